@@ -1,0 +1,36 @@
+# Each target does its own set-up on a machine with only Python >= 3.11, git and make; all are safe to repeat.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: demo test soak lint bench matrix clean
+.DEFAULT_GOAL := test
+
+# Torch comes first and pinned: on a machine without an accelerator nothing may pull its CUDA packages in later.
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --upgrade pip
+	$(BIN)/python -m pip install -q -c constraints.txt torch
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[all]' --group dev
+	touch $@
+
+demo: $(STAMP)
+	$(BIN)/allranks run -n 4 -d 2 examples/jax_fsdp_lm/train.py --demo
+
+test: $(STAMP)
+	$(BIN)/python -m pytest
+
+soak: $(STAMP)
+	$(BIN)/python -m pytest -m soak
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(STAMP)
+	$(BIN)/python -m bench
+
+clean:
+	rm -rf $(VENV) .venvs build dist .pytest_cache .mypy_cache .ruff_cache

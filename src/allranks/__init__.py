@@ -1,0 +1,1 @@
+"""allranks: multi-process training that is correct, and proves it."""

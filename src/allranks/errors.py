@@ -1,0 +1,98 @@
+"""One family of errors. Every error says who, where, what was expected, what was found, and what to do.
+
+House form: ``rank 3: save of step 1200 stopped: leaf 'opt/mu/0' is (512, 64) here, (512, 128) on ranks 0-2.
+Did every rank build the same model?``
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+
+def rank_list(ranks: Iterable[int]) -> str:
+    """Return ranks as a person writes them: ``0-2, 5``; ``none`` for no rank at all."""
+    runs: list[tuple[int, int]] = []
+    for rank in sorted(set(ranks)):
+        if runs and rank == runs[-1][1] + 1:
+            runs[-1] = (runs[-1][0], rank)
+        else:
+            runs.append((rank, rank))
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs) or "none"
+
+
+def name_ranks(ranks: Iterable[int]) -> str:
+    """Return ``rank 3`` or ``ranks 0-2, 5``."""
+    found = set(ranks)
+    return f"{'rank' if len(found) == 1 else 'ranks'} {rank_list(found)}"
+
+
+class AllranksError(Exception):
+    """The base of every error that allranks raises.
+
+    ``ranks`` are the ranks that the error is about, ``step`` and ``leaf`` the training step and the path of the array
+    where they are known, ``remedy`` what to do about it (also the last sentence of the message).
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        ranks: Iterable[int] = (),
+        step: int | None = None,
+        leaf: str | None = None,
+        remedy: str = "",
+    ) -> None:
+        super().__init__(f"{message} {remedy}".rstrip())
+        self.ranks = tuple(sorted(set(ranks)))
+        self.step = step
+        self.leaf = leaf
+        self.remedy = remedy
+
+
+class ContradictingSigns(AllranksError):
+    """Two facts about the world (launcher variables, a framework's state) cannot both be true."""
+
+
+class NotJsonable(AllranksError, TypeError):
+    """A value handed to the world is neither bytes nor made of JSON types."""
+
+
+class StoreError(AllranksError):
+    """The key-value store (JAX's coordination service, torch's Store) failed or cannot be reached."""
+
+
+class KeyTimeout(StoreError, TimeoutError):
+    """A key did not appear in the store within its time."""
+
+
+class BarrierTimeout(AllranksError, TimeoutError):
+    """Not every rank came to an exchange before its deadline; ``ranks`` are the missing ones."""
+
+
+class RankDied(AllranksError):
+    """A rank that this rank waits for is known to have ended; ``ranks`` are the dead ones, ``reasons`` why."""
+
+    def __init__(self, message: str, *, reasons: Mapping[int, str], remedy: str = "") -> None:
+        super().__init__(message, ranks=reasons, remedy=remedy)
+        self.reasons = dict(reasons)
+
+
+class Mismatch(AllranksError):
+    """The ranks came to the same point with different intentions or values; ``ranks`` are the minority."""
+
+
+class CollectiveOnOneRank(AllranksError):
+    """A collective was started where only one rank can reach it: the other ranks would never join it."""
+
+
+class RemoteError(AllranksError):
+    """Another rank (``ranks``) raised; ``remote_type`` and ``remote_traceback`` are its exception's, as text."""
+
+    def __init__(self, message: str, *, rank: int, remote_type: str, remote_traceback: str) -> None:
+        super().__init__(message, ranks=(rank,))
+        self.remote_type = remote_type
+        self.remote_traceback = remote_traceback
+
+
+class BatchMismatch(AllranksError, ValueError):
+    """Rows, ranks, devices and accumulation steps do not multiply to the global batch."""

@@ -1,0 +1,60 @@
+"""What a rank that failed leaves behind: one record, made where it happened, shown where the job ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The end of one rank.
+
+    ``what`` is one line ("ValueError: bad row", "killed by SIGKILL", "left early with exit code 0"); ``when`` is Unix
+    time in seconds on the rank's own host; ``where`` is "train.py:88" (the innermost line of the user's code) or "";
+    ``thread`` names the thread where it was not the main one; ``exit_code`` is what the job should end with.
+    """
+
+    rank: int
+    host: str
+    what: str
+    when: float
+    where: str = ""
+    traceback: str = ""
+    thread: str = ""
+    exit_code: int = 1
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Failure:
+        return cls(**json.loads(text))
+
+    def headline(self) -> str:
+        """One line: ``rank 2 (host a) failed at train.py:88: ValueError: bad row``."""
+        place = f" at {self.where}" if self.where else ""
+        thread = f" in thread {self.thread!r}" if self.thread else ""
+        return f"rank {self.rank} (host {self.host}) failed{place}{thread}: {self.what}"
+
+
+def first_of(failures: Iterable[Failure]) -> Failure:
+    """Return the failure that came first: the others are most often its consequences."""
+    return min(failures, key=lambda failure: (failure.when, failure.rank))
+
+
+def shell_exit_code(wait_code: int) -> int:
+    """Return a process's exit code as a shell shows it: ``os.waitstatus_to_exitcode`` gives -9, a shell 137."""
+    return 128 - wait_code if wait_code < 0 else wait_code
+
+
+def describe_exit(wait_code: int) -> str:
+    """Return how a process ended, in words, from ``os.waitstatus_to_exitcode``."""
+    if wait_code >= 0:
+        return f"exit code {wait_code}"
+    try:
+        return f"killed by {signal.Signals(-wait_code).name}"
+    except ValueError:
+        return f"killed by signal {-wait_code}"

@@ -1,0 +1,161 @@
+"""The laws of the house, read from the imports of every file (those inside functions and ``if`` blocks too)."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2] / "src" / "allranks"
+FILES = sorted(ROOT.rglob("*.py"))
+
+FLOOR = {
+    **dict.fromkeys(
+        ["errors", "topology", "extent", "digest", "clock", "events", "findings", "report", "failure", "storage"], 1
+    ),
+    **dict.fromkeys(["world", "arrays", "launch", "check"], 2),
+    "gate": 3,
+    **dict.fromkeys(["consistency", "data", "hang"], 4),
+    **dict.fromkeys(["checkpoint", "rehearse"], 5),
+    **dict.fromkeys(["cli", "integrations", "testing"], 6),
+    **dict.fromkeys(["__init__", "__main__"], 7),
+}
+# Values in, values out: no clock, no environment, no file, no process, no network.
+PURE = {
+    "errors.py",
+    "topology.py",
+    "failure.py",
+    "report.py",
+    "world/codec.py",
+    "world/signs.py",
+    "world/ticket.py",
+    "world/tree.py",
+    "gate/ticket.py",
+    "launch/environment.py",
+    "launch/job.py",
+    "launch/merge.py",
+    "launch/supervise.py",
+}
+EFFECTS = {"os", "sys", "time", "random", "socket", "subprocess", "threading", "select", "selectors", "pathlib"}
+FRAMEWORKS = {"jax": "jax.py", "jaxlib": "jax.py", "torch": "torch.py"}
+# Only these may import inside a function: they choose among what is installed, or keep the command line fast.
+LAZY = {"detect.py"}
+LAZY_PARTS = {"cli"}
+LONGEST_FILE, LONGEST_FUNCTION, P90_FUNCTION = 400, 60, 30
+
+
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def part(path: Path) -> str:
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def imports(tree: ast.AST, *, of: Path) -> Iterator[tuple[str, ast.stmt]]:
+    """Every module that a file names in an import, dotted and absolute."""
+    package = ["allranks", *of.relative_to(ROOT).parent.parts]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            yield module, node
+            yield from ((f"{module}.{alias.name}", node) for alias in node.names)
+
+
+def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines of code of a function: its docstring is the contract and does not count."""
+    lines = (function.end_lineno or function.lineno) - function.lineno + 1
+    first = function.body[0]
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+        lines -= (first.end_lineno or first.lineno) - first.lineno + 1
+    return lines
+
+
+def faults_of(path: Path, source: str) -> list[str]:
+    """Every law that this source, standing at this path, breaks."""
+    tree, here, faults = ast.parse(source), part(path), []
+    if here not in FLOOR:
+        return [f"{name(path)}: part {here!r} stands on no floor; add it to FLOOR and to docs/architecture.md"]
+    lazy = {n for f in functions(tree) for n in ast.walk(f) if isinstance(n, ast.Import | ast.ImportFrom)}
+    for module, node in imports(tree, of=path):
+        top, *rest = module.split(".")
+        where = f"{name(path)}:{node.lineno}"
+        if top == "allranks" and rest and rest[0] in FLOOR and rest[0] != here and FLOOR[rest[0]] >= FLOOR[here]:
+            both_ground = FLOOR[rest[0]] == FLOOR[here] == 1
+            if not both_ground:
+                faults.append(f"{where}: {here} (floor {FLOOR[here]}) imports {rest[0]} (floor {FLOOR[rest[0]]})")
+        if name(path) in PURE and top in EFFECTS:
+            faults.append(f"{where}: a pure file imports {top}")
+        framework_file = FRAMEWORKS.get(top)
+        if framework_file and path.name != framework_file and here != "integrations":
+            faults.append(f"{where}: imports {top} outside a file called {framework_file}")
+        if node in lazy and path.name not in LAZY and here not in LAZY_PARTS:
+            faults.append(f"{where}: imports inside a function")
+    if (lines := source.count("\n")) > LONGEST_FILE:
+        faults.append(f"{name(path)}: {lines} lines, at most {LONGEST_FILE}")
+    for function in functions(tree):
+        if length(function) > LONGEST_FUNCTION:
+            faults.append(f"{name(path)}:{function.lineno}: {function.name} has {length(function)} lines")
+    return faults
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_a_file_keeps_the_laws(path: Path) -> None:
+    """Floors, purity, frameworks in their own files, no hidden import, bounded lengths."""
+    assert faults_of(path, path.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    ("where", "source", "says"),
+    [
+        ("world/base.py", "from allranks.gate import main_rank", "floor 3"),
+        ("world/base.py", "from ..checkpoint import paths", "floor 5"),
+        ("world/tree.py", "import time", "pure"),
+        ("gate/main_rank.py", "import torch.distributed", "torch.py"),
+        ("gate/main_rank.py", "def f():\n    import json", "inside a function"),
+        ("cli/run.py", "x = 1\n" * 401, "401 lines"),
+        ("cli/run.py", "def f():\n" + "    x = 1\n" * 60, "61 lines"),
+        ("helper.py", "", "no floor"),
+    ],
+)
+def test_a_broken_law_is_found(where: str, source: str, says: str) -> None:
+    """The reader of laws can fail: each fault, planted, is named."""
+    faults = faults_of(ROOT / where, source)
+    assert len(faults) >= 1
+    assert says in faults[0]
+
+
+def test_nine_functions_in_ten_are_short() -> None:
+    lengths = sorted(length(f) for path in FILES for f in functions(ast.parse(path.read_text())))
+    assert lengths[int(len(lengths) * 0.9)] <= P90_FUNCTION
+
+
+def test_no_import_goes_in_a_circle() -> None:
+    """Hidden imports counted."""
+    modules = {"allranks." + name(p).removesuffix(".py").replace("/", ".").removesuffix(".__init__"): p for p in FILES}
+    graph = {
+        module: {m for m, _ in imports(ast.parse(path.read_text()), of=path) if m in modules and m != module}
+        for module, path in modules.items()
+        if module != "allranks.__init__"
+    }
+    done: set[str] = set()
+
+    def walk(module: str, trail: tuple[str, ...]) -> None:
+        assert module not in trail, " -> ".join([*trail[trail.index(module) :], module])
+        if module in done:
+            return
+        for other in sorted(graph.get(module, ())):
+            walk(other, (*trail, module))
+        done.add(module)
+
+    for module in sorted(graph):
+        walk(module, ())
