@@ -13,7 +13,20 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 FLOOR = {
     **dict.fromkeys(
-        ["errors", "topology", "extent", "digest", "clock", "events", "findings", "report", "failure", "storage"], 1
+        [
+            "errors",
+            "callsite",
+            "topology",
+            "extent",
+            "digest",
+            "clock",
+            "events",
+            "findings",
+            "report",
+            "failure",
+            "storage",
+        ],
+        1,
     ),
     **dict.fromkeys(["world", "arrays", "launch", "check"], 2),
     "gate": 3,

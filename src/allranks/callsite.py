@@ -1,0 +1,30 @@
+"""Which line of the user's program called us."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from types import FrameType
+
+# contextlib stands between the user's ``with`` and our context managers.
+_NOT_THE_USERS = (os.path.dirname(os.path.abspath(__file__)) + os.sep, contextlib.__file__, "<frozen")
+
+
+def short_path(path: str) -> str:
+    """Return a path as a person in the current folder would write it."""
+    here = os.getcwd() + os.sep
+    return path[len(here) :] if path.startswith(here) else path
+
+
+def of_frame(frame: FrameType) -> str:
+    """Return ``train.py:88`` for a frame."""
+    return f"{short_path(frame.f_code.co_filename)}:{frame.f_lineno}"
+
+
+def call_site() -> str:
+    """Return ``train.py:88``, the innermost line of this thread that is not in allranks; "" if there is none."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_NOT_THE_USERS):
+        frame = frame.f_back
+    return of_frame(frame) if frame is not None else ""

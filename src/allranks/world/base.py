@@ -1,0 +1,228 @@
+"""The world as one rank sees it: who we are, and how we talk."""
+
+from __future__ import annotations
+
+import builtins
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ParamSpec, TypeVar, cast
+
+from allranks.callsite import call_site
+from allranks.clock import Clock, SystemClock
+from allranks.errors import AllranksError, Mismatch
+from allranks.world import outcome, zone
+from allranks.world.codec import Value, pack, unpack
+from allranks.world.exchange import Decide, Exchanger
+from allranks.world.store import KeyValueStore
+from allranks.world.ticket import Ticket, minority, who_says_what
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# Flat to this size, a tree above: docs/performance.md has the operations of both.
+DEFAULT_FANOUT = 64
+DEFAULT_TIMEOUT = 300.0
+
+
+def _nobody_can_say(missing: Sequence[int]) -> Mapping[int, str]:
+    del missing
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """``host`` is this rank's host name, ``hosts`` the host of every rank, in rank order."""
+
+    rank: int
+    size: int
+    local_rank: int
+    hosts: tuple[str, ...]
+    backend: str
+
+    @property
+    def host(self) -> str:
+        return self.hosts[self.rank]
+
+
+class World:
+    """N ranks that run the same program. Made by ``allranks.init()``; every rank holds its own.
+
+    Every method below that is not a property is collective: **every rank must call it, in the same order**, from one
+    thread. Values are JSON values or bytes (a tuple comes back as a list), meant to be small: they travel through the
+    coordinator's key-value store, not over the accelerators' network, so no device is touched and nothing is compiled.
+    ``timeout`` is in seconds (default: the world's own); past it, every rank raises the same BarrierTimeout, which
+    names the missing ranks. Ranks that made different calls all raise Mismatch. Inside ``on_main`` and other code that
+    only one rank runs, they raise CollectiveOnOneRank.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        store: KeyValueStore,
+        *,
+        clock: Clock | None = None,
+        timeout: float = DEFAULT_TIMEOUT,
+        fanout: int = DEFAULT_FANOUT,
+        locate: Callable[[Sequence[int]], Mapping[int, str]] = _nobody_can_say,
+    ) -> None:
+        self.identity = identity
+        self.store = store
+        self.timeout = timeout
+        self._exchanger = Exchanger(
+            store,
+            clock or SystemClock(),
+            rank=identity.rank,
+            size=identity.size,
+            fanout=fanout,
+            host_of=lambda rank: identity.hosts[rank],
+            locate=locate,
+        )
+
+    def __repr__(self) -> str:
+        me = self.identity
+        return f"World(rank={me.rank}, size={me.size}, host={me.host!r}, backend={me.backend!r})"
+
+    @property
+    def rank(self) -> int:
+        """This process's number, 0 ... size-1 (``jax.process_index()``, torch's global rank)."""
+        return self.identity.rank
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are (torch's world size, ``jax.process_count()``)."""
+        return self.identity.size
+
+    @property
+    def local_rank(self) -> int:
+        """This rank's number among the ranks of its host."""
+        return self.identity.local_rank
+
+    @property
+    def host(self) -> str:
+        """The name of this rank's host."""
+        return self.identity.host
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The host of every rank, in rank order."""
+        return self.identity.hosts
+
+    @property
+    def backend(self) -> str:
+        """What carries the world: ``single``, ``simulated``, ``jax`` or ``torch``."""
+        return self.identity.backend
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this is rank 0, the main rank."""
+        return self.rank == 0
+
+    def exchange(self, op: str, name: str, value: Value, *, decide: Decide, timeout: float | None = None) -> Value:
+        """Meet all ranks; return, on every rank, what ``decide(values of ranks 0 ... size-1)`` returned on rank 0.
+
+        The base of all calls below. ``op`` and ``name`` must be the same on every rank (Mismatch otherwise); what
+        ``decide`` raises, every rank raises.
+        """
+        zone.refuse(f"{op} {name!r}")
+        ticket = Ticket(op, name, call_site())
+        return self._exchanger.exchange(
+            ticket, value, decide=decide, timeout=self.timeout if timeout is None else timeout
+        )
+
+    def barrier(self, name: str = "barrier", timeout: float | None = None) -> None:
+        """Wait until every rank is here."""
+        self.exchange("barrier", name, None, decide=lambda _: None, timeout=timeout)
+
+    def broadcast(
+        self, value: Value = None, *, root: int = 0, name: str = "broadcast", timeout: float | None = None
+    ) -> Value:
+        """Return rank ``root``'s value on every rank; the other ranks' values are ignored."""
+        if not 0 <= root < self.size:
+            raise AllranksError(
+                f"rank {self.rank}: broadcast {name!r}: root {root} is not a rank of 0-{self.size - 1}."
+            )
+        mine = value if self.rank == root else None
+        return self.exchange("broadcast", name, mine, decide=lambda values: values[root], timeout=timeout)
+
+    def all_gather(self, value: Value, *, name: str = "all_gather", timeout: float | None = None) -> tuple[Value, ...]:
+        """Return every rank's value, in rank order, on every rank."""
+        return tuple(self.exchange("all_gather", name, value, decide=list, timeout=timeout))
+
+    def gather(self, value: Value, *, name: str = "gather", timeout: float | None = None) -> tuple[Value, ...] | None:
+        """Return every rank's value, in rank order, on rank 0, and None on the others."""
+        kept: list[Value] = []
+        self.exchange("gather", name, value, decide=lambda values: kept.extend(values), timeout=timeout)
+        return tuple(kept) if self.is_main else None
+
+    def any(self, flag: bool, *, name: str = "any", timeout: float | None = None) -> bool:
+        """Return, on every rank, whether ``flag`` is true on any rank."""
+        return bool(self.exchange("any", name, bool(flag), decide=builtins.any, timeout=timeout))
+
+    def all(self, flag: bool, *, name: str = "all", timeout: float | None = None) -> bool:
+        """Return, on every rank, whether ``flag`` is true on all ranks."""
+        return bool(self.exchange("all", name, bool(flag), decide=builtins.all, timeout=timeout))
+
+    def min(self, value: float, *, name: str = "min", timeout: float | None = None) -> float:
+        """Return the smallest of the ranks' numbers, on every rank."""
+        return cast(float, self.exchange("min", name, value, decide=builtins.min, timeout=timeout))
+
+    def max(self, value: float, *, name: str = "max", timeout: float | None = None) -> float:
+        """Return the largest of the ranks' numbers, on every rank."""
+        return cast(float, self.exchange("max", name, value, decide=builtins.max, timeout=timeout))
+
+    def agree(self, value: Value, *, name: str = "agree", timeout: float | None = None) -> Value:
+        """Return ``value`` if it is equal on all ranks; otherwise every rank raises Mismatch saying who holds what."""
+        return self.exchange("agree", name, value, decide=_the_one_value, timeout=timeout)
+
+    def on_main(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call ``fn(*args, **kwargs)`` on rank 0; every rank returns its result, or raises its exception.
+
+        The result must be a JSON value or bytes. On ranks > 0 an exception arrives as RemoteError with rank 0's
+        traceback. A collective inside ``fn`` raises CollectiveOnOneRank at once.
+        """
+        return self.run_on_main(fn, args, kwargs)
+
+    def run_on_main(
+        self, fn: Callable[..., T], args: Sequence[Any], kwargs: Mapping[str, Any], *, timeout: float | None = None
+    ) -> T:
+        """``on_main`` with a ``timeout``: how long the other ranks wait for rank 0, in seconds.
+
+        Inside code that only one rank runs already, ``fn`` is just called: no other rank is here to be told.
+        """
+        if zone.current() is not None:
+            return fn(*args, **kwargs)
+        name = getattr(fn, "__qualname__", repr(fn))
+        told, cause = self._attempt(fn, args, kwargs) if self.is_main else (None, None)
+        document = self.exchange("on_main", name, told, decide=lambda values: values[0], timeout=timeout)
+        if "result" in document:
+            return cast(T, document["result"])
+        if cause is not None:
+            raise cause
+        raise outcome.remote_error(document, rank=self.rank, where=f"on_main {name!r} ({call_site()})")
+
+    def _attempt(
+        self, fn: Callable[..., T], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], Exception | None]:
+        try:
+            with zone.one_rank(self.rank):
+                result = fn(*args, **kwargs)
+            what = f"rank {self.rank}: the result of {getattr(fn, '__qualname__', repr(fn))}"
+            return {"result": unpack(pack(result, what=what))}, None
+        except Exception as error:
+            return outcome.raised(error, rank=self.rank), error
+
+
+def _the_one_value(values: Sequence[Value]) -> Value:
+    """Return the value that all ranks hold. Raises Mismatch saying which ranks hold what."""
+    groups: dict[str, list[int]] = {}
+    for rank, value in enumerate(values):
+        groups.setdefault(json.dumps(pack(value), sort_keys=True), []).append(rank)
+    if len(groups) == 1:
+        return values[0]
+    told = who_says_what((_short(text), ranks) for text, ranks in groups.items())
+    raise Mismatch(f"the ranks hold different values: {told}.", ranks=minority(groups.values()))
+
+
+def _short(text: str, most: int = 200) -> str:
+    return text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"

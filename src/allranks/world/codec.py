@@ -1,0 +1,66 @@
+"""What may travel between ranks: JSON values and bytes, never a pickle.
+
+A value comes back as JSON gives it back: a tuple returns as a list. What would change in silence (a dict key that is
+not a string, a NumPy scalar, a set) is refused.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+from allranks.errors import NotJsonable
+
+_ALLOWED = "None, bool, int, float, str, list, tuple, dict with str keys, or bytes"
+_BYTES = "__bytes__"
+
+# JSON types and bytes, at any depth; checked when packed, so the static type says no more.
+Value = Any
+Json = Any
+
+
+def pack(value: Value, *, what: str = "value") -> Json:
+    """Return the value in JSON types, bytes (at any depth) wrapped. Raises NotJsonable naming the place."""
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if isinstance(value, bytes):
+        return {_BYTES: base64.b64encode(value).decode("ascii")}
+    if isinstance(value, list | tuple):
+        return [pack(item, what=f"{what}[{i}]") for i, item in enumerate(value)]
+    if isinstance(value, dict):
+        return {_key(key, what): pack(item, what=f"{what}[{key!r}]") for key, item in value.items()}
+    raise NotJsonable(
+        f"{what} is a {type(value).__module__}.{type(value).__qualname__}; between ranks travel only {_ALLOWED}.",
+        remedy="Convert it first (.item() for a scalar array, .tolist() or .tobytes() for an array, list() for a set).",
+    )
+
+
+def unpack(value: Json) -> Value:
+    """Return what ``pack`` was given (tuples as lists)."""
+    if isinstance(value, list):
+        return [unpack(item) for item in value]
+    if isinstance(value, dict):
+        if value.keys() == {_BYTES}:
+            return base64.b64decode(str(value[_BYTES]))
+        return {key: unpack(item) for key, item in value.items()}
+    return value
+
+
+def dumps(document: Any) -> bytes:
+    """Return a document of JSON types as bytes."""
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def loads(data: bytes) -> Any:
+    """Return the document that ``dumps`` was given."""
+    return json.loads(data)
+
+
+def _key(key: object, what: str) -> str:
+    if isinstance(key, str) and key != _BYTES:
+        return key
+    raise NotJsonable(
+        f"{what} has the key {key!r}; keys must be str (JSON would change {key!r} in silence).",
+        remedy="Use str keys, or a list of pairs.",
+    )

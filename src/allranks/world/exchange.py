@@ -1,0 +1,207 @@
+"""All ranks meet, rank 0 decides, all ranks learn the decision: the one protocol under every call of the world.
+
+The k-th exchange of every rank is the same exchange: the number k, counted by each rank for itself, is its identity.
+So a rank that skipped one, or came with another in mind, is found at the next exchange by comparing tickets, not by a
+timeout. Keys of exchange k, below ``x/<k>/``:
+
+    up/<rank>   a rank has come, and brings its own value and those of its subtree (tree.py)
+    at/<rank>   a rank that has children in the tree has come, and waits for them
+    decided     a counter: who adds first, writes ``down``; so an exchange has exactly one outcome on all ranks
+    down        the outcome: the result, or the error that every rank raises
+
+Who writes ``down``: rank 0 when all have come; or whichever rank first reaches its deadline, or learns that a missing
+rank is dead. Everybody else, also a rank that comes later, reads it. Keys of k - 1 are deleted once k is complete: by
+then everybody has read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from allranks.clock import Clock
+from allranks.errors import KeyTimeout
+from allranks.world import outcome, tree
+from allranks.world.codec import Json, Value, dumps, loads, pack
+from allranks.world.store import KeyValueStore
+from allranks.world.ticket import Ticket, difference
+
+Decide = Callable[[Sequence[Value]], Value]
+# How long a rank waits between two looks at the list of the dead: the first looks are early, later ones are rare.
+_FIRST_LOOK, _LONGEST_LOOK = 0.5, 8.0
+# How long the rank that won the right to decide may take to write the decision down.
+_GRACE = 10.0
+# Below this, one key a rank that has ended: why, in words.
+GONE = "gone/"
+
+
+class _Bundle(NamedTuple):
+    """What rises along the tree: the values of some ranks (where there are any) and who came with which ticket."""
+
+    values: dict[int, Any]
+    tickets: dict[Ticket, list[int]]
+
+
+@dataclass(slots=True)
+class Exchanger:
+    """One rank's side of all exchanges. Not for two threads at once."""
+
+    store: KeyValueStore
+    clock: Clock
+    rank: int
+    size: int
+    fanout: int
+    host_of: Callable[[int], str]
+    locate: Callable[[Sequence[int]], Mapping[int, str]]
+    count: int = 0
+    _mine: list[list[str]] = field(default_factory=list)
+
+    def exchange(self, ticket: Ticket, value: Value, *, decide: Decide, timeout: float) -> Value:
+        """Meet all ranks and return what ``decide``, called on rank 0 with the values of ranks 0 ... size-1, returned.
+
+        Every rank must call. Raises, on every rank: Mismatch when the tickets differ, BarrierTimeout, RankDied, or what
+        ``decide`` raised (RemoteError on ranks > 0 where it is not one of our errors).
+        """
+        packed = pack(value, what=f"rank {self.rank}: {ticket}: the value")
+        self.count += 1
+        self._mine.append([])
+        call = _Call(self, f"x/{self.count}", ticket, self.clock.now() + timeout, timeout)
+        agreed = call.run(packed, decide) if self.size > 1 else outcome.decided({0: packed}, decide)
+        self._forget_previous()
+        return outcome.reveal(agreed, rank=self.rank, ticket=ticket)
+
+    def put(self, key: str, document: Json) -> None:
+        """Set a key of the current exchange, to be deleted when the next one is complete."""
+        self._mine[-1].append(key)
+        self.store.set(key, dumps(document))
+
+    def win(self, key: str) -> bool:
+        """Say whether this rank is the one that may decide."""
+        first = self.store.add(key, 1) == 1
+        if first:
+            self._mine[-1].append(key)
+        return first
+
+    def _forget_previous(self) -> None:
+        if len(self._mine) > 1:
+            for key in self._mine.pop(0):
+                self.store.delete(key)
+
+
+class _OverdueError(Exception):
+    """The deadline of the exchange has passed."""
+
+
+class _DeathError(Exception):
+    """Ranks are known to be dead; ``reasons`` by rank."""
+
+    def __init__(self, reasons: dict[int, str]) -> None:
+        self.reasons = reasons
+
+
+class _DecidedError(Exception):
+    """Another rank wrote the outcome while this one waited for its children."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One exchange on one rank."""
+
+    of: Exchanger
+    key: str
+    ticket: Ticket
+    deadline: float
+    timeout: float
+
+    def run(self, value: Json, decide: Decide) -> outcome.Outcome:
+        """Return the outcome that all ranks share."""
+        me = self.of
+        try:
+            bundle = self._collect(value)
+            if me.rank == 0:
+                return self._conclude(lambda: self._decide(bundle, decide))
+            me.put(f"{self.key}/up/{me.rank}", _encode(bundle))
+            return self._wait_down()
+        except _OverdueError:
+            return self._conclude(self._timed_out)
+        except _DeathError as death:
+            reasons = death.reasons
+            return self._conclude(lambda: outcome.died(reasons, me.host_of))
+        except _DecidedError:
+            return self._read_down()
+
+    def _collect(self, value: Json) -> _Bundle:
+        """Wait for the children's bundles and add this rank's own value and ticket."""
+        me = self.of
+        bundle = _Bundle({} if value is None else {me.rank: value}, {self.ticket: [me.rank]})
+        below = tree.children(me.rank, me.size, me.fanout)
+        if below:
+            me.put(f"{self.key}/at/{me.rank}", [self.ticket.op, self.ticket.name, self.ticket.where])
+        for child in below:
+            brought = _decode(self._wait(f"{self.key}/up/{child}", look_down=True))
+            bundle.values.update(brought.values)
+            for ticket, ranks in brought.tickets.items():
+                bundle.tickets.setdefault(ticket, []).extend(ranks)
+        return bundle
+
+    def _decide(self, bundle: _Bundle, decide: Decide) -> outcome.Outcome:
+        found = difference(bundle.tickets)
+        if found is not None:
+            return outcome.mismatched(*found)
+        return outcome.decided({r: bundle.values.get(r) for r in range(self.of.size)}, decide)
+
+    def _conclude(self, propose: Callable[[], outcome.Outcome]) -> outcome.Outcome:
+        """Write the outcome down if nobody was faster, and return the one that counts."""
+        me = self.of
+        if not me.win(f"{self.key}/decided"):
+            return self._read_down()
+        proposed = propose()
+        me.put(f"{self.key}/down", proposed.document)
+        return proposed
+
+    def _timed_out(self) -> outcome.Outcome:
+        me = self.of
+        came = me.store.list(f"{self.key}/")
+        missing = [r for r in range(me.size) if f"{self.key}/up/{r}" not in came and f"{self.key}/at/{r}" not in came]
+        return outcome.timed_out(seconds=self.timeout, missing=missing, places=me.locate(missing), host_of=me.host_of)
+
+    def _wait_down(self) -> outcome.Outcome:
+        return outcome.Outcome(loads(self._wait(f"{self.key}/down", look_down=False)))
+
+    def _read_down(self) -> outcome.Outcome:
+        """Wait for the outcome that another rank is about to write."""
+        try:
+            return outcome.Outcome(loads(self.of.store.wait(f"{self.key}/down", _GRACE)))
+        except KeyTimeout:
+            return outcome.undecided(_GRACE)
+
+    def _wait(self, key: str, *, look_down: bool) -> bytes:
+        """Wait for a key until the deadline, with a look at the dead (and at the outcome) now and then."""
+        me, look = self.of, _FIRST_LOOK
+        while True:
+            left = self.deadline - me.clock.now()
+            if left <= 0:
+                raise _OverdueError
+            try:
+                return me.store.wait(key, min(look, left))
+            except KeyTimeout:
+                look = min(look * 2, _LONGEST_LOOK)
+            if look_down and me.store.get(f"{self.key}/down") is not None:
+                raise _DecidedError
+            gone = me.store.list(GONE)
+            if gone:
+                raise _DeathError({int(k.removeprefix(GONE)): v.decode() for k, v in sorted(gone.items())})
+
+
+def _encode(bundle: _Bundle) -> Json:
+    tickets: list[Json] = [[t.op, t.name, t.where, sorted(ranks)] for t, ranks in bundle.tickets.items()]
+    return [{str(rank): value for rank, value in bundle.values.items()}, tickets]
+
+
+def _decode(data: bytes) -> _Bundle:
+    values, tickets = loads(data)
+    return _Bundle(
+        {int(rank): value for rank, value in values.items()},
+        {Ticket(op, name, where): ranks for op, name, where, ranks in tickets},
+    )

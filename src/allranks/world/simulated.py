@@ -1,0 +1,245 @@
+"""N ranks in one process on a manual clock: to see what 10,000 ranks do, and what they do when something breaks.
+
+Each rank is a greenlet that runs until it touches the store; every store operation takes a seeded random time on the
+manual clock, and the scheduler resumes whoever is next. So a run is a function of (program, size, seed, faults): equal
+runs are equal to the last operation.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import greenlet
+
+from allranks.clock import ManualClock
+from allranks.errors import AllranksError, KeyTimeout
+from allranks.topology import Topology
+from allranks.world.base import DEFAULT_FANOUT, DEFAULT_TIMEOUT, Identity, World
+from allranks.world.exchange import GONE
+from allranks.world.faults import Crash, Delay, Drop, Fault, Pause
+from allranks.world.store import LocalStore
+
+T = TypeVar("T")
+# One trip to a store on the same network, in seconds: the range that was measured on JAX's service and torch's Store.
+_LATENCY = (20e-6, 400e-6)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[T]):
+    """What ``SimulatedWorld.run`` saw.
+
+    ``results`` and ``errors`` by rank (a crashed rank is in neither, but in ``crashed``); ``seconds`` on the manual
+    clock until the last rank had ended; ``operations`` counts the store operations by name; ``busiest`` is the most
+    that one rank did.
+    """
+
+    results: dict[int, T]
+    errors: dict[int, Exception]
+    crashed: tuple[int, ...]
+    seconds: float
+    operations: Counter[str]
+    busiest: int
+
+    def values(self) -> tuple[T, ...]:
+        """Return all ranks' results in rank order; raise the first rank's error if there is one."""
+        for rank in sorted(self.errors):
+            raise self.errors[rank]
+        return tuple(self.results[rank] for rank in sorted(self.results))
+
+
+class SimulatedWorld:
+    """N simulated ranks. ``run(program)`` calls ``program(world)`` on each of them and returns what became of all.
+
+    The program talks through its world only: it must not block in any other way. Deterministic from ``seed``.
+
+    >>> SimulatedWorld(4).run(lambda world: world.max(world.rank)).values()
+    (3, 3, 3, 3)
+    """
+
+    def __init__(
+        self,
+        size: int,
+        *,
+        ranks_per_host: int = 8,
+        seed: int = 0,
+        faults: Iterable[Fault] = (),
+        fanout: int = DEFAULT_FANOUT,
+        timeout: float = DEFAULT_TIMEOUT,
+    ) -> None:
+        if size < 1:
+            raise AllranksError(f"a simulated world of {size} ranks: there must be at least 1.")
+        self.size = size
+        self.faults = tuple(faults)
+        if wrong := [fault for fault in self.faults if not 0 <= fault.rank < size]:
+            raise AllranksError(f"{wrong[0]}: there is no such rank among 0-{size - 1}.")
+        self.topology = Topology.of(size, ranks_per_host)
+        self.seed = seed
+        self.fanout = fanout
+        self.timeout = timeout
+
+    def run(self, program: Callable[[World], T]) -> Outcome[T]:
+        """Run the program on every rank until all have ended."""
+        return _Run(self, program).finish()
+
+
+class _Run(Generic[T]):
+    """One run: the scheduler, and all that the ranks share."""
+
+    def __init__(self, of: SimulatedWorld, program: Callable[[World], T]) -> None:
+        self.clock = ManualClock()
+        self.state = LocalStore()
+        self.random = random.Random(of.seed)
+        self.operations: Counter[str] = Counter()
+        self.waiting: dict[str, list[_Rank]] = {}
+        self.results: dict[int, T] = {}
+        self.errors: dict[int, Exception] = {}
+        self.crashed: list[int] = []
+        self.ended = 0.0
+        self._agenda: list[tuple[float, float, Callable[[], None]]] = []
+        self._hub = greenlet.getcurrent()
+        hosts = tuple(f"host-{of.topology.host_of(rank)}" for rank in range(of.size))
+        faults: dict[int, list[Fault]] = {}
+        for fault in of.faults:
+            faults.setdefault(fault.rank, []).append(fault)
+        self.ranks = [_Rank(self, rank, faults.get(rank, [])) for rank in range(of.size)]
+        for rank in self.ranks:
+            me = Identity(rank.number, of.size, of.topology.local_rank_of(rank.number), hosts, "simulated")
+            world = World(me, rank, clock=self.clock, timeout=of.timeout, fanout=of.fanout)
+            rank.thread = greenlet.greenlet(lambda rank=rank, world=world: self._live(rank, world, program))
+            self.later(0.0, rank.resume)
+
+    def later(self, seconds: float, action: Callable[[], None]) -> None:
+        """Put an action on the agenda; actions of one moment come in random order."""
+        heapq.heappush(self._agenda, (self.clock.now() + seconds, self.random.random(), action))
+
+    def latency(self) -> float:
+        return self.random.uniform(*_LATENCY)
+
+    def finish(self) -> Outcome[T]:
+        while self._agenda:
+            moment, _, action = heapq.heappop(self._agenda)
+            self.clock.advance_to(moment)
+            action()
+        return Outcome(
+            results=self.results,
+            errors=self.errors,
+            crashed=tuple(sorted(self.crashed)),
+            seconds=self.ended,
+            operations=self.operations,
+            busiest=max(rank.done for rank in self.ranks),
+        )
+
+    def switch_to_hub(self) -> None:
+        self._hub.switch()
+
+    def _live(self, rank: _Rank, world: World, program: Callable[[World], T]) -> None:
+        try:
+            self.results[rank.number] = program(world)
+        except _CrashedError:
+            self.crashed.append(rank.number)
+        except Exception as error:
+            self.errors[rank.number] = error
+        self.ended = self.clock.now()
+
+
+class _CrashedError(BaseException):
+    """Ends a simulated rank; no program catches it."""
+
+
+class _Rank:
+    """One rank's connection to the simulated store (a KeyValueStore), and the rank's faults."""
+
+    def __init__(self, run: _Run[T], number: int, faults: list[Fault]) -> None:
+        self.number = number
+        self.thread: greenlet.greenlet | None = None
+        self.done = 0
+        self._run = run
+        self._delays = [fault for fault in faults if isinstance(fault, Delay)]
+        self._once = [fault for fault in faults if not isinstance(fault, Delay)]
+        self._wakeup = 0
+
+    def resume(self) -> None:
+        assert self.thread is not None
+        self.thread.switch()
+
+    def set(self, key: str, value: bytes) -> None:
+        if self._operate("set", writes=True):
+            self._run.state.set(key, value)
+            for rank in self._run.waiting.pop(key, ()):
+                rank.wake()
+
+    def get(self, key: str) -> bytes | None:
+        self._operate("get")
+        return self._run.state.get(key)
+
+    def wait(self, key: str, timeout: float) -> bytes:
+        self._operate("wait")
+        value = self._run.state.get(key)
+        if value is None:
+            self._run.waiting.setdefault(key, []).append(self)
+            self._sleep(timeout)
+            value = self._run.state.get(key)
+        if value is None:
+            self._run.waiting.get(key, [self]).remove(self)
+            raise KeyTimeout(f"no key {key!r} after {timeout:g} s")
+        return value
+
+    def add(self, key: str, amount: int) -> int:
+        self._operate("add")
+        return self._run.state.add(key, amount)
+
+    def delete(self, key: str) -> None:
+        if self._operate("delete", writes=True):
+            self._run.state.delete(key)
+
+    def list(self, prefix: str) -> dict[str, bytes]:
+        self._operate("list")
+        return self._run.state.list(prefix)
+
+    def wake(self) -> None:
+        """Resume this rank, which waits for a key, one trip later than now."""
+        ticket = self._wakeup
+        self._run.later(self._run.latency(), lambda: self._wake_once(ticket))
+
+    def _sleep(self, seconds: float) -> None:
+        """Stand still until woken, or for ``seconds`` at most."""
+        self._wakeup += 1
+        ticket = self._wakeup
+        self._run.later(seconds, lambda: self._wake_once(ticket))
+        self._run.switch_to_hub()
+
+    def _wake_once(self, ticket: int) -> None:
+        if ticket == self._wakeup:
+            self._wakeup += 1
+            self.resume()
+
+    def _operate(self, name: str, *, writes: bool = False) -> bool:
+        """Take the time of one trip to the store; return False if the operation is lost."""
+        now, run = self.done, self._run
+        self.done += 1
+        run.operations[name] += 1
+        arrives = True
+        extra = sum(fault.seconds for fault in self._delays if now >= fault.at)
+        for fault in [fault for fault in self._once if now >= fault.at]:
+            if isinstance(fault, Drop) and not writes:
+                continue
+            self._once.remove(fault)
+            if isinstance(fault, Crash):
+                self._crash(fault)
+            elif isinstance(fault, Pause):
+                extra += fault.seconds
+            else:
+                arrives = False
+        self._sleep(run.latency() + extra)
+        return arrives
+
+    def _crash(self, fault: Crash) -> None:
+        run, number = self._run, self.number
+        if fault.noticed_after is not None:
+            run.later(fault.noticed_after, lambda: run.state.set(f"{GONE}{number}", b"crashed"))
+        raise _CrashedError

@@ -1,0 +1,73 @@
+"""The one thing that a backend must bring: a key-value store that all ranks see."""
+
+from __future__ import annotations
+
+import threading
+from typing import Protocol
+
+from allranks.errors import KeyTimeout
+
+
+class KeyValueStore(Protocol):
+    """Keys are ``/``-separated words, values are bytes. Every method may raise StoreError when the store is gone."""
+
+    def set(self, key: str, value: bytes) -> None:
+        """Put the value, whatever was there before."""
+
+    def get(self, key: str) -> bytes | None:
+        """Return the value now, or None."""
+
+    def wait(self, key: str, timeout: float) -> bytes:
+        """Return the value as soon as there is one. Raises KeyTimeout after ``timeout`` seconds."""
+
+    def add(self, key: str, amount: int) -> int:
+        """Add to a counter that starts at 0, atomically over all ranks, and return its new value."""
+
+    def delete(self, key: str) -> None:
+        """Remove the key if it is there."""
+
+    def list(self, prefix: str) -> dict[str, bytes]:
+        """Return all keys that start with ``prefix`` (which ends in ``/``), counters not promised."""
+
+
+class LocalStore:
+    """A store inside one process, safe for threads: the world of one, and the state behind the simulated world."""
+
+    def __init__(self) -> None:
+        # By first word, so that the short lists that every waiting rank reads do not walk all keys of 10,000 ranks.
+        self._words: dict[str, dict[str, bytes]] = {}
+        self._counters: dict[str, int] = {}
+        self._changed = threading.Condition()
+
+    def set(self, key: str, value: bytes) -> None:
+        with self._changed:
+            self._words.setdefault(_first_word(key), {})[key] = value
+            self._changed.notify_all()
+
+    def get(self, key: str) -> bytes | None:
+        return self._words.get(_first_word(key), {}).get(key)
+
+    def wait(self, key: str, timeout: float) -> bytes:
+        with self._changed:
+            if not self._changed.wait_for(lambda: self.get(key) is not None, timeout):
+                raise KeyTimeout(f"no key {key!r} after {timeout:g} s")
+            return self._words[_first_word(key)][key]
+
+    def add(self, key: str, amount: int) -> int:
+        with self._changed:
+            self._counters[key] = self._counters.get(key, 0) + amount
+            return self._counters[key]
+
+    def delete(self, key: str) -> None:
+        with self._changed:
+            self._words.get(_first_word(key), {}).pop(key, None)
+            self._counters.pop(key, None)
+
+    def list(self, prefix: str) -> dict[str, bytes]:
+        with self._changed:
+            keys = self._words.get(_first_word(prefix), {})
+            return {key: value for key, value in keys.items() if key.startswith(prefix)}
+
+
+def _first_word(key: str) -> str:
+    return key.partition("/")[0]

@@ -1,0 +1,53 @@
+"""What each rank believes it is doing together with the others, and the comparison of N such beliefs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from allranks.errors import name_ranks
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Ticket:
+    """An exchange as one rank enters it: ``barrier 'epoch'``, called from ``where`` (which may differ over ranks)."""
+
+    op: str
+    name: str
+    where: str
+
+    def __str__(self) -> str:
+        return f"{self.op} {self.name!r}" + (f" ({self.where})" if self.where else "")
+
+    def agrees_with(self, other: Ticket) -> bool:
+        """Say whether two ranks mean the same exchange."""
+        return (self.op, self.name) == (other.op, other.name)
+
+
+def difference(tickets: Mapping[Ticket, Iterable[int]]) -> tuple[str, tuple[int, ...]] | None:
+    """Compare the ranks' tickets: None if all agree, else who is where, and the ranks of the minority.
+
+    >>> difference({Ticket("barrier", "a", ""): [0, 2], Ticket("gather", "b", ""): [1]})
+    ("ranks 0, 2: barrier 'a'; rank 1: gather 'b'", (1,))
+    """
+    first = next(iter(tickets))
+    if all(first.agrees_with(ticket) for ticket in tickets):
+        return None
+    groups: dict[tuple[str, str], list[int]] = {}
+    for ticket, ranks in tickets.items():
+        groups.setdefault((ticket.op, ticket.name), []).extend(ranks)
+    return who_says_what((str(t), sorted(ranks)) for t, ranks in tickets.items()), minority(groups.values())
+
+
+def who_says_what(groups: Iterable[tuple[str, Iterable[int]]]) -> str:
+    """Return ``ranks 0, 2: this; rank 1: that``, the largest group first."""
+    listed = [(words, sorted(ranks)) for words, ranks in groups]
+    listed.sort(key=lambda group: (-len(group[1]), group[1]))
+    return "; ".join(f"{name_ranks(ranks)}: {words}" for words, ranks in listed)
+
+
+def minority(groups: Iterable[Iterable[int]]) -> tuple[int, ...]:
+    """Return the ranks outside the largest group; all ranks where two groups are the largest."""
+    listed = sorted((sorted(ranks) for ranks in groups), key=len, reverse=True)
+    tied = len(listed) > 1 and len(listed[0]) == len(listed[1])
+    return tuple(sorted(rank for group in (listed if tied else listed[1:]) for rank in group))

@@ -1,0 +1,29 @@
+"""The tree along which values rise to rank 0: no rank waits for more than ``fanout`` others.
+
+Rank r's children are r * fanout + 1 ... r * fanout + fanout, as in a heap. With ``fanout >= size - 1`` the tree is
+flat: every rank is a child of rank 0. Flat costs the fewest operations and one level of waiting; its root does
+``size - 1`` waits one after the other, which is what a tree divides by ``size / fanout``.
+"""
+
+from __future__ import annotations
+
+
+def parent(rank: int, fanout: int) -> int:
+    """Return the rank that waits for this one. Rank 0 has none (ValueError)."""
+    if rank < 1:
+        raise ValueError(f"rank {rank} has no parent")
+    return (rank - 1) // fanout
+
+
+def children(rank: int, size: int, fanout: int) -> range:
+    """Return the ranks that this one waits for."""
+    first = rank * fanout + 1
+    return range(first, min(first + fanout, size)) if first < size else range(0)
+
+
+def depth(size: int, fanout: int) -> int:
+    """Return how many hops the farthest rank is from rank 0."""
+    hops, rank = 0, size - 1
+    while rank > 0:
+        hops, rank = hops + 1, parent(rank, fanout)
+    return hops
