@@ -126,5 +126,14 @@ def test_lines_that_are_not_indented_keep_their_order_of_arrival() -> None:
 
 def test_states_of_one_moment_merge_by_text() -> None:
     """One entry per different text, in order of first mention."""
-    said = [(0, "err", b"50%"), (1, "err", b"60%"), (2, "err", b"50%")]
-    assert one_each(said) == [Entry(0b101, "err", b"50%"), Entry(0b010, "err", b"60%")]
+    said = [(0, "err", b"50%"), (1, "err", b"60%"), (2, "err", b"50%"), (2, "out", b"50%")]
+    assert one_each(said) == [Entry(0b101, "err", b"50%"), Entry(0b010, "err", b"60%"), Entry(0b100, "out", b"50%")]
+
+
+def test_bars_that_differ_by_their_clock_are_one() -> None:
+    """Ranks in step show one bar; another loss or count is another bar."""
+    bar = "epoch:  87%|███| 26/30 [{}, loss=1.{}]"
+    said = [(0, "err", bar.format("00:01<00:00, 19.86it/s", 5)), (1, "err", bar.format("01:02:01<?, ?s/it", 5))]
+    said.append((2, "err", bar.format("00:01<00:00, 19.86it/s", 6)))
+    entries = one_each((rank, stream, text.encode()) for rank, stream, text in said)
+    assert entries == [Entry(0b011, "err", said[0][2].encode()), Entry(0b100, "err", said[2][2].encode())]

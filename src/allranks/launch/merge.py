@@ -10,6 +10,7 @@ Sets of ranks are bit masks (rank 3 is ``1 << 3``): this is the hot path.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
@@ -19,6 +20,7 @@ from typing import Literal, NamedTuple
 
 WINDOW = 0.15  # seconds
 MOST_WAITING = 50_000  # entries
+_CLOCK = re.compile(rb"\d+:[\d:]+<[\d:?]+, *[\d.?]+[^],]*")
 
 Stream = Literal["out", "err"]
 
@@ -38,11 +40,16 @@ def ranks_of(mask: int) -> tuple[int, ...]:
 
 
 def one_each(said: Iterable[tuple[int, Stream, bytes]]) -> list[Entry]:
-    """Merge what ranks show at one moment (the states of their bars): one entry per text, in order of first mention."""
-    masks: dict[tuple[Stream, bytes], int] = defaultdict(int)
+    """Merge what ranks show at one moment (the states of their bars): one entry per text, in order of first mention.
+
+    Bars that differ in tqdm's clock only (``00:01<00:03, 9.8it/s``) are one, with the clock of the first.
+    """
+    merged: dict[tuple[Stream, bytes], tuple[int, bytes]] = {}
     for rank, stream, text in said:
-        masks[stream, text] |= 1 << rank
-    return [Entry(mask, stream, text) for (stream, text), mask in masks.items()]
+        key = stream, _CLOCK.sub(b"", text)
+        ranks, first = merged.get(key, (0, text))
+        merged[key] = ranks | 1 << rank, first
+    return [Entry(ranks, stream, text) for (stream, _), (ranks, text) in merged.items()]
 
 
 def keep_blocks(entries: list[Entry]) -> list[Entry]:
