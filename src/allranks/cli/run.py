@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from allranks.launch.job import STYLES
+
 if TYPE_CHECKING:
     from allranks.launch.target import Target
 
@@ -36,7 +38,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     p.add_argument("-n", "--ranks", type=_at_least_one, required=True, metavar="N", help="number of ranks (processes)")
-    p.add_argument("-d", "--devices", type=_at_least_one, default=1, metavar="M", help="devices per rank (default 1)")
+    p.add_argument("-d", "--devices", type=_at_least_one, metavar="M", help="virtual CPU devices per rank")
     p.add_argument("-m", dest="module", action="store_true", help="run a module, as python -m does")
     p.add_argument("--timeout", type=_seconds, metavar="S", help="end the job after S seconds (exit code 124)")
     p.add_argument("--grace", type=_seconds, default=5.0, metavar="S", help="between Ctrl-C and SIGKILL (default 5)")
@@ -44,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--as",
         dest="style",
-        choices=("default", "torchrun", "slurm", "ompi"),
+        choices=STYLES,
         default="default",
         help="set the variables of another launcher, for scripts that read them",
     )
@@ -87,18 +89,24 @@ def main(argv: Sequence[str]) -> int:
     from allranks.launch.engines import local
     from allranks.launch.epilogue import epilogue
     from allranks.launch.job import Job
-    from allranks.launch.supervise import Limits
 
-    job = Job(target, arguments.ranks, arguments.devices, arguments.style, os.getcwd(), dict(os.environ))
+    job = Job(
+        target,
+        arguments.ranks,
+        devices=arguments.devices,
+        timeout=arguments.timeout,
+        style=arguments.style,
+        zygote=arguments.zygote,
+        grace=arguments.grace,
+    )
     style = choose_style(sys.stdout.isatty(), os.environ)
     width = shutil.get_terminal_size().columns
-    limits = Limits(grace=arguments.grace, timeout=arguments.timeout)
     try:
         console = Console(
-            job.size, out=sys.stdout, color=style.color, live=style.live, width=width, log_dir=arguments.log_dir
+            job.ranks, out=sys.stdout, color=style.color, live=style.live, width=width, log_dir=arguments.log_dir
         )
         try:
-            result = local.run(job, console, limits=limits, zygote=arguments.zygote)
+            result = local.run(job, console)
             for line in epilogue(result):
                 console.say(line)
         finally:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from allranks.errors import name_ranks
 from allranks.failure import Failure, describe_exit
 from allranks.launch.result import JobResult, RankResult
+from allranks.report import table
 
 MOST_LINES = 20
 
@@ -54,19 +55,16 @@ def _how(rank: RankResult) -> str:
     return "not started" if rank.wait_code is None else describe_exit(rank.wait_code)
 
 
-def _table(result: JobResult) -> Iterator[str]:
-    rows = [("rank", "host", "devices", "exit", "time", "peak memory")]
-    rows += [
-        (str(r.rank), r.host, str(r.devices), _exit(r), f"{r.seconds:.1f} s", f"{r.peak_bytes / 2**20:.0f} MB")
+def _table(result: JobResult) -> list[str]:
+    rows = [
+        (r.rank, r.host, r.devices, _exit(r), f"{r.seconds:.1f} s", f"{r.peak_bytes / 2**20:.0f} MB")
         for r in result.ranks
     ]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-    yield f"exit code {result.exit_code} after {result.seconds:.1f} s"
+    text = table(("rank", "host", "devices", "exit", "time", "peak memory"), rows)
+    return [*text.splitlines(), f"exit code {result.exit_code} after {result.seconds:.1f} s"]
 
 
-def _exit(rank: RankResult) -> str:
+def _exit(rank: RankResult) -> str | None:
     if rank.wait_code is None:
-        return "not started"
+        return None
     return ("stopped: " if rank.stopped else "") + describe_exit(rank.wait_code).removeprefix("exit code ")

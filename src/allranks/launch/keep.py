@@ -1,4 +1,4 @@
-"""The keeper: the process between the launcher and the ranks. It starts them, reaps them, and lets none outlive the job.
+"""The keeper: the process between the launcher and the ranks. It starts and reaps them, and none outlives the job.
 
 Why a process of its own:
 - It is single-threaded and imports next to nothing, so it can fork a rank at any time: with the frameworks already
@@ -64,9 +64,9 @@ class _Keeper:
     def serve(self) -> orders.Spawn | None:
         """Follow orders until the launcher is gone. Returns None then, and in a forked rank what it shall become."""
         while os.getppid() == self._launcher:
-            readable = select.select([self._sock, self._waker], [], [], LOOK_FOR_PARENT)[0]
+            readable = select.select([self._sock.fileno(), self._waker], [], [], LOOK_FOR_PARENT)[0]
             self._reap()
-            if self._sock not in readable:
+            if self._sock.fileno() not in readable:
                 continue
             got = orders.receive(self._sock)
             if got is None:
@@ -82,14 +82,14 @@ class _Keeper:
 
     def _follow(self, message: orders.Message) -> None:
         if isinstance(message, orders.Preload):
-            found = zygote.plan_for(from_json(message.target), cwd=message.cwd) if message.target else Plan(message.modules)
+            found = (
+                zygote.plan_for(from_json(message.target), cwd=message.cwd) if message.target else Plan(message.modules)
+            )
             loaded, obstacle = preload(found)
             self._zygote = not obstacle
             self._report(orders.Ready(loaded, obstacle))
         elif isinstance(message, orders.Kill):
-            for rank in message.ranks:
-                if rank in self._pids:
-                    kill_rank(self._pids[rank], message.signum)
+            signal_groups([self._pids[rank] for rank in message.ranks if rank in self._pids], message.signum)
         elif isinstance(message, orders.Sweep):
             self._report(orders.Swept(self._sweep()))
 
@@ -156,7 +156,7 @@ class _Keeper:
         """Kill every descendant and wait for their ends. Returns those that are still there after ``STUCK_AFTER``."""
         deadline = time.monotonic() + STUCK_AFTER
         while True:
-            living = descendants(os.getpid())
+            living = descendants([os.getpid()])
             _kill_all(living)
             self._reap()
             if not _has_children():
@@ -188,14 +188,18 @@ def _has_children() -> bool:
     return True
 
 
-def kill_rank(pid: int, signum: int) -> None:
-    """Signal the process group of a rank; with SIGKILL also all that descends from it. The rank is not yet reaped."""
-    family = descendants(pid) if signum == signal.SIGKILL else []
-    try:
-        os.killpg(pid, signum)
-    except ProcessLookupError:  # forked a moment ago: its own group does not exist yet
-        os.kill(pid, signum)
-    _kill_all(family)
+def signal_groups(pids: Sequence[int], signum: int) -> None:
+    """Signal the process groups of ranks that are not yet reaped; with SIGKILL also all that descends from them.
+
+    The last goes first: the others of a JAX world complain at length when rank 0, their coordinator, is gone.
+    """
+    families = descendants(pids) if signum == signal.SIGKILL else []
+    for pid in reversed(pids):
+        try:
+            os.killpg(pid, signum)
+        except ProcessLookupError:  # forked a moment ago: its own group does not exist yet
+            os.kill(pid, signum)
+    _kill_all(families)
 
 
 def _kill_all(pids: Iterable[int]) -> None:
@@ -206,8 +210,8 @@ def _kill_all(pids: Iterable[int]) -> None:
             continue  # ended meanwhile, and was reaped
 
 
-def descendants(root: int) -> list[int]:
-    """Return the pids of all processes below ``root``, zombies too, from /proc."""
+def descendants(roots: Iterable[int]) -> list[int]:
+    """Return the pids of all processes below these, zombies too, from /proc."""
     children: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -218,7 +222,7 @@ def descendants(root: int) -> list[int]:
                 continue
             children.setdefault(parent, []).append(int(entry))
     found: list[int] = []
-    queue = [root]
+    queue = [*roots]
     while queue:
         below = children.get(queue.pop(), [])
         found += below

@@ -29,7 +29,7 @@ CLOSE_PATIENCE = 6.0
 class Keeper:
     """One keeper process, for one job or for several in turn.
 
-    With ``zygote``, Python targets run in forks of a process into which ``preload`` has imported the frameworks; without,
+    After a ``preload``, Python targets run in forks of this process, into which the frameworks are imported; without one,
     each rank starts its own interpreter. ``env`` is the environment in which the frameworks are imported. ``close`` (or
     the end of a ``with``) kills all that lives below it.
     """
@@ -94,5 +94,7 @@ class Keeper:
     def __enter__(self) -> Keeper:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()

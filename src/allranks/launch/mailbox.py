@@ -10,7 +10,7 @@ import tempfile
 from types import TracebackType
 
 from allranks.failure import Failure
-from allranks.launch.supervise import Joined, Joining, RankFailed, RankLeft
+from allranks.launch.events import Joined, Joining, RankFailed, RankLeft
 
 LARGEST = 1 << 20
 LONGEST_PATH = 90  # bytes; a socket's path may have 107
@@ -21,8 +21,9 @@ class Mailbox:
     """The control socket of one job. ``path`` is what the ranks get; ``close`` removes it."""
 
     def __init__(self) -> None:
-        folder = tempfile.gettempdir()
-        self._folder = tempfile.mkdtemp(prefix="allranks-", dir="/tmp" if len(folder) > LONGEST_PATH - 30 else folder)
+        usual = tempfile.gettempdir()
+        short = len(usual) + len("/allranks-12345678/control") <= LONGEST_PATH
+        self._folder = tempfile.mkdtemp(prefix="allranks-", dir=usual if short else "/tmp")  # noqa: S108 - it is 0700
         self.path = os.path.join(self._folder, "control")
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         self._sock.bind(self.path)
@@ -49,7 +50,9 @@ class Mailbox:
     def __enter__(self) -> Mailbox:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 
@@ -64,6 +67,9 @@ def read(data: bytes) -> Report | None:
             return Joined(rank)
         if kind == "left":
             return RankLeft(rank, float(fields["time"]))
+        if kind == "leaving":
+            error = fields["failure"]
+            return RankLeft(rank, float(fields["time"]), Failure(**error) if error else None)
         if kind == "failed":
             return RankFailed(Failure(**fields["failure"]))
     except (KeyError, TypeError, ValueError) as error:

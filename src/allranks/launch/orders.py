@@ -10,8 +10,9 @@ import json
 import os
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any, get_args
 
 PACKET = 65536
 _FD = struct.Struct("i")
@@ -84,9 +85,7 @@ class Swept:
 
 
 Message = Preload | Spawn | Kill | Sweep | Ready | Started | Exited | Swept
-KINDS: dict[str, type[Message]] = {
-    kind.__name__: kind for kind in (Preload, Spawn, Kill, Sweep, Ready, Started, Exited, Swept)
-}
+KINDS: dict[str, Callable[..., Message]] = {kind.__name__: kind for kind in get_args(Message)}
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
@@ -120,6 +119,6 @@ def receive(sock: socket.socket, flags: int = 0) -> tuple[Message, list[int]] | 
         with open(fds.pop(0), "rb") as file:
             file.seek(0)
             data = file.read()
-    fields = json.loads(data)
+    fields: dict[str, Any] = json.loads(data)
     kind = KINDS[fields.pop("message")]
     return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}), fds

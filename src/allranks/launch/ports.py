@@ -1,7 +1,7 @@
 """Ports that belong to a job from before its ranks start until it has ended.
 
-Each is bound here, but nobody listens on it. On Linux that keeps it from everyone who asks for a free port, while a rank
-can bind and listen on it, because both sides set SO_REUSEADDR (torch's store) and SO_REUSEPORT (gRPC in JAX's
+Each is bound here, but nobody listens on it. On Linux that keeps it from everyone who asks for a free port, while a
+rank can bind and listen on it, because both sides set SO_REUSEADDR (torch's store) or SO_REUSEPORT (gRPC in JAX's
 coordination service). So there is no moment in which the port is free, and no clash to retry.
 """
 
@@ -25,7 +25,9 @@ class Ports:
     def __enter__(self) -> Ports:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 

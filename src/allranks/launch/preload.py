@@ -12,7 +12,23 @@ from dataclasses import dataclass
 
 # Leave no thread and initialise no device when they are imported; `keep.obstacle` checks it after the fact.
 SAFE = frozenset(
-    "numpy scipy ml_dtypes jax jaxlib equinox jaxtyping optax chex flax haiku einops torch safetensors tqdm".split()
+    [
+        "numpy",
+        "scipy",
+        "ml_dtypes",
+        "jax",
+        "jaxlib",
+        "equinox",
+        "jaxtyping",
+        "optax",
+        "chex",
+        "flax",
+        "haiku",
+        "einops",
+        "torch",
+        "safetensors",
+        "tqdm",
+    ]
 )
 # Variables that a framework reads while it is imported: a script that sets one must import the framework itself.
 READ_AT_IMPORT = ("JAX_", "JAXTYPING_", "EQX_", "OMP_", "MKL_", "KMP_", "OPENBLAS_", "NPY_", "TORCH_", "PYTORCH_")
@@ -75,7 +91,7 @@ def _with_parents(module: str) -> Iterator[str]:
 
 
 def _sets(tree: ast.AST, env: Mapping[str, str]) -> Iterator[str]:
-    """Variables read at import that the text changes through ``os.environ``; "a variable" where the name is computed."""
+    """Variables read at import that the text changes through ``os.environ``, as words for a person."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign):
             for target in node.targets:
@@ -86,7 +102,11 @@ def _sets(tree: ast.AST, env: Mapping[str, str]) -> Iterator[str]:
 
 
 def _sets_by_call(node: ast.Call, func: ast.Attribute, env: Mapping[str, str]) -> Iterator[str]:
-    if func.attr in ("setdefault", "putenv") and len(node.args) == 2 and (func.attr == "putenv" or _is_environ(func.value)):
+    if (
+        func.attr in ("setdefault", "putenv")
+        and len(node.args) == 2
+        and (func.attr == "putenv" or _is_environ(func.value))
+    ):
         yield from _changed(node.args[0], node.args[1], env, keeps=func.attr == "setdefault")
     elif func.attr == "update" and _is_environ(func.value):
         literal = [arg for arg in node.args if isinstance(arg, ast.Dict)]

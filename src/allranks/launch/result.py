@@ -11,14 +11,14 @@ from allranks.failure import Failure
 class RankResult:
     """The end of one rank.
 
-    ``wait_code`` is as ``os.waitstatus_to_exitcode`` gives it, None for a rank that was never started (or whose end was
-    not seen); ``said`` is the failure that it reported itself; ``stopped`` is true where we ended it; ``tail`` are its
-    last lines of output.
+    ``devices`` are those that were asked for; ``wait_code`` is as ``os.waitstatus_to_exitcode`` gives it, None for a
+    rank that was never started (or whose end was not seen); ``said`` is the failure that it reported itself;
+    ``stopped`` is true where we ended it; ``seconds`` is its wall time; ``tail`` are its last lines of output.
     """
 
     rank: int
     host: str
-    devices: int
+    devices: int | None
     wait_code: int | None
     stopped: bool = False
     said: Failure | None = None

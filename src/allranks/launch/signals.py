@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from types import FrameType, TracebackType
 
-from allranks.launch.supervise import Interrupted, Terminated
+from allranks.launch.events import Interrupted, Terminated
 
 WATCHED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _Handler = Callable[[int, FrameType | None], object] | int | None
@@ -54,5 +54,7 @@ class Signals:
     def __enter__(self) -> Signals:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()

@@ -13,16 +13,16 @@ Theory. A job is N ranks that need each other, so the end of one (other than an 
 - RUNNING: nothing is wrong. Ranks start, join, leave, exit with 0.
 - SETTLING: one failure is known, but perhaps not yet the one that caused it (`allranks.launch.verdict`); for ``settle``
   seconds the others may tell theirs, so that the same exception on every rank is shown as such. Nothing is signalled.
-- STOPPING: the living ranks were sent a signal (TERM; INT after a Ctrl-C) and have a grace to end in order. JAX swallows
-  SIGTERM, so the grace after a crash is short: it is always paid in full.
+- STOPPING: the living ranks were sent a signal (TERM; INT after a Ctrl-C) and have a grace to end in order. JAX
+  swallows SIGTERM, so the grace after a crash is short: it is always paid in full.
 - KILLING: SIGKILL was sent to every rank's process group and to what descends from it.
 - ENDED: every process has exited, or could not be killed in ``kill_patience`` seconds. What comes later is ignored.
 
 Every phase but RUNNING has a deadline, so a stopped job ends whatever the ranks do. In each phase the answer to each
 event stands in ``TABLE``; an event without an entry is a KeyError, and a test walks all pairs.
 
-One more way to fail needs the clock: a rank that exited with 0 without having joined the world, while another has waited
-``join_patience`` seconds to join. Nobody will ever answer that one.
+One more way to fail needs the clock: a rank that exited with 0 without having joined the world, while another has
+waited ``join_patience`` seconds to join. Nobody will ever answer that one.
 """
 
 from __future__ import annotations
@@ -31,11 +31,29 @@ import enum
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import get_args
+from typing import Any
 
 from allranks.errors import name_ranks
 from allranks.failure import Failure
-from allranks.launch.verdict import Ending, first_failure, left_early, with_exit_code
+from allranks.launch.events import (
+    EVENTS,
+    Action,
+    Event,
+    Finish,
+    Interrupted,
+    Joined,
+    Joining,
+    KeeperLost,
+    RankExited,
+    RankFailed,
+    RankLeft,
+    RankStarted,
+    Say,
+    Signal,
+    Terminated,
+    Tick,
+)
+from allranks.launch.verdict import Departure, Ending, first_failure, left_early, with_exit_code
 
 
 class Phase(enum.Enum):
@@ -46,108 +64,6 @@ class Phase(enum.Enum):
     STOPPING = "stopping"
     KILLING = "killing"
     ENDED = "ended"
-
-
-# Events. ``when`` is Unix time in seconds, of the host on which it happened.
-
-
-@dataclass(frozen=True, slots=True)
-class RankStarted:
-    """The rank's process exists."""
-
-    rank: int
-
-
-@dataclass(frozen=True, slots=True)
-class Joining:
-    """The rank is about to wait for the others (``jax.distributed.initialize``, ``init_process_group``)."""
-
-    rank: int
-
-
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """The rank has met the others."""
-
-    rank: int
-
-
-@dataclass(frozen=True, slots=True)
-class RankFailed:
-    """The rank itself has reported a failure."""
-
-    failure: Failure
-
-
-@dataclass(frozen=True, slots=True)
-class RankLeft:
-    """The rank's main thread has ended in order; its process may still wait for the others."""
-
-    rank: int
-    when: float
-
-
-@dataclass(frozen=True, slots=True)
-class RankExited:
-    """The rank's process is gone; ``wait_code`` as ``os.waitstatus_to_exitcode`` gives it."""
-
-    rank: int
-    wait_code: int
-    when: float
-
-
-@dataclass(frozen=True, slots=True)
-class Interrupted:
-    """A person pressed Ctrl-C."""
-
-
-@dataclass(frozen=True, slots=True)
-class Terminated:
-    """The launcher was asked to end by a signal (SIGTERM, SIGHUP)."""
-
-    signum: int = signal.SIGTERM
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """Time has passed: a deadline may be over."""
-
-
-@dataclass(frozen=True, slots=True)
-class KeeperLost:
-    """The parent of the ranks is gone, and the kernel has killed them with it."""
-
-
-Event = RankStarted | Joining | Joined | RankFailed | RankLeft | RankExited | Interrupted | Terminated | Tick | KeeperLost
-EVENTS: tuple[type[Event], ...] = get_args(Event)
-
-
-# Actions.
-
-
-@dataclass(frozen=True, slots=True)
-class Signal:
-    """Send a signal to the process groups of these ranks; SIGKILL also to everything that descends from them."""
-
-    ranks: tuple[int, ...]
-    signum: int
-
-
-@dataclass(frozen=True, slots=True)
-class Say:
-    """Tell the person who watches."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Finish:
-    """The job has ended; kill what may be left, and return this exit code."""
-
-    exit_code: int
-
-
-Action = Signal | Say | Finish
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +90,7 @@ class Supervisor:
         self.alive: set[int] = set()
         self.endings: dict[int, Ending] = {}
         self.failures: list[Failure] = []
-        self.left: dict[int, float] = {}
+        self.left: dict[int, Departure] = {}
         self.cause = ""  # why we stopped the job, where no rank failed
         self._limits = limits
         self._host = host
@@ -228,7 +144,7 @@ class Supervisor:
         return []
 
     def _note_left(self, event: RankLeft) -> list[Action]:
-        self.left.setdefault(event.rank, event.when)
+        self.left.setdefault(event.rank, Departure(event.when, event.failure))
         return []
 
     def _note_failure(self, event: RankFailed) -> list[Action]:
@@ -348,58 +264,58 @@ def _over(deadline: float | None, now: float) -> bool:
     return deadline is not None and now >= deadline
 
 
-TABLE: dict[tuple[Phase, type[Event]], Callable[[Supervisor, Event], list[Action]]] = {
-    (phase, event): answer  # type: ignore[misc]
-    for phase, row in {
-        Phase.RUNNING: {
-            RankStarted: Supervisor._started,
-            Joining: Supervisor._joining,
-            Joined: Supervisor._met,
-            RankFailed: Supervisor._fail,
-            RankLeft: Supervisor._note_left,
-            RankExited: Supervisor._exit,
-            Interrupted: Supervisor._interrupt,
-            Terminated: Supervisor._terminate,
-            Tick: Supervisor._tick_running,
-            KeeperLost: Supervisor._lose_keeper,
-        },
-        Phase.SETTLING: {
-            RankStarted: Supervisor._started,
-            Joining: Supervisor._ignore,
-            Joined: Supervisor._ignore,
-            RankFailed: Supervisor._note_failure,
-            RankLeft: Supervisor._note_left,
-            RankExited: Supervisor._note_exit,
-            Interrupted: Supervisor._kill,
-            Terminated: Supervisor._kill,
-            Tick: Supervisor._tick_settling,
-            KeeperLost: Supervisor._lose_keeper,
-        },
-        Phase.STOPPING: {
-            RankStarted: Supervisor._started_too_late,
-            Joining: Supervisor._ignore,
-            Joined: Supervisor._ignore,
-            RankFailed: Supervisor._ignore,
-            RankLeft: Supervisor._ignore,
-            RankExited: Supervisor._note_exit,
-            Interrupted: Supervisor._kill,
-            Terminated: Supervisor._kill,
-            Tick: Supervisor._tick_stopping,
-            KeeperLost: Supervisor._lose_keeper,
-        },
-        Phase.KILLING: {
-            RankStarted: Supervisor._started_too_late,
-            Joining: Supervisor._ignore,
-            Joined: Supervisor._ignore,
-            RankFailed: Supervisor._ignore,
-            RankLeft: Supervisor._ignore,
-            RankExited: Supervisor._note_exit,
-            Interrupted: Supervisor._ignore,
-            Terminated: Supervisor._ignore,
-            Tick: Supervisor._tick_killing,
-            KeeperLost: Supervisor._lose_keeper,
-        },
-        Phase.ENDED: dict.fromkeys(EVENTS, Supervisor._ignore),
-    }.items()
-    for event, answer in row.items()
+Answer = Callable[[Supervisor, Any], list[Action]]
+_ROWS: dict[Phase, dict[type[Event], Answer]] = {
+    Phase.RUNNING: {
+        RankStarted: Supervisor._started,
+        Joining: Supervisor._joining,
+        Joined: Supervisor._met,
+        RankFailed: Supervisor._fail,
+        RankLeft: Supervisor._note_left,
+        RankExited: Supervisor._exit,
+        Interrupted: Supervisor._interrupt,
+        Terminated: Supervisor._terminate,
+        Tick: Supervisor._tick_running,
+        KeeperLost: Supervisor._lose_keeper,
+    },
+    Phase.SETTLING: {
+        RankStarted: Supervisor._started,
+        Joining: Supervisor._ignore,
+        Joined: Supervisor._ignore,
+        RankFailed: Supervisor._note_failure,
+        RankLeft: Supervisor._note_left,
+        RankExited: Supervisor._note_exit,
+        Interrupted: Supervisor._kill,
+        Terminated: Supervisor._kill,
+        Tick: Supervisor._tick_settling,
+        KeeperLost: Supervisor._lose_keeper,
+    },
+    Phase.STOPPING: {
+        RankStarted: Supervisor._started_too_late,
+        Joining: Supervisor._ignore,
+        Joined: Supervisor._ignore,
+        RankFailed: Supervisor._ignore,
+        RankLeft: Supervisor._ignore,
+        RankExited: Supervisor._note_exit,
+        Interrupted: Supervisor._kill,
+        Terminated: Supervisor._kill,
+        Tick: Supervisor._tick_stopping,
+        KeeperLost: Supervisor._lose_keeper,
+    },
+    Phase.KILLING: {
+        RankStarted: Supervisor._started_too_late,
+        Joining: Supervisor._ignore,
+        Joined: Supervisor._ignore,
+        RankFailed: Supervisor._ignore,
+        RankLeft: Supervisor._ignore,
+        RankExited: Supervisor._note_exit,
+        Interrupted: Supervisor._ignore,
+        Terminated: Supervisor._ignore,
+        Tick: Supervisor._tick_killing,
+        KeeperLost: Supervisor._lose_keeper,
+    },
+    Phase.ENDED: dict.fromkeys(EVENTS, Supervisor._ignore),
+}
+TABLE: dict[tuple[Phase, type[Event]], Answer] = {
+    (phase, event): answer for phase, row in _ROWS.items() for event, answer in row.items()
 }

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any, get_args
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class Command:
 
 
 Target = Script | Module | Call | Command
-KINDS: dict[str, type[Target]] = {kind.__name__: kind for kind in (Script, Module, Call, Command)}
+KINDS: dict[str, Callable[..., Target]] = {kind.__name__: kind for kind in get_args(Target)}
 CALL = """\
 import importlib, json, sys
 module, name = sys.argv[1].split(":")
@@ -66,7 +67,7 @@ def to_json(target: Target) -> str:
 
 def from_json(text: str) -> Target:
     """Return the target that ``to_json`` wrote."""
-    fields = json.loads(text)
+    fields: dict[str, Any] = json.loads(text)
     kind = KINDS[fields.pop("kind")]
     return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()})
 

@@ -18,6 +18,7 @@ import sysconfig
 import tokenize
 import types
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from allranks.launch.preload import Plan, plan
 from allranks.launch.target import Call, Module, Script, Target
@@ -32,14 +33,14 @@ def become(target: Target, *, env: Mapping[str, str], path: Sequence[str]) -> No
 
     Returns, or raises SystemExit, at the end of the target's main thread: the interpreter's own shutdown must follow.
     """
-    os.environ.clear()
-    os.environ.update(env)
     sys.path[:] = path
+    # What the ``sitecustomize`` of a fresh interpreter does; the agent's own directory is on the ranks' path.
+    agent = importlib.import_module("allranks_agent")
+    agent.activate(env)
     sys.stdout = sys.__stdout__ = _stream(1, "<stdout>", like=sys.__stdout__)  # type: ignore[misc]
     sys.stderr = sys.__stderr__ = _stream(2, "<stderr>", like=sys.__stderr__)  # type: ignore[misc]
     reseed()
-    start_agent()
-    run(target)
+    run(target, agent)
 
 
 def _stream(fd: int, name: str, *, like: object) -> io.TextIOWrapper:
@@ -47,7 +48,7 @@ def _stream(fd: int, name: str, *, like: object) -> io.TextIOWrapper:
     raw = io.FileIO(fd, "wb", closefd=False)
     raw.name = name
     encoding, errors = getattr(like, "encoding", "utf-8"), getattr(like, "errors", "backslashreplace")
-    stream = io.TextIOWrapper(raw, encoding, errors, line_buffering=True, write_through=True)  # type: ignore[arg-type]
+    stream = io.TextIOWrapper(raw, encoding, errors, line_buffering=True, write_through=True)
     stream.mode = "w"  # type: ignore[misc]
     return stream
 
@@ -63,12 +64,8 @@ def reseed() -> None:
         torch.seed()
 
 
-def start_agent() -> None:
-    """Start the agent, as ``sitecustomize`` does at the start of a fresh interpreter."""
-
-
-def run(target: Target) -> None:
-    """Run a target as the main program. An exception that it does not catch ends as in a fresh interpreter."""
+def run(target: Target, agent: Any) -> None:
+    """Run a target as the main program. What it raises is shown and told as in a fresh interpreter."""
     main = types.ModuleType("__main__")
     main.__dict__.update(__builtins__=builtins, __annotations__={})
     _kept.append(sys.modules["__main__"])
@@ -80,10 +77,23 @@ def run(target: Target) -> None:
             _run_module(target)
         elif isinstance(target, Call):
             _run_call(target)
-    except SystemExit:
-        raise
+    except SystemExit as error:
+        if error.code is not None and not isinstance(error.code, int):
+            print(error.code, file=sys.stderr)
+        agent.finish(agent.report_failure(_without_our_frames(error)))
     except BaseException as error:
-        _die_of(error)
+        _without_our_frames(error)
+        sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
+        sys.excepthook(type(error), error, error.__traceback__)
+        agent.finish(agent.report_failure(error))
+
+
+def _without_our_frames(error: BaseException) -> BaseException:
+    """Cut what is ours off an exception's traceback; returns the exception."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename == _without_our_frames.__code__.co_filename:
+        trace = trace.tb_next
+    return error.with_traceback(trace)
 
 
 def _set_line(argv: Sequence[str], first: str) -> None:
@@ -101,7 +111,7 @@ def _run_script(target: Script, main: types.ModuleType) -> None:
     main.__dict__.update(__file__=file, __cached__=None, __loader__=loader)
     with open(file, "rb") as source:
         code = compile(source.read(), file, "exec", dont_inherit=True)
-    exec(code, main.__dict__)
+    exec(code, main.__dict__)  # noqa: S102 - it is what a rank is for
 
 
 def _run_module(target: Module) -> None:
@@ -113,20 +123,6 @@ def _run_call(target: Call) -> None:
     _set_line(["-c", target.function, target.arguments], "")
     module, name = target.function.split(":")
     getattr(importlib.import_module(module), name)(*json.loads(target.arguments))
-
-
-def _die_of(error: BaseException) -> None:
-    """Show an uncaught exception through ``sys.excepthook``, without our own frames, and end with exit code 1."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename == _die_of.__code__.co_filename:
-        trace = trace.tb_next
-    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, trace
-    error.with_traceback(trace)
-    sys.excepthook(type(error), error, trace)
-    if isinstance(error, KeyboardInterrupt):  # the interpreter ends itself by SIGINT when this one reaches it
-        sys.excepthook = lambda *_: None
-        raise error
-    raise SystemExit(1) from None
 
 
 def plan_for(target: Target, *, cwd: str) -> Plan:

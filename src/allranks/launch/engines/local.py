@@ -7,13 +7,15 @@ import selectors
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from allranks.launch import orders
 from allranks.launch.console import Console
-from allranks.launch.environment import rank_environment
+from allranks.launch.environment import Site, for_rank
+from allranks.launch.events import Event, Finish, KeeperLost, RankExited, RankStarted, Say, Signal, Tick
 from allranks.launch.job import Job
 from allranks.launch.keeper import Keeper
 from allranks.launch.mailbox import Mailbox
@@ -21,18 +23,7 @@ from allranks.launch.merge import Stream
 from allranks.launch.ports import Ports
 from allranks.launch.result import JobResult, RankResult
 from allranks.launch.signals import Signals
-from allranks.launch.supervise import (
-    Event,
-    Finish,
-    KeeperLost,
-    Limits,
-    RankExited,
-    RankStarted,
-    Say,
-    Signal,
-    Supervisor,
-    Tick,
-)
+from allranks.launch.supervise import Limits, Supervisor
 from allranks.launch.target import Command, to_json
 
 CHUNK = 1 << 16
@@ -40,37 +31,53 @@ CHUNK = 1 << 16
 SWEEP_PATIENCE, DRAIN_PATIENCE = 8.0, 1.0
 # Nothing that a rank inherits may make the keeper take itself for one.
 RANK_ONLY = ("ALLRANKS_",)
+AGENT = str(Path(__file__).parents[1] / "agent")
 
 
 def run(
-    job: Job, console: Console, *, limits: Limits | None = None, zygote: bool = True, keeper: Keeper | None = None
+    job: Job,
+    console: Console,
+    *,
+    cwd: str | None = None,
+    base: Mapping[str, str] | None = None,
+    keeper: Keeper | None = None,
 ) -> JobResult:
     """Run a job to its end, and return how it ended. Nothing of it is left then: no process, no port, no file.
 
-    ``zygote`` lets Python targets run in forks of one process that has imported the frameworks; where that is unsafe the
-    console says so, and each rank starts its own interpreter. A ``keeper`` (ready, and of the same environment) is used
-    and left open; without one the job starts its own. Run in the main thread, it answers Ctrl-C, SIGTERM and SIGHUP.
-    Raises OutputClosed where nobody reads the console any more; the ranks are dead then too.
+    The ranks start in ``cwd`` (default: here) with ``base`` (default: our environment) and what a rank needs. Where a
+    fork of imported frameworks is unsafe, the console says so and each rank starts its own interpreter. A ``keeper``
+    (ready, and of the same environment) is used and left open; without one the job starts its own. Run in the main
+    thread, it answers Ctrl-C, SIGTERM and SIGHUP. Raises OutputClosed where nobody reads the console any more; the
+    ranks are dead then too.
     """
+    cwd = os.getcwd() if cwd is None else cwd
     host = socket.gethostname()
     with ExitStack() as stack:
         mailbox = stack.enter_context(Mailbox())
         coordinator, master = stack.enter_context(Ports(2)).numbers
-        envs = [
-            rank_environment(job, rank, host=host, control=mailbox.path, coordinator=coordinator, master=master)
-            for rank in range(job.size)
-        ]
+        site = Site(
+            job_id=f"{host}-{os.getpid()}-{coordinator}",
+            host=host,
+            coordinator_port=coordinator,
+            master_port=master,
+            cores=len(os.sched_getaffinity(0)),
+            control_path=mailbox.path,
+            agent_dir=AGENT,
+            base=os.environ if base is None else base,
+        )
+        envs = [for_rank(job, rank, site) for rank in range(job.ranks)]
         signals = stack.enter_context(Signals())
         warm = keeper is not None
         if keeper is None:
             keeper = stack.enter_context(Keeper(common(envs)))
-        loop = stack.enter_context(_Loop(job, console, limits or Limits(), host))
+        spawns = [orders.Spawn(rank, to_json(job.target), cwd, env) for rank, env in enumerate(envs)]
+        loop = stack.enter_context(_Loop(job, console, host=host, spawns=spawns))
         loop.attach(mailbox, keeper, signals)
-        if warm or not zygote or isinstance(job.target, Command):
-            loop.spawn(envs)
+        if warm or not job.zygote or isinstance(job.target, Command):
+            loop.spawn()
         else:
-            keeper.preload(job.target, cwd=job.cwd)
-        return loop.run(envs)
+            keeper.preload(job.target, cwd=cwd)
+        return loop.run()
 
 
 def common(envs: list[dict[str, str]]) -> dict[str, str]:
@@ -96,13 +103,15 @@ class _Rank:
 class _Loop:
     """All that one job waits for, and the way from there to the supervisor and back."""
 
-    def __init__(self, job: Job, console: Console, limits: Limits, host: str) -> None:
+    def __init__(self, job: Job, console: Console, *, host: str, spawns: Sequence[orders.Spawn]) -> None:
         self._job = job
+        self._spawns = spawns
         self._console = console
         self._host = host
         self._start = time.monotonic()
-        self._supervisor = Supervisor(job.size, now=self._start, limits=limits, host=host)
-        self._ranks = [_Rank() for _ in range(job.size)]
+        limits = Limits(grace=job.grace, timeout=job.timeout)
+        self._supervisor = Supervisor(job.ranks, now=self._start, limits=limits, host=host)
+        self._ranks = [_Rank() for _ in range(job.ranks)]
         self._selector = selectors.DefaultSelector()
         self._reading = True
         self._exit_code: int | None = None
@@ -122,24 +131,22 @@ class _Loop:
             for fd in rank.pipes:
                 os.close(fd)
 
-    def spawn(self, envs: list[dict[str, str]]) -> None:
+    def spawn(self) -> None:
         """Order all ranks."""
-        target = to_json(self._job.target)
-        for number, (rank, env) in enumerate(zip(self._ranks, envs, strict=True)):
-            out, err = _pipe(), _pipe()
+        for number, (rank, spawn) in enumerate(zip(self._ranks, self._spawns, strict=True)):
+            out, err = os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC)
             streams: tuple[tuple[Stream, int], ...] = (("out", out[0]), ("err", err[0]))
             for stream, fd in streams:
                 rank.pipes[fd] = stream
                 self._selector.register(fd, selectors.EVENT_READ, (number, stream))
             try:
-                self._keeper.spawn(orders.Spawn(number, target, self._job.cwd, env), out=out[1], err=err[1])
+                self._keeper.spawn(spawn, out=out[1], err=err[1])
             finally:
                 os.close(out[1])
                 os.close(err[1])
 
-    def run(self, envs: list[dict[str, str]]) -> JobResult:
+    def run(self) -> JobResult:
         """Turn until the job has ended and nothing of it lives."""
-        self._envs = envs
         while self._exit_code is None:
             self._turn(self._timeout())
         deadline = time.monotonic() + SWEEP_PATIENCE
@@ -199,7 +206,7 @@ class _Loop:
                 if report.obstacle:
                     self._say(f"each rank starts its own interpreter (no zygote): {report.obstacle}")
                 if self._exit_code is None:
-                    self.spawn(self._envs)
+                    self.spawn()
             elif isinstance(report, orders.Swept):
                 self._swept = True
                 if report.stuck:
@@ -225,7 +232,7 @@ class _Loop:
             return  # its end is in the socket too, and will be read as KeeperLost
 
     def _kill_groups(self) -> None:
-        """The kernel kills the ranks of a keeper that was killed; what they have started may live on in their groups."""
+        """The kernel has killed the ranks of a keeper that was killed; what they started may live on in their groups."""
         for rank in self._ranks:
             if rank.pid is not None and rank.ended is None:
                 try:
@@ -280,8 +287,3 @@ class _Loop:
         )
         seconds = time.monotonic() - self._start
         return JobResult(exit_code, ranks, self._supervisor.first_failure, self._supervisor.cause, seconds)
-
-
-def _pipe() -> tuple[int, int]:
-    reader, writer = os.pipe2(os.O_CLOEXEC)
-    return reader, writer
