@@ -19,7 +19,7 @@ from allranks.launch.job import Job
 
 AGENT = Path(__file__).parents[2] / "src" / "allranks" / "launch" / "agent"
 PATIENCE = 60.0  # a job that takes longer hangs
-GRACE = 3.0  # from the first failure until the others are killed
+GRACE = 1.5  # from the first failure until the others are killed
 
 
 @dataclass(frozen=True)
