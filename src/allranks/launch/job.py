@@ -1,0 +1,29 @@
+"""What a person asked for: one program, so many ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from allranks.launch.target import Target
+
+Style = Literal["default", "torchrun", "slurm", "ompi"]
+STYLES: tuple[str, ...] = get_args(Style)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A program to run as ``ranks`` processes on this machine.
+
+    ``devices`` is the number of virtual CPU devices per rank (None: as JAX finds them); ``timeout`` and ``grace`` are
+    seconds (the whole job may take ``timeout``; ranks have ``grace`` to end after Ctrl-C or SIGTERM); ``style`` is the
+    launcher whose variables the ranks see; ``zygote`` allows ranks to be forked from a process that has imported the frameworks.
+    """
+
+    target: Target
+    ranks: int
+    devices: int | None = None
+    timeout: float | None = None
+    style: Style = "default"
+    zygote: bool = True
+    grace: float = 5.0
