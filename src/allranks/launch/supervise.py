@@ -216,7 +216,8 @@ class Supervisor:
     def _tick_killing(self, _event: Tick) -> list[Action]:
         if not _over(self._phase_deadline, self._now):
             return []
-        return [Say(f"{name_ranks(self.alive)} could not be killed; giving up on them"), *self._finish()]
+        given_up = Say(f"{name_ranks(self.alive)} could not be killed; giving up on {'it' if len(self.alive) == 1 else 'them'}")
+        return [given_up, *self._finish()]
 
     # Steps that several answers share.
 

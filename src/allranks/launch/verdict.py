@@ -11,8 +11,8 @@ is the cause, and the rest are consequences. Three things blur the order of time
 2. A broken connection is never a cause by itself. A failure whose text speaks of one (``ECHOES``) is *weak*: it counts
    only where nothing else explains the end. SIGABRT against a broken connection: SIGABRT.
 3. A rank that ends in order (exit code 0) while its peers still need it leaves no failure at all, only weak ones in
-   its peers. If the best explanation is weak, and comes from a rank that had not itself left, then the rank that left
-   before it is the cause: it left early. An exception that was on its way up when it left the world says why.
+   its peers, and perhaps a SIGABRT of its own when they are gone. If only weak failures are known, the rank that left
+   before the first of them is the cause: it left early. An exception that was on its way up when it left says why.
 
 What we ended ourselves (after the first failure, a Ctrl-C, a time limit) is never a cause, except a death by a signal
 that we did not send and that is not SIGABRT: a rank killed from outside may be seen late.
@@ -95,28 +95,43 @@ def first_failure(
     ``spoken`` are the failures that ranks reported themselves, ``left`` are those that ended, or left the world, in
     order. ``when`` of a silent end is the time at which it was seen.
     """
-    candidates: list[tuple[bool, float, int, Failure]] = []
+    gone = {end.rank: Departure(end.when) for end in endings.values() if end.wait_code == 0} | dict(left)
+    strong: list[tuple[float, int, Failure]] = []
+    weak: list[tuple[float, int, Failure]] = []
     told: set[int] = set()
     for failure in spoken:
         if failure.rank not in told:
             told.add(failure.rank)
-            candidates.append((is_echo(failure), failure.when, failure.rank, failure))
+            (weak if is_echo(failure) else strong).append((failure.when, failure.rank, failure))
     for end in endings.values():
-        if end.wait_code != 0 and end.rank not in told and not end.stopped_by_us:
-            slack = 0.0 if end.wait_code == -signal.SIGABRT else SLACK
-            candidates.append((False, end.when - slack, end.rank, silent_failure(end, host)))
-    if not candidates:
+        if end.wait_code == 0 or end.rank in told or end.stopped_by_us:
+            continue
+        aborted = end.wait_code == -signal.SIGABRT
+        when = end.when if aborted else end.when - SLACK
+        (weak if aborted and end.rank in gone else strong).append((when, end.rank, silent_failure(end, host)))
+    if strong and not _all_aborted(strong, endings, told):
+        return min(strong)[2]
+    early = _left_early(strong + weak, gone, host=host)
+    return early or min(strong or weak, default=(0.0, 0, None))[2]
+
+
+def _all_aborted(found: list[tuple[float, int, Failure]], endings: Mapping[int, Ending], told: set[int]) -> bool:
+    return all(rank not in told and endings[rank].wait_code == -signal.SIGABRT for _, rank, _ in found)
+
+
+def _left_early(
+    found: list[tuple[float, int, Failure]], gone: Mapping[int, Departure], *, host: str
+) -> Failure | None:
+    """Return the failure of the rank that had left before the others failed, if one had."""
+    needing = [(when, rank) for when, rank, _ in found if rank not in gone]
+    if not needing:
         return None
-    best = min(candidates, key=lambda candidate: candidate[:3])[3]
-    weak = is_echo(best) or (best.rank not in told and endings[best.rank].wait_code == -signal.SIGABRT)
-    gone = {end.rank: Departure(end.when) for end in endings.values() if end.wait_code == 0} | dict(left)
-    leavers = [(left.when, rank) for rank, left in gone.items() if left.when <= best.when and rank != best.rank]
-    if weak and leavers and best.rank not in gone:
-        when, rank = min(leavers)
-        still = {failure.rank for *_, failure in candidates} - {rank}
-        early = left_early(rank, when, host=host, while_doing=f"{name_ranks(still)} still needed it")
-        return gone[rank].failure or early
-    return best
+    leavers = [(departure.when, rank) for rank, departure in gone.items() if departure.when <= min(needing)[0]]
+    if not leavers:
+        return None
+    when, rank = min(leavers)
+    needed = f"{name_ranks(rank for _, rank in needing)} still needed it"
+    return gone[rank].failure or left_early(rank, when, host=host, while_doing=needed)
 
 
 def silent_failure(end: Ending, host: str) -> Failure:
