@@ -17,7 +17,7 @@ from typing import Any
 from allranks.launch.environment import Site, for_rank
 from allranks.launch.job import Job
 
-AGENT = Path(__file__).parents[2] / "src" / "allranks" / "launch" / "agent"
+AGENT = Path(__file__).parents[2] / "src" / "allranks" / "agent"
 PATIENCE = 60.0  # a job that takes longer hangs
 GRACE = 3.0  # from the first failure until the others are killed
 
