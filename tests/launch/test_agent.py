@@ -11,6 +11,7 @@ from ranks import AGENT, Outcome, python, run
 
 from allranks.failure import Failure
 from allranks.launch.job import Job, Style
+from allranks.launch.target import Command
 
 JAX = """
 import os, sys, time
@@ -164,7 +165,7 @@ def test_the_next_sitecustomize_runs_too(tmp_path: Path) -> None:
 def test_python_below_a_shell_is_the_rank(tmp_path: Path) -> None:
     """Any command that ends in Python works, with several in turn."""
     (tmp_path / "train.py").write_text("raise ValueError('bad row')")
-    outcome = run(Job(("sh", "-c", f"{sys.executable} -c pass && {sys.executable} train.py"), 1), tmp_path)
+    outcome = run(Job(Command(("sh", "-c", f"{sys.executable} -c pass && {sys.executable} train.py")), 1), tmp_path)
     assert [m["kind"] for m in outcome.said] == ["started", "left", "started", "failed"]
     assert outcome.failure(0)["where"] == "train.py:1"
 
@@ -189,7 +190,7 @@ for name in ("good", "bad"):
 """
     (tmp_path / "good.py").write_text("import atexit\natexit.register(print, 'at exit', flush=True)\nprint('good')")
     (tmp_path / "bad.py").write_text("def main():\n    return 5\nraise SystemExit(main())")
-    command = ("env", "-u", "ALLRANKS_CONTROL", *python(tmp_path, zygote, str(tmp_path / "control")))
+    command = Command(("env", "-u", "ALLRANKS_CONTROL", *python(tmp_path, zygote, str(tmp_path / "control")).words))
     outcome = run(Job(command, 1), tmp_path)
     assert [m["kind"] for m in outcome.said] == ["started", "left", "started", "failed"]
     assert outcome.failure(0)["what"] == "left with exit code 5"

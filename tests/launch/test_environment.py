@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from allranks.launch.environment import Site, for_rank
 from allranks.launch.job import STYLES, Job
+from allranks.launch.target import Command
 
 BASE = {"PATH": "/bin", "HOME": "/home/ann"}
 
@@ -17,7 +18,7 @@ def site(*, cores: int = 8, **base: str) -> Site:
 
 
 def environment(style: str = "default", rank: int = 1, devices: int | None = None, **base: str) -> dict[str, str]:
-    return for_rank(Job(("python",), 4, devices=devices, style=style), rank, site(**base))  # type: ignore[arg-type]
+    return for_rank(Job(Command(("python",)), 4, devices=devices, style=style), rank, site(**base))  # type: ignore[arg-type]
 
 
 TORCH = {
@@ -75,7 +76,7 @@ def test_devices_mean_virtual_cpu_devices() -> None:
 @given(ranks=st.integers(1, 64), devices=st.none() | st.integers(1, 16), cores=st.integers(1, 256))
 def test_threads_are_shared_out(ranks: int, devices: int | None, cores: int) -> None:
     """No rank gets less than one thread, all together not more than the cores; XLA has two a device."""
-    found = for_rank(Job(("python",), ranks, devices=devices), ranks - 1, site(cores=cores))
+    found = for_rank(Job(Command(("python",)), ranks, devices=devices), ranks - 1, site(cores=cores))
     threads = int(found["OMP_NUM_THREADS"])
     assert threads >= 1
     assert threads * ranks <= max(cores, ranks)
@@ -97,7 +98,7 @@ def test_our_sitecustomize_comes_first_on_the_path() -> None:
 @given(ranks=st.integers(1, 50), style=st.sampled_from(STYLES))
 def test_ranks_differ_in_their_number_only(ranks: int, style: str) -> None:
     """Two ranks of a job agree on every variable but those that count them."""
-    job = Job(("python",), ranks, style=style)  # type: ignore[arg-type]
+    job = Job(Command(("python",)), ranks, style=style)  # type: ignore[arg-type]
     first, last = for_rank(job, 0, site()), for_rank(job, ranks - 1, site())
     assert first.keys() == last.keys()
     different = {name for name in first if first[name] != last[name]}

@@ -20,6 +20,7 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from allranks.agent import load
 from allranks.launch.preload import Plan, plan
 from allranks.launch.target import Call, Module, Script, Target
 
@@ -34,8 +35,7 @@ def become(target: Target, *, env: Mapping[str, str], path: Sequence[str]) -> No
     Returns, or raises SystemExit, at the end of the target's main thread: the interpreter's own shutdown must follow.
     """
     sys.path[:] = path
-    # What the ``sitecustomize`` of a fresh interpreter does; the agent's own directory is on the ranks' path.
-    agent = importlib.import_module("allranks_agent")
+    agent = load()  # what the ``sitecustomize`` of a fresh interpreter does
     agent.activate(env)
     sys.stdout = sys.__stdout__ = _stream(1, "<stdout>", like=sys.__stdout__)  # type: ignore[misc]
     sys.stderr = sys.__stderr__ = _stream(2, "<stderr>", like=sys.__stderr__)  # type: ignore[misc]

@@ -31,7 +31,7 @@ CHUNK = 1 << 16
 SWEEP_PATIENCE, DRAIN_PATIENCE = 8.0, 1.0
 # Nothing that a rank inherits may make the keeper take itself for one.
 RANK_ONLY = ("ALLRANKS_",)
-AGENT = str(Path(__file__).parents[1] / "agent")
+AGENT = str(Path(__file__).parents[2] / "agent")
 
 
 def run(

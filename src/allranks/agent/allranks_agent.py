@@ -49,10 +49,14 @@ PR_SET_PDEATHSIG = 1
 SEND_SECONDS = 5.0
 
 
+Listener = Callable[..., None]
+
+
 class _Rank:
     """What the agent knows of this process; `pid` is None until it is active."""
 
     pid: int | None = None
+    listeners: tuple[Listener, ...] = ()
     failed_with: int = 0
     ending: failures.Failure | None = None
 
@@ -73,12 +77,28 @@ def activate(environ: Mapping[str, str]) -> None:
         os.environ.clear()
         os.environ.update(environ)
     os.environ["ALLRANKS_AGENT_PID"] = str(os.getpid())
-    _Rank.pid, _Rank.failed_with, _Rank.ending = os.getpid(), 0, None
+    _watch(int(environ["ALLRANKS_RANK"]), environ["ALLRANKS_HOST"], _tell_launcher)
+    torch.attach(tell, is_active)
+    tell("started")
+
+
+def listen(rank: int, host: str, listener: Listener) -> None:
+    """Have `listener(kind, **fields)` called with all that a launcher hears, also where no launcher of ours is there.
+
+    It is called in the thread where it happens, after the launcher was told. `allranks.init()` does this.
+    """
+    if is_active():
+        _Rank.listeners += (listener,)
+    else:
+        _watch(rank, host, listener)
+
+
+def _watch(rank: int, host: str, listener: Listener) -> None:
+    failures.SPEAKER = rank, host
+    _Rank.pid, _Rank.failed_with, _Rank.ending, _Rank.listeners = os.getpid(), 0, None, (listener,)
     _watch_the_main_thread()
     _watch_other_threads()
     jax.attach(tell, is_active, fail=_fail_late)
-    torch.attach(tell, is_active)
-    tell("started")
 
 
 def is_active() -> bool:
@@ -87,6 +107,12 @@ def is_active() -> bool:
 
 
 def tell(kind: str, **fields: object) -> None:
+    """Tell whoever listens."""
+    for listener in _Rank.listeners:
+        listener(kind, **fields)
+
+
+def _tell_launcher(kind: str, **fields: object) -> None:
     """Send one datagram; a launcher that cannot be reached is said on stderr, and the program goes on."""
     rank = int(os.environ["ALLRANKS_RANK"])
     message = {"kind": kind, "rank": rank, "pid": os.getpid(), "time": time.time(), **fields}

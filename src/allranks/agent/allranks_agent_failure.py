@@ -13,8 +13,10 @@ from typing import TypedDict
 # A datagram holds about 200 kB; the two ends of a longer traceback say what happened.
 HEAD, TAIL = 16_000, 48_000
 START = os.getcwd()
+# The rank and the host's name that this process fails as.
+SPEAKER = 0, ""
 STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
-OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep  # the package allranks
+OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep  # the package allranks
 
 
 class Failure(TypedDict):
@@ -33,8 +35,8 @@ def of(error: BaseException, *, thread: str = "", frame: FrameType | None = None
     steps = list(_raised_through(error) if frame is None else _called_from(frame))
     text = "" if isinstance(error, SystemExit) else "".join(traceback.format_exception(error))
     return {
-        "rank": int(os.environ["ALLRANKS_RANK"]),
-        "host": os.environ["ALLRANKS_HOST"],
+        "rank": SPEAKER[0],
+        "host": SPEAKER[1],
         "what": _what(error),
         "when": time.time(),
         "where": _where(error, steps),
