@@ -1,4 +1,11 @@
 """allranks: multi-process training that is correct, and proves it."""
 
+<<<<<<< HEAD
 from allranks.gate.collective import collective as collective
 from allranks.gate.main_rank import main_rank as main_rank
+=======
+from allranks.world.base import World as World
+from allranks.world.detect import current as current
+from allranks.world.detect import init as init
+from allranks.world.simulated import SimulatedWorld as SimulatedWorld
+>>>>>>> world
