@@ -1,7 +1,7 @@
 """The notice board in the store: what every rank must hear of at once, and a bell that wakes them all.
 
-``bell/<n>`` is the n-th ring. Who has news first puts them up, then rings a bell that has not rung yet. Whoever hears it
-reads the board after that, and so sees the news; two who ring one bell at a time do no harm. Nothing here needs an
+``bell/<n>`` is the n-th ring. Who has news first puts them up, then rings a bell that has not rung yet. Whoever hears
+it reads the board after that, and so sees the news; two who ring one bell at a time do no harm. Nothing here needs an
 atomic counter, which a rank that dies half-way would leave behind broken.
 
     failure/<rank>          how a rank failed
