@@ -50,7 +50,9 @@ PURE = {
     "gate/ticket.py",
     "launch/environment.py",
     "launch/job.py",
+    "launch/lines.py",
     "launch/merge.py",
+    "launch/paint.py",
     "launch/supervise.py",
 }
 EFFECTS = {"os", "sys", "time", "random", "socket", "subprocess", "threading", "select", "selectors", "pathlib"}

@@ -62,12 +62,13 @@ class _Rank:
 
 
 def activate_at_start() -> None:
-    """Activate in a Python that was started as, or below, a rank; its Python children find the mark and stay silent."""
-    if os.environ.get("ALLRANKS_AGENT_PID", str(os.getpid())) == str(os.getpid()):
-        activate(os.environ)
-        if sys.platform == "linux":
-            # No rank outlives its parent. The signal comes when the parent's *thread* ends: spawn from a lasting one.
-            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    """Activate in a Python that has just started, and tie its life to its parent's: no rank outlives its launcher.
+
+    The kernel sends the signal when the parent's *thread* ends: spawn ranks from one that lasts.
+    """
+    activate(os.environ)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def activate(environ: Mapping[str, str]) -> None:
@@ -97,7 +98,7 @@ def _watch(rank: int, host: str, listener: Listener) -> None:
     _Rank.pid, _Rank.failed_with, _Rank.ending, _Rank.listeners = os.getpid(), 0, None, (listener,)
     _watch_the_main_thread()
     _watch_other_threads()
-    jax.attach(tell, is_active, fail=lambda error: _end_now(report_failure(error)))
+    jax.attach(tell, is_active, fail=_fail_late)
 
 
 def is_active() -> bool:
@@ -157,6 +158,11 @@ def _report(failure: failures.Failure) -> None:
     if is_active() and not _Rank.failed_with:
         _Rank.failed_with = failure["exit_code"]
         tell("failed", failure=failure)
+
+
+def _fail_late(error: BaseException) -> NoReturn:
+    sys.excepthook(type(error), error, error.__traceback__)
+    _end_now(report_failure(error))
 
 
 def _end_now(code: int) -> NoReturn:
