@@ -50,7 +50,6 @@ class Sentinel:
         self._rank, self._size, self._me = rank, size, me
         self._ends_all = fail_fast and "ALLRANKS_CONTROL" not in os.environ
         self._hosts: Mapping[int, str] = {rank: me.host}
-        self._failing: Failure | None = None
         self._heard = threading.Event()
         self._left = False
         self._deaths: DeathWatch | None = None
@@ -103,7 +102,7 @@ class Sentinel:
         try:
             if kind == "failed" or (kind == "leaving" and fields["failure"] is not None):
                 self._fail(Failure(**fields["failure"]))
-            elif kind in ("left", "leaving"):
+            elif kind in ("left", "leaving") and not self._left:
                 self._left = True
                 gone.mark(self._store, self._rank, "has left (exit code 0)")
         except StoreError as error:
@@ -116,6 +115,8 @@ class Sentinel:
 
     def _died(self, rank: int, wait_code: int | None) -> None:
         """Tell all of a rank of this machine that has ended, if it has not done so itself."""
+        if self._heard.is_set():
+            return
         what = "died without a word" if wait_code is None else describe_exit(wait_code)
         failure = self._failure(rank, what, 1 if wait_code is None else shell_exit_code(wait_code))
         try:
@@ -145,6 +146,7 @@ class Sentinel:
         if not self._ends_all:
             return
         self._board.post_failure(failure)
+        self._heard.set()
         if own:
             self._serve()
 
