@@ -32,5 +32,14 @@ lint: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m bench
 
+# The core must work with no framework, with either one, and with both (which is 'make test').
+matrix: matrix-none matrix-jax matrix-torch
+
+matrix-%:
+	$(PYTHON) -m venv .venvs/$*
+	.venvs/$*/bin/python -m pip install -q --upgrade pip
+	.venvs/$*/bin/python -m pip install -q -c constraints.txt $(if $(filter none,$*),,$*) pytest hypothesis -e .
+	.venvs/$*/bin/python -m pytest -q
+
 clean:
 	rm -rf $(VENV) .venvs build dist .pytest_cache .mypy_cache .ruff_cache

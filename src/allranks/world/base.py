@@ -75,7 +75,7 @@ class World:
             rank=identity.rank,
             size=identity.size,
             fanout=fanout,
-            host_of=lambda rank: identity.hosts[rank],
+            host_of=lambda rank: self.identity.hosts[rank],
             locate=locate,
         )
 

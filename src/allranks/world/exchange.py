@@ -6,12 +6,13 @@ timeout. Keys of exchange k, below ``x/<k>/``:
 
     up/<rank>   a rank has come, and brings its own value and those of its subtree (tree.py)
     at/<rank>   a rank that has children in the tree has come, and waits for them
-    decided     a counter: who adds first, writes ``down``; so an exchange has exactly one outcome on all ranks
-    down        the outcome: the result, or the error that every rank raises
+    decided     a counter: who adds first, makes up the outcome, the others wait for it
+    down        the outcome: the result, or the error that every rank raises. Written once and for all (``claim``), so
+                an exchange has exactly one outcome on all ranks, also when the rank that makes it up stands still
 
-Who writes ``down``: rank 0 when all have come; or whichever rank first reaches its deadline, or learns that a missing
-rank is dead. Everybody else, also a rank that comes later, reads it. Keys of k - 1 are deleted once k is complete: by
-then everybody has read them.
+Who decides: rank 0 when all have come; or whichever rank first reaches its deadline, or learns that a missing rank is
+dead. Everybody else, also a rank that comes later, reads ``down``. Keys of earlier exchanges are deleted once all ranks
+have come to exchange k: by then everybody has read them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any, NamedTuple
 
 from allranks.clock import Clock
 from allranks.errors import KeyTimeout
-from allranks.world import outcome, tree
+from allranks.world import gone, outcome, tree
 from allranks.world.codec import Json, Value, dumps, loads, pack
 from allranks.world.store import KeyValueStore
 from allranks.world.ticket import Ticket, difference
@@ -32,8 +33,6 @@ Decide = Callable[[Sequence[Value]], Value]
 _FIRST_LOOK, _LONGEST_LOOK = 0.5, 8.0
 # How long the rank that won the right to decide may take to write the decision down.
 _GRACE = 10.0
-# Below this, one key a rank that has ended: why, in words.
-GONE = "gone/"
 
 
 class _Bundle(NamedTuple):
@@ -68,7 +67,8 @@ class Exchanger:
         self._mine.append([])
         call = _Call(self, f"x/{self.count}", ticket, self.clock.now() + timeout, timeout)
         agreed = call.run(packed, decide) if self.size > 1 else outcome.decided({0: packed}, decide)
-        self._forget_previous()
+        if agreed.all_came:
+            self._forget_earlier()
         return outcome.reveal(agreed, rank=self.rank, ticket=ticket)
 
     def put(self, key: str, document: Json) -> None:
@@ -83,10 +83,20 @@ class Exchanger:
             self._mine[-1].append(key)
         return first
 
-    def _forget_previous(self) -> None:
-        if len(self._mine) > 1:
-            for key in self._mine.pop(0):
+    def claim(self, key: str, document: Json) -> Json | None:
+        """Put a key of the current exchange, unless another rank did: then return what that one put."""
+        mine = dumps(document)
+        there = self.store.claim(key, mine)
+        if there != mine:
+            return loads(there)
+        self._mine[-1].append(key)
+        return None
+
+    def _forget_earlier(self) -> None:
+        for keys in self._mine[:-1]:
+            for key in keys:
                 self.store.delete(key)
+        del self._mine[:-1]
 
 
 class _OverdueError(Exception):
@@ -156,9 +166,11 @@ class _Call:
         me = self.of
         if not me.win(f"{self.key}/decided"):
             return self._read_down()
-        proposed = propose()
-        me.put(f"{self.key}/down", proposed.document)
-        return proposed
+        return self._write_down(propose())
+
+    def _write_down(self, proposed: outcome.Outcome) -> outcome.Outcome:
+        faster = self.of.claim(f"{self.key}/down", proposed.document)
+        return proposed if faster is None else outcome.Outcome(faster)
 
     def _timed_out(self) -> outcome.Outcome:
         me = self.of
@@ -174,7 +186,7 @@ class _Call:
         try:
             return outcome.Outcome(loads(self.of.store.wait(f"{self.key}/down", _GRACE)))
         except KeyTimeout:
-            return outcome.undecided(_GRACE)
+            return self._write_down(outcome.undecided(_GRACE))
 
     def _wait(self, key: str, *, look_down: bool) -> bytes:
         """Wait for a key until the deadline, with a look at the dead (and at the outcome) now and then."""
@@ -189,9 +201,8 @@ class _Call:
                 look = min(look * 2, _LONGEST_LOOK)
             if look_down and me.store.get(f"{self.key}/down") is not None:
                 raise _DecidedError
-            gone = me.store.list(GONE)
-            if gone:
-                raise _DeathError({int(k.removeprefix(GONE)): v.decode() for k, v in sorted(gone.items())})
+            if dead := gone.read(me.store):
+                raise _DeathError(dead)
 
 
 def _encode(bundle: _Bundle) -> Json:

@@ -19,6 +19,11 @@ class Outcome:
     document: dict[str, Any]
     cause: Exception | None = None
 
+    @property
+    def all_came(self) -> bool:
+        """Whether every rank had come when this was decided."""
+        return self.document.get("error") in (None, "mismatch", "raised")
+
 
 def decided(values: Mapping[int, Json], decide: Callable[[Sequence[Value]], Value]) -> Outcome:
     """Let rank 0 decide over the values of all ranks; an exception becomes an outcome that all ranks raise."""

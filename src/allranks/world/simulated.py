@@ -19,8 +19,8 @@ import greenlet
 from allranks.clock import ManualClock
 from allranks.errors import AllranksError, KeyTimeout
 from allranks.topology import Topology
+from allranks.world import gone
 from allranks.world.base import DEFAULT_FANOUT, DEFAULT_TIMEOUT, Identity, World
-from allranks.world.exchange import GONE
 from allranks.world.faults import Crash, Delay, Drop, Fault, Pause
 from allranks.world.store import LocalStore
 
@@ -170,8 +170,18 @@ class _Rank:
     def set(self, key: str, value: bytes) -> None:
         if self._operate("set", writes=True):
             self._run.state.set(key, value)
-            for rank in self._run.waiting.pop(key, ()):
-                rank.wake()
+            self._wake_waiting(key)
+
+    def claim(self, key: str, value: bytes) -> bytes:
+        if not self._operate("claim", writes=True):
+            return value
+        there = self._run.state.claim(key, value)
+        self._wake_waiting(key)
+        return there
+
+    def _wake_waiting(self, key: str) -> None:
+        for rank in self._run.waiting.pop(key, ()):
+            rank.wake()
 
     def get(self, key: str) -> bytes | None:
         self._operate("get")
@@ -241,5 +251,5 @@ class _Rank:
     def _crash(self, fault: Crash) -> None:
         run, number = self._run, self.number
         if fault.noticed_after is not None:
-            run.later(fault.noticed_after, lambda: run.state.set(f"{GONE}{number}", b"crashed"))
+            run.later(fault.noticed_after, lambda: gone.mark(run.state, number, "crashed"))
         raise _CrashedError

@@ -20,6 +20,9 @@ class KeyValueStore(Protocol):
     def wait(self, key: str, timeout: float) -> bytes:
         """Return the value as soon as there is one. Raises KeyTimeout after ``timeout`` seconds."""
 
+    def claim(self, key: str, value: bytes) -> bytes:
+        """Put the value if there is none yet; return the one that is there now. Atomic over all ranks."""
+
     def add(self, key: str, amount: int) -> int:
         """Add to a counter that starts at 0, atomically over all ranks, and return its new value."""
 
@@ -52,6 +55,13 @@ class LocalStore:
             if not self._changed.wait_for(lambda: self.get(key) is not None, timeout):
                 raise KeyTimeout(f"no key {key!r} after {timeout:g} s")
             return self._words[_first_word(key)][key]
+
+    def claim(self, key: str, value: bytes) -> bytes:
+        with self._changed:
+            there = self.get(key)
+            if there is None:
+                self.set(key, value)
+            return value if there is None else there
 
     def add(self, key: str, amount: int) -> int:
         with self._changed:

@@ -1,0 +1,232 @@
+"""The agent inside a rank: it tells the launcher how the rank fares, and lets a failed rank end at once.
+
+Standard library only: it must run in whatever environment the rank's Python comes from, without allranks.
+
+`sitecustomize` calls `activate_at_start()` in a rank that was spawned. A process that forks ranks (the zygote) calls,
+in the forked child (the second ends it; SystemExit(0) must pass through the zygote's own frames):
+
+    allranks_agent.activate(environ)        # environ: what `environment.for_rank` made; os.environ becomes it
+    allranks_agent.run(main)                # main: no arguments, runs the user's program as __main__
+
+`run` is these two, for who has to do something in between:
+
+    code = allranks_agent.report_failure(error)     # an exception that ended the main thread; 0 for SystemExit(0)
+    allranks_agent.finish(code)                     # ends the process, by SystemExit(0) if the code is 0
+
+What the launcher hears (one JSON object a datagram, each with rank, pid and time):
+    started; joining, joined (backend); failed (failure); left (exit_code): the main thread has ended, in order;
+    leaving (failure or null): the program called jax.distributed.shutdown itself, perhaps while the exception
+    `failure` was on its way up. It is no failure yet, but if the job fails from here on, it came first.
+
+A failed rank must not wait in JAX's shutdown barrier (300 s): once its traceback is printed and reported, it runs its
+other atexit functions and ends by os._exit. A rank that ends in order does wait there, as JAX wants, but first leaves
+the collectives, so that a peer that still needs it gets an error at once (see allranks_agent_jax).
+"""
+
+from __future__ import annotations
+
+import atexit
+import builtins
+import ctypes
+import gc
+import io
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from types import FrameType
+from typing import Any, NoReturn
+
+import allranks_agent_failure as failures  # type: ignore[import-not-found]
+import allranks_agent_jax as jax  # type: ignore[import-not-found]
+import allranks_agent_torch as torch  # type: ignore[import-not-found]
+
+PR_SET_PDEATHSIG = 1
+SEND_SECONDS = 5.0
+
+
+class _Rank:
+    """What the agent knows of this process; `pid` is None until it is active."""
+
+    pid: int | None = None
+    failed_with: int = 0
+    ending: failures.Failure | None = None
+
+
+def activate_at_start() -> None:
+    """Activate in a Python that was started as, or below, a rank; its Python children find the mark and stay silent."""
+    if os.environ.get("ALLRANKS_AGENT_PID", str(os.getpid())) == str(os.getpid()):
+        activate(os.environ)
+        if sys.platform == "linux":
+            # No rank outlives its parent. The signal comes when the parent's *thread* ends: spawn from a lasting one.
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def activate(environ: Mapping[str, str]) -> None:
+    """Make this process speak for the rank that `environ` describes. Call it in the main thread, once a process."""
+    if environ is not os.environ:
+        os.environ.clear()
+        os.environ.update(environ)
+    os.environ["ALLRANKS_AGENT_PID"] = str(os.getpid())
+    _Rank.pid, _Rank.failed_with, _Rank.ending = os.getpid(), 0, None
+    _watch_the_main_thread()
+    _watch_other_threads()
+    jax.attach(tell, is_active, fail=lambda error: _end_now(report_failure(error)))
+    torch.attach(tell, is_active)
+    tell("started")
+
+
+def is_active() -> bool:
+    """Return whether this process speaks for its rank: forked children (DataLoader workers) do not."""
+    return _Rank.pid == os.getpid()
+
+
+def tell(kind: str, **fields: object) -> None:
+    """Send one datagram; a launcher that cannot be reached is said on stderr, and the program goes on."""
+    rank = int(os.environ["ALLRANKS_RANK"])
+    message = {"kind": kind, "rank": rank, "pid": os.getpid(), "time": time.time(), **fields}
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+            channel.settimeout(SEND_SECONDS)
+            channel.sendto(json.dumps(message).encode(), os.environ["ALLRANKS_CONTROL"])
+    except OSError as error:
+        print(f"allranks: rank {rank} could not tell its launcher {kind!r}: {error}", file=sys.stderr)
+
+
+def report_failure(error: BaseException, *, thread: str = "") -> int:
+    """Tell the launcher about an exception nobody caught (the first of this rank only); return the exit code."""
+    failure = failures.of(error, thread=thread)
+    if failure["exit_code"]:
+        _report(failure)
+    return int(failure["exit_code"])
+
+
+def run(main: Callable[[], object]) -> NoReturn:
+    """Run a program's main function, show what it raises as Python does, and `finish`."""
+    code = 0
+    try:
+        main()
+    except SystemExit as error:
+        if error.code is not None and not isinstance(error.code, int):
+            print(error.code, file=sys.stderr)
+        code = report_failure(error)
+    except BaseException as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+        code = report_failure(error)
+    finish(code)
+
+
+def finish(code: int) -> NoReturn:
+    """End the process: at once if it failed, else by a SystemExit that must reach the top, so that Python ends it."""
+    if code:
+        _end_now(code)
+    raise SystemExit(0)
+
+
+def _report(failure: failures.Failure) -> None:
+    if is_active() and not _Rank.failed_with:
+        _Rank.failed_with = failure["exit_code"]
+        tell("failed", failure=failure)
+
+
+def _end_now(code: int) -> NoReturn:
+    """Run the atexit functions, flush what Python would have flushed, and end without waiting for anybody."""
+    jax.forget_shutdown()
+    atexit._run_exitfuncs()
+    for stream in (thing for thing in gc.get_objects() if isinstance(thing, io.IOBase)):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            continue  # closed, or a pipe that nobody reads
+    os._exit(code)
+
+
+_join_threads = threading._shutdown  # type: ignore[attr-defined]
+
+
+def _watch_the_main_thread() -> None:
+    """Take note when the main thread ends, before Python joins threads and runs atexit functions.
+
+    Python then calls threading._shutdown, after sys.excepthook, whoever has replaced that: the program's own hook is
+    neither called late nor able to hide a failure from us.
+    """
+    threading._shutdown = _main_thread_ended  # type: ignore[attr-defined]
+    sys.exit = _exit
+    for name in ("exit", "quit"):  # from `site`, absent under `python -S`
+        if hasattr(builtins, name):
+            setattr(builtins, name, _exit)
+
+
+def _main_thread_ended() -> None:
+    if not is_active():
+        return _join_threads()  # type: ignore[no-any-return]
+    if (error := failures.that_ended_main()) is not None:
+        report_failure(error)
+    elif _Rank.ending is not None:
+        _report(_Rank.ending)
+    if _Rank.failed_with:
+        _end_now(_Rank.failed_with)
+    tell("left", exit_code=0)
+    return _join_threads()  # type: ignore[no-any-return]
+
+
+class _Ending:
+    """Rides on a SystemExit that sys.exit raised, and sees it die.
+
+    A SystemExit that ends the program is freed with no Python frame below; one that was caught is freed in a frame.
+    There is no hook for SystemExit, and the interpreter does not say its code before JAX's shutdown barrier.
+    """
+
+    def __init__(self, failure: failures.Failure) -> None:
+        self.failure = failure
+
+    def __del__(self) -> None:
+        if _caller() is None:
+            _Rank.ending = self.failure
+
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        return type(None), ()  # the exception may be pickled and travel; its rider stays here
+
+
+def _caller() -> FrameType | None:
+    try:
+        return sys._getframe(2)
+    except ValueError:
+        return None
+
+
+def _exit(code: Any = None) -> NoReturn:
+    """Stand in for sys.exit."""
+    error = SystemExit() if code is None else SystemExit(code)
+    if is_active() and threading.current_thread() is threading.main_thread():
+        failure = failures.of(error, frame=sys._getframe(1))
+        if failure["exit_code"]:
+            error._allranks_ending = _Ending(failure)  # type: ignore[attr-defined]
+    try:
+        raise error
+    finally:
+        del error  # or error -> traceback -> this frame -> error would keep it alive
+
+
+def _watch_other_threads() -> None:
+    """Report an exception that ended a thread: no hook of the program can replace this one, and it prints as ever."""
+    make = threading._make_invoke_excepthook  # type: ignore[attr-defined]
+    if getattr(make, "__name__", "") == "_telling":
+        return
+
+    def _telling() -> Callable[[threading.Thread], None]:
+        invoke = make()
+
+        def show_then_tell(thread: threading.Thread) -> None:
+            error = sys.exc_info()[1]
+            invoke(thread)
+            if error is not None and not isinstance(error, SystemExit) and is_active():
+                report_failure(error, thread=thread.name)
+
+        return show_then_tell
+
+    threading._make_invoke_excepthook = _telling  # type: ignore[attr-defined]

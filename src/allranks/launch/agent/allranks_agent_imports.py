@@ -1,0 +1,61 @@
+"""Act on a module when it is imported, or now if it has been."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+
+class _Finder:
+    """Stands first on sys.meta_path; finds nothing itself, but follows up what the others find."""
+
+    def __init__(self) -> None:
+        self.actions: dict[str, Callable[[ModuleType], None]] = {}
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name not in self.actions:
+            return None
+        others = (finder for finder in sys.meta_path if finder is not self)
+        spec = next((found for finder in others if (found := finder.find_spec(name, path, target))), None)
+        if spec is not None and spec.loader is not None:
+            _follow(spec, self.actions[name])
+        return spec
+
+
+def _follow(spec: ModuleSpec, action: Callable[[ModuleType], None]) -> None:
+    execute = spec.loader.exec_module  # type: ignore[union-attr]
+
+    def execute_then_act(module: ModuleType) -> None:
+        execute(module)
+        if module.__name__ == spec.name:  # a loader may serve several modules (zipimport)
+            _act(action, module)
+
+    spec.loader.exec_module = execute_then_act  # type: ignore[union-attr, method-assign]
+
+
+def _act(action: Callable[[ModuleType], None], module: ModuleType) -> None:
+    """Our hooks reach into private parts of other libraries; where one no longer fits, the program still runs."""
+    try:
+        action(module)
+    except Exception as error:
+        print(
+            f"allranks: cannot attach to {module.__name__} ({type(error).__name__}: {error}). The program runs, but"
+            " the launcher sees less of it; is this version newer than allranks knows?",
+            file=sys.stderr,
+        )
+
+
+_FINDER = _Finder()
+
+
+def after_import(name: str, action: Callable[[ModuleType], None]) -> None:
+    """Call `action(module)` once the module has been executed, before its importer goes on."""
+    _FINDER.actions[name] = action
+    if name in sys.modules:
+        _act(action, sys.modules[name])
+    elif _FINDER not in sys.meta_path:
+        sys.meta_path.insert(0, _FINDER)

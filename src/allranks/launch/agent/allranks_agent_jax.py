@@ -1,0 +1,259 @@
+"""Join JAX's world without arguments, and leave it so that nobody waits for us.
+
+A JAX rank that ends early waits in JAX's shutdown barrier with its connections open, so its peers wait too: for 300 s,
+or for ever. Nothing is guessed here to end that. When the program is over, and the computations it dispatched have run,
+this rank will take part in no collective any more, so it says so in the words of XLA's CPU backend:
+
+- it half-closes its gloo connections (they are known from the addresses that gloo publishes in JAX's key-value store);
+  what was sent still arrives, and a peer blocked on us gets "connection closed by peer";
+- for a clique (a set of devices with connections of its own) that the peers are still setting up, or set up later, it
+  publishes an empty address, which they refuse at once;
+- before there is a backend at all, it publishes an empty description of its devices.
+
+A rank that computes alone is not touched by any of this, and the barrier is still waited for.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from types import ModuleType
+from typing import Any
+
+import allranks_agent_failure as failures  # type: ignore[import-not-found]
+from allranks_agent_imports import after_import  # type: ignore[import-not-found]
+
+GLOO = "cpu:gloo/"
+NO_ADDRESS = bytes(16)  # gloo: a host name of no bytes, an address of no bytes
+NO_DEVICES = b"\xff\xff\xff"  # no such protocol buffer
+POLL_SECONDS = 0.2
+COORDINATOR_SECONDS = 60.0
+
+Endpoint = tuple[bytes, int]
+
+
+def attach(
+    tell: Callable[..., None], is_active: Callable[[], bool], *, fail: Callable[[BaseException], object]
+) -> None:
+    """Watch JAX joining and leaving, of the JAX imported already or later.
+
+    `fail` is called with the error of a computation that the program dispatched, never awaited, and that failed after
+    the program's end: JAX would drop it, and the program end as if all were well.
+    """
+    if os.environ["ALLRANKS_STYLE"] == "default":
+        after_import("jax._src.clusters", _offer_cluster)
+    after_import("jax._src.distributed", lambda module: _watch(module.State, tell, is_active))
+    # After JAX has registered its own clean_up, hence run before it, while there still is a backend.
+    after_import("jax", lambda _: atexit.register(_leave_at_exit, is_active, fail))
+
+
+def forget_shutdown() -> None:
+    """Take JAX's shutdown barrier, its wait for pending effects, and our way there off the atexit functions."""
+    atexit.unregister(_leave_at_exit)
+    for module, name in (("jax._src.api", "clean_up"), ("jax._src.dispatch", "wait_for_tokens")):
+        if module in sys.modules:
+            atexit.unregister(getattr(sys.modules[module], name))
+
+
+def _leave_at_exit(is_active: Callable[[], bool], fail: Callable[[BaseException], object]) -> None:
+    if not is_active() or sys.modules["jax._src.distributed"].global_state.client is None:
+        return
+    try:
+        _DEPARTURE.leave()
+    except sys.modules["jax"].errors.JaxRuntimeError as error:
+        fail(error)
+
+
+def _offer_cluster(clusters: ModuleType) -> None:
+    """Put our cluster first in JAX's list, before one that a login node's stray variables would suggest."""
+    base: Any = clusters.ClusterEnv
+
+    class AllranksCluster(base):  # type: ignore[misc]
+        name = "allranks"
+
+        @classmethod
+        def is_env_present(cls) -> bool:
+            return "ALLRANKS_COORDINATOR" in os.environ
+
+        @classmethod
+        def get_coordinator_address(cls, *_: Any, **__: Any) -> str:
+            return os.environ["ALLRANKS_COORDINATOR"]
+
+        @classmethod
+        def get_process_count(cls) -> int:
+            return int(os.environ["ALLRANKS_SIZE"])
+
+        @classmethod
+        def get_process_id(cls) -> int:
+            return int(os.environ["ALLRANKS_RANK"])
+
+    base._cluster_types.remove(AllranksCluster)
+    base._cluster_types.insert(0, AllranksCluster)
+
+
+def _watch(state: type[Any], tell: Callable[..., None], is_active: Callable[[], bool]) -> None:
+    initialize, shutdown = state.initialize, state.shutdown
+
+    @functools.wraps(initialize)
+    def telling(self: Any, coordinator_address: str | None = None, *args: Any, **kwargs: Any) -> None:
+        if is_active():
+            tell("joining", backend="jax")
+            if os.environ["ALLRANKS_RANK"] != "0":
+                _await_coordinator(coordinator_address or os.environ["ALLRANKS_COORDINATOR"])
+        initialize(self, coordinator_address, *args, **kwargs)
+        if is_active():
+            tell("joined", backend="jax")
+
+    @functools.wraps(shutdown)
+    def leaving(self: Any) -> None:
+        if is_active() and self.client is not None and not _DEPARTURE.left:
+            error = sys.exc_info()[1]
+            tell("leaving", failure=None if error is None else failures.of(error))
+            _DEPARTURE.leave()
+        try:
+            shutdown(self)
+        finally:
+            _DEPARTURE.over()
+
+    state.initialize, state.shutdown = telling, leaving
+
+
+def _await_coordinator(address: str) -> None:
+    """Wait until rank 0 listens: a gRPC client that dials too early sleeps for a second before it tries again."""
+    host, _, port = address.rpartition(":")
+    deadline = time.monotonic() + COORDINATOR_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=1).close()
+        except OSError:
+            time.sleep(0.01)
+        else:
+            return
+
+
+class _Departure:
+    """This rank's way out of the collectives: once, and then until JAX's barrier lets it go."""
+
+    left = False
+    _watcher: threading.Thread | None = None
+
+    def __init__(self) -> None:
+        self._over = threading.Event()
+
+    def leave(self) -> None:
+        """Finish what was dispatched, then fail whoever waits for us, now and until `over`.
+
+        Raises the JaxRuntimeError of a computation that was still pending, and failed.
+        """
+        self.left = True
+        pending: list[Any] = []
+        try:
+            self._leave(sys.modules["jax._src.distributed"].global_state, sys.modules["jax._src.xla_bridge"], pending)
+        except Exception as error:  # private parts of JAX and XLA: the program, which is done, must not fail by them
+            print(f"allranks: peers that still wait for this rank may hang: {error!r}", file=sys.stderr)
+        for array in pending:
+            array.block_until_ready()
+
+    def over(self) -> None:
+        """Take note that this world is gone; there may be another."""
+        if self._watcher is not None:
+            self._over.set()
+            self._watcher.join()
+        self.left, self._watcher, self._over = False, None, threading.Event()
+
+    def _leave(self, world: Any, bridge: Any, pending: list[Any]) -> None:
+        if world.num_processes == 1:
+            return
+        if not bridge.backends_are_initialized():
+            _publish_no_devices(world.client, world.process_id)
+        elif "cpu" in bridge._backends:
+            pending += (array for array in bridge._backends["cpu"].live_arrays() if not array.is_ready())
+            devices = bridge._backends["cpu"].local_devices()
+            _finish_dispatched(devices)
+            _half_close(_gloo_endpoints(world.client))
+            mine = [device.id for device in devices]
+            _publish_no_address(world.client, mine)
+            self._watcher = threading.Thread(target=self._watch, args=(world.client, mine), daemon=True)
+            self._watcher.start()
+
+    def _watch(self, client: Any, devices: list[int]) -> None:
+        """Refuse cliques that peers begin while we wait in the barrier; the store has no event for a new key."""
+        while not self._over.wait(POLL_SECONDS):
+            try:
+                _publish_no_address(client, devices)
+            except sys.modules["jax"].errors.JaxRuntimeError:
+                return  # the barrier is over, and the store with it
+
+
+_DEPARTURE = _Departure()
+
+
+def _finish_dispatched(devices: list[Any]) -> None:
+    """Run an empty computation on all our devices: XLA:CPU starts it when everything dispatched before has ended."""
+    jax = sys.modules["jax"]
+    sharding = jax.sharding.NamedSharding(jax.sharding.Mesh(devices, "d"), jax.sharding.PartitionSpec("d"))
+    jax.jit(lambda: jax.numpy.zeros(len(devices)), out_shardings=sharding)().block_until_ready()
+
+
+def _publish_no_devices(client: Any, process_id: int) -> None:
+    client.key_value_set_bytes(f"cpu:local_topology/cpu/{process_id}", NO_DEVICES)
+    if process_id == 0:  # who alone gathers the parts and publishes the whole
+        client.key_value_set_bytes("cpu:global_topology/cpu", NO_DEVICES)
+
+
+def _publish_no_address(client: Any, devices: Iterable[int]) -> None:
+    """Answer for our devices in each clique that waits for them; its key is cpu:gloo/<device ids>/<place in them>."""
+    published = {key for key, _ in client.key_value_dir_get_bytes(GLOO)}
+    for clique in {key.rpartition("/")[0] for key in published}:
+        members = [int(device) for device in clique.removeprefix(GLOO).split(",")]
+        for place in (members.index(device) for device in devices if device in members):
+            if f"{clique}/{place}" not in published:
+                client.key_value_set_bytes(f"{clique}/{place}", NO_ADDRESS)
+
+
+def _gloo_endpoints(client: Any) -> set[Endpoint]:
+    """Return where each process of this world listens for gloo connections."""
+    return {_gloo_endpoint(value) for _, value in client.key_value_dir_get_bytes(GLOO) if value != NO_ADDRESS}
+
+
+def _gloo_endpoint(value: bytes) -> Endpoint:
+    """Read what gloo publishes: a length and a host name, a length and a sockaddr_storage, and more."""
+    start = 8 + int.from_bytes(value[:8], "little") + 8
+    family, port = int.from_bytes(value[start : start + 2], "little"), value[start + 2 : start + 4]
+    ip = value[start + 4 : start + 8] if family == socket.AF_INET else value[start + 8 : start + 24]
+    return ip, int.from_bytes(port, "big")
+
+
+def _half_close(listeners: set[Endpoint]) -> None:
+    """Send no more on each connection of this process that one of these listeners is an end of."""
+    wanted = {f"socket:[{inode}]" for inode, *ends in _connections() if not listeners.isdisjoint(ends)}
+    for descriptor in os.listdir("/proc/self/fd"):
+        try:
+            kind = os.readlink(f"/proc/self/fd/{descriptor}")
+        except FileNotFoundError:
+            continue  # the descriptor with which this directory was read
+        if kind in wanted:
+            with socket.socket(fileno=os.dup(int(descriptor))) as connection:
+                connection.shutdown(socket.SHUT_WR)
+
+
+def _connections() -> Iterator[tuple[str, Endpoint, Endpoint]]:
+    """Yield the inode and both ends of each established TCP connection in this network namespace."""
+    for table in ("/proc/self/net/tcp", "/proc/self/net/tcp6"):
+        with open(table) as lines:
+            rows = [line.split() for line in lines][1:]
+        yield from ((row[9], _endpoint(row[1]), _endpoint(row[2])) for row in rows if row[3] == "01")
+
+
+def _endpoint(text: str) -> Endpoint:
+    """Read "0100007F:1F90": each word of the address in the machine's byte order, the port in hex."""
+    words, _, port = text.partition(":")
+    raw = bytes.fromhex(words)
+    ip = b"".join(raw[at : at + 4][:: -1 if sys.byteorder == "little" else 1] for at in range(0, len(raw), 4))
+    return ip.removeprefix(b"\0" * 10 + b"\xff\xff"), int(port, 16)

@@ -1,0 +1,33 @@
+"""Tell when torch.distributed joins. A rank that ends needs no help here: its sockets close with the process."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from allranks_agent_imports import after_import  # type: ignore[import-not-found]
+
+
+def attach(tell: Callable[..., None], is_active: Callable[[], bool]) -> None:
+    """Watch init_process_group, of the torch imported already or later."""
+
+    def watch_joining(c10d: ModuleType) -> None:
+        join = c10d.init_process_group
+
+        @functools.wraps(join)
+        def telling(*args: Any, **kwargs: Any) -> Any:
+            if not is_active():
+                return join(*args, **kwargs)
+            tell("joining", backend="torch")
+            result = join(*args, **kwargs)
+            tell("joined", backend="torch")
+            return result
+
+        for module in (c10d, sys.modules.get("torch.distributed")):
+            if module is not None and getattr(module, "init_process_group", None) is join:
+                module.init_process_group = telling  # type: ignore[attr-defined]
+
+    after_import("torch.distributed.distributed_c10d", watch_joining)

@@ -1,0 +1,30 @@
+"""Runs at the start of every Python of a rank: first the sitecustomize we stand in front of, then the agent.
+
+Python imports one `sitecustomize`, the first on its path, and the launcher puts this folder first. An exception in the
+other one is shown as Python would have shown it, after the agent is active.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
+
+
+def run_the_next_one() -> None:
+    here = os.path.dirname(os.path.abspath(__file__))
+    spec = PathFinder.find_spec(__name__, [folder for folder in sys.path if os.path.abspath(folder) != here])
+    if spec is not None and spec.loader is not None:
+        module = module_from_spec(spec)
+        sys.modules[__name__] = module
+        spec.loader.exec_module(module)
+
+
+try:
+    run_the_next_one()
+finally:
+    if "ALLRANKS_CONTROL" in os.environ:
+        from allranks_agent import activate_at_start  # type: ignore[import-not-found]
+
+        activate_at_start()

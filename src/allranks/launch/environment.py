@@ -1,0 +1,175 @@
+"""The environment of one rank: what torchrun, Slurm or Open MPI would have set, and what our own agent reads.
+
+A rank also inherits the environment of `allranks run`, less what an outer launcher said about its own ranks: inside a
+Slurm allocation SLURM_PROCID would otherwise contradict ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from allranks.launch.job import Job, Style
+
+# What launchers say about the one process they started; facts about the allocation (SLURM_JOB_ID) stay.
+OUTER = frozenset(
+    [
+        *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME"),
+        *("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
+        *("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NNODES"),
+        *("SLURM_JOB_NUM_NODES", "SLURM_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE", "SLURM_TASK_PID", "SLURM_GTIDS"),
+        *("SLURM_LAUNCH_NODE_IPADDR", "JAX_COORDINATOR_ADDRESS", "JAX_COORDINATOR_PORT"),
+        *("JAX_COORDINATOR_BIND_ADDRESS", "JAX_PROCESS_COUNT", "JAX_PROCESS_INDEX", "JAX_LOCAL_DEVICE_IDS"),
+    ]
+)
+OUTER_PREFIXES = ("ALLRANKS_", "TORCHELASTIC_", "SLURM_STEP_", "OMPI_", "PMIX_", "PMI_")
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where a job runs, the same for each of its ranks.
+
+    ``job_id`` is unique among jobs; ``host`` is the name shown to people; the two ports are free ones on loopback, for
+    JAX's coordinator and for torch's store; ``cores`` are the cores the whole job may use; ``control_path`` is the
+    launcher's datagram socket; ``agent_dir`` the folder of our sitecustomize; ``base`` the environment to start from.
+    """
+
+    job_id: str
+    host: str
+    coordinator_port: int
+    master_port: int
+    cores: int
+    control_path: str
+    agent_dir: str
+    base: Mapping[str, str]
+
+
+def for_rank(job: Job, rank: int, site: Site) -> dict[str, str]:
+    """Return the whole environment of one rank."""
+    inherited = {
+        name: value for name, value in site.base.items() if name not in OUTER and not name.startswith(OUTER_PREFIXES)
+    }
+    return {
+        **_performance(job, site.cores),
+        **({} if job.devices is None else {"JAX_PLATFORMS": "cpu"}),
+        **inherited,
+        **({} if job.devices is None else {"JAX_NUM_CPU_DEVICES": str(job.devices)}),
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONFAULTHANDLER": "1",
+        "PYTHONPATH": ":".join(filter(None, [site.agent_dir, site.base.get("PYTHONPATH")])),
+        **_agent(job, rank, site),
+        **_STYLES[job.style](job, rank, site),
+    }
+
+
+def _performance(job: Job, cores: int) -> dict[str, str]:
+    """Return thread counts, each of which the user's own setting overrules.
+
+    NPROC sizes XLA's CPU thread pool. Steps that nobody awaits park a pool thread per device while the next step
+    waits for the partner device, so that with fewer than two threads a device they can deadlock.
+    """
+    share = max(1, cores // job.ranks)
+    threads = dict.fromkeys(["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"], str(share))
+    return {**threads, "NPROC": str(max(2 * (job.devices or 1), share))}
+
+
+def _agent(job: Job, rank: int, site: Site) -> dict[str, str]:
+    return {
+        "ALLRANKS_RANK": str(rank),
+        "ALLRANKS_SIZE": str(job.ranks),
+        "ALLRANKS_LOCAL_RANK": str(rank),
+        "ALLRANKS_HOST": site.host,
+        "ALLRANKS_JOB": site.job_id,
+        "ALLRANKS_CONTROL": site.control_path,
+        "ALLRANKS_STYLE": job.style,
+        "ALLRANKS_COORDINATOR": f"127.0.0.1:{site.coordinator_port}",
+    }
+
+
+def _torch(job: Job, rank: int, site: Site) -> dict[str, str]:
+    return {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(job.ranks),
+        "LOCAL_WORLD_SIZE": str(job.ranks),
+        "GROUP_RANK": "0",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(site.master_port),
+    }
+
+
+def _default(job: Job, rank: int, site: Site) -> dict[str, str]:
+    """torch reads its variables; JAX asks the cluster environment that our agent puts first in its list."""
+    return {
+        **_torch(job, rank, site),
+        "JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{site.coordinator_port}",
+        "JAX_PROCESS_COUNT": str(job.ranks),
+        "JAX_PROCESS_INDEX": str(rank),
+    }
+
+
+def _torchrun(job: Job, rank: int, site: Site) -> dict[str, str]:
+    """All that torch 2.x elastic sets, with torch itself (not an agent) serving the store."""
+    return {
+        **_torch(job, rank, site),
+        "ROLE_RANK": str(rank),
+        "ROLE_NAME": "default",
+        "ROLE_WORLD_SIZE": str(job.ranks),
+        "GROUP_WORLD_SIZE": "1",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_MAX_RESTARTS": "0",
+        "TORCHELASTIC_RUN_ID": site.job_id,
+        "TORCHELASTIC_USE_AGENT_STORE": "False",
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": site.base.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
+    }
+
+
+def _slurm(job: Job, rank: int, site: Site) -> dict[str, str]:
+    """One step of one job on one node. The node is called localhost: its name must resolve, or JAX waits for 300 s."""
+    node = "localhost"
+    return {
+        "SLURM_JOB_ID": site.base.get("SLURM_JOB_ID", str(site.master_port)),
+        "SLURM_JOBID": site.base.get("SLURM_JOB_ID", str(site.master_port)),
+        "SLURM_STEP_ID": "0",
+        "SLURM_STEPID": "0",
+        "SLURM_PROCID": str(rank),
+        "SLURM_LOCALID": str(rank),
+        "SLURM_NODEID": "0",
+        "SLURM_NTASKS": str(job.ranks),
+        "SLURM_NPROCS": str(job.ranks),
+        "SLURM_NTASKS_PER_NODE": str(job.ranks),
+        "SLURM_TASKS_PER_NODE": str(job.ranks),
+        "SLURM_STEP_NUM_TASKS": str(job.ranks),
+        "SLURM_STEP_TASKS_PER_NODE": str(job.ranks),
+        "SLURM_NNODES": "1",
+        "SLURM_JOB_NUM_NODES": "1",
+        "SLURM_STEP_NUM_NODES": "1",
+        "SLURM_NODELIST": node,
+        "SLURM_JOB_NODELIST": node,
+        "SLURM_STEP_NODELIST": node,
+        "SLURMD_NODENAME": node,
+        "SLURM_LAUNCH_NODE_IPADDR": "127.0.0.1",
+        "JAX_COORDINATOR_PORT": str(site.coordinator_port),
+    }
+
+
+def _ompi(job: Job, rank: int, site: Site) -> dict[str, str]:
+    """Open MPI 4's variables; JAX takes the coordinator's host from the URI, whose own port nobody listens to."""
+    return {
+        "OMPI_COMM_WORLD_SIZE": str(job.ranks),
+        "OMPI_COMM_WORLD_RANK": str(rank),
+        "OMPI_COMM_WORLD_LOCAL_SIZE": str(job.ranks),
+        "OMPI_COMM_WORLD_LOCAL_RANK": str(rank),
+        "OMPI_COMM_WORLD_NODE_RANK": str(rank),
+        "OMPI_UNIVERSE_SIZE": str(job.ranks),
+        "OMPI_MCA_orte_hnp_uri": f"{site.master_port << 12}.0;tcp://127.0.0.1:{site.coordinator_port}",
+        "JAX_COORDINATOR_PORT": str(site.coordinator_port),
+    }
+
+
+_STYLES: dict[Style, Callable[[Job, int, Site], dict[str, str]]] = {
+    "default": _default,
+    "torchrun": _torchrun,
+    "slurm": _slurm,
+    "ompi": _ompi,
+}

@@ -1,0 +1,142 @@
+"""``allranks.init()``: look at the signs, join the other ranks. The only file that knows all kinds of world."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import threading
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from types import ModuleType
+
+from allranks.errors import AllranksError, ContradictingSigns
+from allranks.world.base import DEFAULT_TIMEOUT, Identity, World
+from allranks.world.presence import Presence, local_rank_of, of_this_process
+from allranks.world.sentinel import Sentinel
+from allranks.world.signs import Decision, Framework, Signs, launcher_of, read
+from allranks.world.single import single_world
+from allranks.world.store import LocalStore
+
+_ALONE = "allranks: no launcher and no initialised framework: a world of one. For four ranks: allranks run -n 4 train.py"
+# JAX's names for launchers that ``signs`` reads by itself.
+_READ_BY_SIGNS = ("slurm", "ompi", "allranks")
+# Variables of places where asking JAX is worth its import.
+_JAX_KNOWS = ("TPU_WORKER_HOSTNAMES", "MEGASCALE_NUM_SLICES", "JOB_COMPLETION_INDEX")
+
+
+@dataclass(frozen=True, slots=True)
+class _Arguments:
+    backend: str | None
+    timeout: float
+    fail_fast: bool
+
+
+_lock = threading.Lock()
+_made: tuple[_Arguments, World] | None = None
+
+
+def init(backend: str | None = None, *, timeout: float = DEFAULT_TIMEOUT, fail_fast: bool = True) -> World:
+    """Join the other ranks, or be a world of one if there is no sign of any. Every rank must call.
+
+    Joins whatever started us: ``allranks run``, torchrun, Slurm's srun, Open MPI, a TPU pod or a Kubernetes job (as
+    JAX detects them), or a framework that is already initialised; initialises ``jax.distributed`` or
+    ``torch.distributed`` where that is not done. With several ranks and no framework initialised, the imported one
+    carries the world; with both or none imported, torch under torchrun, else jax.
+
+    ``backend`` insists on ``jax`` or ``torch`` as carrier, or on ``single``, a world of one. ``timeout`` is in seconds,
+    for joining and as the world's default. With ``fail_fast``, whatever ends one rank ends all of them within seconds,
+    with the first failure on stderr. Raises ContradictingSigns where two signs cannot both be true. A second call
+    returns the same world.
+    """
+    global _made
+    arguments = _Arguments(backend, timeout, fail_fast)
+    with _lock:
+        if _made is None:
+            _made = arguments, _join(read(_signs(backend)), arguments)
+        elif _made[0] != arguments:
+            raise AllranksError(
+                f"allranks.init was called before with {_made[0]}, and now with {arguments}.",
+                remedy="Call it with the same arguments, or use allranks.current().",
+            )
+        return _made[1]
+
+
+def current() -> World:
+    """Return the world that ``init`` made. Raises AllranksError if it was not called yet."""
+    if _made is None:
+        raise AllranksError("there is no world yet.", remedy="Call allranks.init() at the start of the program.")
+    return _made[1]
+
+
+def _signs(asked: str | None) -> Signs:
+    return Signs(
+        environ=os.environ,
+        jax=_framework("jax"),
+        torch=_framework("torch"),
+        asked=asked,
+        cluster=_cluster() if asked != "single" else None,
+    )
+
+
+def _framework(name: str) -> Framework:
+    """Look at a framework; one that is not imported is not imported for it."""
+    if name not in sys.modules:
+        return Framework(installed=find_spec(name) is not None)
+    adapter = _adapter(name)
+    return Framework(
+        installed=True,
+        imported=True,
+        initialised=adapter.initialised(),
+        started=name == "jax" and adapter.backend_started(),
+    )
+
+
+def _cluster() -> str | None:
+    """Ask JAX's own cluster detection, where the environment alone says nothing."""
+    asking_pays = "jax" in sys.modules or (any(name in os.environ for name in _JAX_KNOWS) and find_spec("jax"))
+    if not asking_pays or launcher_of(os.environ) is not None:
+        return None
+    found: str | None = _adapter("jax").detected_cluster()
+    return None if found in _READ_BY_SIGNS else found
+
+
+def _adapter(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(f"allranks.world.{name}")
+    except ImportError as error:
+        raise ContradictingSigns(
+            f"{name} is installed, but cannot be imported: {error}.", remedy=f"Repair the installation of {name}."
+        ) from error
+
+
+def _join(decision: Decision, arguments: _Arguments) -> World:
+    me = of_this_process(os.environ)
+    if decision.backend == "single":
+        if not decision.launcher and not decision.evidence:
+            print(_ALONE, file=sys.stderr)
+        return single_world()
+    adapter = _adapter(decision.backend)
+    rank, size = adapter.join(decision, timeout=arguments.timeout)
+    if (decision.rank, decision.size) not in ((rank, size), (None, None)):
+        raise ContradictingSigns(
+            f"{decision.evidence}, but {decision.backend}.distributed made this process rank {rank} of {size}.",
+            remedy="Let one launcher set rank and size, and unset the other's variables.",
+        )
+    if size == 1:
+        return World(Identity(0, 1, 0, (me.host,), decision.backend), LocalStore(), timeout=arguments.timeout)
+    return _meet(adapter, Identity(rank, size, 0, ("?",) * size, decision.backend), decision, me, arguments)
+
+
+def _meet(adapter: ModuleType, identity: Identity, decision: Decision, me: Presence, arguments: _Arguments) -> World:
+    """Have the ranks tell each other where they are, and start to watch over them."""
+    store = adapter.connect()
+    sentinel = Sentinel(store, identity.rank, identity.size, me)
+    sentinel.listen(fail_fast=arguments.fail_fast)
+    world = World(identity, store, timeout=arguments.timeout, locate=sentinel.locate)
+    told = world.all_gather(me.to_json(), name="init")
+    everybody = tuple(Presence(**one) for one in told)
+    local_rank = decision.local_rank if decision.local_rank is not None else local_rank_of(identity.rank, everybody)
+    world.identity = replace(identity, local_rank=local_rank, hosts=tuple(one.host for one in everybody))
+    sentinel.watch(everybody)
+    return world

@@ -1,0 +1,20 @@
+"""Which ranks have ended, as far as anyone has seen: one key a rank, and one key that says that there are any."""
+
+from __future__ import annotations
+
+from allranks.world.store import KeyValueStore
+
+_ONE, _ANY = "gone/", "any_gone"
+
+
+def mark(store: KeyValueStore, rank: int, why: str) -> None:
+    """Tell all ranks that a rank has ended: from now on, exchanges that wait for it raise RankDied."""
+    store.set(f"{_ONE}{rank}", why.encode())
+    store.set(_ANY, b"1")
+
+
+def read(store: KeyValueStore) -> dict[int, str]:
+    """Return why each rank that has ended did so. One small look while all are alive."""
+    if store.get(_ANY) is None:
+        return {}
+    return {int(key.removeprefix(_ONE)): why.decode() for key, why in sorted(store.list(_ONE).items())}

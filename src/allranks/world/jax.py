@@ -1,0 +1,181 @@
+"""The world over JAX: its coordination service is the store, its own cluster detection finds the coordinator.
+
+JAX's client is private API (``jax._src.distributed``): it is used in this file only, and looked at before use.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import jax
+from jax._src import clusters, distributed, xla_bridge
+
+from allranks.errors import KeyTimeout, StoreError
+from allranks.world.signs import Decision
+
+T = TypeVar("T")
+_CLIENT_METHODS = (
+    "key_value_set_bytes",
+    "key_value_try_get_bytes",
+    "blocking_key_value_get_bytes",
+    "key_value_increment",
+    "key_value_dir_get_bytes",
+    "key_value_delete",
+)
+_LONGEST_MS = 2**31 - 1
+
+
+class JaxStore:
+    """A KeyValueStore over JAX's coordination service. Safe for threads: a wait does not hold up the others."""
+
+    def __init__(self, prefix: str = "allranks/") -> None:
+        client = distributed.global_state.client
+        if client is None:
+            raise StoreError("jax.distributed is not initialised, so there is no coordination service to talk to.")
+        missing = [name for name in _CLIENT_METHODS if not hasattr(client, name)]
+        if missing:
+            raise StoreError(
+                f"jax {jax.__version__} has no {', '.join(missing)} in its distributed client (private API).",
+                remedy="Use a jax version that this version of allranks was tested with (docs/compatibility.md).",
+            )
+        self._client: Any = client
+        self._prefix = prefix
+
+    def set(self, key: str, value: bytes) -> None:
+        self._do("set", key, lambda: self._client.key_value_set_bytes(self._prefix + key, value, allow_overwrite=True))
+
+    def get(self, key: str) -> bytes | None:
+        try:
+            return self._do("get", key, lambda: bytes(self._client.key_value_try_get_bytes(self._prefix + key)))
+        except _NotFoundError:
+            return None
+
+    def wait(self, key: str, timeout: float) -> bytes:
+        limit = min(max(1, math.ceil(timeout * 1000)), _LONGEST_MS)
+        return self._do(
+            "wait", key, lambda: bytes(self._client.blocking_key_value_get_bytes(self._prefix + key, limit))
+        )
+
+    def claim(self, key: str, value: bytes) -> bytes:
+        try:
+            self._do(
+                "claim", key, lambda: self._client.key_value_set_bytes(self._prefix + key, value, allow_overwrite=False)
+            )
+        except _AlreadyExistsError:
+            return self.wait(key, 60.0)
+        return value
+
+    def add(self, key: str, amount: int) -> int:
+        return self._do("add", key, lambda: int(self._client.key_value_increment(self._prefix + key, amount)))
+
+    def delete(self, key: str) -> None:
+        self._do("delete", key, lambda: self._client.key_value_delete(self._prefix + key))
+
+    def list(self, prefix: str) -> dict[str, bytes]:
+        found = self._do("list", prefix, lambda: self._client.key_value_dir_get_bytes(self._prefix + prefix))
+        return {key.removeprefix(self._prefix): bytes(value) for key, value in found}
+
+    def hear(self, key: str) -> bool:
+        """Wait for a key without a deadline; False once JAX's client has been shut down."""
+        while True:
+            try:
+                self.wait(key, _LONGEST_MS / 1000)
+                return True
+            except KeyTimeout:
+                continue
+            except StoreError:
+                if distributed.global_state.client is not self._client:
+                    return False
+                raise
+
+    def hush(self) -> None:
+        """Nothing to do: what ends ``hear`` is the shutdown of JAX's client, after all ranks have come to it."""
+
+    def _do(self, what: str, key: str, call: Callable[[], T]) -> T:
+        try:
+            return call()
+        except jax.errors.JaxRuntimeError as error:
+            raise _translated(error, f"{what} {key!r}") from error
+
+
+class _NotFoundError(StoreError):
+    pass
+
+
+class _AlreadyExistsError(StoreError):
+    pass
+
+
+def _translated(error: Exception, what: str) -> StoreError:
+    text = str(error)
+    code = text.partition(":")[0]
+    kind = {
+        "DEADLINE_EXCEEDED": KeyTimeout,
+        "NOT_FOUND": _NotFoundError,
+        "ALREADY_EXISTS": _AlreadyExistsError,
+    }.get(code, StoreError)
+    return kind(f"{what}: JAX's coordination service says: {text.splitlines()[0]}")
+
+
+def connect() -> JaxStore:
+    """Return the world's store, after ``join``."""
+    return JaxStore()
+
+
+def after_shutdown(action: Callable[[], None]) -> None:
+    """Have ``action`` called when JAX's client has been shut down, by the user or at the end of the process.
+
+    A thread that waits in JAX's client must have ended before Python does: a thread that returns from C++ into an
+    interpreter that is going away aborts the process (Python < 3.14).
+    """
+    state: Any = distributed.global_state
+    ordinary = state.shutdown
+
+    def shutdown() -> None:
+        try:
+            ordinary()
+        finally:
+            action()
+
+    state.shutdown = shutdown
+
+
+def initialised() -> tuple[int, int] | None:
+    """Return (rank, size) as jax.distributed knows them, None before its initialize()."""
+    state = distributed.global_state
+    return None if state.client is None else (state.process_id, state.num_processes)
+
+
+def backend_started() -> bool:
+    """Say whether JAX has already started a backend: from then on it is too late to join other ranks."""
+    return bool(xla_bridge.backends_are_initialized())
+
+
+def detected_cluster() -> str | None:
+    """Return the name of the cluster that JAX's own detection sees around this process (``k8s``, ``gketpu`` ...)."""
+    for cluster in clusters.ClusterEnv._cluster_types:
+        if not cluster.opt_in_only_method and cluster.is_env_present():
+            return cluster.name or cluster.__name__
+    return None
+
+
+def join(decision: Decision, *, timeout: float) -> tuple[int, int]:
+    """Initialise jax.distributed if it is not yet; return (rank, size). Every rank must call."""
+    there = initialised()
+    if there is not None:
+        return there
+    limit = max(1, math.ceil(timeout))
+    if decision.address is None:
+        jax.distributed.initialize(initialization_timeout=limit)
+    else:
+        jax.distributed.initialize(
+            coordinator_address=decision.address,
+            num_processes=decision.size,
+            process_id=decision.rank,
+            local_device_ids=decision.local_devices,
+            cluster_detection_method="deactivate",
+            initialization_timeout=limit,
+        )
+    return distributed.global_state.process_id, distributed.global_state.num_processes

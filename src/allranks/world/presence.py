@@ -1,0 +1,42 @@
+"""Where a rank's process is: what the ranks tell each other when they meet."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """``host`` is shown to people; processes of one ``machine`` can see each other's ``pid`` (one kernel, one boot, one
+    PID namespace), whatever their hosts are called."""
+
+    host: str
+    pid: int
+    machine: str
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def of_this_process(environ: Mapping[str, str]) -> Presence:
+    """Return this process's presence; ALLRANKS_HOST overrules the host's name."""
+    return Presence(environ.get("ALLRANKS_HOST") or socket.gethostname(), os.getpid(), _machine())
+
+
+def local_rank_of(rank: int, everybody: Sequence[Presence]) -> int:
+    """Return a rank's number among the ranks of its host."""
+    return sum(one.host == everybody[rank].host for one in everybody[:rank])
+
+
+def _machine() -> str:
+    """Return "" where processes cannot be watched this way (not Linux)."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    except FileNotFoundError:
+        return ""

@@ -1,0 +1,258 @@
+"""Who are we? The signs (launcher variables, frameworks) and the one reading of them that contradicts none.
+
+The launchers, the innermost first: a torchrun that srun started speaks for its own workers, Slurm only for torchrun.
+
+    allranks    ALLRANKS_RANK, ALLRANKS_SIZE                     Slurm    SLURM_PROCID, SLURM_STEP_NUM_TASKS, in a step
+    torchrun    RANK, WORLD_SIZE (with a MASTER_ADDR)            TPU      TPU_WORKER_ID, TPU_WORKER_HOSTNAMES
+    Open MPI    OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE       JAX      what its own cluster detection sees
+    PMI         PMI_RANK, PMI_SIZE
+
+A framework that is initialised is stronger than all of them: it has met the other ranks. It may have *more* ranks than
+the launcher started (a script that forks its own), never fewer: those would be lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NoReturn
+
+from allranks.errors import AllranksError, ContradictingSigns
+from allranks.world.rendezvous import meeting_point
+
+FRAMEWORKS = ("jax", "torch")
+_NO_FRAMEWORK = 'Install one here: pip install "allranks[jax]" or "allranks[torch]".'
+_ALONE = 'or say that this process works alone: allranks.init(backend="single")'
+# Step numbers from here on are Slurm's own: the batch script, the interactive shell, extern.
+_FIRST_SPECIAL_STEP = 0xFFFFFFF0
+_INTERACTIVE_STEP = 0xFFFFFFFA
+
+
+@dataclass(frozen=True, slots=True)
+class Framework:
+    """``initialised`` is its (rank, size); ``started`` (JAX) that devices were already used, before any joining."""
+
+    installed: bool = False
+    imported: bool = False
+    initialised: tuple[int, int] | None = None
+    started: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """One launcher's word; rank and size are None where only JAX's own detection can tell."""
+
+    name: str
+    rank: int | None
+    size: int | None
+    says: str
+    local_rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Signs:
+    """All that was looked at. ``asked`` is ``init``'s backend argument, ``cluster`` the name of what JAX detects."""
+
+    environ: Mapping[str, str]
+    jax: Framework = Framework()
+    torch: Framework = Framework()
+    asked: str | None = None
+    cluster: str | None = None
+
+    def framework(self, name: str) -> Framework:
+        return self.jax if name == "jax" else self.torch
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Who we are and what carries us.
+
+    ``backend`` is ``single``, ``jax`` or ``torch``; ``address`` is where the ranks are to meet, None where the
+    framework finds that out by itself (or has met already); ``evidence`` says in words what was believed.
+    """
+
+    backend: str
+    rank: int | None
+    size: int | None
+    launcher: str
+    evidence: str
+    address: str | None = None
+    local_rank: int | None = None
+    local_devices: int | None = None
+
+
+def read(signs: Signs) -> Decision:
+    """Return who we are. Raises ContradictingSigns, naming both signs and the cure."""
+    if signs.asked not in (None, "single", *FRAMEWORKS):
+        raise AllranksError(f"allranks.init(backend={signs.asked!r}): a backend is None, 'single', 'jax' or 'torch'.")
+    launcher = launcher_of(signs.environ, cluster=signs.cluster)
+    met = _met(signs)
+    if met is not None and met[2] > 1:
+        return _join_initialised(signs, launcher, met)
+    if signs.asked == "single":
+        return Decision("single", 0, 1, "", "asked for")
+    if launcher is not None and launcher.size != 1 and not (met and launcher.size is None):
+        return _join_launched(signs, launcher, met)
+    if launcher is None:
+        _refuse_batch_script(signs.environ)
+    if met is not None:
+        return Decision(met[0], 0, 1, "", _says_initialised(met))
+    return Decision("single", 0, 1, launcher.name if launcher else "", launcher.says if launcher else "")
+
+
+def launcher_of(environ: Mapping[str, str], *, cluster: str | None = None) -> Launcher | None:
+    """Return what the innermost launcher says; None if there is no sign of one."""
+    plain = (
+        ("allranks", "ALLRANKS_RANK", "ALLRANKS_SIZE", "ALLRANKS_LOCAL_RANK"),
+        ("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK"),
+        ("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+        ("PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
+    )
+    for name, rank, size, local in plain:
+        if rank in environ and size in environ and (name != "torchrun" or "MASTER_ADDR" in environ):
+            return _launcher(environ, name, rank, size, local)
+    if _in_slurm_step(environ):
+        size = "SLURM_STEP_NUM_TASKS" if "SLURM_STEP_NUM_TASKS" in environ else "SLURM_NTASKS"
+        return _launcher(environ, "Slurm", "SLURM_PROCID", size, "SLURM_LOCALID")
+    hosts = environ.get("TPU_WORKER_HOSTNAMES", "")
+    if "," in hosts or _number(environ, "MEGASCALE_NUM_SLICES", 1) > 1:
+        return Launcher("TPU", None, None, f"TPU_WORKER_HOSTNAMES={hosts}")
+    return Launcher(cluster, None, None, f"JAX's cluster detection sees {cluster!r}") if cluster else None
+
+
+def _launcher(environ: Mapping[str, str], name: str, rank: str, size: str, local: str) -> Launcher:
+    says = f"{name} says rank {environ[rank]} of {environ[size]} ({rank}, {size})"
+    r, s = _number(environ, rank), _number(environ, size)
+    if not 0 <= r < s:
+        raise ContradictingSigns(f"{says}, but there is no such rank.", remedy=f"Correct or unset {rank} and {size}.")
+    return Launcher(name, r, s, says, _number(environ, local) if local in environ else None)
+
+
+def _in_slurm_step(environ: Mapping[str, str]) -> bool:
+    return "SLURM_PROCID" in environ and 0 <= _step(environ) < _FIRST_SPECIAL_STEP
+
+
+def _refuse_batch_script(environ: Mapping[str, str]) -> None:
+    """A batch script has Slurm's size, but no step: it is one process, that somebody meant to be many."""
+    tasks = _number(environ, "SLURM_NTASKS", 1)
+    if tasks == 1 or "SLURM_PROCID" not in environ or _step(environ) == _INTERACTIVE_STEP:
+        return
+    raise ContradictingSigns(
+        f"Slurm says {tasks} tasks (SLURM_NTASKS), but this process was not started by srun (it is in no job step): "
+        f"it would be alone and take itself for all {tasks}.",
+        remedy=f"Start it with `srun python train.py`, {_ALONE}.",
+    )
+
+
+def _met(signs: Signs) -> tuple[str, int, int] | None:
+    """Return (framework, rank, size) as the initialised frameworks say."""
+    said = {name: met for name in FRAMEWORKS if (met := signs.framework(name).initialised) is not None}
+    if not said:
+        return None
+    if len(set(said.values())) > 1:
+        both = " but ".join(_says_initialised((name, *met)) for name, met in said.items())
+        raise ContradictingSigns(f"{both}.", remedy="Initialise both with the same rank and size, or only one of them.")
+    name = signs.asked if signs.asked in said else next(iter(said))
+    return (name, *said[name])
+
+
+def _join_initialised(signs: Signs, launcher: Launcher | None, met: tuple[str, int, int]) -> Decision:
+    name, rank, size = met
+    if signs.asked not in (None, name):
+        raise ContradictingSigns(
+            f"allranks.init(backend={signs.asked!r}) was asked for, but {_says_initialised(met)}.",
+            remedy=f"Leave backend out, or do not initialise {_distributed(name)}.",
+        )
+    if launcher is not None and launcher.size is not None and launcher.size > size:
+        _fewer_than_launched(launcher, met)
+    local = launcher.local_rank if launcher is not None and launcher.size == size else None
+    where = launcher.name if launcher else ""
+    return Decision(name, rank, size, where, _says_initialised(met), local_rank=local)
+
+
+def _join_launched(signs: Signs, launcher: Launcher, met: tuple[str, int, int] | None) -> Decision:
+    if met is not None:
+        _fewer_than_launched(launcher, met)
+    backend = _carrier(signs, launcher)
+    if backend == "jax" and signs.jax.started:
+        raise ContradictingSigns(
+            f"{launcher.says}, but JAX has already used its devices as a world of one, and cannot join any more.",
+            remedy="Call allranks.init() before the first jax.devices(), jax.numpy call or jit.",
+        )
+    address, local_devices = meeting_point(signs.environ, launcher.name, launcher.size, backend=backend), None
+    if address is None and (backend == "torch" or launcher.name == "PMI"):
+        raise ContradictingSigns(
+            f"{launcher.says}, but nothing says where the ranks can meet.",
+            remedy="Set MASTER_ADDR (the host of rank 0) and MASTER_PORT (a free port there) for every rank.",
+        )
+    if address is not None and _number(signs.environ, "LOCAL_WORLD_SIZE", 1) > 1:
+        local_devices = launcher.local_rank
+    return Decision(
+        backend,
+        launcher.rank,
+        launcher.size,
+        launcher.name,
+        launcher.says,
+        address=address,
+        local_rank=launcher.local_rank,
+        local_devices=local_devices,
+    )
+
+
+def _carrier(signs: Signs, launcher: Launcher) -> str:
+    """Return the framework whose store carries the world. It decides about nothing else: rank and size are known.
+
+    The one that was asked for; else the one that is imported; else (both or none) torch under torchrun; else jax.
+    """
+    installed = [name for name in FRAMEWORKS if signs.framework(name).installed]
+    wanted = signs.asked or ("jax" if launcher.size is None else None)
+    if wanted is not None and wanted not in installed:
+        raise ContradictingSigns(
+            f"{launcher.says}, but {wanted} is not installed here, which would have to carry the world.",
+            remedy=f'Install it (pip install "allranks[{wanted}]"), {_ALONE}.',
+        )
+    if not installed:
+        raise ContradictingSigns(
+            f"{launcher.says}, but neither jax nor torch is installed here, so the ranks cannot talk.",
+            remedy=f"{_NO_FRAMEWORK[:-1]}, {_ALONE}.",
+        )
+    if wanted is not None:
+        return wanted
+    imported = [name for name in installed if signs.framework(name).imported]
+    if len(imported) == 1:
+        return imported[0]
+    first = "torch" if launcher.name == "torchrun" else "jax"
+    return first if first in installed else installed[0]
+
+
+def _fewer_than_launched(launcher: Launcher, met: tuple[str, int, int]) -> NoReturn:
+    name, _, size = met
+    raise ContradictingSigns(
+        f"{launcher.says}, but {_says_initialised(met)}: {launcher.size} processes would be {size}-rank worlds, "
+        "each of which takes itself for all.",
+        remedy=f"Call allranks.init() first and leave out your own {_distributed(name)} call, or give it all ranks.",
+    )
+
+
+def _says_initialised(met: tuple[str, int, int]) -> str:
+    name, rank, size = met
+    return f"{_distributed(name)} is initialised as rank {rank} of {size}"
+
+
+def _distributed(name: str) -> str:
+    return f"{name}.distributed"
+
+
+def _number(environ: Mapping[str, str], name: str, default: int = -1) -> int:
+    text = environ.get(name, "")
+    if not text:
+        return default
+    try:
+        return int(text)
+    except ValueError:
+        raise ContradictingSigns(f"{name}={text!r} is not a number.", remedy=f"Correct or unset {name}.") from None
+
+
+def _step(environ: Mapping[str, str]) -> int:
+    """Return the number of the Slurm step that we are in, -1 if we are in none."""
+    return _number(environ, "SLURM_STEP_ID", -1)

@@ -1,0 +1,101 @@
+"""A launcher of few words: starts the ranks of a job, listens to their agents, and ends the job after a failure."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from allranks.launch.environment import Site, for_rank
+from allranks.launch.job import Job
+
+AGENT = Path(__file__).parents[2] / "src" / "allranks" / "launch" / "agent"
+PATIENCE = 60.0  # a job that takes longer hangs
+GRACE = 3.0  # from the first failure until the others are killed
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the agents said, in order, and how each rank ended (None: it had to be killed)."""
+
+    said: list[dict[str, Any]]
+    codes: list[int | None]
+    out: list[str]
+    err: list[str]
+    seconds: float
+
+    def of(self, kind: str, rank: int | None = None) -> list[dict[str, Any]]:
+        return [m for m in self.said if m["kind"] == kind and rank in (None, m["rank"])]
+
+    def failure(self, rank: int) -> dict[str, Any]:
+        [message] = self.of("failed", rank)
+        return message["failure"]
+
+
+def free_ports() -> tuple[int, int]:
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
+        return one.getsockname()[1], two.getsockname()[1]
+
+
+def run(job: Job, folder: Path, *, base: dict[str, str] | None = None) -> Outcome:
+    """Run a job until all its ranks have ended, or until `GRACE` seconds after the first failure."""
+    coordinator, master = free_ports()
+    channel = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    channel.bind(str(folder / "control"))
+    channel.settimeout(0.05)
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", **(base or {})}
+    site = Site("job-1", "hosta", coordinator, master, 2, str(folder / "control"), str(AGENT), environment)
+    started = time.monotonic()
+    files = [(folder / f"{rank}.out", folder / f"{rank}.err") for rank in range(job.ranks)]
+    ranks = []
+    for rank, (out, err) in enumerate(files):
+        with out.open("w") as stdout, err.open("w") as stderr:
+            ranks.append(
+                subprocess.Popen(
+                    job.command,
+                    cwd=folder,
+                    env=for_rank(job, rank, site),
+                    stdout=stdout,
+                    stderr=stderr,
+                    start_new_session=True,
+                )
+            )
+    try:
+        said = listen(channel, ranks, deadline=started + PATIENCE)
+        codes = [rank.poll() for rank in ranks]
+    finally:
+        for rank in ranks:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(rank.pid, signal.SIGKILL)
+            rank.wait()
+        channel.close()
+    read = [[path.read_text() for path in pair] for pair in files]
+    return Outcome(said, codes, [out for out, _ in read], [err for _, err in read], time.monotonic() - started)
+
+
+def listen(channel: socket.socket, ranks: list[subprocess.Popen[bytes]], deadline: float) -> list[dict[str, Any]]:
+    said: list[dict[str, Any]] = []
+    while time.monotonic() < deadline:
+        over = all(rank.poll() is not None for rank in ranks)
+        try:
+            said.append(json.loads(channel.recv(1 << 20)))
+        except TimeoutError:
+            if over:
+                break
+        if said and said[-1]["kind"] == "failed":
+            deadline = min(deadline, time.monotonic() + GRACE)
+    return said
+
+
+def python(folder: Path, program: str, *args: str) -> tuple[str, ...]:
+    """Write a program and return the command that runs it."""
+    (folder / "train.py").write_text(program)
+    return (sys.executable, "train.py", *args)
