@@ -9,6 +9,7 @@ from types import FrameType
 
 # contextlib stands between the user's ``with`` and our context managers.
 _NOT_THE_USERS = (os.path.dirname(os.path.abspath(__file__)) + os.sep, contextlib.__file__, "<frozen")
+_INSTALLED = tuple(f"{os.sep}{folder}{os.sep}" for folder in ("site-packages", "dist-packages"))
 
 
 def short_path(path: str) -> str:
@@ -23,8 +24,17 @@ def of_frame(frame: FrameType) -> str:
 
 
 def call_site() -> str:
-    """Return ``train.py:88``, the innermost line of this thread that is not in allranks; "" if there is none."""
+    """Return ``train.py:88``: the innermost line of this thread that is the user's; "" if there is none.
+
+    Lines of installed packages (a framework between the user and us) count only where there is no other.
+    """
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_NOT_THE_USERS):
+    installed: FrameType | None = None
+    while frame is not None:
+        path = frame.f_code.co_filename
+        if not path.startswith(_NOT_THE_USERS):
+            if not any(folder in path for folder in _INSTALLED):
+                return of_frame(frame)
+            installed = installed or frame
         frame = frame.f_back
-    return of_frame(frame) if frame is not None else ""
+    return of_frame(installed) if installed is not None else ""
