@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar, overload
 
-from allranks.gate.present import current_world
+from allranks.world.detect import current
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -31,7 +31,7 @@ def main_rank(
     def decorate(inner: Callable[P, T]) -> Callable[P, T]:
         @functools.wraps(inner)
         def on_main(*args: P.args, **kwargs: P.kwargs) -> T:
-            return current_world().run_on_main(inner, args, kwargs, timeout=timeout)
+            return current().run_on_main(inner, args, kwargs, timeout=timeout)
 
         return on_main
 
