@@ -1,6 +1,6 @@
 """Train a transformer on the Python standard library, its weights and optimizer state sharded over every device.
 
-    allranks run -n 4 -d 2 examples/jax_fsdp_lm/train.py --demo
+allranks run -n 4 -d 2 examples/jax_fsdp_lm/train.py --demo
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def main() -> None:
     previous = jnp.zeros(())
     with tqdm(total=args.steps, unit="step", leave=False, disable=not world.is_main) as bar:
         for step, rows in enumerate(prefetch(my_rows, range(args.steps), args.prefetch), start=1):
-            batch = allranks.global_batch(mesh, rows, global_rows=plan.size, world=world)
+            batch = allranks.global_batch(mesh, rows, global_rows=plan.size)
             state, loss = train_step(state, batch)
             # One step runs while the next is prepared, and no more: a host far ahead of its devices only hides where
             # time goes, and starves XLA's CPU threads.

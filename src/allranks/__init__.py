@@ -3,8 +3,8 @@
 from allranks.arrays.base import Leaf as Leaf
 from allranks.arrays.batch import BatchPlan as BatchPlan
 from allranks.arrays.detect import describe as describe
-from allranks.arrays.detect import global_batch as global_batch
 from allranks.arrays.detect import tree_digest as tree_digest
+from allranks.data.rows import global_batch as global_batch
 from allranks.gate.collective import collective as collective
 from allranks.gate.main_rank import main_rank as main_rank
 from allranks.world.base import World as World

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from typing import Any, TypeVar, cast
+from types import ModuleType
+from typing import cast
 
 from allranks.arrays import agreement
 from allranks.arrays.base import Backend, Gathering, Leaf
 from allranks.digest import show
 from allranks.errors import AllranksError, Mismatch, name_ranks
-
-T = TypeVar("T")
 
 
 def describe(tree: object) -> tuple[Leaf, ...]:
@@ -41,34 +40,15 @@ def tree_digest(tree: object, world: Gathering) -> str:
     )
 
 
-def global_batch(
-    mesh: Any,
-    rows: T,
-    *,
-    axis: str | tuple[str, ...] | None = None,
-    global_rows: int | None = None,
-    world: Gathering | None = None,
-) -> T:
-    """Return every rank's ``rows`` as one global batch: a tree of jax.Array, cut along rows over the mesh's ``axis``.
-
-    ``mesh`` is a jax.sharding.Mesh; ``rows`` is a tree of NumPy arrays whose first dimension counts the rows that *this* rank brings; the batch holds
-    them in the order of the mesh's devices. ``axis`` names the mesh axes that cut the batch (default: the only axis).
-    No byte travels between ranks. Every rank must call it before the batch is used.
-
-    Raises BatchMismatch on rows that do not add up: leaves with different numbers of rows, rows that do not divide over
-    this rank's devices, and, with ``global_rows``, a number of rows that does not make that many over all ranks. With
-    ``world``, all ranks compare their rows when they see new shapes (so every rank must see them at the same call), and
-    all raise if shapes or dtypes differ, or if two ranks bring the same rows for different parts of the batch.
-    """
-    from allranks.arrays import jax as backend
-
-    return backend.global_batch(mesh, rows, axis=axis, global_rows=global_rows, world=world)
+def backend_named(framework: str) -> ModuleType:
+    """Return ``arrays/jax.py`` or ``arrays/torch.py``; importing it imports the framework."""
+    return import_module(f"allranks.arrays.{framework}")
 
 
 def _backend(tree: object) -> Backend:
     for framework in ("torch", "jax"):
         if framework in sys.modules:
-            backend = cast(Backend, import_module(f"allranks.arrays.{framework}"))
+            backend = cast(Backend, backend_named(framework))
             if backend.owns(tree):
                 return backend
     raise AllranksError("there is no JAX array and no torch tensor in this tree.")
