@@ -16,10 +16,11 @@ from typing import Any
 
 from allranks.launch.environment import Site, for_rank
 from allranks.launch.job import Job
+from allranks.launch.target import Command
 
-AGENT = Path(__file__).parents[2] / "src" / "allranks" / "launch" / "agent"
+AGENT = Path(__file__).parents[2] / "src" / "allranks" / "agent"
 PATIENCE = 60.0  # a job that takes longer hangs
-GRACE = 3.0  # from the first failure until the others are killed
+GRACE = 1.5  # from the first failure until the others are killed
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def run(job: Job, folder: Path, *, base: dict[str, str] | None = None) -> Outcom
         with out.open("w") as stdout, err.open("w") as stderr:
             ranks.append(
                 subprocess.Popen(
-                    job.command,
+                    job.target.argv(sys.executable),
                     cwd=folder,
                     env=for_rank(job, rank, site),
                     stdout=stdout,
@@ -95,7 +96,7 @@ def listen(channel: socket.socket, ranks: list[subprocess.Popen[bytes]], deadlin
     return said
 
 
-def python(folder: Path, program: str, *args: str) -> tuple[str, ...]:
+def python(folder: Path, program: str, *args: str) -> Command:
     """Write a program and return the command that runs it."""
     (folder / "train.py").write_text(program)
-    return (sys.executable, "train.py", *args)
+    return Command((sys.executable, "train.py", *args))

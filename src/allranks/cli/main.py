@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import importlib
+import sys
 from collections.abc import Sequence
+
+COMMANDS = {"run": "run a script as N ranks on this machine"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    parser = argparse.ArgumentParser(prog="allranks", description=__doc__)
-    parser.parse_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words and words[0] in COMMANDS:
+        command = importlib.import_module(f"allranks.cli.{words[0]}")
+        return int(command.main(words[1:]))
+    parser = argparse.ArgumentParser(
+        prog="allranks",
+        description="Multi-process training that is correct, and proves it.",
+        epilog="commands:\n" + "\n".join(f"  {name:<10} {what}" for name, what in COMMANDS.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("command", choices=sorted(COMMANDS), help=argparse.SUPPRESS)
+    parser.parse_args(words)
     return 0

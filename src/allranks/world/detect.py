@@ -18,7 +18,9 @@ from allranks.world.signs import Decision, Framework, Signs, launcher_of, read
 from allranks.world.single import single_world
 from allranks.world.store import LocalStore
 
-_ALONE = "allranks: no launcher and no initialised framework: a world of one. For four ranks: allranks run -n 4 train.py"
+_ALONE = (
+    "allranks: no launcher and no initialised framework: a world of one. For four ranks: allranks run -n 4 train.py"
+)
 # JAX's names for launchers that ``signs`` reads by itself.
 _READ_BY_SIGNS = ("slurm", "ompi", "allranks")
 # Variables of places where asking JAX is worth its import.
@@ -131,8 +133,8 @@ def _join(decision: Decision, arguments: _Arguments) -> World:
 def _meet(adapter: ModuleType, identity: Identity, decision: Decision, me: Presence, arguments: _Arguments) -> World:
     """Have the ranks tell each other where they are, and start to watch over them."""
     store = adapter.connect()
-    sentinel = Sentinel(store, identity.rank, identity.size, me)
-    sentinel.listen(fail_fast=arguments.fail_fast)
+    sentinel = Sentinel(store, identity.rank, identity.size, me, fail_fast=arguments.fail_fast)
+    sentinel.listen()
     world = World(identity, store, timeout=arguments.timeout, locate=sentinel.locate)
     told = world.all_gather(me.to_json(), name="init")
     everybody = tuple(Presence(**one) for one in told)

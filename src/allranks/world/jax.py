@@ -42,6 +42,7 @@ class JaxStore:
             )
         self._client: Any = client
         self._prefix = prefix
+        self._closing = False
 
     def set(self, key: str, value: bytes) -> None:
         self._do("set", key, lambda: self._client.key_value_set_bytes(self._prefix + key, value, allow_overwrite=True))
@@ -78,7 +79,7 @@ class JaxStore:
         return {key.removeprefix(self._prefix): bytes(value) for key, value in found}
 
     def hear(self, key: str) -> bool:
-        """Wait for a key without a deadline; False once JAX's client has been shut down."""
+        """Wait for a key without a deadline. False once JAX's client is being shut down."""
         while True:
             try:
                 self.wait(key, _LONGEST_MS / 1000)
@@ -86,12 +87,33 @@ class JaxStore:
             except KeyTimeout:
                 continue
             except StoreError:
-                if distributed.global_state.client is not self._client:
+                if self._closing:
                     return False
                 raise
 
-    def hush(self) -> None:
-        """Nothing to do: what ends ``hear`` is the shutdown of JAX's client, after all ranks have come to it."""
+    def serves(self) -> bool:
+        """Rank 0 runs the coordination service."""
+        return distributed.global_state.service is not None
+
+    def at_end(self, farewell: Callable[[], None]) -> None:
+        """Have ``farewell`` called right after JAX's own shutdown, which waits for all ranks.
+
+        A thread that waits in JAX's client must have ended before Python does: one that returns from C++ into an
+        interpreter that is going away aborts the process (Python < 3.14).
+        """
+        state: Any = distributed.global_state
+        ordinary = state.shutdown
+
+        def shutdown() -> None:
+            self._closing = True
+            ordinary()
+            farewell()
+
+        state.shutdown = shutdown
+
+    def leave(self, stop: Callable[[], None]) -> None:
+        """JAX's shutdown has waited for the others, and has ended ``hear``."""
+        stop()
 
     def _do(self, what: str, key: str, call: Callable[[], T]) -> T:
         try:
@@ -122,24 +144,6 @@ def _translated(error: Exception, what: str) -> StoreError:
 def connect() -> JaxStore:
     """Return the world's store, after ``join``."""
     return JaxStore()
-
-
-def after_shutdown(action: Callable[[], None]) -> None:
-    """Have ``action`` called when JAX's client has been shut down, by the user or at the end of the process.
-
-    A thread that waits in JAX's client must have ended before Python does: a thread that returns from C++ into an
-    interpreter that is going away aborts the process (Python < 3.14).
-    """
-    state: Any = distributed.global_state
-    ordinary = state.shutdown
-
-    def shutdown() -> None:
-        try:
-            ordinary()
-        finally:
-            action()
-
-    state.shutdown = shutdown
 
 
 def initialised() -> tuple[int, int] | None:

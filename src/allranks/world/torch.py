@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import os
 import threading
 import time
@@ -21,6 +23,10 @@ _METHODS = ("clone", "check", "compare_set", "list_keys", "delete_key")
 # Between two looks at a key: a quarter of the time waited so far, and in this range, in seconds.
 _SHORTEST_NAP, _LONGEST_NAP = 20e-6, 0.05
 _LISTEN_NAP = 0.2
+# How long the rank that serves the store waits, at its end, for the others to end, in seconds: as long as JAX's does.
+_LINGER = 300.0
+# Set when all others have ended.
+_EMPTY = "all_out"
 
 
 class TorchStore:
@@ -43,7 +49,9 @@ class TorchStore:
             )
         self._store: Any = dist.PrefixStore(prefix, self._served.clone())
         self._store.set_timeout(timedelta(seconds=60))
-        self._hushed = threading.Event()
+        self._leaving = threading.Event()
+        self._size = dist.get_world_size()
+        self._serves = dist.get_rank() == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != str(True)
 
     def set(self, key: str, value: bytes) -> None:
         self._do("set", key, lambda: self._store.set(key, value))
@@ -75,16 +83,29 @@ class TorchStore:
         return {key: value for key, value in found.items() if value is not None}
 
     def hear(self, key: str) -> bool:
-        """Wait for a key without a deadline; False once ``hush`` was called."""
-        while not self._hushed.is_set():
+        """Wait for a key without a deadline. False once ``leave`` was called."""
+        while not self._leaving.is_set():
             if self._do("hear", key, lambda: self._store.check([key])):
                 return True
-            self._hushed.wait(_LISTEN_NAP)
+            self._leaving.wait(_LISTEN_NAP)
         return False
 
-    def hush(self) -> None:
-        """End ``hear``, from another thread."""
-        self._hushed.set()
+    def serves(self) -> bool:
+        """Rank 0 does, but under torchrun its agent."""
+        return self._serves
+
+    def at_end(self, farewell: Callable[[], None]) -> None:
+        atexit.register(farewell)
+
+    def leave(self, stop: Callable[[], None]) -> None:
+        """End ``hear`` and call ``stop``; the rank that serves the store first waits until all others have done so."""
+        if self._serves:
+            with contextlib.suppress(KeyTimeout):
+                self.wait(_EMPTY, _LINGER)
+        self._leaving.set()
+        stop()
+        if not self._serves and self.add("out", 1) == self._size - 1:
+            self.set(_EMPTY, b"1")
 
     def _do(self, what: str, key: str, call: Callable[[], T]) -> T:
         try:
@@ -105,11 +126,6 @@ def connect() -> TorchStore:
     return TorchStore()
 
 
-def serves_the_store(rank: int) -> bool:
-    """Say whether the other ranks lose the store when this process ends."""
-    return rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != str(True)
-
-
 def join(decision: Decision, *, timeout: float) -> tuple[int, int]:
     """Initialise torch.distributed if it is not yet; return (rank, size). Every rank must call.
 
@@ -125,8 +141,6 @@ def join(decision: Decision, *, timeout: float) -> tuple[int, int]:
     if decision.launcher == "torchrun":
         dist.init_process_group(init_method="env://")
     else:
-        dist.init_process_group(
-            init_method=f"tcp://{decision.address}", rank=decision.rank, world_size=decision.size
-        )
+        dist.init_process_group(init_method=f"tcp://{decision.address}", rank=decision.rank, world_size=decision.size)
     del timeout
     return dist.get_rank(), dist.get_world_size()

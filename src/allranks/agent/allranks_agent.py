@@ -49,21 +49,26 @@ PR_SET_PDEATHSIG = 1
 SEND_SECONDS = 5.0
 
 
+Listener = Callable[..., None]
+
+
 class _Rank:
     """What the agent knows of this process; `pid` is None until it is active."""
 
     pid: int | None = None
+    listeners: tuple[Listener, ...] = ()
     failed_with: int = 0
     ending: failures.Failure | None = None
 
 
 def activate_at_start() -> None:
-    """Activate in a Python that was started as, or below, a rank; its Python children find the mark and stay silent."""
-    if os.environ.get("ALLRANKS_AGENT_PID", str(os.getpid())) == str(os.getpid()):
-        activate(os.environ)
-        if sys.platform == "linux":
-            # No rank outlives its parent. The signal comes when the parent's *thread* ends: spawn from a lasting one.
-            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    """Activate in a Python that has just started, and tie its life to its parent's: no rank outlives its launcher.
+
+    The kernel sends the signal when the parent's *thread* ends: spawn ranks from one that lasts.
+    """
+    activate(os.environ)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def activate(environ: Mapping[str, str]) -> None:
@@ -72,12 +77,28 @@ def activate(environ: Mapping[str, str]) -> None:
         os.environ.clear()
         os.environ.update(environ)
     os.environ["ALLRANKS_AGENT_PID"] = str(os.getpid())
-    _Rank.pid, _Rank.failed_with, _Rank.ending = os.getpid(), 0, None
-    _watch_the_main_thread()
-    _watch_other_threads()
-    jax.attach(tell, is_active, fail=lambda error: _end_now(report_failure(error)))
+    _watch(int(environ["ALLRANKS_RANK"]), environ["ALLRANKS_HOST"], _tell_launcher)
     torch.attach(tell, is_active)
     tell("started")
+
+
+def listen(rank: int, host: str, listener: Listener) -> None:
+    """Have `listener(kind, **fields)` called with all that a launcher hears, also where no launcher of ours is there.
+
+    It is called in the thread where it happens, after the launcher was told. `allranks.init()` does this.
+    """
+    if is_active():
+        _Rank.listeners += (listener,)
+    else:
+        _watch(rank, host, listener)
+
+
+def _watch(rank: int, host: str, listener: Listener) -> None:
+    failures.SPEAKER = rank, host
+    _Rank.pid, _Rank.failed_with, _Rank.ending, _Rank.listeners = os.getpid(), 0, None, (listener,)
+    _watch_the_main_thread()
+    _watch_other_threads()
+    jax.attach(tell, is_active, fail=_fail_late)
 
 
 def is_active() -> bool:
@@ -86,6 +107,12 @@ def is_active() -> bool:
 
 
 def tell(kind: str, **fields: object) -> None:
+    """Tell whoever listens."""
+    for listener in _Rank.listeners:
+        listener(kind, **fields)
+
+
+def _tell_launcher(kind: str, **fields: object) -> None:
     """Send one datagram; a launcher that cannot be reached is said on stderr, and the program goes on."""
     rank = int(os.environ["ALLRANKS_RANK"])
     message = {"kind": kind, "rank": rank, "pid": os.getpid(), "time": time.time(), **fields}
@@ -131,6 +158,11 @@ def _report(failure: failures.Failure) -> None:
     if is_active() and not _Rank.failed_with:
         _Rank.failed_with = failure["exit_code"]
         tell("failed", failure=failure)
+
+
+def _fail_late(error: BaseException) -> NoReturn:
+    sys.excepthook(type(error), error, error.__traceback__)
+    _end_now(report_failure(error))
 
 
 def _end_now(code: int) -> NoReturn:

@@ -13,8 +13,10 @@ from typing import TypedDict
 # A datagram holds about 200 kB; the two ends of a longer traceback say what happened.
 HEAD, TAIL = 16_000, 48_000
 START = os.getcwd()
-# What is not the user's code: the standard library, and us.
-LIBRARY = (os.path.dirname(os.__file__) + os.sep, os.path.dirname(os.path.abspath(__file__)) + os.sep)
+# The rank and the host's name that this process fails as.
+SPEAKER = 0, ""
+STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
+OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep  # the package allranks
 
 
 class Failure(TypedDict):
@@ -33,8 +35,8 @@ def of(error: BaseException, *, thread: str = "", frame: FrameType | None = None
     steps = list(_raised_through(error) if frame is None else _called_from(frame))
     text = "" if isinstance(error, SystemExit) else "".join(traceback.format_exception(error))
     return {
-        "rank": int(os.environ["ALLRANKS_RANK"]),
-        "host": os.environ["ALLRANKS_HOST"],
+        "rank": SPEAKER[0],
+        "host": SPEAKER[1],
         "what": _what(error),
         "when": time.time(),
         "where": _where(error, steps),
@@ -98,17 +100,17 @@ def _called_from(frame: FrameType | None) -> Iterator[tuple[CodeType, int]]:
 
 
 def _where(error: BaseException, steps: list[tuple[CodeType, int]]) -> str:
-    """Return the innermost line of the user's code, or of any code where there is none of his."""
+    """Return the innermost line of the user's code, or of any code but ours where there is none of his."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{_shown(error.filename)}:{error.lineno}"
-    places = [(code.co_filename, line) for code, line in steps]
+    places = [(code.co_filename, line) for code, line in steps if not code.co_filename.startswith(OURS)]
     own = [place for place in places if _is_users(place[0])] or places[:1]
     return f"{_shown(own[0][0])}:{own[0][1]}" if own else ""
 
 
 def _is_users(filename: str) -> bool:
     installed = f"{os.sep}site-packages{os.sep}" in filename or f"{os.sep}dist-packages{os.sep}" in filename
-    return not (installed or filename.startswith(("<frozen ", *LIBRARY)))
+    return not (installed or filename.startswith(("<frozen ", STANDARD_LIBRARY)))
 
 
 def _shown(filename: str) -> str:

@@ -24,7 +24,8 @@ def run_the_next_one() -> None:
 try:
     run_the_next_one()
 finally:
-    if "ALLRANKS_CONTROL" in os.environ:
+    # The rank's first Python speaks for it. Those it starts find its mark and stay silent; one it execs is itself.
+    if "ALLRANKS_CONTROL" in os.environ and os.environ.get("ALLRANKS_AGENT_PID") in (None, str(os.getpid())):
         from allranks_agent import activate_at_start  # type: ignore[import-not-found]
 
         activate_at_start()

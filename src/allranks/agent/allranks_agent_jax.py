@@ -46,7 +46,7 @@ def attach(
     `fail` is called with the error of a computation that the program dispatched, never awaited, and that failed after
     the program's end: JAX would drop it, and the program end as if all were well.
     """
-    if os.environ["ALLRANKS_STYLE"] == "default":
+    if os.environ.get("ALLRANKS_STYLE") == "default":
         after_import("jax._src.clusters", _offer_cluster)
     after_import("jax._src.distributed", lambda module: _watch(module.State, tell, is_active))
     # After JAX has registered its own clean_up, hence run before it, while there still is a backend.

@@ -1,0 +1,22 @@
+"""The agent inside a rank: it sees the rank end, before anything can hang.
+
+Its files import nothing of allranks and know each other by plain names: `allranks run` puts this folder on the path of
+ranks whose Python may not have allranks. Whoever came first, there is one copy of each in a process.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from types import ModuleType
+
+
+def load(name: str = "allranks_agent") -> ModuleType:
+    """Return one of the agent's modules, as a rank that `allranks run` started has it."""
+    folder = os.path.dirname(os.path.abspath(__file__))
+    sys.path.insert(0, folder)
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(folder)

@@ -1,0 +1,142 @@
+"""``allranks run``: one job of N ranks on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from allranks.launch.job import STYLES
+
+if TYPE_CHECKING:
+    from allranks.launch.target import Target
+
+DESCRIPTION = "Run a script (or any command) as N ranks on this machine, as one job: they start, and end, together."
+EPILOG = """\
+examples:
+  allranks run -n 4 train.py --steps 100        a script
+  allranks run -n 4 -d 2 -m package.train       a module, two devices per rank
+  allranks run -n 4 -- uv run train.py          any command that ends in Python
+
+Options of the launcher come before the script; everything behind it belongs to the script.
+The exit code is that of the rank that failed first (128 + n for signal n), 130 after Ctrl-C, 143 after SIGTERM,
+124 after --timeout, 2 for a wrong command line.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of ``allranks run``."""
+    p = argparse.ArgumentParser(
+        prog="allranks run",
+        usage="allranks run -n N [options] (script.py | -m module | -- command) [arguments ...]",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    p.add_argument("-n", "--ranks", type=_at_least_one, required=True, metavar="N", help="number of ranks (processes)")
+    p.add_argument("-d", "--devices", type=_at_least_one, metavar="M", help="virtual CPU devices per rank")
+    p.add_argument("-m", dest="module", action="store_true", help="run a module, as python -m does")
+    p.add_argument("--timeout", type=_seconds, metavar="S", help="end the job after S seconds (exit code 124)")
+    p.add_argument("--grace", type=_seconds, default=5.0, metavar="S", help="between Ctrl-C and SIGKILL (default 5)")
+    p.add_argument("--log-dir", type=Path, metavar="DIR", help="also keep the output of each rank in a file")
+    p.add_argument(
+        "--as",
+        dest="style",
+        choices=STYLES,
+        default="default",
+        help="set the variables of another launcher, for scripts that read them",
+    )
+    p.add_argument(
+        "--no-zygote",
+        dest="zygote",
+        action="store_false",
+        help="start a fresh interpreter for each rank, instead of forking one that has imported the frameworks "
+        "(slower; the ranks then do not share the secret of hash(str), see PYTHONHASHSEED)",
+    )
+    p.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    return p
+
+
+def _at_least_one(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return seconds
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    p = parser()
+    arguments = p.parse_args(argv)
+    words = [word for i, word in enumerate(arguments.command) if i or word != "--"]
+    if not words:
+        p.error("nothing to run: name a script (train.py), a module (-m package.train), or a command (-- command)")
+    target = _target(p, words, module=arguments.module)
+    from allranks.launch.console import Console, OutputClosed, choose_style
+    from allranks.launch.engines import local
+    from allranks.launch.epilogue import epilogue
+    from allranks.launch.job import Job
+
+    job = Job(
+        target,
+        arguments.ranks,
+        devices=arguments.devices,
+        timeout=arguments.timeout,
+        style=arguments.style,
+        zygote=arguments.zygote,
+        grace=arguments.grace,
+    )
+    style = choose_style(sys.stdout.isatty(), os.environ)
+    width = shutil.get_terminal_size().columns
+    try:
+        console = Console(
+            job.ranks, out=sys.stdout, color=style.color, live=style.live, width=width, log_dir=arguments.log_dir
+        )
+        try:
+            result = local.run(job, console)
+            for line in epilogue(result):
+                console.say(line)
+        finally:
+            console.close()
+    except OutputClosed:
+        return 141
+    return result.exit_code
+
+
+def _target(p: argparse.ArgumentParser, words: list[str], *, module: bool) -> Target:
+    from allranks.launch.target import Command, Module, Script, target_of
+
+    if module:
+        return Module(words[0], tuple(words[1:]))
+    target = target_of(words, pythons=_pythons())
+    if isinstance(target, Script) and not os.path.isfile(target.path):
+        p.error(f"no such script: {target.path} (in {os.getcwd()})")
+    if isinstance(target, Command) and shutil.which(words[0]) is None:
+        p.error(f"no such command: {words[0]} (a script's name ends in .py)")
+    return target
+
+
+def _pythons() -> list[str]:
+    """The words by which the interpreter that runs us would be found."""
+    names = ("python", "python3", f"python3.{sys.version_info.minor}")
+    here = os.path.realpath(sys.executable)
+    found = [name for name in names if (path := shutil.which(name)) and _same(path, here)]
+    return [sys.executable, *found]
+
+
+def _same(path: str, executable: str) -> bool:
+    """Whether a path is our interpreter: the same file in the same environment (a venv is known by its directory)."""
+    return os.path.realpath(path) == executable and os.path.dirname(path) == os.path.dirname(sys.executable)

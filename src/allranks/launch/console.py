@@ -1,0 +1,193 @@
+"""What a person sees of N ranks: merged lines, one live row per progress bar, the launcher's own words in between."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import BinaryIO, TextIO
+
+from allranks.launch.lines import LineReader, clean
+from allranks.launch.logs import RankLogs
+from allranks.launch.merge import Entry, Merger, Stream, one_each
+from allranks.launch.outlet import Outlet
+from allranks.launch.outlet import OutputClosed as OutputClosed
+from allranks.launch.paint import Prefixes, erase, live_rows
+from allranks.launch.paint import Style as Style
+from allranks.launch.paint import choose_style as choose_style
+
+REDRAW = 0.1  # seconds between two pictures of the live area
+SNAPSHOT = 30.0  # seconds between two lines about a bar where there is no live area
+RETRY = 0.05  # seconds until a full output is tried again
+MOST_LIVE = 8  # rows
+TAIL = 200  # lines kept for each rank
+
+
+class Console:
+    """The output of a job of ``size`` ranks.
+
+    ``out`` gets the bytes (never blocking it, see ``clogged``), ``color`` and ``live`` come from ``choose_style``,
+    ``width`` is the terminal's columns (set it again when they change), ``names`` stand for single ranks in place of
+    their numbers, ``log_dir`` keeps one raw file per rank (see ``RankLogs``).
+
+    One thread calls it, with times in seconds that never run backwards. ``feed``, ``flush_due``, ``say`` and ``close``
+    may raise OutputClosed, once; nothing that was fed is missing from the log files and from ``tail`` for that.
+    A job of one rank is shown as it is: no prefix, no delay; on a terminal byte for byte.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        *,
+        out: BinaryIO | TextIO,
+        color: bool,
+        live: bool,
+        width: int = 80,
+        log_dir: Path | None = None,
+        names: Sequence[str] = (),
+    ) -> None:
+        self.width = width
+        self._outlet = Outlet(out)
+        self._as_is = size == 1 and live
+        self._live = live and not self._as_is
+        self._at_line_start = True
+        streams: tuple[Stream, Stream] = ("out", "err")
+        self._readers = {(rank, stream): LineReader(color=color) for rank in range(size) for stream in streams}
+        self._on_screen: set[LineReader] = set()  # the readers that may finish a bar by waiting
+        self._merger = Merger(size)
+        self._prefixes = Prefixes(size, color=color, names=names)
+        self._tails: list[deque[bytes]] = [deque(maxlen=TAIL) for _ in range(size)]
+        self._ready: list[bytes] = []
+        self._shown: tuple[bytes, ...] = ()
+        self._stale = False  # something unfinished has come since it was last shown
+        self._next_look = 0.0  # when unfinished text is shown again
+        self._logs = RankLogs(log_dir, size) if log_dir else None
+        if self._logs and self._logs.moved_to:
+            self.say(f"log files of an earlier run moved to {self._logs.moved_to}")
+
+    @property
+    def clogged(self) -> bool:
+        """True while the output takes too little: read no more from the ranks, and come back to ``flush_due``."""
+        return self._outlet.clogged
+
+    def feed(self, rank: int, stream: Stream, data: bytes, now: float) -> None:
+        """Take a raw chunk that a rank wrote, cut anywhere."""
+        if self._logs:
+            self._log(self._logs, rank, data)
+        reader = self._readers[rank, stream]
+        lines = reader.feed(data, now)
+        self._tails[rank].extend(lines)
+        if self._as_is:
+            self._at_line_start = data.endswith(b"\n")
+            self._outlet.write(data)
+            return
+        if reader.deadline is not None:
+            self._on_screen.add(reader)
+        if reader.pending and not self._stale:
+            self._stale = True
+            self._next_look = max(self._next_look, now if self._live else now + SNAPSHOT)
+        self._merger.add(rank, stream, lines, now)
+        self._queue(self._merger.due(now))
+        self._show(now)
+
+    def flush_due(self, now: float) -> float | None:
+        """Show what has waited long enough; return when to call again at the latest, or None for "nothing waits"."""
+        if self._on_screen:
+            self._settle(now)
+        self._queue(self._merger.due(now))
+        if not self._live and self._stale and now >= self._next_look:
+            self._stale = False
+            states = self._states(now)
+            if states:
+                self._queue([*self._merger.flush(), *states])
+        self._outlet.pump()
+        self._show(now)
+        return min((moment for moment in self._deadlines(now) if moment is not None), default=None)
+
+    def say(self, text: str) -> None:
+        """Print the launcher's own words, after all lines that ranks have finished before."""
+        if self._as_is:
+            self._outlet.write((b"" if self._at_line_start else b"\n") + text.encode() + b"\n")
+            self._at_line_start = True
+            return
+        self._queue(self._merger.flush())
+        self._ready.append(text.encode(errors="backslashreplace") + b"\n")
+        self._put(self._shown)
+
+    def tail(self, rank: int, lines: int = 20) -> tuple[str, ...]:
+        """Return a rank's last lines (``TAIL`` at most) of both streams, colourless; unfinished ones at the end."""
+        last = [*self._tails[rank]]
+        for stream in ("out", "err"):
+            last += self._readers[rank, stream].unfinished()
+        return tuple(clean(line, color=False).decode(errors="replace") for line in last[-lines:])
+
+    def close(self) -> None:
+        """Show everything, unfinished lines too, wait until the reader has taken it, and close the log files."""
+        for (rank, stream), reader in self._readers.items():
+            lines = reader.finish()
+            self._tails[rank].extend(lines)
+            if not self._as_is:
+                self._merger.add(rank, stream, lines, self._next_look)
+        if self._logs:
+            self._logs.close()
+            self._logs = None
+        self._queue(self._merger.flush())
+        self._put(())
+        self._outlet.drain()
+
+    def _log(self, logs: RankLogs, rank: int, data: bytes) -> None:
+        try:
+            logs.write(rank, data)
+        except OSError as error:
+            self.say(f"rank {rank}: {logs.paths[rank]} ends here, the job goes on: {error}")
+
+    def _settle(self, now: float) -> None:
+        for (rank, stream), reader in self._readers.items():
+            if reader in self._on_screen:
+                lines = reader.settle(now)
+                self._tails[rank].extend(lines)
+                self._merger.add(rank, stream, lines, now)
+        self._on_screen = {reader for reader in self._on_screen if reader.deadline is not None}
+
+    def _queue(self, entries: Iterable[Entry]) -> None:
+        prefixes = self._prefixes
+        self._ready += [b"%b%b\n" % (prefixes[ranks, stream], text) for ranks, stream, text in entries]
+
+    def _states(self, now: float) -> list[Entry]:
+        readers = self._readers.items()
+        return one_each((rank, stream, row) for (rank, stream), reader in readers for row in reader.unfinished(now))
+
+    def _show(self, now: float) -> None:
+        """Write what is ready; under a live area only when that is redrawn too, so that nothing flickers."""
+        rows = self._shown
+        if self._live and (self._stale or rows) and now >= self._next_look:
+            if self._outlet.waiting and not self._ready:
+                return  # a stopped terminal: pictures that nobody sees must not pile up
+            states = self._states(now)
+            rows = live_rows(states, self._prefixes, width=self.width - 1, most=MOST_LIVE)
+            self._next_look = now + REDRAW
+            self._stale = self._too_young(now)
+        elif rows:
+            return
+        if self._ready or rows != self._shown:
+            self._put(rows)
+
+    def _too_young(self, now: float) -> bool:
+        return any(
+            reader.pending and not reader.unfinished(now) and reader.unfinished() for reader in self._readers.values()
+        )
+
+    def _put(self, rows: tuple[bytes, ...]) -> None:
+        """Replace the live area by the ready lines and ``rows``, in one write."""
+        picture = erase(len(self._shown)) + b"".join(self._ready) + b"\n".join(rows)
+        self._ready.clear()
+        self._shown = rows
+        self._outlet.write(picture)
+
+    def _deadlines(self, now: float) -> Iterable[float | None]:
+        yield self._merger.deadline
+        yield from (reader.deadline for reader in self._on_screen)
+        if self._outlet.waiting:
+            yield now + RETRY
+        elif self._stale or (self._ready and self._shown):
+            yield self._next_look

@@ -1,0 +1,289 @@
+"""The local engine: N ranks on this machine. One loop waits for everything, `supervise` decides, this file does it."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from allranks.launch import orders
+from allranks.launch.console import Console
+from allranks.launch.environment import Site, for_rank
+from allranks.launch.events import Event, Finish, KeeperLost, RankExited, RankStarted, Say, Signal, Tick
+from allranks.launch.job import Job
+from allranks.launch.keeper import Keeper
+from allranks.launch.mailbox import Mailbox
+from allranks.launch.merge import Stream
+from allranks.launch.ports import Ports
+from allranks.launch.result import JobResult, RankResult
+from allranks.launch.signals import Signals
+from allranks.launch.supervise import Limits, Supervisor
+from allranks.launch.target import Command, to_json
+
+CHUNK = 1 << 16
+# After the end: seconds for the keeper's last report, then for what is still in the pipes. Both end early.
+SWEEP_PATIENCE, DRAIN_PATIENCE = 8.0, 1.0
+# Nothing that a rank inherits may make the keeper take itself for one.
+RANK_ONLY = ("ALLRANKS_",)
+AGENT = str(Path(__file__).parents[2] / "agent")
+
+
+def run(
+    job: Job,
+    console: Console,
+    *,
+    cwd: str | None = None,
+    base: Mapping[str, str] | None = None,
+    keeper: Keeper | None = None,
+) -> JobResult:
+    """Run a job to its end, and return how it ended. Nothing of it is left then: no process, no port, no file.
+
+    The ranks start in ``cwd`` (default: here) with ``base`` (default: our environment) and what a rank needs. Where a
+    fork of imported frameworks is unsafe, the console says so and each rank starts its own interpreter. A ``keeper``
+    (ready, and of the same environment) is used and left open; without one the job starts its own. Run in the main
+    thread, it answers Ctrl-C, SIGTERM and SIGHUP. Raises OutputClosed where nobody reads the console any more; the
+    ranks are dead then too.
+    """
+    cwd = os.getcwd() if cwd is None else cwd
+    host = socket.gethostname()
+    with ExitStack() as stack:
+        mailbox = stack.enter_context(Mailbox())
+        coordinator, master = stack.enter_context(Ports(2)).numbers
+        site = Site(
+            job_id=f"{host}-{os.getpid()}-{coordinator}",
+            host=host,
+            coordinator_port=coordinator,
+            master_port=master,
+            cores=len(os.sched_getaffinity(0)),
+            control_path=mailbox.path,
+            agent_dir=AGENT,
+            base=os.environ if base is None else base,
+        )
+        envs = [for_rank(job, rank, site) for rank in range(job.ranks)]
+        signals = stack.enter_context(Signals())
+        warm = keeper is not None
+        if keeper is None:
+            keeper = stack.enter_context(Keeper(common(envs)))
+        spawns = [orders.Spawn(rank, to_json(job.target), cwd, env) for rank, env in enumerate(envs)]
+        loop = stack.enter_context(_Loop(job, console, host=host, spawns=spawns))
+        loop.attach(mailbox, keeper, signals)
+        if warm or not job.zygote or isinstance(job.target, Command):
+            loop.spawn()
+        else:
+            keeper.preload(job.target, cwd=cwd)
+        return loop.run()
+
+
+def common(envs: list[dict[str, str]]) -> dict[str, str]:
+    """Return the variables that all ranks share: with them the keeper imports what the ranks will use."""
+    first, *others = envs
+    return {
+        name: value
+        for name, value in first.items()
+        if not name.startswith(RANK_ONLY) and all(env.get(name) == value for env in others)
+    }
+
+
+@dataclass(slots=True)
+class _Rank:
+    """What the loop knows of one rank."""
+
+    started: float = 0.0
+    pid: int | None = None
+    ended: orders.Exited | None = None
+    pipes: dict[int, Stream] = field(default_factory=dict)
+
+
+class _Loop:
+    """All that one job waits for, and the way from there to the supervisor and back."""
+
+    def __init__(self, job: Job, console: Console, *, host: str, spawns: Sequence[orders.Spawn]) -> None:
+        self._job = job
+        self._spawns = spawns
+        self._console = console
+        self._host = host
+        self._start = time.monotonic()
+        limits = Limits(grace=job.grace, timeout=job.timeout)
+        self._supervisor = Supervisor(job.ranks, now=self._start, limits=limits, host=host)
+        self._ranks = [_Rank() for _ in range(job.ranks)]
+        self._selector = selectors.DefaultSelector()
+        self._reading = True
+        self._exit_code: int | None = None
+        self._swept = False
+
+    def attach(self, mailbox: Mailbox, keeper: Keeper, signals: Signals) -> None:
+        self._mailbox, self._keeper, self._signals = mailbox, keeper, signals
+        for source in (mailbox, keeper, signals):
+            self._selector.register(source, selectors.EVENT_READ)
+
+    def __enter__(self) -> _Loop:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._selector.close()
+        for rank in self._ranks:
+            for fd in rank.pipes:
+                os.close(fd)
+
+    def spawn(self) -> None:
+        """Order all ranks."""
+        for number, (rank, spawn) in enumerate(zip(self._ranks, self._spawns, strict=True)):
+            out, err = os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC)
+            streams: tuple[tuple[Stream, int], ...] = (("out", out[0]), ("err", err[0]))
+            for stream, fd in streams:
+                rank.pipes[fd] = stream
+                self._selector.register(fd, selectors.EVENT_READ, (number, stream))
+            try:
+                self._keeper.spawn(spawn, out=out[1], err=err[1])
+            finally:
+                os.close(out[1])
+                os.close(err[1])
+
+    def run(self) -> JobResult:
+        """Turn until the job has ended and nothing of it lives."""
+        while self._exit_code is None:
+            self._turn(self._timeout())
+        deadline = time.monotonic() + SWEEP_PATIENCE
+        self._order(orders.Sweep())
+        while not self._swept and (left := deadline - time.monotonic()) > 0:
+            self._turn(left)
+        deadline = time.monotonic() + DRAIN_PATIENCE
+        while self._open_pipes() and (left := deadline - time.monotonic()) > 0:
+            self._turn(left)
+        return self._result(self._exit_code)
+
+    def _timeout(self) -> float | None:
+        """Seconds until somebody wants to be woken: the supervisor, or the console."""
+        now = time.monotonic()
+        due = [self._console.flush_due(now), self._supervisor.deadline]
+        moments = [moment for moment in due if moment is not None]
+        return max(0.0, min(moments) - now) if moments else None
+
+    def _turn(self, timeout: float | None) -> None:
+        """Wait, then take everything that is there; what agents say always before what the keeper saw happen later."""
+        self._listen(not self._console.clogged)
+        ready = [(key.fileobj, key.data) for key, _ in self._selector.select(timeout)]
+        sources = [source for source, _ in ready]
+        for source, data in ready:
+            if data is not None:
+                self._read(source, *data)
+        events: list[Event] = []
+        if self._signals in sources:
+            events += self._signals.events()
+        if self._keeper in sources:
+            seen = self._keeper.reports()
+            events += self._mail()
+            events += self._news(seen)
+        elif self._mailbox in sources:
+            events += self._mail()
+        for event in [*events, Tick()]:
+            for action in self._supervisor.on(event, time.monotonic()):
+                self._do(action)
+
+    def _mail(self) -> Iterator[Event]:
+        try:
+            yield from self._mailbox.reports()
+        except ValueError as error:
+            self._console.say(f"allranks: {error}")
+
+    def _news(self, reports: list[orders.Message | None]) -> Iterator[Event]:
+        """Take what the keeper reports; yield what the supervisor should know of it."""
+        for report in reports:
+            if isinstance(report, orders.Started):
+                rank = self._ranks[report.rank]
+                rank.started, rank.pid = report.when, report.pid
+                yield RankStarted(report.rank)
+            elif isinstance(report, orders.Exited):
+                self._ranks[report.rank].ended = report
+                yield RankExited(report.rank, report.wait_code, report.when)
+            elif isinstance(report, orders.Ready):
+                if report.obstacle:
+                    self._say(f"each rank starts its own interpreter (no zygote): {report.obstacle}")
+                if self._exit_code is None:
+                    self.spawn()
+            elif isinstance(report, orders.Swept):
+                self._swept = True
+                if report.stuck:
+                    self._say(f"processes {', '.join(map(str, report.stuck))} could not be killed")
+            elif report is None:
+                self._swept = True
+                self._selector.unregister(self._keeper)
+                self._kill_groups()
+                yield KeeperLost()
+
+    def _do(self, action: Signal | Say | Finish) -> None:
+        if isinstance(action, Signal):
+            self._order(orders.Kill(action.ranks, action.signum))
+        elif isinstance(action, Say):
+            self._say(action.text)
+        elif self._exit_code is None:
+            self._exit_code = action.exit_code
+
+    def _order(self, message: orders.Kill | orders.Sweep) -> None:
+        try:
+            self._keeper.order(message)
+        except BrokenPipeError:
+            return  # its end is in the socket too, and will be read as KeeperLost
+
+    def _kill_groups(self) -> None:
+        """The kernel has killed the ranks of a keeper that was killed; what they started may live on in their groups."""
+        for rank in self._ranks:
+            if rank.pid is not None and rank.ended is None:
+                try:
+                    os.killpg(rank.pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+
+    def _say(self, text: str) -> None:
+        self._console.say(f"allranks: {text}")
+
+    def _read(self, fd: object, rank: int, stream: Stream) -> None:
+        assert isinstance(fd, int)
+        data = os.read(fd, CHUNK)
+        if data:
+            self._console.feed(rank, stream, data, time.monotonic())
+            return
+        self._selector.unregister(fd)
+        del self._ranks[rank].pipes[fd]
+        os.close(fd)
+
+    def _open_pipes(self) -> bool:
+        return any(rank.pipes for rank in self._ranks)
+
+    def _listen(self, reading: bool) -> None:
+        """Stop, or go on, reading what the ranks write: they wait while nobody takes what we write."""
+        if reading is self._reading:
+            return
+        self._reading = reading
+        for number, rank in enumerate(self._ranks):
+            for fd, stream in rank.pipes.items():
+                if reading:
+                    self._selector.register(fd, selectors.EVENT_READ, (number, stream))
+                else:
+                    self._selector.unregister(fd)
+
+    def _result(self, exit_code: int) -> JobResult:
+        said = {failure.rank: failure for failure in reversed(self._supervisor.failures)}
+        ranks = tuple(
+            RankResult(
+                number,
+                self._host,
+                self._job.devices,
+                rank.ended.wait_code if rank.ended else None,
+                stopped=number in endings and endings[number].stopped_by_us,
+                said=said.get(number),
+                seconds=rank.ended.when - rank.started if rank.ended else 0.0,
+                peak_bytes=rank.ended.peak_bytes if rank.ended else 0,
+                tail=self._console.tail(number),
+            )
+            for endings in [self._supervisor.endings]
+            for number, rank in enumerate(self._ranks)
+        )
+        seconds = time.monotonic() - self._start
+        return JobResult(exit_code, ranks, self._supervisor.first_failure, self._supervisor.cause, seconds)

@@ -1,0 +1,115 @@
+"""What can happen to a job (``Event``), and what can be done about it (``Action``): the words of the supervisor.
+
+``when`` is Unix time in seconds, of the host on which it happened; ``wait_code`` is that of
+``os.waitstatus_to_exitcode``.
+"""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from typing import get_args
+
+from allranks.failure import Failure
+
+
+@dataclass(frozen=True, slots=True)
+class RankStarted:
+    """The rank's process exists."""
+
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """The rank is about to wait for the others (``jax.distributed.initialize``, ``init_process_group``)."""
+
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The rank has met the others."""
+
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class RankFailed:
+    """The rank itself has reported a failure."""
+
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class RankLeft:
+    """The rank is done with the others, in order: its main thread has ended, or it has left the world.
+
+    ``failure`` is an exception that was on its way up meanwhile. It is none of ours unless the job fails later.
+    """
+
+    rank: int
+    when: float
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RankExited:
+    """The rank's process is gone; ``wait_code`` as ``os.waitstatus_to_exitcode`` gives it."""
+
+    rank: int
+    wait_code: int
+    when: float
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """A person pressed Ctrl-C."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terminated:
+    """The launcher was asked to end by a signal (SIGTERM, SIGHUP)."""
+
+    signum: int = signal.SIGTERM
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed: a deadline may be over."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeeperLost:
+    """The parent of the ranks is gone, and the kernel has killed them with it."""
+
+
+Event = (
+    RankStarted | Joining | Joined | RankFailed | RankLeft | RankExited | Interrupted | Terminated | Tick | KeeperLost
+)
+EVENTS: tuple[type[Event], ...] = get_args(Event)
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """Send a signal to the process groups of these ranks; SIGKILL also to everything that descends from them."""
+
+    ranks: tuple[int, ...]
+    signum: int
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """Tell the person who watches."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The job has ended; kill what may be left, and return this exit code."""
+
+    exit_code: int
+
+
+Action = Signal | Say | Finish

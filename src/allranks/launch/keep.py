@@ -1,0 +1,260 @@
+"""The keeper: the process between the launcher and the ranks. It starts and reaps them, and none outlives the job.
+
+Why a process of its own:
+- It is single-threaded and imports next to nothing, so it can fork a rank at any time: with the frameworks already
+  imported (a *zygote*), or to exec a command.
+- It is a subreaper: whatever a rank starts and leaves behind becomes the keeper's child, so it can always be found.
+- When the launcher goes, even by SIGKILL, the keeper sees the end of their socket and kills everything. When the keeper
+  itself is killed, the kernel kills the ranks (PR_SET_PDEATHSIG).
+
+It runs until its socket ends. A forked rank leaves ``serve`` with what it is to run, and becomes that: nothing of the
+keeper's state is in use there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib
+import importlib.util
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterable, Sequence
+
+from allranks.launch import orders, zygote
+from allranks.launch.preload import Plan
+from allranks.launch.target import Command, from_json
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+# What wakes the keeper is an event; this is only how often it looks whether the launcher is still its parent, because a
+# process that the launcher forked may hold the other end of the socket open.
+LOOK_FOR_PARENT = 1.0
+STUCK_AFTER = 5.0
+
+
+def main(fd: int, path: Sequence[str]) -> None:
+    """Serve orders from a socket; in a forked rank, become the rank. ``path`` is the ``sys.path`` that ranks get."""
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    spawn = _Keeper(socket.socket(fileno=fd)).serve()
+    if spawn is not None:
+        zygote.become(from_json(spawn.target), env=spawn.env, path=path)
+
+
+def _prctl(option: int, value: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option}, {value}) failed")
+
+
+class _Keeper:
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._launcher = os.getppid()
+        self._pids: dict[int, int] = {}  # rank -> pid, of ranks that live
+        self._zygote = False
+        self._waker, self._wakened = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._wakened, warn_on_full_buffer=False)
+
+    def serve(self) -> orders.Spawn | None:
+        """Follow orders until the launcher is gone. Returns None then, and in a forked rank what it shall become."""
+        while os.getppid() == self._launcher:
+            readable = select.select([self._sock.fileno(), self._waker], [], [], LOOK_FOR_PARENT)[0]
+            self._reap()
+            if self._sock.fileno() not in readable:
+                continue
+            got = orders.receive(self._sock)
+            if got is None:
+                break
+            message, fds = got
+            if isinstance(message, orders.Spawn):
+                if self._spawn(message, *fds):
+                    return message
+            else:
+                self._follow(message)
+        self._sweep()
+        return None
+
+    def _follow(self, message: orders.Message) -> None:
+        if isinstance(message, orders.Preload):
+            found = (
+                zygote.plan_for(from_json(message.target), cwd=message.cwd) if message.target else Plan(message.modules)
+            )
+            loaded, obstacle = preload(found)
+            self._zygote = not obstacle
+            self._report(orders.Ready(loaded, obstacle))
+        elif isinstance(message, orders.Kill):
+            signal_groups([self._pids[rank] for rank in message.ranks if rank in self._pids], message.signum)
+        elif isinstance(message, orders.Sweep):
+            self._report(orders.Swept(self._sweep()))
+
+    def _spawn(self, spawn: orders.Spawn, out: int, err: int) -> bool:
+        """Start a rank. Returns True in the rank where it is to become Python code."""
+        keeper = os.getpid()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            os.write(err, f"allranks: rank {spawn.rank} could not be started: {error}\n".encode())
+            self._report(orders.Exited(spawn.rank, 1, time.time(), 0))
+            pid = None
+        if pid == 0:
+            return self._be_a_rank(spawn, keeper, out, err)
+        os.close(out)
+        os.close(err)
+        if pid is not None:
+            self._pids[spawn.rank] = pid
+            self._report(orders.Started(spawn.rank, pid, time.time()))
+        return False
+
+    def _be_a_rank(self, spawn: orders.Spawn, keeper: int, out: int, err: int) -> bool:
+        """The first steps in a forked child. Returns only where the target is Python to be run in this process."""
+        os.setsid()
+        _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != keeper:  # it died before the kernel knew our wish
+            os._exit(1)
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.dup2(out, 1)
+        os.dup2(err, 2)
+        for fd in (out, err, self._waker, self._wakened):
+            os.close(fd)
+        self._sock.close()
+        os.chdir(spawn.cwd)
+        target = from_json(spawn.target)
+        if self._zygote and not isinstance(target, Command):
+            return True
+        argv = target.argv(sys.executable)
+        try:
+            os.execvpe(argv[0], argv, spawn.env)
+        except OSError as error:
+            os.write(2, f"allranks: rank {spawn.rank} could not run {argv[0]!r}: {error.strerror}\n".encode())
+            os._exit(127 if isinstance(error, FileNotFoundError) else 126)
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                os.read(self._waker, 4096)
+            except BlockingIOError:
+                break
+        while (ended := _wait(os.WNOHANG)) is not None:
+            self._note(*ended)
+
+    def _note(self, pid: int, status: int, usage: resource.struct_rusage) -> None:
+        rank = next((rank for rank, known in self._pids.items() if known == pid), None)
+        if rank is None:
+            return  # an orphan of a rank
+        del self._pids[rank]
+        code = os.waitstatus_to_exitcode(status)
+        self._report(orders.Exited(rank, code, time.time(), usage.ru_maxrss * 1024))
+
+    def _sweep(self) -> tuple[int, ...]:
+        """Kill every descendant and wait for their ends. Returns those that are still there after ``STUCK_AFTER``."""
+        deadline = time.monotonic() + STUCK_AFTER
+        while True:
+            living = descendants([os.getpid()])
+            _kill_all(living)
+            self._reap()
+            if not _has_children():
+                return ()
+            if time.monotonic() >= deadline:
+                return tuple(living)
+            select.select([self._waker], [], [], 0.1)
+
+    def _report(self, message: orders.Message) -> None:
+        try:
+            orders.send(self._sock, message)
+        except (BrokenPipeError, ConnectionResetError):
+            return  # the launcher is gone: the next look at the socket ends the loop
+
+
+def _wait(options: int) -> tuple[int, int, resource.struct_rusage] | None:
+    try:
+        pid, status, usage = os.wait4(-1, options)
+    except ChildProcessError:
+        return None
+    return (pid, status, usage) if pid else None
+
+
+def _has_children() -> bool:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def signal_groups(pids: Sequence[int], signum: int) -> None:
+    """Signal the process groups of ranks that are not yet reaped; with SIGKILL also all that descends from them.
+
+    The last goes first: the others of a JAX world complain at length when rank 0, their coordinator, is gone.
+    """
+    families = descendants(pids) if signum == signal.SIGKILL else []
+    for pid in reversed(pids):
+        try:
+            os.killpg(pid, signum)
+        except ProcessLookupError:  # forked a moment ago: its own group does not exist yet
+            os.kill(pid, signum)
+    _kill_all(families)
+
+
+def _kill_all(pids: Iterable[int]) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue  # ended meanwhile, and was reaped
+
+
+def descendants(roots: Iterable[int]) -> list[int]:
+    """Return the pids of all processes below these, zombies too, from /proc."""
+    children: dict[int, list[int]] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                with open(f"/proc/{entry}/stat", "rb") as file:
+                    parent = int(file.read().rpartition(b")")[2].split()[1])
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            children.setdefault(parent, []).append(int(entry))
+    found: list[int] = []
+    queue = [*roots]
+    while queue:
+        below = children.get(queue.pop(), [])
+        found += below
+        queue += below
+    return found
+
+
+def preload(plan: Plan) -> tuple[tuple[str, ...], str]:
+    """Import what the plan names. Returns the modules, and why the process must not be forked, or ""."""
+    if plan.obstacle:
+        return (), plan.obstacle
+    loaded: list[str] = []
+    for module in plan.modules:
+        try:
+            if importlib.util.find_spec(module) is None:
+                continue  # a name inside a module ("jax.jit"), or a package that the script can do without
+            importlib.import_module(module)
+        except ModuleNotFoundError:
+            continue
+        except Exception as error:
+            return tuple(loaded), f"import {module} raised {type(error).__name__}: {error}"
+        loaded.append(module)
+    gc.collect()
+    gc.freeze()  # what is loaded now stays: the collector need not touch, and so copy, its pages in each rank
+    return tuple(loaded), obstacle()
+
+
+def obstacle() -> str:
+    """Return why this process must not be forked into ranks, or "" where it may."""
+    if len(tasks := os.listdir("/proc/self/task")) > 1:
+        return f"{len(tasks) - 1} threads exist after the imports"
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    if bridge is not None and bridge.backends_are_initialized():
+        return "the imports have initialised JAX's devices"
+    return ""

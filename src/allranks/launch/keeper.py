@@ -1,0 +1,100 @@
+"""The launcher's side of the keeper (`allranks.launch.keep`): start it, give it orders, read its reports."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+import allranks
+from allranks.launch import orders
+from allranks.launch.target import Target, to_json
+
+# The ranks' sys.path is that of a fresh interpreter; the keeper's own must also hold the directory that holds us.
+BOOT = """\
+import sys
+path = [entry for entry in sys.path if entry]
+sys.path.append({root!r})
+from allranks.launch.keep import main
+main({fd}, path)
+"""
+# With more threads OpenBLAS starts them while NumPy is imported, and a process with threads must not be forked.
+ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1"}
+CLOSE_PATIENCE = 6.0
+
+
+class Keeper:
+    """One keeper process, for one job or for several in turn.
+
+    After a ``preload``, Python targets run in forks of this process, into which the frameworks are imported; without one,
+    each rank starts its own interpreter. ``env`` is the environment in which the frameworks are imported. ``close`` (or
+    the end of a ``with``) kills all that lives below it.
+    """
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        root = str(Path(allranks.__file__).parents[1])
+        self._sock, theirs = orders.pair()
+        with theirs:
+            boot = BOOT.format(root=root, fd=theirs.fileno())
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", boot],
+                stdin=subprocess.DEVNULL,
+                stdout=2,  # what an import prints is the launcher's business, and no rank's output
+                env={**env, **ENVIRONMENT},
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,  # a Ctrl-C in the terminal is for the launcher alone
+            )
+
+    def fileno(self) -> int:
+        """For a selector: readable when reports wait."""
+        return self._sock.fileno()
+
+    def preload(self, target: Target, *, cwd: str) -> None:
+        """Import the frameworks that a target uses, as far as can be read from its text. Answer: ``Ready``."""
+        orders.send(self._sock, orders.Preload(target=to_json(target), cwd=cwd))
+
+    def preload_modules(self, *modules: str) -> None:
+        """Import exactly these modules. Answer: ``Ready``."""
+        orders.send(self._sock, orders.Preload(modules=modules))
+
+    def spawn(self, spawn: orders.Spawn, *, out: int, err: int) -> None:
+        """Start a rank with these descriptors as its stdout and stderr; the caller still closes its own copies."""
+        orders.send(self._sock, spawn, (out, err))
+
+    def order(self, message: orders.Kill | orders.Sweep) -> None:
+        """Send an order. Raises BrokenPipeError where the keeper is gone."""
+        orders.send(self._sock, message)
+
+    def reports(self) -> list[orders.Message | None]:
+        """Return what the keeper has reported since the last call, without waiting; None, last, for its end."""
+        found: list[orders.Message | None] = []
+        while True:
+            try:
+                got = orders.receive(self._sock, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return found
+            except ConnectionResetError:
+                got = None
+            found.append(got[0] if got else None)
+            if got is None:
+                return found
+
+    def close(self) -> None:
+        """End the keeper, and with it all that lives below it. Safe to repeat."""
+        self._sock.close()
+        try:
+            self._process.wait(CLOSE_PATIENCE)
+        except subprocess.TimeoutExpired:  # deep in an import: it has no ranks yet, or their deaths follow its own
+            self._process.kill()
+            self._process.wait()
+
+    def __enter__(self) -> Keeper:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

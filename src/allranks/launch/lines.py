@@ -1,0 +1,207 @@
+"""The bytes of one stream of one rank as lines, with progress bars kept apart from them.
+
+A plain stream is split at newlines and no more. A bar rewrites its line (``\\r``) and, where it has company, walks
+down to its own line and back up (tqdm: ``\\n``, ``\\r``, text, ``ESC [A``). So once a ``\\r`` is seen the stream is
+read as a terminal would: rows, and a cursor that moves up and down. A row is finished when the cursor has left it
+downward and does not come back within ``SETTLE`` seconds; its last state is then a line like any other. Until then it
+is *unfinished*, as is any line whose newline has not come yet.
+
+Bytes stay bytes: invalid UTF-8 goes through untouched.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+LONGEST_LINE = 64 * 1024  # bytes; a longer line is cut, so that one without end cannot eat the memory
+SETTLE = 0.15  # seconds
+MOST_ROWS = 32
+
+_ESCAPE = rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[PX^_][^\x1b]*\x1b\\|[ -/]*[0-OQ-WYZ\\`-~])"
+_TOKEN = re.compile(rb"[^\r\n\x1b]+|\r|\n|" + _ESCAPE + rb"|\x1b")
+_BROKEN_OFF = re.compile(rb"\x1b(?:\[[0-?]{0,64}[ -/]*|\][^\x07\x1b]{0,1024}\x1b?|[ -/]*)?\Z")
+_CONTROL = re.compile(_ESCAPE + rb"|\x1b(?:\[[0-?]*[ -/]*\Z)?|[\x07\x08\r]")
+_UP = re.compile(rb"\x1b\[([0-9]{0,4})[AF]")
+_COLOUR = re.compile(rb"\x1b\[[0-9;:]*m")
+_TRACEBACK = b"Traceback (most recent call last):"
+RESET = b"\x1b[0m"
+
+
+def clean(text: bytes, *, color: bool) -> bytes:
+    """Return ``text`` without what moves a cursor, rings or sets a title; with ``color`` colours stay and are ended."""
+    if b"\x1b" not in text and b"\r" not in text and b"\x08" not in text and b"\x07" not in text:
+        return text
+    if not color:
+        return _CONTROL.sub(b"", text)
+    text = _CONTROL.sub(lambda found: found[0] if _COLOUR.fullmatch(found[0]) else b"", text)
+    return text + RESET if b"\x1b" in text and not text.endswith((RESET, b"\x1b[m")) else text
+
+
+def cut(line: bytes) -> Iterator[bytes]:
+    """Yield ``line`` in pieces of at most ``LONGEST_LINE`` bytes, none of which ends inside a UTF-8 character."""
+    start = 0
+    while len(line) - start > LONGEST_LINE:
+        end = start + LONGEST_LINE
+        back = next((n for n in range(4) if line[end - n] & 0xC0 != 0x80), 0)
+        yield line[start : end - back]
+        start = end - back
+    yield line[start:]
+
+
+class _Row:
+    """A line on the screen of a rank: ``bar`` when it was rewritten, ``left`` when the cursor last went below it."""
+
+    __slots__ = ("at_start", "bar", "left", "text")
+
+    def __init__(self) -> None:
+        self.text = b""
+        self.at_start = False
+        self.bar = False
+        self.left = 0.0
+
+    def write(self, text: bytes) -> None:
+        if self.at_start:
+            self.text, self.at_start, self.bar = text, False, True
+        else:
+            self.text += text
+
+    @property
+    def blank(self) -> bool:
+        return not clean(self.text, color=False).strip()
+
+
+class LineReader:
+    """One stream of one rank: raw chunks in, cut anywhere; finished lines out (no newline, cleaned)."""
+
+    def __init__(self, *, color: bool) -> None:
+        self._color = color
+        self._open = b""  # the unfinished line of a plain stream; while there are rows: an escape code broken off
+        self._since = 0.0
+        self._rows: list[_Row] = []
+        self._at = 0
+
+    def feed(self, data: bytes, now: float) -> list[bytes]:
+        """Take a chunk that arrived at ``now`` (seconds) and return the lines that it finished."""
+        text = self._open + data if self._open else data
+        if self._rows or b"\r" in text:
+            return self._follow(text, now)
+        lines = text.split(b"\n")
+        last = lines.pop()
+        if lines or not self._open:
+            self._since = now
+        if len(text) > LONGEST_LINE:
+            lines = [piece for line in lines for piece in cut(line)]
+            *pieces, last = cut(last)
+            lines += pieces
+        self._open = last
+        if b"\x1b" in text or b"\x08" in text or b"\x07" in text:
+            return [clean(line, color=self._color) for line in lines]
+        return lines
+
+    def settle(self, now: float) -> list[bytes]:
+        """Return the bars that are finished by ``now``, because nothing went back up to them."""
+        count = 0
+        while count < self._at and now >= self._rows[count].left + SETTLE:
+            count += 1
+        lines = self._take(count)
+        self._leave_screen()
+        return lines
+
+    def finish(self) -> list[bytes]:
+        """Return what is unfinished as lines: the stream has ended."""
+        lines = self._take(len(self._rows)) if self._rows else [clean(self._open, color=self._color)]
+        self._open, self._rows, self._at = b"", [], 0
+        return [line for line in lines if line]
+
+    @property
+    def deadline(self) -> float | None:
+        """When ``settle`` may have something, or None."""
+        return self._rows[0].left + SETTLE if self._at else None
+
+    @property
+    def pending(self) -> bool:
+        return bool(self._open or self._rows)
+
+    def unfinished(self, now: float | None = None) -> tuple[bytes, ...]:
+        """Return the unfinished rows that hold something, oldest first.
+
+        A plain line counts only ``SETTLE`` seconds after it began: a younger one is mostly a line that a chunk cut.
+        Without ``now`` every row counts.
+        """
+        if self._rows:
+            return tuple(clean(row.text, color=self._color).rstrip(b" ") for row in self._rows if not row.blank)
+        if self._open and (now is None or now >= self._since + SETTLE):
+            return (clean(self._open, color=self._color),)
+        return ()
+
+    def _follow(self, data: bytes, now: float) -> list[bytes]:
+        """Read ``data`` as a terminal does."""
+        broken = _BROKEN_OFF.search(data)
+        self._open = broken[0] if broken else b""
+        if not self._rows:
+            self._rows, self._at = [_Row()], 0
+        self._since = now
+        lines: list[bytes] = []
+        for token in _TOKEN.findall(data[: broken.start()] if broken else data):
+            if token == b"\n":
+                lines += self._down(now)
+            elif token == b"\r":
+                self._rows[self._at].at_start = True
+            elif token[0] == 0x1B:
+                self._obey(token)
+            else:
+                self._rows[self._at].write(token)
+        row = self._rows[self._at]
+        *pieces, row.text = cut(row.text)
+        self._leave_screen()
+        return lines + [clean(piece, color=self._color) for piece in pieces]
+
+    def _down(self, now: float) -> list[bytes]:
+        """Go to the next row. Plain text at the bottom ends the display: nothing will go back above it."""
+        row = self._rows[self._at]
+        row.left = now
+        self._at += 1
+        if self._at < len(self._rows):
+            below = self._rows[self._at]
+            below.at_start = True
+            if below.blank:
+                self._rows[self._at] = _Row()
+            return []
+        self._rows.append(_Row())
+        alone = self._at == 1 and not row.bar
+        if alone or (not row.bar and not row.blank):
+            return self._take(self._at)
+        return self._take(1) if len(self._rows) > MOST_ROWS else []
+
+    def _obey(self, code: bytes) -> None:
+        """Act on an escape code: colour, up, and in a row that is being rewritten start of line and erase."""
+        row = self._rows[self._at]
+        if _COLOUR.fullmatch(code):
+            row.write(code)
+        elif found := _UP.fullmatch(code):
+            self._at = max(0, self._at - int(found[1] or 1))
+        elif row.bar and code in (b"\x1b[G", b"\x1b[0G", b"\x1b[1G"):
+            row.at_start = True
+        elif (code == b"\x1b[2K" and (row.bar or row.at_start)) or (row.at_start and code in (b"\x1b[K", b"\x1b[0K")):
+            row.text = b""
+
+    def _take(self, count: int) -> list[bytes]:
+        """Finish the first ``count`` rows; a bar that erased itself leaves no line."""
+        taken, self._rows = self._rows[:count], self._rows[count:]
+        self._at -= count
+        return [line for row in taken if not (row.bar and row.blank) for line in self._finished(row)]
+
+    def _finished(self, row: _Row) -> list[bytes]:
+        """A bar that an exception cuts short has no newline: the traceback begins in its line, and gets its own."""
+        text = clean(row.text, color=self._color)
+        if not row.bar:
+            return [text]
+        bar, traceback, more = text.partition(_TRACEBACK)
+        return [bar.rstrip(b" "), traceback + more] if bar and traceback else [text.rstrip(b" ")]
+
+    def _leave_screen(self) -> None:
+        """Go back to plain reading once nothing is left that could be rewritten."""
+        if len(self._rows) == 1 and not self._rows[0].bar and not self._rows[0].at_start:
+            self._open = self._rows[0].text + self._open
+            self._rows, self._at = [], 0

@@ -1,0 +1,73 @@
+"""``--log-dir``: what each rank wrote, byte for byte, in a file of its own."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import BinaryIO
+
+from allranks.errors import AllranksError
+
+
+class LogDirUnusable(AllranksError):
+    """The folder for the log files cannot be made or written."""
+
+
+class RankLogs:
+    """One file per rank in ``folder`` (made where missing): ``rank-0.log``, with 16 ranks ``rank-00.log``.
+
+    Both streams of a rank, in order of arrival. The names are the same in every run, so that ``tail -f`` and scripts
+    know them; nothing is overwritten: the files of an earlier run move to ``folder/earlier-<time of its last line>/``
+    (``moved_to``), all of them, so that a run of four ranks does not stand among the files of a run of eight.
+    """
+
+    def __init__(self, folder: Path, size: int) -> None:
+        self.moved_to: Path | None = None
+        digits = len(str(size - 1))
+        self.paths = tuple(folder / f"rank-{rank:0{digits}}.log" for rank in range(size))
+        self._files: dict[int, BinaryIO] = {}
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self.moved_to = _set_aside(folder)
+            for rank, path in enumerate(self.paths):
+                self._files[rank] = path.open("xb", buffering=0)
+        except OSError as error:
+            self.close()
+            raise LogDirUnusable(
+                f"log folder {str(folder)!r} cannot be used: {error}.",
+                remedy="Give --log-dir a folder you can write to.",
+            ) from error
+
+    def write(self, rank: int, data: bytes) -> None:
+        """Append ``data``. Raises OSError, once a rank: its file ends there, and the other files go on."""
+        file = self._files.get(rank)
+        rest = memoryview(data)
+        try:
+            while file and rest:
+                rest = rest[file.write(rest) :]
+        except OSError:
+            self._files.pop(rank).close()
+            raise
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+
+
+def _set_aside(folder: Path) -> Path | None:
+    """Move the rank files that stand in ``folder`` into a folder of their own, and return that."""
+    old = sorted(path for path in folder.glob("rank-*.log") if path.stem.removeprefix("rank-").isdigit())
+    if not old:
+        return None
+    last_line = max(path.stat().st_mtime for path in old)
+    name = f"earlier-{time.strftime('%Y%m%d-%H%M%S', time.localtime(last_line))}"
+    there = folder / name
+    count = 1
+    while there.exists():
+        count += 1
+        there = folder / f"{name}-{count}"
+    there.mkdir()
+    for path in old:
+        path.rename(there / path.name)
+    return there

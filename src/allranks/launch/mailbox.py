@@ -1,0 +1,77 @@
+"""Where the agents of the ranks report: a datagram socket in a directory that only we can open."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import tempfile
+from types import TracebackType
+
+from allranks.failure import Failure
+from allranks.launch.events import Joined, Joining, RankFailed, RankLeft
+
+LARGEST = 1 << 20
+LONGEST_PATH = 90  # bytes; a socket's path may have 107
+Report = Joining | Joined | RankFailed | RankLeft
+
+
+class Mailbox:
+    """The control socket of one job. ``path`` is what the ranks get; ``close`` removes it."""
+
+    def __init__(self) -> None:
+        usual = tempfile.gettempdir()
+        short = len(usual) + len("/allranks-12345678/control") <= LONGEST_PATH
+        self._folder = tempfile.mkdtemp(prefix="allranks-", dir=usual if short else "/tmp")  # noqa: S108 - it is 0700
+        self.path = os.path.join(self._folder, "control")
+        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        self._sock.bind(self.path)
+
+    def fileno(self) -> int:
+        """For a selector: readable when reports wait."""
+        return self._sock.fileno()
+
+    def reports(self) -> list[Report]:
+        """Return what has come since the last call, without waiting. Raises ValueError for what no agent sends."""
+        found: list[Report] = []
+        while True:
+            try:
+                data = self._sock.recv(LARGEST)
+            except BlockingIOError:
+                return found
+            if (report := read(data)) is not None:
+                found.append(report)
+
+    def close(self) -> None:
+        self._sock.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __enter__(self) -> Mailbox:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def read(data: bytes) -> Report | None:
+    """Return the event that a datagram tells, None for one that only says that an agent is there."""
+    try:
+        fields = json.loads(data)
+        rank, kind = int(fields["rank"]), fields["kind"]
+        if kind == "joining":
+            return Joining(rank)
+        if kind == "joined":
+            return Joined(rank)
+        if kind == "left":
+            return RankLeft(rank, float(fields["time"]))
+        if kind == "leaving":
+            error = fields["failure"]
+            return RankLeft(rank, float(fields["time"]), Failure(**error) if error else None)
+        if kind == "failed":
+            return RankFailed(Failure(**fields["failure"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"not a report of an agent: {data[:200]!r}") from error
+    return None

@@ -1,0 +1,177 @@
+"""The lines of N ranks as one stream in which a line that several ranks print stands once, with all of them.
+
+Every entry has a place in one queue, and a rank only ever moves forward in it: its next line either joins an equal
+line that stands behind all it has said so far, or is a new entry at the end. So the lines of a rank keep their order
+whatever is merged. Entries leave from the front: as soon as every rank has said the line, else ``window`` seconds after
+it came.
+
+Sets of ranks are bit masks (rank 3 is ``1 << 3``): this is the hot path.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections import defaultdict, deque
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import repeat
+from typing import Literal, NamedTuple
+
+WINDOW = 0.15  # seconds
+MOST_WAITING = 50_000  # entries
+_CLOCK = re.compile(rb"\d+:[\d:]+<[\d:?]+, *[\d.?]+[^],]*")
+
+Stream = Literal["out", "err"]
+
+
+class Entry(NamedTuple):
+    """A line and the ranks that said it; ``ranks`` is a bit mask, ``text`` has no newline."""
+
+    ranks: int
+    stream: Stream
+    text: bytes
+
+
+@lru_cache(maxsize=4096)
+def ranks_of(mask: int) -> tuple[int, ...]:
+    """Return the ranks in a bit mask, ascending."""
+    return tuple(rank for rank in range(mask.bit_length()) if mask >> rank & 1)
+
+
+def one_each(said: Iterable[tuple[int, Stream, bytes]]) -> list[Entry]:
+    """Merge what ranks show at one moment (the states of their bars): one entry per text, in order of first mention.
+
+    Bars that differ in tqdm's clock only (``00:01<00:03, 9.8it/s``) are one, with the clock of the first.
+    """
+    merged: dict[tuple[Stream, bytes], tuple[int, bytes]] = {}
+    for rank, stream, text in said:
+        key = stream, _CLOCK.sub(b"", text)
+        ranks, first = merged.get(key, (0, text))
+        merged[key] = ranks | 1 << rank, first
+    return [Entry(ranks, stream, text) for (stream, _), (ranks, text) in merged.items()]
+
+
+def keep_blocks(entries: list[Entry]) -> list[Entry]:
+    """Return ``entries`` with each rank's indented lines next to the line above them; every rank keeps its order.
+
+    Tracebacks of several ranks arrive mixed, line by line. A line that starts with a blank continues what the same
+    ranks said before, and so does the line after it (the ``ValueError: ...`` that ends a traceback).
+    """
+    if not any(text[:1] in b" \t" for _, _, text in entries) or len({ranks for ranks, _, _ in entries}) == 1:
+        return entries
+    turns: dict[int, deque[int]] = defaultdict(deque)
+    for place, entry in enumerate(entries):
+        for rank in ranks_of(entry.ranks):
+            turns[rank].append(place)
+    ordered: list[Entry] = []
+    done = bytearray(len(entries))
+    for first in range(len(entries)):
+        place = first
+        while not done[place]:
+            done[place] = 1
+            ordered.append(entries[place])
+            place = _continuation(entries, place, turns)
+    return ordered
+
+
+def _continuation(entries: list[Entry], place: int, turns: dict[int, deque[int]]) -> int:
+    """Take ``place`` off its ranks' turns; return the entry that continues it, or ``place`` itself for none."""
+    above = entries[place]
+    heads = set()
+    for rank in ranks_of(above.ranks):
+        turn = turns[rank]
+        turn.popleft()
+        heads.add(turn[0] if turn else place)
+    if len(heads) != 1:
+        return place
+    below = entries[head := heads.pop()]
+    indented = below.text[:1] in b" \t" or above.text[:1] in b" \t"
+    return head if indented and below.ranks == above.ranks else place
+
+
+class Merger:
+    """The queue. ``add`` what ranks say, ask ``due`` for what may be shown; ``flush`` gives up waiting."""
+
+    def __init__(self, size: int, *, window: float = WINDOW) -> None:
+        self._full = (1 << size) - 1
+        self._window = window
+        self._gone = 0  # entries that have left: the number of the first one that waits
+        self._masks: list[int] = []
+        self._streams: list[Stream] = []
+        self._texts: list[bytes] = []
+        self._next = [0] * size  # by rank: the number of the first entry that it may still join
+        self._places: dict[Stream, dict[bytes, list[int]]] = {"out": {}, "err": {}}
+        self._arrivals: deque[tuple[float, int]] = deque()  # (when, number of the entry after the last that came then)
+
+    def add(self, rank: int, stream: Stream, lines: Sequence[bytes], now: float) -> None:
+        """Queue finished lines of a rank that came at ``now`` (seconds, never running backwards)."""
+        bit, gone = 1 << rank, self._gone
+        masks, texts, places = self._masks, self._texts, self._places[stream]
+        begin = max(self._next[rank], gone)
+        before = end = gone + len(texts)
+        for line in lines:
+            found = places.get(line)
+            if found is None:
+                places[line] = [end]
+            elif found[-1] < begin:
+                found.append(end)
+            else:
+                place = found[0] if found[0] >= begin else found[bisect_left(found, begin)]
+                masks[place - gone] |= bit
+                begin = place + 1
+                continue
+            texts.append(line)
+            masks.append(bit)
+            begin = end = end + 1
+        self._next[rank] = begin
+        if end > before:
+            self._streams.extend(repeat(stream, end - before))
+            self._arrivals.append((now, end))
+
+    def due(self, now: float) -> list[Entry]:
+        """Take from the front what every rank has said, or what has waited its time."""
+        end, arrivals = self._gone, self._arrivals
+        while arrivals and now >= arrivals[0][0] + self._window:
+            end = arrivals.popleft()[1]
+        masks, count = self._masks, max(0, end - self._gone)
+        while count < len(masks) and masks[count] == self._full:
+            count += 1
+        if len(masks) - count > MOST_WAITING:
+            count = len(masks)
+        return self._take(count)
+
+    def flush(self) -> list[Entry]:
+        """Take everything."""
+        return self._take(len(self._texts))
+
+    @property
+    def deadline(self) -> float | None:
+        """When ``due`` will have something at the latest, or None while nothing waits."""
+        return self._arrivals[0][0] + self._window if self._arrivals else None
+
+    def _take(self, count: int) -> list[Entry]:
+        if not count:
+            return []
+        entries = list(map(Entry, self._masks[:count], self._streams[:count], self._texts[:count]))
+        del self._masks[:count], self._streams[:count], self._texts[:count]
+        self._gone += count
+        while self._arrivals and self._arrivals[0][1] <= self._gone:
+            self._arrivals.popleft()
+        self._forget(entries)
+        return keep_blocks(entries)
+
+    def _forget(self, entries: list[Entry]) -> None:
+        """Drop from the index the texts that no longer wait."""
+        if not self._texts:
+            for places in self._places.values():
+                places.clear()
+            return
+        for _, stream, text in entries:
+            found = self._places[stream].get(text)
+            if found is None or found[0] >= self._gone:
+                continue
+            if found[-1] < self._gone:
+                del self._places[stream][text]
+            else:
+                del found[: bisect_left(found, self._gone)]

@@ -1,0 +1,124 @@
+"""What the launcher tells the keeper, and what the keeper reports: frozen records over one SOCK_SEQPACKET pair.
+
+A message is one packet of JSON. An environment may be longer than a packet, so a ``Spawn`` travels in an anonymous file
+(memfd) whose descriptor goes with the packet, next to those of the rank's stdout and stderr.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, get_args
+
+PACKET = 65536
+_FD = struct.Struct("i")
+
+
+@dataclass(frozen=True, slots=True)
+class Preload:
+    """Import what the target will import (``target``, as JSON), or exactly these modules. Answer: ``Ready``."""
+
+    target: str = ""
+    cwd: str = ""
+    modules: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Spawn:
+    """Start a rank. Answer: ``Started``, and one day ``Exited``; or ``Exited`` alone where it cannot be started."""
+
+    rank: int
+    target: str
+    cwd: str
+    env: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """Send a signal to the process groups of these ranks; SIGKILL also to all that descends from them."""
+
+    ranks: tuple[int, ...]
+    signum: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Kill whatever lives of all ranks and of their descendants. Answer: ``Swept``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """``loaded`` modules wait in memory; ``obstacle`` says why ranks must start their own interpreter, if they must."""
+
+    loaded: tuple[str, ...]
+    obstacle: str
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The rank's process exists since ``when`` (Unix seconds)."""
+
+    rank: int
+    pid: int
+    when: float
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """The rank's process is gone since ``when``; ``peak_bytes`` is its peak resident memory."""
+
+    rank: int
+    wait_code: int
+    when: float
+    peak_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """Nothing of any rank lives; or processes ``stuck`` could not be killed."""
+
+    stuck: tuple[int, ...]
+
+
+Message = Preload | Spawn | Kill | Sweep | Ready | Started | Exited | Swept
+KINDS: dict[str, Callable[..., Message]] = {kind.__name__: kind for kind in get_args(Message)}
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    """Return the two ends: the launcher's and the keeper's."""
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+
+def send(sock: socket.socket, message: Message, fds: Sequence[int] = ()) -> None:
+    """Send one message. Raises BrokenPipeError where the other end is gone."""
+    data = json.dumps({"message": type(message).__name__, **asdict(message)}).encode()
+    if not isinstance(message, Spawn):
+        sock.send(data)
+        return
+    body = os.memfd_create("allranks-spawn", os.MFD_CLOEXEC)
+    try:
+        with open(body, "wb", closefd=False) as file:
+            file.write(data)
+        socket.send_fds(sock, [b"{}"], [body, *fds])
+    finally:
+        os.close(body)
+
+
+def receive(sock: socket.socket, flags: int = 0) -> tuple[Message, list[int]] | None:
+    """Return the next message with its descriptors, or None at the end. Raises BlockingIOError where none waits."""
+    # Not socket.recv_fds: in Python 3.11 it drops the flags.
+    data, control, _, _ = sock.recvmsg(PACKET, socket.CMSG_SPACE(3 * _FD.size), flags | socket.MSG_CMSG_CLOEXEC)
+    fds = [fd for _level, kind, part in control if kind == socket.SCM_RIGHTS for (fd,) in _FD.iter_unpack(part)]
+    if not data:
+        return None
+    if fds:
+        with open(fds.pop(0), "rb") as file:
+            file.seek(0)
+            data = file.read()
+    fields: dict[str, Any] = json.loads(data)
+    kind = KINDS[fields.pop("message")]
+    return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}), fds

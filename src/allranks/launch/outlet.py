@@ -1,0 +1,84 @@
+"""Bytes to a terminal, a pipe or a file, without ever waiting for its reader.
+
+A pager that nobody scrolls and a terminal stopped with Ctrl-S take no bytes. Whoever waits for them cannot see that a
+rank has died, so here bytes wait instead, and ``clogged`` asks the writer to bring no more.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import select
+import stat
+from collections import deque
+from typing import BinaryIO, TextIO
+
+from allranks.errors import AllranksError
+
+CLOGGED = 1 << 20  # bytes
+_WHOLE = 1 << 20
+
+
+class OutputClosed(AllranksError):
+    """The reader of the launcher's output is gone (``| head``, a closed terminal), or its disk is full.
+
+    Raised once. What comes later is dropped here and still kept in the log files.
+    """
+
+
+class Outlet:
+    """A queue of bytes before a file descriptor or, where ``out`` has none (it is in memory), before ``out`` itself."""
+
+    def __init__(self, out: BinaryIO | TextIO) -> None:
+        out.flush()
+        self._memory = out.buffer if isinstance(out, TextIO | io.TextIOWrapper) else out
+        self._waiting: deque[memoryview] = deque()
+        self._size = 0
+        self._poll = select.poll()
+        self.closed = False
+        try:
+            self._fd = out.fileno()
+        except OSError:
+            self._fd = -1
+            return
+        self._poll.register(self._fd, select.POLLOUT)
+        # What says that it is ready takes PIPE_BUF bytes without blocking, more perhaps not; a file always takes all.
+        self._most = _WHOLE if stat.S_ISREG(os.fstat(self._fd).st_mode) else select.PIPE_BUF
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._waiting)
+
+    @property
+    def clogged(self) -> bool:
+        return self._size > CLOGGED
+
+    def write(self, data: bytes) -> None:
+        """Queue ``data`` and send what can be sent at once. Raises OutputClosed."""
+        if self.closed or not data:
+            return
+        self._waiting.append(memoryview(data))
+        self._size += len(data)
+        self.pump()
+
+    def pump(self) -> None:
+        """Send what can be sent at once. Raises OutputClosed."""
+        self._send(patience_ms=0)
+
+    def drain(self) -> None:
+        """Send everything, waiting for the reader as long as it takes. Raises OutputClosed."""
+        self._send(patience_ms=None)
+
+    def _send(self, *, patience_ms: int | None) -> None:
+        try:
+            while self._waiting and (self._fd < 0 or self._poll.poll(patience_ms)):
+                head = self._waiting.popleft()
+                sent = os.write(self._fd, head[: self._most]) if self._fd >= 0 else self._memory.write(head)
+                self._size -= sent
+                if sent < len(head):
+                    self._waiting.appendleft(head[sent:])
+        except OSError as error:
+            self.closed = True
+            self._waiting.clear()
+            self._size = 0
+            raise OutputClosed(f"the launcher's output takes nothing more: {error}.") from error

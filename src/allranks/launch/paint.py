@@ -1,0 +1,116 @@
+"""How the ranks' lines look: who said it, in which colour, in how many columns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from allranks.errors import rank_list
+from allranks.launch.lines import RESET
+from allranks.launch.merge import Entry, Stream, ranks_of
+from allranks.report import character_width
+
+# Okabe and Ito's colours, told apart with every kind of colour vision, as the nearest of the 256 that are readable on
+# dark and on light ground; red is left to errors.
+PALETTE = (74, 172, 36, 175, 32, 142, 166)
+LONGEST_SET = 12  # characters
+_PIECE = re.compile(r"\x1b\[[0-9;:]*m|.", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """``color``: may we send colours; ``live``: may we redraw lines at the bottom (else every line is written once)."""
+
+    color: bool
+    live: bool
+
+
+def choose_style(isatty: bool, environ: Mapping[str, str]) -> Style:
+    """Return how to write to an output: a terminal gets colours and live bars; a pipe, CI, a dumb terminal are plain.
+
+    NO_COLOR (not empty) takes the colours and leaves the rest; FORCE_COLOR gives colours anywhere, NO_COLOR wins.
+    """
+    capable = isatty and environ.get("TERM") != "dumb" and not _is_on(environ.get("CI"))
+    if environ.get("NO_COLOR"):
+        return Style(color=False, live=capable)
+    return Style(color=capable or _is_on(environ.get("FORCE_COLOR")), live=capable)
+
+
+def _is_on(value: str | None) -> bool:
+    return (value or "").lower() not in ("", "0", "false", "no")
+
+
+def short_rank_list(ranks: Sequence[int]) -> str:
+    """Return ``rank_list(ranks)``, a long one cut to its first runs and the count of the rest: ``0-15, 20, +3``."""
+    whole = rank_list(ranks)
+    if len(whole) <= LONGEST_SET:
+        return whole
+    runs = whole.split(", ")
+    for count in range(len(runs) - 1, 0, -1):
+        named = sum(_count(run) for run in runs[:count])
+        text = ", ".join([*runs[:count], f"+{len(ranks) - named}"])
+        if len(text) <= LONGEST_SET or count == 1:
+            return text
+    return whole
+
+
+def _count(run: str) -> int:
+    first, _, last = run.partition("-")
+    return int(last or first) - int(first) + 1
+
+
+class Prefixes(dict[tuple[int, Stream], bytes]):
+    """By (bit mask of ranks, stream): what stands before a line. ``[0-3] `` said on stdout, ``(0-3) `` on stderr.
+
+    Each rank has its colour, a set of several is dim. A job of one rank has no prefix at all.
+    """
+
+    def __init__(self, size: int, *, color: bool, names: Sequence[str] = ()) -> None:
+        super().__init__()
+        self._size, self._color, self._names = size, color, names
+        self._width = max(map(len, [*names, f"0-{size - 1}"])) + 2
+
+    def __missing__(self, key: tuple[int, Stream]) -> bytes:
+        self[key] = self._make(ranks_of(key[0]), key[1]) if self._size > 1 else b""
+        return self[key]
+
+    def _make(self, ranks: tuple[int, ...], stream: Stream) -> bytes:
+        name = self._names[ranks[0]] if self._names and len(ranks) == 1 else short_rank_list(ranks)
+        label = f"[{name}]" if stream == "out" else f"({name})"
+        blanks = " " * (self._width - len(label) + 1 if len(label) < self._width else 1)
+        if not self._color:
+            return (label + blanks).encode()
+        code = f"38;5;{PALETTE[ranks[0] % len(PALETTE)]}" if len(ranks) == 1 else "2"
+        return f"\x1b[{code}m{label}\x1b[0m{blanks}".encode()
+
+
+def fit(text: bytes, width: int) -> bytes:
+    """Return ``text`` cut to ``width`` columns of a terminal; colours take none. Invalid UTF-8 shows as U+FFFD."""
+    if len(text) <= width and text.isascii() and text.decode().isprintable():
+        return text
+    whole, used = text.decode(errors="replace").replace("\t", " "), 0
+    kept: list[str] = []
+    for piece in _PIECE.findall(whole):
+        columns = 0 if piece[0] == "\x1b" else character_width(piece)
+        if used + columns > width:
+            return "".join(kept).encode() + (RESET if b"\x1b" in text else b"")
+        used += columns
+        kept.append(piece)
+    return "".join(kept).encode()
+
+
+def erase(rows: int) -> bytes:
+    """Return what removes the last ``rows`` lines, the cursor standing in the last of them."""
+    if not rows:
+        return b""
+    return (b"\r\x1b[%dA\x1b[J" % (rows - 1)) if rows > 1 else b"\r\x1b[J"
+
+
+def live_rows(states: Sequence[Entry], prefixes: Prefixes, *, width: int, most: int) -> tuple[bytes, ...]:
+    """Return the rows of the live area: one a state, cut to ``width`` columns; at most ``most``, then with a count."""
+    shown = states if len(states) <= most else states[: most - 1]
+    rows = [fit(prefixes[ranks, stream] + text, width) for ranks, stream, text in shown]
+    if len(shown) < len(states):
+        rows.append(b"... and %d more" % (len(states) - len(shown)))
+    return tuple(rows)

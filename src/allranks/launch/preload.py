@@ -1,0 +1,136 @@
+"""Which modules a script will import, read from its text; and what in the text forbids to import them before it runs.
+
+Only frameworks that are known to survive a fork right after their import are preloaded. The script's own modules are
+followed but never imported: they must run in each rank.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+# Leave no thread and initialise no device when they are imported; `keep.obstacle` checks it after the fact.
+SAFE = frozenset(
+    [
+        "numpy",
+        "scipy",
+        "ml_dtypes",
+        "jax",
+        "jaxlib",
+        "equinox",
+        "jaxtyping",
+        "optax",
+        "chex",
+        "flax",
+        "haiku",
+        "einops",
+        "torch",
+        "safetensors",
+        "tqdm",
+    ]
+)
+# Variables that a framework reads while it is imported: a script that sets one must import the framework itself.
+READ_AT_IMPORT = ("JAX_", "JAXTYPING_", "EQX_", "OMP_", "MKL_", "KMP_", "OPENBLAS_", "NPY_", "TORCH_", "PYTORCH_")
+READ_LATER = ("JAX_COORDINATOR_", "JAX_PROCESS_", "JAX_NUM_PROCESSES")
+FOLLOW_AT_MOST = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """``modules`` to import, dotted, in the order of the text; ``obstacle`` says why none may be, or is empty."""
+
+    modules: tuple[str, ...]
+    obstacle: str = ""
+
+
+def plan(source: str, *, name: str, find: Callable[[str], str | None], env: Mapping[str, str]) -> Plan:
+    """Read a script and the modules of its own that it imports.
+
+    ``name`` is the script's own dotted name ("__main__", "pkg.train"), ``find`` returns the text of one of its own
+    modules by dotted name, or None for anybody else's. ``env`` is the environment that the ranks will have.
+    """
+    wanted: dict[str, None] = {}
+    seen = {name}
+    queue = [(name, source)]
+    while queue and len(seen) < FOLLOW_AT_MOST:
+        here, text = queue.pop(0)
+        try:
+            tree = ast.parse(text)
+        except (SyntaxError, ValueError):
+            return Plan((), f"{here} is not valid Python")
+        for variable in _sets(tree, env):
+            return Plan((), f"{here} sets {variable} in its environment before a framework is imported")
+        for module in _imports(tree, package=here.rpartition(".")[0]):
+            if module in seen:
+                continue
+            seen.add(module)
+            if module.split(".")[0] in SAFE:
+                wanted[module] = None
+            elif (found := find(module)) is not None:
+                queue.append((module, found))
+    return Plan(tuple(wanted))
+
+
+def _imports(tree: ast.AST, *, package: str) -> Iterator[str]:
+    """Every module that the text may import: of ``from a import b`` both ``a`` and ``a.b``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield from _with_parents(alias.name)
+        elif isinstance(node, ast.ImportFrom):
+            base = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            yield from _with_parents(module)
+            yield from (f"{module}.{alias.name}".lstrip(".") for alias in node.names if alias.name != "*")
+
+
+def _with_parents(module: str) -> Iterator[str]:
+    parts = module.split(".") if module else []
+    yield from (".".join(parts[: i + 1]) for i in range(len(parts)))
+
+
+def _sets(tree: ast.AST, env: Mapping[str, str]) -> Iterator[str]:
+    """Variables read at import that the text changes through ``os.environ``, as words for a person."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                if isinstance(target, ast.Subscript) and _is_environ(target.value):
+                    yield from _changed(target.slice, node.value, env, keeps=False)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            yield from _sets_by_call(node, node.func, env)
+
+
+def _sets_by_call(node: ast.Call, func: ast.Attribute, env: Mapping[str, str]) -> Iterator[str]:
+    if (
+        func.attr in ("setdefault", "putenv")
+        and len(node.args) == 2
+        and (func.attr == "putenv" or _is_environ(func.value))
+    ):
+        yield from _changed(node.args[0], node.args[1], env, keeps=func.attr == "setdefault")
+    elif func.attr == "update" and _is_environ(func.value):
+        literal = [arg for arg in node.args if isinstance(arg, ast.Dict)]
+        if len(literal) != len(node.args):
+            yield "variables"
+        for dictionary in literal:
+            for key, value in zip(dictionary.keys, dictionary.values, strict=True):
+                yield from _changed(key, value, env, keeps=False)
+        for keyword in node.keywords:
+            yield from _changed(ast.Constant(keyword.arg) if keyword.arg else None, keyword.value, env, keeps=False)
+
+
+def _changed(key: ast.expr | None, value: ast.expr, env: Mapping[str, str], *, keeps: bool) -> Iterator[str]:
+    if not isinstance(key, ast.Constant) or not isinstance(key.value, str):
+        yield "a variable with a computed name"
+        return
+    if not key.value.startswith(READ_AT_IMPORT) or key.value.startswith(READ_LATER):
+        return
+    same = isinstance(value, ast.Constant) and env.get(key.value) == value.value
+    if not same and not (keeps and key.value in env):
+        yield key.value
+
+
+def _is_environ(node: ast.expr) -> bool:
+    return (isinstance(node, ast.Attribute) and node.attr == "environ") or (
+        isinstance(node, ast.Name) and node.id == "environ"
+    )

@@ -1,0 +1,38 @@
+"""What is known of a job when it has ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from allranks.failure import Failure
+
+
+@dataclass(frozen=True, slots=True)
+class RankResult:
+    """The end of one rank.
+
+    ``devices`` are those that were asked for; ``wait_code`` is as ``os.waitstatus_to_exitcode`` gives it, None for a
+    rank that was never started (or whose end was not seen); ``said`` is the failure that it reported itself;
+    ``stopped`` is true where we ended it; ``seconds`` is its wall time; ``tail`` are its last lines of output.
+    """
+
+    rank: int
+    host: str
+    devices: int | None
+    wait_code: int | None
+    stopped: bool = False
+    said: Failure | None = None
+    seconds: float = 0.0
+    peak_bytes: int = 0
+    tail: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """The end of a job: ``first_failure`` where a rank caused it, else ``cause`` where we were asked to stop it."""
+
+    exit_code: int
+    ranks: tuple[RankResult, ...]
+    first_failure: Failure | None = None
+    cause: str = ""
+    seconds: float = 0.0

@@ -1,0 +1,60 @@
+"""The signals that a person or a scheduler sends to the launcher, as events that a selector can wait for."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType, TracebackType
+
+from allranks.launch.events import Interrupted, Terminated
+
+WATCHED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_Handler = Callable[[int, FrameType | None], object] | int | None
+
+
+class Signals:
+    """While it is open, Ctrl-C, SIGTERM and SIGHUP do nothing but wake ``fileno``.
+
+    Python delivers signals to the main thread only: opened in another thread, it watches nothing. A signal that was
+    ignored (``nohup``) stays ignored.
+    """
+
+    def __init__(self) -> None:
+        self._reader, self._writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._old: dict[int, _Handler] = {}
+        self._old_fd: int | None = None
+        if threading.current_thread() is threading.main_thread():
+            self._old_fd = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+            for signum in WATCHED:
+                if signal.getsignal(signum) is not signal.SIG_IGN:
+                    self._old[signum] = signal.signal(signum, lambda *_: None)
+
+    def fileno(self) -> int:
+        return self._reader
+
+    def events(self) -> list[Interrupted | Terminated]:
+        """Return the signals that came since the last call, without waiting."""
+        try:
+            numbers = os.read(self._reader, 4096)
+        except BlockingIOError:
+            return []
+        return [Interrupted() if n == signal.SIGINT else Terminated(n) for n in numbers if n in self._old]
+
+    def close(self) -> None:
+        """Put back what was there before."""
+        if self._old_fd is not None:
+            signal.set_wakeup_fd(self._old_fd)
+        for signum, handler in self._old.items():
+            signal.signal(signum, handler)
+        os.close(self._reader)
+        os.close(self._writer)
+
+    def __enter__(self) -> Signals:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

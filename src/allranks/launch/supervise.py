@@ -1,0 +1,322 @@
+"""When a job goes on, when it is stopped, and when it has ended: a table of phases and events, with nothing but values.
+
+Theory. A job is N ranks that need each other, so the end of one (other than an orderly end of all) is the end of all.
+
+```
+             a failure                  settled                  grace over                 all exited
+  RUNNING ---------------> SETTLING ---------------> STOPPING ---------------> KILLING ---------------> ENDED
+     |  \\__ Ctrl-C, SIGTERM, time limit ______________^ |                        ^                        ^
+     |                                                  |__ a second Ctrl-C ______|                        |
+     |__________________________________ all exited (from every phase) __________________________________|
+```
+
+- RUNNING: nothing is wrong. Ranks start, join, leave, exit with 0.
+- SETTLING: one failure is known, but perhaps not yet the one that caused it (`allranks.launch.verdict`); for ``settle``
+  seconds the others may tell theirs, so that the same exception on every rank is shown as such. Nothing is signalled.
+- STOPPING: the living ranks were sent a signal (TERM; INT after a Ctrl-C) and have a grace to end in order. JAX
+  swallows SIGTERM, so the grace after a crash is short: it is always paid in full.
+- KILLING: SIGKILL was sent to every rank's process group and to what descends from it.
+- ENDED: every process has exited, or could not be killed in ``kill_patience`` seconds. What comes later is ignored.
+
+Every phase but RUNNING has a deadline, so a stopped job ends whatever the ranks do. In each phase the answer to each
+event stands in ``TABLE``; an event without an entry is a KeyError, and a test walks all pairs.
+
+One more way to fail needs the clock: a rank that exited with 0 without having joined the world, while another has
+waited ``join_patience`` seconds to join. Nobody will ever answer that one.
+"""
+
+from __future__ import annotations
+
+import enum
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from allranks.errors import name_ranks
+from allranks.failure import Failure
+from allranks.launch.events import (
+    EVENTS,
+    Action,
+    Event,
+    Finish,
+    Interrupted,
+    Joined,
+    Joining,
+    KeeperLost,
+    RankExited,
+    RankFailed,
+    RankLeft,
+    RankStarted,
+    Say,
+    Signal,
+    Terminated,
+    Tick,
+)
+from allranks.launch.verdict import Departure, Ending, first_failure, left_early, with_exit_code
+
+
+class Phase(enum.Enum):
+    """Where a job stands."""
+
+    RUNNING = "running"
+    SETTLING = "settling"
+    STOPPING = "stopping"
+    KILLING = "killing"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds. ``grace`` after a Ctrl-C or SIGTERM, ``crash_grace`` after a failure; ``timeout`` of the whole job."""
+
+    grace: float = 5.0
+    crash_grace: float = 0.75
+    settle: float = 0.25
+    join_patience: float = 1.0
+    kill_patience: float = 5.0
+    timeout: float | None = None
+
+
+class Supervisor:
+    """The state of one job. ``on`` takes an event and the time, and returns what to do.
+
+    ``now`` is any clock that runs forward, in seconds; ``deadline`` is the time on it at which a ``Tick`` is wanted.
+    """
+
+    def __init__(self, size: int, *, now: float, limits: Limits, host: str) -> None:
+        self.size = size
+        self.phase = Phase.RUNNING
+        self.alive: set[int] = set()
+        self.endings: dict[int, Ending] = {}
+        self.failures: list[Failure] = []
+        self.left: dict[int, Departure] = {}
+        self.cause = ""  # why we stopped the job, where no rank failed
+        self._limits = limits
+        self._host = host
+        self._now = now
+        self._end_of_time = None if limits.timeout is None else now + limits.timeout
+        self._phase_deadline: float | None = None
+        self._waiting: dict[int, float] = {}  # rank -> since when it waits to join
+        self._joined: set[int] = set()
+        self._exited_at: dict[int, float] = {}
+        self._sent: dict[int, tuple[int, ...]] = {}
+        self._exit_code: int | None = None  # where the launcher, and not a rank, decides it
+
+    def on(self, event: Event, now: float) -> list[Action]:
+        """Take one event that is known since ``now``; return the actions, in order."""
+        self._now = max(self._now, now)
+        return TABLE[self.phase, type(event)](self, event)
+
+    @property
+    def deadline(self) -> float | None:
+        """When a ``Tick`` is due, or None."""
+        due = [self._phase_deadline, self._stranded_at()]
+        if self.phase in (Phase.RUNNING, Phase.SETTLING):
+            due.append(self._end_of_time)
+        return min((moment for moment in due if moment is not None), default=None)
+
+    @property
+    def first_failure(self) -> Failure | None:
+        """The failure that caused the end, as far as it is known now; None where we were asked to stop the job."""
+        if self.cause:
+            return None
+        found = first_failure(self.failures, self.endings, left=self.left, host=self._host)
+        return None if found is None else with_exit_code(found)
+
+    # What the table names. Each takes the event and returns actions.
+
+    def _started(self, event: RankStarted) -> list[Action]:
+        self.alive.add(event.rank)
+        return []
+
+    def _started_too_late(self, event: RankStarted) -> list[Action]:
+        self.alive.add(event.rank)
+        return [self._signal((event.rank,), signal.SIGKILL)]
+
+    def _joining(self, event: Joining) -> list[Action]:
+        self._waiting.setdefault(event.rank, self._now)
+        return []
+
+    def _met(self, event: Joined) -> list[Action]:
+        self._joined.add(event.rank)
+        self._waiting.pop(event.rank, None)
+        return []
+
+    def _note_left(self, event: RankLeft) -> list[Action]:
+        self.left.setdefault(event.rank, Departure(event.when, event.failure))
+        return []
+
+    def _note_failure(self, event: RankFailed) -> list[Action]:
+        self.failures.append(event.failure)
+        return []
+
+    def _fail(self, event: RankFailed) -> list[Action]:
+        self.failures.append(event.failure)
+        return self._settle()
+
+    def _exit(self, event: RankExited) -> list[Action]:
+        done = self._note_exit(event)
+        return done if done or event.wait_code == 0 else self._settle()
+
+    def _note_exit(self, event: RankExited) -> list[Action]:
+        asked = self._sent.get(event.rank, ())
+        self.endings[event.rank] = Ending(event.rank, event.wait_code, event.when, asked)
+        self._exited_at[event.rank] = self._now
+        self._waiting.pop(event.rank, None)
+        self.alive.discard(event.rank)
+        stopping = self.phase in (Phase.STOPPING, Phase.KILLING)
+        ended = len(self.endings) == self.size or (stopping and not self.alive)
+        return self._finish() if ended else []
+
+    def _interrupt(self, _event: Interrupted) -> list[Action]:
+        self.cause, self._exit_code = "interrupted by Ctrl-C", 128 + signal.SIGINT
+        return self._stop(signal.SIGINT, self._limits.grace, "interrupted")
+
+    def _terminate(self, event: Terminated) -> list[Action]:
+        name = signal.Signals(event.signum).name
+        self.cause, self._exit_code = f"stopped by {name}", 128 + event.signum
+        return self._stop(signal.SIGTERM, self._limits.grace, f"{name} received")
+
+    def _run_out_of_time(self) -> list[Action]:
+        limit = f"the time limit of {self._limits.timeout:g} s"
+        self.cause, self._exit_code = f"stopped at {limit}", 124
+        return self._stop(signal.SIGTERM, self._limits.crash_grace, f"{limit} is over")
+
+    def _lose_keeper(self, _event: KeeperLost) -> list[Action]:
+        self.cause, self._exit_code = "the process that keeps the ranks was killed", 128 + signal.SIGKILL
+        return [Say(f"{self.cause}, and the ranks with it"), *self._finish()]
+
+    def _kill(self, _event: Event) -> list[Action]:
+        self._enter(Phase.KILLING, self._limits.kill_patience)
+        if not self.alive:
+            return self._finish()
+        return [self._signal(tuple(sorted(self.alive)), signal.SIGKILL)]
+
+    def _ignore(self, _event: Event) -> list[Action]:
+        return []
+
+    def _tick_running(self, _event: Tick) -> list[Action]:
+        if _over(self._end_of_time, self._now):
+            return self._run_out_of_time()
+        if _over(self._stranded_at(), self._now):
+            self.failures.append(self._stranding())
+            return self._settle()
+        return []
+
+    def _tick_settling(self, _event: Tick) -> list[Action]:
+        if not _over(self._phase_deadline, self._now):
+            return []
+        first = self.first_failure
+        return self._stop(signal.SIGTERM, self._limits.crash_grace, first.headline() if first else "a rank failed")
+
+    def _tick_stopping(self, event: Tick) -> list[Action]:
+        return self._kill(event) if _over(self._phase_deadline, self._now) else []
+
+    def _tick_killing(self, _event: Tick) -> list[Action]:
+        if not _over(self._phase_deadline, self._now):
+            return []
+        given_up = Say(f"{name_ranks(self.alive)} could not be killed; giving up on {'it' if len(self.alive) == 1 else 'them'}")
+        return [given_up, *self._finish()]
+
+    # Steps that several answers share.
+
+    def _settle(self) -> list[Action]:
+        self._enter(Phase.SETTLING, self._limits.settle)
+        return []
+
+    def _stop(self, signum: int, grace: float, why: str) -> list[Action]:
+        self._enter(Phase.STOPPING, grace)
+        if not self.alive:
+            return self._finish()
+        ranks = tuple(sorted(self.alive))
+        hint = "; Ctrl-C again to kill at once" if signum == signal.SIGINT else ""
+        return [Say(f"{why}: stopping {name_ranks(ranks)}{hint}"), self._signal(ranks, signum)]
+
+    def _signal(self, ranks: tuple[int, ...], signum: int) -> Signal:
+        for rank in ranks:
+            self._sent[rank] = (*self._sent.get(rank, ()), signum)
+        return Signal(ranks, signum)
+
+    def _finish(self) -> list[Action]:
+        self._enter(Phase.ENDED, None)
+        first = self.first_failure
+        code = self._exit_code if self._exit_code is not None else (first.exit_code if first else 0)
+        return [Finish(code)]
+
+    def _enter(self, phase: Phase, seconds: float | None) -> None:
+        self.phase = phase
+        self._phase_deadline = None if seconds is None else self._now + seconds
+
+    def _stranded_at(self) -> float | None:
+        """When a rank that waits to join is given up, because another has exited without joining."""
+        gone = [at for rank, at in self._exited_at.items() if rank not in self._joined]
+        if self.phase is not Phase.RUNNING or not gone or not self._waiting:
+            return None
+        return max(min(gone), min(self._waiting.values())) + self._limits.join_patience
+
+    def _stranding(self) -> Failure:
+        rank = min((at, rank) for rank, at in self._exited_at.items() if rank not in self._joined)[1]
+        wait = f"{name_ranks(self._waiting)} {'waits' if len(self._waiting) == 1 else 'wait'} for it to join the world"
+        return left_early(rank, self.endings[rank].when, host=self._host, while_doing=wait)
+
+
+def _over(deadline: float | None, now: float) -> bool:
+    return deadline is not None and now >= deadline
+
+
+Answer = Callable[[Supervisor, Any], list[Action]]
+_ROWS: dict[Phase, dict[type[Event], Answer]] = {
+    Phase.RUNNING: {
+        RankStarted: Supervisor._started,
+        Joining: Supervisor._joining,
+        Joined: Supervisor._met,
+        RankFailed: Supervisor._fail,
+        RankLeft: Supervisor._note_left,
+        RankExited: Supervisor._exit,
+        Interrupted: Supervisor._interrupt,
+        Terminated: Supervisor._terminate,
+        Tick: Supervisor._tick_running,
+        KeeperLost: Supervisor._lose_keeper,
+    },
+    Phase.SETTLING: {
+        RankStarted: Supervisor._started,
+        Joining: Supervisor._ignore,
+        Joined: Supervisor._ignore,
+        RankFailed: Supervisor._note_failure,
+        RankLeft: Supervisor._note_left,
+        RankExited: Supervisor._note_exit,
+        Interrupted: Supervisor._kill,
+        Terminated: Supervisor._kill,
+        Tick: Supervisor._tick_settling,
+        KeeperLost: Supervisor._lose_keeper,
+    },
+    Phase.STOPPING: {
+        RankStarted: Supervisor._started_too_late,
+        Joining: Supervisor._ignore,
+        Joined: Supervisor._ignore,
+        RankFailed: Supervisor._ignore,
+        RankLeft: Supervisor._ignore,
+        RankExited: Supervisor._note_exit,
+        Interrupted: Supervisor._kill,
+        Terminated: Supervisor._kill,
+        Tick: Supervisor._tick_stopping,
+        KeeperLost: Supervisor._lose_keeper,
+    },
+    Phase.KILLING: {
+        RankStarted: Supervisor._started_too_late,
+        Joining: Supervisor._ignore,
+        Joined: Supervisor._ignore,
+        RankFailed: Supervisor._ignore,
+        RankLeft: Supervisor._ignore,
+        RankExited: Supervisor._note_exit,
+        Interrupted: Supervisor._ignore,
+        Terminated: Supervisor._ignore,
+        Tick: Supervisor._tick_killing,
+        KeeperLost: Supervisor._lose_keeper,
+    },
+    Phase.ENDED: dict.fromkeys(EVENTS, Supervisor._ignore),
+}
+TABLE: dict[tuple[Phase, type[Event]], Answer] = {
+    (phase, event): answer for phase, row in _ROWS.items() for event, answer in row.items()
+}

@@ -1,0 +1,159 @@
+"""Becoming a rank in a forked process: what ``python train.py`` would have made of a fresh one, step by step.
+
+Differences that remain, and are meant: the frameworks in ``sys.modules`` are already imported, and all ranks share the
+secret of ``hash(str)``.
+"""
+
+from __future__ import annotations
+
+import builtins
+import importlib
+import importlib.machinery
+import io
+import json
+import os
+import runpy
+import sys
+import sysconfig
+import tokenize
+import types
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from allranks.agent import load
+from allranks.launch.preload import Plan, plan
+from allranks.launch.target import Call, Module, Script, Target
+
+# The script's own modules are followed; what is installed is not.
+_INSTALLED = tuple({sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")})
+_kept: list[object] = []  # the keeper's own __main__: its last frame is still running below the rank's program
+
+
+def become(target: Target, *, env: Mapping[str, str], path: Sequence[str]) -> None:
+    """Turn a freshly forked keeper into a rank, and run its target to the end.
+
+    Returns, or raises SystemExit, at the end of the target's main thread: the interpreter's own shutdown must follow.
+    """
+    sys.path[:] = path
+    agent = load()  # what the ``sitecustomize`` of a fresh interpreter does
+    agent.activate(env)
+    sys.stdout = sys.__stdout__ = _stream(1, "<stdout>", like=sys.__stdout__)  # type: ignore[misc]
+    sys.stderr = sys.__stderr__ = _stream(2, "<stderr>", like=sys.__stderr__)  # type: ignore[misc]
+    reseed()
+    run(target, agent)
+
+
+def _stream(fd: int, name: str, *, like: object) -> io.TextIOWrapper:
+    """A standard stream as ``python -u`` opens it: what is printed is written at once."""
+    raw = io.FileIO(fd, "wb", closefd=False)
+    raw.name = name
+    encoding, errors = getattr(like, "encoding", "utf-8"), getattr(like, "errors", "backslashreplace")
+    stream = io.TextIOWrapper(raw, encoding, errors, line_buffering=True, write_through=True)
+    stream.mode = "w"  # type: ignore[misc]
+    return stream
+
+
+def reseed() -> None:
+    """Give this process its own random numbers, or a script that forgets to seed would look right.
+
+    Python's ``random`` does so by itself after a fork; NumPy's and torch's global generators do not.
+    """
+    if (numpy := sys.modules.get("numpy")) is not None:
+        numpy.random.seed()
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.seed()
+
+
+def run(target: Target, agent: Any) -> None:
+    """Run a target as the main program. What it raises is shown and told as in a fresh interpreter."""
+    main = types.ModuleType("__main__")
+    main.__dict__.update(__builtins__=builtins, __annotations__={})
+    _kept.append(sys.modules["__main__"])
+    sys.modules["__main__"] = main
+    try:
+        if isinstance(target, Script):
+            _run_script(target, main)
+        elif isinstance(target, Module):
+            _run_module(target)
+        elif isinstance(target, Call):
+            _run_call(target)
+    except SystemExit as error:
+        if error.code is not None and not isinstance(error.code, int):
+            print(error.code, file=sys.stderr)
+        agent.finish(agent.report_failure(_without_our_frames(error)))
+    except BaseException as error:
+        _without_our_frames(error)
+        sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
+        sys.excepthook(type(error), error, error.__traceback__)
+        agent.finish(agent.report_failure(error))
+
+
+def _without_our_frames(error: BaseException) -> BaseException:
+    """Cut what is ours off an exception's traceback; returns the exception."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename == _without_our_frames.__code__.co_filename:
+        trace = trace.tb_next
+    return error.with_traceback(trace)
+
+
+def _set_line(argv: Sequence[str], first: str) -> None:
+    """Set what a program sees of its command line; ``first`` is the directory from which it imports its own modules."""
+    sys.argv[:] = argv
+    sys.orig_argv[:] = [sys.executable, *argv]
+    if not sys.flags.safe_path:
+        sys.path.insert(0, first)
+
+
+def _run_script(target: Script, main: types.ModuleType) -> None:
+    file = os.path.abspath(target.path)
+    _set_line([target.path, *target.arguments], os.path.dirname(os.path.realpath(file)))
+    loader = importlib.machinery.SourceFileLoader("__main__", file)
+    main.__dict__.update(__file__=file, __cached__=None, __loader__=loader)
+    with open(file, "rb") as source:
+        code = compile(source.read(), file, "exec", dont_inherit=True)
+    exec(code, main.__dict__)  # noqa: S102 - it is what a rank is for
+
+
+def _run_module(target: Module) -> None:
+    _set_line(["-m", *target.arguments], os.getcwd())
+    runpy._run_module_as_main(target.name)  # type: ignore[attr-defined]  # what `python -m` itself calls
+
+
+def _run_call(target: Call) -> None:
+    _set_line(["-c", target.function, target.arguments], "")
+    module, name = target.function.split(":")
+    getattr(importlib.import_module(module), name)(*json.loads(target.arguments))
+
+
+def plan_for(target: Target, *, cwd: str) -> Plan:
+    """Return what to import before the ranks are forked, from the text of the target and of its own modules."""
+    roots = [entry for entry in sys.path if entry and not entry.startswith(_INSTALLED)]
+    if isinstance(target, Script):
+        file = os.path.join(cwd, target.path)
+        roots.insert(0, os.path.dirname(file))
+        names = {"__main__": _read(file)}
+    else:
+        roots.insert(0, cwd)
+        name = target.name if isinstance(target, Module) else getattr(target, "function", "").partition(":")[0]
+        names = {module: _find(module, roots) for module in (f"{name}.__main__", name) if name}
+    for module, text in names.items():
+        if text is not None:
+            return plan(text, name=module, find=lambda wanted: _find(wanted, roots), env=os.environ)
+    return Plan(())
+
+
+def _find(module: str, roots: Sequence[str]) -> str | None:
+    """Return the text of a module that lies below one of these directories; None for any other, and for ours."""
+    if module.split(".")[0] == "allranks":
+        return None  # it imports a framework only where the script has done so
+    base = module.replace(".", "/")
+    files = (os.path.join(root, base + end) for root in roots for end in (".py", "/__init__.py"))
+    return next((text for file in files if (text := _read(file)) is not None), None)
+
+
+def _read(file: str) -> str | None:
+    try:
+        with tokenize.open(file) as source:
+            return source.read()
+    except (OSError, SyntaxError, UnicodeDecodeError):
+        return None  # not there, or not Python: the rank itself will say so

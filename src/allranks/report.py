@@ -1,0 +1,50 @@
+"""Tables as plain text, for a terminal and for a log file."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+
+_NUMBER = re.compile(r"[-+]?\d[\d,._]*(e[-+]?\d+)?\s?[^\d\s]{0,8}")
+
+
+def display_width(text: str) -> int:
+    """Return the columns that ``text`` takes on a terminal: two for East Asian wide characters, none for accents."""
+    if text.isascii():
+        return len(text)
+    return sum(character_width(character) for character in text)
+
+
+def character_width(character: str) -> int:
+    """Return the columns of one character: 0, 1 or 2."""
+    if unicodedata.combining(character) or unicodedata.category(character) in ("Cf", "Me", "Mn"):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, indent: str = "") -> str:
+    """Return an aligned table: headers, a rule, one line a row; no newline at the end, no blanks at line ends.
+
+    A column of numbers (``12``, ``1.5 s``, ``127 MB``) is set to the right, its header too. None stands as ``-``, and
+    an empty cell or ``-`` fits either kind of column. Raises ValueError for a row that is not as long as the headers.
+    """
+    cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    for row in cells:
+        if len(row) != len(headers):
+            raise ValueError(f"a row of {len(row)} cells under {len(headers)} headers: {row}")
+    columns = [[row[at] for row in cells] for at in range(len(headers))]
+    widths = [max(map(display_width, [head, *column])) for head, column in zip(headers, columns, strict=True)]
+    right = [_is_numeric(column) for column in columns]
+    lines = [headers, ["-" * width for width in widths], *cells]
+    return "\n".join((indent + "  ".join(map(_set, line, widths, right))).rstrip() for line in lines)
+
+
+def _is_numeric(column: Iterable[str]) -> bool:
+    filled = [cell for cell in column if cell not in ("", "-")]
+    return bool(filled) and all(_NUMBER.fullmatch(cell) for cell in filled)
+
+
+def _set(cell: str, width: int, right: bool) -> str:
+    blanks = " " * (width - display_width(cell))
+    return blanks + cell if right else cell + blanks

@@ -1,0 +1,60 @@
+"""See processes of this machine end."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+
+class DeathWatch:
+    """A thread that calls ``on_death(rank, wait_code)`` for each of ``pids`` (by rank) that ends.
+
+    ``wait_code`` is as ``os.waitstatus_to_exitcode`` gives it, None where the parent was faster to collect it.
+    """
+
+    def __init__(self, pids: Mapping[int, int], on_death: Callable[[int, int | None], None]) -> None:
+        self._on_death = on_death
+        self._stop = os.pipe()
+        self._watched: dict[int, tuple[int, int]] = {}
+        self._dead: list[int] = []
+        for rank, pid in pids.items():
+            try:
+                self._watched[os.pidfd_open(pid)] = rank, pid
+            except ProcessLookupError:
+                self._dead.append(rank)
+        self._thread = threading.Thread(target=self._watch, name="allranks-deaths", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the watch."""
+        os.write(self._stop[1], b".")
+        self._thread.join()
+
+    def _watch(self) -> None:
+        poll = select.poll()
+        for descriptor in (self._stop[0], *self._watched):
+            poll.register(descriptor, select.POLLIN)
+        for rank in self._dead:
+            self._on_death(rank, None)
+        while True:
+            for descriptor, _ in poll.poll():
+                if descriptor == self._stop[0]:
+                    return
+                rank, pid = self._watched[descriptor]
+                code = wait_code_of(pid)
+                poll.unregister(descriptor)
+                os.close(descriptor)
+                self._on_death(rank, code)
+
+
+def wait_code_of(pid: int) -> int | None:
+    """Return how a process ended that its parent has not collected yet; None if it has, or if it still runs."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    state, *fields = stat.rpartition(")")[2].split()
+    return os.waitstatus_to_exitcode(int(fields[-1])) if state == "Z" else None

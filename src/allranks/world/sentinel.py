@@ -1,0 +1,193 @@
+"""Each rank's sentinel: whatever ends one rank ends all of them at once, and a missing rank can be asked where it is.
+
+How a rank learns that another one has failed:
+
+- the failing rank says so itself (exception in any thread, non-zero exit, SIGTERM: seen by the agent, before any exit
+  handler can hang), on the board, whose bell wakes a thread in every rank;
+- killed (SIGKILL, out of memory), it says nothing, but every rank of the same machine sees its process end, and says so
+  on the board. A rank that is alone on its machine has nobody there to see that but its launcher;
+- when the rank that serves the store goes, the store goes.
+
+Under ``allranks run`` the launcher does all this, and better; the sentinel then only marks ranks that have ended, so
+that exchanges raise RankDied, and answers where it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+from allranks import agent
+from allranks.callsite import whereabouts
+from allranks.errors import KeyTimeout, StoreError
+from allranks.failure import Failure, describe_exit, first_of, shell_exit_code
+from allranks.world import gone, sigterm
+from allranks.world.board import Board, HearingStore
+from allranks.world.deaths import DeathWatch
+from allranks.world.presence import Presence
+
+# How long a rank that fails waits whether it hears that another one failed: then its own failure is a consequence.
+_SETTLE = 0.15
+# How long a rank that has failed may go on with its exit handlers (flush a log, finish an upload).
+_LAST_WORDS = 1.5
+# How long the rank that serves the store keeps it open for the others to hear of a failure.
+_SERVE = 1.0
+# How long missing ranks have to answer where they are.
+_ANSWER = 2.0
+
+
+class Sentinel:
+    """The sentinel of this process, which is one of ``size`` ranks. ``listen`` first, then ``watch``."""
+
+    def __init__(self, store: HearingStore, rank: int, size: int, me: Presence, *, fail_fast: bool) -> None:
+        self._store = store
+        self._board = Board(store, rank)
+        self._rank, self._size, self._me = rank, size, me
+        self._ends_all = fail_fast and "ALLRANKS_CONTROL" not in os.environ
+        self._hosts: Mapping[int, str] = {rank: me.host}
+        self._failing: Failure | None = None
+        self._heard = threading.Event()
+        self._left = False
+        self._deaths: DeathWatch | None = None
+        self._thread = threading.Thread(target=self._listen, name="allranks-sentinel", daemon=True)
+
+    def listen(self) -> None:
+        """Hear of the others' failures from now on, and tell of this rank's."""
+        self._thread.start()
+        agent.load().listen(self._rank, self._me.host, self._told)
+        self._store.at_end(self._farewell)
+        if self._ends_all:
+            sigterm.on_sigterm(self._terminated)
+
+    def watch(self, everybody: Sequence[Presence]) -> None:
+        """Watch over the ranks of this machine; ``everybody`` is all ranks' presence, in rank order."""
+        self._hosts = {rank: one.host for rank, one in enumerate(everybody)}
+        near = {r: one.pid for r, one in enumerate(everybody) if one.machine == self._me.machine and r != self._rank}
+        if self._me.machine and "ALLRANKS_CONTROL" not in os.environ:
+            self._deaths = DeathWatch(near, self._died)
+
+    def locate(self, missing: Sequence[int]) -> Mapping[int, str]:
+        """Return where ranks are, those that are known to have ended or that answer in about two seconds."""
+        places = {rank: why for rank, why in gone.read(self._store).items() if rank in missing}
+        asked = [rank for rank in missing if rank not in places and rank != self._rank]
+        if not asked:
+            return places
+        question, deadline = self._board.ask(asked), time.monotonic() + _ANSWER
+        for rank in asked:
+            try:
+                self._board.await_answer(question, rank, max(0.0, deadline - time.monotonic()))
+            except KeyTimeout:
+                break
+        return {**places, **self._board.answers(question)}
+
+    def _listen(self) -> None:
+        """The thread: answer questions, and end this process when a rank has failed."""
+        try:
+            while self._board.hear():
+                for question in self._board.questions():
+                    self._board.answer(question, whereabouts())
+                if failures := self._board.failures():
+                    self._heard.set()
+                    self._end(first_of(failures))
+        except StoreError as error:
+            if not self._left:
+                self._lost(error)
+
+    def _told(self, kind: str, **fields: Any) -> None:
+        """Act on what this rank's agent has seen, in the thread where it happened."""
+        try:
+            if kind == "failed" or (kind == "leaving" and fields["failure"] is not None):
+                self._fail(Failure(**fields["failure"]))
+            elif kind in ("left", "leaving"):
+                self._left = True
+                gone.mark(self._store, self._rank, "has left (exit code 0)")
+        except StoreError as error:
+            self._say(f"could not tell the other ranks that it has {kind}: {error}")
+
+    def _terminated(self) -> None:
+        failure = self._failure(self._rank, "killed by SIGTERM", sigterm.EXIT_CODE)
+        self._fail(failure)
+        self._exit(failure.exit_code)
+
+    def _died(self, rank: int, wait_code: int | None) -> None:
+        """Tell all of a rank of this machine that has ended, if it has not done so itself."""
+        what = "died without a word" if wait_code is None else describe_exit(wait_code)
+        failure = self._failure(rank, what, 1 if wait_code is None else shell_exit_code(wait_code))
+        try:
+            if rank in gone.read(self._store):
+                return
+            if wait_code == 0:
+                gone.mark(self._store, rank, "has left (exit code 0, without a word: os._exit?)")
+                return
+            self._fail(failure)
+        except StoreError:
+            self._end(failure)  # it served the store: everybody has to see for himself
+
+    def _lost(self, error: StoreError) -> None:
+        """The store is gone: its rank has died (then a rank on its machine knows better), or the network has."""
+        time.sleep(_SETTLE)
+        failure = self._failure(0, f"the store that it serves is gone ({error})", 1)
+        if self._ends_all:
+            self._end(failure)
+        self._say(failure.headline())
+
+    def _fail(self, failure: Failure) -> None:
+        """Tell all ranks of a failure, unless it is this rank's own and only the consequence of another."""
+        own = failure.rank == self._rank
+        if own and self._ends_all and self._heard.wait(_SETTLE):
+            threading.Event().wait()  # the listening thread ends this process
+        gone.mark(self._store, failure.rank, f"has failed: {failure.what}")
+        if not self._ends_all:
+            return
+        self._board.post_failure(failure)
+        if own:
+            self._serve()
+
+    def _end(self, first: Failure) -> NoReturn:
+        """End this process because of the first failure, its own or another rank's."""
+        own = first.rank == self._rank
+        if not own:
+            trace = f"\n{first.traceback.rstrip()}" if self._rank == 0 and first.traceback else ""
+            self._say(f"ends with exit code {first.exit_code}, because {first.headline()}{trace}")
+        with contextlib.suppress(StoreError):
+            self._board.confirm(self._size)
+            self._serve()
+        if own:
+            time.sleep(_LAST_WORDS)
+        self._exit(first.exit_code)
+
+    def _serve(self) -> None:
+        """Keep the store until all ranks have heard; for JAX's ranks, its end is their end."""
+        if self._store.serves():
+            with contextlib.suppress(KeyTimeout):
+                self._board.await_all(_SERVE)
+
+    def _exit(self, code: int) -> NoReturn:
+        flush = threading.Thread(target=sys.stdout.flush, daemon=True)  # the main thread may hold its lock for ever
+        flush.start()
+        flush.join(_SERVE)
+        os._exit(code)
+
+    def _farewell(self) -> None:
+        """Leave in order: the agent ends a rank that has failed, which must not wait for others."""
+        if not self._left:
+            return
+        self._store.leave(self._stop)
+
+    def _stop(self) -> None:
+        self._thread.join()
+        if self._deaths is not None:
+            self._deaths.stop()
+
+    def _failure(self, rank: int, what: str, exit_code: int) -> Failure:
+        where = whereabouts() if rank == self._rank else ""
+        return Failure(rank, self._hosts.get(rank, "?"), what, time.time(), where=where, exit_code=exit_code)
+
+    def _say(self, text: str) -> None:
+        """Write to stderr past Python's own stream, whose lock the main thread may hold."""
+        os.write(2, f"allranks: rank {self._rank} {text}\n".encode())

@@ -1,0 +1,252 @@
+"""The supervisor: every phase answers every event, and a job that is stopped ends, whatever its ranks do."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allranks.failure import Failure
+from allranks.launch.events import (
+    EVENTS,
+    Action,
+    Event,
+    Finish,
+    Interrupted,
+    Joined,
+    Joining,
+    KeeperLost,
+    RankExited,
+    RankFailed,
+    RankLeft,
+    RankStarted,
+    Say,
+    Signal,
+    Terminated,
+    Tick,
+)
+from allranks.launch.supervise import TABLE, Limits, Phase, Supervisor
+
+LIMITS = Limits(grace=5.0, crash_grace=0.75, settle=0.25, join_patience=1.0, kill_patience=5.0, timeout=60.0)
+
+
+def failure(rank: int, what: str = "ValueError: bad row", when: float = 0.0, exit_code: int = 1) -> Failure:
+    return Failure(rank, "a", what, when, exit_code=exit_code)
+
+
+class Job:
+    """A supervisor on a manual clock, with all ranks started."""
+
+    def __init__(self, size: int = 4) -> None:
+        self.now = 0.0
+        self.supervisor = Supervisor(size, now=0.0, limits=LIMITS, host="a")
+        self.actions: list[Action] = []
+        for rank in range(size):
+            self.on(RankStarted(rank))
+
+    def on(self, *events: Event) -> Job:
+        for event in events:
+            self.actions += self.supervisor.on(event, self.now)
+        return self
+
+    def after(self, seconds: float) -> Job:
+        self.now += seconds
+        return self.on(Tick())
+
+    def exits(self, ranks: range | list[int], code: int = 0) -> Job:
+        return self.on(*(RankExited(rank, code, self.now) for rank in ranks))
+
+    @property
+    def signals(self) -> list[tuple[tuple[int, ...], int]]:
+        return [(action.ranks, action.signum) for action in self.actions if isinstance(action, Signal)]
+
+    @property
+    def exit_code(self) -> int | None:
+        codes = [action.exit_code for action in self.actions if isinstance(action, Finish)]
+        assert len(codes) <= 1, "a job ends once"
+        return codes[0] if codes else None
+
+    @property
+    def first(self) -> tuple[int, str] | None:
+        found = self.supervisor.first_failure
+        return None if found is None else (found.rank, found.what)
+
+
+def test_every_phase_answers_every_event() -> None:
+    """The table has no hole, and names no event that does not exist."""
+    assert set(TABLE) == set(itertools.product(Phase, EVENTS))
+
+
+def test_a_job_whose_ranks_all_exit_with_0_ends_with_0() -> None:
+    job = Job().on(RankLeft(2, 1.0)).exits(range(4))
+    assert (job.exit_code, job.first, job.signals) == (0, None, [])
+
+
+def test_a_failure_stops_the_others_and_decides_the_exit_code() -> None:
+    """It settles, asks the living ranks by SIGTERM, then kills them; the code is that of the rank that failed."""
+    job = Job().on(RankFailed(failure(2, exit_code=3))).exits([2], 3).after(0.2)
+    assert job.signals == []
+    assert job.after(0.05).signals == [((0, 1, 3), signal.SIGTERM)]
+    assert job.after(0.74).exits([0], -15).exit_code is None
+    assert job.after(0.01).signals[1:] == [((1, 3), signal.SIGKILL)]
+    assert job.exits([1, 3], -9).exit_code == 3
+    assert job.first == (2, "ValueError: bad row")
+
+
+def test_the_failure_with_the_earliest_time_is_first_in_whatever_order_they_come() -> None:
+    job = Job().on(RankFailed(failure(1, "KeyError: 'b'", 2.0)), RankFailed(failure(3, "KeyError: 'a'", 1.0)))
+    assert job.first == (3, "KeyError: 'a'")
+
+
+def test_a_killed_rank_comes_before_the_connection_errors_that_it_causes() -> None:
+    """Its peers' exceptions are known some milliseconds before its own end is."""
+    job = Job().on(RankFailed(failure(0, "JaxRuntimeError: Gloo: Connection closed by peer", 9.99)))
+    job.now = 10.0
+    job.exits([2], -signal.SIGKILL).exits([0], 1).exits([1, 3], -signal.SIGABRT)
+    assert job.exit_code == 128 + signal.SIGKILL
+    assert job.first == (2, "ended without a Python error: killed by SIGKILL")
+
+
+def test_a_killed_rank_comes_before_an_exception_in_which_its_peer_wraps_the_connection_error() -> None:
+    job = Job().on(RankFailed(failure(0, "RuntimeError: step failed", 9.99)))
+    job.now = 10.0
+    job.exits([2], -signal.SIGKILL).exits([0], 1)
+    job.now = 10.1
+    job.exits([1, 3], -signal.SIGABRT)
+    assert job.first == (2, "ended without a Python error: killed by SIGKILL")
+
+
+def test_an_abort_by_the_runtime_is_a_consequence_of_the_exception_before_it() -> None:
+    """XLA ends the peers of a dead rank by SIGABRT."""
+    job = Job().on(RankFailed(failure(0, when=9.99))).exits([0], 1)
+    job.now = 10.0
+    assert job.exits([1, 2, 3], -signal.SIGABRT).first == (0, "ValueError: bad row")
+
+
+def test_a_rank_killed_from_outside_is_first_even_where_it_is_seen_after_we_stopped_the_job() -> None:
+    job = Job().on(RankFailed(failure(0, "Connection reset by peer", 0.0))).exits([0], 1).after(0.25)
+    assert job.exits([2], -signal.SIGKILL).exits([1, 3], -signal.SIGTERM).first is not None
+    assert job.exit_code == 137
+
+
+def test_a_rank_that_leaves_early_is_first_where_its_peers_lose_their_connection() -> None:
+    """Neither the peers' errors nor its own abort, when they are gone, hide it."""
+    job = Job(3).on(RankLeft(1, 1.0), RankFailed(failure(0, "UNKNOWN: Gloo all-reduce failed: Connection closed", 1.1)))
+    job.now = 1.2
+    job.exits([0], 1).exits([1], -signal.SIGABRT).exits([2], -signal.SIGABRT)
+    assert job.first == (1, "left early (exit code 0) while ranks 0, 2 still needed it")
+    assert job.exit_code == 1
+
+
+def test_the_exception_on_whose_way_up_a_rank_left_the_world_is_first() -> None:
+    job = Job(2).on(RankLeft(1, 1.0, failure(1)), RankFailed(failure(0, "Connection closed by peer", 1.1)))
+    assert job.first == (1, "ValueError: bad row")
+
+
+def test_an_own_exception_after_others_have_left_is_its_own_fault() -> None:
+    job = Job(2).on(RankLeft(1, 1.0), RankFailed(failure(0, "ValueError: bad row", 2.0)))
+    assert job.first == (0, "ValueError: bad row")
+
+
+def test_an_abort_after_all_have_left_is_its_own_fault() -> None:
+    job = Job(2).on(RankLeft(0, 1.0), RankLeft(1, 1.0)).exits([0]).exits([1], -signal.SIGABRT)
+    assert (job.first, job.exit_code) == ((1, "ended without a Python error: killed by SIGABRT"), 134)
+
+
+def test_a_rank_that_exits_without_joining_while_another_waits_to_join_left_early() -> None:
+    job = Job(3).on(Joining(0), Joining(2)).exits([1]).after(0.9)
+    assert job.first is None
+    assert job.after(0.1).first == (1, "left early (exit code 0) while ranks 0, 2 wait for it to join the world")
+    assert job.after(0.25).signals == [((0, 2), signal.SIGTERM)]
+    assert job.exits([0, 2], -15).exit_code == 1
+
+
+def test_a_rank_that_has_joined_may_exit_before_another_joins_a_second_world() -> None:
+    job = Job(2).on(Joining(0), Joining(1), Joined(0), Joined(1)).exits([1]).on(Joining(0)).after(30.0)
+    assert (job.first, job.signals) == (None, [])
+
+
+def test_ctrl_c_gives_the_ranks_their_grace_and_a_second_one_does_not() -> None:
+    job = Job().on(Interrupted())
+    assert job.signals == [((0, 1, 2, 3), signal.SIGINT)]
+    assert any(isinstance(action, Say) and "Ctrl-C again to kill" in action.text for action in job.actions)
+    job.on(RankFailed(failure(0, "KeyboardInterrupt"))).exits([0], 130).after(4.9)
+    assert job.on(Interrupted()).signals[1:] == [((1, 2, 3), signal.SIGKILL)]
+    assert job.exits([1, 2, 3], -9).exit_code == 130
+    assert (job.first, job.supervisor.cause) == (None, "interrupted by Ctrl-C")
+
+
+def test_sigterm_ends_the_job_after_the_grace() -> None:
+    job = Job(1).on(Terminated()).after(5.0)
+    assert [signum for _, signum in job.signals] == [signal.SIGTERM, signal.SIGKILL]
+    assert job.exits([0], -9).exit_code == 143
+
+
+def test_the_time_limit_ends_the_job_with_124() -> None:
+    job = Job(1).after(60.0).after(0.75).exits([0], -9)
+    assert (job.exit_code, job.supervisor.cause) == (124, "stopped at the time limit of 60 s")
+
+
+def test_a_job_ends_where_a_process_cannot_be_killed() -> None:
+    job = Job(2).on(Interrupted()).exits([0], -2).after(5.0).after(5.0)
+    assert job.exit_code == 130
+    assert Say("rank 1 could not be killed; giving up on it") in job.actions
+
+
+def test_a_rank_that_starts_while_the_job_stops_is_killed() -> None:
+    job = Job(1)
+    job.supervisor = Supervisor(2, now=0.0, limits=LIMITS, host="a")
+    job.on(RankStarted(0), Interrupted(), RankStarted(1))
+    assert job.signals == [((0,), signal.SIGINT), ((1,), signal.SIGKILL)]
+
+
+@pytest.mark.parametrize("before", [[], [RankFailed(failure(0))], [Interrupted()], [Interrupted(), Interrupted()]])
+def test_the_end_of_the_keeper_is_the_end_of_the_job(before: list[Event]) -> None:
+    assert Job().on(*before, KeeperLost()).exit_code == 137
+
+
+EVENT = st.one_of(
+    st.builds(Joining, st.integers(0, 2)),
+    st.builds(Joined, st.integers(0, 2)),
+    st.builds(RankLeft, st.integers(0, 2), st.floats(0, 100)),
+    st.builds(lambda r, w, t: RankFailed(failure(r, w, t)), st.integers(0, 2), st.sampled_from(["E", "gloo"]), st.floats(0, 100)),
+    st.builds(RankExited, st.integers(0, 2), st.sampled_from([0, 1, -9, -6, -15]), st.floats(0, 100)),
+    st.builds(Interrupted),
+    st.builds(Terminated),
+    st.builds(Tick),
+)
+
+
+@settings(max_examples=300)
+@given(st.lists(st.tuples(EVENT, st.floats(0, 3)), max_size=30))
+def test_whatever_comes_in_whatever_order_the_job_ends_and_nobody_is_left_alive(
+    story: list[tuple[Event, float]],
+) -> None:
+    """A rank exits once; after the story the ranks stay silent, and die only of SIGKILL."""
+    job = Job(3)
+    gone: set[int] = set()
+
+    def take(event: Event) -> None:
+        job.on(event)
+        for ranks, signum in job.signals:
+            dying = [rank for rank in ranks if signum == signal.SIGKILL and rank not in gone]
+            gone.update(dying)
+            job.exits(dying, -9)
+
+    for event, seconds in story:
+        job.now += seconds
+        if not isinstance(event, RankExited):
+            take(event)
+        elif event.rank not in gone:
+            gone.add(event.rank)
+            take(event)
+    take(Interrupted())
+    while (deadline := job.supervisor.deadline) is not None:
+        job.now = max(job.now, deadline)
+        take(Tick())
+    assert job.exit_code is not None
+    assert job.supervisor.alive == set()
+    assert gone == {0, 1, 2}
