@@ -53,6 +53,5 @@ def whereabouts() -> str:
 def is_users(filename: str) -> bool:
     """Say whether a file of code is the user's own: not allranks, the standard library or an installed package."""
     return not (
-        filename.startswith((*_NOT_THE_USERS, _STANDARD_LIBRARY))
-        or any(folder in filename for folder in _INSTALLED)
+        filename.startswith((*_NOT_THE_USERS, _STANDARD_LIBRARY)) or any(folder in filename for folder in _INSTALLED)
     )
