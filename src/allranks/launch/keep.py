@@ -28,7 +28,7 @@ from collections.abc import Iterable, Sequence
 
 from allranks.launch import orders, zygote
 from allranks.launch.preload import Plan
-from allranks.launch.target import Command, from_json
+from allranks.launch.target import Call, Command, from_json
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 # What wakes the keeper is an event; this is only how often it looks whether the launcher is still its parent, because a
@@ -82,10 +82,7 @@ class _Keeper:
 
     def _follow(self, message: orders.Message) -> None:
         if isinstance(message, orders.Preload):
-            found = (
-                zygote.plan_for(from_json(message.target), cwd=message.cwd) if message.target else Plan(message.modules)
-            )
-            loaded, obstacle = preload(found)
+            loaded, obstacle = prepare(message)
             self._zygote = not obstacle
             self._report(orders.Ready(loaded, obstacle))
         elif isinstance(message, orders.Kill):
@@ -230,6 +227,19 @@ def descendants(roots: Iterable[int]) -> list[int]:
     return found
 
 
+def prepare(message: orders.Preload) -> tuple[tuple[str, ...], str]:
+    """Make ready what the ranks will share. Returns the modules, and why the process must not be forked, or ""."""
+    if message.call:
+        call = from_json(message.call)
+        assert isinstance(call, Call)
+        try:
+            zygote.call(call)
+        except Exception as error:
+            return (), f"{type(error).__name__}: {error}"
+        return (), _freeze()
+    return preload(zygote.plan_for(from_json(message.target), cwd=message.cwd))
+
+
 def preload(plan: Plan) -> tuple[tuple[str, ...], str]:
     """Import what the plan names. Returns the modules, and why the process must not be forked, or ""."""
     if plan.obstacle:
@@ -245,9 +255,13 @@ def preload(plan: Plan) -> tuple[tuple[str, ...], str]:
         except Exception as error:
             return tuple(loaded), f"import {module} raised {type(error).__name__}: {error}"
         loaded.append(module)
+    return tuple(loaded), _freeze()
+
+
+def _freeze() -> str:
     gc.collect()
     gc.freeze()  # what is loaded now stays: the collector need not touch, and so copy, its pages in each rank
-    return tuple(loaded), obstacle()
+    return obstacle()
 
 
 def obstacle() -> str:

@@ -10,8 +10,9 @@ from pathlib import Path
 from types import TracebackType
 
 import allranks
+from allranks.errors import AllranksError
 from allranks.launch import orders
-from allranks.launch.target import Target, to_json
+from allranks.launch.target import Call, Target, to_json
 
 # The ranks' sys.path is that of a fresh interpreter; the keeper's own must also hold the directory that holds us.
 BOOT = """\
@@ -56,9 +57,13 @@ class Keeper:
         """Import the frameworks that a target uses, as far as can be read from its text. Answer: ``Ready``."""
         orders.send(self._sock, orders.Preload(target=to_json(target), cwd=cwd))
 
-    def preload_modules(self, *modules: str) -> None:
-        """Import exactly these modules. Answer: ``Ready``."""
-        orders.send(self._sock, orders.Preload(modules=modules))
+    def prepare(self, call: Call) -> orders.Ready:
+        """Have the keeper call a function that imports what ranks will share, and wait until it has."""
+        orders.send(self._sock, orders.Preload(call=to_json(call)))
+        got = orders.receive(self._sock)
+        if got is None or not isinstance(got[0], orders.Ready):
+            raise AllranksError(f"the keeper of the ranks ended in {call.function}; its output is above.")
+        return got[0]
 
     def spawn(self, spawn: orders.Spawn, *, out: int, err: int) -> None:
         """Start a rank with these descriptors as its stdout and stderr; the caller still closes its own copies."""

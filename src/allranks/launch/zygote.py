@@ -76,7 +76,8 @@ def run(target: Target, agent: Any) -> None:
         elif isinstance(target, Module):
             _run_module(target)
         elif isinstance(target, Call):
-            _run_call(target)
+            _set_line(["-c", target.function, target.arguments], "")
+            call(target)
     except SystemExit as error:
         if error.code is not None and not isinstance(error.code, int):
             print(error.code, file=sys.stderr)
@@ -119,8 +120,8 @@ def _run_module(target: Module) -> None:
     runpy._run_module_as_main(target.name)  # type: ignore[attr-defined]  # what `python -m` itself calls
 
 
-def _run_call(target: Call) -> None:
-    _set_line(["-c", target.function, target.arguments], "")
+def call(target: Call) -> None:
+    """Call the target's function here and now."""
     module, name = target.function.split(":")
     getattr(importlib.import_module(module), name)(*json.loads(target.arguments))
 
