@@ -42,8 +42,10 @@ if case == "skew" and rank == 0:
 if case == "drop" and rank == 0:
     time.sleep(2)
 if case == "drop":
-    total = add(ones)
-    del total
+    totals = [add(ones) for _ in range(20)]
+    if rank == 0:
+        print("all arrived", int(sum(totals)[0]))
+    del totals
 """
 
 
@@ -103,7 +105,7 @@ def test_every_end_but_a_good_one_is_a_failure(tmp_path: Path, program: str, cod
         "import sys, threading\nthread = threading.Thread(target=sys.exit, args=(3,))\nthread.start()\nthread.join()",
         "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'raise SystemExit(1 / 0)'])",
         "import os, sys\nif os.fork() == 0:\n    sys.exit(3)\nos.wait()",
-        "import multiprocessing as m, sys\nchild = m.get_context('fork').Process(target=sys.exit)\nchild.start()\nchild.join()",
+        "import multiprocessing as m\nchild = m.get_context('fork').Process(target=print)\nchild.start(), child.join()",
     ],
     ids=["falls off", "exit()", "caught", "thread's exit", "child", "forked child", "worker"],
 )
@@ -230,8 +232,9 @@ def test_jax_joins_without_arguments(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("devices", [1, 2])
 def test_a_rank_that_ends_finishes_what_it_dispatched(tmp_path: Path, devices: int) -> None:
-    """A collective whose result nobody keeps is still run to its end, seconds later, before the connections close."""
+    """Collectives whose results nobody keeps still run to their end, seconds later, before the connections close."""
     outcome = jax_job(tmp_path, "drop", devices=devices)
+    assert outcome.out[0].splitlines()[-1] == f"all arrived {20 * 2 * devices}"
     assert outcome.codes == [0, 0]
     assert not outcome.of("failed")
 
