@@ -210,6 +210,27 @@ def test_a_reader_that_does_not_read_stops_nobody() -> None:
         assert got + len(pager.read()) == sent
 
 
+def test_pictures_of_a_bar_do_not_pile_up_before_a_stopped_terminal() -> None:
+    """Else a bar that moves would clog the output, and in the end stop the ranks."""
+    read, write = os.pipe()
+    fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 4096)
+    with os.fdopen(write, "wb", buffering=0) as out, os.fdopen(read, "rb") as terminal:
+        shown = Console(2, out=out, color=False, live=True)
+        for second in range(5000):
+            shown.feed(0, "err", b"\r%d " % second + b"#" * 60, float(second))
+            due = shown.flush_due(float(second))
+            assert due is None or due > second
+        assert shown._outlet._size <= 100
+        pictures = []
+        for second in (5000.0, 5001.0, 5002.0):
+            pictures.append(terminal.read1(4096))
+            shown.flush_due(second)
+        assert [picture.split()[-2] for picture in pictures] == [b"0", b"1", b"4999"]
+        shown.close()
+        out.close()
+        assert terminal.read().endswith(b"(0)   4999 " + b"#" * 60 + b"\n")
+
+
 @pytest.mark.parametrize(
     ("isatty", "environ", "style"),
     [

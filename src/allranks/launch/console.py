@@ -100,8 +100,8 @@ class Console:
             states = self._states(now)
             if states:
                 self._queue([*self._merger.flush(), *states])
-        self._show(now)
         self._outlet.pump()
+        self._show(now)
         return min((moment for moment in self._deadlines(now) if moment is not None), default=None)
 
     def say(self, text: str) -> None:
@@ -161,6 +161,8 @@ class Console:
         """Write what is ready; under a live area only when that is redrawn too, so that nothing flickers."""
         rows = self._shown
         if self._live and (self._stale or rows) and now >= self._next_look:
+            if self._outlet.waiting and not self._ready:
+                return  # a stopped terminal: pictures that nobody sees must not pile up
             states = self._states(now)
             rows = live_rows(states, self._prefixes, width=self.width - 1, most=MOST_LIVE)
             self._next_look = now + REDRAW
@@ -185,7 +187,7 @@ class Console:
     def _deadlines(self, now: float) -> Iterable[float | None]:
         yield self._merger.deadline
         yield from (reader.deadline for reader in self._on_screen)
-        if self._stale or (self._ready and self._shown):
-            yield self._next_look
         if self._outlet.waiting:
             yield now + RETRY
+        elif self._stale or (self._ready and self._shown):
+            yield self._next_look
