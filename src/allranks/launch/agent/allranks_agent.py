@@ -47,6 +47,7 @@ import allranks_agent_torch as torch  # type: ignore[import-not-found]
 
 PR_SET_PDEATHSIG = 1
 SEND_SECONDS = 5.0
+FILES = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
 
 
 class _Rank:
@@ -55,6 +56,7 @@ class _Rank:
     pid: int | None = None
     failed_with: int = 0
     ending: failures.Failure | None = None
+    reporting = threading.Lock()
 
 
 def activate_at_start() -> None:
@@ -129,9 +131,10 @@ def finish(code: int) -> NoReturn:
 
 
 def _report(failure: failures.Failure) -> None:
-    if is_active() and not _Rank.failed_with:
-        _Rank.failed_with = failure["exit_code"]
-        tell("failed", failure=failure)
+    with _Rank.reporting:
+        if is_active() and not _Rank.failed_with:
+            tell("failed", failure=failure)
+            _Rank.failed_with = failure["exit_code"]
 
 
 def _fail_late(error: BaseException) -> NoReturn:
@@ -141,14 +144,16 @@ def _fail_late(error: BaseException) -> NoReturn:
 
 def _end_now(code: int) -> NoReturn:
     """Run the atexit functions, flush what Python would have flushed, and end without waiting for anybody."""
-    jax.forget_shutdown()
-    atexit._run_exitfuncs()
-    for stream in (thing for thing in gc.get_objects() if isinstance(thing, io.IOBase)):
-        try:
-            stream.flush()
-        except (OSError, ValueError):
-            continue  # closed, or a pipe that nobody reads
-    os._exit(code)
+    try:
+        jax.forget_shutdown()
+        atexit._run_exitfuncs()
+        for stream in (thing for thing in gc.get_objects() if issubclass(type(thing), FILES)):
+            try:
+                stream.flush()
+            except (OSError, ValueError):
+                continue  # closed, or a pipe that nobody reads
+    finally:
+        os._exit(code)
 
 
 _join_threads = threading._shutdown  # type: ignore[attr-defined]
