@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import select
 import socket
 import subprocess
 import sys
@@ -49,6 +51,10 @@ class Keeper:
                 start_new_session=True,  # a Ctrl-C in the terminal is for the launcher alone
             )
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def fileno(self) -> int:
         """For a selector: readable when reports wait."""
         return self._sock.fileno()
@@ -90,10 +96,10 @@ class Keeper:
     def close(self) -> None:
         """End the keeper, and with it all that lives below it. Safe to repeat."""
         self._sock.close()
-        try:
-            self._process.wait(CLOSE_PATIENCE)
-        except subprocess.TimeoutExpired:  # deep in an import: it has no ranks yet, or their deaths follow its own
-            self._process.kill()
+        if self._process.returncode is None:
+            with open(os.pidfd_open(self._process.pid), "rb") as end:
+                if not select.select([end], [], [], CLOSE_PATIENCE)[0]:
+                    self._process.kill()  # deep in an import: it has no ranks yet, or their deaths follow its own
             self._process.wait()
 
     def __enter__(self) -> Keeper:

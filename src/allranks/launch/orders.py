@@ -39,7 +39,7 @@ class Spawn:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """Send a signal to the process groups of these ranks; SIGKILL also to all that descends from them."""
+    """Send a signal to the process groups of these ranks."""
 
     ranks: tuple[int, ...]
     signum: int

@@ -70,6 +70,7 @@ def run(target: Target, agent: Any) -> None:
     main.__dict__.update(__builtins__=builtins, __annotations__={})
     _kept.append(sys.modules["__main__"])
     sys.modules["__main__"] = main
+    sys.orig_argv[:] = target.argv(sys.executable)
     try:
         if isinstance(target, Script):
             _run_script(target, main)
@@ -100,7 +101,6 @@ def _without_our_frames(error: BaseException) -> BaseException:
 def _set_line(argv: Sequence[str], first: str) -> None:
     """Set what a program sees of its command line; ``first`` is the directory from which it imports its own modules."""
     sys.argv[:] = argv
-    sys.orig_argv[:] = [sys.executable, *argv]
     if not sys.flags.safe_path:
         sys.path.insert(0, first)
 
