@@ -8,10 +8,10 @@ import sys
 import threading
 from types import FrameType
 
+from allranks import agent
+
 # contextlib stands between the user's ``with`` and our context managers.
 _NOT_THE_USERS = (os.path.dirname(os.path.abspath(__file__)) + os.sep, contextlib.__file__, "<frozen")
-
-_STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 
 
 def short_path(path: str) -> str:
@@ -34,17 +34,9 @@ def call_site() -> str:
 
 
 def whereabouts() -> str:
-    """Return ``at data.py:41 in next_batch``: the innermost line of the user's code in the main thread, now."""
+    """Return ``data.py:41 in next_batch``, the innermost line of the user's code in the main thread now; "" if none."""
+    own = agent.load("allranks_agent_failure").is_users
     frame: FrameType | None = sys._current_frames().get(threading.main_thread().ident or 0)
-    while frame is not None and not is_users(frame.f_code.co_filename):
+    while frame is not None and not own(frame.f_code.co_filename):
         frame = frame.f_back
-    return f"at {of_frame(frame)} in {frame.f_code.co_name}" if frame is not None else "at its end"
-
-
-def is_users(filename: str) -> bool:
-    """Say whether a file of code is the user's own: not allranks, the standard library or an installed package."""
-    return not (
-        filename.startswith((*_NOT_THE_USERS, _STANDARD_LIBRARY))
-        or f"{os.sep}site-packages{os.sep}" in filename
-        or f"{os.sep}dist-packages{os.sep}" in filename
-    )
+    return f"{of_frame(frame)} in {frame.f_code.co_name}" if frame is not None else ""

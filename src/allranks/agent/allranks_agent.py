@@ -169,7 +169,8 @@ def _end_now(code: int) -> NoReturn:
     """Run the atexit functions, flush what Python would have flushed, and end without waiting for anybody."""
     jax.forget_shutdown()
     atexit._run_exitfuncs()
-    for stream in (thing for thing in gc.get_objects() if isinstance(thing, io.IOBase)):
+    # The type is asked, not the thing: isinstance would wake lazy proxies, which warn or import.
+    for stream in (thing for thing in gc.get_objects() if issubclass(type(thing), io.IOBase)):
         try:
             stream.flush()
         except (OSError, ValueError):
