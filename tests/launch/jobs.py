@@ -107,5 +107,3 @@ def is_alive(pid: int) -> bool:
 def pids_in(folder: Path) -> list[int]:
     """The pids that ranks have left as the names of files in ``folder/pids``."""
     return [int(path.name) for path in (folder / "pids").glob("*")]
-
-

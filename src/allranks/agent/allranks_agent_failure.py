@@ -104,14 +104,13 @@ def _where(error: BaseException, steps: list[tuple[CodeType, int]]) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         return f"{_shown(error.filename)}:{error.lineno}"
     places = [(code.co_filename, line) for code, line in steps if not code.co_filename.startswith(OURS)]
-    own = [place for place in places if is_users(place[0])] or places[:1]
+    own = [place for place in places if _is_users(place[0])] or places[:1]
     return f"{_shown(own[0][0])}:{own[0][1]}" if own else ""
 
 
-def is_users(filename: str) -> bool:
-    """Say whether a file of code is the user's own: not allranks, the standard library or an installed package."""
+def _is_users(filename: str) -> bool:
     installed = f"{os.sep}site-packages{os.sep}" in filename or f"{os.sep}dist-packages{os.sep}" in filename
-    return not (installed or filename.startswith(("<frozen ", STANDARD_LIBRARY, OURS)))
+    return not (installed or filename.startswith(("<frozen ", STANDARD_LIBRARY)))
 
 
 def _shown(filename: str) -> str:

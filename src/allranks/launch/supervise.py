@@ -216,7 +216,9 @@ class Supervisor:
     def _tick_killing(self, _event: Tick) -> list[Action]:
         if not _over(self._phase_deadline, self._now):
             return []
-        given_up = Say(f"{name_ranks(self.alive)} could not be killed; giving up on {'it' if len(self.alive) == 1 else 'them'}")
+        given_up = Say(
+            f"{name_ranks(self.alive)} could not be killed; giving up on {'it' if len(self.alive) == 1 else 'them'}"
+        )
         return [given_up, *self._finish()]
 
     # Steps that several answers share.

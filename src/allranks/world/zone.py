@@ -38,13 +38,17 @@ def current() -> Zone | None:
     return _current.get()
 
 
-def refuse(collective: str) -> None:
-    """Raise CollectiveOnOneRank if this thread is in a zone; ``collective`` says what was about to start."""
-    zone = _current.get()
+def refuse(collective: str, zone: Zone | None = None) -> None:
+    """Raise CollectiveOnOneRank if this thread is in a zone; ``collective`` says what was about to start.
+
+    A framework's own thread is in no zone: a guard that follows the work there says which ``zone`` it came from.
+    """
+    zone = zone or _current.get()
     if zone is None:
         return
+    where = call_site() or "(no Python line)"
     raise CollectiveOnOneRank(
-        f"rank {zone.rank}: {collective} at {call_site()} needs every rank, but only rank {zone.rank} runs this code "
+        f"rank {zone.rank}: {collective} at {where} needs every rank, but only rank {zone.rank} runs this code "
         f"(opened at {zone.opened}); the other ranks would never join it.",
         ranks=(zone.rank,),
         remedy="Do the collective on all ranks before, and hand its result to the code that one rank runs.",

@@ -1,0 +1,85 @@
+"""What the main rank says for all, and what every rank may say for itself: errors.
+
+Nothing here is collective: each rank decides by its own number. Before ``allranks.init()`` a process knows of no other,
+and says everything.
+"""
+
+from __future__ import annotations
+
+import builtins
+import logging
+import sys
+from typing import Any
+
+from allranks.errors import AllranksError
+from allranks.world import zone
+from allranks.world.detect import current
+
+FORMAT = "%(asctime)s rank %(rank)s %(levelname)s %(name)s: %(message)s"
+_LOGGER = logging.getLogger("allranks")
+
+
+def log(message: object, *args: object, level: int = logging.INFO) -> None:
+    """Log ``message % args`` to the logger ``allranks`` on the main rank; from ERROR on, on every rank that calls.
+
+    The arguments are evaluated on every rank, as a sharded metric's reduction must be. Where ``logging`` is not
+    configured, the text goes to stderr.
+    """
+    rank = _rank()
+    configured = _LOGGER.hasHandlers()
+    if not _may_speak(rank, level) or (configured and not _LOGGER.isEnabledFor(level)):
+        return
+    with zone.one_rank(rank or 0):
+        text = str(message) % args if args else str(message)
+    if configured:
+        # Not as a format: the text is done.
+        _LOGGER.log(level, "%s", text, stacklevel=2)
+    else:
+        builtins.print(text, file=sys.stderr)
+
+
+def print(*values: object, **options: Any) -> None:  # noqa: A001
+    """The builtin ``print`` on the main rank, nothing elsewhere. The arguments are evaluated on every rank."""
+    rank = _rank()
+    if rank in (0, None):
+        with zone.one_rank(0):
+            builtins.print(*values, **options)
+
+
+class RankFilter(logging.Filter):
+    """Gives every record its ``rank``, and lets through the main rank's records and everybody's errors.
+
+    A filter of handlers: one of a logger does not see what its children log.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        rank = _rank()
+        record.rank = "?" if rank is None else rank
+        return super().filter(record) and _may_speak(rank, record.levelno)
+
+
+def configure_logging(level: int = logging.INFO) -> None:
+    """Put a RankFilter on the root logger's handlers; a handler on stderr, with the rank in each line, if it has none.
+
+    ``level`` becomes the root logger's. Any rank may call it, any number of times.
+    """
+    root = logging.getLogger()
+    root.setLevel(level)
+    if not root.handlers:
+        to_stderr = logging.StreamHandler()
+        to_stderr.setFormatter(logging.Formatter(FORMAT))
+        root.addHandler(to_stderr)
+    for handler in root.handlers:
+        if not any(isinstance(known, RankFilter) for known in handler.filters):
+            handler.addFilter(RankFilter())
+
+
+def _rank() -> int | None:
+    try:
+        return current().rank
+    except AllranksError:
+        return None
+
+
+def _may_speak(rank: int | None, level: int) -> bool:
+    return rank in (0, None) or level >= logging.ERROR

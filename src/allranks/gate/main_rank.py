@@ -1,0 +1,38 @@
+"""A function that rank 0 runs and whose result or exception every rank gets."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar, overload
+
+from allranks.world.detect import current
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@overload
+def main_rank(fn: Callable[P, T], /) -> Callable[P, T]: ...
+@overload
+def main_rank(*, timeout: float | None = None) -> Callable[[Callable[P, T]], Callable[P, T]]: ...
+def main_rank(
+    fn: Callable[P, T] | None = None, /, *, timeout: float | None = None
+) -> Callable[P, T] | Callable[[Callable[P, T]], Callable[P, T]]:
+    """Make a function run on rank 0 only; **every rank must call it**, and gets its result, or raises its exception.
+
+    As ``@main_rank`` or ``@main_rank(timeout=3600)``: how long the other ranks wait for rank 0, in seconds (default:
+    the world's own timeout). The result must be a JSON value or bytes. On ranks > 0 an exception arrives as
+    RemoteError with rank 0's traceback. A collective inside raises CollectiveOnOneRank at once, on every rank.
+
+    Called inside code that only one rank runs already, it is just the function.
+    """
+
+    def decorate(inner: Callable[P, T]) -> Callable[P, T]:
+        @functools.wraps(inner)
+        def on_main(*args: P.args, **kwargs: P.kwargs) -> T:
+            return current().run_on_main(inner, args, kwargs, timeout=timeout)
+
+        return on_main
+
+    return decorate if fn is None else decorate(fn)

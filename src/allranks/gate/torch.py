@@ -1,0 +1,109 @@
+"""The guard of torch.distributed: inside the zone, whatever needs the other ranks of a group raises before it starts.
+
+All collectives (``torch.distributed``, functional, DTensor, FSDP, DDP's C++ reducer) end as dispatcher operations that
+take a process group; a dispatch mode, active in the zone only, sees them all. The making of a group is no operation:
+the function that all makers call first is wrapped, once. Point-to-point calls pass: one sender and one receiver may
+well mean it. So does a group whose only rank is this one.
+
+The mode follows the backward pass into autograd's threads, but not into threads that the user starts. It costs some
+microseconds for each operation on a tensor.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from allranks.world.zone import Zone, refuse
+
+_c10d: Any = dist.distributed_c10d
+_NAMESPACES = {"c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor", "symm_mem"}
+_GROUP_ARGUMENTS = {"process_group", "group_name"}
+_POINT_TO_POINT = {"send", "recv_", "recv_any_source_", "isend", "irecv", "batch_p2p_ops"}
+
+
+@contextmanager
+def guard(zone: Zone) -> Iterator[None]:
+    """Make collectives of torch.distributed raise CollectiveOnOneRank for the length of a zone, in this thread."""
+    if not dist.is_available():
+        yield
+        return
+    _wrap_group_making()
+    with _Watch(zone):
+        yield
+
+
+class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Sees every operation on tensors, those of compiled code and of autograd's threads too."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, zone: Zone) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._zone = zone
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        # Otherwise torch.compile gives a function up for ever that is first called in a zone.
+        return True
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "namespace", "") in _NAMESPACES and _needs_others(func, args, kwargs):
+            refuse(f"torch.distributed {func._schema.name.partition('::')[2].strip('_')}", self._zone)
+        # A tensor subclass (DTensor) does its collectives in its own dispatch: let it go first, with us still watching.
+        if any(not kind.__module__.startswith("torch._subclasses") for kind in types):
+            return NotImplemented
+        return func(*args, **kwargs)
+
+
+def _needs_others(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Say whether an operation is a collective of a group of more than one rank."""
+    if func._schema.name.partition("::")[2] in _POINT_TO_POINT:
+        return False
+    for position, argument in enumerate(func._schema.arguments):
+        if argument.name in _GROUP_ARGUMENTS:
+            group = args[position] if position < len(args) else kwargs[argument.name]
+            return _size(group) > 1
+    return False
+
+
+def _size(group: Any) -> int:
+    if isinstance(group, str):
+        group = _c10d._resolve_process_group(group)
+    if isinstance(group, torch.ScriptObject):
+        group = dist.ProcessGroup.unbox(group)
+    return int(group.size())
+
+
+@functools.cache
+def _wrap_group_making() -> None:
+    """Make ``new_group``, ``split_group``, ``init_device_mesh``, ... refuse in a zone.
+
+    All of them first take the next group's name, and a name that one rank takes alone would put it out of step.
+    """
+    original: Callable[..., Any] | None = getattr(_c10d, "_process_group_name", None)
+    if original is None:
+        warnings.warn(
+            f"allranks does not know torch {torch.__version__}: new_group() on one rank is not refused, and may hang.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return
+
+    @functools.wraps(original)
+    def next_name(*args: Any, **kwargs: Any) -> Any:
+        if dist.is_initialized() and dist.get_world_size() > 1:
+            refuse("torch.distributed new_group")
+        return original(*args, **kwargs)
+
+    _c10d._process_group_name = next_name

@@ -1,0 +1,112 @@
+"""A writer (TensorBoard, wandb, a callback) that exists on rank 0 only, and that all ranks may call."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from allranks.world import zone
+from allranks.world.base import World
+from allranks.world.detect import current
+
+
+class RankWriter:
+    """Stands on every rank for the object that ``make()`` returns, which is made on rank 0 only.
+
+    >>> writer = RankWriter(lambda: SummaryWriter("runs"))
+    >>> writer.add_scalar("loss", loss.mean(), step)
+
+    On rank 0, calls and assignments act on the object. Elsewhere they do nothing and return None, attributes of
+    attributes too (``run.summary["best"] = 1``). Arguments are evaluated on every rank, before anybody asks who is
+    main: so the reduction of a sharded metric in an argument runs everywhere, as it must. Only the write itself is
+    rank 0's alone, and a collective in it raises CollectiveOnOneRank. What it raises, rank 0 alone raises: for a result
+    or an error that every rank needs, use ``world.on_main``.
+
+    ``world`` is the one that ``allranks.init()`` made, unless given.
+    """
+
+    def __init__(self, make: Callable[[], Any], *, world: World | None = None) -> None:
+        is_main = (world or current()).is_main
+        object.__setattr__(self, "_target", _alone(make)() if is_main else _NOTHING)
+
+    def __getattr__(self, name: str) -> Any:
+        _refuse_protocol(self, name)
+        found = getattr(self._target, name)
+        return _alone(found) if callable(found) and found is not _NOTHING else found
+
+    def __setattr__(self, name: str, value: object) -> None:
+        _alone(setattr)(self._target, name, value)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._target[key]
+
+    def __setitem__(self, key: Any, value: object) -> None:
+        _alone(self._target.__setitem__)(key, value)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return _alone(self._target)(*args, **kwargs)
+
+    def __enter__(self) -> RankWriter:
+        _alone(self._target.__enter__)()
+        return self
+
+    def __exit__(self, *error: Any) -> Any:
+        return _alone(self._target.__exit__)(*error)
+
+    def __repr__(self) -> str:
+        return f"RankWriter({self._target!r})"
+
+
+class _Nothing:
+    """What stands on the other ranks: takes everything, does nothing, is false."""
+
+    def __getattr__(self, name: str) -> Any:
+        _refuse_protocol(self, name)
+        return self
+
+    def __setattr__(self, name: str, value: object) -> None:
+        pass
+
+    def __getitem__(self, key: Any) -> _Nothing:
+        return self
+
+    def __setitem__(self, key: Any, value: object) -> None:
+        pass
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def __enter__(self) -> _Nothing:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        pass
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __repr__(self) -> str:
+        return "nothing on this rank"
+
+
+_NOTHING = _Nothing()
+
+
+def _alone(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the call as code that only rank 0 runs; nothing stays nothing."""
+    if call is _NOTHING or getattr(call, "__self__", None) is _NOTHING:
+        return call
+
+    @functools.wraps(call)
+    def on_one_rank(*args: Any, **kwargs: Any) -> Any:
+        with zone.one_rank(0):
+            return call(*args, **kwargs)
+
+    return on_one_rank
+
+
+def _refuse_protocol(self: object, name: str) -> None:
+    """Keep ``copy``, ``pickle`` and the like from taking an answer for a protocol that is not there."""
+    if name.startswith("__") or name == "_target":
+        raise AttributeError(f"{type(self).__name__} has no {name}")
