@@ -6,7 +6,10 @@ from allranks.arrays.detect import describe as describe
 from allranks.arrays.detect import tree_digest as tree_digest
 from allranks.data.rows import global_batch as global_batch
 from allranks.gate.collective import collective as collective
+from allranks.gate.log import log as log
+from allranks.gate.log import print as print  # noqa: A004
 from allranks.gate.main_rank import main_rank as main_rank
+from allranks.gate.writer import RankWriter as RankWriter
 from allranks.world.base import World as World
 from allranks.world.detect import current as current
 from allranks.world.detect import init as init

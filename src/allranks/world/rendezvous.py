@@ -19,7 +19,7 @@ def meeting_point(environ: Mapping[str, str], launcher: str, size: int | None, *
         return environ.get("ALLRANKS_COORDINATOR")
     if backend == "jax" and "JAX_COORDINATOR_ADDRESS" in environ:
         return environ["JAX_COORDINATOR_ADDRESS"]
-    if backend == "jax" and (launcher == "Slurm" or "OMPI_MCA_orte_hnp_uri" in environ and launcher == "Open MPI"):
+    if backend == "jax" and (launcher == "Slurm" or ("OMPI_MCA_orte_hnp_uri" in environ and launcher == "Open MPI")):
         return None
     if "MASTER_ADDR" in environ and "MASTER_PORT" in environ:
         # The torch store itself listens on MASTER_PORT.

@@ -47,7 +47,8 @@ class TorchStore:
             raise StoreError(
                 f"torch {torch.__version__}: its Store has no {', '.join(missing)}.", remedy="Use torch >= 2.10."
             )
-        self._store: Any = dist.PrefixStore(prefix, self._served.clone())
+        served: Any = self._served  # torch's stubs do not know clone()
+        self._store: Any = distributed_c10d.PrefixStore(prefix, served.clone())
         self._store.set_timeout(timedelta(seconds=60))
         self._leaving = threading.Event()
         self._size = dist.get_world_size()
