@@ -1,4 +1,4 @@
-"""Rank 0 tries every entrance to a computation across processes alone; then both ranks show that the world is unharmed."""
+"""Rank 0 tries every entrance to a computation across processes alone; then both ranks show that no harm was done."""
 
 import json
 import os
