@@ -20,13 +20,15 @@ from _pytest.runner import runtestprotocol
 RANK_FOLDER: pytest.StashKey[Path] = pytest.StashKey()
 _sessions: list[pytest.Session] = []
 _path: list[str] = []
+# The keeper holds allranks before pytest can rewrite its assertions; it has none.
+_IMPORTED_ALREADY = ("-W", "ignore::pytest.PytestAssertRewriteWarning")
 
 
 def collect(arguments: list[str], files: list[str]) -> None:
     """Collect the tests of these files, with the options (not the selection) of pytest's own command line."""
     words = io.StringIO()
     with contextlib.redirect_stdout(words):
-        config = _prepareconfig([*arguments, "--capture=no"])
+        config = _prepareconfig([*arguments, "--capture=no", *_IMPORTED_ALREADY])
         config.args[:] = files
         # What the main process has selected comes one by one: here every test must be found.
         for option, value in {"keyword": "", "markexpr": "", "lf": False, "failedfirst": False, "dist": "no"}.items():

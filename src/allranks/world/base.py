@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -192,7 +193,7 @@ class World:
         """
         if zone.current() is not None:
             return fn(*args, **kwargs)
-        name = getattr(fn, "__qualname__", repr(fn))
+        name = _name_of(fn)
         told, cause = self._attempt(fn, args, kwargs) if self.is_main else (None, None)
         document = self.exchange("on_main", name, told, decide=lambda values: values[0], timeout=timeout)
         if "result" in document:
@@ -207,10 +208,17 @@ class World:
         try:
             with zone.one_rank(self.rank):
                 result = fn(*args, **kwargs)
-            what = f"rank {self.rank}: the result of {getattr(fn, '__qualname__', repr(fn))}"
+            what = f"rank {self.rank}: the result of {_name_of(fn)}"
             return {"result": unpack(pack(result, what=what))}, None
         except Exception as error:
             return outcome.raised(error, rank=self.rank), error
+
+
+def _name_of(fn: Callable[..., Any]) -> str:
+    """Return a name that is the same on every rank: no ``repr`` with an address in it."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    return getattr(fn, "__qualname__", type(fn).__qualname__)
 
 
 def _the_one_value(values: Sequence[Value]) -> Value:

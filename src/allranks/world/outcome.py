@@ -31,7 +31,8 @@ def decided(values: Mapping[int, Json], decide: Callable[[Sequence[Value]], Valu
         result = decide([unpack(values[rank]) for rank in range(len(values))])
         return Outcome({"result": pack(result, what="the result")})
     except Mismatch as error:
-        return Outcome({"error": "mismatch", "message": str(error), "ranks": list(error.ranks)})
+        found = {"ranks": list(error.ranks), "step": error.step, "leaf": error.leaf}
+        return Outcome({"error": "mismatch", "message": str(error), **found})
     except Exception as error:
         return Outcome(raised(error, rank=0), cause=error)
 
@@ -87,7 +88,7 @@ def reveal(outcome: Outcome, *, rank: int, ticket: Ticket) -> Value:
 def _error(document: Mapping[str, Any], message: str, *, rank: int, ticket: Ticket) -> AllranksError:
     match document["error"]:
         case "mismatch":
-            return Mismatch(message, ranks=document["ranks"])
+            return Mismatch(message, ranks=document["ranks"], step=document.get("step"), leaf=document.get("leaf"))
         case "timeout":
             return BarrierTimeout(message, ranks=document["ranks"])
         case "died":
