@@ -31,8 +31,8 @@ CLOSE_PATIENCE = 6.0
 class Keeper:
     """One keeper process, for one job or for several in turn.
 
-    After a ``preload``, Python targets run in forks of this process, which has imported the frameworks; without one, each
-    rank starts its own interpreter. ``env`` is the environment in which the frameworks are imported. ``close`` (or
+    After a ``preload``, Python targets run in forks of this process, which has imported the frameworks; without one,
+    each rank starts its own interpreter. ``env`` is the environment in which the frameworks are imported. ``close`` (or
     the end of a ``with``) kills all that lives below it.
     """
 
