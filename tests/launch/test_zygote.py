@@ -154,7 +154,7 @@ total = jax.jit(lambda a: a.sum())
 print("sum", int(total(x)), "on", jax.local_device_count(), "devices")
 while len(sys.argv) > 1:
     if jax.process_index() == 1:
-        raise ValueError("bad row")
+        exec(sys.argv[1])
     total(x).block_until_ready()
 """
 
@@ -167,13 +167,20 @@ def test_an_unchanged_jax_script_joins_its_world(tmp_path: Path, how: tuple[str,
     assert "no zygote" not in done.out
 
 
-def test_an_exception_in_one_jax_rank_ends_the_job(tmp_path: Path) -> None:
-    """Its peers stand in a collective, and would for 300 s."""
-    done = allranks("-n", "2", "-d", "2", write(tmp_path, JAX), "fail", cwd=tmp_path)
-    assert done.code == 1, done.out
-    assert "rank 1 (host" in done.out
-    assert "first failure: rank 1 " in done.out
-    assert "train.py:12: ValueError: bad row" in done.out
+@pytest.mark.parametrize(
+    ("end", "code", "says"),
+    [
+        ("raise ValueError('bad row')", 1, "ValueError: bad row"),
+        ("sys.exit(0)", 1, "left early (exit code 0) while ranks 0, 2 still needed it"),
+        ("import os; os.kill(os.getpid(), 9)", 137, "killed by SIGKILL"),
+    ],
+)
+def test_the_end_of_one_jax_rank_ends_the_job(tmp_path: Path, end: str, code: int, says: str) -> None:
+    """Its peers stand in a collective, with two devices each, and would for 300 s."""
+    done = allranks("-n", "3", "-d", "2", write(tmp_path, JAX), end, cwd=tmp_path)
+    assert done.code == code, done.out
+    first = next(line for line in done.out.splitlines() if line.startswith("first failure: rank 1 "))
+    assert says in first
 
 
 def test_an_unchanged_torch_script_joins_its_world(tmp_path: Path) -> None:

@@ -10,6 +10,9 @@ this rank will take part in no collective any more, so it says so in the words o
   publishes an empty address, which they refuse at once;
 - before there is a backend at all, it publishes an empty description of its devices.
 
+That leaves the connections between the devices of one peer: one device fails, and the next one waits for it for ever.
+So the launcher tells the peers that a rank has left, and one that is stuck from then on half-closes its own ends too.
+
 A rank that computes alone is not touched by any of this, and the barrier is still waited for.
 """
 
@@ -33,6 +36,8 @@ GLOO = "cpu:gloo/"
 NO_ADDRESS = bytes(16)  # gloo: a host name of no bytes, an address of no bytes
 NO_DEVICES = b"\xff\xff\xff"  # no such protocol buffer
 POLL_SECONDS = 0.2
+STUCK_SECONDS = 0.5  # without a step forward, and nearly without use of a processor
+STUCK_LOAD = 0.2
 COORDINATOR_SECONDS = 60.0
 
 Endpoint = tuple[bytes, int]
@@ -108,6 +113,7 @@ def _watch(state: type[Any], tell: Callable[..., None], is_active: Callable[[], 
                 _await_coordinator(coordinator_address or os.environ["ALLRANKS_COORDINATOR"])
         initialize(self, coordinator_address, *args, **kwargs)
         if is_active():
+            _listen()
             tell("joined", backend="jax")
 
     @functools.wraps(shutdown)
@@ -192,6 +198,38 @@ class _Departure:
 
 
 _DEPARTURE = _Departure()
+
+
+def _listen() -> None:
+    """Wait in a thread for the launcher's word that a rank has left: at ALLRANKS_CONTROL, a dot, and our rank."""
+    path = f"{os.environ['ALLRANKS_CONTROL']}.{os.environ['ALLRANKS_RANK']}"
+    if os.path.exists(path):
+        return  # an earlier world of this process
+    channel = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    channel.bind(path)
+    threading.Thread(target=_free_ourselves, args=(channel,), name="allranks", daemon=True).start()
+
+
+def _free_ourselves(channel: socket.socket) -> None:
+    """Once a rank has left, fail whatever collective this rank is stuck in: it includes one that will never come."""
+    channel.recv(1)
+    world, bridge = sys.modules["jax._src.distributed"].global_state, sys.modules["jax._src.xla_bridge"]
+    while True:
+        if _is_stuck(bridge) and not _DEPARTURE.left:
+            _half_close(_gloo_endpoints(world.client))
+
+
+def _is_stuck(bridge: Any) -> bool:
+    """Watch for STUCK_SECONDS: is the same result awaited all the time, while the process does nothing?"""
+    before, used = _pending(bridge), time.process_time()
+    time.sleep(STUCK_SECONDS)
+    return bool(before & _pending(bridge)) and time.process_time() - used < STUCK_LOAD * STUCK_SECONDS
+
+
+def _pending(bridge: Any) -> set[int]:
+    if not bridge.backends_are_initialized() or "cpu" not in bridge._backends:
+        return set()
+    return {id(array) for array in bridge._backends["cpu"].live_arrays() if not array.is_ready()}
 
 
 def _finish_dispatched(devices: list[Any]) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 
 from allranks.errors import name_ranks
 from allranks.failure import Failure, describe_exit
 from allranks.launch.result import JobResult, RankResult
+from allranks.launch.verdict import LEFT_EARLY
 from allranks.report import table
 
 MOST_LINES = 20
+_NUMBER = re.compile(r"\d+")
 
 
 def epilogue(result: JobResult) -> list[str]:
@@ -25,26 +28,31 @@ def epilogue(result: JobResult) -> list[str]:
 def _failure(first: Failure, result: JobResult) -> Iterator[str]:
     yield "first failure: " + first.headline()
     trace = first.traceback.rstrip().splitlines()
-    tail = list(result.ranks[first.rank].tail)
-    if trace:  # the traceback stands at the end of its output too: there it is cut off
-        begins = [i for i, line in enumerate(tail) if line.startswith(trace[0])]
-        tail = tail[: begins[0]] if begins else tail
-    while tail and not tail[-1].strip():
-        tail.pop()
-    if tail:
+    tail = _last_words(result.ranks[first.rank].tail, trace)
+    if tail and not first.what.startswith(LEFT_EARLY):  # what it prints while its peers fail is a consequence
         yield f"  last lines of rank {first.rank}:"
-        yield from (f"    {line}" for line in tail[-MOST_LINES:])
+        yield from (f"    {line}" for line in tail)
     yield from (f"  {line}" for line in trace)
 
 
+def _last_words(tail: Sequence[str], trace: Sequence[str]) -> list[str]:
+    """Return the last lines of a rank before its traceback, which is printed in full anyway."""
+    lines = list(tail)
+    if trace and trace[0] in lines:
+        lines = lines[: lines.index(trace[0])]
+    while lines and not lines[-1].strip():
+        lines.pop()
+    return lines[-MOST_LINES:]
+
+
 def _consequences(first: Failure, result: JobResult) -> Iterator[str]:
-    """One line for all ranks that ended in the same way."""
-    groups: dict[str, list[int]] = {}
+    """One line for all ranks that ended in the same way, but for numbers (ports, addresses)."""
+    groups: dict[str, list[RankResult]] = {}
     for rank in result.ranks:
         if rank.rank != first.rank:
-            groups.setdefault(_how(rank), []).append(rank.rank)
-    for how, ranks in groups.items():
-        yield f"consequences: {name_ranks(ranks)}: {how}"
+            groups.setdefault(_NUMBER.sub("0", _how(rank)), []).append(rank)
+    for ranks in groups.values():
+        yield f"consequences: {name_ranks(rank.rank for rank in ranks)}: {_how(ranks[0])}"
 
 
 def _how(rank: RankResult) -> str:

@@ -112,4 +112,11 @@ class Finish:
     exit_code: int
 
 
-Action = Signal | Say | Finish
+@dataclass(frozen=True, slots=True)
+class TellPeers:
+    """Tell these ranks that another has left: they may stand in a collective that it will never join."""
+
+    ranks: tuple[int, ...]
+
+
+Action = Signal | Say | TellPeers | Finish

@@ -43,6 +43,13 @@ class Mailbox:
             if (report := read(data)) is not None:
                 found.append(report)
 
+    def tell(self, rank: int) -> None:
+        """Tell a rank that another has left. One that does not listen (no JAX, or not any more) does not need it."""
+        try:
+            self._sock.sendto(b"left", f"{self.path}.{rank}")
+        except (FileNotFoundError, ConnectionRefusedError, BlockingIOError):
+            return
+
     def close(self) -> None:
         self._sock.close()
         shutil.rmtree(self._folder, ignore_errors=True)

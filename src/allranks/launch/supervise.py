@@ -51,6 +51,7 @@ from allranks.launch.events import (
     RankStarted,
     Say,
     Signal,
+    TellPeers,
     Terminated,
     Tick,
 )
@@ -142,11 +143,11 @@ class Supervisor:
     def _met(self, event: Joined) -> list[Action]:
         self._joined.add(event.rank)
         self._waiting.pop(event.rank, None)
-        return []
+        return self._tell({event.rank}) if self.left else []
 
     def _note_left(self, event: RankLeft) -> list[Action]:
         self.left.setdefault(event.rank, Departure(event.when, event.failure))
-        return []
+        return self._tell(self._joined - self.left.keys())
 
     def _note_failure(self, event: RankFailed) -> list[Action]:
         self.failures.append(event.failure)
@@ -157,8 +158,9 @@ class Supervisor:
         return self._settle()
 
     def _exit(self, event: RankExited) -> list[Action]:
-        done = self._note_exit(event)
-        return done if done or event.wait_code == 0 else self._settle()
+        if done := self._note_exit(event):
+            return done
+        return self._tell(self._joined - self.left.keys()) if event.wait_code == 0 else self._settle()
 
     def _note_exit(self, event: RankExited) -> list[Action]:
         asked = self._sent.get(event.rank, ())
@@ -235,6 +237,10 @@ class Supervisor:
         ranks = tuple(sorted(self.alive))
         hint = "; Ctrl-C again to kill at once" if signum == signal.SIGINT else ""
         return [Say(f"{why}: stopping {name_ranks(ranks)}{hint}"), self._signal(ranks, signum)]
+
+    def _tell(self, ranks: set[int]) -> list[Action]:
+        living = tuple(sorted(ranks & self.alive))
+        return [TellPeers(living)] if living else []
 
     def _signal(self, ranks: tuple[int, ...], signum: int) -> Signal:
         for rank in ranks:

@@ -28,6 +28,7 @@ from allranks.errors import name_ranks
 from allranks.failure import Failure, describe_exit, shell_exit_code
 
 SLACK = 0.25
+LEFT_EARLY = "left early"
 # What the error of a rank says when the cause is another: gloo, NCCL, torch's store, JAX's coordination service, ours.
 ECHOES = (
     "connection closed",
@@ -142,7 +143,7 @@ def silent_failure(end: Ending, host: str) -> Failure:
 
 def left_early(rank: int, when: float, *, host: str, while_doing: str) -> Failure:
     """Return the failure of a rank that ended in order, but too early: ``while_doing`` says what the others did."""
-    return Failure(rank, host, f"left early (exit code 0) while {while_doing}", when, exit_code=1)
+    return Failure(rank, host, f"{LEFT_EARLY} (exit code 0) while {while_doing}", when, exit_code=1)
 
 
 def with_exit_code(failure: Failure) -> Failure:

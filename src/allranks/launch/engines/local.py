@@ -15,7 +15,17 @@ from pathlib import Path
 from allranks.launch import orders
 from allranks.launch.console import Console
 from allranks.launch.environment import Site, for_rank
-from allranks.launch.events import Event, Finish, KeeperLost, RankExited, RankStarted, Say, Signal, Tick
+from allranks.launch.events import (
+    Action,
+    Event,
+    KeeperLost,
+    RankExited,
+    RankStarted,
+    Say,
+    Signal,
+    TellPeers,
+    Tick,
+)
 from allranks.launch.job import Job
 from allranks.launch.keeper import Keeper
 from allranks.launch.mailbox import Mailbox
@@ -217,11 +227,14 @@ class _Loop:
                 self._kill_groups()
                 yield KeeperLost()
 
-    def _do(self, action: Signal | Say | Finish) -> None:
+    def _do(self, action: Action) -> None:
         if isinstance(action, Signal):
             self._order(orders.Kill(action.ranks, action.signum))
         elif isinstance(action, Say):
             self._say(action.text)
+        elif isinstance(action, TellPeers):
+            for rank in action.ranks:
+                self._mailbox.tell(rank)
         elif self._exit_code is None:
             self._exit_code = action.exit_code
 

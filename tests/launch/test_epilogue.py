@@ -1,0 +1,53 @@
+"""What a job says when it has ended."""
+
+from __future__ import annotations
+
+from allranks.failure import Failure
+from allranks.launch.epilogue import epilogue
+from allranks.launch.result import JobResult, RankResult
+
+TRACE = "Traceback (most recent call last):\n  File ...\nValueError: bad row\n"
+
+
+def ranks(*, tail: tuple[str, ...]) -> tuple[RankResult, ...]:
+    lost = [Failure(rank, "a", f"Gloo: closed by 127.0.0.1:{4000 + rank}", 2.0, where="train.py:9") for rank in (0, 2)]
+    return (
+        RankResult(0, "a", 2, 1, said=lost[0], seconds=1.26, peak_bytes=100 << 20),
+        RankResult(1, "a", 2, 1, seconds=1.0, peak_bytes=100 << 20, tail=tail),
+        RankResult(2, "a", 2, 1, said=lost[1], seconds=1.3, peak_bytes=100 << 20),
+        RankResult(3, "a", 2, -9, stopped=True, seconds=2.0, peak_bytes=99 << 20),
+        RankResult(4, "a", 2, None),
+    )
+
+
+def test_the_first_failure_is_on_top_then_what_it_brought_about_then_a_table() -> None:
+    """The traceback once, the lines before it, and one line for ranks that differ only by a port."""
+    first = Failure(1, "a", "ValueError: bad row", 1.0, where="train.py:88", traceback=TRACE)
+    tail = ("step 1", "step 2", *TRACE.splitlines())
+    assert epilogue(JobResult(1, ranks(tail=tail), first, seconds=2.34)) == [
+        "first failure: rank 1 (host a) failed at train.py:88: ValueError: bad row",
+        "  last lines of rank 1:",
+        "    step 1",
+        "    step 2",
+        "  Traceback (most recent call last):",
+        "    File ...",
+        "  ValueError: bad row",
+        "consequences: ranks 0, 2: Gloo: closed by 127.0.0.1:4000 (at train.py:9)",
+        "consequences: rank 3: stopped by allranks",
+        "consequences: rank 4: not started",
+        "",
+        "rank  host  devices  exit                         time  peak memory",
+        "----  ----  -------  --------------------------  -----  -----------",
+        "   0  a           2  1                           1.3 s       100 MB",
+        "   1  a           2  1                           1.0 s       100 MB",
+        "   2  a           2  1                           1.3 s       100 MB",
+        "   3  a           2  stopped: killed by SIGKILL  2.0 s        99 MB",
+        "   4  a           2  -                           0.0 s         0 MB",
+        "exit code 1 after 2.3 s",
+    ]
+
+
+def test_a_job_that_we_were_asked_to_stop_has_no_failure_on_top() -> None:
+    lines = epilogue(JobResult(130, ranks(tail=()), cause="interrupted by Ctrl-C"))
+    assert lines[0] == "job interrupted by Ctrl-C"
+    assert not any("failure" in line or "consequences" in line for line in lines)
