@@ -30,7 +30,7 @@ class BatchPlan:
                 raise BatchMismatch(f"{name} is {value}.", remedy="It must be at least 1.")
         unit = math.prod(parts.values())
         if self.size < 1 or self.size % unit:
-            below = self.size // unit * unit
+            below = max(self.size // unit, 0) * unit
             nearest = [str(n) for n in (below, below + unit) if n > 0]
             raise BatchMismatch(
                 f"a batch of {self.size} rows cannot be cut evenly: {self.ranks} ranks x {self.devices} devices x "
