@@ -1,5 +1,10 @@
 """allranks: multi-process training that is correct, and proves it."""
 
+from allranks.arrays.base import Leaf as Leaf
+from allranks.arrays.batch import BatchPlan as BatchPlan
+from allranks.arrays.detect import describe as describe
+from allranks.arrays.detect import tree_digest as tree_digest
+from allranks.data.rows import global_batch as global_batch
 from allranks.gate.collective import collective as collective
 from allranks.gate.log import log as log
 from allranks.gate.log import print as print  # noqa: A004

@@ -43,16 +43,15 @@ def call_site() -> str:
 
 
 def whereabouts() -> str:
-    """Return ``at data.py:41 in next_batch``: the innermost line of the user's code in the main thread, now."""
+    """Return ``data.py:41 in next_batch``, the innermost line of the user's code in the main thread now; "" if none."""
     frame: FrameType | None = sys._current_frames().get(threading.main_thread().ident or 0)
     while frame is not None and not is_users(frame.f_code.co_filename):
         frame = frame.f_back
-    return f"at {of_frame(frame)} in {frame.f_code.co_name}" if frame is not None else "at its end"
+    return f"{of_frame(frame)} in {frame.f_code.co_name}" if frame is not None else ""
 
 
 def is_users(filename: str) -> bool:
     """Say whether a file of code is the user's own: not allranks, the standard library or an installed package."""
     return not (
-        filename.startswith((*_NOT_THE_USERS, _STANDARD_LIBRARY))
-        or any(folder in filename for folder in _INSTALLED)
+        filename.startswith((*_NOT_THE_USERS, _STANDARD_LIBRARY)) or any(folder in filename for folder in _INSTALLED)
     )

@@ -40,8 +40,12 @@ FLOOR = {
 PURE = {
     "errors.py",
     "topology.py",
+    "digest.py",
     "failure.py",
     "report.py",
+    "arrays/agreement.py",
+    "arrays/base.py",
+    "arrays/batch.py",
     "world/codec.py",
     "world/rendezvous.py",
     "world/signs.py",

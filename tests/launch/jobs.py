@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import textwrap
@@ -30,11 +31,11 @@ def environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(outer)}
 
 
-def allranks(*words: str, cwd: Path, limit: float = PATIENCE) -> Outcome:
-    """Run ``allranks run`` to its end; both streams together."""
+def allranks(*words: str, cwd: Path, limit: float = PATIENCE, through: str = "cat") -> Outcome:
+    """Run ``allranks run`` to its end; both streams together, ``through`` a shell's pipe."""
     start = time.monotonic()
     done = subprocess.run(
-        command(*words),
+        ["bash", "-c", f"{shlex.join(command(*words))} 2>&1 | {through}; exit ${{PIPESTATUS[0]}}"],
         cwd=cwd,
         env=environment(),
         stdin=subprocess.DEVNULL,
@@ -107,5 +108,3 @@ def is_alive(pid: int) -> bool:
 def pids_in(folder: Path) -> list[int]:
     """The pids that ranks have left as the names of files in ``folder/pids``."""
     return [int(path.name) for path in (folder / "pids").glob("*")]
-
-

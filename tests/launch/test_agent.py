@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from ranks import AGENT, Outcome, python, run
 
 from allranks.failure import Failure
+from allranks.launch.environment import Site, for_rank
 from allranks.launch.job import Job, Style
 from allranks.launch.target import Command
 
@@ -168,6 +172,22 @@ def test_python_below_a_shell_is_the_rank(tmp_path: Path) -> None:
     outcome = run(Job(Command(("sh", "-c", f"{sys.executable} -c pass && {sys.executable} train.py")), 1), tmp_path)
     assert [m["kind"] for m in outcome.said] == ["started", "left", "started", "failed"]
     assert outcome.failure(0)["where"] == "train.py:1"
+
+
+def test_a_rank_dies_with_its_parent(tmp_path: Path) -> None:
+    """SIGKILL of the process that started it leaves no orphan: the pipe that the rank alone still holds closes."""
+    program = "import os, time; os.write(1, b'up'); time.sleep(60)"
+    site = Site("job-1", "hosta", 1, 2, 2, str(tmp_path / "control"), str(AGENT), os.environ)
+    environment = for_rank(Job(("sh",), 1), 0, site)
+    command = ["sh", "-c", f'{sys.executable} -c "{program}" & wait']
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.read(2) == b"up"
+        killed = time.monotonic()
+        parent.kill()
+        assert parent.stdout.read() == b""
+    assert parent.returncode == -signal.SIGKILL
+    assert time.monotonic() - killed < 30
 
 
 def test_without_a_launcher_nothing_happens() -> None:

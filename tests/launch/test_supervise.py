@@ -212,7 +212,12 @@ EVENT = st.one_of(
     st.builds(Joining, st.integers(0, 2)),
     st.builds(Joined, st.integers(0, 2)),
     st.builds(RankLeft, st.integers(0, 2), st.floats(0, 100)),
-    st.builds(lambda r, w, t: RankFailed(failure(r, w, t)), st.integers(0, 2), st.sampled_from(["E", "gloo"]), st.floats(0, 100)),
+    st.builds(
+        lambda r, w, t: RankFailed(failure(r, w, t)),
+        st.integers(0, 2),
+        st.sampled_from(["E", "gloo"]),
+        st.floats(0, 100),
+    ),
     st.builds(RankExited, st.integers(0, 2), st.sampled_from([0, 1, -9, -6, -15]), st.floats(0, 100)),
     st.builds(Interrupted),
     st.builds(Terminated),

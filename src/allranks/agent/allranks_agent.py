@@ -47,6 +47,7 @@ import allranks_agent_torch as torch  # type: ignore[import-not-found]
 
 PR_SET_PDEATHSIG = 1
 SEND_SECONDS = 5.0
+FILES = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
 
 
 Listener = Callable[..., None]
@@ -59,6 +60,7 @@ class _Rank:
     listeners: tuple[Listener, ...] = ()
     failed_with: int = 0
     ending: failures.Failure | None = None
+    reporting = threading.Lock()
 
 
 def activate_at_start() -> None:
@@ -155,9 +157,10 @@ def finish(code: int) -> NoReturn:
 
 
 def _report(failure: failures.Failure) -> None:
-    if is_active() and not _Rank.failed_with:
-        _Rank.failed_with = failure["exit_code"]
-        tell("failed", failure=failure)
+    with _Rank.reporting:
+        if is_active() and not _Rank.failed_with:
+            tell("failed", failure=failure)
+            _Rank.failed_with = failure["exit_code"]
 
 
 def _fail_late(error: BaseException) -> NoReturn:
@@ -167,14 +170,28 @@ def _fail_late(error: BaseException) -> NoReturn:
 
 def _end_now(code: int) -> NoReturn:
     """Run the atexit functions, flush what Python would have flushed, and end without waiting for anybody."""
+<<<<<<< HEAD
     jax.forget_shutdown()
     atexit._run_exitfuncs()
-    for stream in (thing for thing in gc.get_objects() if isinstance(thing, io.IOBase)):
+    # The type is asked, not the thing: isinstance would wake lazy proxies, which warn or import.
+    for stream in (thing for thing in gc.get_objects() if issubclass(type(thing), io.IOBase)):
         try:
             stream.flush()
         except (OSError, ValueError):
             continue  # closed, or a pipe that nobody reads
     os._exit(code)
+=======
+    try:
+        jax.forget_shutdown()
+        atexit._run_exitfuncs()
+        for stream in (thing for thing in gc.get_objects() if issubclass(type(thing), FILES)):
+            try:
+                stream.flush()
+            except (OSError, ValueError):
+                continue  # closed, or a pipe that nobody reads
+    finally:
+        os._exit(code)
+>>>>>>> main
 
 
 _join_threads = threading._shutdown  # type: ignore[attr-defined]

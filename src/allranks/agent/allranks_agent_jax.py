@@ -114,7 +114,7 @@ def _watch(state: type[Any], tell: Callable[..., None], is_active: Callable[[], 
     def leaving(self: Any) -> None:
         if is_active() and self.client is not None and not _DEPARTURE.left:
             error = sys.exc_info()[1]
-            tell("leaving", failure=None if error is None else failures.of(error))
+            tell("leaving", failure=failures.of(error) if error and failures.exit_code_of(error) else None)
             _DEPARTURE.leave()
         try:
             shutdown(self)

@@ -92,7 +92,7 @@ EVENTS: tuple[type[Event], ...] = get_args(Event)
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """Send a signal to the process groups of these ranks; SIGKILL also to everything that descends from them."""
+    """Send a signal to the process groups of these ranks."""
 
     ranks: tuple[int, ...]
     signum: int

@@ -17,7 +17,8 @@ class Job:
 
     ``devices`` is the number of virtual CPU devices per rank (None: as JAX finds them); ``timeout`` and ``grace`` are
     seconds (the whole job may take ``timeout``; ranks have ``grace`` to end after Ctrl-C or SIGTERM); ``style`` is the
-    launcher whose variables the ranks see; ``zygote`` allows ranks to be forked from a process that has imported the frameworks.
+    launcher whose variables the ranks see; ``zygote`` allows ranks to be forked from a process that has imported the
+    frameworks.
     """
 
     target: Target

@@ -28,7 +28,7 @@ from collections.abc import Iterable, Sequence
 
 from allranks.launch import orders, zygote
 from allranks.launch.preload import Plan
-from allranks.launch.target import Command, from_json
+from allranks.launch.target import Call, Command, from_json
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 # What wakes the keeper is an event; this is only how often it looks whether the launcher is still its parent, because a
@@ -41,8 +41,9 @@ def main(fd: int, path: Sequence[str]) -> None:
     """Serve orders from a socket; in a forked rank, become the rank. ``path`` is the ``sys.path`` that ranks get."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     spawn = _Keeper(socket.socket(fileno=fd)).serve()
-    if spawn is not None:
-        zygote.become(from_json(spawn.target), env=spawn.env, path=path)
+    if spawn is None:
+        os._exit(0)  # nothing to flush, and taking the imported frameworks down would cost time
+    zygote.become(from_json(spawn.target), env=spawn.env, path=path)
 
 
 def _prctl(option: int, value: int) -> None:
@@ -82,10 +83,7 @@ class _Keeper:
 
     def _follow(self, message: orders.Message) -> None:
         if isinstance(message, orders.Preload):
-            found = (
-                zygote.plan_for(from_json(message.target), cwd=message.cwd) if message.target else Plan(message.modules)
-            )
-            loaded, obstacle = preload(found)
+            loaded, obstacle = prepare(message)
             self._zygote = not obstacle
             self._report(orders.Ready(loaded, obstacle))
         elif isinstance(message, orders.Kill):
@@ -155,15 +153,15 @@ class _Keeper:
     def _sweep(self) -> tuple[int, ...]:
         """Kill every descendant and wait for their ends. Returns those that are still there after ``STUCK_AFTER``."""
         deadline = time.monotonic() + STUCK_AFTER
-        while True:
-            living = descendants([os.getpid()])
-            _kill_all(living)
-            self._reap()
-            if not _has_children():
-                return ()
+        living: list[int] = []
+        while _has_children():
             if time.monotonic() >= deadline:
                 return tuple(living)
+            living = descendants(os.getpid())
+            _kill_all(living)
             select.select([self._waker], [], [], 0.1)
+            self._reap()
+        return ()
 
     def _report(self, message: orders.Message) -> None:
         try:
@@ -189,17 +187,15 @@ def _has_children() -> bool:
 
 
 def signal_groups(pids: Sequence[int], signum: int) -> None:
-    """Signal the process groups of ranks that are not yet reaped; with SIGKILL also all that descends from them.
+    """Signal the process groups of ranks that are not yet reaped.
 
     The last goes first: the others of a JAX world complain at length when rank 0, their coordinator, is gone.
     """
-    families = descendants(pids) if signum == signal.SIGKILL else []
     for pid in reversed(pids):
         try:
             os.killpg(pid, signum)
         except ProcessLookupError:  # forked a moment ago: its own group does not exist yet
             os.kill(pid, signum)
-    _kill_all(families)
 
 
 def _kill_all(pids: Iterable[int]) -> None:
@@ -210,8 +206,8 @@ def _kill_all(pids: Iterable[int]) -> None:
             continue  # ended meanwhile, and was reaped
 
 
-def descendants(roots: Iterable[int]) -> list[int]:
-    """Return the pids of all processes below these, zombies too, from /proc."""
+def descendants(root: int) -> list[int]:
+    """Return the pids of all processes below ``root``, zombies too, from /proc."""
     children: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -222,12 +218,25 @@ def descendants(roots: Iterable[int]) -> list[int]:
                 continue
             children.setdefault(parent, []).append(int(entry))
     found: list[int] = []
-    queue = [*roots]
+    queue = [root]
     while queue:
         below = children.get(queue.pop(), [])
         found += below
         queue += below
     return found
+
+
+def prepare(message: orders.Preload) -> tuple[tuple[str, ...], str]:
+    """Make ready what the ranks will share. Returns the modules, and why the process must not be forked, or ""."""
+    if message.call:
+        call = from_json(message.call)
+        assert isinstance(call, Call)
+        try:
+            zygote.call(call)
+        except Exception as error:
+            return (), f"{type(error).__name__}: {error}"
+        return (), _freeze()
+    return preload(zygote.plan_for(from_json(message.target), cwd=message.cwd))
 
 
 def preload(plan: Plan) -> tuple[tuple[str, ...], str]:
@@ -245,9 +254,13 @@ def preload(plan: Plan) -> tuple[tuple[str, ...], str]:
         except Exception as error:
             return tuple(loaded), f"import {module} raised {type(error).__name__}: {error}"
         loaded.append(module)
+    return tuple(loaded), _freeze()
+
+
+def _freeze() -> str:
     gc.collect()
     gc.freeze()  # what is loaded now stays: the collector need not touch, and so copy, its pages in each rank
-    return tuple(loaded), obstacle()
+    return obstacle()
 
 
 def obstacle() -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import select
 import socket
 import subprocess
 import sys
@@ -10,8 +12,9 @@ from pathlib import Path
 from types import TracebackType
 
 import allranks
+from allranks.errors import AllranksError
 from allranks.launch import orders
-from allranks.launch.target import Target, to_json
+from allranks.launch.target import Call, Target, to_json
 
 # The ranks' sys.path is that of a fresh interpreter; the keeper's own must also hold the directory that holds us.
 BOOT = """\
@@ -29,9 +32,9 @@ CLOSE_PATIENCE = 6.0
 class Keeper:
     """One keeper process, for one job or for several in turn.
 
-    After a ``preload``, Python targets run in forks of this process, into which the frameworks are imported; without one,
-    each rank starts its own interpreter. ``env`` is the environment in which the frameworks are imported. ``close`` (or
-    the end of a ``with``) kills all that lives below it.
+    After a ``preload``, Python targets run in forks of this process, into which the frameworks are imported; without
+    one, each rank starts its own interpreter. ``env`` is the environment in which the frameworks are imported.
+    ``close`` (or the end of a ``with``) kills all that lives below it.
     """
 
     def __init__(self, env: Mapping[str, str]) -> None:
@@ -48,6 +51,10 @@ class Keeper:
                 start_new_session=True,  # a Ctrl-C in the terminal is for the launcher alone
             )
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def fileno(self) -> int:
         """For a selector: readable when reports wait."""
         return self._sock.fileno()
@@ -56,9 +63,13 @@ class Keeper:
         """Import the frameworks that a target uses, as far as can be read from its text. Answer: ``Ready``."""
         orders.send(self._sock, orders.Preload(target=to_json(target), cwd=cwd))
 
-    def preload_modules(self, *modules: str) -> None:
-        """Import exactly these modules. Answer: ``Ready``."""
-        orders.send(self._sock, orders.Preload(modules=modules))
+    def prepare(self, call: Call) -> orders.Ready:
+        """Have the keeper call a function that imports what ranks will share, and wait until it has."""
+        orders.send(self._sock, orders.Preload(call=to_json(call)))
+        got = orders.receive(self._sock)
+        if got is None or not isinstance(got[0], orders.Ready):
+            raise AllranksError(f"the keeper of the ranks ended in {call.function}; its output is above.")
+        return got[0]
 
     def spawn(self, spawn: orders.Spawn, *, out: int, err: int) -> None:
         """Start a rank with these descriptors as its stdout and stderr; the caller still closes its own copies."""
@@ -85,10 +96,10 @@ class Keeper:
     def close(self) -> None:
         """End the keeper, and with it all that lives below it. Safe to repeat."""
         self._sock.close()
-        try:
-            self._process.wait(CLOSE_PATIENCE)
-        except subprocess.TimeoutExpired:  # deep in an import: it has no ranks yet, or their deaths follow its own
-            self._process.kill()
+        if self._process.returncode is None:
+            with open(os.pidfd_open(self._process.pid), "rb") as end:
+                if not select.select([end], [], [], CLOSE_PATIENCE)[0]:
+                    self._process.kill()  # deep in an import: it has no ranks yet, or their deaths follow its own
             self._process.wait()
 
     def __enter__(self) -> Keeper:

@@ -20,11 +20,11 @@ _FD = struct.Struct("i")
 
 @dataclass(frozen=True, slots=True)
 class Preload:
-    """Import what the target will import (``target``, as JSON), or exactly these modules. Answer: ``Ready``."""
+    """Import what the target will import, or make a `Call`; both are JSON. Answer: ``Ready``."""
 
     target: str = ""
     cwd: str = ""
-    modules: tuple[str, ...] = ()
+    call: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Spawn:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """Send a signal to the process groups of these ranks; SIGKILL also to all that descends from them."""
+    """Send a signal to the process groups of these ranks."""
 
     ranks: tuple[int, ...]
     signum: int

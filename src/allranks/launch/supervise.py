@@ -15,8 +15,9 @@ Theory. A job is N ranks that need each other, so the end of one (other than an 
   seconds the others may tell theirs, so that the same exception on every rank is shown as such. Nothing is signalled.
 - STOPPING: the living ranks were sent a signal (TERM; INT after a Ctrl-C) and have a grace to end in order. JAX
   swallows SIGTERM, so the grace after a crash is short: it is always paid in full.
-- KILLING: SIGKILL was sent to every rank's process group and to what descends from it.
-- ENDED: every process has exited, or could not be killed in ``kill_patience`` seconds. What comes later is ignored.
+- KILLING: SIGKILL was sent to every rank's process group.
+- ENDED: every rank has exited, or could not be killed in ``kill_patience`` seconds. What comes later is ignored; what
+  ranks have left behind is killed after that.
 
 Every phase but RUNNING has a deadline, so a stopped job ends whatever the ranks do. In each phase the answer to each
 event stands in ``TABLE``; an event without an entry is a KeyError, and a test walks all pairs.
@@ -216,7 +217,9 @@ class Supervisor:
     def _tick_killing(self, _event: Tick) -> list[Action]:
         if not _over(self._phase_deadline, self._now):
             return []
-        given_up = Say(f"{name_ranks(self.alive)} could not be killed; giving up on {'it' if len(self.alive) == 1 else 'them'}")
+        given_up = Say(
+            f"{name_ranks(self.alive)} could not be killed; giving up on {'it' if len(self.alive) == 1 else 'them'}"
+        )
         return [given_up, *self._finish()]
 
     # Steps that several answers share.

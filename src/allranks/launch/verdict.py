@@ -119,9 +119,7 @@ def _all_aborted(found: list[tuple[float, int, Failure]], endings: Mapping[int, 
     return all(rank not in told and endings[rank].wait_code == -signal.SIGABRT for _, rank, _ in found)
 
 
-def _left_early(
-    found: list[tuple[float, int, Failure]], gone: Mapping[int, Departure], *, host: str
-) -> Failure | None:
+def _left_early(found: list[tuple[float, int, Failure]], gone: Mapping[int, Departure], *, host: str) -> Failure | None:
     """Return the failure of the rank that had left before the others failed, if one had."""
     needing = [(when, rank) for when, rank, _ in found if rank not in gone]
     if not needing:

@@ -70,13 +70,15 @@ def run(target: Target, agent: Any) -> None:
     main.__dict__.update(__builtins__=builtins, __annotations__={})
     _kept.append(sys.modules["__main__"])
     sys.modules["__main__"] = main
+    sys.orig_argv[:] = target.argv(sys.executable)
     try:
         if isinstance(target, Script):
             _run_script(target, main)
         elif isinstance(target, Module):
             _run_module(target)
         elif isinstance(target, Call):
-            _run_call(target)
+            _set_line(["-c", target.function, target.arguments], "")
+            call(target)
     except SystemExit as error:
         if error.code is not None and not isinstance(error.code, int):
             print(error.code, file=sys.stderr)
@@ -99,7 +101,6 @@ def _without_our_frames(error: BaseException) -> BaseException:
 def _set_line(argv: Sequence[str], first: str) -> None:
     """Set what a program sees of its command line; ``first`` is the directory from which it imports its own modules."""
     sys.argv[:] = argv
-    sys.orig_argv[:] = [sys.executable, *argv]
     if not sys.flags.safe_path:
         sys.path.insert(0, first)
 
@@ -119,8 +120,8 @@ def _run_module(target: Module) -> None:
     runpy._run_module_as_main(target.name)  # type: ignore[attr-defined]  # what `python -m` itself calls
 
 
-def _run_call(target: Call) -> None:
-    _set_line(["-c", target.function, target.arguments], "")
+def call(target: Call) -> None:
+    """Call the target's function here and now."""
     module, name = target.function.split(":")
     getattr(importlib.import_module(module), name)(*json.loads(target.arguments))
 

@@ -5,6 +5,7 @@ it reads the board after that, and so sees the news; two who ring one bell at a 
 atomic counter, which a rank that dies half-way would leave behind broken.
 
     failure/<rank>          how a rank failed
+    heard/<rank>            it has heard of a failure
     ask/<question>          ranks that are asked where they are          answer/<question>/<rank>    their answers
 """
 
@@ -86,14 +87,13 @@ class Board:
         self._answered.add(question)
         self._store.set(f"answer/{question}/{self._rank}", where.encode())
 
-    def confirm(self, size: int) -> None:
-        """Say that this rank has heard of a failure; the last of ``size`` to do so releases ``await_all``."""
-        if self._store.add("confirmed", 1) >= size:
-            self._store.set("all_confirmed", b"1")
+    def confirm(self) -> None:
+        """Say that this rank has heard of a failure, and needs the store no more."""
+        self._store.set(f"heard/{self._rank}", b"1")
 
-    def await_all(self, timeout: float) -> None:
-        """Wait until all ranks have heard of a failure. Raises KeyTimeout."""
-        self._store.wait("all_confirmed", timeout)
+    def confirmed(self) -> set[int]:
+        """Return the ranks that have heard of a failure."""
+        return {int(key.removeprefix("heard/")) for key in self._store.list("heard/")}
 
     def _ring(self) -> None:
         bell = self._heard + 1

@@ -8,6 +8,9 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+# In the kernel's flags of a process: it has begun to end.
+_PF_EXITING = 0x4
+
 
 class DeathWatch:
     """A thread that calls ``on_death(rank, wait_code)`` for each of ``pids`` (by rank) that ends.
@@ -17,6 +20,7 @@ class DeathWatch:
 
     def __init__(self, pids: Mapping[int, int], on_death: Callable[[int, int | None], None]) -> None:
         self._on_death = on_death
+        self._pids = dict(pids)
         self._stop = os.pipe()
         self._watched: dict[int, tuple[int, int]] = {}
         self._dead: list[int] = []
@@ -27,6 +31,10 @@ class DeathWatch:
                 self._dead.append(rank)
         self._thread = threading.Thread(target=self._watch, name="allranks-deaths", daemon=True)
         self._thread.start()
+
+    def dying(self) -> set[int]:
+        """Return the ranks whose processes are ending just now, or have ended, whether or not that was told yet."""
+        return {rank for rank, pid in self._pids.items() if _is_ending(pid)}
 
     def stop(self) -> None:
         """End the watch."""
@@ -52,9 +60,19 @@ class DeathWatch:
 
 def wait_code_of(pid: int) -> int | None:
     """Return how a process ended that its parent has not collected yet; None if it has, or if it still runs."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    state, *fields = stat.rpartition(")")[2].split()
+    state, *fields = _stat(pid)
     return os.waitstatus_to_exitcode(int(fields[-1])) if state == "Z" else None
+
+
+def _is_ending(pid: int) -> bool:
+    """Its connections close while it ends, so that others may notice that before the kernel calls it dead."""
+    state, *fields = _stat(pid)
+    return state in ("Z", "X") or bool(int(fields[5]) & _PF_EXITING)
+
+
+def _stat(pid: int) -> list[str]:
+    """Return what the kernel says about a process, from its state on (proc_pid_stat(5)); X, dead, if there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return ["X"]

@@ -20,6 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from allranks import agent
@@ -31,12 +32,14 @@ from allranks.world.board import Board, HearingStore
 from allranks.world.deaths import DeathWatch
 from allranks.world.presence import Presence
 
-# How long a rank that fails waits whether it hears that another one failed: then its own failure is a consequence.
-_SETTLE = 0.15
+# How long a rank that fails waits whether it hears that another one failed: then its own failure is a consequence. The
+# second, where a rank of its machine is seen ending.
+_SETTLE, _SETTLE_LONG = 0.15, 1.0
 # How long a rank that has failed may go on with its exit handlers (flush a log, finish an upload).
-_LAST_WORDS = 1.5
-# How long the rank that serves the store keeps it open for the others to hear of a failure.
-_SERVE = 1.0
+_LAST_WORDS = 1.0
+# How long the rank that serves the store keeps it open for the others to hear of a failure: their last words included,
+# because JAX aborts a rank whose coordinator goes.
+_SERVE = 1.5
 # How long missing ranks have to answer where they are.
 _ANSWER = 2.0
 
@@ -52,6 +55,7 @@ class Sentinel:
         self._hosts: Mapping[int, str] = {rank: me.host}
         self._heard = threading.Event()
         self._left = False
+        self._dead: set[int] = set()
         self._deaths: DeathWatch | None = None
         self._thread = threading.Thread(target=self._listen, name="allranks-sentinel", daemon=True)
 
@@ -89,7 +93,7 @@ class Sentinel:
         try:
             while self._board.hear():
                 for question in self._board.questions():
-                    self._board.answer(question, whereabouts())
+                    self._board.answer(question, f"at {whereabouts() or 'its end'}")
                 if failures := self._board.failures():
                     self._heard.set()
                     self._end(first_of(failures))
@@ -106,6 +110,7 @@ class Sentinel:
                 self._left = True
                 gone.mark(self._store, self._rank, "has left (exit code 0)")
         except StoreError as error:
+            time.sleep(_SETTLE)  # who sees the rank dead that served the store ends this process
             self._say(f"could not tell the other ranks that it has {kind}: {error}")
 
     def _terminated(self) -> None:
@@ -115,6 +120,7 @@ class Sentinel:
 
     def _died(self, rank: int, wait_code: int | None) -> None:
         """Tell all of a rank of this machine that has ended, if it has not done so itself."""
+        self._dead.add(rank)
         if self._heard.is_set():
             return
         what = "died without a word" if wait_code is None else describe_exit(wait_code)
@@ -140,34 +146,42 @@ class Sentinel:
     def _fail(self, failure: Failure) -> None:
         """Tell all ranks of a failure, unless it is this rank's own and only the consequence of another."""
         own = failure.rank == self._rank
-        if own and self._ends_all and self._heard.wait(_SETTLE):
+        before = gone.read(self._store)
+        if own and self._ends_all and self._heard.wait(self._settling(before)):
             threading.Event().wait()  # the listening thread ends this process
         gone.mark(self._store, failure.rank, f"has failed: {failure.what}")
         if not self._ends_all:
             return
+        if own and before:
+            left = "; ".join(f"rank {rank} {why}" for rank, why in before.items())
+            failure = replace(failure, what=f"{failure.what} (before: {left})")
         self._board.post_failure(failure)
         self._heard.set()
         if own:
             self._serve()
 
+    def _settling(self, gone_before: Mapping[int, str]) -> float:
+        dying = set() if self._deaths is None else self._deaths.dying().difference(gone_before)
+        return _SETTLE_LONG if dying else _SETTLE
+
     def _end(self, first: Failure) -> NoReturn:
         """End this process because of the first failure, its own or another rank's."""
-        own = first.rank == self._rank
-        if not own:
+        if first.rank == self._rank:
+            time.sleep(_LAST_WORDS)
+        else:
             trace = f"\n{first.traceback.rstrip()}" if self._rank == 0 and first.traceback else ""
             self._say(f"ends with exit code {first.exit_code}, because {first.headline()}{trace}")
         with contextlib.suppress(StoreError):
-            self._board.confirm(self._size)
+            self._board.confirm()
             self._serve()
-        if own:
-            time.sleep(_LAST_WORDS)
         self._exit(first.exit_code)
 
     def _serve(self) -> None:
-        """Keep the store until all ranks have heard; for JAX's ranks, its end is their end."""
-        if self._store.serves():
-            with contextlib.suppress(KeyTimeout):
-                self._board.await_all(_SERVE)
+        """Keep the store until all ranks have heard."""
+        others = set(range(self._size)) - {self._rank}
+        deadline = time.monotonic() + _SERVE
+        while self._store.serves() and others - self._dead - self._board.confirmed() and time.monotonic() < deadline:
+            time.sleep(0.02)
 
     def _exit(self, code: int) -> NoReturn:
         flush = threading.Thread(target=sys.stdout.flush, daemon=True)  # the main thread may hold its lock for ever
@@ -187,7 +201,7 @@ class Sentinel:
             self._deaths.stop()
 
     def _failure(self, rank: int, what: str, exit_code: int) -> Failure:
-        where = whereabouts() if rank == self._rank else ""
+        where = whereabouts().partition(" in ")[0] if rank == self._rank else ""
         return Failure(rank, self._hosts.get(rank, "?"), what, time.time(), where=where, exit_code=exit_code)
 
     def _say(self, text: str) -> None:

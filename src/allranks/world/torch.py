@@ -41,13 +41,13 @@ class TorchStore:
         if not dist.is_initialized():
             raise StoreError("torch.distributed is not initialised, so there is no Store to talk to.")
         # Kept as well: on the rank that serves the store, it goes when the last reference goes.
-        served: Any = distributed_c10d._get_default_store()
-        self._served = served
-        missing = [name for name in _METHODS if not hasattr(served, name)]
+        self._served = distributed_c10d._get_default_store()
+        missing = [name for name in _METHODS if not hasattr(self._served, name)]
         if missing:
             raise StoreError(
                 f"torch {torch.__version__}: its Store has no {', '.join(missing)}.", remedy="Use torch >= 2.10."
             )
+        served: Any = self._served  # torch's stubs do not know clone()
         self._store: Any = distributed_c10d.PrefixStore(prefix, served.clone())
         self._store.set_timeout(timedelta(seconds=60))
         self._leaving = threading.Event()

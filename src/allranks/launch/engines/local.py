@@ -232,7 +232,7 @@ class _Loop:
             return  # its end is in the socket too, and will be read as KeeperLost
 
     def _kill_groups(self) -> None:
-        """The kernel has killed the ranks of a keeper that was killed; what they started may live on in their groups."""
+        """The kernel has killed the ranks with their keeper; what they started may live on in their groups."""
         for rank in self._ranks:
             if rank.pid is not None and rank.ended is None:
                 try:

@@ -1,0 +1,178 @@
+"""Train a transformer on the Python standard library, its weights and optimizer state sharded over every device.
+
+allranks run -n 4 -d 2 examples/jax_fsdp_lm/train.py --demo
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import Array
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+from model import Transformer, generate, mean_loss
+from report import Progress, header, quoted
+from text import Text, prefetch
+from tqdm import tqdm
+
+import allranks
+
+DEMO = {"size": 256, "layers": 3, "heads": 4, "seq_len": 96, "grad_accum": 2, "steps": 120, "sample_every": 60}
+
+
+class State(NamedTuple):
+    """All that a step changes, and so all that a checkpoint holds."""
+
+    model: Transformer
+    moments: optax.OptState
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--size", type=int, default=512, help="width of the model (d_model)")
+    parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("--heads", type=int, default=8)
+    parser.add_argument("--seq-len", type=int, default=512, help="bytes of context")
+    parser.add_argument("--batch-size", type=int, default=64, help="rows of the global batch, over all ranks")
+    parser.add_argument("--grad-accum", type=int, default=1, help="micro-batches a step")
+    parser.add_argument("--fsdp", action=argparse.BooleanOptionalAction, default=True, help="shard weights and moments")
+    parser.add_argument("--prefetch", type=int, default=4, help="batches read ahead")
+    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--lr", type=float, default=3e-3)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="of the computation")
+    parser.add_argument("--log-every", type=int, default=10)
+    parser.add_argument("--sample-every", type=int, default=200)
+    parser.add_argument("--demo", action="store_true", help="a small model: under three minutes on two cores")
+    if parser.parse_known_args()[0].demo:
+        parser.set_defaults(**DEMO)
+    return parser.parse_args()
+
+
+def main() -> None:
+    world = allranks.init()
+    args = arguments()
+    mesh = Mesh(np.array(jax.devices()), ("data",))
+    plan = allranks.BatchPlan(
+        args.batch_size, ranks=world.size, devices=jax.local_device_count(), accumulation=args.grad_accum
+    )
+    text = Text.of_standard_library()
+    optimizer = optax.chain(
+        optax.clip_by_global_norm(1.0),
+        optax.adamw(optax.warmup_cosine_decay_schedule(0.0, args.lr, args.steps // 10, args.steps), b2=0.95),
+    )
+    state = initial_state(args, mesh, optimizer)
+    train_step = make_train_step(args, mesh, plan, optimizer, state)
+    sample = make_sample(args, mesh)
+
+    say = tqdm.write if world.is_main else lambda _line: None
+    say(header(args, world, mesh, plan, text, state))
+
+    def my_rows(step: int) -> np.ndarray:
+        return text.rows(step, plan.rows_of(world.rank), length=args.seq_len + 1, seed=args.seed)
+
+    progress = Progress(tokens_a_step=plan.size * args.seq_len)
+    previous = jnp.zeros(())
+    with tqdm(total=args.steps, unit="step", leave=False, disable=not world.is_main) as bar:
+        for step, rows in enumerate(prefetch(my_rows, range(args.steps), args.prefetch), start=1):
+            batch = allranks.global_batch(mesh, rows, global_rows=plan.size)
+            state, loss = train_step(state, batch)
+            # One step runs while the next is prepared, and no more: a host far ahead of its devices only hides where
+            # time goes, and starves XLA's CPU threads.
+            previous.block_until_ready()
+            previous = loss
+            bar.update()
+            # What every rank has to compute stands outside of `if world.is_main`; only saying it is for one.
+            if step == 1 or step % args.log_every == 0:
+                say(progress.line(step, float(loss)))
+            if step % args.sample_every == 0:
+                say(quoted(sample(state.model, step)[0]))
+            # A checkpoint belongs here: every rank writes its own shards of `state`.
+    digest = allranks.tree_digest(state.model, world)
+    say(progress.summary())
+    say(f"weights  {digest} on all {world.size} ranks")
+
+
+def fsdp_sharding(mesh: Mesh, tree: Any, *, fsdp: bool) -> Any:
+    """Return how each leaf is split: those whose first dimension divides by the devices along it, the rest not."""
+
+    def split(leaf: Any) -> NamedSharding:
+        divides = leaf.ndim > 0 and leaf.shape[0] % mesh.size == 0
+        return NamedSharding(mesh, P("data") if fsdp and divides else P())
+
+    return jax.tree.map(split, tree)
+
+
+def initial_state(args: argparse.Namespace, mesh: Mesh, optimizer: optax.GradientTransformation) -> State:
+    """Return the state at step 0. Each device makes its own shards; the whole exists nowhere."""
+
+    def make(key: Array) -> State:
+        model = Transformer(size=args.size, layers=args.layers, heads=args.heads, key=key)
+        return State(model, optimizer.init(model))
+
+    key = jax.random.key(args.seed)
+    return jax.jit(make, out_shardings=fsdp_sharding(mesh, jax.eval_shape(make, key), fsdp=args.fsdp))(key)
+
+
+def make_train_step(
+    args: argparse.Namespace,
+    mesh: Mesh,
+    plan: allranks.BatchPlan,
+    optimizer: optax.GradientTransformation,
+    state: State,
+) -> Callable[[State, Array], tuple[State, Array]]:
+    """Return the step: gather the weights, add up the gradients of the micro-batches, update the shards."""
+    shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
+    whole, rows_cut = NamedSharding(mesh, P()), NamedSharding(mesh, P(None, "data"))
+
+    def micro_batches(rows: Array) -> Array:
+        """[rows, time] -> [accumulation, rows at once, time], and no row leaves its device."""
+        cut = rows.reshape(mesh.size, plan.accumulation, plan.rows_at_once, -1).swapaxes(0, 1)
+        return jax.lax.with_sharding_constraint(cut.reshape(plan.accumulation, -1, rows.shape[1]), rows_cut)
+
+    @partial(jax.jit, donate_argnums=0, out_shardings=(shardings, whole))
+    def train_step(state: State, rows: Array) -> tuple[State, Array]:
+        model = gathered(state.model, args.dtype, whole)
+
+        def micro_step(total: tuple[Array, Transformer], rows: Array) -> tuple[tuple[Array, Transformer], None]:
+            loss, grads = jax.value_and_grad(mean_loss)(model, rows)
+            grads = jax.lax.with_sharding_constraint(grads, shardings.model)
+            return jax.tree.map(jnp.add, total, (loss, grads)), None
+
+        nothing = (jnp.zeros(()), jax.tree.map(jnp.zeros_like, state.model))
+        total, _ = jax.lax.scan(micro_step, nothing, micro_batches(rows))
+        loss, grads = jax.tree.map(lambda x: x / plan.accumulation, total)
+        updates, moments = optimizer.update(grads, state.moments, state.model)
+        return State(optax.apply_updates(state.model, updates), moments), loss
+
+    return train_step
+
+
+def make_sample(args: argparse.Namespace, mesh: Mesh) -> Callable[[Transformer, int], Array]:
+    """Return a function that every rank must call: each device writes one text, and every rank gets them all."""
+    whole, one_each = NamedSharding(mesh, P()), NamedSharding(mesh, P("data"))
+
+    @partial(jax.jit, out_shardings=whole)
+    def sample(model: Transformer, seed: int) -> Array:
+        model = gathered(model, args.dtype, whole)
+        prompt = jnp.frombuffer(b"def ", jnp.uint8)
+        keys = jax.lax.with_sharding_constraint(jax.random.split(jax.random.key(seed), mesh.size), one_each)
+        return jax.vmap(lambda key: generate(model, prompt, key, length=240))(keys)
+
+    return sample
+
+
+def gathered(model: Transformer, dtype: str, whole: NamedSharding) -> Transformer:
+    """Return the model with all of every leaf on every device, in the dtype of the computation."""
+    return jax.lax.with_sharding_constraint(jax.tree.map(lambda leaf: leaf.astype(dtype), model), whole)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""Rows, ranks, devices and accumulation steps must multiply to the global batch. Pure: numbers in, verdict out."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from allranks.errors import BatchMismatch, name_ranks
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPlan:
+    """``size`` rows a step = ``ranks`` x ``devices`` of each rank x rows a device sees at once x ``accumulation``.
+
+    ``str()`` is that line: ``64 = 4 ranks x 2 devices x 4 x 2 accumulation``. Sizes that do not multiply raise
+    BatchMismatch, which names the nearest sizes that do.
+    """
+
+    size: int
+    ranks: int
+    devices: int = 1
+    accumulation: int = 1
+
+    def __post_init__(self) -> None:
+        parts = {"ranks": self.ranks, "devices": self.devices, "accumulation": self.accumulation}
+        for name, value in parts.items():
+            if value < 1:
+                raise BatchMismatch(f"{name} is {value}.", remedy="It must be at least 1.")
+        unit = math.prod(parts.values())
+        if self.size < 1 or self.size % unit:
+            below = self.size // unit * unit
+            nearest = [str(n) for n in (below, below + unit) if n > 0]
+            raise BatchMismatch(
+                f"a batch of {self.size} rows cannot be cut evenly: {self.ranks} ranks x {self.devices} devices x "
+                f"{self.accumulation} accumulation = {unit}, and every device needs the same number of rows.",
+                remedy=f"The nearest batch size{'s are' if len(nearest) > 1 else ' is'} {' and '.join(nearest)}.",
+            )
+
+    def __str__(self) -> str:
+        return (
+            f"{self.size} = {_count(self.ranks, 'rank')} x {_count(self.devices, 'device')} x {self.rows_at_once}"
+            f" x {self.accumulation} accumulation"
+        )
+
+    @property
+    def rows_at_once(self) -> int:
+        """How many rows one device sees in one micro-batch."""
+        return self.size // (self.ranks * self.devices * self.accumulation)
+
+    @property
+    def rows_per_rank(self) -> int:
+        """How many rows of a global batch one rank brings."""
+        return self.size // self.ranks
+
+    def rows_of(self, rank: int) -> range:
+        """Return which rows of the global batch ``rank`` brings."""
+        return range(rank * self.rows_per_rank, (rank + 1) * self.rows_per_rank)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What one rank says about the rows it brings.
+
+    ``leaves`` describe them (path, dtype, shape), ``shards`` are the parts of the global batch that they are, and
+    ``digest`` is of their bytes: empty where all rows are alike, and so cannot tell whose they are.
+    """
+
+    leaves: tuple[str, ...]
+    shards: tuple[int, ...]
+    digest: str
+
+
+def count_rows(shapes: Mapping[str, tuple[int, ...]], *, who: str) -> int:
+    """Return the number of rows of the leaves. Raises BatchMismatch where they do not all have the same number."""
+    groups: defaultdict[int | None, list[str]] = defaultdict(list)
+    for path, shape in shapes.items():
+        groups[shape[0] if shape else None].append(path)
+    if None in groups:
+        raise BatchMismatch(f"{who}: leaf '{groups[None][0]}' has no dimension of rows.", leaf=groups[None][0])
+    if len(groups) != 1:
+        told = ", ".join(f"{rows} in '{paths[0]}'" for rows, paths in groups.items()) or "no leaf at all"
+        raise BatchMismatch(
+            f"{who}: the leaves do not have the same number of rows: {told}.",
+            remedy="The first dimension of every leaf counts the rows that this rank brings.",
+        )
+    return next(rows for rows in groups if rows is not None)
+
+
+def whole(rows: int, *, mine: int, shards: int, global_rows: int | None, who: str) -> int:
+    """Return the rows of the global batch, of whose ``shards`` this rank brings ``mine``, as ``rows`` rows.
+
+    Raises BatchMismatch where they do not divide, or do not add up to ``global_rows`` where that is given.
+    """
+    if rows == 0 or rows % mine:
+        raise BatchMismatch(
+            f"{who}: {rows} rows do not divide over the {mine} parts of the batch that this rank's devices hold.",
+            remedy="Every device needs the same number of rows.",
+        )
+    total = rows * shards // mine
+    if global_rows is not None and total != global_rows:
+        raise BatchMismatch(
+            f"{who}: {rows} rows here make {total} over all ranks, and global_rows is {global_rows}.",
+            remedy=_advice(rows, mine=mine, shards=shards, global_rows=global_rows),
+        )
+    return total
+
+
+def _advice(rows: int, *, mine: int, shards: int, global_rows: int) -> str:
+    if global_rows % shards:
+        return f"{global_rows} does not divide over the {shards} devices of the batch either."
+    expected = global_rows * mine // shards
+    if rows == global_rows:
+        return f"These are the rows of all ranks: bring only this rank's own {expected}."
+    return f"This rank should bring {expected}."
+
+
+def judge(claims: Sequence[Claim]) -> None:
+    """Raise BatchMismatch unless all ranks bring rows that fit together; ``claims`` are in rank order.
+
+    Their leaves must be alike; ranks that bring the same part of the batch must bring the same bytes, and ranks that
+    bring different parts must not: that is one data set read by everybody.
+    """
+    alike = _ranks_by(claim.leaves for claim in claims)
+    if len(alike) > 1:
+        told = "; ".join(f"{name_ranks(ranks)}: {', '.join(leaves)}" for leaves, ranks in alike.items())
+        fewest: list[int] = min(alike.values(), key=len)
+        raise BatchMismatch(
+            f"the ranks bring different rows: {told}.",
+            ranks=fewest,
+            remedy="Every rank must bring the same number of rows, with the same shapes and dtypes.",
+        )
+    if ranks := _clash(claims, key=lambda claim: claim.shards, value=lambda claim: claim.digest):
+        raise BatchMismatch(
+            f"{name_ranks(ranks)} hold the same part of the batch, and bring different bytes for it.",
+            ranks=ranks,
+            remedy="Ranks that differ only along a mesh axis that is not the batch's must read the same rows.",
+        )
+    if ranks := _clash(claims, key=lambda claim: claim.digest, value=lambda claim: claim.shards):
+        raise BatchMismatch(
+            f"{name_ranks(ranks)} bring byte-identical rows for different parts of the batch.",
+            ranks=ranks,
+            remedy="Every rank must read its own rows: BatchPlan.rows_of(rank) says which.",
+        )
+
+
+def _clash(
+    claims: Sequence[Claim], *, key: Callable[[Claim], Hashable], value: Callable[[Claim], Hashable]
+) -> tuple[int, int] | None:
+    """Return the first two ranks whose claims have equal keys and different values."""
+    first: dict[Hashable, tuple[int, Claim]] = {}
+    for rank, claim in enumerate(claims):
+        other, its = first.setdefault(key(claim), (rank, claim))
+        if claim.digest and its.digest and value(its) != value(claim):
+            return other, rank
+    return None
+
+
+def _ranks_by(keys: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], list[int]]:
+    groups: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
+    for rank, key in enumerate(keys):
+        groups[key].append(rank)
+    return dict(groups)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

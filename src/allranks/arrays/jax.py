@@ -1,0 +1,137 @@
+"""Trees of JAX arrays: how they are split, what this process holds, and rows made into a global batch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+from weakref import WeakKeyDictionary
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from allranks.arrays import batch
+from allranks.arrays.base import Gathering, Leaf, Piece
+from allranks.digest import digest, merge, show
+from allranks.errors import BatchMismatch
+
+T = TypeVar("T")
+
+# The shapes of rows that a world's ranks have compared already: once for each is enough, and a step is not slowed down.
+_compared: WeakKeyDictionary[Gathering, set[object]] = WeakKeyDictionary()
+
+
+def owns(tree: object) -> bool:
+    """Return whether the tree holds a JAX array."""
+    return any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(tree))
+
+
+def describe(tree: object) -> tuple[Leaf, ...]:
+    """Return the arrays of the tree and how each is split over devices. Moves no byte; any rank may call it alone."""
+    return tuple(_leaf(path, array) for path, array in _arrays(tree).items())
+
+
+def _arrays(tree: object) -> dict[str, Any]:
+    """Return the leaves that are arrays, by path, PRNG keys as their bits."""
+    found = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            leaf = jax.random.key_data(leaf)
+        if isinstance(leaf, jax.Array | np.ndarray | np.generic):
+            found[jax.tree_util.keystr(path, simple=True, separator="/")] = leaf
+    return found
+
+
+def _leaf(path: str, array: Any) -> Leaf:
+    part = array.sharding.shard_shape(array.shape) if isinstance(array, jax.Array) else array.shape
+    pieces = tuple(whole // cut if cut else 1 for whole, cut in zip(array.shape, part, strict=True))
+    return Leaf(path, tuple(array.shape), str(array.dtype), pieces, math.prod(part) * array.dtype.itemsize)
+
+
+def pieces(tree: object, *, rank: int, size: int) -> tuple[Piece, ...]:
+    """Return the parts of the arrays that this rank's devices hold. Copies them to the host, one at a time.
+
+    An array that lives on this process only (NumPy's too) is taken as one of ``size`` replicas, number ``rank``.
+    """
+    found: list[Piece] = []
+    for path, array in _arrays(tree).items():
+        if isinstance(array, jax.Array) and (size == 1 or not array.is_fully_addressable):
+            cut = math.prod(_leaf(path, array).pieces)
+            copies = len(array.sharding.device_set) // cut
+            found += [
+                Piece(path, shard.replica_id, copies, _digest(path, array, shard.data, _offset(shard.index)))
+                for shard in array.addressable_shards
+            ]
+        else:
+            found.append(Piece(path, rank, size, _digest(path, array, array, "")))
+    return tuple(found)
+
+
+def _digest(path: str, whole: Any, part: Any, offset: str) -> int:
+    return digest(path, f"{whole.dtype}{whole.shape}", offset, _raw(part))
+
+
+def _offset(index: tuple[slice, ...]) -> str:
+    return ",".join(str(cut.start or 0) for cut in index)
+
+
+def _raw(array: Any) -> memoryview:
+    return np.ascontiguousarray(np.asarray(array)).reshape(-1).view(np.uint8).data
+
+
+def global_batch(
+    mesh: Mesh,
+    rows: T,
+    *,
+    axis: str | tuple[str, ...] | None = None,
+    global_rows: int | None = None,
+    world: Callable[[], Gathering],
+) -> T:
+    """``allranks.global_batch``, whose contract is in data/rows.py; ``world`` is asked for only if there are others."""
+    who = f"rank {jax.process_index()}: global_batch"
+    cut = PartitionSpec(_batch_axis(mesh, axis, who=who))  # type: ignore[no-untyped-call]
+    sharding = NamedSharding(mesh, cut)
+    arrays = _arrays(rows)
+    count = batch.count_rows({path: array.shape for path, array in arrays.items()}, who=who)
+    shards, mine = _shards(sharding)
+    total = batch.whole(count, mine=len(mine), shards=shards, global_rows=global_rows, who=who)
+    if jax.process_count() > 1:
+        _compare(world(), arrays, mine)
+
+    def place(leaf: Any) -> jax.Array:
+        return jax.make_array_from_process_local_data(sharding, leaf, (total, *leaf.shape[1:]))  # type: ignore[no-untyped-call, no-any-return]
+
+    return cast(T, jax.tree.map(place, rows))
+
+
+def _batch_axis(mesh: Mesh, axis: str | tuple[str, ...] | None, *, who: str) -> str | tuple[str, ...]:
+    if axis is not None:
+        return axis
+    if len(mesh.axis_names) == 1:
+        return str(mesh.axis_names[0])
+    raise BatchMismatch(
+        f"{who}: the mesh has the axes {', '.join(map(str, mesh.axis_names))}.",
+        remedy="Say with axis=... which of them cut the batch.",
+    )
+
+
+def _shards(sharding: NamedSharding) -> tuple[int, tuple[int, ...]]:
+    """Return into how many parts a batch is cut, and the numbers of those that this process holds."""
+    devices = len(sharding.device_set)
+    starts = {device: cut[0].start or 0 for device, cut in sharding.devices_indices_map((devices,)).items()}
+    order = {start: number for number, start in enumerate(sorted(set(starts.values())))}
+    return len(order), tuple(sorted({order[starts[device]] for device in sharding.addressable_devices}))
+
+
+def _compare(world: Gathering, arrays: dict[str, Any], mine: tuple[int, ...]) -> None:
+    leaves = tuple(f"{path or 'rows'} {array.dtype}{list(array.shape)}" for path, array in arrays.items())
+    known = _compared.setdefault(world, set())
+    if (leaves, mine) in known:
+        return
+    alike = all((array == array[:1]).all() for array in arrays.values())
+    bytes_ = "" if alike else show(merge(digest(path, _raw(array)) for path, array in arrays.items()))
+    said = world.all_gather([leaves, mine, bytes_], name="global_batch")
+    batch.judge([batch.Claim(tuple(leaves), tuple(shards), text) for leaves, shards, text in said])
+    known.add((leaves, mine))

@@ -1,0 +1,57 @@
+"""Trees of PyTorch tensors (a module, or nested mappings and sequences): plain tensors, every rank has its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch.distributed.tensor import DTensor
+
+from allranks.arrays.base import Leaf, Piece
+from allranks.digest import digest
+from allranks.errors import AllranksError
+
+
+def owns(tree: object) -> bool:
+    """Return whether the tree is a module or holds a tensor."""
+    return isinstance(tree, torch.nn.Module) or any(True for _ in _tensors(tree))
+
+
+def describe(tree: object) -> tuple[Leaf, ...]:
+    """Return the tensors of the tree, each whole on its device. Any rank may call it alone."""
+    return tuple(
+        Leaf(path, tuple(tensor.shape), _dtype(tensor), (1,) * tensor.ndim, tensor.nbytes)
+        for path, tensor in _tensors(tree)
+    )
+
+
+def pieces(tree: object, *, rank: int, size: int) -> tuple[Piece, ...]:
+    """Return the tensors as replica ``rank`` of ``size``, as under data parallelism. Copies them to the host."""
+    return tuple(
+        Piece(path, rank, size, digest(path, f"{_dtype(tensor)}{tuple(tensor.shape)}", "", _raw(tensor)))
+        for path, tensor in _tensors(tree)
+    )
+
+
+def _tensors(tree: object, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+    if isinstance(tree, DTensor):
+        raise AllranksError(f"leaf '{path}' is a DTensor, which this version cannot describe.", leaf=path)
+    if isinstance(tree, torch.nn.Module):
+        tree = tree.state_dict()
+    if isinstance(tree, torch.Tensor):
+        yield path, tree
+    elif isinstance(tree, Mapping):
+        for key, branch in tree.items():
+            yield from _tensors(branch, f"{path}/{key}" if path else str(key))
+    elif isinstance(tree, list | tuple):
+        for number, branch in enumerate(tree):
+            yield from _tensors(branch, f"{path}/{number}" if path else str(number))
+
+
+def _dtype(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _raw(tensor: torch.Tensor) -> memoryview:
+    flat: memoryview = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+    return flat

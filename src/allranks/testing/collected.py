@@ -1,0 +1,72 @@
+"""The rank's side of the plugin: tests that were collected once, before the fork, and are run in each rank.
+
+The keeper collects the files that hold tests of several ranks, so a rank starts with everything imported and runs the
+body of one test at once. A rank with an interpreter of its own (where forking was unsafe) collects by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from _pytest.config import _prepareconfig
+from _pytest.runner import runtestprotocol
+
+RANK_FOLDER: pytest.StashKey[Path] = pytest.StashKey()
+_sessions: list[pytest.Session] = []
+_path: list[str] = []
+
+
+def collect(arguments: list[str], files: list[str]) -> None:
+    """Collect the tests of these files, with the options (not the selection) of pytest's own command line."""
+    words = io.StringIO()
+    with contextlib.redirect_stdout(words):
+        config = _prepareconfig([*arguments, "--capture=no"])
+        config.args[:] = files
+        # What the main process has selected comes one by one: here every test must be found.
+        for option, value in {"keyword": "", "markexpr": "", "lf": False, "failedfirst": False, "dist": "no"}.items():
+            if hasattr(config.option, option):
+                setattr(config.option, option, value)
+        config.stash[RANK_FOLDER] = Path()
+        config._do_configure()
+        session = pytest.Session.from_config(config)
+        config.hook.pytest_sessionstart(session=session)
+        config.hook.pytest_collection(session=session)
+    if session.testsfailed:
+        raise RuntimeError(f"the tests could not be collected a second time, for the ranks:\n{words.getvalue()}")
+    _sessions.append(session)
+    _path[:] = sys.path
+
+
+def run(arguments: list[str], files: list[str], test: str, folder: str) -> None:
+    """Run one test in this rank; leave its reports in ``folder``/rank-<r>.json. Ends with exit code 1 if it failed."""
+    if not _sessions:
+        collect(arguments, files)
+    session = _sessions[0]
+    sys.path[:] = _path
+    config = session.config
+    config.stash[RANK_FOLDER] = Path(folder)
+    _follow_environment()
+    found = [item for item in session.items if item.nodeid == test]
+    if not found:
+        raise RuntimeError(f"{test} was not found when its file was collected for the ranks; is its name stable?")
+    reports = runtestprotocol(found[0], nextitem=None, log=False)
+    data = [config.hook.pytest_report_to_serializable(config=config, report=report) for report in reports]
+    whole = Path(folder) / f"rank-{os.environ['ALLRANKS_RANK']}.json"
+    part = whole.with_suffix(".part")
+    part.write_text(json.dumps(data))
+    part.rename(whole)
+    if any(report.failed for report in reports):
+        sys.exit(1)
+
+
+def _follow_environment() -> None:
+    """Tell a JAX that was imported before the fork how many devices this rank's job has."""
+    jax = sys.modules.get("jax")
+    if jax is not None and (devices := os.environ.get("JAX_NUM_CPU_DEVICES")):
+        jax.config.update("jax_num_cpu_devices", int(devices))

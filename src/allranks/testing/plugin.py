@@ -1,0 +1,176 @@
+"""The pytest plugin: ``@pytest.mark.world(n=4, devices=2)`` runs a test's body on every one of n ranks.
+
+    @pytest.mark.world(n=4, devices=2)
+    def test_the_largest_rank_is_known_to_all(world):
+        assert world.max(world.rank) == 3
+
+Each rank is a process of its own, and fixtures are set up in each. The assertion of the rank that fails first is what
+pytest shows, with the merged output of all ranks. Arguments of the mark: ``n`` ranks; ``devices`` (CPU) of each;
+``backend`` ("jax" or "torch") of the fixture ``world``; ``timeout`` in seconds for the whole test.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from allranks.launch.console import Console
+from allranks.launch.engines import local
+from allranks.launch.job import Job
+from allranks.launch.keeper import Keeper
+from allranks.launch.result import JobResult
+from allranks.launch.target import Call
+from allranks.testing import reports
+from allranks.testing.collected import RANK_FOLDER
+from allranks.world.base import World
+from allranks.world.detect import init
+
+TIMEOUT = 60.0
+_RANKS: pytest.StashKey[_Ranks] = pytest.StashKey()
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a test asks for. ``timeout`` is in seconds."""
+
+    n: int
+    devices: int = 1
+    backend: str | None = None
+    timeout: float = TIMEOUT
+
+
+def mark_of(item: pytest.Item) -> Mark | None:
+    """Return what the test's mark says, or None for an ordinary test. Raises UsageError for a mark that is wrong."""
+    marker = item.get_closest_marker("world")
+    if marker is None:
+        return None
+    try:
+        mark = Mark(*marker.args, **marker.kwargs)
+    except TypeError as error:
+        raise pytest.UsageError(f"{item.nodeid}: @pytest.mark.world: {error}. Write @pytest.mark.world(n=4).") from None
+    if mark.n < 1 or mark.devices < 1:
+        raise pytest.UsageError(f"{item.nodeid}: {mark}: n and devices must be at least 1.")
+    return mark
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers",
+        "world(n, devices=1, backend=None, timeout=60): run the test's body on each of n ranks (processes); "
+        "the fixture `world` joins them",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Run a marked test on its ranks, and report what became of it as if it had run here."""
+    mark = mark_of(item)
+    if mark is None or RANK_FOLDER in item.config.stash:
+        return None
+    if _RANKS not in item.config.stash:
+        item.config.stash[_RANKS] = _Ranks(item.session)
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for report in item.config.stash[_RANKS].run(item, mark):
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    # Fixtures that the test before has left for its neighbours are not used by this one.
+    item.session._setupstate.teardown_exact(nextitem)
+    return True
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    ranks = config.stash.get(_RANKS, None)
+    if ranks is not None:
+        ranks.close()
+
+
+@pytest.fixture
+def world(request: pytest.FixtureRequest) -> World:
+    """The world of the ranks that run this test: every rank holds its own. Needs ``@pytest.mark.world(n=...)``."""
+    mark = mark_of(request.node)
+    if mark is None:
+        raise pytest.UsageError(
+            f"{request.node.nodeid} uses the fixture `world`; mark it with @pytest.mark.world(n=4)."
+        )
+    return init(mark.backend, timeout=mark.timeout)
+
+
+@pytest.fixture
+def shared_tmp_path(request: pytest.FixtureRequest) -> Path:
+    """A new folder that is the same on every rank (``tmp_path`` is each rank's own)."""
+    folder = request.config.stash[RANK_FOLDER] / "shared"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+class _Ranks:
+    """What starts ranks for the tests of one session: a keeper in which they are collected already."""
+
+    def __init__(self, session: pytest.Session) -> None:
+        config = session.config
+        positional = set(config.option.file_or_dir or ())
+        arguments = [str(word) for word in config.invocation_params.args if str(word) not in positional]
+        self._arguments = [*arguments, f"--rootdir={config.rootpath}"]
+        files = {str(item.path) for item in session.items if item.get_closest_marker("world")}
+        self._files = sorted(files)
+        self._cwd = str(config.invocation_params.dir)
+        self._folder = tempfile.TemporaryDirectory(prefix="allranks-")
+        self._keeper: Keeper | None = None
+        self._count = 0
+
+    def run(self, item: pytest.Item, mark: Mark) -> list[pytest.TestReport]:
+        """Run one test on its ranks."""
+        self._count += 1
+        folder = Path(self._folder.name) / str(self._count)
+        folder.mkdir()
+        arguments = json.dumps([self._arguments, self._files, item.nodeid, str(folder)])
+        target = Call("allranks.testing.collected:run", arguments)
+        job = Job(target, mark.n, devices=mark.devices, timeout=mark.timeout)
+        output = io.BytesIO()
+        console = Console(mark.n, out=output, color=False, live=False)
+        result = local.run(job, console, cwd=self._cwd, keeper=self._warm_keeper())
+        console.close()
+        text = output.getvalue().decode(errors="replace")
+        found = dict(_reports_in(folder, item.config))
+        first = result.first_failure.rank if result.first_failure else None
+        told = reports.combine(found, size=mark.n, first=first, output=text)
+        if result.exit_code and not any(report.failed for report in told):
+            told.append(reports.died(item, _why(result), text, result.seconds))
+        return told
+
+    def close(self) -> None:
+        if self._keeper is not None:
+            self._keeper.close()
+        self._folder.cleanup()
+
+    def _warm_keeper(self) -> Keeper:
+        if self._keeper is None:
+            self._keeper = Keeper(os.environ)
+            arguments = json.dumps([self._arguments, self._files])
+            ready = self._keeper.prepare(Call("allranks.testing.collected:collect", arguments))
+            if ready.obstacle:
+                print(f"allranks: every rank of every test starts its own interpreter: {ready.obstacle}")
+        return self._keeper
+
+
+def _reports_in(folder: Path, config: pytest.Config) -> Iterator[tuple[int, list[pytest.TestReport]]]:
+    for file in sorted(folder.glob("rank-*.json")):
+        told = [
+            config.hook.pytest_report_from_serializable(config=config, data=data)
+            for data in json.loads(file.read_text())
+        ]
+        yield int(file.stem.removeprefix("rank-")), told
+
+
+def _why(result: JobResult) -> str:
+    failure = result.first_failure
+    if failure is None:
+        return f"{result.cause} (exit code {result.exit_code})"
+    return f"{failure.headline()}\n{failure.traceback}"

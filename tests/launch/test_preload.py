@@ -1,0 +1,77 @@
+"""What a script will import, and what forbids to import it first, is read from its text."""
+
+from __future__ import annotations
+
+import pytest
+
+from allranks.launch.preload import Plan, plan
+
+LOCAL = {
+    "model": "import flax.linen as nn\nfrom data import rows",
+    "data": "from torch.utils import data",
+    "pkg": "",
+    "pkg.layers": "from . import norm\nfrom .norm import scale\nimport optax",
+    "pkg.norm": "import scipy.special",
+}
+
+
+def read(source: str, *, name: str = "__main__", **env: str) -> Plan:
+    return plan(source, name=name, find=LOCAL.get, env=env)
+
+
+@pytest.mark.parametrize(
+    ("source", "modules"),
+    [
+        ("import jax, os", ("jax",)),
+        ("import jax.numpy as jnp", ("jax", "jax.numpy")),
+        (
+            "from jax.experimental import multihost_utils",
+            ("jax", "jax.experimental", "jax.experimental.multihost_utils"),
+        ),
+        ("def main():\n    import torch", ("torch",)),
+        ("import wandb, transformers", ()),
+        ("import model", ("flax", "flax.linen", "torch", "torch.utils", "torch.utils.data")),
+        ("from pkg import layers", ("optax", "scipy", "scipy.special")),
+    ],
+)
+def test_the_frameworks_that_a_script_and_its_own_modules_import_are_found(
+    source: str, modules: tuple[str, ...]
+) -> None:
+    assert read(source) == Plan(modules)
+
+
+@pytest.mark.parametrize(
+    ("line", "variable"),
+    [
+        ("os.environ['JAX_ENABLE_X64'] = '1'", "JAX_ENABLE_X64"),
+        ("os.environ['OMP_NUM_THREADS'] = str(n)", "OMP_NUM_THREADS"),
+        ("environ.setdefault('MKL_NUM_THREADS', '1')", "MKL_NUM_THREADS"),
+        ("os.putenv('JAX_PLATFORMS', 'cpu')", "JAX_PLATFORMS"),
+        ("os.environ.update({'JAX_DEBUG_NANS': '1'})", "JAX_DEBUG_NANS"),
+        ("os.environ.update(JAX_DEBUG_NANS='1')", "JAX_DEBUG_NANS"),
+        ("os.environ[name] = '1'", "a variable with a computed name"),
+        ("os.environ.update(variables)", "variables"),
+    ],
+)
+def test_a_script_that_sets_what_a_framework_reads_at_its_import_is_an_obstacle(line: str, variable: str) -> None:
+    found = read(f"import os\n{line}\nimport jax")
+    assert found == Plan((), f"__main__ sets {variable} in its environment before a framework is imported")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "os.environ['WANDB_MODE'] = 'offline'",
+        "os.environ['JAX_PLATFORMS'] = 'cpu'",
+        "os.environ.setdefault('JAX_PLATFORMS', 'tpu')",
+        "os.environ['JAX_COORDINATOR_ADDRESS'] = address",
+        "settings['JAX_PLATFORMS'] = 'tpu'",
+    ],
+)
+def test_what_changes_nothing_for_a_framework_is_no_obstacle(line: str) -> None:
+    assert read(f"import os\n{line}\nimport jax", JAX_PLATFORMS="cpu") == Plan(("jax",))
+
+
+def test_text_that_is_no_python_is_an_obstacle() -> None:
+    """The rank itself shows the SyntaxError."""
+    assert read("def").obstacle == "__main__ is not valid Python"
