@@ -18,13 +18,15 @@ class Block(eqx.Module):
     out: Array  # [size + 4 size, size]
     scale: Array  # [2, size / heads]: of normalised queries and keys
     heads: int = eqx.field(static=True)
+    context: int = eqx.field(static=True)
 
-    def __init__(self, size: int, heads: int, layers: int, *, key: Array) -> None:
+    def __init__(self, size: int, heads: int, context: int, *, layers: int, key: Array) -> None:
         first, second = jax.random.split(key)
         self.into = jax.random.normal(first, (size, 7 * size)) * size**-0.5
         self.out = jax.random.normal(second, (5 * size, size)) * (5 * size * 2 * layers) ** -0.5
         self.scale = jnp.ones((2, size // heads))
         self.heads = heads
+        self.context = context
 
     def __call__(self, x: Array, at: Array, past: tuple[Array, Array] | None = None) -> tuple[Array, tuple]:
         """Return the block's [time, size] for positions ``at`` [time], and the keys and values seen so far.
@@ -37,7 +39,8 @@ class Block(eqx.Module):
         q, k = (rotate(normalise(a) * scale, at) for a, scale in zip((q, k), self.scale, strict=True))
         if past is not None:
             k, v = (old.at[at].set(new) for old, new in zip(past, (k, v), strict=True))
-        seen = at[:, None] >= jnp.arange(len(k))
+        distance = at[:, None] - jnp.arange(len(k))
+        seen = (distance >= 0) & (distance < self.context)
         attended = jax.nn.dot_product_attention(q, k, v, mask=seen[None])
         both = jnp.concatenate([attended.reshape(len(x), size), jax.nn.gelu(hidden)], axis=-1)
         return x + both @ self.out, (k, v)
@@ -48,10 +51,10 @@ class Transformer(eqx.Module):
     blocks: tuple[Block, ...]
     output: Array  # [size, 256]; zeros at first, so that training starts from log(256) = 5.55 nats a byte
 
-    def __init__(self, *, size: int, layers: int, heads: int, key: Array) -> None:
+    def __init__(self, *, size: int, layers: int, heads: int, context: int, key: Array) -> None:
         first, *rest = jax.random.split(key, layers + 1)
         self.embedding = jax.random.normal(first, (VOCABULARY, size))
-        self.blocks = tuple(Block(size, heads, layers, key=k) for k in rest)
+        self.blocks = tuple(Block(size, heads, context, layers=layers, key=k) for k in rest)
         self.output = jnp.zeros((size, VOCABULARY))
 
     def __call__(self, text: Array, at: Array, past: tuple | None = None) -> tuple[Array, tuple]:
@@ -84,7 +87,7 @@ def mean_loss(model: Transformer, rows: Array) -> Array:
     return optax.softmax_cross_entropy_with_integer_labels(logits.astype(jnp.float32), rows[:, 1:]).mean()
 
 
-def generate(model: Transformer, prompt: Array, key: Array, *, length: int, temperature: float = 0.7) -> Array:
+def generate(model: Transformer, prompt: Array, key: Array, *, length: int, temperature: float = 0.6) -> Array:
     """Return ``prompt`` continued to ``length`` bytes."""
     block = model.blocks[0]
     empty = jnp.zeros((length, block.heads, block.scale.shape[1]), model.embedding.dtype)

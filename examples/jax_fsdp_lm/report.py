@@ -19,6 +19,7 @@ import allranks
 def header(args: argparse.Namespace, world: Any, mesh: Mesh, plan: allranks.BatchPlan, text: Text, state: Any) -> str:
     """Return who trains what, and a table of how the weights are split."""
     model, everything = allranks.describe(state.model), allranks.describe(state)
+    held = sum(leaf.device_bytes for leaf in everything)
     hosts = len(set(world.hosts))
     kind = jax.devices()[0].platform
     lines = [
@@ -26,13 +27,7 @@ def header(args: argparse.Namespace, world: Any, mesh: Mesh, plan: allranks.Batc
         ("batch", f"{plan}, {plan.size * args.seq_len:,} bytes a step"),
         ("text", f"{len(text.files)} files of the Python standard library, {len(text) / 1e6:.1f} MB"),
         ("model", f"{sum(leaf.size for leaf in model):,} weights in {args.layers} layers, {args.dtype}"),
-        (
-            "state",
-            (
-                f"{size_of(sum(leaf.nbytes for leaf in everything))}, of which a device holds "
-                f"{size_of(sum(leaf.device_bytes for leaf in everything))}"
-            ),
-        ),
+        ("state", f"{size_of(sum(leaf.nbytes for leaf in everything))}; on a device {size_of(held)}"),
     ]
     return "\n".join([*(f"{name:<8} {told}" for name, told in lines), "", *table(model), ""])
 

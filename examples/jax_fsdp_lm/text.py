@@ -7,6 +7,7 @@ import queue
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import accumulate
 from pathlib import Path
 
@@ -51,23 +52,19 @@ class Text:
 
 
 def prefetch(make: Callable[[int], np.ndarray], steps: range, depth: int) -> Iterator[np.ndarray]:
-    """Yield ``make(step)`` for every step, made up to ``depth`` steps ahead in a thread; its errors rise here."""
+    """Yield ``make(step)`` for every step, made up to ``depth`` ahead in a thread. What it raises is raised here."""
     made: queue.Queue[np.ndarray | BaseException] = queue.Queue(depth)
     stopped = threading.Event()
 
     def put(item: np.ndarray | BaseException) -> None:
         while not stopped.is_set():
-            try:
+            with suppress(queue.Full):
                 made.put(item, timeout=0.1)
                 return
-            except queue.Full:
-                continue
 
     def work() -> None:
         try:
             for step in steps:
-                if stopped.is_set():
-                    return
                 put(make(step))
         except BaseException as error:
             put(error)

@@ -24,7 +24,16 @@ from tqdm import tqdm
 
 import allranks
 
-DEMO = {"size": 256, "layers": 3, "heads": 4, "seq_len": 96, "grad_accum": 2, "steps": 120, "sample_every": 60}
+DEMO = {
+    "size": 128,
+    "layers": 3,
+    "heads": 4,
+    "seq_len": 96,
+    "grad_accum": 2,
+    "steps": 150,
+    "lr": 6e-3,
+    "sample_every": 75,
+}
 
 
 class State(NamedTuple):
@@ -72,12 +81,14 @@ def main() -> None:
     train_step = make_train_step(args, mesh, plan, optimizer, state)
     sample = make_sample(args, mesh)
 
-    say = tqdm.write if world.is_main else lambda _line: None
-    say(header(args, world, mesh, plan, text, state))
+    def say(text: str) -> None:
+        if world.is_main:
+            tqdm.write(text)
 
     def my_rows(step: int) -> np.ndarray:
         return text.rows(step, plan.rows_of(world.rank), length=args.seq_len + 1, seed=args.seed)
 
+    say(header(args, world, mesh, plan, text, state))
     progress = Progress(tokens_a_step=plan.size * args.seq_len)
     previous = jnp.zeros(())
     with tqdm(total=args.steps, unit="step", leave=False, disable=not world.is_main) as bar:
@@ -114,7 +125,7 @@ def initial_state(args: argparse.Namespace, mesh: Mesh, optimizer: optax.Gradien
     """Return the state at step 0. Each device makes its own shards; the whole exists nowhere."""
 
     def make(key: Array) -> State:
-        model = Transformer(size=args.size, layers=args.layers, heads=args.heads, key=key)
+        model = Transformer(size=args.size, layers=args.layers, heads=args.heads, context=args.seq_len, key=key)
         return State(model, optimizer.init(model))
 
     key = jax.random.key(args.seed)

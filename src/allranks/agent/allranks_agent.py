@@ -170,20 +170,10 @@ def _fail_late(error: BaseException) -> NoReturn:
 
 def _end_now(code: int) -> NoReturn:
     """Run the atexit functions, flush what Python would have flushed, and end without waiting for anybody."""
-<<<<<<< HEAD
-    jax.forget_shutdown()
-    atexit._run_exitfuncs()
-    # The type is asked, not the thing: isinstance would wake lazy proxies, which warn or import.
-    for stream in (thing for thing in gc.get_objects() if issubclass(type(thing), io.IOBase)):
-        try:
-            stream.flush()
-        except (OSError, ValueError):
-            continue  # closed, or a pipe that nobody reads
-    os._exit(code)
-=======
     try:
         jax.forget_shutdown()
         atexit._run_exitfuncs()
+        # The type is asked, not the thing: isinstance would wake lazy proxies, which warn or import.
         for stream in (thing for thing in gc.get_objects() if issubclass(type(thing), FILES)):
             try:
                 stream.flush()
@@ -191,7 +181,6 @@ def _end_now(code: int) -> NoReturn:
                 continue  # closed, or a pipe that nobody reads
     finally:
         os._exit(code)
->>>>>>> main
 
 
 _join_threads = threading._shutdown  # type: ignore[attr-defined]

@@ -249,6 +249,7 @@ class _Loop:
         if data:
             self._console.feed(rank, stream, data, time.monotonic())
             return
+        self._console.end(rank, stream, time.monotonic())
         self._selector.unregister(fd)
         del self._ranks[rank].pipes[fd]
         os.close(fd)
