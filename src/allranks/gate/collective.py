@@ -14,6 +14,9 @@ from allranks.gate.ticket import Entry, compare, digest_of, in_words, leaf_misma
 from allranks.world.base import World
 from allranks.world.codec import Value
 
+# Whole trees travel, one for each group of ranks that agree: where nobody agrees with anybody, some are enough.
+_MOST_GROUPS = 8
+
 _entered: WeakKeyDictionary[World, Counter[str]] = WeakKeyDictionary()
 
 
@@ -59,9 +62,10 @@ def _name_the_leaf(
     world: World, name: str, groups: Sequence[Sequence[int]], *, words: Mapping[str, str], timeout: float | None
 ) -> None:
     """Raise, on every rank, the Mismatch that names the first differing leaf; one rank of each group sends its own."""
-    leaders = [ranks[0] for ranks in groups]
+    told = groups[:_MOST_GROUPS]
+    leaders = [ranks[0] for ranks in told]
 
     def decide(values: Sequence[Value]) -> Value:
-        raise leaf_mismatch([(ranks, values[ranks[0]]) for ranks in groups])
+        raise leaf_mismatch([(ranks, values[ranks[0]]) for ranks in told])
 
     world.exchange("collective leaves", name, words if world.rank in leaders else None, decide=decide, timeout=timeout)

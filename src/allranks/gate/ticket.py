@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from allranks.arrays.base import Leaf
+from allranks.digest import digest, show
 from allranks.errors import Mismatch, name_ranks
 from allranks.world.ticket import minority, who_says_what
 
@@ -30,7 +29,7 @@ def _leaf_in_words(leaf: Leaf) -> str:
 
 def digest_of(words: Mapping[str, str]) -> str:
     """Return a digest that is equal if and only if all paths and what is said of them are equal, in order."""
-    return hashlib.blake2b(json.dumps(list(words.items())).encode(), digest_size=8).hexdigest()
+    return show(digest(*(part for item in words.items() for part in item)))
 
 
 @dataclass(frozen=True, slots=True)
