@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
+from allranks.arrays.base import Leaf
 from allranks.errors import CollectiveOnOneRank, Mismatch
-from allranks.gate import collective, shapes
+from allranks.gate import collective
 from allranks.world.base import World
 from allranks.world.simulated import SimulatedWorld
 
@@ -54,8 +53,8 @@ def test_other_shapes_name_the_leaf_on_every_rank() -> None:
 
     def program(world: World) -> None:
         width = 128 if world.rank == 3 else 64
-        tree = {"opt": {"mu": [SimpleNamespace(shape=(512, width), dtype="float32")]}}
-        with collective(world, "save", step=1, digest=shapes(tree)):
+        leaves = [Leaf("step", (), "int32", (), 4), Leaf("opt/mu/0", (512, width), "float32", (1, 1), 512 * width * 4)]
+        with collective(world, "save", step=1, digest=leaves):
             raise AssertionError("nobody may get here")
 
     seen = SimulatedWorld(4).run(program).errors

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
 
+from allranks.arrays.base import Leaf
 from allranks.errors import Mismatch
-from allranks.gate.ticket import Entry, Leaf, Shapes, compare, leaf_mismatch, shapes
+from allranks.gate.ticket import Entry, compare, digest_of, in_words, leaf_mismatch
 
 
 def entry(sequence: int = 1, step: int | None = 7, digest: str = "d", where: str = "a.py:1") -> Entry:
     return Entry(sequence, step, digest, False, where)
 
 
-def array(*shape: int, dtype: str = "float32") -> Any:
-    return SimpleNamespace(shape=shape, dtype=dtype)
+def leaf(path: str, *shape: int, dtype: str = "float32", pieces: tuple[int, ...] | None = None) -> Leaf:
+    return Leaf(path, shape, dtype, pieces or (1,) * len(shape), device_bytes=4)
 
 
 def test_equal_tickets_pass_wherever_they_were_written() -> None:
@@ -60,40 +57,34 @@ def test_groups_with_leaves_are_to_be_compared_leaf_by_leaf() -> None:
 
 
 def test_the_first_leaf_that_differs_is_named() -> None:
-    ours = (Leaf("a", (3,), "float32"), Leaf("opt/mu/0", (512, 64), "float32"), Leaf("z", (1,), "int32"))
-    theirs = (Leaf("a", (3,), "float32"), Leaf("opt/mu/0", (512, 128), "float32"), Leaf("z", (1,), "int8"))
+    ours = in_words([leaf("a", 3), leaf("opt/mu/0", 512, 64), leaf("z", 1)])
+    theirs = in_words([leaf("a", 3), leaf("opt/mu/0", 512, 64, pieces=(2, 1)), leaf("z", 1, dtype="int8")])
     error = leaf_mismatch([([0, 1, 2], ours), ([3], theirs)])
-    assert "leaf 'opt/mu/0' is float32[512, 64] on ranks 0-2, float32[512, 128] on rank 3 (1 more leaf" in str(error)
+    assert str(error).startswith(
+        "leaf 'opt/mu/0' is float32[512, 64] on ranks 0-2, float32[512, 64] in 2 x 1 pieces on rank 3 (1 more leaf"
+    )
     assert (error.leaf, error.ranks) == ("opt/mu/0", (3,))
 
 
 def test_a_missing_leaf_and_another_order_are_told() -> None:
-    a, b = Leaf("a", (3,), "float32"), Leaf("b", (), "int32")
-    assert "leaf 'b' is int32[] on rank 0, missing on rank 1" in str(leaf_mismatch([([0], (a, b)), ([1], (a,))]))
-    assert "different orders" in str(leaf_mismatch([([0], (a, b)), ([1], (b, a))]))
-
-
-def test_a_tree_of_any_kind_is_described_by_path() -> None:
-    @dataclass
-    class State:
-        model: Any
-        step: int
-
-    tree = State({"w": array(2, 3), "b": [array(3, dtype="torch.bfloat16"), None]}, 5)
-    assert shapes(tree) == Shapes(
-        (
-            Leaf("model/w", (2, 3), "float32"),
-            Leaf("model/b/0", (3,), "bfloat16"),
-            Leaf("model/b/1", (), "NoneType"),
-            Leaf("step", (), "int"),
-        )
-    )
+    both, one = in_words([leaf("a", 3), leaf("b")]), in_words([leaf("a", 3)])
+    assert "leaf 'b' is float32[] on rank 0, missing on rank 1" in str(leaf_mismatch([([0], both), ([1], one)]))
+    swapped = in_words([leaf("b"), leaf("a", 3)])
+    assert "different orders" in str(leaf_mismatch([([0], both), ([1], swapped)]))
 
 
 @pytest.mark.parametrize(
     "other",
-    [{"v": array(2, 3)}, {"w": array(3, 2)}, {"w": array(2, 3, dtype="int8")}, {"w": array(2, 3), "b": array()}],
+    [
+        [leaf("v", 2, 3)],
+        [leaf("w", 3, 2)],
+        [leaf("w", 2, 3, dtype="int8")],
+        [leaf("w", 2, 3, pieces=(2, 1))],
+        [leaf("w", 2, 3), leaf("b")],
+        [],
+    ],
 )
-def test_the_digest_sees_path_shape_and_dtype(other: Any) -> None:
-    assert shapes({"w": array(2, 3)}).digest == shapes({"w": array(2, 3)}).digest
-    assert shapes({"w": array(2, 3)}).digest != shapes(other).digest
+def test_the_digest_sees_path_shape_dtype_and_split(other: list[Leaf]) -> None:
+    ours = digest_of(in_words([leaf("w", 2, 3)]))
+    assert ours == digest_of(in_words([leaf("w", 2, 3)]))
+    assert ours != digest_of(in_words(other))

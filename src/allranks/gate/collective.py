@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple
 from weakref import WeakKeyDictionary
 
+from allranks.arrays.base import Leaf
 from allranks.callsite import call_site
-from allranks.gate.ticket import Entry, Leaf, Shapes, compare, leaf_mismatch
+from allranks.gate.ticket import Entry, compare, digest_of, in_words, leaf_mismatch
 from allranks.world.base import World
 from allranks.world.codec import Value
+
+# Whole trees travel, one for each group of ranks that agree: where nobody agrees with anybody, some are enough.
+_MOST_GROUPS = 8
 
 _entered: WeakKeyDictionary[World, Counter[str]] = WeakKeyDictionary()
 
@@ -22,24 +26,26 @@ def collective(
     name: str,
     *,
     step: int | None = None,
-    digest: str | Shapes = "",
+    digest: str | Sequence[Leaf] = "",
     timeout: float | None = None,
 ) -> Iterator[None]:
     """Enter the block only if every rank enters the same one; **every rank must call**.
 
     The ticket is ``name``, how often this rank has entered that name, ``step`` and ``digest``: a digest of whatever
-    must be alike on all ranks, or the ``shapes(tree)`` themselves. Where tickets differ, every rank raises Mismatch
-    saying who is where; with ``Shapes`` it names the leaf. ``timeout`` in seconds, default: the world's own.
+    must be alike on all ranks, or what ``allranks.describe(tree)`` returned: shapes, dtypes and splits of all leaves.
+    Where tickets differ, every rank raises Mismatch saying who is where; where leaves do, it names the first.
+    ``timeout`` is in seconds, default: the world's own.
 
     There is no second meeting at the end of the block. An exception that leaves it carries a note of the ticket.
     """
     counts = _entered.setdefault(world, Counter())
     counts[name] += 1
-    tree = digest if isinstance(digest, Shapes) else None
-    entry = Entry(counts[name], step, tree.digest if tree else str(digest), tree is not None, call_site())
+    words = {} if isinstance(digest, str) else in_words(digest)
+    said = digest if isinstance(digest, str) else digest_of(words)
+    entry = Entry(counts[name], step, said, not isinstance(digest, str), call_site())
     groups = world.exchange("collective", name, list(astuple(entry)), decide=_decide, timeout=timeout)
-    if groups is not None and tree is not None:
-        _name_the_leaf(world, name, groups, tree=tree, timeout=timeout)
+    if groups is not None:
+        _name_the_leaf(world, name, groups, words=words, timeout=timeout)
     try:
         yield
     except Exception as error:
@@ -53,14 +59,13 @@ def _decide(values: Sequence[Value]) -> Value:
 
 
 def _name_the_leaf(
-    world: World, name: str, groups: Sequence[Sequence[int]], *, tree: Shapes, timeout: float | None
+    world: World, name: str, groups: Sequence[Sequence[int]], *, words: Mapping[str, str], timeout: float | None
 ) -> None:
     """Raise, on every rank, the Mismatch that names the first differing leaf; one rank of each group sends its own."""
-    leaders = [ranks[0] for ranks in groups]
-    leaves = [list(astuple(leaf)) for leaf in tree.leaves] if world.rank in leaders else None
+    told = groups[:_MOST_GROUPS]
+    leaders = [ranks[0] for ranks in told]
 
     def decide(values: Sequence[Value]) -> Value:
-        trees = [[Leaf(path, tuple(shape), dtype) for path, shape, dtype in values[leader]] for leader in leaders]
-        raise leaf_mismatch(list(zip(groups, trees, strict=True)))
+        raise leaf_mismatch([(ranks, values[ranks[0]]) for ranks in told])
 
-    world.exchange("collective shapes", name, leaves, decide=decide, timeout=timeout)
+    world.exchange("collective leaves", name, words if world.rank in leaders else None, decide=decide, timeout=timeout)

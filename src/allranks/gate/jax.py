@@ -20,7 +20,7 @@ import functools
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import jax
@@ -62,30 +62,27 @@ def _backend_is_up() -> bool:
 
 def _setting() -> Any | None:
     """Return the thread-local setting that marks a zone; None, and the fall-back in place, where it has no effect."""
-    setting = _hooked()
+    hooked = _hooked()
     # Before the backend is up nothing can be tried, and nothing is cached that could pass us by.
-    if setting is not None and (not _backend_is_up() or _self_test(setting)):
-        return setting
+    if hooked is not None and (not _backend_is_up() or _self_test(*hooked)):
+        return hooked[0]
     _fall_back()
     return None
 
 
 @functools.cache
-def _hooked() -> Any | None:
-    """Hook JAX, once for this process; return our setting, or None where JAX's private names have moved."""
-    try:
+def _hooked() -> tuple[Any, ExitStack] | None:
+    """Hook JAX, once for this process; return our setting and the way back, or None where private names have moved."""
+    with ExitStack() as undo, suppress(AttributeError, TypeError):
         setting = _jax.config.config_ext.Config("allranks_one_rank", None, include_in_jit_key=True)
         client = _jax.distributed._jax.DistributedRuntimeClient
-        with ExitStack() as undo:
-            _ahead_of(undo, _jax.interpreters.pxla.ExecuteReplicated, "__call__", _refuse_program)
-            _ahead_of(undo, _jax.xla_bridge, "backends", _refuse_start)
-            _ahead_of(undo, client, "wait_at_barrier", lambda *_: refuse("JAX's coordination-service barrier"))
-            _ahead_of(undo, client, "get_live_nodes", lambda *_: refuse("JAX's query for live processes"))
-            _ahead_of_value(_jax.array.ArrayImpl)
-            undo.pop_all()
-    except AttributeError:
-        return None
-    return setting
+        _ahead_of(undo, _jax.interpreters.pxla.ExecuteReplicated, "__call__", _refuse_program)
+        _ahead_of(undo, _jax.xla_bridge, "backends", _refuse_start)
+        _ahead_of(undo, client, "wait_at_barrier", lambda *_: refuse("JAX's coordination-service barrier"))
+        _ahead_of(undo, client, "get_live_nodes", lambda *_: refuse("JAX's query for live processes"))
+        _ahead_of_value(undo, _jax.array.ArrayImpl)
+        return setting, undo.pop_all()
+    return None
 
 
 def _ahead_of(undo: ExitStack, owner: Any, name: str, look: Callable[..., object]) -> None:
@@ -101,9 +98,10 @@ def _ahead_of(undo: ExitStack, owner: Any, name: str, look: Callable[..., object
     undo.callback(setattr, owner, name, original)
 
 
-def _ahead_of_value(array_type: Any) -> None:
+def _ahead_of_value(undo: ExitStack, array_type: Any) -> None:
     """Refuse to read an array of which this process holds a part; JAX's own error would advise a collective."""
-    read = array_type._value.fget
+    original = array_type._value
+    read = original.fget
 
     def value(array: Any) -> Any:
         if not (array.is_fully_addressable or array.is_fully_replicated):
@@ -111,6 +109,7 @@ def _ahead_of_value(array_type: Any) -> None:
         return read(array)
 
     array_type._value = property(value)
+    undo.callback(setattr, array_type, "_value", original)
 
 
 def _is_local(program: Any) -> bool:
@@ -130,11 +129,16 @@ def _refuse_start() -> None:
 
 
 @functools.cache
-def _self_test(setting: Any) -> bool:
-    """Say whether a program that is long in the C++ cache passes Python under the setting, and can be judged there."""
+def _self_test(setting: Any, hooks: ExitStack) -> bool:
+    """Say whether a program that is long in the C++ cache passes Python under the setting, and can be judged there.
+
+    If not, the hooks are taken out again.
+    """
     judged: list[bool] = []
-    with ExitStack() as undo, ThreadPoolExecutor(1) as fresh_thread:
+    with ExitStack() as undo, ThreadPoolExecutor(1) as fresh_thread, suppress(AttributeError, TypeError):
         fresh_thread.submit(_run_cached, setting, undo, judged).result()
+    if judged != [True]:
+        hooks.close()
     return judged == [True]
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from typing import Any
+from dataclasses import dataclass
 
+from allranks.arrays.base import Leaf
+from allranks.digest import digest, show
 from allranks.errors import Mismatch, name_ranks
 from allranks.world.ticket import minority, who_says_what
 
@@ -17,56 +17,19 @@ _REMEDY = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
-    """One array of a tree: its path (``opt/mu/0``), shape and dtype."""
-
-    path: str
-    shape: tuple[int, ...]
-    dtype: str
-
-    def __str__(self) -> str:
-        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+def in_words(leaves: Iterable[Leaf]) -> dict[str, str]:
+    """Return path -> ``float32[512, 64] in 4 x 1 pieces``: what must be alike on all ranks, and no values."""
+    return {leaf.path: _leaf_in_words(leaf) for leaf in leaves}
 
 
-@dataclass(frozen=True, slots=True)
-class Shapes:
-    """The arrays of a tree, by shape and dtype, without their values. Made by ``shapes``."""
-
-    leaves: tuple[Leaf, ...]
-
-    @property
-    def digest(self) -> str:
-        """Equal if and only if all paths, shapes and dtypes are equal, in order."""
-        lines = "\n".join(f"{leaf.path!r} {leaf}" for leaf in self.leaves)
-        return hashlib.blake2b(lines.encode(), digest_size=8).hexdigest()
+def _leaf_in_words(leaf: Leaf) -> str:
+    cut = f" in {' x '.join(map(str, leaf.pieces))} pieces" if leaf.sharded else ""
+    return f"{leaf.dtype}[{', '.join(map(str, leaf.shape))}]{cut}"
 
 
-def shapes(tree: Any) -> Shapes:
-    """Describe a tree of dicts, lists, tuples and dataclasses whose leaves have ``shape`` and ``dtype``.
-
-    A leaf without them counts by its type. No value is read and nothing is computed, so any rank may call this alone.
-    """
-    return Shapes(tuple(_walk(tree, "")))
-
-
-def _walk(node: Any, path: str) -> Iterable[Leaf]:
-    if hasattr(node, "shape") and hasattr(node, "dtype"):
-        return [Leaf(path, tuple(int(n) for n in node.shape), str(node.dtype).removeprefix("torch."))]
-    children = _children(node)
-    if children is None:
-        return [Leaf(path, (), type(node).__qualname__)]
-    return [leaf for name, child in children for leaf in _walk(child, f"{path}/{name}" if path else name)]
-
-
-def _children(node: Any) -> list[tuple[str, Any]] | None:
-    if isinstance(node, Mapping):
-        return [(str(key), value) for key, value in node.items()]
-    if isinstance(node, list | tuple):
-        return [(str(i), value) for i, value in enumerate(node)]
-    if is_dataclass(node) and not isinstance(node, type):
-        return [(field.name, getattr(node, field.name)) for field in fields(node)]
-    return None
+def digest_of(words: Mapping[str, str]) -> str:
+    """Return a digest that is equal if and only if all paths and what is said of them are equal, in order."""
+    return show(digest(*(part for item in words.items() for part in item)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,22 +82,24 @@ def compare(entries: Sequence[Entry]) -> list[list[int]] | None:
     )
 
 
-def leaf_mismatch(groups: Sequence[tuple[Sequence[int], Sequence[Leaf]]]) -> Mismatch:
+def leaf_mismatch(groups: Sequence[tuple[Sequence[int], Mapping[str, str]]]) -> Mismatch:
     """Return the error for ranks whose trees differ: the first leaf that does, and how each group of ranks has it."""
-    held = [{leaf.path: leaf for leaf in leaves} for _, leaves in groups]
-    paths = list(dict.fromkeys(path for leaves in held for path in leaves))
-    differing = [path for path in paths if len({leaves.get(path) for leaves in held}) > 1]
-    if not differing:
-        told = "the leaves come in different orders"
-        return _shape_mismatch(groups, told, leaf=None)
+    paths = dict.fromkeys(path for _, words in groups for path in words)
+    differing = [path for path in paths if len({words.get(path) for _, words in groups}) > 1]
+    told = _tell_leaf(groups, differing) if differing else "the leaves come in different orders"
+    return Mismatch(
+        f"{told}.",
+        ranks=minority(ranks for ranks, _ in groups),
+        leaf=differing[0] if differing else None,
+        remedy=_REMEDY["digest"],
+    )
+
+
+def _tell_leaf(groups: Sequence[tuple[Sequence[int], Mapping[str, str]]], differing: Sequence[str]) -> str:
     first, more = differing[0], len(differing) - 1
-    by_leaf: dict[str, list[int]] = {}
-    for (ranks, _), leaves in zip(groups, held, strict=True):
-        by_leaf.setdefault(str(leaves.get(first, "missing")), []).extend(ranks)
-    told = ", ".join(f"{what} on {name_ranks(ranks)}" for what, ranks in by_leaf.items())
+    held: dict[str, list[int]] = {}
+    for ranks, words in groups:
+        held.setdefault(words.get(first, "missing"), []).extend(ranks)
+    told = ", ".join(f"{what} on {name_ranks(ranks)}" for what, ranks in held.items())
     also = f" ({more} more {'leaf differs' if more == 1 else 'leaves differ'})" if more else ""
-    return _shape_mismatch(groups, f"leaf {first!r} is {told}{also}", leaf=first)
-
-
-def _shape_mismatch(groups: Sequence[tuple[Sequence[int], Sequence[Leaf]]], told: str, *, leaf: str | None) -> Mismatch:
-    return Mismatch(f"{told}.", ranks=minority(ranks for ranks, _ in groups), leaf=leaf, remedy=_REMEDY["digest"])
+    return f"leaf {first!r} is {told}{also}"

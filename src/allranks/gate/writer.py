@@ -33,10 +33,10 @@ class RankWriter:
     def __getattr__(self, name: str) -> Any:
         _refuse_protocol(self, name)
         found = getattr(self._target, name)
-        return _alone(found) if callable(found) and found is not _NOTHING else found
+        return _alone(found) if callable(found) else found
 
     def __setattr__(self, name: str, value: object) -> None:
-        _alone(setattr)(self._target, name, value)
+        _alone(self._target.__setattr__)(name, value)
 
     def __getitem__(self, key: Any) -> Any:
         return self._target[key]
