@@ -6,10 +6,12 @@ import argparse
 import re
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
+from jax import Array
 from jax.sharding import Mesh
 from text import Text
 
@@ -62,26 +64,26 @@ def quoted(text: np.ndarray) -> str:
 
 
 class Progress:
-    """The losses of a run, and how fast it went; the first step, which compiles, does not count as speed."""
+    """How fast a run goes, and the mean loss since the last line; the first step, which compiles, has no speed."""
 
-    def __init__(self, *, tokens_a_step: int) -> None:
-        self.tokens_a_step = tokens_a_step
-        self.losses: list[float] = []
+    def __init__(self, *, bytes_a_step: int) -> None:
+        self.bytes_a_step = bytes_a_step
         self.marks: list[tuple[int, float]] = []
 
-    def line(self, step: int, loss: float) -> str:
-        """Return the line for this step, with the speed since the last one."""
-        self.losses.append(loss)
-        self.marks.append((step, time.perf_counter()))
-        speed = f"{self._speed(-2):9,.0f} bytes/s" if len(self.marks) > 1 else "  (compiled)"
-        return f"step {step:5}   loss {loss:.3f}   {speed}"
+    def line(self, losses: Sequence[Array]) -> str:
+        """Return the line for the step whose loss is the last of ``losses``."""
+        since = self.marks[-1][0] if self.marks else 0
+        loss = np.mean([float(loss) for loss in losses[since:]])
+        self.marks.append((len(losses), time.perf_counter()))
+        speed = f"{self._speed(-2):9,.0f} bytes/s" if since else "  compiled"
+        return f"step {len(losses):5}   loss {loss:.3f}   {speed}"
 
-    def summary(self) -> str:
-        """Return how the run went."""
-        steps = self.marks[-1][0]
+    def summary(self, losses: Sequence[Array]) -> str:
+        """Return how the run went; the last loss is the mean of the last tenth."""
+        last = np.mean([float(loss) for loss in losses[-max(1, len(losses) // 10) :]])
         speed = f", {self._speed(0):,.0f} bytes/s" if len(self.marks) > 1 else ""
-        return f"\nloss     {self.losses[0]:.3f} -> {self.losses[-1]:.3f} in {steps} steps{speed}"
+        return f"loss     {float(losses[0]):.3f} -> {last:.3f} in {len(losses)} steps{speed}"
 
     def _speed(self, since: int) -> float:
         (first, began), (last, ended) = self.marks[since], self.marks[-1]
-        return (last - first) * self.tokens_a_step / (ended - began)
+        return (last - first) * self.bytes_a_step / (ended - began)

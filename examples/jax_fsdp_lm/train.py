@@ -6,7 +6,7 @@ allranks run -n 4 -d 2 examples/jax_fsdp_lm/train.py --demo
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -43,7 +43,7 @@ class State(NamedTuple):
     moments: optax.OptState
 
 
-def arguments() -> argparse.Namespace:
+def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", type=int, default=512, help="width of the model (d_model)")
     parser.add_argument("--layers", type=int, default=8)
@@ -60,14 +60,15 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--log-every", type=int, default=10)
     parser.add_argument("--sample-every", type=int, default=200)
     parser.add_argument("--demo", action="store_true", help="a small model: under three minutes on two cores")
-    if parser.parse_known_args()[0].demo:
+    if parser.parse_known_args(argv)[0].demo:
         parser.set_defaults(**DEMO)
-    return parser.parse_args()
+    return parser.parse_args(argv)
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> list[float]:
+    """Train as the command line says; return the loss of every step."""
     world = allranks.init()
-    args = arguments()
+    args = arguments(argv)
     mesh = Mesh(np.array(jax.devices()), ("data",))
     plan = allranks.BatchPlan(
         args.batch_size, ranks=world.size, devices=jax.local_device_count(), accumulation=args.grad_accum
@@ -89,26 +90,27 @@ def main() -> None:
         return text.rows(step, plan.rows_of(world.rank), length=args.seq_len + 1, seed=args.seed)
 
     say(header(args, world, mesh, plan, text, state))
-    progress = Progress(tokens_a_step=plan.size * args.seq_len)
-    previous = jnp.zeros(())
+    progress = Progress(bytes_a_step=plan.size * args.seq_len)
+    losses: list[Array] = []
     with tqdm(total=args.steps, unit="step", leave=False, disable=not world.is_main) as bar:
         for step, rows in enumerate(prefetch(my_rows, range(args.steps), args.prefetch), start=1):
             batch = allranks.global_batch(mesh, rows, global_rows=plan.size)
             state, loss = train_step(state, batch)
+            losses.append(loss)
             # One step runs while the next is prepared, and no more: a host far ahead of its devices only hides where
-            # time goes, and starves XLA's CPU threads.
-            previous.block_until_ready()
-            previous = loss
+            # the time goes, and starves XLA's CPU threads.
+            losses[-2:][0].block_until_ready()
             bar.update()
             # What every rank has to compute stands outside of `if world.is_main`; only saying it is for one.
             if step == 1 or step % args.log_every == 0:
-                say(progress.line(step, float(loss)))
+                say(progress.line(losses))
             if step % args.sample_every == 0:
                 say(quoted(sample(state.model, step)[0]))
             # A checkpoint belongs here: every rank writes its own shards of `state`.
     digest = allranks.tree_digest(state.model, world)
-    say(progress.summary())
-    say(f"weights  {digest} on all {world.size} ranks")
+    say(progress.summary(losses))
+    say(f"weights  {digest}, by agreement of {world.size} ranks")
+    return [float(loss) for loss in losses]
 
 
 def fsdp_sharding(mesh: Mesh, tree: Any, *, fsdp: bool) -> Any:
