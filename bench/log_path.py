@@ -77,9 +77,12 @@ def alone(who: list[str], count: int) -> Cost:
 
 
 def launched(command: list[str]) -> Cost:
-    """Run a launcher to its end with its output in a pipe that is read; CPU includes its ranks."""
-    begin = time.monotonic()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as launcher:
+    """Run a launcher to its end with its output in a pipe that is read; CPU includes its ranks.
+
+    The ranks' Python is unbuffered under either launcher: a person wants to see a line when it is printed.
+    """
+    begin, environ = time.monotonic(), {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environ) as launcher:
         assert launcher.stdout
         while launcher.stdout.read1(CHUNK):  # type: ignore[attr-defined]
             pass

@@ -111,6 +111,21 @@ def test_bars_live_at_the_bottom_and_lines_go_above() -> None:
     assert screen(out.getvalue()) == ["[0-2] hello", "words", "(2)   100%", "(1)    10%", ""]
 
 
+def test_the_bar_of_a_rank_that_ended_becomes_a_line() -> None:
+    """With the other ranks' lines, not after the launcher's last words."""
+    shown, out = console(2, live=True)
+    shown.feed(0, "err", b"\r 10%", 0.0)
+    shown.feed(1, "err", b"\r 20%", 0.0)
+    shown.flush_due(REDRAW)
+    shown.end(1, "err", 1.0)
+    shown.say("rank 1 failed")
+    shown.flush_due(2.0)
+    assert screen(out.getvalue()) == ["(1)    20%", "rank 1 failed", "(0)    10%"]
+    shown.close()
+    assert shown.tail(1) == (" 20%",)
+    assert screen(out.getvalue()) == ["(1)    20%", "rank 1 failed", "(0)    10%", ""]
+
+
 def test_the_live_area_is_drawn_ten_times_a_second_at_most() -> None:
     """However often a bar moves."""
     shown, out = console(2, live=True)

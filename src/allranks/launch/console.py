@@ -106,12 +106,12 @@ class Console:
 
     def say(self, text: str) -> None:
         """Print the launcher's own words, after all lines that ranks have finished before."""
-        if self._as_is:
-            self._outlet.write((b"" if self._at_line_start else b"\n") + text.encode() + b"\n")
+        line = text.encode(errors="backslashreplace") + b"\n"
+        if not self._at_line_start:
+            self._ready.append(b"\n")
             self._at_line_start = True
-            return
         self._queue(self._merger.flush())
-        self._ready.append(text.encode(errors="backslashreplace") + b"\n")
+        self._ready.append(line)
         self._put(self._shown)
 
     def tail(self, rank: int, lines: int = 20) -> tuple[str, ...]:
@@ -121,13 +121,19 @@ class Console:
             last += self._readers[rank, stream].unfinished()
         return tuple(clean(line, color=False).decode(errors="replace") for line in last[-lines:])
 
+    def end(self, rank: int, stream: Stream, now: float) -> None:
+        """Take the end of a stream: what it left unfinished becomes a line (a bar of a dead rank does not linger)."""
+        reader = self._readers[rank, stream]
+        lines = reader.finish()
+        self._on_screen.discard(reader)
+        self._tails[rank].extend(lines)
+        if not self._as_is:
+            self._merger.add(rank, stream, lines, now)
+
     def close(self) -> None:
         """Show everything, unfinished lines too, wait until the reader has taken it, and close the log files."""
-        for (rank, stream), reader in self._readers.items():
-            lines = reader.finish()
-            self._tails[rank].extend(lines)
-            if not self._as_is:
-                self._merger.add(rank, stream, lines, self._next_look)
+        for rank, stream in self._readers:
+            self.end(rank, stream, 0.0)
         if self._logs:
             self._logs.close()
             self._logs = None
@@ -173,9 +179,9 @@ class Console:
             self._put(rows)
 
     def _too_young(self, now: float) -> bool:
-        return any(
-            reader.pending and not reader.unfinished(now) and reader.unfinished() for reader in self._readers.values()
-        )
+        """Is there a line begun so lately that it is not shown yet?"""
+        readers = self._readers.values()
+        return any(reader.pending and reader.unfinished() and not reader.unfinished(now) for reader in readers)
 
     def _put(self, rows: tuple[bytes, ...]) -> None:
         """Replace the live area by the ready lines and ``rows``, in one write."""

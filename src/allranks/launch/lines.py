@@ -23,7 +23,7 @@ _TOKEN = re.compile(rb"[^\r\n\x1b]+|\r|\n|" + _ESCAPE + rb"|\x1b")
 _BROKEN_OFF = re.compile(rb"\x1b(?:\[[0-?]{0,64}[ -/]*|\][^\x07\x1b]{0,1024}\x1b?|[ -/]*)?\Z")
 _CONTROL = re.compile(_ESCAPE + rb"|\x1b(?:\[[0-?]*[ -/]*\Z)?|[\x07\x08\r]")
 _UP = re.compile(rb"\x1b\[([0-9]{0,4})[AF]")
-_COLOUR = re.compile(rb"\x1b\[[0-9;:]*m")
+_SGR = re.compile(rb"\x1b\[[0-9;:]*m")
 _TRACEBACK = b"Traceback (most recent call last):"
 RESET = b"\x1b[0m"
 
@@ -34,7 +34,7 @@ def clean(text: bytes, *, color: bool) -> bytes:
         return text
     if not color:
         return _CONTROL.sub(b"", text)
-    text = _CONTROL.sub(lambda found: found[0] if _COLOUR.fullmatch(found[0]) else b"", text)
+    text = _CONTROL.sub(lambda found: found[0] if _SGR.fullmatch(found[0]) else b"", text)
     return text + RESET if b"\x1b" in text and not text.endswith((RESET, b"\x1b[m")) else text
 
 
@@ -177,7 +177,7 @@ class LineReader:
     def _obey(self, code: bytes) -> None:
         """Act on an escape code: colour, up, and in a row that is being rewritten start of line and erase."""
         row = self._rows[self._at]
-        if _COLOUR.fullmatch(code):
+        if _SGR.fullmatch(code):
             row.write(code)
         elif found := _UP.fullmatch(code):
             self._at = max(0, self._at - int(found[1] or 1))
