@@ -149,6 +149,15 @@ def test_ctrl_c_lets_the_ranks_clean_up(tmp_path: Path) -> None:
     assert "job interrupted by Ctrl-C" in job.out
 
 
+def test_ctrl_c_is_answered_while_the_frameworks_are_imported(tmp_path: Path) -> None:
+    """A stand-in for a framework on a cold disk."""
+    write(tmp_path, "import pathlib, time\npathlib.Path('importing').touch()\ntime.sleep(1000)", "tqdm.py")
+    with Started("-n", "2", "--grace", "3600", write(tmp_path, "import tqdm"), cwd=tmp_path) as job:
+        wait_until((tmp_path / "importing").exists, "the import has not begun")
+        job.send(signal.SIGINT)
+        assert job.end() == 130
+
+
 DEAF = """\
 import os, pathlib, signal, time
 for signum in (signal.SIGINT, signal.SIGTERM):

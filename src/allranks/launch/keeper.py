@@ -39,6 +39,7 @@ class Keeper:
 
     def __init__(self, env: Mapping[str, str]) -> None:
         root = str(Path(allranks.__file__).parents[1])
+        self._has_ranks = False
         self._sock, theirs = orders.pair()
         with theirs:
             boot = BOOT.format(root=root, fd=theirs.fileno())
@@ -73,6 +74,7 @@ class Keeper:
 
     def spawn(self, spawn: orders.Spawn, *, out: int, err: int) -> None:
         """Start a rank with these descriptors as its stdout and stderr; the caller still closes its own copies."""
+        self._has_ranks = True
         orders.send(self._sock, spawn, (out, err))
 
     def order(self, message: orders.Kill | orders.Sweep) -> None:
@@ -98,8 +100,9 @@ class Keeper:
         self._sock.close()
         if self._process.returncode is None:
             with open(os.pidfd_open(self._process.pid), "rb") as end:
-                if not select.select([end], [], [], CLOSE_PATIENCE)[0]:
-                    self._process.kill()  # deep in an import: it has no ranks yet, or their deaths follow its own
+                patience = CLOSE_PATIENCE if self._has_ranks else 0.0  # without ranks it may be deep in an import
+                if not select.select([end], [], [], patience)[0]:
+                    self._process.kill()
             self._process.wait()
 
     def __enter__(self) -> Keeper:

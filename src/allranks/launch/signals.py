@@ -28,7 +28,7 @@ class Signals:
         if threading.current_thread() is threading.main_thread():
             self._old_fd = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
             for signum in WATCHED:
-                if signal.getsignal(signum) is not signal.SIG_IGN:
+                if signal.getsignal(signum) not in (signal.SIG_IGN, None):
                     self._old[signum] = signal.signal(signum, lambda *_: None)
 
     def fileno(self) -> int:

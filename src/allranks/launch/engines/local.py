@@ -7,7 +7,7 @@ import selectors
 import signal
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -125,7 +125,7 @@ class _Loop:
         self._selector = selectors.DefaultSelector()
         self._reading = True
         self._exit_code: int | None = None
-        self._swept = False
+        self._has_ranks = self._swept = False
 
     def attach(self, mailbox: Mailbox, keeper: Keeper, signals: Signals) -> None:
         self._mailbox, self._keeper, self._signals = mailbox, keeper, signals
@@ -143,6 +143,7 @@ class _Loop:
 
     def spawn(self) -> None:
         """Order all ranks."""
+        self._has_ranks = True
         for number, (rank, spawn) in enumerate(zip(self._ranks, self._spawns, strict=True)):
             out, err = os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC)
             streams: tuple[tuple[Stream, int], ...] = (("out", out[0]), ("err", err[0]))
@@ -159,14 +160,16 @@ class _Loop:
         """Turn until the job has ended and nothing of it lives."""
         while self._exit_code is None:
             self._turn(self._timeout())
-        deadline = time.monotonic() + SWEEP_PATIENCE
-        self._order(orders.Sweep())
-        while not self._swept and (left := deadline - time.monotonic()) > 0:
-            self._turn(left)
-        deadline = time.monotonic() + DRAIN_PATIENCE
-        while self._open_pipes() and (left := deadline - time.monotonic()) > 0:
-            self._turn(left)
+        if self._has_ranks:  # else the keeper may be deep in an import, and has nothing to sweep
+            self._order(orders.Sweep())
+            self._turn_until(lambda: self._swept, SWEEP_PATIENCE)
+            self._turn_until(lambda: not self._open_pipes(), DRAIN_PATIENCE)
         return self._result(self._exit_code)
+
+    def _turn_until(self, true: Callable[[], bool], patience: float) -> None:
+        deadline = time.monotonic() + patience
+        while not true() and (left := deadline - time.monotonic()) > 0:
+            self._turn(left)
 
     def _timeout(self) -> float | None:
         """Seconds until somebody wants to be woken: the supervisor, or the console."""
