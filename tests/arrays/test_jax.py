@@ -19,7 +19,7 @@ def mesh_of(*axes: str, shape: tuple[int, ...] = (-1,)) -> Mesh:
 
 @pytest.mark.world(n=2, devices=2)
 def test_rows_of_every_rank_are_in_the_batch(world: allranks.World) -> None:
-    """Without us two usual calls lose rows, or mix them up, and say nothing; with us all are there, or all ranks raise."""
+    """Without us two usual calls lose rows, or mix them up, in silence; with us all are there, or all ranks raise."""
     mesh = mesh_of("data")
     cut = NamedSharding(mesh, P("data"))
     total = jax.jit(jnp.sum)

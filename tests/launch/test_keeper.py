@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import select
 import socket
 from pathlib import Path
 
@@ -25,15 +24,13 @@ def test_a_warm_keeper_runs_one_job_after_another(tmp_path: Path) -> None:
     """In forks of the same process, whose frameworks are imported once; a failed job does no harm to the next."""
     (tmp_path / "work.py").write_text(
         "import os, sys\n"
+        "def load(): import numpy\n"
         "def say(word): print(word, os.environ['RANK'], os.getppid(), 'numpy' in sys.modules)\n"
         "def fail(): raise ValueError('bad row')\n"
     )
     path = os.pathsep.join([local.AGENT, str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
     with Keeper({**os.environ, "PYTHONPATH": path}) as keeper:
-        keeper.preload_modules("numpy")
-        select.select([keeper], [], [], 60)
-        (ready,) = keeper.reports()
-        assert ready == orders.Ready(("numpy",), "")
+        assert keeper.prepare(Call("work:load")) == orders.Ready((), "")
         results, texts = [], []
         for call in (Call("work:say", '["one"]'), Call("work:fail"), Call("work:say", '["two"]')):
             out = io.BytesIO()

@@ -15,7 +15,7 @@ LOOK = """\
 import json, os, signal, sys, threading
 main = sys.modules["__main__"]
 print("LOOK", json.dumps({
-    "argv": sys.argv, "orig_argv": sys.orig_argv[1:], "path": [p for p in sys.path if not p.endswith("launch/agent")],
+    "argv": sys.argv, "orig_argv": sys.orig_argv[1:], "path": [p for p in sys.path if not p.endswith("allranks/agent")],
     "name": __name__, "file": __file__, "doc": __doc__, "package": __package__, "spec": str(__spec__ and __spec__.name),
     "is main": main.__dict__ is globals(), "loader": type(__loader__).__name__, "cached": str(__cached__)[-9:],
     "builtins": __builtins__.__name__, "globals": sorted(k for k in globals() if k.startswith("__")),

@@ -84,7 +84,11 @@ def agree_names_who_differs(world: World) -> None:
 
 
 def a_value_of_no_json_type_is_refused_by_name(world: World) -> None:
-    for value, place in (({"a": [1, {2}]}, r"\['a'\]\[1\] is a builtins.set"), ({1: 2}, "has the key 1"), (1j, "complex")):
+    for value, place in (
+        ({"a": [1, {2}]}, r"\['a'\]\[1\] is a builtins.set"),
+        ({1: 2}, "has the key 1"),
+        (1j, "complex"),
+    ):
         with pytest.raises(NotJsonable, match=place):
             world.all_gather(value, name="odd")
     world.barrier("still in step")
@@ -121,11 +125,9 @@ def a_collective_on_one_rank_raises(world: World) -> None:
 def different_calls_raise_on_all(world: World) -> None:
     if world.size == 1:
         return
+    call = (lambda: world.any(True, name="stop")) if last(world) else (lambda: world.barrier("epoch"))
     with pytest.raises(Mismatch, match="came with different calls") as caught:
-        if last(world):
-            world.any(True, name="stop")
-        else:
-            world.barrier("epoch")
+        call()
     assert "barrier 'epoch'" in str(caught.value)
     assert f"rank {world.size - 1}: any 'stop'" in str(caught.value)
     assert caught.value.ranks == ((world.size - 1,) if world.size > 2 else (0, 1))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from tests.world.contract import CONTRACT
+from tests.worlds import harness
 
 from allranks import SimulatedWorld, World
 from allranks.world.single import single_world
-from tests.world.contract import CONTRACT
-from tests.worlds import harness
 
 
 def each(function: Callable[..., object]) -> str:
