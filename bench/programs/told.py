@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -35,3 +37,13 @@ def proportional_bytes() -> int:
     """This process's memory, with pages that n processes share counted as 1/n (PSS)."""
     rollup = Path("/proc/self/smaps_rollup").read_text()
     return next(int(line.split()[1]) * 1024 for line in rollup.splitlines() if line.startswith("Pss:"))
+
+
+def suffer(what: str) -> None:
+    """Let this rank fail, having told when."""
+    tell(when=time.monotonic())
+    if what == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if what == "leaves":
+        sys.exit(0)
+    raise ValueError("the loss is nan")
