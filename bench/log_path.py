@@ -34,7 +34,9 @@ class Cost:
     cpu: float
 
 
-def whole(launcher: Callable[..., list[object]], flags: tuple[str, ...] | None, lines: int, kind: str) -> Callable[[], Ran]:
+def whole(
+    launcher: Callable[..., list[object]], flags: tuple[str, ...] | None, lines: int, kind: str
+) -> Callable[[], Ran]:
     """Four ranks that print ``lines`` each, with a log file of each rank and all of it in one pipe."""
 
     def job() -> Ran:
@@ -117,9 +119,7 @@ def console_alone(lines: int, rounds: int) -> str:
     rows = []
     for name, costs in results.items():
         wall, cpu = median(cost.wall for cost in costs), median(cost.cpu for cost in costs)
-        rows.append(
-            (name, f"{8 * lines / wall:,.0f}", f"{cpu / 8 / lines * 1e6:.2f} µs", f"{8 * lines / cpu:,.0f}")
-        )
+        rows.append((name, f"{8 * lines / wall:,.0f}", f"{cpu / 8 / lines * 1e6:.2f} µs", f"{8 * lines / cpu:,.0f}"))
     headers = ("our console alone, to /dev/null", "lines/s", "its CPU a line", "lines per second of its CPU")
     return table(headers, rows)
 
