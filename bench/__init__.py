@@ -1,1 +1,1 @@
-"""Benches: what allranks costs and gives, against its peers on the same work in the same run. See docs/performance.md."""
+"""Benches: what allranks costs and gives, as ratios to its peers on the same work in the same run."""

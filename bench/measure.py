@@ -56,9 +56,13 @@ def run(command: Sequence[object], *, limit: float = 120.0, env: Mapping[str, st
         begin = time.monotonic()
         environ = {
             **os.environ,
-            **{"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]), "PYTHONUNBUFFERED": "1"},
-            **{"JAX_PLATFORMS": "cpu", "BENCH_PORT": str(free_port())},
-            **{_MARK: mark, "BENCH_OUT": folder, "BENCH_BEGIN": repr(begin)},
+            "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
+            "PYTHONUNBUFFERED": "1",
+            "JAX_PLATFORMS": "cpu",
+            "BENCH_PORT": str(free_port()),
+            "BENCH_OUT": folder,
+            "BENCH_BEGIN": repr(begin),
+            _MARK: mark,
             **(env or {}),
         }
         child = subprocess.Popen(
