@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import signal
 import sys
 import time
 
@@ -34,6 +35,7 @@ def main() -> None:
     chosen = parser.parse_args()
     if unknown := set(chosen.names) - BENCHES.keys():
         parser.error(f"no bench called {', '.join(sorted(unknown))}; there are:\n{listed}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what is running is cleared away
     failed = []
     for name in chosen.names or BENCHES:
         print(f"{name}: {BENCHES[name]}", file=sys.stderr)

@@ -57,6 +57,6 @@ def growth(sizes: tuple[int, ...]) -> str:
 
 def tables(*, quick: bool) -> str:
     """Return the tables."""
-    rounds, calls = (3, 5) if quick else (10, 20)
+    rounds, calls = (3, 5) if quick else (8, 10)
     parts = [meetings(framework, rounds, calls) for framework in ("jax", "torch")]
     return "\n\n".join([*parts, growth(SIMULATED[:3] if quick else SIMULATED)])
