@@ -6,9 +6,8 @@ import importlib
 import sys
 from pathlib import Path
 
+import bench.__main__ as benches
 import pytest
-
-from bench import __main__ as benches
 from bench.measure import run
 from bench.page import placed, table
 
