@@ -1,6 +1,6 @@
 """The contract of a world: functions of (world) that every rank of any world runs, in this order.
 
-As a program, ``python -m tests.world.contract jax`` joins real ranks and runs all of them.
+As a program, ``python contract.py jax`` joins real ranks and runs all of them.
 """
 
 from __future__ import annotations
