@@ -95,7 +95,7 @@ class _Run(Generic[T]):
         self.state = LocalStore()
         self.random = random.Random(of.seed)
         self.operations: Counter[str] = Counter()
-        self.waiting: dict[str, list[_Rank]] = {}
+        self.waiting: dict[str, dict[_Rank, None]] = {}
         self.results: dict[int, T] = {}
         self.errors: dict[int, Exception] = {}
         self.crashed: list[int] = []
@@ -168,13 +168,12 @@ class _Rank:
         self.thread.switch()
 
     def set(self, key: str, value: bytes) -> None:
-        if self._operate("set", writes=True):
+        if self._operate("set", unanswered=True):
             self._run.state.set(key, value)
             self._wake_waiting(key)
 
     def claim(self, key: str, value: bytes) -> bytes:
-        if not self._operate("claim", writes=True):
-            return value
+        self._operate("claim")
         there = self._run.state.claim(key, value)
         self._wake_waiting(key)
         return there
@@ -189,14 +188,13 @@ class _Rank:
 
     def wait(self, key: str, timeout: float) -> bytes:
         self._operate("wait")
-        value = self._run.state.get(key)
-        if value is None:
-            self._run.waiting.setdefault(key, []).append(self)
-            self._sleep(timeout)
-            value = self._run.state.get(key)
-        if value is None:
-            self._run.waiting.get(key, [self]).remove(self)
-            raise KeyTimeout(f"no key {key!r} after {timeout:g} s")
+        run, deadline = self._run, self._run.clock.now() + timeout
+        while (value := run.state.get(key)) is None:
+            if run.clock.now() >= deadline:
+                raise KeyTimeout(f"no key {key!r} after {timeout:g} s")
+            run.waiting.setdefault(key, {})[self] = None
+            self._sleep(deadline - run.clock.now())
+            run.waiting.get(key, {}).pop(self, None)
         return value
 
     def add(self, key: str, amount: int) -> int:
@@ -204,7 +202,7 @@ class _Rank:
         return self._run.state.add(key, amount)
 
     def delete(self, key: str) -> None:
-        if self._operate("delete", writes=True):
+        if self._operate("delete", unanswered=True):
             self._run.state.delete(key)
 
     def list(self, prefix: str) -> dict[str, bytes]:
@@ -228,7 +226,7 @@ class _Rank:
             self._wakeup += 1
             self.resume()
 
-    def _operate(self, name: str, *, writes: bool = False) -> bool:
+    def _operate(self, name: str, *, unanswered: bool = False) -> bool:
         """Take the time of one trip to the store; return False if the operation is lost."""
         now, run = self.done, self._run
         self.done += 1
@@ -236,7 +234,7 @@ class _Rank:
         arrives = True
         extra = sum(fault.seconds for fault in self._delays if now >= fault.at)
         for fault in [fault for fault in self._once if now >= fault.at]:
-            if isinstance(fault, Drop) and not writes:
+            if isinstance(fault, Drop) and not unanswered:
                 continue
             self._once.remove(fault)
             if isinstance(fault, Crash):
