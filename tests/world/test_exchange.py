@@ -145,19 +145,20 @@ def test_a_crash_that_nobody_noticed_is_a_timeout_that_names_the_rank(rank: int)
         assert "within 5 s" in message
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_the_judge_of_a_failed_exchange_may_fail_itself(rank: int) -> None:
-    """Rank 2 is late, and another rank crashes or stands still, at any moment of looking into it: no word is awaited
-    for ever, and who is named deserves it."""
+def test_the_judge_of_a_failed_exchange_may_fail_itself() -> None:
+    """Rank 2 is late, and rank 1, first at the deadline, crashes or stands still at any moment of looking into it.
+
+    Its word is not awaited for ever, and who is named deserves it.
+    """
     named = set()
     for at, seed, crashes in itertools.product(range(14), range(4), (True, False)):
-        fault = Crash(rank, at, noticed_after=1.0) if crashes else Pause(rank, 60, at)
+        fault = Crash(1, at, noticed_after=1.0) if crashes else Pause(1, 60, at)
         world = SimulatedWorld(3, seed=seed, faults=[Pause(2, seconds=100), fault], timeout=TIMEOUT)
-        kind, ranks, message = watch(world)[0][1 - rank][0]
-        expected = ("RankDied", (rank,)) if crashes else ("BarrierTimeout", (rank,))
-        assert (kind, ranks) in (expected, ("BarrierTimeout", (rank, 2)), ("BarrierTimeout", (2,))), (fault, message)
+        kind, ranks, message = watch(world)[0][0][0]
+        died = ("RankDied", (1,)) if crashes else ("BarrierTimeout", (1,))
+        assert (kind, ranks) in (died, ("BarrierTimeout", (1, 2)), ("BarrierTimeout", (2,))), (fault, message)
         named.add((kind, ranks, "which was to say what is wrong" in message))
-    assert {("RankDied", (rank,), False), ("BarrierTimeout", (rank,), True), ("BarrierTimeout", (2,), False)} <= named
+    assert {("RankDied", (1,), False), ("BarrierTimeout", (1,), True), ("BarrierTimeout", (2,), False)} <= named
 
 
 def test_the_errors_are_the_public_ones() -> None:
