@@ -102,13 +102,14 @@ class _Run(Generic[T]):
         self.ended = 0.0
         self._agenda: list[tuple[float, float, Callable[[], None]]] = []
         self._hub = greenlet.getcurrent()
-        hosts = tuple(f"host-{of.topology.host_of(rank)}" for rank in range(of.size))
+        places = [(host, local) for host, ranks in enumerate(of.topology.ranks_per_host) for local in range(ranks)]
+        hosts = tuple(f"host-{host}" for host, _ in places)
         faults: dict[int, list[Fault]] = {}
         for fault in of.faults:
             faults.setdefault(fault.rank, []).append(fault)
         self.ranks = [_Rank(self, rank, faults.get(rank, [])) for rank in range(of.size)]
         for rank in self.ranks:
-            me = Identity(rank.number, of.size, of.topology.local_rank_of(rank.number), hosts, "simulated")
+            me = Identity(rank.number, of.size, places[rank.number][1], hosts, "simulated")
             world = World(me, rank, clock=self.clock, timeout=of.timeout, fanout=of.fanout)
             rank.thread = greenlet.greenlet(lambda rank=rank, world=world: self._live(rank, world, program))
             self.later(0.0, rank.resume)
