@@ -9,8 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import harness
 import pytest
-from tests.worlds import harness
 
 PROGRAMS = Path(__file__).parent / "programs"
 FRAMEWORKS = [name for name in ("torch", "jax") if find_spec(name)]
