@@ -55,7 +55,7 @@ def run(command: Sequence[object], *, limit: float = 120.0, env: Mapping[str, st
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         begin = time.monotonic()
         environ = {
-            **os.environ,
+            **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
             "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
             "PYTHONUNBUFFERED": "1",
             "JAX_PLATFORMS": "cpu",
