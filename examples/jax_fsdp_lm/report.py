@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import re
 import time
-from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,16 +32,12 @@ def header(args: argparse.Namespace, world: Any, mesh: Mesh, plan: allranks.Batc
     return "\n".join([*(f"{name:<8} {told}" for name, told in lines), "", *table(model), ""])
 
 
-def table(leaves: tuple[allranks.Leaf, ...]) -> list[str]:
-    """Return one line for each kind of leaf: layers that differ only in their number share one."""
-    kinds: defaultdict[tuple, list[allranks.Leaf]] = defaultdict(list)
+def table(leaves: Sequence[allranks.Leaf]) -> list[str]:
+    """Return one line for each leaf: how it is split, and what that leaves on a device."""
+    rows = [("weights", "shape", "split over devices", "on a device")]
     for leaf in leaves:
-        kinds[re.sub(r"\d+", "*", leaf.path), leaf.shape, leaf.pieces].append(leaf)
-    rows = [("weights", "", "shape", "split over devices", "on a device")]
-    for (path, shape, pieces), alike in kinds.items():
-        split = f"{max(pieces)} parts" if alike[0].sharded else "replicated"
-        shape = " x ".join(map(str, shape))
-        rows.append((path, f"{len(alike)} x" if len(alike) > 1 else "", shape, split, size_of(alike[0].device_bytes)))
+        split = f"{max(leaf.pieces)} parts" if leaf.sharded else "replicated"
+        rows.append((leaf.path, " x ".join(map(str, leaf.shape)), split, size_of(leaf.device_bytes)))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
