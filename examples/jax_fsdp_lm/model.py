@@ -62,16 +62,20 @@ class Transformer(eqx.Module):
     def __call__(self, text: Array, at: Array, past: tuple[Array, Array] | None = None) -> tuple[Array, tuple]:
         """Return the logits [time, 256] of the byte after each, and what ``past`` is for the next call.
 
-        One layer is compiled, and run for each: keys and values are [layers, time, heads, features].
+        ``past`` are keys and values, each [layers, time, heads, features].
         """
+        x, seen = normalise(self.embedding[text]), []
+        for number in range(self.layers):
+            x, kept = self.layer(number)(x, at, past and (past[0][number], past[1][number]))
+            seen.append(kept)
+        return normalise(x) @ self.output, jax.tree.map(lambda *kept: jnp.stack(kept), *seen)
 
-        def layer(x: Array, its: tuple[Block, tuple[Array, Array] | None]) -> tuple[Array, tuple]:
-            block, past = its
-            return block(x, at, past)
+    @property
+    def layers(self) -> int:
+        return self.blocks.into.shape[1]
 
-        blocks = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 1, 0), self.blocks)
-        x, seen = jax.lax.scan(layer, normalise(self.embedding[text]), (blocks, past))
-        return normalise(x) @ self.output, seen
+    def layer(self, number: int) -> Block:
+        return jax.tree.map(lambda leaf: leaf[:, number], self.blocks)
 
 
 def normalise(x: Array) -> Array:
