@@ -15,11 +15,11 @@ import numpy as np
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F  # noqa: N812
-from jax_fsdp_lm.text import Text, prefetch  # NumPy only, no JAX
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 import allranks
+from jax_fsdp_lm.text import Text, prefetch  # NumPy only, no JAX
 
 
 class Block(nn.Module):

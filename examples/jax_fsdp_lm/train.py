@@ -156,7 +156,7 @@ def make_train_step(
         zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), (jnp.zeros(()), model))
         micro_batches = rows.reshape(plan.accumulation, plan.rows_at_once, -1)
         total, _ = jax.lax.scan(micro_step, jax.lax.pcast(zeros, "data", to="varying"), micro_batches)
-        loss, grads = jax.tree.map(lambda sum: sum / (plan.accumulation * mesh.size), total)
+        loss, grads = jax.tree.map(lambda total: total / (plan.accumulation * mesh.size), total)
         return jax.lax.psum(loss, "data"), jax.tree.map(scatter_sum, grads, specs)
 
     @partial(jax.jit, donate_argnums=0)
