@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 import allranks
-from jax_fsdp_lm.text import Text, prefetch  # NumPy only, no JAX
+from jax_fsdp_lm.text import Text, prefetch, readable  # NumPy only, no JAX
 
 
 class Block(nn.Module):
@@ -57,7 +57,7 @@ class Transformer(nn.Module):
         while text.shape[1] < length:
             logits = self(text[:, -self.context :])[:, -1] / 0.6
             text = torch.cat([text, torch.multinomial(logits.softmax(dim=-1), 1, generator=chance)], dim=1)
-        return bytes(text[0].tolist()).decode("ascii", "replace")
+        return readable(text[0].tolist())
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:

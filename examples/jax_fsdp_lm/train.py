@@ -105,7 +105,8 @@ def main(argv: Sequence[str] | None = None) -> list[float]:
             if step == 1 or step % args.log_every == 0:
                 say(progress.line(losses))
             if step % args.sample_every == 0:
-                say(quoted(sample(state.model, step)[0]))
+                with progress.paused():
+                    say(quoted(sample(state.model, step)[0]))
             # A checkpoint belongs here: every rank writes its own shards of `state`.
     digest = allranks.tree_digest(state.model, world)
     say(progress.summary(losses))
