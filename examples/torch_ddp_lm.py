@@ -55,7 +55,7 @@ class Transformer(nn.Module):
     def generate(self, prompt: bytes, length: int, *, seed: int) -> str:
         text, chance = torch.tensor([list(prompt)]), torch.Generator().manual_seed(seed)
         while text.shape[1] < length:
-            logits = self(text[:, -self.context :])[:, -1] / 0.6
+            logits = self(text[:, -self.context :])[:, -1] / 0.8
             text = torch.cat([text, torch.multinomial(logits.softmax(dim=-1), 1, generator=chance)], dim=1)
         return readable(text[0].tolist())
 

@@ -99,7 +99,7 @@ def mean_loss(model: Transformer, rows: Array) -> Array:
     return optax.softmax_cross_entropy_with_integer_labels(logits.astype(jnp.float32), rows[:, 1:]).mean()
 
 
-def generate(model: Transformer, prompt: Array, key: Array, *, length: int, temperature: float = 0.6) -> Array:
+def generate(model: Transformer, prompt: Array, key: Array, *, length: int, temperature: float = 0.8) -> Array:
     """Return ``prompt`` continued to ``length`` bytes."""
     _, layers, features = model.blocks.scale.shape
     empty = jnp.zeros((layers, length, model.blocks.heads, features), model.embedding.dtype)

@@ -20,7 +20,7 @@ import allranks
 def header(args: argparse.Namespace, world: Any, mesh: Mesh, plan: allranks.BatchPlan, text: Text, state: Any) -> str:
     """Return who trains what, and a table of how the weights are split."""
     model, everything = allranks.describe(state.model), allranks.describe(state)
-    held = sum(leaf.device_bytes for leaf in everything)
+    weights, held = sum(leaf.size for leaf in model), sum(leaf.device_bytes for leaf in everything)
     devices = count(mesh.size, f"{jax.devices()[0].platform} device")
     lines = [
         ("world", f"{count(world.size, 'rank')} on {count(len(set(world.hosts)), 'host')}, {devices}"),
@@ -28,7 +28,7 @@ def header(args: argparse.Namespace, world: Any, mesh: Mesh, plan: allranks.Batc
         ("text", f"{len(text.files)} files of the Python standard library, {len(text) / 1e6:.1f} MB"),
         (
             "model",
-            f"{sum(leaf.size for leaf in model):,} weights in {count(args.layers, 'layer')}, computed in {args.dtype}",
+            f"{weights:,} weights in {count(args.layers, 'layer')}, computed in {args.dtype}",
         ),
         ("state", f"{size_of(sum(leaf.nbytes for leaf in everything))}; on a device {size_of(held)}"),
     ]

@@ -30,9 +30,9 @@ DEMO = {
     "heads": 4,
     "seq_len": 96,
     "grad_accum": 2,
-    "steps": 150,
-    "lr": 6e-3,
-    "sample_every": 75,
+    "steps": 160,
+    "lr": 1.2e-2,
+    "sample_every": 80,
 }
 
 

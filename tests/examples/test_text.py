@@ -11,7 +11,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
-from jax_fsdp_lm.text import Text, prefetch
+from jax_fsdp_lm.text import Text, prefetch, readable
 
 
 @pytest.fixture
@@ -80,3 +80,8 @@ def test_a_training_loop_that_stops_early_leaves_no_thread() -> None:
     next(batches)
     batches.close()
     assert "prefetch" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_what_a_model_writes_cannot_move_a_cursor() -> None:
+    """Newlines stay; escapes, bells and bytes that are no text are dots."""
+    assert readable(b"a\tb\n\x1b[2J\x07\xff~") == "a·b\n·[2J··~"
