@@ -60,7 +60,7 @@ def run(
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         begin = time.monotonic()
         environ = {
-            **os.environ,
+            **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
             "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
             "PYTHONUNBUFFERED": "1",
             "JAX_PLATFORMS": "cpu",
