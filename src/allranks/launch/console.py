@@ -19,7 +19,6 @@ from allranks.launch.paint import choose_style as choose_style
 
 REDRAW = 0.1  # seconds between two pictures of the live area
 SNAPSHOT = 30.0  # seconds between two lines about a bar where there is no live area
-RETRY = 0.05  # seconds until a full output is tried again
 MOST_LIVE = 8  # rows
 TAIL = 200  # lines kept for each rank
 
@@ -69,8 +68,13 @@ class Console:
 
     @property
     def clogged(self) -> bool:
-        """True while the output takes too little: read no more from the ranks, and come back to ``flush_due``."""
+        """True while the output takes too little: read no more from the ranks."""
         return self._outlet.clogged
+
+    @property
+    def waits_for(self) -> int | None:
+        """A descriptor that is full: call ``flush_due`` when it is writable again. None while nothing waits for it."""
+        return self._outlet.waits_for
 
     def feed(self, rank: int, stream: Stream, data: bytes, now: float) -> None:
         """Take a raw chunk that a rank wrote, cut anywhere."""
@@ -169,7 +173,7 @@ class Console:
         """Write what is ready; under a live area only when that is redrawn too, so that nothing flickers."""
         rows = self._shown
         if self._live and (self._stale or rows) and now >= self._next_look:
-            if self._outlet.waiting and not self._ready:
+            if self._outlet.waits_for is not None and not self._ready:
                 return  # a stopped terminal: pictures that nobody sees must not pile up
             states = self._states(now)
             rows = live_rows(states, self._prefixes, width=self.width - 1, most=MOST_LIVE)
@@ -195,7 +199,5 @@ class Console:
     def _deadlines(self, now: float) -> Iterable[float | None]:
         yield self._merger.deadline
         yield from (reader.deadline for reader in self._on_screen)
-        if self._outlet.waiting:
-            yield now + RETRY
-        elif self._stale or (self._ready and self._shown):
+        if self._outlet.waits_for is None and (self._stale or (self._ready and self._shown)):
             yield self._next_look

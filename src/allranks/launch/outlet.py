@@ -46,8 +46,9 @@ class Outlet:
         self._most = _WHOLE if stat.S_ISREG(os.fstat(self._fd).st_mode) else select.PIPE_BUF
 
     @property
-    def waiting(self) -> bool:
-        return bool(self._waiting)
+    def waits_for(self) -> int | None:
+        """The descriptor that must become writable before ``pump`` can send more; None while nothing waits."""
+        return self._fd if self._waiting else None
 
     @property
     def clogged(self) -> bool:

@@ -124,6 +124,7 @@ class _Loop:
         self._ranks = [_Rank() for _ in range(job.ranks)]
         self._selector = selectors.DefaultSelector()
         self._reading = True
+        self._full: int | None = None  # the descriptor that the console waits for
         self._exit_code: int | None = None
         self._has_ranks = self._swept = False
 
@@ -181,8 +182,11 @@ class _Loop:
     def _turn(self, timeout: float | None) -> None:
         """Wait, then take everything that is there; what agents say always before what the keeper saw happen later."""
         self._listen(not self._console.clogged)
+        self._watch_output()
         ready = [(key.fileobj, key.data) for key, _ in self._selector.select(timeout)]
         sources = [source for source, _ in ready]
+        if self._full in sources:
+            self._console.flush_due(time.monotonic())
         for source, data in ready:
             if data is not None:
                 self._read(source, *data)
@@ -272,6 +276,17 @@ class _Loop:
 
     def _open_pipes(self) -> bool:
         return any(rank.pipes for rank in self._ranks)
+
+    def _watch_output(self) -> None:
+        """Wake when a full output takes bytes again, and only while it is full: it is writable nearly always."""
+        full = self._console.waits_for
+        if full == self._full:
+            return
+        if self._full is not None:
+            self._selector.unregister(self._full)
+        if full is not None:
+            self._selector.register(full, selectors.EVENT_WRITE)
+        self._full = full
 
     def _listen(self, reading: bool) -> None:
         """Stop, or go on, reading what the ranks write: they wait while nobody takes what we write."""
