@@ -6,8 +6,9 @@ import importlib
 import sys
 from pathlib import Path
 
-import bench.__main__ as benches
 import pytest
+
+import bench.__main__ as benches
 from bench.measure import run
 from bench.page import placed, table
 

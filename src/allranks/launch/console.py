@@ -108,7 +108,7 @@ class Console:
                 self._queue([*self._merger.flush(), *states])
         self._outlet.pump()
         self._show(now)
-        return min((moment for moment in self._deadlines(now) if moment is not None), default=None)
+        return min((moment for moment in self._deadlines() if moment is not None), default=None)
 
     def say(self, text: str) -> None:
         """Print the launcher's own words, after all lines that ranks have finished before."""
@@ -196,7 +196,7 @@ class Console:
         self._shown = rows
         self._outlet.write(picture)
 
-    def _deadlines(self, now: float) -> Iterable[float | None]:
+    def _deadlines(self) -> Iterable[float | None]:
         yield self._merger.deadline
         yield from (reader.deadline for reader in self._on_screen)
         if self._outlet.waits_for is None and (self._stale or (self._ready and self._shown)):
