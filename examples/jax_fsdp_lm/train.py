@@ -28,11 +28,11 @@ DEMO = {
     "size": 128,
     "layers": 3,
     "heads": 4,
-    "seq_len": 96,
+    "seq_len": 64,
     "grad_accum": 2,
-    "steps": 160,
-    "lr": 1.2e-2,
-    "sample_every": 80,
+    "steps": 200,
+    "lr": 1e-2,
+    "sample_every": 100,
 }
 
 
