@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from tests.examples import jobs
 
 FOUR = ("-m", "allranks", "run", "-n", "4", "-d", "2")

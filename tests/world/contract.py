@@ -1,6 +1,6 @@
 """The contract of a world: functions of (world) that every rank of any world runs, in this order.
 
-As a program, ``python -m tests.world.contract jax`` joins real ranks and runs all of them.
+As a program, ``python contract.py jax`` joins real ranks and runs all of them.
 """
 
 from __future__ import annotations
@@ -148,6 +148,36 @@ def a_late_rank_is_named_and_gets_the_same_error(world: World) -> None:
     world.barrier("all again", timeout=60)
 
 
+def the_store_keeps_its_port(world: World) -> None:
+    """Keys of words; bytes as they are; one winner of a claim, one sum of a counter, over all ranks."""
+    store, me = world.store, f"port/{world.rank}"
+    assert store.get(me) is None
+    store.set(me, b"first")
+    store.set(me, bytes(range(256)))
+    assert store.get(me) == store.wait(me, 5) == bytes(range(256))
+    store.set(f"{me}/empty", b"")
+    assert store.wait(f"{me}/empty", 5) == b""
+    won = store.claim("claimed", f"rank {world.rank}".encode())
+    assert won == store.get("claimed") == world.broadcast(won)
+    counts = world.all_gather(store.add("counter", 2))
+    assert sorted(counts) == [2 * (rank + 1) for rank in range(world.size)]
+    assert store.wait(f"port/{world.size - 1}", 5) == bytes(range(256))
+    assert store.list("port/") == {
+        f"port/{rank}{end}": value
+        for rank in range(world.size)
+        for end, value in (("", bytes(range(256))), ("/empty", b""))
+    }
+    world.barrier("listed")
+    store.delete(f"{me}/empty")
+    store.delete(me)
+    store.delete(me)
+    assert store.get(me) is None
+    with pytest.raises(KeyTimeout, match=me):
+        store.wait(me, 0.01)
+    world.barrier("deleted")
+    assert store.list("port/") == {}
+
+
 def nothing_is_left_behind(world: World) -> None:
     for i in range(30):
         world.all_gather(i)
@@ -157,6 +187,7 @@ def nothing_is_left_behind(world: World) -> None:
 
 CONTRACT: tuple[Callable[[World], None], ...] = (
     knows_itself,
+    the_store_keeps_its_port,
     barrier_and_broadcast,
     gathers,
     decisions,

@@ -1,7 +1,7 @@
 """What may travel between ranks: JSON values and bytes, never a pickle.
 
-A value comes back as JSON gives it back: a tuple returns as a list. What would change in silence (a dict key that is
-not a string, a NumPy scalar, a set) is refused.
+A value comes back as JSON gives it back: a tuple returns as a list; NaN and the infinities travel. What would change in
+silence (a dict key that is not a string, a NumPy scalar, a set) is refused.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from allranks.errors import NotJsonable
 
 _ALLOWED = "None, bool, int, float, str, list, tuple, dict with str keys, or bytes"
 _BYTES = "__bytes__"
+# Bits: Python neither writes nor reads an int of more than 4,300 digits.
+_LONGEST_INT = 14_000
 
 # JSON types and bytes, at any depth; checked when packed, so the static type says no more.
 Value = Any
@@ -22,6 +24,11 @@ Json = Any
 
 def pack(value: Value, *, what: str = "value") -> Json:
     """Return the value in JSON types, bytes (at any depth) wrapped. Raises NotJsonable naming the place."""
+    if type(value) is int and value.bit_length() > _LONGEST_INT:
+        raise NotJsonable(
+            f"{what} is an int of {value.bit_length()} bits; between ranks travel at most {_LONGEST_INT}.",
+            remedy="Send its bytes (int.to_bytes).",
+        )
     if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, bytes):

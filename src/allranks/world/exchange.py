@@ -6,13 +6,13 @@ timeout. Keys of exchange k, below ``x/<k>/``:
 
     up/<rank>   a rank has come, and brings its own value and those of its subtree (tree.py)
     at/<rank>   a rank that has children in the tree has come, and waits for them
-    decided     a counter: who adds first, makes up the outcome, the others wait for it
     down        the outcome: the result, or the error that every rank raises. Written once and for all (``claim``), so
                 an exchange has exactly one outcome on all ranks, also when the rank that makes it up stands still
+    judge       the rank that looks into what went wrong; the others wait for its word in ``down``
 
-Who decides: rank 0 when all have come; or whichever rank first reaches its deadline, or learns that a missing rank is
-dead. Everybody else, also a rank that comes later, reads ``down``. Keys of earlier exchanges are deleted once all ranks
-have come to exchange k: by then everybody has read them.
+Who writes ``down``: rank 0 when all have come; or the judge, whichever rank first reached its deadline, or learnt that
+a rank is dead. Everybody else, also a rank that comes later, reads it. Keys of earlier exchanges are deleted once all
+ranks have come to exchange k: by then everybody has read them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from allranks.world.ticket import Ticket, difference
 Decide = Callable[[Sequence[Value]], Value]
 # How long a rank waits between two looks at the list of the dead: the first looks are early, later ones are rare.
 _FIRST_LOOK, _LONGEST_LOOK = 0.5, 8.0
-# How long the rank that won the right to decide may take to write the decision down.
+# How long the judge may take: it asks the missing ranks where they are.
 _GRACE = 10.0
 
 
@@ -76,13 +76,6 @@ class Exchanger:
         self._mine[-1].append(key)
         self.store.set(key, dumps(document))
 
-    def win(self, key: str) -> bool:
-        """Say whether this rank is the one that may decide."""
-        first = self.store.add(key, 1) == 1
-        if first:
-            self._mine[-1].append(key)
-        return first
-
     def claim(self, key: str, document: Json) -> Json | None:
         """Put a key of the current exchange, unless another rank did: then return what that one put."""
         mine = dumps(document)
@@ -113,6 +106,9 @@ class _DeathError(Exception):
 class _DecidedError(Exception):
     """Another rank wrote the outcome while this one waited for its children."""
 
+    def __init__(self, document: bytes) -> None:
+        self.document = document
+
 
 @dataclass(frozen=True, slots=True)
 class _Call:
@@ -130,16 +126,16 @@ class _Call:
         try:
             bundle = self._collect(value)
             if me.rank == 0:
-                return self._conclude(lambda: self._decide(bundle, decide))
+                return self._write_down(self._decide(bundle, decide))
             me.put(f"{self.key}/up/{me.rank}", _encode(bundle))
             return self._wait_down()
         except _OverdueError:
-            return self._conclude(self._timed_out)
+            return self._judge(self._timed_out)
         except _DeathError as death:
             reasons = death.reasons
-            return self._conclude(lambda: outcome.died(reasons, me.host_of))
-        except _DecidedError:
-            return self._read_down()
+            return self._judge(lambda: outcome.died(reasons, me.host_of))
+        except _DecidedError as decided:
+            return outcome.Outcome(loads(decided.document))
 
     def _collect(self, value: Json) -> _Bundle:
         """Wait for the children's bundles and add this rank's own value and ticket."""
@@ -161,12 +157,22 @@ class _Call:
             return outcome.mismatched(*found)
         return outcome.decided({r: bundle.values.get(r) for r in range(self.of.size)}, decide)
 
-    def _conclude(self, propose: Callable[[], outcome.Outcome]) -> outcome.Outcome:
-        """Write the outcome down if nobody was faster, and return the one that counts."""
-        me = self.of
-        if not me.win(f"{self.key}/decided"):
-            return self._read_down()
-        return self._write_down(propose())
+    def _judge(self, propose: Callable[[], outcome.Outcome]) -> outcome.Outcome:
+        """Make up the outcome of an exchange that failed, or wait for the rank that was faster to do so."""
+        faster = self.of.claim(f"{self.key}/judge", self.of.rank)
+        return self._write_down(propose()) if faster is None else self._await(faster)
+
+    def _await(self, judge: int) -> outcome.Outcome:
+        """Wait for the judge's word; if it dies or stands still, that is the outcome."""
+        me, until = self.of, self.of.clock.now() + _GRACE
+        while me.clock.now() < until:
+            try:
+                return outcome.Outcome(loads(me.store.wait(f"{self.key}/down", _FIRST_LOOK)))
+            except KeyTimeout:
+                dead = gone.read(me.store)
+            if judge in dead:
+                return self._write_down(outcome.died(dead, me.host_of))
+        return self._write_down(outcome.unjudged(judge, me.host_of(judge), seconds=_GRACE))
 
     def _write_down(self, proposed: outcome.Outcome) -> outcome.Outcome:
         faster = self.of.claim(f"{self.key}/down", proposed.document)
@@ -174,19 +180,15 @@ class _Call:
 
     def _timed_out(self) -> outcome.Outcome:
         me = self.of
-        came = me.store.list(f"{self.key}/")
-        missing = [r for r in range(me.size) if f"{self.key}/up/{r}" not in came and f"{self.key}/at/{r}" not in came]
-        return outcome.timed_out(seconds=self.timeout, missing=missing, places=me.locate(missing), host_of=me.host_of)
+        keys = me.store.list(f"{self.key}/")
+        risen = {rank for rank in range(me.size) if f"{self.key}/up/{rank}" in keys}
+        missing = [rank for rank in range(me.size) if rank not in risen and f"{self.key}/at/{rank}" not in keys]
+        stalled = [] if missing else tree.stalled(risen, me.size, me.fanout)
+        places = me.locate([*missing, *stalled])
+        return outcome.timed_out(self.timeout, missing, stalled=stalled, places=places, host_of=me.host_of)
 
     def _wait_down(self) -> outcome.Outcome:
         return outcome.Outcome(loads(self._wait(f"{self.key}/down", look_down=False)))
-
-    def _read_down(self) -> outcome.Outcome:
-        """Wait for the outcome that another rank is about to write."""
-        try:
-            return outcome.Outcome(loads(self.of.store.wait(f"{self.key}/down", _GRACE)))
-        except KeyTimeout:
-            return self._write_down(outcome.undecided(_GRACE))
 
     def _wait(self, key: str, *, look_down: bool) -> bytes:
         """Wait for a key until the deadline, with a look at the dead (and at the outcome) now and then."""
@@ -199,8 +201,8 @@ class _Call:
                 return me.store.wait(key, min(look, left))
             except KeyTimeout:
                 look = min(look * 2, _LONGEST_LOOK)
-            if look_down and me.store.get(f"{self.key}/down") is not None:
-                raise _DecidedError
+            if look_down and (document := me.store.get(f"{self.key}/down")) is not None:
+                raise _DecidedError(document)
             if dead := gone.read(me.store):
                 raise _DeathError(dead)
 

@@ -28,7 +28,10 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """The first write at or after ``at`` never reaches the store, and the rank is not told."""
+    """The first ``set`` or ``delete`` at or after ``at`` never reaches the store, and the rank is not told.
+
+    The others, which the store answers, cannot be lost in silence.
+    """
 
     rank: int
     at: int = 0

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from allranks.errors import AllranksError, BarrierTimeout, Mismatch, RankDied, RemoteError, StoreError, name_ranks
+from allranks.errors import AllranksError, BarrierTimeout, Mismatch, RankDied, RemoteError, name_ranks
 from allranks.world.codec import Json, Value, pack, unpack
 from allranks.world.ticket import Ticket
 
@@ -59,20 +59,28 @@ def died(reasons: Mapping[int, str], host_of: Callable[[int], str]) -> Outcome:
 
 
 def timed_out(
-    *, seconds: float, missing: Sequence[int], places: Mapping[int, str], host_of: Callable[[int], str]
+    seconds: float,
+    missing: Sequence[int],
+    *,
+    stalled: Sequence[int],
+    places: Mapping[int, str],
+    host_of: Callable[[int], str],
 ) -> Outcome:
-    """``places`` says where missing ranks are, as far as they could be asked."""
+    """``missing`` did not come; where all came, ``stalled`` held up the rest. ``places`` says where they are, as far as
+    they could be asked."""
+    late = missing or stalled
+    told = _few(f"rank {r} (host {host_of(r)}): {places.get(r, 'gave no sign')}" for r in late)
     if missing:
-        told = _few(f"rank {r} (host {host_of(r)}): {places.get(r, 'gave no sign')}" for r in missing)
-        message = f"{name_ranks(missing)} did not come within {seconds:g} s. {told}."
+        message = f"{name_ranks(late)} did not come within {seconds:g} s. {told}."
     else:
-        message = f"all ranks came, but rank 0 did not conclude within {seconds:g} s: the deadline is too short."
-    return Outcome({"error": "timeout", "message": message, "ranks": list(missing)})
+        message = f"all ranks came, but {name_ranks(late)} did not pass their values on within {seconds:g} s. {told}."
+    return Outcome({"error": "timeout", "message": message, "ranks": list(late)})
 
 
-def undecided(grace: float) -> Outcome:
-    message = f"the rank that had to decide did not write the outcome within {grace:g} s; it has probably died."
-    return Outcome({"error": "store", "message": message})
+def unjudged(judge: int, host: str, *, seconds: float) -> Outcome:
+    who = f"rank {judge} (host {host}), which was to say what is wrong"
+    message = f"the exchange failed, and {who}, did not do so within {seconds:g} s."
+    return Outcome({"error": "timeout", "message": message, "ranks": [judge]})
 
 
 def reveal(outcome: Outcome, *, rank: int, ticket: Ticket) -> Value:
@@ -93,10 +101,8 @@ def _error(document: Mapping[str, Any], message: str, *, rank: int, ticket: Tick
             return BarrierTimeout(message, ranks=document["ranks"])
         case "died":
             return RankDied(message, reasons=dict(document["reasons"]))
-        case "raised":
-            return remote_error(document, rank=rank, where=str(ticket))
         case _:
-            return StoreError(message)
+            return remote_error(document, rank=rank, where=str(ticket))
 
 
 def remote_error(document: Mapping[str, Any], *, rank: int, where: str) -> RemoteError:

@@ -13,7 +13,7 @@ the launcher started (a script that forks its own), never fewer: those would be 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -91,6 +91,8 @@ def read(signs: Signs) -> Decision:
         return _join_initialised(signs, launcher, met)
     if signs.asked == "single":
         return Decision("single", 0, 1, "", "asked for")
+    if launcher is not None:
+        _refuse_two_words(launcher, launchers_of(signs.environ)[1:])
     if launcher is not None and launcher.size != 1 and not (met and launcher.size is None):
         return _join_launched(signs, launcher, met)
     if launcher is None:
@@ -102,22 +104,31 @@ def read(signs: Signs) -> Decision:
 
 def launcher_of(environ: Mapping[str, str], *, cluster: str | None = None) -> Launcher | None:
     """Return what the innermost launcher says; None if there is no sign of one."""
+    if launchers := launchers_of(environ):
+        return launchers[0]
+    hosts = environ.get("TPU_WORKER_HOSTNAMES", "")
+    if "," in hosts or _number(environ, "MEGASCALE_NUM_SLICES", 1) > 1:
+        return Launcher("TPU", None, None, f"TPU_WORKER_HOSTNAMES={hosts}")
+    return Launcher(cluster, None, None, f"JAX's cluster detection sees {cluster!r}") if cluster else None
+
+
+def launchers_of(environ: Mapping[str, str]) -> tuple[Launcher, ...]:
+    """Return what the launchers say that give rank and size, the innermost first."""
     plain = (
         ("allranks", "ALLRANKS_RANK", "ALLRANKS_SIZE", "ALLRANKS_LOCAL_RANK"),
         ("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK"),
         ("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
         ("PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
     )
-    for name, rank, size, local in plain:
-        if rank in environ and size in environ and (name != "torchrun" or "MASTER_ADDR" in environ):
-            return _launcher(environ, name, rank, size, local)
+    found = [
+        _launcher(environ, name, rank, size, local)
+        for name, rank, size, local in plain
+        if rank in environ and size in environ and (name != "torchrun" or "MASTER_ADDR" in environ)
+    ]
     if _in_slurm_step(environ):
         size = "SLURM_STEP_NUM_TASKS" if "SLURM_STEP_NUM_TASKS" in environ else "SLURM_NTASKS"
-        return _launcher(environ, "Slurm", "SLURM_PROCID", size, "SLURM_LOCALID")
-    hosts = environ.get("TPU_WORKER_HOSTNAMES", "")
-    if "," in hosts or _number(environ, "MEGASCALE_NUM_SLICES", 1) > 1:
-        return Launcher("TPU", None, None, f"TPU_WORKER_HOSTNAMES={hosts}")
-    return Launcher(cluster, None, None, f"JAX's cluster detection sees {cluster!r}") if cluster else None
+        found.append(_launcher(environ, "Slurm", "SLURM_PROCID", size, "SLURM_LOCALID"))
+    return tuple(found)
 
 
 def _launcher(environ: Mapping[str, str], name: str, rank: str, size: str, local: str) -> Launcher:
@@ -130,6 +141,25 @@ def _launcher(environ: Mapping[str, str], name: str, rank: str, size: str, local
 
 def _in_slurm_step(environ: Mapping[str, str]) -> bool:
     return "SLURM_PROCID" in environ and 0 <= _step(environ) < _FIRST_SPECIAL_STEP
+
+
+def _refuse_two_words(inner: Launcher, others: Iterable[Launcher]) -> None:
+    """A launcher inside another one may start more ranks than that, never fewer.
+
+    Except ours, which takes the outer ones' variables away: those that are there come from one that runs inside.
+    """
+    for other in others:
+        if inner.name == "allranks" and (inner.rank, inner.size) != (other.rank, other.size):
+            raise ContradictingSigns(
+                f"{inner.says}, but {other.says}: several processes would take themselves for one rank.",
+                remedy=f"Start the program with `allranks run` or with {other.name}, not with one inside the other.",
+            )
+        if (inner.size or 1) < (other.size or 1):
+            raise ContradictingSigns(
+                f"{other.says}, but {inner.says}: {other.size} processes would be {inner.size}-rank worlds, each of "
+                "which takes itself for all.",
+                remedy=f"Have {inner.name} start all {other.size}, or unset the variables of the one you do not mean.",
+            )
 
 
 def _refuse_batch_script(environ: Mapping[str, str]) -> None:

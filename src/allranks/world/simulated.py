@@ -95,20 +95,21 @@ class _Run(Generic[T]):
         self.state = LocalStore()
         self.random = random.Random(of.seed)
         self.operations: Counter[str] = Counter()
-        self.waiting: dict[str, list[_Rank]] = {}
+        self.waiting: dict[str, dict[_Rank, None]] = {}
         self.results: dict[int, T] = {}
         self.errors: dict[int, Exception] = {}
         self.crashed: list[int] = []
         self.ended = 0.0
         self._agenda: list[tuple[float, float, Callable[[], None]]] = []
         self._hub = greenlet.getcurrent()
-        hosts = tuple(f"host-{of.topology.host_of(rank)}" for rank in range(of.size))
+        places = [(host, local) for host, ranks in enumerate(of.topology.ranks_per_host) for local in range(ranks)]
+        hosts = tuple(f"host-{host}" for host, _ in places)
         faults: dict[int, list[Fault]] = {}
         for fault in of.faults:
             faults.setdefault(fault.rank, []).append(fault)
         self.ranks = [_Rank(self, rank, faults.get(rank, [])) for rank in range(of.size)]
         for rank in self.ranks:
-            me = Identity(rank.number, of.size, of.topology.local_rank_of(rank.number), hosts, "simulated")
+            me = Identity(rank.number, of.size, places[rank.number][1], hosts, "simulated")
             world = World(me, rank, clock=self.clock, timeout=of.timeout, fanout=of.fanout)
             rank.thread = greenlet.greenlet(lambda rank=rank, world=world: self._live(rank, world, program))
             self.later(0.0, rank.resume)
@@ -168,13 +169,12 @@ class _Rank:
         self.thread.switch()
 
     def set(self, key: str, value: bytes) -> None:
-        if self._operate("set", writes=True):
+        if self._operate("set", unanswered=True):
             self._run.state.set(key, value)
             self._wake_waiting(key)
 
     def claim(self, key: str, value: bytes) -> bytes:
-        if not self._operate("claim", writes=True):
-            return value
+        self._operate("claim")
         there = self._run.state.claim(key, value)
         self._wake_waiting(key)
         return there
@@ -189,14 +189,13 @@ class _Rank:
 
     def wait(self, key: str, timeout: float) -> bytes:
         self._operate("wait")
-        value = self._run.state.get(key)
-        if value is None:
-            self._run.waiting.setdefault(key, []).append(self)
-            self._sleep(timeout)
-            value = self._run.state.get(key)
-        if value is None:
-            self._run.waiting.get(key, [self]).remove(self)
-            raise KeyTimeout(f"no key {key!r} after {timeout:g} s")
+        run, deadline = self._run, self._run.clock.now() + timeout
+        while (value := run.state.get(key)) is None:
+            if run.clock.now() >= deadline:
+                raise KeyTimeout(f"no key {key!r} after {timeout:g} s")
+            run.waiting.setdefault(key, {})[self] = None
+            self._sleep(deadline - run.clock.now())
+            run.waiting.get(key, {}).pop(self, None)
         return value
 
     def add(self, key: str, amount: int) -> int:
@@ -204,7 +203,7 @@ class _Rank:
         return self._run.state.add(key, amount)
 
     def delete(self, key: str) -> None:
-        if self._operate("delete", writes=True):
+        if self._operate("delete", unanswered=True):
             self._run.state.delete(key)
 
     def list(self, prefix: str) -> dict[str, bytes]:
@@ -228,7 +227,7 @@ class _Rank:
             self._wakeup += 1
             self.resume()
 
-    def _operate(self, name: str, *, writes: bool = False) -> bool:
+    def _operate(self, name: str, *, unanswered: bool = False) -> bool:
         """Take the time of one trip to the store; return False if the operation is lost."""
         now, run = self.done, self._run
         self.done += 1
@@ -236,7 +235,7 @@ class _Rank:
         arrives = True
         extra = sum(fault.seconds for fault in self._delays if now >= fault.at)
         for fault in [fault for fault in self._once if now >= fault.at]:
-            if isinstance(fault, Drop) and not writes:
+            if isinstance(fault, Drop) and not unanswered:
                 continue
             self._once.remove(fault)
             if isinstance(fault, Crash):

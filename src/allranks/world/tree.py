@@ -7,6 +7,8 @@ flat: every rank is a child of rank 0. Flat costs the fewest operations and one 
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 
 def parent(rank: int, fanout: int) -> int:
     """Return the rank that waits for this one. Rank 0 has none (ValueError)."""
@@ -27,3 +29,13 @@ def depth(size: int, fanout: int) -> int:
     while rank > 0:
         hops, rank = hops + 1, parent(rank, fanout)
     return hops
+
+
+def stalled(risen: Container[int], size: int, fanout: int) -> tuple[int, ...]:
+    """Return the ranks that have all they wait for and have not passed it on; ``risen`` are those that have.
+
+    >>> stalled({3, 4, 2}, size=5, fanout=2)
+    (1,)
+    """
+    behind = (rank for rank in range(size) if rank not in risen)
+    return tuple(rank for rank in behind if all(child in risen for child in children(rank, size, fanout)))

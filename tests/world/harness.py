@@ -64,7 +64,7 @@ def clean_environ(extra: Mapping[str, str] = {}) -> dict[str, str]:
         for name, value in os.environ.items()
         if not name.startswith(_LAUNCHERS) and name not in _LAUNCHERS_EXACT
     }
-    path = os.pathsep.join(filter(None, [str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH")]))
+    path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
     quiet = {"PYTHONPATH": path, "JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1", "NPROC": "4"}
     return {**inherited, **quiet, **extra}
 
