@@ -24,7 +24,7 @@ RANKS = 3
 SOON = 30.0
 SAYS = {
     "raises": r"because rank 1 \(host \S+\) failed at \S*endings.py:\d+: ValueError: bad row",
-    "leaves": r"before: rank 1 has left \(exit code 0\)",
+    "leaves": r"(failed after|before:) rank 1 has left \(exit code 0\)",
     "killed": "",  # the launcher may be as fast as we are
 }
 CASES = list(itertools.product(("torchrun", "srun", "mpirun"), ("jax", "torch"), SAYS))
