@@ -15,7 +15,6 @@ from jax._src import clusters, distributed, xla_bridge
 
 from allranks import agent
 from allranks.errors import KeyTimeout, StoreError
-from allranks.world.outcome import did_not_meet
 from allranks.world.signs import Decision
 
 T = TypeVar("T")
@@ -178,7 +177,7 @@ def join(decision: Decision, *, timeout: float) -> tuple[int, int]:
         jax.distributed.initialize(initialization_timeout=max(1, math.ceil(timeout)))
     else:
         if decision.rank != 0 and not agent.load("allranks_agent_jax").await_coordinator(decision.address, timeout):
-            raise did_not_meet(decision, timeout, "rank 0 does not listen there.")  # JAX would abort
+            raise decision.unmet(timeout, "rank 0 does not listen there.")  # JAX would abort
         jax.distributed.initialize(
             coordinator_address=decision.address,
             num_processes=decision.size,

@@ -9,7 +9,6 @@ from typing import Any
 
 from allranks.errors import AllranksError, BarrierTimeout, Mismatch, RankDied, RemoteError, name_ranks
 from allranks.world.codec import Json, Value, pack, unpack
-from allranks.world.signs import Decision
 from allranks.world.ticket import Ticket
 
 
@@ -82,14 +81,6 @@ def unjudged(judge: int, host: str, *, seconds: float) -> Outcome:
     who = f"rank {judge} (host {host}), which was to say what is wrong"
     message = f"the exchange failed, and {who}, did not do so within {seconds:g} s."
     return Outcome({"error": "timeout", "message": message, "ranks": [judge]})
-
-
-def did_not_meet(decision: Decision, seconds: float, why: str) -> BarrierTimeout:
-    """Return the error of ranks that never met: there is no store yet, in which to see who is missing."""
-    return BarrierTimeout(
-        f"rank {decision.rank}: not all {decision.size} ranks met at {decision.address} within {seconds:g} s: {why}",
-        remedy=f"Were all started, and can they reach that address? ({decision.evidence})",
-    )
 
 
 def reveal(outcome: Outcome, *, rank: int, ticket: Ticket) -> Value:

@@ -17,7 +17,6 @@ from torch.distributed import distributed_c10d
 from torch.distributed.rendezvous import rendezvous
 
 from allranks.errors import KeyTimeout, StoreError
-from allranks.world.outcome import did_not_meet
 from allranks.world.signs import Decision
 
 T = TypeVar("T")
@@ -147,5 +146,5 @@ def join(decision: Decision, *, timeout: float) -> tuple[int, int]:
         store, rank, size = next(met)
         dist.init_process_group(store=distributed_c10d.PrefixStore("default_pg", store), rank=rank, world_size=size)
     except dist.DistError as error:
-        raise did_not_meet(decision, timeout, f"torch says: {str(error).splitlines()[0]}") from error
+        raise decision.unmet(timeout, f"torch says: {str(error).splitlines()[0]}") from error
     return dist.get_rank(), dist.get_world_size()
