@@ -35,10 +35,14 @@ bench: $(STAMP)
 # The core must work with no framework, with either one, and with both (which is 'make test').
 matrix: matrix-none matrix-jax matrix-torch
 
+matrix-jax: EXTRA = [jax]
+matrix-torch: EXTRA = [torch]
+
 matrix-%:
 	$(PYTHON) -m venv .venvs/$*
 	.venvs/$*/bin/python -m pip install -q --upgrade pip
-	.venvs/$*/bin/python -m pip install -q -c constraints.txt $(if $(filter none,$*),,$*) pytest hypothesis -e .
+	.venvs/$*/bin/python -m pip install -q -c constraints.txt pytest hypothesis $(if $(EXTRA),tensorboard) $(filter torch,$*)
+	.venvs/$*/bin/python -m pip install -q -c constraints.txt -e '.$(EXTRA)'
 	.venvs/$*/bin/python -m pytest -q
 
 clean:

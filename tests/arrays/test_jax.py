@@ -33,8 +33,20 @@ def test_rows_of_every_rank_are_in_the_batch(world: allranks.World) -> None:
     uneven = rows if world.rank == 0 else rows[:4]
     believed = jax.make_array_from_process_local_data(cut, uneven).shape  # twelve rows, if the ranks knew of each other
     assert believed == ((16,) if world.rank == 0 else (8,))
-    with pytest.raises(BatchMismatch, match=r"rank 0: rows float64\[8\]; rank 1: rows float64\[4\]"):
-        allranks.global_batch(mesh, uneven)
+    with pytest.raises(BatchMismatch, match=r"rank 0: rows int64\[8\]; rank 1: rows int64\[4\]"):
+        allranks.global_batch(mesh, uneven.astype(int))
+
+
+@pytest.mark.world(n=2, devices=1)
+def test_a_batch_that_shrinks_on_one_rank_is_refused_there(world: allranks.World) -> None:
+    """No rank waits for others that have compared these rows before; and a last batch that all announce is let in."""
+    mesh = mesh_of("data")
+    rows = np.arange(8) + 8 * world.rank
+    allranks.global_batch(mesh, rows)
+    with pytest.raises(BatchMismatch, match=rf"rank {world.rank}: .* a batch of 8 now, and made one of 16 before"):
+        allranks.global_batch(mesh, rows[:4])
+    assert allranks.global_batch(mesh, rows[:4], global_rows=8).shape == (8,)
+    assert allranks.global_batch(mesh, rows).shape == (16,)
 
 
 @pytest.mark.world(n=2, devices=2)

@@ -13,6 +13,9 @@ import harness
 import pytest
 
 PROGRAMS = Path(__file__).parent / "programs"
+EACH_FRAMEWORK = pytest.mark.parametrize(
+    "framework", [pytest.param(name, marks=pytest.mark.needs(name)) for name in ("torch", "jax")]
+)
 FRAMEWORKS = [name for name in ("torch", "jax") if find_spec(name)]
 ENTRANCES = {"torch": 35, "jax": 23}
 
@@ -41,7 +44,7 @@ def results(program: str, *arguments: str, size: int = 2) -> list[dict[str, Any]
     return [json.loads(lines[0].removeprefix("RESULT ")) for lines in said]
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
+@EACH_FRAMEWORK
 def test_every_entrance_to_a_collective_is_refused_on_one_rank(framework: str) -> None:
     """At once, naming the line; local work goes on as fast as ever, and afterwards the ranks are still in step."""
     main, other = results(f"{framework}_guard.py")
@@ -65,12 +68,12 @@ def without_us() -> dict[tuple[str, str], list[dict[str, Any]]]:
         return dict(zip(faults, pool.map(lambda fault: results("reproductions.py", *fault), faults), strict=True))
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
+@EACH_FRAMEWORK
 def test_a_gather_on_one_rank_hangs_without_us(framework: str, without_us: Any) -> None:
     assert without_us[framework, "gather"] == [{"hung": True}] * 2
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
+@EACH_FRAMEWORK
 def test_a_metric_logged_on_one_rank_makes_the_others_loss_wrong_without_us(framework: str, without_us: Any) -> None:
     """Rank 0's metric is paired with rank 1's loss, which comes out as 48 for 52; nobody notices."""
     main, other = without_us[framework, "metric"]
@@ -78,13 +81,13 @@ def test_a_metric_logged_on_one_rank_makes_the_others_loss_wrong_without_us(fram
     assert main != {"metric": 44.0, "loss": 52.0}
 
 
-@pytest.mark.skipif("jax" not in FRAMEWORKS, reason="jax is not installed")
+@pytest.mark.needs("jax")
 def test_an_exception_on_one_rank_hangs_the_job_without_us(without_us: Any) -> None:
     """In JAX the process that raised waits at its exit, and the others wait for it in the collective."""
     assert without_us["jax", "exception"] == [{"hung": True}] * 2
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
+@EACH_FRAMEWORK
 def test_with_us_the_faults_are_errors_on_every_rank(framework: str, tmp_path: Path) -> None:
     """Gate before a gather, log of a sharded metric, exception on rank 0; and what comes afterwards is right."""
     main, other = results("reproductions.py", framework, "ours", str(tmp_path))
@@ -114,7 +117,7 @@ def scalars(folder: Path) -> list[tuple[str, int, float]]:
     return [(tag, e.step, e.value) for tag in events.Tags()["scalars"] for e in events.Scalars(tag)]
 
 
-@pytest.mark.skipif("jax" not in FRAMEWORKS, reason="jax is not installed")
+@pytest.mark.needs("jax")
 def test_in_a_jax_that_we_do_not_know_a_warning_says_what_is_left() -> None:
     """Private names gone, or there and without effect: the functions of multihost_utils are still refused."""
     command = [sys.executable, str(PROGRAMS / "jax_unknown.py")]

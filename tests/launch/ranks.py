@@ -91,8 +91,11 @@ def listen(channel: socket.socket, ranks: list[subprocess.Popen[bytes]], deadlin
         except TimeoutError:
             if over:
                 break
-        if said and said[-1]["kind"] == "failed":
+            continue
+        if said[-1]["kind"] == "failed":
             deadline = min(deadline, time.monotonic() + GRACE)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(said[-1]["pid"], signal.SIGTERM)  # the rank may go
     return said
 
 

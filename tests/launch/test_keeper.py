@@ -24,8 +24,8 @@ def test_a_warm_keeper_runs_one_job_after_another(tmp_path: Path) -> None:
     """In forks of the same process, whose frameworks are imported once; a failed job does no harm to the next."""
     (tmp_path / "work.py").write_text(
         "import os, sys\n"
-        "def load(): import numpy\n"
-        "def say(word): print(word, os.environ['RANK'], os.getppid(), 'numpy' in sys.modules)\n"
+        "def load(): import tomllib\n"
+        "def say(word): print(word, os.environ['RANK'], os.getppid(), 'tomllib' in sys.modules)\n"
         "def fail(): raise ValueError('bad row')\n"
     )
     path = os.pathsep.join([local.AGENT, str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])

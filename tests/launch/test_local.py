@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -257,29 +256,3 @@ def test_a_script_that_is_closed_by_its_reader_ends(tmp_path: Path) -> None:
     script = write(tmp_path, "import itertools\nfor i in itertools.count(): print(i)\n")
     done = allranks("-n", "2", script, cwd=tmp_path, through="head -1")
     assert done.code == 141
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (("-n", "0", "train.py"), "'0' is not a number of at least 1"),
-        (("-n", "2"), "nothing to run"),
-        (("-n", "2", "train.py"), "no such script: train.py"),
-        (("-n", "2", "nonsense-command"), "no such command: nonsense-command"),
-        (("-n", "2", "--timeout", "soon", "train.py"), "'soon' is not a number of seconds"),
-        (("train.py",), "-n/--ranks"),
-    ],
-)
-def test_a_wrong_command_line_says_what_is_wrong(tmp_path: Path, words: tuple[str, ...], says: str) -> None:
-    done = allranks(*words, cwd=tmp_path)
-    assert done.code == 2
-    assert says in done.out
-
-
-def test_nothing_stays_in_the_temporary_directory(tmp_path: Path) -> None:
-    before = {*Path(tempfile.gettempdir()).glob("allranks-*")}
-    script = write(tmp_path, "import os; print('control', os.path.dirname(os.environ['ALLRANKS_CONTROL']))")
-    done = allranks("-n", "1", script, cwd=tmp_path)
-    (control,) = [Path(line.split()[-1]) for line in done.out.splitlines() if "control" in line]
-    assert control not in before
-    assert not control.exists()

@@ -38,6 +38,7 @@ ENDS = [
 ]
 
 
+@pytest.mark.needs("jax")
 @pytest.mark.soak
 def test_a_hundred_ends_of_a_rank_are_a_hundred_ends_of_the_job(tmp_path: Path) -> None:
     """Deterministic choice of rank and of end; the slowest is shown."""

@@ -97,6 +97,23 @@ def test_a_failure_stops_the_others_and_decides_the_exit_code() -> None:
     assert job.first == (2, "ValueError: bad row")
 
 
+def test_a_failed_rank_keeps_its_sockets_open_until_the_others_have_ended() -> None:
+    """Or these would report broken connections. What it said itself is its exit code, though it ends when we say."""
+    job = Job().on(RankFailed(failure(2, exit_code=3))).after(0.25)
+    assert job.signals == [((0, 1, 3), signal.SIGTERM)]
+    assert job.exits([0, 3], -15).signals[1:] == []
+    assert job.exits([1], -15).signals[1:] == [((2,), signal.SIGTERM)]
+    assert job.exits([2], 3).exit_code == 3
+
+
+def test_ranks_that_all_fail_are_released_at_once_and_the_lowest_last() -> None:
+    """Nobody is left to be stopped; rank 0 serves the store of the others."""
+    job = Job().on(*(RankFailed(failure(rank)) for rank in range(4)))
+    assert job.signals == [((3, 2, 1), signal.SIGTERM)]
+    assert job.exits([3, 1, 2], 1).signals[1:] == [((0,), signal.SIGTERM)]
+    assert job.exits([0], 1).exit_code == 1
+
+
 def test_the_failure_with_the_earliest_time_is_first_in_whatever_order_they_come() -> None:
     job = Job().on(RankFailed(failure(1, "KeyError: 'b'", 2.0)), RankFailed(failure(3, "KeyError: 'a'", 1.0)))
     assert job.first == (3, "KeyError: 'a'")

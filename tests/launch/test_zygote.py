@@ -51,6 +51,7 @@ def test_a_script_sees_what_python_shows_it(tmp_path: Path, words: tuple[str, ..
     assert json.loads(seen_under(done.out)) == json.loads(seen_under(python.stdout))
 
 
+@pytest.mark.needs("torch")
 def test_each_rank_has_random_numbers_of_its_own(tmp_path: Path) -> None:
     """A script that forgets to seed must look as wrong as it is."""
     script = write(
@@ -67,6 +68,7 @@ def test_each_rank_has_random_numbers_of_its_own(tmp_path: Path) -> None:
         assert lines[0][column] != lines[1][column]
 
 
+@pytest.mark.needs("jax")
 def test_a_forked_rank_can_spawn_processes_that_import_its_main_module(tmp_path: Path) -> None:
     script = write(
         tmp_path,
@@ -116,6 +118,7 @@ def test_the_environment_of_a_rank_is_its_own(tmp_path: Path) -> None:
     assert "C b'1' 1" in done.out
 
 
+@pytest.mark.needs("jax")
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -159,6 +162,7 @@ while len(sys.argv) > 1:
 """
 
 
+@pytest.mark.needs("jax")
 @pytest.mark.parametrize("how", [(), ("--no-zygote",)])
 def test_an_unchanged_jax_script_joins_its_world(tmp_path: Path, how: tuple[str, ...]) -> None:
     done = allranks("-n", "2", "-d", "2", *how, write(tmp_path, JAX), cwd=tmp_path)
@@ -167,6 +171,7 @@ def test_an_unchanged_jax_script_joins_its_world(tmp_path: Path, how: tuple[str,
     assert "no zygote" not in done.out
 
 
+@pytest.mark.needs("jax")
 @pytest.mark.parametrize(
     ("end", "code", "says"),
     [
@@ -183,6 +188,7 @@ def test_the_end_of_one_jax_rank_ends_the_job(tmp_path: Path, end: str, code: in
     assert says in first
 
 
+@pytest.mark.needs("torch")
 def test_an_unchanged_torch_script_joins_its_world(tmp_path: Path) -> None:
     script = write(
         tmp_path,

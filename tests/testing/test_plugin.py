@@ -11,7 +11,6 @@ import pytest
 from allranks.world.base import World
 
 pytest_plugins = ["pytester"]
-pytest.importorskip("jax")
 
 
 @pytest.mark.world(n=3)

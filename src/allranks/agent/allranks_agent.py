@@ -19,8 +19,11 @@ What the launcher hears (one JSON object a datagram, each with rank, pid and tim
     `failure` was on its way up. It is no failure yet, but if the job fails from here on, it came first.
 
 A failed rank must not wait in JAX's shutdown barrier (300 s): once its traceback is printed and reported, it runs its
-other atexit functions and ends by os._exit. A rank that ends in order does wait there, as JAX wants, but first leaves
-the collectives, so that a peer that still needs it gets an error at once (see allranks_agent_jax).
+other atexit functions and ends by os._exit. Before that it waits for the launcher to stop the others and to release it
+by a SIGTERM: who sees its sockets close first would fail as well, and say much that is only a consequence.
+
+A rank that ends in order does wait in that barrier, as JAX wants, but first leaves the collectives, so that a peer that
+still needs it gets an error at once (see allranks_agent_jax).
 """
 
 from __future__ import annotations
@@ -47,6 +50,7 @@ import allranks_agent_torch as torch  # type: ignore[import-not-found]
 
 PR_SET_PDEATHSIG = 1
 SEND_SECONDS = 5.0
+HOLD_SECONDS = 5.0  # a launcher that lives releases a failed rank, or kills it, long before
 FILES = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
 
 
@@ -61,6 +65,7 @@ class _Rank:
     failed_with: int = 0
     ending: failures.Failure | None = None
     reporting = threading.Lock()
+    released = threading.Event()
 
 
 def activate_at_start() -> None:
@@ -157,10 +162,20 @@ def finish(code: int) -> NoReturn:
 
 
 def _report(failure: failures.Failure) -> None:
+    if threading.current_thread() is threading.main_thread():
+        _expect_release()
     with _Rank.reporting:
         if is_active() and not _Rank.failed_with:
             tell("failed", failure=failure)
             _Rank.failed_with = failure["exit_code"]
+
+
+def _expect_release() -> None:
+    """Take SIGTERM as the launcher's word that this rank, which has failed, may go."""
+    if _tell_launcher in _Rank.listeners:
+        signal.signal(signal.SIGTERM, lambda *_: _Rank.released.set())
+    else:
+        _Rank.released.set()
 
 
 def _fail_late(error: BaseException) -> NoReturn:
@@ -169,8 +184,9 @@ def _fail_late(error: BaseException) -> NoReturn:
 
 
 def _end_now(code: int) -> NoReturn:
-    """Run the atexit functions, flush what Python would have flushed, and end without waiting for anybody."""
+    """Run the atexit functions, flush what Python would have flushed, and end, waiting for nobody but the launcher."""
     try:
+        _expect_release()
         jax.forget_shutdown()
         atexit._run_exitfuncs()
         # The type is asked, not the thing: isinstance would wake lazy proxies, which warn or import.
@@ -179,6 +195,7 @@ def _end_now(code: int) -> NoReturn:
                 stream.flush()
             except (OSError, ValueError):
                 continue  # closed, or a pipe that nobody reads
+        _Rank.released.wait(HOLD_SECONDS)
     finally:
         os._exit(code)
 

@@ -116,6 +116,14 @@ def _advice(rows: int, *, mine: int, shards: int, global_rows: int) -> str:
     return f"This rank should bring {expected}."
 
 
+def refuse_new_total(total: int, before: Sequence[int], *, who: str) -> None:
+    """Raise BatchMismatch: a batch of another size came unannounced, perhaps on this rank only."""
+    raise BatchMismatch(
+        f"{who}: the rows make a batch of {total} now, and made one of {' or '.join(map(str, before))} before.",
+        remedy=f"Drop the last, smaller batch; or say global_rows={total} on every rank if all mean it.",
+    )
+
+
 def judge(claims: Sequence[Claim]) -> None:
     """Raise BatchMismatch unless all ranks bring rows that fit together; ``claims`` are in rank order.
 

@@ -19,8 +19,9 @@ from allranks.errors import BatchMismatch
 
 T = TypeVar("T")
 
-# The shapes of rows that a world's ranks have compared already: once for each is enough, and a step is not slowed down.
-_compared: WeakKeyDictionary[Gathering, set[object]] = WeakKeyDictionary()
+# What a world's ranks have compared already, and how many rows it made: once for each shape of a row is enough, and no
+# step is slowed down.
+_compared: WeakKeyDictionary[Gathering, dict[object, set[int]]] = WeakKeyDictionary()
 
 
 def owns(tree: object) -> bool:
@@ -98,7 +99,7 @@ def global_batch(
     shards, mine = _shards(sharding)
     total = batch.whole(count, mine=len(mine), shards=shards, global_rows=global_rows, who=who)
     if jax.process_count() > 1:
-        _compare(world(), arrays, mine)
+        _compare(world(), arrays, mine, total, announced=global_rows is not None, who=who)
 
     def place(leaf: Any) -> jax.Array:
         return jax.make_array_from_process_local_data(sharding, leaf, (total, *leaf.shape[1:]))  # type: ignore[no-untyped-call, no-any-return]
@@ -125,13 +126,18 @@ def _shards(sharding: NamedSharding) -> tuple[int, tuple[int, ...]]:
     return len(order), tuple(sorted({order[starts[device]] for device in sharding.addressable_devices}))
 
 
-def _compare(world: Gathering, arrays: dict[str, Any], mine: tuple[int, ...]) -> None:
-    leaves = tuple(f"{path or 'rows'} {array.dtype}{list(array.shape)}" for path, array in arrays.items())
-    known = _compared.setdefault(world, set())
-    if (leaves, mine) in known:
+def _compare(
+    world: Gathering, arrays: dict[str, Any], mine: tuple[int, ...], total: int, *, announced: bool, who: str
+) -> None:
+    row = tuple(f"{path or 'rows'} {array.dtype}{list(array.shape[1:])}" for path, array in arrays.items())
+    totals = _compared.setdefault(world, {}).setdefault((row, mine), set())
+    if total in totals:
         return
+    if totals and not announced:  # alone in seeing a new number, this rank would wait for the others in vain
+        batch.refuse_new_total(total, sorted(totals), who=who)
     alike = all((array == array[:1]).all() for array in arrays.values())
     bytes_ = "" if alike else show(merge(digest(path, _raw(array)) for path, array in arrays.items()))
+    leaves = [f"{path or 'rows'} {array.dtype}{list(array.shape)}" for path, array in arrays.items()]
     said = world.all_gather([leaves, mine, bytes_], name="global_batch")
     batch.judge([batch.Claim(tuple(leaves), tuple(shards), text) for leaves, shards, text in said])
-    known.add((leaves, mine))
+    totals.add(total)

@@ -6,6 +6,7 @@ import argparse
 import importlib
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 
 COMMANDS = {"run": "run a script as N ranks on this machine"}
 
@@ -22,6 +23,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         epilog="commands:\n" + "\n".join(f"  {name:<10} {what}" for name, what in COMMANDS.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=f"allranks {version('allranks')}")
     parser.add_argument("command", choices=sorted(COMMANDS), help=argparse.SUPPRESS)
+    if not words:
+        parser.print_help(sys.stderr)
+        return 2
     parser.parse_args(words)
     return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ examples:
   allranks run -n 4 -- uv run train.py          any command that ends in Python
 
 Options of the launcher come before the script; everything behind it belongs to the script.
+A line is shown once, after the ranks that wrote it: [0-3] on stdout, (0-3) on stderr.
 The exit code is that of the rank that failed first (128 + n for signal n), 130 after Ctrl-C, 143 after SIGTERM,
 124 after --timeout, 2 for a wrong command line.
 """
@@ -105,6 +107,8 @@ def main(argv: Sequence[str]) -> int:
         console = Console(
             job.ranks, out=sys.stdout, color=style.color, live=style.live, width=width, log_dir=arguments.log_dir
         )
+        if style.live:
+            signal.signal(signal.SIGWINCH, lambda *_: setattr(console, "width", shutil.get_terminal_size().columns))
         try:
             result = local.run(job, console)
             for line in epilogue(result):

@@ -19,8 +19,9 @@ def global_batch(mesh: Any, rows: T, *, axis: str | tuple[str, ...] | None = Non
     No row travels between ranks.
 
     Raises BatchMismatch on rows that do not add up: leaves with different numbers of rows, rows that do not divide over
-    this rank's devices, or do not make ``global_rows``. At the first rows of every new shape the ranks also compare:
-    all raise if the shapes or dtypes of one differ, or if two bring the same rows for different parts of the batch.
+    this rank's devices, or do not make ``global_rows``; without ``global_rows``, another number of rows than before.
+    At the first rows of every new shape the ranks also compare: all raise if the shapes or dtypes of one differ, or if
+    two bring the same rows for different parts of the batch.
     """
     batch = backend_named("jax").global_batch(mesh, rows, axis=axis, global_rows=global_rows, world=current)
     return cast(T, batch)

@@ -75,4 +75,6 @@ def _table(result: JobResult) -> list[str]:
 def _exit(rank: RankResult) -> str | None:
     if rank.wait_code is None:
         return None
+    if rank.said is not None and rank.stopped:  # it had failed already, and was held until the others were down
+        return str(rank.said.exit_code)
     return ("stopped: " if rank.stopped else "") + describe_exit(rank.wait_code).removeprefix("exit code ")

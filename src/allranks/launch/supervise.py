@@ -12,9 +12,12 @@ Theory. A job is N ranks that need each other, so the end of one (other than an 
 
 - RUNNING: nothing is wrong. Ranks start, join, leave, exit with 0.
 - SETTLING: one failure is known, but perhaps not yet the one that caused it (`allranks.launch.verdict`); for ``settle``
-  seconds the others may tell theirs, so that the same exception on every rank is shown as such. Nothing is signalled.
+  seconds, or until all have failed or ended, the others may tell theirs, so that the same exception on every rank is
+  shown as such. Nothing is signalled.
 - STOPPING: the living ranks were sent a signal (TERM; INT after a Ctrl-C) and have a grace to end in order. JAX
-  swallows SIGTERM, so the grace after a crash is short: it is always paid in full.
+  swallows SIGTERM, so the grace after a crash is short: it is always paid in full. Ranks that have told a failure wait
+  with open sockets until the others have ended, lest these report no more than broken connections; then a TERM
+  releases them.
 - KILLING: SIGKILL was sent to every rank's process group.
 - ENDED: every rank has exited, or could not be killed in ``kill_patience`` seconds. What comes later is ignored; what
   ranks have left behind is killed after that.
@@ -126,6 +129,10 @@ class Supervisor:
         found = first_failure(self.failures, self.endings, left=self.left, host=self._host)
         return None if found is None else with_exit_code(found)
 
+    @property
+    def _failed(self) -> set[int]:
+        return {failure.rank for failure in self.failures}
+
     # What the table names. Each takes the event and returns actions.
 
     def _started(self, event: RankStarted) -> list[Action]:
@@ -149,18 +156,24 @@ class Supervisor:
         self.left.setdefault(event.rank, Departure(event.when, event.failure))
         return self._tell(self._joined - self.left.keys())
 
-    def _note_failure(self, event: RankFailed) -> list[Action]:
-        self.failures.append(event.failure)
-        return []
-
     def _fail(self, event: RankFailed) -> list[Action]:
         self.failures.append(event.failure)
-        return self._settle()
+        if self.phase is not Phase.SETTLING:
+            self._settle()
+        return self._stop_if_none_is_well()
 
     def _exit(self, event: RankExited) -> list[Action]:
         if done := self._note_exit(event):
             return done
-        return self._tell(self._joined - self.left.keys()) if event.wait_code == 0 else self._settle()
+        if event.wait_code == 0:
+            return self._tell(self._joined - self.left.keys())
+        return self._settle()
+
+    def _exit_settling(self, event: RankExited) -> list[Action]:
+        return self._note_exit(event) or self._stop_if_none_is_well()
+
+    def _exit_stopping(self, event: RankExited) -> list[Action]:
+        return self._note_exit(event) or self._release()
 
     def _note_exit(self, event: RankExited) -> list[Action]:
         asked = self._sent.get(event.rank, ())
@@ -210,8 +223,7 @@ class Supervisor:
     def _tick_settling(self, _event: Tick) -> list[Action]:
         if not _over(self._phase_deadline, self._now):
             return []
-        first = self.first_failure
-        return self._stop(signal.SIGTERM, self._limits.crash_grace, first.headline() if first else "a rank failed")
+        return self._stop_after_failure()
 
     def _tick_stopping(self, event: Tick) -> list[Action]:
         return self._kill(event) if _over(self._phase_deadline, self._now) else []
@@ -230,13 +242,31 @@ class Supervisor:
         self._enter(Phase.SETTLING, self._limits.settle)
         return []
 
+    def _stop_if_none_is_well(self) -> list[Action]:
+        unwell = self._failed | self.endings.keys()
+        return self._stop_after_failure() if len(unwell) == self.size else []
+
+    def _stop_after_failure(self) -> list[Action]:
+        first = self.first_failure
+        return self._stop(signal.SIGTERM, self._limits.crash_grace, first.headline() if first else "a rank failed")
+
     def _stop(self, signum: int, grace: float, why: str) -> list[Action]:
         self._enter(Phase.STOPPING, grace)
         if not self.alive:
             return self._finish()
-        ranks = tuple(sorted(self.alive))
+        ranks = tuple(sorted(self.alive - self._failed))
+        if not ranks:
+            return self._release()
         hint = "; Ctrl-C again to kill at once" if signum == signal.SIGINT else ""
         return [Say(f"{why}: stopping {name_ranks(ranks)}{hint}"), self._signal(ranks, signum)]
+
+    def _release(self) -> list[Action]:
+        """Let the failed ranks go when only they are left; the lowest goes last, for it may serve the others' store."""
+        if not self.alive <= self._failed:
+            return []
+        *others, lowest = sorted(self.alive, reverse=True)
+        due = tuple(rank for rank in others or [lowest] if signal.SIGTERM not in self._sent.get(rank, ()))
+        return [self._signal(due, signal.SIGTERM)] if due else []
 
     def _tell(self, ranks: set[int]) -> list[Action]:
         living = tuple(sorted(ranks & self.alive))
@@ -292,9 +322,9 @@ _ROWS: dict[Phase, dict[type[Event], Answer]] = {
         RankStarted: Supervisor._started,
         Joining: Supervisor._ignore,
         Joined: Supervisor._ignore,
-        RankFailed: Supervisor._note_failure,
+        RankFailed: Supervisor._fail,
         RankLeft: Supervisor._note_left,
-        RankExited: Supervisor._note_exit,
+        RankExited: Supervisor._exit_settling,
         Interrupted: Supervisor._kill,
         Terminated: Supervisor._kill,
         Tick: Supervisor._tick_settling,
@@ -306,7 +336,7 @@ _ROWS: dict[Phase, dict[type[Event], Answer]] = {
         Joined: Supervisor._ignore,
         RankFailed: Supervisor._ignore,
         RankLeft: Supervisor._ignore,
-        RankExited: Supervisor._note_exit,
+        RankExited: Supervisor._exit_stopping,
         Interrupted: Supervisor._kill,
         Terminated: Supervisor._kill,
         Tick: Supervisor._tick_stopping,

@@ -7,6 +7,7 @@ body of one test at once. A rank with an interpreter of its own (where forking w
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import io
 import json
 import os
@@ -54,6 +55,7 @@ def run(arguments: list[str], files: list[str], test: str, folder: str) -> None:
     config = session.config
     config.stash[RANK_FOLDER] = Path(folder)
     _follow_environment()
+    faulthandler.enable()  # pytest's own would write to the terminal of the process that forked this one
     found = [item for item in session.items if item.nodeid == test]
     if not found:
         raise RuntimeError(f"{test} was not found when its file was collected for the ranks; is its name stable?")

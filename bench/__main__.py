@@ -1,0 +1,60 @@
+"""``python -m bench [names] [--quick] [--write]``: run the benches, print their tables, renew docs/performance.md."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import signal
+import sys
+import time
+
+from bench import page
+from bench.measure import ROOT
+
+BENCHES = {
+    "world": "barrier and gather against the frameworks' own; store operations to 10,000 ranks",
+    "gate": "the gate: a zone, a refusal, the entrance to a collective",
+    "startup": "from the command to the first collective; memory of a rank",
+    "failure": "from one rank's failure to the end of the job",
+    "log_path": "lines a second from the ranks to the terminal",
+    "plugin": "50 tests of four ranks",
+}
+PAGE = ROOT / "docs" / "performance.md"
+
+
+def main() -> None:
+    listed = "\n".join(f"  {name:<10} {what}" for name, what in BENCHES.items())
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description=f"Run all benches, or those named.\n\n{listed}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("names", nargs="*", metavar="name", help="benches to run (default: all)")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds and smaller sizes, to see that they run")
+    parser.add_argument("--write", action="store_true", help=f"put the tables into {PAGE.relative_to(ROOT)}")
+    chosen = parser.parse_args()
+    if unknown := set(chosen.names) - BENCHES.keys():
+        parser.error(f"no bench called {', '.join(sorted(unknown))}; there are:\n{listed}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what is running is cleared away
+    failed = []
+    for name in chosen.names or BENCHES:
+        print(f"{name}: {BENCHES[name]}", file=sys.stderr)
+        command, begin = f"python -m bench {name}{' --quick' * chosen.quick}", time.monotonic()
+        where = page.setting(command)
+        try:
+            text = importlib.import_module(f"bench.{name}").tables(quick=chosen.quick)
+        except RuntimeError as error:  # the others may still tell something
+            print(f"{name}: {error}", file=sys.stderr)
+            failed.append(name)
+            continue
+        text = f"{text}\n\n{where}"
+        print(f"\n## {name}\n\n{text}\n", flush=True)
+        print(f"{name}: took {time.monotonic() - begin:.0f} s", file=sys.stderr)
+        if chosen.write:
+            PAGE.write_text(page.placed(PAGE.read_text(), name, text))
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""The results as Markdown, and their place in docs/performance.md."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+_NUMBER = re.compile(r"(> )?[-+]?\d[\d,.]*( ?(ms|µs|s|MB|x|%))?")
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Return a Markdown table; columns of figures stand to the right."""
+    cells = [[str(cell) for cell in row] for row in rows]
+    rule = ["---:" if all(_NUMBER.fullmatch(cell) for cell in column) else "---" for column in zip(*cells, strict=True)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in (headers, rule, *cells))
+
+
+def duration(seconds: float) -> str:
+    """Return three digits or so, in the unit that fits."""
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.0f} µs" if seconds >= 1e-5 else f"{seconds * 1e6:.1f} µs"
+    if seconds < 1:
+        return f"{seconds * 1e3:.3g} ms"
+    return f"{seconds:.2f} s"
+
+
+def times(figure: float, base: float) -> str:
+    """Return how many times ``base`` a figure is."""
+    return f"{figure / base:.2f} x" if figure < 10 * base else f"{figure / base:.0f} x"
+
+
+def setting(command: str) -> str:
+    """Return where and how the figures were taken."""
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("jax", "torch"))
+    cores = len(os.sched_getaffinity(0))
+    return (
+        f"<sub>`{command}`; {cores} cores of {_processor()}, Python {platform.python_version()}, {versions}; "
+        f"load at the start {os.getloadavg()[0]:.1f}</sub>"
+    )
+
+
+def _processor() -> str:
+    found = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return found[1].strip() if found else platform.machine()
+
+
+def placed(page: str, name: str, text: str) -> str:
+    """Return the page with ``text`` between the markers of a bench. Raises ValueError where it has none."""
+    begin, end = f"<!-- bench: {name} -->", f"<!-- end: {name} -->"
+    pattern = re.compile(re.escape(begin) + r".*?" + re.escape(end), re.DOTALL)
+    if not pattern.search(page):
+        raise ValueError(f"the page has no place for the bench {name!r}: {begin} ... {end}")
+    return pattern.sub(lambda _: f"{begin}\n{text}\n{end}", page, count=1)

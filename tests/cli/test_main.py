@@ -1,0 +1,43 @@
+"""What the command line says to who calls it wrong, and with which exit code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from allranks.cli.main import main
+
+
+def test_alone_it_shows_its_help_and_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "run        run a script as N ranks" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("walk", "invalid choice: 'walk' (choose from"),
+        ("run train.py", "the following arguments are required: -n/--ranks"),
+        ("run -n 0 train.py", "'0' is not a number of at least 1"),
+        ("run -n 2 --timeout soon train.py", "'soon' is not a number of seconds"),
+        ("run -n 2", "nothing to run: name a script (train.py), a module (-m package.train), or a command"),
+        ("run -n 2 train.py", "no such script: train.py (in "),
+        ("run -n 2 -- no-such-command", "no such command: no-such-command (a script's name ends in .py)"),
+    ],
+)
+def test_a_wrong_command_line_ends_with_2_and_says_what_is_wrong(
+    words: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before any process is started."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as end:
+        main(words.split())
+    assert end.value.code == 2
+    assert says in capsys.readouterr().err
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert capsys.readouterr().out.startswith("allranks 0.")

@@ -1,0 +1,27 @@
+"""What a test needs that may not be installed: the core works with no framework, with either and with both."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import pytest
+
+MISSING = [module for module in ("jax", "torch", "equinox") if find_spec(module) is None]
+# Files that import a framework themselves, or run a program that does from their first line on.
+FILES = {"jax": ["arrays/test_jax.py", "testing/test_plugin.py"], "torch": ["arrays/test_torch.py"]}
+
+collect_ignore = [file for module in MISSING for file in FILES.get(module, [])]
+if MISSING:
+    collect_ignore.append("examples")
+
+
+def pytest_report_header() -> str:
+    left_out = f"; left out: {', '.join(collect_ignore)}" if collect_ignore else ""
+    return f"not installed: {', '.join(MISSING) or 'nothing that a test needs'}{left_out}"
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for marker in item.iter_markers("needs"):
+        for module in marker.args:
+            if module in MISSING:
+                pytest.skip(f"{module} is not installed")
