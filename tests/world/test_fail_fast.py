@@ -71,13 +71,15 @@ def mpirun() -> Launcher:
 
 @pytest.mark.parametrize(
     ("launcher", "framework", "ending"),
-    [pytest.param(*case, marks=() if case in TELLING else pytest.mark.soak) for case in CASES],
+    [
+        pytest.param(*case, marks=[pytest.mark.needs(case[1]), *([] if case in TELLING else [pytest.mark.soak])])
+        for case in CASES
+    ],
 )
 def test_the_end_of_one_rank_is_the_end_of_the_job(
     launcher: str, framework: str, ending: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     """With an exit code that is not 0, the words for it, and no process left."""
-    pytest.importorskip(framework)
     with killed_in_the_end(tmp_path):
         job = run(request.getfixturevalue(launcher), framework, tmp_path, ending)
         assert len(pids_in(tmp_path)) == RANKS, job
@@ -91,11 +93,11 @@ def test_the_end_of_one_rank_is_the_end_of_the_job(
 
 
 @pytest.mark.soak
+@pytest.mark.needs("jax")
 @pytest.mark.parametrize("ending", ["raises", "leaves"])
 @pytest.mark.parametrize("launcher", ["srun", "mpirun"])
 def test_without_us_jax_hangs(launcher: str, ending: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """For 300 s; a part of it is enough here."""
-    pytest.importorskip("jax")
     with killed_in_the_end(tmp_path):
         job = run(request.getfixturevalue(launcher), "plain-jax", tmp_path, ending, patience=30)
         assert since_the_end(tmp_path) > 10, job

@@ -51,9 +51,9 @@ def test_what_cannot_be_is_refused() -> None:
     assert "backend=None, timeout=3" in another
 
 
+@pytest.mark.needs("jax")
 def test_a_jax_that_has_used_its_devices_is_told_before_it_can_hang() -> None:
     """The commonest contradiction, with the real JAX: a jit before ``init``."""
-    pytest.importorskip("jax")
     program = "import jax, allranks; jax.numpy.zeros(1); allranks.init()"
     job = python(program, harness.torchrun_environ(0, 2, harness.free_port()))
     assert job.codes == [1], job
@@ -74,15 +74,14 @@ except BarrierTimeout as error:
 @pytest.mark.parametrize(
     ("framework", "ranks", "says"),
     [
-        ("torch", (0, 1), "torch says: Timed out after"),
-        ("jax", (1, 2), "rank 0 does not listen there"),
+        pytest.param("torch", (0, 1), "torch says: Timed out after", marks=pytest.mark.needs("torch")),
+        pytest.param("jax", (1, 2), "rank 0 does not listen there", marks=pytest.mark.needs("jax")),
     ],
 )
 def test_ranks_that_never_come_are_waited_for_until_the_deadline(
     framework: str, ranks: tuple[int, ...], says: str
 ) -> None:
     """Not for the half hour of torch's default; the error says who waited where, and for how many."""
-    pytest.importorskip(framework)
     port = harness.free_port()
     commands = [
         (
