@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from allranks.launch.console import Console
 from bench.measure import PROGRAMS, Ran, allranks, in_turns, median, must, plain, run, torchrun
@@ -42,7 +43,7 @@ def whole(
     def job() -> Ran:
         with tempfile.TemporaryDirectory(prefix="bench-") as logs:
             own = [] if flags is None else [*flags, "--log-dir", logs]
-            return must(run(launcher(4, *own, PROGRAMS / "lines.py", lines, kind)))
+            return must(run(launcher(4, *own, PROGRAMS / "lines.py", lines, kind), awaited=b"grad norm"))
 
     return job
 
@@ -64,14 +65,14 @@ def whole_programs(lines: int, rounds: int) -> str:
         base = None
         for name in launchers:
             full, empty = results[f"{name}, {lines} lines"], results[f"{name}, 0 lines"]
-            wall = median(ran.seconds for ran in full) - median(ran.seconds for ran in empty)
+            wall = median(ran.seen - min(rank["begin"] for rank in ran.told) for ran in full)
             cpu = median(ran.cpu for ran in full) - median(ran.cpu for ran in empty)
             base = base or wall
             rate = f"{4 * lines / wall:,.0f}"
             rows.append(
                 (f"{kind} lines, {name}", duration(wall), times(wall, base), rate, f"{cpu / 4 / lines * 1e6:.1f} µs")
             )
-    headers = (f"4 ranks x {lines:,} lines", "time beyond an empty job", "ratio", "lines/s", "CPU of all a line")
+    headers = (f"4 ranks x {lines:,} lines", "first to last line", "ratio", "lines/s", "CPU of all a line")
     return table(headers, rows)
 
 
@@ -90,7 +91,8 @@ def pump(commands: list[list[str]], console: Console) -> Cost:
         for key, _ in selector.select(None if due is None else max(0.0, due - time.monotonic())):
             data = os.read(key.fd, CHUNK)
             if data:
-                console.feed(*key.data, data, time.monotonic())
+                rank, stream = key.data
+                console.feed(rank, stream, data, time.monotonic())
             else:
                 selector.unregister(key.fileobj)
     console.close()
@@ -114,7 +116,7 @@ def console_alone(lines: int, rounds: int) -> str:
         "8 ranks, one prints": ["rank 0", *[""] * 7],
     }
     results = in_turns(
-        {name: lambda who=who: alone(who, 8 * lines // sum(map(bool, who))) for name, who in ways.items()}, rounds
+        {name: partial(alone, who, 8 * lines // sum(map(bool, who))) for name, who in ways.items()}, rounds
     )
     rows = []
     for name, costs in results.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import select
 import signal
@@ -30,7 +31,8 @@ class Ran:
     """What became of a command. ``code`` is None where it was killed at its limit.
 
     ``begin`` and ``end`` are on the monotonic clock, which all processes of this machine share; ``cpu`` is in seconds,
-    with that of all children that were waited for; ``left`` counts processes that outlived the command and were killed.
+    with that of all children that were waited for; ``left`` counts processes that outlived the command and were killed;
+    ``seen`` is when the last output with the awaited bytes came.
     """
 
     code: int | None
@@ -40,13 +42,16 @@ class Ran:
     output: str
     told: tuple[Mapping[str, Any], ...]
     left: int
+    seen: float = math.nan
 
     @property
     def seconds(self) -> float:
         return self.end - self.begin
 
 
-def run(command: Sequence[object], *, limit: float = 120.0, env: Mapping[str, str] | None = None) -> Ran:
+def run(
+    command: Sequence[object], *, limit: float = 120.0, env: Mapping[str, str] | None = None, awaited: bytes = b""
+) -> Ran:
     """Run a command to its end, but for ``limit`` seconds at most; then kill whatever it left.
 
     Its output is read from a pipe, and the last 64 KiB are kept. ``told`` is what its ranks told (programs/told.py).
@@ -74,11 +79,11 @@ def run(command: Sequence[object], *, limit: float = 120.0, env: Mapping[str, st
             start_new_session=True,
         )
         try:
-            output, ended = _read_to_the_end(child, begin + limit)
+            output, ended, seen = _read_to_the_end(child, begin + limit, awaited)
             code, end, cpu = _reap(child, kill=not ended)
         finally:
             left = kill_marked(mark)
-        return Ran(code if ended else None, begin, end, cpu, output, read_told(folder), left)
+        return Ran(code if ended else None, begin, end, cpu, output, read_told(folder), left, seen)
 
 
 def read_told(folder: str) -> tuple[Mapping[str, Any], ...]:
@@ -93,24 +98,30 @@ def must(ran: Ran) -> Ran:
     return ran
 
 
-def _read_to_the_end(child: subprocess.Popen[bytes], deadline: float) -> tuple[str, bool]:
-    """Read until the child has ended, whoever else still holds the pipe. Returns the tail, and whether it ended."""
+def _read_to_the_end(child: subprocess.Popen[bytes], deadline: float, awaited: bytes) -> tuple[str, bool, float]:
+    """Read until the child has ended, whoever else still holds the pipe.
+
+    Returns the tail, whether the child ended, and when the last piece with the awaited bytes was read.
+    """
     assert child.stdout is not None
-    pipe, tail, ended = child.stdout.fileno(), b"", False
+    pipe, tail, ended, seen = child.stdout.fileno(), b"", False, math.nan
     os.set_blocking(pipe, False)
-    watched, end = [pipe], os.pidfd_open(child.pid)
+    end = os.pidfd_open(child.pid)
+    watched = [pipe, end]
     try:
         while not ended and (left := deadline - time.monotonic()) > 0:
-            ready = select.select([*watched, end], [], [], left)[0]
+            ready = select.select(watched, [], [], left)[0]
             ended = end in ready
-            while pipe in ready and (data := _available(pipe)):
+            while pipe in ready and (data := _available(pipe)) is not None:
                 tail = (tail + data)[-_TAIL:]
-            if pipe in ready and not ended and data == b"":
-                watched = []
+                if awaited in data:
+                    seen = time.monotonic()
+                if not data:
+                    watched, ready = [end], []
     finally:
         os.close(end)
         child.stdout.close()
-    return tail.decode(errors="replace"), ended
+    return tail.decode(errors="replace"), ended, seen
 
 
 def _available(pipe: int) -> bytes | None:

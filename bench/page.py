@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+_UNITS = (("µs", 1e6), ("ms", 1e3), ("s", 1.0))
 _NUMBER = re.compile(r"(> )?[-+]?\d[\d,.]*( ?(ms|µs|s|MB|x|%))?")
 
 
@@ -20,12 +21,10 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return three digits or so, in the unit that fits."""
-    if seconds < 1e-3:
-        return f"{seconds * 1e6:.0f} µs" if seconds >= 1e-5 else f"{seconds * 1e6:.1f} µs"
-    if seconds < 1:
-        return f"{seconds * 1e3:.3g} ms"
-    return f"{seconds:.2f} s"
+    """Return two or three digits, in the unit that fits."""
+    unit, scale = next((unit, scale) for unit, scale in _UNITS if seconds < 1000 / scale)
+    figure = seconds * scale
+    return f"{figure:.{2 if figure < 10 else 1 if figure < 100 else 0}f} {unit}"
 
 
 def times(figure: float, base: float) -> str:

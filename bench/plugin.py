@@ -17,7 +17,7 @@ def command(tests: int, *words: object) -> Callable[[], Ran]:
 
 def tables(*, quick: bool) -> str:
     """Return the table."""
-    many, few, rounds = (10, 1, 1) if quick else (50, 5, 2)
+    many, few, rounds = (10, 1, 1) if quick else (50, 5, 1)
     pytest = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
     ways = {
         "JAX, 4 ranks x 2 devices: our plugin": (many, pytest, "jax_tests.py"),

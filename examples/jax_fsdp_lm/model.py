@@ -48,22 +48,34 @@ class Block(eqx.Module):
 
 class Transformer(eqx.Module):
     embedding: Array  # [256, size]
-    blocks: tuple[Block, ...]
+    blocks: Block  # all layers in one: every leaf has them as its second axis, since the first is what FSDP cuts
     output: Array  # [size, 256]; zeros at first, so that training starts from log(256) = 5.55 nats a byte
 
     def __init__(self, *, size: int, layers: int, heads: int, context: int, key: Array) -> None:
         first, *rest = jax.random.split(key, layers + 1)
         self.embedding = jax.random.normal(first, (VOCABULARY, size))
-        self.blocks = tuple(Block(size, heads, context, layers=layers, key=k) for k in rest)
+        self.blocks = jax.vmap(lambda key: Block(size, heads, context, layers=layers, key=key), out_axes=1)(
+            jnp.stack(rest)
+        )
         self.output = jnp.zeros((size, VOCABULARY))
 
-    def __call__(self, text: Array, at: Array, past: tuple | None = None) -> tuple[Array, tuple]:
-        """Return the logits [time, 256] of the byte after each, and what ``past`` is for the next call."""
+    def __call__(self, text: Array, at: Array, past: tuple[Array, Array] | None = None) -> tuple[Array, tuple]:
+        """Return the logits [time, 256] of the byte after each, and what ``past`` is for the next call.
+
+        ``past`` are keys and values, each [layers, time, heads, features].
+        """
         x, seen = normalise(self.embedding[text]), []
-        for block, its in zip(self.blocks, past or (None,) * len(self.blocks), strict=True):
-            x, kept = block(x, at, its)
+        for number in range(self.layers):
+            x, kept = self.layer(number)(x, at, past and (past[0][number], past[1][number]))
             seen.append(kept)
-        return normalise(x) @ self.output, tuple(seen)
+        return normalise(x) @ self.output, jax.tree.map(lambda *kept: jnp.stack(kept), *seen)
+
+    @property
+    def layers(self) -> int:
+        return self.blocks.into.shape[1]
+
+    def layer(self, number: int) -> Block:
+        return jax.tree.map(lambda leaf: leaf[:, number], self.blocks)
 
 
 def normalise(x: Array) -> Array:
@@ -87,10 +99,10 @@ def mean_loss(model: Transformer, rows: Array) -> Array:
     return optax.softmax_cross_entropy_with_integer_labels(logits.astype(jnp.float32), rows[:, 1:]).mean()
 
 
-def generate(model: Transformer, prompt: Array, key: Array, *, length: int, temperature: float = 0.6) -> Array:
+def generate(model: Transformer, prompt: Array, key: Array, *, length: int, temperature: float = 0.8) -> Array:
     """Return ``prompt`` continued to ``length`` bytes."""
-    block = model.blocks[0]
-    empty = jnp.zeros((length, block.heads, block.scale.shape[1]), model.embedding.dtype)
+    _, layers, features = model.blocks.scale.shape
+    empty = jnp.zeros((layers, length, model.blocks.heads, features), model.embedding.dtype)
 
     def step(carry: tuple, t: Array) -> tuple[tuple, Array]:
         byte, past = carry
@@ -99,5 +111,4 @@ def generate(model: Transformer, prompt: Array, key: Array, *, length: int, temp
         following = jnp.where(t + 1 < len(prompt), prompt[jnp.minimum(t + 1, len(prompt) - 1)], drawn)
         return (following.astype(prompt.dtype), past), byte
 
-    start = (prompt[0], ((empty, empty),) * len(model.blocks))
-    return jax.lax.scan(step, start, jnp.arange(length))[1]
+    return jax.lax.scan(step, (prompt[0], (empty, empty)), jnp.arange(length))[1]

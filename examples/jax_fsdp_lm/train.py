@@ -30,9 +30,9 @@ DEMO = {
     "heads": 4,
     "seq_len": 96,
     "grad_accum": 2,
-    "steps": 150,
-    "lr": 6e-3,
-    "sample_every": 75,
+    "steps": 160,
+    "lr": 1.2e-2,
+    "sample_every": 80,
 }
 
 
@@ -105,7 +105,8 @@ def main(argv: Sequence[str] | None = None) -> list[float]:
             if step == 1 or step % args.log_every == 0:
                 say(progress.line(losses))
             if step % args.sample_every == 0:
-                say(quoted(sample(state.model, step)[0]))
+                with progress.paused():
+                    say(quoted(sample(state.model, step)[0]))
             # A checkpoint belongs here: every rank writes its own shards of `state`.
     digest = allranks.tree_digest(state.model, world)
     say(progress.summary(losses))
@@ -113,12 +114,12 @@ def main(argv: Sequence[str] | None = None) -> list[float]:
     return [float(loss) for loss in losses]
 
 
-def fsdp_sharding(mesh: Mesh, tree: Any, *, fsdp: bool) -> Any:
+def fsdp_specs(tree: Any, devices: int, *, fsdp: bool) -> Any:
     """Return how each leaf is split: those whose first dimension divides by the devices along it, the rest not."""
 
-    def split(leaf: Any) -> NamedSharding:
-        divides = leaf.ndim > 0 and leaf.shape[0] % mesh.size == 0
-        return NamedSharding(mesh, P("data") if fsdp and divides else P())
+    def split(leaf: Any) -> P:
+        divides = leaf.ndim > 0 and leaf.shape[0] % devices == 0
+        return P("data") if fsdp and divides else P()
 
     return jax.tree.map(split, tree)
 
@@ -131,7 +132,8 @@ def initial_state(args: argparse.Namespace, mesh: Mesh, optimizer: optax.Gradien
         return State(model, optimizer.init(model))
 
     key = jax.random.key(args.seed)
-    return jax.jit(make, out_shardings=fsdp_sharding(mesh, jax.eval_shape(make, key), fsdp=args.fsdp))(key)
+    specs = fsdp_specs(jax.eval_shape(make, key), mesh.size, fsdp=args.fsdp)
+    return jax.jit(make, out_shardings=jax.tree.map(partial(NamedSharding, mesh), specs))(key)
 
 
 def make_train_step(
@@ -142,26 +144,25 @@ def make_train_step(
     state: State,
 ) -> Callable[[State, Array], tuple[State, Array]]:
     """Return the step: gather the weights, add up the gradients of the micro-batches, update the shards."""
-    shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
-    whole, rows_cut = NamedSharding(mesh, P()), NamedSharding(mesh, P(None, "data"))
+    specs = jax.tree.map(lambda leaf: leaf.sharding.spec, state.model)
 
-    def micro_batches(rows: Array) -> Array:
-        """[rows, time] -> [accumulation, rows at once, time], and no row leaves its device."""
-        cut = rows.reshape(mesh.size, plan.accumulation, plan.rows_at_once, -1).swapaxes(0, 1)
-        return jax.lax.with_sharding_constraint(cut.reshape(plan.accumulation, -1, rows.shape[1]), rows_cut)
-
-    @partial(jax.jit, donate_argnums=0, out_shardings=(shardings, whole))
-    def train_step(state: State, rows: Array) -> tuple[State, Array]:
-        model = gathered(state.model, args.dtype, whole)
+    @partial(jax.shard_map, mesh=mesh, in_specs=(specs, P("data")), out_specs=(P(), specs))
+    def loss_and_grads(shards: Transformer, rows: Array) -> tuple[Array, Transformer]:
+        """On one device: its shards of the weights and its rows -> the loss of all, its shards of the gradients."""
+        model = jax.tree.map(partial(gather, dtype=args.dtype), shards, specs)
 
         def micro_step(total: tuple[Array, Transformer], rows: Array) -> tuple[tuple[Array, Transformer], None]:
-            loss, grads = jax.value_and_grad(mean_loss)(model, rows)
-            grads = jax.lax.with_sharding_constraint(grads, shardings.model)
-            return jax.tree.map(jnp.add, total, (loss, grads)), None
+            return jax.tree.map(jnp.add, total, jax.value_and_grad(mean_loss)(model, rows)), None
 
-        nothing = (jnp.zeros(()), jax.tree.map(jnp.zeros_like, state.model))
-        total, _ = jax.lax.scan(micro_step, nothing, micro_batches(rows))
-        loss, grads = jax.tree.map(lambda x: x / plan.accumulation, total)
+        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), (jnp.zeros(()), model))
+        micro_batches = rows.reshape(plan.accumulation, plan.rows_at_once, -1)
+        total, _ = jax.lax.scan(micro_step, jax.lax.pcast(zeros, "data", to="varying"), micro_batches)
+        loss, grads = jax.tree.map(lambda total: total / (plan.accumulation * mesh.size), total)
+        return jax.lax.psum(loss, "data"), jax.tree.map(scatter_sum, grads, specs)
+
+    @partial(jax.jit, donate_argnums=0)
+    def train_step(state: State, rows: Array) -> tuple[State, Array]:
+        loss, grads = loss_and_grads(state.model, rows)
         updates, moments = optimizer.update(grads, state.moments, state.model)
         return State(optax.apply_updates(state.model, updates), moments), loss
 
@@ -174,7 +175,7 @@ def make_sample(args: argparse.Namespace, mesh: Mesh) -> Callable[[Transformer, 
 
     @partial(jax.jit, out_shardings=whole)
     def sample(model: Transformer, seed: int) -> Array:
-        model = gathered(model, args.dtype, whole)
+        model = jax.lax.with_sharding_constraint(jax.tree.map(lambda leaf: leaf.astype(args.dtype), model), whole)
         prompt = jnp.frombuffer(b"def ", jnp.uint8)
         keys = jax.lax.with_sharding_constraint(jax.random.split(jax.random.key(seed), mesh.size), one_each)
         return jax.vmap(lambda key: generate(model, prompt, key, length=240))(keys)
@@ -182,9 +183,19 @@ def make_sample(args: argparse.Namespace, mesh: Mesh) -> Callable[[Transformer, 
     return sample
 
 
-def gathered(model: Transformer, dtype: str, whole: NamedSharding) -> Transformer:
-    """Return the model with all of every leaf on every device, in the dtype of the computation."""
-    return jax.lax.with_sharding_constraint(jax.tree.map(lambda leaf: leaf.astype(dtype), model), whole)
+def gather(shard: Array, spec: P, *, dtype: str) -> Array:
+    """Return the whole leaf, on every device, in the dtype of the computation."""
+    shard = shard.astype(dtype)
+    if spec == P("data"):
+        return jax.lax.all_gather(shard, "data", tiled=True)
+    return jax.lax.pcast(shard, "data", to="varying")
+
+
+def scatter_sum(grad: Array, spec: P) -> Array:
+    """Return the sum over the devices of a whole leaf's gradients: of a sharded leaf, only this device's part."""
+    if spec == P("data"):
+        return jax.lax.psum_scatter(grad, "data", tiled=True)
+    return jax.lax.psum(grad, "data")
 
 
 if __name__ == "__main__":

@@ -1,44 +1,53 @@
-"""The job: what four ranks compute is what one process computes; and what it reads and says."""
+"""The JAX job: four ranks compute what one process computes, and one that fails in the middle takes all down."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from collections.abc import Sequence
+import time
 from pathlib import Path
 
 import numpy as np
+import pytest
 
-HERE = Path(__file__).parent
-TINY = "--size 32 --layers 1 --heads 2 --seq-len 16 --batch-size 16 --steps 6 --lr 1e-2"
+from tests.examples import jobs
 
-
-def losses_of(launcher: Sequence[str], out: Path, *runs: str) -> list[list[float]]:
-    """The losses of the runs, trained one after the other by the processes that ``launcher`` starts."""
-    done = subprocess.run(
-        [sys.executable, *launcher, str(HERE / "losses.py"), str(out), *(f"{TINY} {flags}" for flags in runs)],
-        env=os.environ | {"JAX_PLATFORMS": "cpu"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    found: list[list[float]] = json.loads(out.read_text())
-    return found
+FOUR = ("-m", "allranks", "run", "-n", "4", "-d", "2")
+TRAIN = Path(__file__).parents[2] / "examples" / "jax_fsdp_lm" / "train.py"
 
 
 def test_four_ranks_lose_what_one_process_loses(tmp_path: Path) -> None:
-    """Step for step, sharded in two micro-batches or replicated in one: 4 ranks x 2 devices equal 1 process x 1."""
-    (alone,) = losses_of((), tmp_path / "alone.json", "")
-    together = losses_of(
-        ("-m", "allranks", "run", "-n", "4", "-d", "2"),
-        tmp_path / "together.json",
-        "--grad-accum 2",
-        "--no-fsdp --prefetch 1",
-    )
+    """Step for step, sharded and in two micro-batches: 4 ranks x 2 devices equal 1 process x 1."""
+    (alone,) = jobs.losses_of((), "train", tmp_path / "alone.json", "")
+    (together,) = jobs.losses_of(FOUR, "train", tmp_path / "together.json", "--grad-accum 2")
     assert len(alone) == 6
     assert alone[-1] < alone[0] - 0.5
-    for losses in together:
-        np.testing.assert_allclose(losses, alone, rtol=2e-5)
+    np.testing.assert_allclose(together, alone, rtol=2e-5)
+
+
+def test_a_batch_that_does_not_divide_is_refused() -> None:
+    """Before anything is compiled, with the sizes that would do."""
+    done = jobs.run([*FOUR, str(TRAIN), "--batch-size", "20", "--grad-accum", "2"])
+    assert done.returncode == 1, done.stdout
+    headline = next(line for line in done.stdout.splitlines() if line.startswith("first failure: "))
+    assert "a batch of 20 rows cannot be cut evenly: 4 ranks x 2 devices x 2 accumulation = 16" in headline
+    assert headline.endswith("The nearest batch sizes are 16 and 32.")
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "says"),
+    [
+        pytest.param("kill", 137, "killed by SIGKILL", id="SIGKILL"),
+        pytest.param("raise", 1, "OSError: the disk is gone", id="raises"),
+    ],
+)
+def test_a_rank_that_fails_in_the_middle_ends_the_job(tmp_path: Path, how: str, code: int, says: str) -> None:
+    """Within seconds, with that rank's exit code, and what happened to it as the headline."""
+    failed = tmp_path / "when"
+    tiny = jobs.TINY.replace("--steps 6", "--steps 1000000 --prefetch 1 --log-every 1").split()
+    done = jobs.run([*FOUR, str(jobs.HERE / "fails.py"), how, str(failed), *tiny])
+    seconds = time.time() - float(failed.read_text())
+    assert done.returncode == code, done.stdout
+    assert "step     2   loss" in done.stdout
+    headline = next(line for line in done.stdout.splitlines() if line.startswith("first failure: "))
+    assert headline.startswith("first failure: rank 2 "), done.stdout
+    assert says in headline
+    assert seconds < 20, f"the job was down {seconds:.1f} s after rank 2 had failed"

@@ -54,6 +54,7 @@ PURE = {
     "world/ticket.py",
     "world/tree.py",
     "gate/ticket.py",
+    "launch/chatter.py",
     "launch/environment.py",
     "launch/job.py",
     "launch/lines.py",

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
+from allranks.launch.chatter import without_chatter
 from allranks.launch.lines import LineReader, clean
 from allranks.launch.logs import RankLogs
 from allranks.launch.merge import Entry, Merger, Stream, one_each
@@ -32,6 +33,7 @@ class Console:
 
     One thread calls it, with times in seconds that never run backwards. ``feed``, ``flush_due``, ``say`` and ``close``
     may raise OutputClosed, once; nothing that was fed is missing from the log files and from ``tail`` for that.
+    What libraries are known to chatter (``chatter.py``) is kept in the log files only.
     A job of one rank is shown as it is: no prefix, no delay; on a terminal byte for byte.
     """
 
@@ -75,7 +77,7 @@ class Console:
         if self._logs:
             self._log(self._logs, rank, data)
         reader = self._readers[rank, stream]
-        lines = reader.feed(data, now)
+        lines = without_chatter(reader.feed(data, now))
         self._tails[rank].extend(lines)
         if self._as_is:
             self._at_line_start = data.endswith(b"\n")

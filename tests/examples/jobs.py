@@ -1,0 +1,38 @@
+"""The examples as jobs: started as their users start them, their losses brought back."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.worlds.harness import clean_environ
+
+HERE = Path(__file__).parent
+TINY = "--size 32 --layers 1 --heads 2 --seq-len 16 --batch-size 16 --steps 6 --lr 1e-2"
+PATIENCE = 240.0  # seconds for what takes a tenth of that on a machine that does nothing else
+
+
+def run(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Run Python with ``words`` to its end; both streams together in ``stdout``."""
+    return subprocess.run(
+        [sys.executable, *words],
+        env=clean_environ({"JAX_PLATFORMS": "cpu"}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=PATIENCE,
+    )
+
+
+def losses_of(launcher: Sequence[str], example: str, out: Path, *runs: str) -> list[list[float]]:
+    """Train with each of ``runs``, one after the other, in the processes that ``launcher`` starts; return all losses.
+
+    ``launcher`` are words for Python: none of them for one process.
+    """
+    done = run([*launcher, str(HERE / "trains.py"), example, str(out), *(f"{TINY} {flags}" for flags in runs)])
+    assert done.returncode == 0, done.stdout
+    found: list[list[float]] = json.loads(out.read_text())
+    return found
