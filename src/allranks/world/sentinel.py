@@ -155,6 +155,7 @@ class Sentinel:
         if own and before:
             left = "; ".join(f"rank {rank} {why}" for rank, why in before.items())
             failure = replace(failure, what=f"{failure.what} (before: {left})")
+            self._say(f"failed after {left}")  # the launcher may end the others before they can say so
         self._board.post_failure(failure)
         self._heard.set()
         if own:
