@@ -28,11 +28,11 @@ DEMO = {
     "size": 128,
     "layers": 3,
     "heads": 4,
-    "seq_len": 96,
+    "seq_len": 64,
     "grad_accum": 2,
-    "steps": 160,
-    "lr": 1.2e-2,
-    "sample_every": 80,
+    "steps": 200,
+    "lr": 1e-2,
+    "sample_every": 100,
 }
 
 
@@ -145,6 +145,7 @@ def make_train_step(
 ) -> Callable[[State, Array], tuple[State, Array]]:
     """Return the step: gather the weights, add up the gradients of the micro-batches, update the shards."""
     specs = jax.tree.map(lambda leaf: leaf.sharding.spec, state.model)
+    shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
 
     @partial(jax.shard_map, mesh=mesh, in_specs=(specs, P("data")), out_specs=(P(), specs))
     def loss_and_grads(shards: Transformer, rows: Array) -> tuple[Array, Transformer]:
@@ -160,7 +161,7 @@ def make_train_step(
         loss, grads = jax.tree.map(lambda total: total / (plan.accumulation * mesh.size), total)
         return jax.lax.psum(loss, "data"), jax.tree.map(scatter_sum, grads, specs)
 
-    @partial(jax.jit, donate_argnums=0)
+    @partial(jax.jit, donate_argnums=0, out_shardings=(shardings, NamedSharding(mesh, P())))
     def train_step(state: State, rows: Array) -> tuple[State, Array]:
         loss, grads = loss_and_grads(state.model, rows)
         updates, moments = optimizer.update(grads, state.moments, state.model)

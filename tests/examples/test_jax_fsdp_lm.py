@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.examples import jobs
+import training
 
 FOUR = ("-m", "allranks", "run", "-n", "4", "-d", "2")
 TRAIN = Path(__file__).parents[2] / "examples" / "jax_fsdp_lm" / "train.py"
@@ -15,8 +15,8 @@ TRAIN = Path(__file__).parents[2] / "examples" / "jax_fsdp_lm" / "train.py"
 
 def test_four_ranks_lose_what_one_process_loses(tmp_path: Path) -> None:
     """Step for step, sharded and in two micro-batches: 4 ranks x 2 devices equal 1 process x 1."""
-    (alone,) = jobs.losses_of((), "train", tmp_path / "alone.json", "")
-    (together,) = jobs.losses_of(FOUR, "train", tmp_path / "together.json", "--grad-accum 2")
+    (alone,) = training.losses_of((), "train", tmp_path / "alone.json", "")
+    (together,) = training.losses_of(FOUR, "train", tmp_path / "together.json", "--grad-accum 2")
     assert len(alone) == 6
     assert alone[-1] < alone[0] - 0.5
     np.testing.assert_allclose(together, alone, rtol=2e-5)
@@ -24,7 +24,7 @@ def test_four_ranks_lose_what_one_process_loses(tmp_path: Path) -> None:
 
 def test_a_batch_that_does_not_divide_is_refused() -> None:
     """Before anything is compiled, with the sizes that would do."""
-    done = jobs.run([*FOUR, str(TRAIN), "--batch-size", "20", "--grad-accum", "2"])
+    done = training.run([*FOUR, str(TRAIN), "--batch-size", "20", "--grad-accum", "2"])
     assert done.returncode == 1, done.stdout
     headline = next(line for line in done.stdout.splitlines() if line.startswith("first failure: "))
     assert "a batch of 20 rows cannot be cut evenly: 4 ranks x 2 devices x 2 accumulation = 16" in headline
@@ -41,8 +41,8 @@ def test_a_batch_that_does_not_divide_is_refused() -> None:
 def test_a_rank_that_fails_in_the_middle_ends_the_job(tmp_path: Path, how: str, code: int, says: str) -> None:
     """Within seconds, with that rank's exit code, and what happened to it as the headline."""
     failed = tmp_path / "when"
-    tiny = jobs.TINY.replace("--steps 6", "--steps 1000000 --prefetch 1 --log-every 1").split()
-    done = jobs.run([*FOUR, str(jobs.HERE / "fails.py"), how, str(failed), *tiny])
+    tiny = training.TINY.replace("--steps 6", "--steps 1000000 --prefetch 1 --log-every 1").split()
+    done = training.run([*FOUR, str(training.HERE / "fails.py"), how, str(failed), *tiny])
     seconds = time.time() - float(failed.read_text())
     assert done.returncode == code, done.stdout
     assert "step     2   loss" in done.stdout

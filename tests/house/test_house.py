@@ -47,6 +47,8 @@ PURE = {
     "arrays/base.py",
     "arrays/batch.py",
     "world/codec.py",
+    "world/faults.py",
+    "world/outcome.py",
     "world/rendezvous.py",
     "world/signs.py",
     "world/ticket.py",

@@ -86,6 +86,7 @@ def test_an_exception_is_reported_with_its_place_and_shown_as_ever(tmp_path: Pat
     [
         ("import sys\ndef stop():\n    sys.exit(3)\nstop()", 3, "left with exit code 3", "train.py:3"),
         ("import sys\nsys.exit('no data')", 1, "left with exit code 1: no data", "train.py:2"),
+        ("def work():\n    exec('{}[1]')\nwork()", 1, "KeyError: 1", "train.py:2"),
         ("exit(256 + 4)", 4, "left with exit code 4", "train.py:1"),
         ("raise KeyboardInterrupt", 130, "KeyboardInterrupt", "train.py:1"),
         ("x = 1\nif x\n", 1, "SyntaxError: expected ':'", "train.py:2"),

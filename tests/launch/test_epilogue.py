@@ -47,6 +47,16 @@ def test_the_first_failure_is_on_top_then_what_it_brought_about_then_a_table() -
     ]
 
 
+def test_a_traceback_that_torch_has_marked_is_not_said_twice() -> None:
+    first = Failure(1, "a", "ValueError: bad row", 1.0, traceback=TRACE)
+    tail = ("step 1", *(f"[rank1]: {line}" for line in TRACE.splitlines()))
+    assert epilogue(JobResult(1, ranks(tail=tail), first))[1:4] == [
+        "  last lines of rank 1:",
+        "    step 1",
+        f"  {TRACE.splitlines()[0]}",
+    ]
+
+
 def test_a_job_that_we_were_asked_to_stop_has_no_failure_on_top() -> None:
     lines = epilogue(JobResult(130, ranks(tail=()), cause="interrupted by Ctrl-C"))
     assert lines[0] == "job interrupted by Ctrl-C"

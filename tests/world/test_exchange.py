@@ -33,12 +33,12 @@ def faults_of(size: int) -> st.SearchStrategy[Fault]:
 
 
 @st.composite
-def worlds(draw: st.DrawFn, faults: Callable[[int], st.SearchStrategy[Fault]] = faults_of) -> SimulatedWorld:
+def worlds(draw: st.DrawFn) -> SimulatedWorld:
     size = draw(st.integers(2, 12))
     return SimulatedWorld(
         size,
         seed=draw(st.integers(0, 2**32)),
-        faults=draw(st.lists(faults(size), max_size=4)),
+        faults=draw(st.lists(faults_of(size), max_size=4)),
         fanout=draw(st.sampled_from([1, 2, 3, 64])),
         timeout=TIMEOUT,
     )

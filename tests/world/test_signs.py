@@ -192,6 +192,8 @@ def test_contradicting_signs_are_both_named_with_the_cure(case: str) -> None:
         (slurm(3, 4), {"torch": INSTALLED}, ("torch", 3, 4, "Slurm", "n01:49369")),
         (mpi(3, 4), {"torch": INSTALLED}, ("torch", 3, 4, "Open MPI", "127.0.0.1:49152")),
         (POD, {"jax": INSTALLED, "torch": IMPORTED}, ("jax", None, None, "TPU", None)),
+        # Where only JAX knows rank and size, it reads its own variables too.
+        ({**POD, "JAX_COORDINATOR_ADDRESS": "c:1"}, {"jax": INSTALLED}, ("jax", None, None, "TPU", None)),
         ({}, {"jax": IMPORTED, "cluster": "k8s"}, ("jax", None, None, "k8s", None)),
         # torchrun on each of two hosts, started by srun: more ranks than tasks.
         ({**slurm(1, 2), **torchrun(5, 8)}, {"torch": INSTALLED}, ("torch", 5, 8, "torchrun", "h:5")),

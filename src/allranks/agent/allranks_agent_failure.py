@@ -104,7 +104,9 @@ def _where(error: BaseException, steps: list[tuple[CodeType, int]]) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         return f"{_shown(error.filename)}:{error.lineno}"
     places = [(code.co_filename, line) for code, line in steps if not code.co_filename.startswith(OURS)]
-    own = [place for place in places if _is_users(place[0])] or places[:1]
+    users = [place for place in places if _is_users(place[0])]
+    # A dataclass's __init__ has no file; but then neither has what `python -c` runs.
+    own = [place for place in users if not place[0].startswith("<")] or users or places[:1]
     return f"{_shown(own[0][0])}:{own[0][1]}" if own else ""
 
 

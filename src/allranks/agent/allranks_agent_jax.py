@@ -110,7 +110,7 @@ def _watch(state: type[Any], tell: Callable[..., None], is_active: Callable[[], 
         if is_active():
             tell("joining", backend="jax")
             if os.environ["ALLRANKS_RANK"] != "0":
-                _await_coordinator(coordinator_address or os.environ["ALLRANKS_COORDINATOR"])
+                await_coordinator(coordinator_address or os.environ["ALLRANKS_COORDINATOR"])
         initialize(self, coordinator_address, *args, **kwargs)
         if is_active():
             _listen()
@@ -130,17 +130,21 @@ def _watch(state: type[Any], tell: Callable[..., None], is_active: Callable[[], 
     state.initialize, state.shutdown = telling, leaving
 
 
-def _await_coordinator(address: str) -> None:
-    """Wait until rank 0 listens: a gRPC client that dials too early sleeps for a second before it tries again."""
+def await_coordinator(address: str, seconds: float = COORDINATOR_SECONDS) -> bool:
+    """Wait until rank 0 listens; return whether it does.
+
+    A gRPC client that dials too early sleeps for a second before it tries again.
+    """
     host, _, port = address.rpartition(":")
-    deadline = time.monotonic() + COORDINATOR_SECONDS
+    deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=1).close()
         except OSError:
             time.sleep(0.01)
         else:
-            return
+            return True
+    return False
 
 
 class _Departure:

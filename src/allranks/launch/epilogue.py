@@ -12,6 +12,7 @@ from allranks.launch.verdict import LEFT_EARLY
 from allranks.report import table
 
 MOST_LINES = 20
+_TORCH_RANK = re.compile(r"^\[rank\d+\]: ")  # torch's own hook puts it before every line of a traceback
 _NUMBER = re.compile(r"\d+")
 
 
@@ -38,8 +39,9 @@ def _failure(first: Failure, result: JobResult) -> Iterator[str]:
 def _last_words(tail: Sequence[str], trace: Sequence[str]) -> list[str]:
     """Return the last lines of a rank before its traceback, which is printed in full anyway."""
     lines = list(tail)
-    if trace and trace[0] in lines:
-        lines = lines[: lines.index(trace[0])]
+    beginnings = [number for number, line in enumerate(lines) if trace and _TORCH_RANK.sub("", line) == trace[0]]
+    if beginnings:
+        lines = lines[: beginnings[0]]
     while lines and not lines[-1].strip():
         lines.pop()
     return lines[-MOST_LINES:]

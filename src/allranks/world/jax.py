@@ -6,12 +6,14 @@ JAX's client is private API (``jax._src.distributed``): it is used in this file 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import jax
 from jax._src import clusters, distributed, xla_bridge
 
+from allranks import agent
 from allranks.errors import KeyTimeout, StoreError
 from allranks.world.signs import Decision
 
@@ -170,16 +172,18 @@ def join(decision: Decision, *, timeout: float) -> tuple[int, int]:
     there = initialised()
     if there is not None:
         return there
-    limit = max(1, math.ceil(timeout))
+    deadline = time.monotonic() + timeout
     if decision.address is None:
-        jax.distributed.initialize(initialization_timeout=limit)
+        jax.distributed.initialize(initialization_timeout=max(1, math.ceil(timeout)))
     else:
+        if decision.rank != 0 and not agent.load("allranks_agent_jax").await_coordinator(decision.address, timeout):
+            raise decision.unmet(timeout, "rank 0 does not listen there.")  # JAX would abort
         jax.distributed.initialize(
             coordinator_address=decision.address,
             num_processes=decision.size,
             process_id=decision.rank,
             local_device_ids=decision.local_devices,
             cluster_detection_method="deactivate",
-            initialization_timeout=limit,
+            initialization_timeout=max(1, math.ceil(deadline - time.monotonic())),
         )
     return distributed.global_state.process_id, distributed.global_state.num_processes

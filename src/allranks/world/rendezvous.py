@@ -15,6 +15,8 @@ def meeting_point(environ: Mapping[str, str], launcher: str, size: int | None, *
 
     ``launcher`` and ``backend`` are the names in ``signs``.
     """
+    if size is None:
+        return None
     if launcher == "allranks" and backend == "jax":
         return environ.get("ALLRANKS_COORDINATOR")
     if backend == "jax" and "JAX_COORDINATOR_ADDRESS" in environ:

@@ -141,7 +141,7 @@ class Sentinel:
         failure = self._failure(0, f"the store that it serves is gone ({error})", 1)
         if self._ends_all:
             self._end(failure)
-        self._say(failure.headline())
+        self._say(f"has lost its world: {failure.headline()}")
 
     def _fail(self, failure: Failure) -> None:
         """Tell all ranks of a failure, unless it is this rank's own and only the consequence of another."""
@@ -155,6 +155,7 @@ class Sentinel:
         if own and before:
             left = "; ".join(f"rank {rank} {why}" for rank, why in before.items())
             failure = replace(failure, what=f"{failure.what} (before: {left})")
+            self._say(f"failed after {left}")  # the launcher may end the others before they can say so
         self._board.post_failure(failure)
         self._heard.set()
         if own:

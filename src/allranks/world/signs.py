@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
-from allranks.errors import AllranksError, ContradictingSigns
+from allranks.errors import AllranksError, BarrierTimeout, ContradictingSigns
 from allranks.world.rendezvous import meeting_point
 
 FRAMEWORKS = ("jax", "torch")
@@ -79,6 +79,13 @@ class Decision:
     address: str | None = None
     local_rank: int | None = None
     local_devices: int | None = None
+
+    def unmet(self, seconds: float, why: str) -> BarrierTimeout:
+        """Return the error of a rank that waited for the others in vain: no store tells yet who is missing."""
+        return BarrierTimeout(
+            f"rank {self.rank}: not all {self.size} ranks met at {self.address} within {seconds:g} s: {why}",
+            remedy=f"Were all started, and can they reach that address? ({self.evidence})",
+        )
 
 
 def read(signs: Signs) -> Decision:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
+from torch.distributed.rendezvous import rendezvous
 
 from allranks.errors import KeyTimeout, StoreError
 from allranks.world.signs import Decision
@@ -139,9 +140,11 @@ def join(decision: Decision, *, timeout: float) -> tuple[int, int]:
     assert decision.address is not None
     assert decision.rank is not None
     assert decision.size is not None
-    if decision.launcher == "torchrun":
-        dist.init_process_group(init_method="env://")
-    else:
-        dist.init_process_group(init_method=f"tcp://{decision.address}", rank=decision.rank, world_size=decision.size)
-    del timeout
+    where = "env://" if decision.launcher == "torchrun" else f"tcp://{decision.address}"
+    try:
+        met = rendezvous(where, decision.rank, decision.size, timeout=timedelta(seconds=timeout))
+        store, rank, size = next(met)
+        dist.init_process_group(store=distributed_c10d.PrefixStore("default_pg", store), rank=rank, world_size=size)
+    except dist.DistError as error:
+        raise decision.unmet(timeout, f"torch says: {str(error).splitlines()[0]}") from error
     return dist.get_rank(), dist.get_world_size()

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.worlds.harness import clean_environ
+from harness import clean_environ
 
 HERE = Path(__file__).parent
 TINY = "--size 32 --layers 1 --heads 2 --seq-len 16 --batch-size 16 --steps 6 --lr 1e-2"
