@@ -35,7 +35,7 @@ def took(ran: Ran) -> float:
 def blamed(ran: Ran) -> str:
     """What the summary at the end says was the cause."""
     if ran.code is None:
-        return "nobody: the job hangs"
+        return "nobody: it was given up"
     found = _BLAME.search(ran.output) or _ROOT_CAUSE.search(ran.output)
     return f"rank {found['rank']}: {found['why'].removeprefix('failed: ').strip()}" if found else "nobody"
 

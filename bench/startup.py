@@ -58,11 +58,13 @@ def _files() -> Iterator[Path]:
                 yield file
 
 
-def with_keeper(keeper: Keeper, base: dict[str, str], ranks: int, *, devices: int) -> Way:
+def with_keeper(ranks: int, *, devices: int) -> Way:
     """A job in this process with a keeper that has imported JAX before, as the pytest plugin runs its tests."""
+    base = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(devices)}
 
     def job() -> Ran:
-        with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        with tempfile.TemporaryDirectory(prefix="bench-") as folder, Keeper(base) as keeper:
+            keeper.prepare(Call("importlib:import_module", '["jax"]'))
             begin = time.monotonic()
             console = Console(ranks, out=io.BytesIO(), color=False, live=False)
             environ = {**base, "BENCH_OUT": folder, "BENCH_BEGIN": repr(begin)}
@@ -107,20 +109,17 @@ def stages(results: dict[str, list[Ran]]) -> str:
 
 def four_jax_ranks(rounds: int) -> str:
     mine = ours(4, JAX, devices=2)
-    base = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "2"}
-    with Keeper(base) as keeper:
-        keeper.prepare(Call("importlib:import_module", '["jax"]'))
-        results = in_turns(
-            {
-                "allranks run": mine,
-                "the same, its keeper warm": with_keeper(keeper, base, 4, devices=2),
-                "the same, JAX not in the page cache": cold(mine),
-                "allranks run --no-zygote": ours(4, "--no-zygote", JAX, devices=2),
-                "torchrun": peer(torchrun, 4, JAX, devices=2),
-                "bare processes": peer(plain, 4, JAX, devices=2),
-            },
-            rounds,
-        )
+    results = in_turns(
+        {
+            "allranks run": mine,
+            "the same, its keeper warm": with_keeper(4, devices=2),
+            "the same, JAX not in the page cache": cold(mine),
+            "allranks run --no-zygote": ours(4, "--no-zygote", JAX, devices=2),
+            "torchrun": peer(torchrun, 4, JAX, devices=2),
+            "bare processes": peer(plain, 4, JAX, devices=2),
+        },
+        rounds,
+    )
     shown = {name: results[name] for name in ("allranks run", "allranks run --no-zygote", "torchrun")}
     return f"{compared(results, '4 JAX ranks x 2 devices')}\n\n{stages(shown)}"
 
