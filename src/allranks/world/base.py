@@ -22,7 +22,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 # Flat to this size, a tree above: docs/performance.md has the operations of both.
-DEFAULT_FANOUT = 64
+DEFAULT_FANOUT = 16
 DEFAULT_TIMEOUT = 300.0
 
 
