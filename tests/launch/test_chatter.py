@@ -24,6 +24,15 @@ def test_a_line_that_tells_of_trouble_is_no_chatter() -> None:
     ]
 
 
+def test_two_devices_that_chatter_at_once_are_known_too() -> None:
+    """Their lines come in pieces; what stands between them does not."""
+    torn = [
+        b"[Gloo] Rank 1[Gloo] Rank 0 is connected to  is connected to 77 peer ranks. ",
+        b" peer ranks. Expected number of connected peer ranks is : 7",
+    ]
+    assert without_chatter([*torn, b"77", b"7 peer ranks. "]) == [b"77", b"7 peer ranks. "]
+
+
 def test_chatter_is_kept_in_the_log_files_only(tmp_path: Path) -> None:
     """Not on the screen, not among a rank's last lines."""
     out = io.BytesIO()

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 
-KNOWN = (
-    # gloo, as jaxlib 0.10 has it: std::cout for every device, at the first collective (Context::printConnectivityInfo
-    # in transport/tcp/context.cc). Later versions of gloo obey GLOO_LOG_LEVEL. A rank that lacks peers is shown.
-    rb"\[Gloo\] Rank \d+ is connected to (\d+) peer ranks\. Expected number of connected peer ranks is : \1",
-)
-_CHATTER = re.compile(b"|".join(KNOWN))
+# gloo, as jaxlib 0.10 has it: std::cout for every device, at the first collective (Context::printConnectivityInfo in
+# transport/tcp/context.cc). Later versions of gloo obey GLOO_LOG_LEVEL. A rank that lacks peers is shown.
+_GLOO = rb"\[Gloo\] Rank \d+ is connected to (\d+) peer ranks\. Expected number of connected peer ranks is : "
+# The same from two devices of a rank at once: its pieces in some other order, on two lines.
+_PIECE = rb"(?:\[Gloo\] Rank | is connected to | peer ranks\. |Expected number of connected peer ranks is : )"
+_TORN = rb"(?!%b\d+$)\d*(?:%b\d*){2,}" % (_GLOO.replace(b"(", b"(?:"), _PIECE)
+_CHATTER = re.compile(rb"%b\1|%b" % (_GLOO, _TORN))
 
 
 def without_chatter(lines: list[bytes]) -> list[bytes]:
