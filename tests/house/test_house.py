@@ -55,6 +55,7 @@ PURE = {
     "world/tree.py",
     "gate/ticket.py",
     "launch/chatter.py",
+    "launch/fold.py",
     "launch/environment.py",
     "launch/job.py",
     "launch/lines.py",

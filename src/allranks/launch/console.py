@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import BinaryIO, TextIO
 
 from allranks.launch.chatter import without_chatter
+from allranks.launch.fold import Fold
 from allranks.launch.lines import LineReader, clean
 from allranks.launch.logs import RankLogs
 from allranks.launch.merge import Entry, Merger, Stream, one_each
@@ -32,7 +33,8 @@ class Console:
 
     One thread calls it, with times in seconds that never run backwards. ``feed``, ``flush_due``, ``say`` and ``close``
     may raise OutputClosed, once; nothing that was fed is missing from the log files and from ``tail`` for that.
-    What libraries are known to chatter (``chatter.py``) is kept in the log files only.
+    What libraries are known to chatter (``chatter.py``) is kept in the log files only, and so is most of what ranks say
+    after another has failed (``fold``).
     A job of one rank is shown as it is: no prefix, no delay; on a terminal byte for byte.
     """
 
@@ -58,6 +60,7 @@ class Console:
         self._merger = Merger(size)
         self._prefixes = Prefixes(size, color=color, names=names)
         self._tails: list[deque[bytes]] = [deque(maxlen=TAIL) for _ in range(size)]
+        self._fold = Fold()
         self._ready: list[bytes] = []
         self._shown: tuple[bytes, ...] = ()
         self._stale = False  # something unfinished has come since it was last shown
@@ -83,6 +86,7 @@ class Console:
         reader = self._readers[rank, stream]
         lines = without_chatter(reader.feed(data, now))
         self._tails[rank].extend(lines)
+        lines = self._fold.visible(rank, lines)
         if self._as_is:
             self._at_line_start = data.endswith(b"\n")
             self._outlet.write(data)
@@ -120,6 +124,15 @@ class Console:
         self._ready.append(line)
         self._put(self._shown)
 
+    def fold(self, cause: int) -> None:
+        """From now on show only a few lines of the ranks other than ``cause``, which has failed and takes them down."""
+        self._fold.close(cause)
+
+    def say_what_is_folded(self) -> None:
+        """Say how many lines were not shown, and where they are."""
+        if count := self._fold.count():
+            self.say(f"allranks: {count}: {'in the log files' if self._logs else '--log-dir keeps them'}")
+
     def tail(self, rank: int, lines: int = 20) -> tuple[str, ...]:
         """Return a rank's last lines (``TAIL`` at most) of both streams, colourless; unfinished ones at the end."""
         last = [*self._tails[rank]]
@@ -133,6 +146,7 @@ class Console:
         lines = reader.finish()
         self._on_screen.discard(reader)
         self._tails[rank].extend(lines)
+        lines = self._fold.visible(rank, lines)
         if not self._as_is:
             self._merger.add(rank, stream, lines, now)
 

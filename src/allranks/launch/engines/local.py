@@ -33,7 +33,7 @@ from allranks.launch.merge import Stream
 from allranks.launch.ports import Ports
 from allranks.launch.result import JobResult, RankResult
 from allranks.launch.signals import Signals
-from allranks.launch.supervise import Limits, Supervisor
+from allranks.launch.supervise import Limits, Phase, Supervisor
 from allranks.launch.target import Command, to_json
 
 CHUNK = 1 << 16
@@ -165,6 +165,7 @@ class _Loop:
             self._order(orders.Sweep())
             self._turn_until(lambda: self._swept, SWEEP_PATIENCE)
             self._turn_until(lambda: not self._open_pipes(), DRAIN_PATIENCE)
+        self._console.say_what_is_folded()
         return self._result(self._exit_code)
 
     def _turn_until(self, true: Callable[[], bool], patience: float) -> None:
@@ -202,6 +203,8 @@ class _Loop:
         for event in [*events, Tick()]:
             for action in self._supervisor.on(event, time.monotonic()):
                 self._do(action)
+        if self._supervisor.phase is not Phase.RUNNING and (first := self._supervisor.first_failure) is not None:
+            self._console.fold(first.rank)
 
     def _mail(self) -> Iterator[Event]:
         try:
