@@ -80,8 +80,9 @@ def test_the_end_of_one_rank_is_the_end_of_the_job(
     launcher: str, framework: str, ending: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     """With an exit code that is not 0, the words for it, and no process left."""
+    started_by = request.getfixturevalue(launcher)
     with killed_in_the_end(tmp_path):
-        job = run(request.getfixturevalue(launcher), framework, tmp_path, ending)
+        job = run(started_by, framework, tmp_path, ending)
         assert len(pids_in(tmp_path)) == RANKS, job
         assert job.codes[0], job
         assert since_the_end(tmp_path) < SOON, job
@@ -98,8 +99,9 @@ def test_the_end_of_one_rank_is_the_end_of_the_job(
 @pytest.mark.parametrize("launcher", ["srun", "mpirun"])
 def test_without_us_jax_hangs(launcher: str, ending: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """For 300 s; a part of it is enough here."""
+    started_by = request.getfixturevalue(launcher)
     with killed_in_the_end(tmp_path):
-        job = run(request.getfixturevalue(launcher), "plain-jax", tmp_path, ending, patience=30)
+        job = run(started_by, "plain-jax", tmp_path, ending, patience=30)
         assert since_the_end(tmp_path) > 10, job
         assert job.codes == [None], job
 
