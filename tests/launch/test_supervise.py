@@ -114,6 +114,27 @@ def test_ranks_that_all_fail_are_released_at_once_and_the_lowest_last() -> None:
     assert job.exits([0], 1).exit_code == 1
 
 
+def test_ranks_that_ctrl_c_has_ended_are_released_at_once() -> None:
+    """Each tells a KeyboardInterrupt and waits; nobody is left for whom, and the grace is not paid."""
+    job = Job(2).on(Interrupted())
+    assert job.signals == [((0, 1), signal.SIGINT)]
+    job.on(*(RankFailed(failure(rank, "KeyboardInterrupt", exit_code=130)) for rank in (0, 1)))
+    assert job.signals[1:] == [((1,), signal.SIGTERM)]
+    assert job.exits([1], 130).signals[2:] == [((0,), signal.SIGTERM)]
+    assert job.exits([0], 130).exit_code == 130
+    assert job.first is None
+
+
+def test_a_rank_that_fails_when_it_is_stopped_is_released_by_a_signal_of_its_own() -> None:
+    """The SIGTERM that stopped it made it raise, and it waits for the next."""
+    job = Job(2).on(RankFailed(failure(0))).after(0.25)
+    assert job.signals == [((1,), signal.SIGTERM)]
+    job.on(RankFailed(failure(1, "RuntimeError: stopped")))
+    assert job.signals[1:] == [((1,), signal.SIGTERM)]
+    assert job.exits([1], 1).signals[2:] == [((0,), signal.SIGTERM)]
+    assert job.exits([0], 1).first == (0, "ValueError: bad row")
+
+
 def test_the_failure_with_the_earliest_time_is_first_in_whatever_order_they_come() -> None:
     job = Job().on(RankFailed(failure(1, "KeyError: 'b'", 2.0)), RankFailed(failure(3, "KeyError: 'a'", 1.0)))
     assert job.first == (3, "KeyError: 'a'")

@@ -106,6 +106,8 @@ class Supervisor:
         self._joined: set[int] = set()
         self._exited_at: dict[int, float] = {}
         self._sent: dict[int, tuple[int, ...]] = {}
+        self._failed: set[int] = set()  # these wait to be released
+        self._released: set[int] = set()
         self._exit_code: int | None = None  # where the launcher, and not a rank, decides it
 
     def on(self, event: Event, now: float) -> list[Action]:
@@ -128,10 +130,6 @@ class Supervisor:
             return None
         found = first_failure(self.failures, self.endings, left=self.left, host=self._host)
         return None if found is None else with_exit_code(found)
-
-    @property
-    def _failed(self) -> set[int]:
-        return {failure.rank for failure in self.failures}
 
     # What the table names. Each takes the event and returns actions.
 
@@ -158,9 +156,14 @@ class Supervisor:
 
     def _fail(self, event: RankFailed) -> list[Action]:
         self.failures.append(event.failure)
+        self._failed.add(event.failure.rank)
         if self.phase is not Phase.SETTLING:
             self._settle()
         return self._stop_if_none_is_well()
+
+    def _fail_stopping(self, event: RankFailed) -> list[Action]:
+        self._failed.add(event.failure.rank)  # a consequence of our signal (KeyboardInterrupt), and no failure of the job
+        return self._release()
 
     def _exit(self, event: RankExited) -> list[Action]:
         if done := self._note_exit(event):
@@ -265,7 +268,8 @@ class Supervisor:
         if not self.alive <= self._failed:
             return []
         *others, lowest = sorted(self.alive, reverse=True)
-        due = tuple(rank for rank in others or [lowest] if signal.SIGTERM not in self._sent.get(rank, ()))
+        due = tuple(rank for rank in others or [lowest] if rank not in self._released)
+        self._released.update(due)
         return [self._signal(due, signal.SIGTERM)] if due else []
 
     def _tell(self, ranks: set[int]) -> list[Action]:
@@ -334,7 +338,7 @@ _ROWS: dict[Phase, dict[type[Event], Answer]] = {
         RankStarted: Supervisor._started_too_late,
         Joining: Supervisor._ignore,
         Joined: Supervisor._ignore,
-        RankFailed: Supervisor._ignore,
+        RankFailed: Supervisor._fail_stopping,
         RankLeft: Supervisor._ignore,
         RankExited: Supervisor._exit_stopping,
         Interrupted: Supervisor._kill,
