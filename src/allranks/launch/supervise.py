@@ -162,7 +162,7 @@ class Supervisor:
         return self._stop_if_none_is_well()
 
     def _fail_stopping(self, event: RankFailed) -> list[Action]:
-        self._failed.add(event.failure.rank)  # a consequence of our signal (KeyboardInterrupt), and no failure of the job
+        self._failed.add(event.failure.rank)  # by our signal: no failure of the job
         return self._release()
 
     def _exit(self, event: RankExited) -> list[Action]:
