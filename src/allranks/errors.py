@@ -96,3 +96,67 @@ class RemoteError(AllranksError):
 
 class BatchMismatch(AllranksError, ValueError):
     """Rows, ranks, devices and accumulation steps do not multiply to the global batch."""
+
+
+class StorageError(AllranksError):
+    """A file system or object store failed; ``path`` is the file it is about."""
+
+    def __init__(self, message: str, *, path: str = "", remedy: str = "") -> None:
+        super().__init__(message, remedy=remedy)
+        self.path = path
+
+
+class NotThere(StorageError):
+    """There is no such file."""
+
+
+class AlreadyThere(StorageError):
+    """A file that must be new exists."""
+
+
+class Truncated(StorageError):
+    """A file ends before the bytes that were asked for."""
+
+
+class CannotStore(AllranksError, TypeError):
+    """A leaf of a state (``leaf``) is neither an array nor a JSON value, so a checkpoint cannot hold it."""
+
+
+class DoesNotFit(AllranksError, ValueError):
+    """A template differs from the checkpoint; the message and ``differences`` list all of it."""
+
+    def __init__(
+        self, message: str, *, differences: Iterable[object], step: int | None = None, remedy: str = ""
+    ) -> None:
+        super().__init__(message, step=step, remedy=remedy)
+        self.differences = tuple(differences)
+
+
+class Damaged(AllranksError):
+    """A checkpoint is not what was saved: ``path`` is the file, ``leaf`` the array, ``where`` its bytes, from and to."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str = "",
+        leaf: str | None = None,
+        where: tuple[int, int] | None = None,
+        step: int | None = None,
+        remedy: str = "",
+    ) -> None:
+        super().__init__(message, leaf=leaf, step=step, remedy=remedy)
+        self.path = path
+        self.where = where
+
+
+class SaveFailed(AllranksError):
+    """A save was given up on all ranks, and nothing was published; ``ranks`` are those that failed."""
+
+
+class Fenced(AllranksError):
+    """Another job has taken over this run's directory, so this one may not write into it any more."""
+
+
+class StepExists(AllranksError):
+    """The step is saved already."""

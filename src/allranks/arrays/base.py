@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+from allranks.extent import Extent
+
+if TYPE_CHECKING:  # the core is light without it
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,75 @@ class Piece:
     replica: int
     replicas: int
     digest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """How arrays are cut over ranks: a grid of cells, and who holds each.
+
+    ``cuts`` is how many cells each dimension has; of n elements, cell i has those from ``i * ceil(n / cuts)`` on, at
+    most ``ceil(n / cuts)`` (the last ones may be smaller, or empty). ``holders`` are the ranks that hold each cell, in
+    ascending order; cells in row-major order. An array that every rank holds has one cell, held by all.
+    """
+
+    cuts: tuple[int, ...]
+    holders: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """One array of a tree as all ranks together hold it; equal on every rank. No byte of it.
+
+    ``dtype`` is NumPy's name (also ``bfloat16``, ``float8_e4m3fn``, ``int4``, ...). ``kind`` is "" for a plain array,
+    or the dtype of JAX PRNG keys (``key<fry>``), whose shape and dtype are then those of the bits.
+    """
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: str
+    split: Split
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The bytes of one cell in host memory: ``data`` is flat uint8 in row-major order.
+
+    ``mutable`` says whether the program may change them once it goes on; if not, the array itself is kept alive, and
+    safe from donation, as long as ``data`` is.
+    """
+
+    data: NDArray[np.uint8]
+    mutable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a part of an array goes: ``buffer`` has the extent's shape and the array's dtype, and any strides."""
+
+    extent: Extent
+    buffer: NDArray[Any]
+
+
+class OpenTree(Protocol):
+    """A tree taken apart: what ``arrays.detect.open_tree(tree, rank=..., size=...)`` returns on every rank."""
+
+    @property
+    def declared(self) -> tuple[Declared, ...]:
+        """The arrays, in the tree's order."""
+
+    @property
+    def values(self) -> dict[str, bool | int | float | str | None]:
+        """The leaves that are JSON values, by path."""
+
+    def held(self, array: int, cell: int) -> Held:
+        """Return a cell, which this rank holds, of ``declared[array]``."""
+
+    def targets(self, array: int) -> tuple[Target, ...]:
+        """Return what this rank needs of ``declared[array]``: each part once, to be filled."""
+
+    def rebuild(self, values: Mapping[str, bool | int | float | str | None]) -> object:
+        """Return the tree with its targets' contents, once all are filled, and these values."""
 
 
 class Gathering(Protocol):

@@ -1,0 +1,1 @@
+"""A step, whole or not at all."""

@@ -1,0 +1,81 @@
+"""What a checkpoint is: the one file that says which bytes of which files are which part of which leaf."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from allranks.extent import Extent
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """A part of a leaf: the bytes from ``begin`` on of file number ``file``, in row-major order."""
+
+    file: int
+    begin: int
+    extent: Extent
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """``count`` shards of one shape in a regular row: the k-th is ``first`` with k times the steps added."""
+
+    first: Shard
+    count: int = 1
+    file_step: int = 0
+    begin_step: int = 0
+    offset_step: tuple[int, ...] = ()
+
+    def __iter__(self) -> Iterator[Shard]:
+        first, shape = self.first, self.first.extent.shape
+        step = self.offset_step or (0,) * len(shape)
+        for k in range(self.count):
+            offset = tuple(at + k * by for at, by in zip(first.extent.offset, step, strict=True))
+            yield Shard(first.file + k * self.file_step, first.begin + k * self.begin_step, Extent(offset, shape))
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLeaf:
+    """An array: ``dtype`` and ``kind`` as in ``arrays.Declared``."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    kind: str
+    runs: tuple[Run, ...]
+
+    @property
+    def shards(self) -> Iterator[Shard]:
+        for run in self.runs:
+            yield from run
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A shard file; its chunk i ends at byte ``ends[i]`` (the last at the file's) and has the digest ``digests[i]``."""
+
+    name: str
+    bytes: int
+    ends: tuple[int, ...]
+    digests: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """``integrity`` is the digest of chunks and of the manifest itself: ``xxh3-128`` or ``blake3``.
+
+    ``nonce`` is the save's own, also in every file's header; ``created`` is the time in UTC, ISO 8601.
+    """
+
+    step: int
+    nonce: str
+    created: str
+    world_size: int
+    integrity: str
+    files: tuple[StoredFile, ...]
+    leaves: Mapping[str, StoredLeaf]
+    values: Mapping[str, Any]
+    extra: Any
+    metrics: Mapping[str, float]
+    versions: Mapping[str, str]

@@ -1,0 +1,44 @@
+"""A box of elements inside an array: arithmetic only."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """The elements from ``offset`` on, ``shape`` of them in each dimension."""
+
+    offset: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    @classmethod
+    def whole(cls, shape: tuple[int, ...]) -> Extent:
+        """Return the extent of a whole array."""
+        return cls((0,) * len(shape), shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def end(self) -> tuple[int, ...]:
+        """The first index beyond, in each dimension."""
+        return tuple(at + many for at, many in zip(self.offset, self.shape, strict=True))
+
+    @property
+    def slices(self) -> tuple[slice, ...]:
+        """The extent as an index of the array."""
+        return tuple(map(slice, self.offset, self.end))
+
+    def overlap(self, other: Extent) -> Extent | None:
+        """Return what both hold, None if that is nothing."""
+        offset = tuple(map(max, self.offset, other.offset))
+        shape = tuple(stop - start for start, stop in zip(offset, map(min, self.end, other.end), strict=True))
+        return Extent(offset, shape) if all(many > 0 for many in shape) else None
+
+    def within(self, outer: Extent) -> Extent:
+        """Return the same elements, counted from where ``outer`` begins."""
+        return Extent(tuple(a - b for a, b in zip(self.offset, outer.offset, strict=True)), self.shape)
