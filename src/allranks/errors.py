@@ -133,7 +133,7 @@ class DoesNotFit(AllranksError, ValueError):
 
 
 class Damaged(AllranksError):
-    """A checkpoint is not what was saved: ``path`` is the file, ``leaf`` the array, ``where`` its bytes, from and to."""
+    """A checkpoint is not what was saved: ``path`` is the file, ``leaf`` the array, ``where`` its bytes (from, to)."""
 
     def __init__(
         self,
