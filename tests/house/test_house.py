@@ -48,6 +48,8 @@ PURE = {
     "arrays/base.py",
     "arrays/batch.py",
     "checkpoint/manifest.py",
+    "storage/base.py",
+    "storage/faults.py",
     "world/codec.py",
     "world/faults.py",
     "world/outcome.py",
@@ -66,7 +68,7 @@ PURE = {
     "launch/supervise.py",
 }
 EFFECTS = {"os", "sys", "time", "random", "socket", "subprocess", "threading", "select", "selectors", "pathlib"}
-FRAMEWORKS = {"jax": "jax.py", "jaxlib": "jax.py", "torch": "torch.py"}
+FRAMEWORKS = {"jax": "jax.py", "jaxlib": "jax.py", "torch": "torch.py", "obstore": "object.py"}
 # Only these may import inside a function: they choose among what is installed, or keep the command line fast.
 LAZY = {"detect.py"}
 LAZY_PARTS = {"cli"}
