@@ -50,7 +50,8 @@ class ObjectStorage:
         try:
             self._store = from_url(
                 url,
-                client_options={"timeout": timedelta(seconds=timeout_s)},
+                # Plain HTTP is used only for an endpoint that is given as http://, which is answer enough.
+                client_options={"timeout": timedelta(seconds=timeout_s), "allow_http": True},
                 retry_config={"max_retries": retries, "retry_timeout": timedelta(minutes=5)},
                 **options,
             )
