@@ -31,9 +31,7 @@ sys.stdin.read()
 @pytest.fixture(scope="session")
 def s3_port() -> Iterator[int]:
     """The port of an S3 service of this session's own, with a bucket ``runs``."""
-    server = subprocess.Popen(
-        [sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    server = subprocess.Popen([sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     with server:
         assert server.stdin
         assert server.stdout

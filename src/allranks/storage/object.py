@@ -24,6 +24,8 @@ from .pull import blocks_of
 
 _TOKEN = "allranks"  # noqa: S105  the name of a metadata field
 _MOST_PARTS = 10_000  # of one upload, for S3
+_ATTEMPTS = 4
+_NO_ANSWER = "HTTP error"  # in obstore's words: a connection that failed or was too slow, not a refusal
 _CREDENTIALS = "Credentials come from the environment (AWS_*, GOOGLE_*, AZURE_*) or the machine's role: check them."
 _ADVICE: dict[type[Exception], tuple[str, str]] = {
     store_errors.PermissionDeniedError: ("permission denied", _CREDENTIALS),
@@ -39,7 +41,8 @@ class ObjectStorage:
     """A bucket, or a prefix in it. ``options`` are obstore's for the store (``endpoint=``, ``region=``, ...).
 
     ``uploads`` parts of BLOCK bytes are under way at a time. A request may take ``timeout_s`` seconds and is repeated
-    ``retries`` times, with growing pauses, for five minutes at most.
+    ``retries`` times, with growing pauses, for five minutes at most. A ``put`` that raises anything but AlreadyThere
+    may have taken place, or may yet: the service may do what it does not answer.
     """
 
     def __init__(
@@ -149,14 +152,19 @@ class ObjectStorage:
         parts_of(folder)
 
     def _create(self, path: str, data: bytes) -> None:
+        """Create an object. obstore does not repeat this after a lost answer; with the token in it, it may be."""
         parts_of(path)
         token = secrets.token_hex(16)
-        try:
-            with self._told("write", path):
-                obstore.put(self._store, path, data, attributes={_TOKEN: token}, mode="create", use_multipart=False)
-        except StorageError:
-            if not self._holds(path, token):
-                raise
+        for attempt in range(_ATTEMPTS):
+            try:
+                with self._told("write", path):
+                    obstore.put(self._store, path, data, attributes={_TOKEN: token}, mode="create", use_multipart=False)
+                return
+            except StorageError as error:
+                if self._holds(path, token):
+                    return
+                if _NO_ANSWER not in str(error) or attempt == _ATTEMPTS - 1:
+                    raise
 
     def _holds(self, path: str, token: str) -> bool:
         """Whether the object is the one that this token was sent with: then the answer was lost, not the request."""
@@ -220,5 +228,6 @@ def _name(path: str) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    """The first line of what obstore says, without its debugging text and what the service sent with it."""
-    return (str(error).splitlines() or [type(error).__name__])[0].removesuffix(": ").strip()
+    """The first line of what obstore says, without its debugging text and the document that the service sent."""
+    line = (str(error).splitlines() or [type(error).__name__])[0]
+    return line.partition(": <")[0].removesuffix(": ").strip()
