@@ -1,0 +1,110 @@
+"""Before a byte is written: do all ranks save the same step of the same tree, and are their replicas equal?
+
+One exchange. Each rank says what it is about to save as a digest, and a digest of what it holds together with the
+same other ranks. Only where these differ do the ranks say more, so that the error can name the leaf.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from allranks.arrays.base import Declared
+from allranks.consistency.replicas import Replicas, differing, name_the_leaf
+from allranks.errors import (
+    AllranksError,
+    CannotStore,
+    Damaged,
+    DoesNotFit,
+    Fenced,
+    StepExists,
+    StorageError,
+    name_ranks,
+)
+from allranks.gate.ticket import Entry, compare
+from allranks.world.base import World
+
+_KINDS = {kind.__name__: kind for kind in (CannotStore, Damaged, DoesNotFit, Fenced, StepExists, StorageError)}
+
+
+def declared_in_words(declared: Sequence[Declared]) -> dict[str, str]:
+    """Return path -> ``float32[512, 64] in 4 x 1 pieces``."""
+    return {one.path: _in_words(one) for one in declared}
+
+
+def _in_words(one: Declared) -> str:
+    cut = f" in {' x '.join(map(str, one.split.cuts))} pieces" if len(one.split.holders) > 1 else ""
+    kind = f" {one.kind}" if one.kind else ""
+    return f"{one.dtype}[{', '.join(map(str, one.shape))}]{kind}{cut}"
+
+
+def values_in_words(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return path -> value, as text."""
+    return {path: json.dumps(value, sort_keys=True) for path, value in values.items()}
+
+
+def agree(
+    world: World,
+    entry: Entry,
+    *,
+    error: AllranksError | None,
+    words: Callable[[], Mapping[str, str]],
+    replicas: Replicas | None,
+) -> None:
+    """Raise on every rank unless all save the same. **Every rank must call.**
+
+    ``entry`` is this rank's ticket, whose digest is of ``words()``: what is said of every leaf, path -> words. Raises
+    Mismatch, naming ranks and leaf. ``error`` is why this rank will not save: every other rank then raises an error of
+    its kind which quotes it; this one returns.
+    """
+    name = f"save of step {entry.step}"
+    ticket = [entry.sequence, entry.step, entry.digest, True, entry.where]
+    said = [refusal(error), ticket, replicas.sums() if replicas else {}]
+    odd = world.exchange("checkpoint", name, said, decide=_decide)
+    match odd:
+        case None:
+            return
+        case {"refused": refused}:
+            if error is None:
+                raise quoted(refused, who=f"rank {world.rank}: {name}", step=entry.step)
+        case {"trees": parties}:
+            name_the_leaf(world, name, parties, words())
+        case {"replicas": [label, parties]}:
+            name_the_leaf(world, name, parties, replicas.by_leaf(label) if replicas else {})
+
+
+def _decide(values: Sequence[Any]) -> dict[str, Any] | None:
+    """Return None if all is alike, who refuses and why, or which ranks must say more about what."""
+    if refused := first_refusal([refusal for refusal, _, _ in values]):
+        return {"refused": refused}
+    if (parties := compare([Entry(*ticket) for _, ticket, _ in values])) is not None:
+        return {"trees": parties[:8]}
+    if (odd := differing([sums for _, _, sums in values])) is not None:
+        return {"replicas": odd}
+    return None
+
+
+def refusal(error: AllranksError | None) -> list[str] | None:
+    """Return what a rank says of its error."""
+    return None if error is None else [type(error).__name__, str(error)]
+
+
+def first_refusal(refusals: Sequence[Sequence[str] | None]) -> list[Any] | None:
+    """Return [the ranks that refuse, the kind and the message of the first]; None where no rank does."""
+    ranks = [rank for rank, refusal in enumerate(refusals) if refusal is not None]
+    first = refusals[ranks[0]] if ranks else None
+    return [ranks, *first] if first is not None else None
+
+
+def quoted(refused: Sequence[Any], *, who: str, step: int | None) -> AllranksError:
+    """Return the error for a rank that was willing."""
+    ranks, kind, message = refused
+    text = f"{who}: {name_ranks(ranks)} cannot: {message}"
+    if kind == DoesNotFit.__name__:
+        return DoesNotFit(text, differences=(), step=step)
+    if kind == Damaged.__name__:
+        return Damaged(text, step=step)
+    error: AllranksError = _KINDS.get(kind, AllranksError)(text)
+    error.ranks, error.step = tuple(ranks), step
+    return error

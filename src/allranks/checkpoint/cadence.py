@@ -1,0 +1,33 @@
+"""When a save is due: arithmetic on steps and seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from allranks.errors import AllranksError
+
+
+@dataclass(frozen=True, slots=True)
+class Cadence:
+    """Save at every multiple of ``every`` steps, and ``every_minutes`` after the last save. None: not for that."""
+
+    every: int | None = None
+    every_minutes: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in (("every", self.every), ("every_minutes", self.every_minutes)):
+            if value is not None and not value > 0:
+                raise AllranksError(f"{name} is {value!r}.", remedy="It must be above 0, or None.")
+
+    def due(self, step: int, *, before: int | None) -> bool:
+        """Return whether a multiple of ``every`` is among the steps after ``before`` (the last one seen) to ``step``.
+
+        With none seen, only ``step`` itself counts.
+        """
+        if self.every is None:
+            return False
+        return step % self.every == 0 if before is None else step // self.every > before // self.every
+
+    def overdue(self, now: float, *, since: float) -> bool:
+        """Return whether ``every_minutes`` have passed; ``now`` and ``since`` in seconds."""
+        return self.every_minutes is not None and now - since >= 60 * self.every_minutes

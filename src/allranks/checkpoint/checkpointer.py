@@ -1,0 +1,271 @@
+"""The face of this part: save a training state while the training goes on, and take it up again on any other world."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import astuple
+from types import TracebackType
+from typing import Any, TypeVar
+
+from allranks.checkpoint import audit, fence, retention
+from allranks.checkpoint.cadence import Cadence
+from allranks.checkpoint.handle import SaveHandle
+from allranks.checkpoint.metrics import as_numbers
+from allranks.checkpoint.notice import Notices
+from allranks.checkpoint.removal import remove_step
+from allranks.checkpoint.restoring import Restored, restore
+from allranks.checkpoint.saving import Order, Saver, Settings
+from allranks.errors import AllranksError, Damaged, Preempted, StepExists, StorageError, name_ranks
+from allranks.gate.log import log
+from allranks.storage.base import Storage
+from allranks.storage.detect import open_storage
+from allranks.world.base import World
+from allranks.world.detect import current
+
+T = TypeVar("T")
+
+
+class Checkpointer:
+    """Saves into, and restores from, one run's directory: a path, ``s3://``, ``gs://``, ``az://`` or a Storage.
+
+    **Every rank must make one, and call its methods, in the same order.** State is any tree of JAX arrays, NumPy
+    arrays, torch tensors and JSON values; see docs/checkpoint.md.
+
+    ``every`` steps and ``every_minutes`` (by rank 0's clock) say when ``maybe_save`` saves. Kept are the last
+    ``keep_last`` steps, each multiple of ``keep_every``, and the ``keep_best`` ones: ``("loss", "min", 2)``; without
+    ``keep_last``, all. ``integrity`` is ``xxh3-128`` or ``blake3``. ``memory`` bounds the host memory for copies, in
+    bytes: with less than a rank's part of the state, a save stands still until some of it is written. ``timeout`` is
+    for a whole save, in seconds. On one of ``signals``, on any rank, all ranks save the same step and leave by
+    Preempted. ``take_over`` takes a run from a job that seems to be alive; that job then gets Fenced.
+
+    >>> ckpt = allranks.Checkpointer("runs/a", world, every=1000, keep_last=3)
+    >>> state, step = ckpt.restore(like=state) or (state, 0)
+    """
+
+    def __init__(
+        self,
+        where: str | os.PathLike[str] | Storage,
+        world: World | None = None,
+        *,
+        every: int | None = None,
+        every_minutes: float | None = None,
+        keep_last: int | None = None,
+        keep_every: int | None = None,
+        keep_best: tuple[str, str, int] | None = None,
+        integrity: str = "xxh3-128",
+        memory: int | None = None,
+        timeout: float = 1800.0,
+        signals: Iterable[signal.Signals] = (signal.SIGTERM,),
+        take_over: bool = False,
+    ) -> None:
+        self._world = world = world or current()
+        self._storage = open_storage(where)
+        self._cadence = Cadence(every, every_minutes)
+        self._policy = retention.Policy(keep_last=keep_last, keep_every=keep_every, keep_best=keep_best)
+        settings = Settings(integrity=integrity, memory=memory, timeout=timeout)
+        self._fence = self._enter(take_over)
+        self._steps = set(audit.steps(self._storage)) if world.is_main else set()
+        self._metrics: dict[int, Mapping[str, float]] = {}
+        self._saver = Saver(
+            self._storage, world, settings, nonce=self._fence.nonce, guard=self._check_fence, committed=self._committed
+        )
+        self._notices = Notices(world, signals=tuple(signals))
+        self._seen: tuple[int, object, Any, Mapping[str, float]] | None = None
+        self._saved: int | None = None
+        self._resumed: int | None = None
+        self._calls = 0
+        self._began = time.monotonic()
+        self._closed = False
+
+    def restore(self, like: T, *, step: int | None = None, fallback: bool = False) -> Restored[T] | None:
+        """Return ``(state, step)`` of the newest step, or of ``step``; None if nothing is saved. Every rank must call.
+
+        ``like`` gives structure, shapes, dtypes, shardings and devices; they need not be those of the save. torch
+        tensors and NumPy arrays are filled in place, JAX arrays are made new. Every byte is verified. Raises DoesNotFit
+        with all differences; Damaged naming file, leaf and bytes, unless ``fallback`` takes the newest step that is
+        whole. Where it raises, the tensors of ``like`` may be half filled.
+
+        Steps after the restored one, if there are any, are of a branch that is given up: they will be saved over.
+        """
+        self._saver.settle()
+        restored = restore(self._storage, self._world, like, step=step, fallback=fallback)
+        if restored is not None:
+            self._resumed = self._saved = restored[1]
+            self._seen = None
+        return restored
+
+    def maybe_save(
+        self, step: int, state: object, *, extra: Any = None, metrics: Mapping[str, Any] | None = None
+    ) -> SaveHandle | None:
+        """Save if a save is due; every rank must call, after every step. ``step`` counts the steps that are done.
+
+        Returns the save's handle, None where none was due. Raises SaveFailed for the last save, if that failed (the
+        next call goes on); Preempted, once all is saved, after a signal.
+        """
+        self._refuse_closed()
+        before = self._seen[0] if self._seen is not None else self._resumed
+        self._calls += 1
+        self._seen = step, state, extra, metrics or {}
+        if self._world.is_main and self._cadence.overdue(time.monotonic(), since=self._began):
+            self._began = time.monotonic()
+            self._notices.raise_notice("save", f"{self._cadence.every_minutes:g} minutes")
+        notice = self._notices.arrived(self._calls)
+        if notice is not None and notice.kind == "leave":
+            self._leave(notice.why)
+        if notice is None and not self._cadence.due(step, before=before):
+            return None
+        return self.save(step, state, extra=extra, metrics=metrics)
+
+    def save(
+        self,
+        step: int,
+        state: object,
+        *,
+        extra: Any = None,
+        metrics: Mapping[str, Any] | None = None,
+        block: bool = False,
+    ) -> SaveHandle:
+        """Save now; every rank must call. Returns once the program may change or donate the state; the rest goes on
+        behind, and ``wait()`` of what is returned tells its end. With ``block``, returns at the end.
+
+        ``extra`` is JSON (a data loader's state), equal on all ranks; of ``metrics`` rank 0's count. Waits for the
+        save before. Raises on every rank, and writes nothing: Mismatch where ranks differ in step, tree or the bytes of
+        what they hold together; CannotStore; StepExists. Raises SaveFailed for the save before, if that failed.
+        """
+        self._refuse_closed()
+        order = Order(
+            step,
+            extra,
+            as_numbers(metrics or {}),
+            replace=self._may_replace(step),
+            wait=block,
+            refused=self._refusal(step),
+        )
+        self._began = time.monotonic()
+        handle = self._saver.save(order, state)
+        self._saved = step
+        return handle
+
+    def wait(self) -> None:
+        """Wait for the save that goes on, if one does. Raises what stopped it."""
+        self._saver.settle()
+
+    def steps(self) -> tuple[int, ...]:
+        """Return the steps that are saved and whole as far as their manifests say. Any rank may call it alone."""
+        return audit.steps(self._storage)
+
+    def close(self) -> None:
+        """Save the last state that ``maybe_save`` saw, unless it is saved, wait for it, and give the run free.
+
+        Every rank must call. A second call does nothing.
+        """
+        if self._closed:
+            return
+        try:
+            self._saver.settle()
+            if self._seen is not None and self._seen[0] != self._saved:
+                step, state, extra, metrics = self._seen
+                self.save(step, state, extra=extra, metrics=metrics, block=True)
+        finally:
+            self._release()
+
+    def __enter__(self) -> Checkpointer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close; after an exception, only wait for the save that goes on: the ranks may disagree by now."""
+        if kind is None:
+            self.close()
+        elif not self._closed:
+            try:
+                self._saver.settle()
+            except AllranksError as failed:
+                error.add_note(f"and before: {failed}") if error is not None else None
+            finally:
+                self._release()
+
+    def _enter(self, take_over: bool) -> fence.Fence:
+        """Take the run, on rank 0; make sure that every rank sees the same directory."""
+        world = self._world
+        number, nonce = world.on_main(lambda: list(astuple(fence.acquire(self._storage, take_over=take_over))))
+        mine = fence.Fence(number, nonce)
+        blind = [rank for rank, sees in enumerate(world.all_gather(fence.is_there(self._storage, mine))) if not sees]
+        if blind:
+            hosts = ", ".join(sorted({world.hosts[rank] for rank in blind}))
+            raise StorageError(
+                f"rank {world.rank}: {name_ranks(blind)} (host {hosts}) do not see what rank 0 (host {world.hosts[0]}) "
+                f"wrote into {self._storage.url}.",
+                remedy="Use a directory that all hosts share, or an object store.",
+            )
+        return mine
+
+    def _metrics_of(self, step: int) -> Mapping[str, float]:
+        """Return a step's metrics, of an earlier job's too; none where its manifest cannot be read."""
+        if step not in self._metrics:
+            try:
+                self._metrics[step] = audit.load(self._storage, step).metrics
+            except (Damaged, StorageError):
+                self._metrics[step] = {}
+        return self._metrics[step]
+
+    def _leave(self, why: str) -> None:
+        """Save the state last seen and raise Preempted. On every rank."""
+        assert self._seen is not None
+        step, state, extra, metrics = self._seen
+        try:
+            self._saver.settle()
+            if self._saved != step:
+                self.save(step, state, extra=extra, metrics=metrics, block=True)
+            log("allranks: step %d is saved, and all ranks leave (%s).", step, why)
+        finally:
+            self._release()
+        raise Preempted(step, why)
+
+    def _release(self) -> None:
+        self._closed = True
+        self._seen = None
+        self._notices.close()
+        if self._world.is_main:
+            fence.release(self._storage, self._fence)
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise AllranksError(f"rank {self._world.rank}: the checkpointer of {self._storage.url} is closed.")
+
+    def _refusal(self, step: int) -> AllranksError | None:
+        """Return why this rank will not save a step. Rank 0 knows what there is."""
+        if type(step) is not int or step < 0:
+            return AllranksError(f"a step is an int from 0 on, and this is {step!r}.")
+        if step in self._steps and not self._may_replace(step):
+            remedy = "Save another step, or into another directory."
+            return StepExists(f"{self._storage.url} has a step {step} already.", step=step, remedy=remedy)
+        return None
+
+    def _may_replace(self, step: int) -> bool:
+        return self._resumed is not None and step > self._resumed
+
+    def _check_fence(self) -> None:
+        fence.check(self._storage, self._fence)
+
+    def _committed(self, order: Order) -> None:
+        """After a commit, in the save's thread: rank 0 removes what the policy does not keep."""
+        if not self._world.is_main:
+            return
+        self._steps.add(order.step)
+        self._metrics[order.step] = order.metrics
+        if self._policy.keeps_all:
+            return
+        saved = [retention.Saved(step, self._metrics_of(step)) for step in sorted(self._steps)]
+        for step in retention.choose(saved, self._policy):
+            try:
+                self._check_fence()
+                remove_step(self._storage, step)
+            except StorageError as error:
+                log("allranks: step %d should be removed, and cannot be: %s", step, error, level=30)
+            else:
+                self._steps.discard(step)

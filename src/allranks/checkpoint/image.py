@@ -1,0 +1,99 @@
+"""The file of one rank, block by block, before there is a byte of it: what comes from where, and what is digested."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+from allranks.arrays.base import Declared
+from allranks.checkpoint.chunks import chunk_ends
+from allranks.checkpoint.dtypes import DTYPES
+from allranks.checkpoint.save_plan import FilePlan
+from allranks.extent import Extent
+from allranks.storage.base import BLOCK
+
+_LENGTH = 8
+
+
+class Copy(NamedTuple):
+    """Bytes ``begin`` ... ``end`` of a block come from byte ``start`` on of source number ``source``."""
+
+    begin: int
+    end: int
+    source: int
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlockPlan:
+    """``sources`` are the numbers of all that is copied into it; ``chunks`` the bytes (from, to) of each digest."""
+
+    nbytes: int
+    copies: tuple[Copy, ...]
+    chunks: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A file: source 0 is its header, source i + 1 the i-th part of the plan. ``ends`` are those of the chunks."""
+
+    plan: FilePlan
+    blocks: tuple[BlockPlan, ...]
+    ends: tuple[int, ...]
+    _tensors: str
+
+    def header(self, about: dict[str, str]) -> bytes:
+        """Return the header: all bytes before the data. ``about`` goes into the safetensors metadata."""
+        text = f'{{"__metadata__":{json.dumps(about, separators=(",", ":"))}{self._tensors}}}'.encode()
+        room = self.plan.data_begin - _LENGTH
+        assert len(text) <= room, (len(text), room)
+        return room.to_bytes(_LENGTH, "little") + text.ljust(room)
+
+
+def image(declared: Sequence[Declared], plan: FilePlan, *, grain: int) -> Image:
+    """Return the image of a rank's file that holds a byte."""
+    ends = chunk_ends(plan.data_begin, [part.nbytes for part in plan.parts], grain=grain)
+    starts = [0, *(part.begin for part in plan.parts), plan.bytes]
+    return Image(plan, _blocks(starts, ends), ends, _tensors(declared, plan))
+
+
+def _blocks(starts: Sequence[int], ends: Sequence[int]) -> tuple[BlockPlan, ...]:
+    """Lay sources, each from its start to the next one's, and chunks over the blocks of a file."""
+    copies: list[list[Copy]] = [[] for _ in range(0, starts[-1], BLOCK)]
+    chunks: list[list[tuple[int, int]]] = [[] for _ in copies]
+    for source, (start, stop) in enumerate(pairwise(starts)):
+        for block in range(start // BLOCK, -(-stop // BLOCK)):
+            base = block * BLOCK
+            begin, end = max(start, base), min(stop, base + BLOCK)
+            copies[block].append(Copy(begin - base, end - base, source, begin - start))
+    begin = 0
+    for end in ends:
+        base = begin // BLOCK * BLOCK
+        chunks[begin // BLOCK].append((begin - base, end - base))
+        begin = end
+    return tuple(
+        BlockPlan(some[-1].end, tuple(some), tuple(digested)) for some, digested in zip(copies, chunks, strict=True)
+    )
+
+
+def _tensors(declared: Sequence[Declared], plan: FilePlan) -> str:
+    """Return the header's entries, as JSON, each after a comma."""
+    entries = []
+    for part in plan.parts:
+        one = declared[part.leaf]
+        dtype = DTYPES[one.dtype]
+        begin = part.begin - plan.data_begin
+        name = json.dumps(one.path + ("" if part.extent.shape == one.shape else _place(part.extent)))
+        sizes = ",".join(map(str, part.extent.shape + dtype.tail))
+        entries.append(
+            f',{name}:{{"dtype":"{dtype.stored_as}","shape":[{sizes}],"data_offsets":[{begin},{begin + part.nbytes}]}}'
+        )
+    return "".join(entries)
+
+
+def _place(extent: Extent) -> str:
+    """Return ``[0:8,4:8]``."""
+    return f"[{','.join(f'{start}:{stop}' for start, stop in zip(extent.offset, extent.end, strict=True))}]"

@@ -1,0 +1,140 @@
+"""One save on one rank, from the moment when all ranks have agreed: what is done behind the program's back."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from allranks.arrays.base import OpenTree
+from allranks.checkpoint import manifest_json, paths
+from allranks.checkpoint.committer import SaveId
+from allranks.checkpoint.manifest import Manifest, StoredFile
+from allranks.checkpoint.prepare import Prepared
+from allranks.checkpoint.stage import BlockPool, Bytes, ShardFile
+from allranks.digest import hasher
+from allranks.errors import NotThere, StorageError
+from allranks.storage.base import Storage
+
+_FRAMEWORKS = ("numpy", "jax", "torch")
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a save holds beside the arrays: JSON ``values`` by path, ``extra`` of the program's, ``metrics``."""
+
+    values: Mapping[str, Any]
+    extra: Any = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """``file`` is what this rank writes (None: nothing). With ``replace`` a manifest of this step is replaced."""
+
+    storage: Storage
+    identity: SaveId
+    rank: int
+    size: int
+    integrity: str
+    prepared: Prepared
+    content: Content
+    file: ShardFile | None
+    replace: bool
+
+    @property
+    def folder(self) -> str:
+        return paths.folder(self.identity.step)
+
+    @property
+    def _path(self) -> str:
+        return f"{self.folder}/{paths.shard_file(self.rank, self.size, self.identity.nonce)}"
+
+    def write(self) -> Any:
+        """Write this rank's file; return what rank 0 needs to know of it."""
+        if self.file is None:
+            return None
+        assert self.prepared.image is not None
+        try:
+            self.storage.write(self._path, self.file)
+        except BaseException as error:
+            self.file.fail(error)
+            raise
+        name = self._path.rpartition("/")[2]
+        return {"name": name, "bytes": self.file.size, "ends": self.prepared.image.ends, "digests": self.file.digests}
+
+    def publish(self, acks: Sequence[Any]) -> None:
+        """Put the manifest: from here on the checkpoint exists. On rank 0."""
+        assert self.prepared.layout is not None
+        manifest = Manifest(
+            step=self.identity.step,
+            nonce=self.identity.nonce,
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            world_size=self.size,
+            integrity=self.integrity,
+            files=tuple(
+                StoredFile(ack["name"], ack["bytes"], tuple(ack["ends"]), tuple(ack["digests"]))
+                for ack in acks
+                if ack is not None
+            ),
+            leaves=self.prepared.layout.leaves,
+            values=self.content.values,
+            extra=self.content.extra,
+            metrics=self.content.metrics,
+            versions=_versions(),
+        )
+        path = f"{self.folder}/{paths.MANIFEST}"
+        self.storage.put(path, manifest_json.encode(manifest), replace=self.replace)
+
+    def is_published(self) -> bool:
+        """Return whether the manifest that stands there is this save's."""
+        path = f"{self.folder}/{paths.MANIFEST}"
+        try:
+            return manifest_json.decode(self.storage.get(path), path=path).nonce == self.identity.nonce
+        except NotThere:
+            return False
+
+    def discard(self) -> None:
+        """Remove what this rank wrote for a save that was given up; what cannot be removed is left to ``gc``."""
+        with suppress(StorageError):
+            self.storage.delete(self._path)
+            self.storage.remove_folder(self.folder)
+
+
+def shard_file(
+    tree: OpenTree,
+    prepared: Prepared,
+    about: Mapping[str, Any],
+    *,
+    integrity: str,
+    pools: tuple[BlockPool, BlockPool],
+    waits: bool,
+) -> ShardFile | None:
+    """Return this rank's file, with a hold on all that goes into it; None where it writes none.
+
+    ``pools`` are those of blocks in passing and of copies. Nothing is copied where the program ``waits`` for the end.
+    """
+    if prepared.image is None:
+        return None
+    header = prepared.image.header({"allranks": json.dumps(about)})
+    sources: list[Bytes] = [np.frombuffer(header, np.uint8)]
+    mutable = [False]
+    for part in prepared.plan.parts:
+        held = tree.held(part.leaf, part.cell)
+        sources.append(held.data[part.start : part.start + part.nbytes])
+        mutable.append(held.mutable and not waits)
+    bounce, staging = pools
+    digest = None if integrity == "none" else hasher(integrity)
+    return ShardFile(prepared.image, sources, digest=digest, bounce=bounce, staging=staging, mutable=mutable)
+
+
+def _versions() -> dict[str, str]:
+    loaded = {name: str(sys.modules[name].__version__) for name in _FRAMEWORKS if name in sys.modules}
+    return {"allranks": version("allranks"), "python": sys.version.split()[0], **loaded}

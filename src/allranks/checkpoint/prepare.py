@@ -1,0 +1,51 @@
+"""What follows from a state's declarations alone: planned once, and used at every save of a training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from allranks.arrays.base import Declared, OpenTree
+from allranks.checkpoint.agree import declared_in_words
+from allranks.checkpoint.chunks import grain
+from allranks.checkpoint.image import Image, image
+from allranks.checkpoint.save_plan import FilePlan, Layout, file_plan, layout, total_bytes
+from allranks.gate.ticket import digest_of
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """``digest`` is of the declarations; ``nbytes`` the bytes of all arrays; ``plan`` and ``image`` are of this rank's
+    file (no image where it writes none); ``layout``, on rank 0 only, is of all files."""
+
+    declared: tuple[Declared, ...]
+    digest: str
+    nbytes: int
+    plan: FilePlan
+    image: Image | None
+    layout: Layout | None
+
+
+class Planner:
+    """Plans for one rank of ``size``; remembers the last plan."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self._rank, self._size = rank, size
+        self._last: tuple[object, Prepared] | None = None
+
+    def prepare(self, tree: OpenTree) -> Prepared:
+        """Return what is planned for a tree."""
+        if self._last is None or self._last[0] != tree.key:
+            self._last = tree.key, self._plan(tree.declared)
+        return self._last[1]
+
+    def _plan(self, declared: tuple[Declared, ...]) -> Prepared:
+        plan = file_plan(declared, rank=self._rank, size=self._size)
+        nbytes = total_bytes(declared)
+        return Prepared(
+            declared,
+            digest_of(declared_in_words(declared)),
+            nbytes,
+            plan,
+            image(declared, plan, grain=grain(nbytes)) if plan.bytes else None,
+            layout(declared, size=self._size) if self._rank == 0 else None,
+        )

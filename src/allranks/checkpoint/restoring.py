@@ -1,0 +1,119 @@
+"""One rank's restore: what ``Checkpointer.restore`` does.
+
+Rank 0 says which step; every rank reads what it needs, and verifies it while reading. What one rank finds wrong, every
+rank raises. In the end the replicas vote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+from allranks.arrays.detect import open_tree
+from allranks.checkpoint import agree, audit, match, paths
+from allranks.checkpoint.manifest import Manifest
+from allranks.checkpoint.read import read
+from allranks.consistency import replicas
+from allranks.errors import AllranksError, Damaged, DoesNotFit, NotThere, StorageError, name_ranks
+from allranks.gate.log import log
+from allranks.storage.base import Storage
+from allranks.world.base import World
+
+T = TypeVar("T")
+
+
+class Restored(tuple[T, int], Generic[T]):
+    """``(state, step)``, with what else was saved: ``extra`` and ``metrics``."""
+
+    extra: Any
+    metrics: Mapping[str, float]
+
+    def __new__(cls, state: T, manifest: Manifest) -> Restored[T]:
+        self = super().__new__(cls, (state, manifest.step))  # type: ignore[arg-type]
+        self.extra, self.metrics = manifest.extra, manifest.metrics
+        return self
+
+
+def restore(storage: Storage, world: World, like: T, *, step: int | None, fallback: bool) -> Restored[T] | None:
+    """Return the state of a step, by default the newest; None if there is none. **Every rank must call.**
+
+    With ``fallback``, a damaged checkpoint is passed over, loudly, for the one before.
+    """
+    there = _candidates(storage, world, step)
+    for number, one in enumerate(there):
+        try:
+            return _restore(storage, world, like, one)
+        except Damaged as error:
+            older = there[number + 1] if number + 1 < len(there) else None
+            if not fallback or older is None:
+                raise _with_advice(error, older, asked=step is not None) from error
+            log("%s\nallranks: falling back to step %d.", error, older, level=40)
+    return None
+
+
+def _candidates(storage: Storage, world: World, step: int | None) -> list[int]:
+    """Return the steps to try, the first one first, as rank 0 sees them."""
+    found: list[int] = world.on_main(lambda: list(reversed(audit.steps(storage))))
+    if step is None:
+        return found
+    if step not in found:
+        told = ", ".join(map(str, found)) or "none"
+        raise NotThere(f"rank {world.rank}: {storage.url} has no step {step}; it has {told}.", path=paths.folder(step))
+    return [one for one in found if one <= step]
+
+
+def _with_advice(error: Damaged, older: int | None, *, asked: bool) -> Damaged:
+    advice = (
+        "There is no older one."
+        if older is None
+        else (
+            f"Before it there is step {older}: restore(step={older}) takes that one, fallback=True the newest that is good."
+        )
+    )
+    del asked
+    return Damaged(str(error), path=error.path, leaf=error.leaf, where=error.where, step=error.step, remedy=advice)
+
+
+def _restore(storage: Storage, world: World, like: T, step: int) -> Restored[T]:
+    """Restore one step, or raise on every rank what the first rank that could not says."""
+    who = f"rank {world.rank}: restore of {storage.url}/{paths.folder(step)}"
+    manifest = tree = error = None
+    try:
+        manifest = audit.load(storage, step)
+        tree = open_tree(like, rank=world.rank, size=world.size, restoring=True)
+        differences = match.differences(tree.declared, tree.values, manifest)
+        if differences:
+            raise DoesNotFit(f"{who}: {match.report(differences)}", differences=differences, step=step)
+    except AllranksError as found:
+        error = found
+    _all_or_none(world, "look", step, error, said=manifest.nonce if manifest else "")
+    assert manifest is not None
+    assert tree is not None
+    try:
+        read(storage, manifest, tree)
+    except AllranksError as found:
+        error = found
+    _all_or_none(world, "read", step, error, said="")
+    state = tree.rebuild(manifest.values)
+    replicas.verify(open_tree(state, rank=world.rank, size=world.size), world, name=f"restore of step {step}")
+    return Restored(state, manifest)  # type: ignore[arg-type]
+
+
+def _all_or_none(world: World, doing: str, step: int, error: AllranksError | None, *, said: str) -> None:
+    """Raise on every rank if one has an error, or if the ranks do not say the same."""
+    name = f"{doing} at step {step}"
+    refused = world.exchange("restore", name, [agree.refusal(error), said], decide=_decide)
+    if error is not None:
+        raise error
+    if refused is not None:
+        raise agree.quoted(refused, who=f"rank {world.rank}: restore: {name}", step=step)
+
+
+def _decide(values: Sequence[Any]) -> list[Any] | None:
+    if refused := agree.first_refusal([refusal for refusal, _ in values]):
+        return refused
+    if len({said for _, said in values}) > 1:
+        ranks = [rank for rank, (_, said) in enumerate(values) if said != values[0][1]]
+        what = f"{name_ranks(ranks)} see another checkpoint of this step than rank 0"
+        return [ranks, StorageError.__name__, f"{what}. Is the directory shared by all hosts?"]
+    return None

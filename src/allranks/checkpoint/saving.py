@@ -1,0 +1,186 @@
+"""One rank's saves into a run, one at a time.
+
+In the foreground the ranks agree, and what the program may change is copied. From there on a thread writes, without
+collectives, and the committer has rank 0 put the manifest once all have written.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from allranks.arrays.base import OpenTree
+from allranks.arrays.detect import open_tree
+from allranks.callsite import call_site
+from allranks.checkpoint import agree
+from allranks.checkpoint.committer import Committer, SaveId
+from allranks.checkpoint.handle import Committed, SaveHandle
+from allranks.checkpoint.job import Content, Job, shard_file
+from allranks.checkpoint.prepare import Planner, Prepared
+from allranks.checkpoint.stage import BlockPool
+from allranks.digest import digest, show
+from allranks.errors import AllranksError
+from allranks.gate.ticket import Entry
+from allranks.storage.base import BLOCK, Storage
+from allranks.world.base import World
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """``integrity`` names the digest ("none": none); ``memory`` is the most bytes of host memory for copies (None: as
+    much as this rank's part takes); ``timeout`` the seconds from a save's call to its commit."""
+
+    integrity: str = "xxh3-128"
+    memory: int | None = None
+    timeout: float = 1800.0
+    copy_threads: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One call of ``save``: which step, what beside the state, whether over a step that exists, whether to wait.
+
+    ``refused`` is why this rank will not save; the others must know.
+    """
+
+    step: int
+    extra: Any
+    metrics: Mapping[str, float]
+    replace: bool
+    wait: bool
+    refused: AllranksError | None = None
+
+
+class Saver:
+    """One rank's saves into ``storage``. ``nonce`` is the run's own, the same on every rank.
+
+    ``guard`` is called on rank 0 right before a manifest is put, and raises where that is not allowed any more;
+    ``committed(order)`` on every rank after a commit, in the save's thread.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        world: World,
+        settings: Settings,
+        *,
+        nonce: str,
+        guard: Callable[[], None],
+        committed: Callable[[Order], None],
+    ) -> None:
+        self._storage, self._world, self._settings = storage, world, settings
+        self._nonce, self._guard, self._committed = nonce, guard, committed
+        self._committer = Committer(world.store, world.clock, rank=world.rank, size=world.size)
+        self._planner = Planner(world.rank, world.size)
+        self._renew_pools()
+        self._count = 0
+        self._last: SaveHandle | None = None
+
+    def save(self, order: Order, state: object) -> SaveHandle:
+        """Save; **every rank must call**. Returns once the program may change the state. Raises what stopped the last."""
+        began = time.monotonic()
+        self.settle()
+        self._count += 1
+        tree, prepared = self._agree(order, state)
+        job = self._job(order, tree, prepared)
+        handle = self._last = SaveHandle(order.step)
+        thread = threading.Thread(
+            target=self._run, args=(job, order, handle, began), name=f"allranks-save-{order.step}"
+        )
+        thread.start()
+        if job.file is not None:
+            job.file.stage(self._settings.copy_threads)
+        handle.blocked = time.monotonic() - began
+        if order.wait:
+            self.settle()
+        return handle
+
+    def settle(self) -> None:
+        """Wait for the save that goes on, if one does. Raises what stopped it, once."""
+        last, self._last = self._last, None
+        if last is not None:
+            last.wait()
+
+    def _agree(self, order: Order, state: object) -> tuple[OpenTree, Prepared]:
+        """Take the state apart and make sure that all ranks save the same."""
+        world, error = self._world, order.refused
+        tree = prepared = None
+        try:
+            if error is None:
+                tree = open_tree(state, rank=world.rank, size=world.size)
+                prepared = self._planner.prepare(tree)
+        except AllranksError as refused:
+            error = refused
+        if world.size > 1:
+            values = {} if tree is None else agree.values_in_words("value", tree.values)
+            values |= agree.values_in_words("the", {"place": self._storage.url, "extra": order.extra})
+            self._meet(order.step, tree, prepared, values, error)
+        if error is not None:
+            raise error
+        assert tree is not None
+        assert prepared is not None
+        return tree, prepared
+
+    def _meet(
+        self,
+        step: int,
+        tree: OpenTree | None,
+        prepared: Prepared | None,
+        values: Mapping[str, str],
+        error: AllranksError | None,
+    ) -> None:
+        replicas = None if tree is None else agree.Replicas(tree, rank=self._world.rank)
+        said = show(digest(prepared.digest if prepared else "", json.dumps(values)))
+        agree.agree(
+            self._world,
+            Entry(self._count, step, said, True, call_site()),
+            error=error,
+            replicas=replicas.sums() if replicas else {},
+            words=lambda: {**agree.declared_in_words(prepared.declared if prepared else ()), **values},
+            by_leaf=lambda group: replicas.by_leaf(group) if replicas else {},
+        )
+
+    def _job(self, order: Order, tree: OpenTree, prepared: Prepared) -> Job:
+        rank, size = self._world.rank, self._world.size
+        identity = SaveId(self._count, order.step, show(digest(self._nonce, str(self._count), str(order.step))))
+        file = shard_file(
+            tree,
+            prepared,
+            {"step": order.step, "nonce": identity.nonce, "rank": rank},
+            integrity=self._settings.integrity,
+            pools=self._pools,
+            waits=order.wait,
+        )
+        content = Content(tree.values, order.extra, order.metrics)
+        return Job(
+            self._storage, identity, rank, size, self._settings.integrity, prepared, content, file, order.replace
+        )
+
+    def _run(self, job: Job, order: Order, handle: SaveHandle, began: float) -> None:
+        """What the save's thread does."""
+
+        def publish(acks: Any) -> None:
+            self._guard()
+            job.publish(acks)
+
+        try:
+            self._committer.run(
+                job.identity, write=job.write, publish=publish, look=job.is_published, timeout=self._settings.timeout
+            )
+            self._committed(order)
+        except BaseException as error:
+            self._renew_pools()
+            job.discard()
+            handle.end(error)
+            return
+        seconds, copied = time.monotonic() - began, self._pools[1].allocated
+        handle.end(Committed(order.step, job.folder, job.prepared.nbytes, seconds, handle.blocked, copied))
+
+    def _renew_pools(self) -> None:
+        """Begin with new memory: a save that was given up has not returned all of its blocks."""
+        memory = self._settings.memory
+        self._pools = BlockPool(), BlockPool(None if memory is None else max(memory // BLOCK, 1))

@@ -1,0 +1,183 @@
+"""From the arrays to the storage: memory that is allocated once, filled, digested, handed on, and used again.
+
+Fresh memory is ten times slower than memory that was touched before. So a save copies into blocks that the last one
+left. What may change once the program goes on is copied before ``save`` returns; the rest when its block is written.
+"""
+
+from __future__ import annotations
+
+import mmap
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allranks.checkpoint.image import Image
+from allranks.storage.base import BLOCK
+
+Bytes = NDArray[np.uint8]
+
+
+class BlockPool:
+    """Page-aligned blocks of memory, at most ``limit`` of them. Safe for threads."""
+
+    def __init__(self, limit: int | None = None) -> None:
+        self._limit = limit
+        self._count = 0
+        self._free: list[Bytes] = []
+        self._changed = threading.Condition()
+
+    @property
+    def allocated(self) -> int:
+        """The bytes that the pool holds, in use or not."""
+        return self._count * BLOCK
+
+    def holds(self, many: int) -> bool:
+        """Return whether there may be this many blocks."""
+        return self._limit is None or many <= self._limit
+
+    def take(self, given_up: Callable[[], bool] = lambda: False) -> Bytes | None:
+        """Return a block; where all are in use, wait for one to come back, or for ``given_up`` (then None)."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._free or self._may_grow() or given_up())
+            if given_up():
+                return None
+            if self._free:
+                return self._free.pop()
+            self._count += 1
+        fresh = mmap.mmap(-1, BLOCK, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)
+        return np.frombuffer(fresh, np.uint8)
+
+    def give(self, block: Bytes) -> None:
+        """Take a block back."""
+        with self._changed:
+            self._free.append(block)
+            self._changed.notify()
+
+    def wake(self) -> None:
+        """Have those who wait look again whether they should give up."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def _may_grow(self) -> bool:
+        return self._limit is None or self._count < self._limit
+
+
+class ShardFile:
+    """The content of one rank's file (a BlockSource). ``sources`` are the image's: the header, then every part.
+
+    ``digest`` returns a chunk's digest, None for no digests. Blocks that hold bytes of a source that is ``mutable`` are
+    copied by ``stage``, into blocks of ``staging``; the others when they are asked for. Where ``staging`` has room for
+    all, nothing is handed out before all is staged: writing would only slow down the copies that the program waits for.
+    """
+
+    def __init__(
+        self,
+        image: Image,
+        sources: Sequence[Bytes],
+        *,
+        digest: Callable[[memoryview], str] | None,
+        bounce: BlockPool,
+        staging: BlockPool,
+        mutable: Sequence[bool],
+    ) -> None:
+        self._image = image
+        self._sources = sources
+        self._digest = digest
+        self._bounce = bounce
+        self._staging = staging
+        self._digests: list[list[str]] = [[] for _ in image.blocks]
+        to_stage = [n for n, block in enumerate(image.blocks) if any(mutable[copy.source] for copy in block.copies)]
+        self._staged: dict[int, _Staged] = {number: _Staged() for number in to_stage}
+        self._in_use: dict[int, tuple[Bytes, BlockPool]] = {}
+        self._may_begin = threading.Event()
+        if not to_stage or not staging.holds(len(to_stage)):
+            self._may_begin.set()
+        self._failure: BaseException | None = None
+
+    @property
+    def size(self) -> int:
+        return self._image.plan.bytes
+
+    @property
+    def digests(self) -> list[str]:
+        """The chunks' digests, once all blocks were asked for."""
+        return [digest for block in self._digests for digest in block]
+
+    def stage(self, threads: int) -> None:
+        """Copy what the program may change. Waits for blocks to be written where ``staging`` has too few."""
+        numbers, turn = iter(sorted(self._staged)), threading.Lock()
+        with ThreadPoolExecutor(threads) as workers:
+            for done in [workers.submit(self._stage, numbers, turn) for _ in range(threads)]:
+                done.result()
+        self._may_begin.set()
+
+    def _stage(self, numbers: Iterator[int], turn: threading.Lock) -> None:
+        try:
+            while True:
+                with turn:  # blocks of memory are handed out in the order in which they are written
+                    number = next(numbers, None)
+                    block = None if number is None else self._staging.take(self._has_failed)
+                if number is None or block is None:
+                    return
+                self._fill(block, number)
+                self._staged[number].fill(block)
+        except BaseException as error:
+            self.fail(error)
+            raise
+
+    def fail(self, error: BaseException) -> None:
+        """Have everybody who works on this file stop; ``block`` raises the error."""
+        self._failure = error
+        self._may_begin.set()
+        for staged in list(self._staged.values()):
+            staged.ready.set()
+        self._staging.wake()
+
+    def _has_failed(self) -> bool:
+        return self._failure is not None
+
+    def _fill(self, block: Bytes, number: int) -> None:
+        for begin, end, source, start in self._image.blocks[number].copies:
+            np.copyto(block[begin:end], self._sources[source][start : start + end - begin])
+
+    def block(self, number: int) -> memoryview:
+        self._may_begin.wait()
+        block, pool = self._filled(number)
+        self._in_use[number] = block, pool
+        plan = self._image.blocks[number]
+        view = block.data[: plan.nbytes]
+        if self._digest is not None:
+            self._digests[number] = [self._digest(view[begin:end]) for begin, end in plan.chunks]
+        return view
+
+    def _filled(self, number: int) -> tuple[Bytes, BlockPool]:
+        staged = self._staged.get(number)
+        if staged is None:
+            block = self._bounce.take()
+            assert block is not None
+            self._fill(block, number)
+            return block, self._bounce
+        staged.ready.wait()
+        if self._failure is not None:
+            raise self._failure
+        assert staged.block is not None
+        return staged.block, self._staging
+
+    def done(self, number: int) -> None:
+        block, pool = self._in_use.pop(number)
+        pool.give(block)
+
+
+class _Staged:
+    """A block that is copied before the program goes on."""
+
+    def __init__(self) -> None:
+        self.ready = threading.Event()
+        self.block: Bytes | None = None
+
+    def fill(self, block: Bytes) -> None:
+        self.block = block
+        self.ready.set()
