@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -110,6 +110,10 @@ class OpenTree(Protocol):
     @property
     def declared(self) -> tuple[Declared, ...]:
         """The arrays, in the tree's order."""
+
+    @property
+    def key(self) -> Hashable:
+        """What ``declared`` says, quick to make and to compare: equal where that is equal (in this process only)."""
 
     @property
     def values(self) -> dict[str, bool | int | float | str | None]:

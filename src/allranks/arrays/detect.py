@@ -8,9 +8,19 @@ from types import ModuleType
 from typing import cast
 
 from allranks.arrays import agreement
-from allranks.arrays.base import Backend, Gathering, Leaf
+from allranks.arrays.base import Backend, Gathering, Leaf, OpenTree
+from allranks.arrays.leaves.base import Adapter, Here
+from allranks.arrays.opened import Opened
 from allranks.digest import show
 from allranks.errors import AllranksError, Mismatch, name_ranks
+
+# What adapts the leaves of a module that the program has imported; the first that claims a leaf has it.
+_LEAVES = {
+    "numpy": "allranks.arrays.leaves.numpy",
+    "jax": "allranks.arrays.leaves.jax",
+    "torch.distributed.tensor": "allranks.arrays.leaves.dtensor.torch",
+    "torch": "allranks.arrays.leaves.torch",
+}
 
 
 def describe(tree: object) -> tuple[Leaf, ...]:
@@ -38,6 +48,17 @@ def tree_digest(tree: object, world: Gathering) -> str:
         leaf=odd[0].path,
         remedy="They should be equal on every rank: were they loaded, seeded or stepped on some ranks only?",
     )
+
+
+def open_tree(tree: object, *, rank: int, size: int, restoring: bool = False) -> OpenTree:
+    """Return a state taken apart, to be saved or, if ``restoring``, to be filled and put together again.
+
+    Containers, pytrees and objects with ``state_dict()`` and ``load_state_dict()`` are opened; arrays of JAX, NumPy and
+    PyTorch and JSON values are leaves. Moves no byte; every rank calls it. Raises CannotStore, naming every leaf that
+    is neither. Optimizers without state yet make theirs if ``restoring``.
+    """
+    adapters = [cast(Adapter, import_module(name)) for needs, name in _LEAVES.items() if needs in sys.modules]
+    return Opened(tree, adapters, Here(rank, size, restoring))
 
 
 def backend_named(framework: str) -> ModuleType:

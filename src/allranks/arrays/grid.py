@@ -1,0 +1,109 @@
+"""Which grid of cells are these parts of an array? Pure."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+
+from allranks.arrays.base import Split
+from allranks.extent import Extent
+
+# One object for equal splits, so that leaves which are cut alike are known by identity.
+_known: dict[Split, Split] = {}
+
+
+def shared(split: Split) -> Split:
+    """Return the one object of this process that is equal to ``split``; it lives as long as the process."""
+    return _known.setdefault(split, split)
+
+
+@lru_cache
+def everywhere(dimensions: int, size: int) -> Split:
+    """Return the split of an array that each of ``size`` ranks holds whole."""
+    return shared(Split((1,) * dimensions, (tuple(range(size)),)))
+
+
+def split_of(shape: tuple[int, ...], parts: Iterable[tuple[Iterable[int], Extent]]) -> Split | None:
+    """Return the split whose cells are these parts, each with the ranks that hold it; None if they are no such grid.
+
+    A part may be named many times. Empty parts count: they are the last cells of a dimension.
+    """
+    ranks: defaultdict[Extent, set[int]] = defaultdict(set)
+    for holders, extent in parts:
+        ranks[extent].update(holders)
+    starts = [sorted({extent.offset[d] for extent in ranks}) for d in range(len(shape))]
+    cuts = tuple(map(len, starts))
+    holders_of = {cell_of(extent, shape, cuts): held for extent, held in ranks.items()}
+    if any(extent != cell(number, shape, cuts) for number, extent in zip(holders_of, ranks, strict=False)):
+        return None
+    if len(holders_of) != math.prod(cuts):
+        return None
+    return shared(Split(cuts, tuple(tuple(sorted(held)) for _, held in sorted(holders_of.items()))))
+
+
+def cell(number: int, shape: tuple[int, ...], cuts: tuple[int, ...]) -> Extent:
+    """Return a cell of a grid by its number in row-major order."""
+    offset, extent = [], []
+    for whole, count in zip(reversed(shape), reversed(cuts), strict=True):
+        number, index = divmod(number, count)
+        step = -(-whole // count)
+        offset.append(min(index * step, whole))
+        extent.append(min(step, whole - offset[-1]))
+    return Extent(tuple(reversed(offset)), tuple(reversed(extent)))
+
+
+def cell_of(extent: Extent, shape: tuple[int, ...], cuts: tuple[int, ...]) -> int:
+    """Return the number of the cell that begins where ``extent`` does."""
+    number = 0
+    for at, whole, count in zip(extent.offset, shape, cuts, strict=True):
+        step = -(-whole // count)
+        number = number * count + (-(-at // step) if step else 0)
+    return number
+
+
+def held_at(
+    index: Sequence[int], shape: tuple[int, ...], axes: Sequence[tuple[int, int] | None], mesh: Sequence[int]
+) -> Extent | None:
+    """Return what the device at ``index`` of a mesh holds, None if that is no box.
+
+    Each axis of the mesh in turn cuts what the axes before it have left, torch's way: None does not cut, and
+    ``(dimension, groups)`` takes of each of so many chunks of that dimension (usually 1) the part of this device.
+    """
+    kept = [[range(whole)] for whole in shape]
+    for axis, mine, count in zip(axes, index, mesh, strict=True):
+        if axis is None:
+            continue
+        at, groups = axis
+        length = sum(map(len, kept[at]))
+        chunks = (_chunk(0, length, groups, number) for number in range(groups))
+        kept[at] = _joined(run for chunk in chunks for run in _runs(kept[at], *_chunk(*chunk, count, mine)))
+    if any(len(runs) > 1 for runs in kept):
+        return None
+    offset = tuple(runs[0].start if runs else whole for runs, whole in zip(kept, shape, strict=True))
+    return Extent(offset, tuple(sum(map(len, runs)) for runs in kept))
+
+
+def _chunk(start: int, stop: int, count: int, number: int) -> tuple[int, int]:
+    """Return where chunk ``number`` of ``count`` begins and ends: all are of one size but the last ones."""
+    step = -(-(stop - start) // count)
+    return min(start + number * step, stop), min(start + (number + 1) * step, stop)
+
+
+def _runs(runs: Iterable[range], start: int, stop: int) -> Iterator[range]:
+    """Yield the elements from number ``start`` to ``stop`` of these."""
+    for run in runs:
+        yield run[max(start, 0) : max(stop, 0)]
+        start, stop = start - len(run), stop - len(run)
+
+
+def _joined(runs: Iterable[range]) -> list[range]:
+    """Return the same elements in as few runs as possible."""
+    joined: list[range] = []
+    for run in runs:
+        if joined and run and joined[-1].stop == run.start:
+            joined[-1] = range(joined[-1].start, run.stop)
+        elif run:
+            joined.append(run)
+    return joined

@@ -1,0 +1,70 @@
+"""What an adapter of leaves provides: one file for each framework, all with the same functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from allranks.arrays.base import Held, Split, Target
+from allranks.arrays.walk import Opener
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """Who opens a tree, and what for: ``restoring`` if it is a template to be filled."""
+
+    rank: int
+    size: int
+    restoring: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spec:
+    """What ``Declared`` says but for the path. Adapters return one object for equal specs where that is cheap."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    split: Split
+    kind: str = ""
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Equal for equal specs; the split, of which there is one object, by its identity."""
+        return self.shape, self.dtype, id(self.split), self.kind
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """A leaf about to be filled: where its parts go, and what to call then for the leaf that holds them."""
+
+    targets: tuple[Target, ...]
+    done: Callable[[], object]
+
+
+class Refused(Exception):
+    """A leaf cannot be stored: ``what`` it is (after "is"), and what to do about it."""
+
+    def __init__(self, what: str, remedy: str) -> None:
+        super().__init__(what)
+        self.what = what
+        self.remedy = remedy
+
+
+class Adapter(Protocol):
+    """The leaves of one framework."""
+
+    def claims(self, kind: type) -> bool:
+        """Return whether objects of this type are arrays of this framework."""
+
+    def opener(self, node: object, here: Here) -> Opener | None:
+        """Return what takes apart nodes of this node's type, None if the framework has nothing to say about it."""
+
+    def spec(self, leaf: Any, here: Here) -> Spec:
+        """Return what a leaf is. Raises Refused."""
+
+    def held(self, leaf: Any, cell: int, here: Here) -> Held:
+        """Return the bytes of a cell that this rank holds."""
+
+    def filling(self, leaf: Any, here: Here) -> Filling:
+        """Return how a leaf is filled."""

@@ -1,0 +1,91 @@
+"""DTensors: each rank has its part of the whole, and it is filled in place where it is on CPU.
+
+Apart from other tensors because ``torch.distributed.tensor`` takes most of a second to import.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.placement_types import Placement
+
+from allranks.arrays.base import Held, Split
+from allranks.arrays.grid import cell, held_at, split_of
+from allranks.arrays.leaves import torch as plain
+from allranks.arrays.leaves.base import Filling, Here, Refused, Spec
+from allranks.arrays.walk import Opener
+from allranks.extent import Extent
+
+
+def claims(kind: type) -> bool:
+    return issubclass(kind, DTensor)
+
+
+def opener(_node: object, _here: Here) -> Opener | None:
+    return None
+
+
+def spec(leaf: DTensor, here: Here) -> Spec:
+    made = _spec(leaf.device_mesh, leaf.placements, tuple(leaf.shape), plain.name_of(leaf, here))
+    mine, local = _mine(leaf, here), tuple(plain.local(leaf).shape)
+    if mine is not None and mine.shape != local and mine.size + leaf.to_local().numel() > 0:
+        raise Refused(
+            f"a DTensor of which {leaf.placements} leave {mine.shape} to this rank, and that has {local}",
+            "Make it by distribute_tensor, or give from_local the whole shape.",
+        )
+    return made
+
+
+@lru_cache(maxsize=1 << 14)
+def _spec(mesh: DeviceMesh, placements: tuple[Placement, ...], shape: tuple[int, ...], name: str) -> Spec:
+    return Spec(shape, name, _split(mesh, placements, shape))
+
+
+@lru_cache(maxsize=1 << 14)
+def _split(mesh: DeviceMesh, placements: tuple[Placement, ...], shape: tuple[int, ...]) -> Split:
+    if any(placement.is_partial() for placement in placements):
+        raise Refused("a DTensor with Partial placements, sums not yet taken", "Call its redistribute() before.")
+    # A _StridedShard takes its part of each of `split_factor` chunks.
+    axes = [None if p.is_replicate() else (p.dim, getattr(p, "split_factor", 1)) for p in cast(Any, placements)]
+    ranks = mesh.mesh.numpy()
+    parts = [((int(rank),), held_at(index, shape, axes, ranks.shape)) for index, rank in np.ndenumerate(ranks)]
+    split = None if any(extent is None for _, extent in parts) else split_of(shape, cast(Any, parts))
+    if split is None:
+        raise Refused(
+            f"a DTensor that {placements} cut into parts that are no grid of equal cells",
+            "Pad the dimension so that it divides, or shard another one.",
+        )
+    return split
+
+
+def _mine(leaf: DTensor, here: Here) -> Extent | None:
+    """Return what this rank holds, None outside of the mesh."""
+    return _part(leaf.device_mesh, leaf.placements, tuple(leaf.shape), here.rank)
+
+
+@lru_cache(maxsize=1 << 14)
+def _part(mesh: DeviceMesh, placements: tuple[Placement, ...], shape: tuple[int, ...], rank: int) -> Extent | None:
+    split = _split(mesh, placements, shape)
+    return next((cell(n, shape, split.cuts) for n, holders in enumerate(split.holders) if rank in holders), None)
+
+
+def held(leaf: DTensor, cell: int, here: Here) -> Held:
+    return plain.held(plain.local(leaf), cell, here)
+
+
+def filling(leaf: DTensor, here: Here) -> Filling:
+    extent = _mine(leaf, here)
+    if extent is None or extent.size == 0:
+        return Filling((), lambda: leaf)
+    return plain.filling_of(leaf, plain.local(leaf), extent, wrap=lambda local: _wrap(leaf, local))
+
+
+def _wrap(leaf: DTensor, local: torch.Tensor) -> DTensor:
+    return DTensor.from_local(
+        local, leaf.device_mesh, leaf.placements, run_check=False, shape=leaf.shape, stride=leaf.stride()
+    )

@@ -1,0 +1,168 @@
+"""JAX arrays, PRNG keys and descriptions of arrays; nodes that are registered as pytrees.
+
+On CPU no byte is copied: a view of an array's buffer keeps the buffer alive, and a donation or a deletion then leaves
+it alone; and an array is made around a buffer that begins at a multiple of 64 bytes, and is never written again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import NamedSharding, Sharding
+
+from allranks.arrays.base import Held, Split, Target
+from allranks.arrays.grid import cell_of, everywhere, split_of
+from allranks.arrays.leaves.base import Filling, Here, Refused, Spec
+from allranks.arrays.leaves.numpy import DTYPES, aligned, flat, name_of
+from allranks.arrays.walk import Branch, Opener
+from allranks.extent import Extent
+
+_Described: Any = jax.ShapeDtypeStruct  # whose constructor has no types
+# Below this, a copy costs less than the alignment that would save it.
+_SMALL = 4096
+
+
+def claims(kind: type) -> bool:
+    return issubclass(kind, jax.Array | jax.ShapeDtypeStruct)
+
+
+def opener(node: object, _here: Here) -> Opener | None:
+    structure = jax.tree.structure(node, is_leaf=lambda other: other is not node)
+    return None if jax.tree_util.treedef_is_leaf(structure) else _open
+
+
+def _open(node: object) -> Branch:
+    children, structure = jax.tree_util.tree_flatten_with_path(node, is_leaf=lambda other: other is not node)
+    names = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in children]
+    return Branch(names, [child for _, child in children], lambda made: jax.tree.unflatten(structure, made))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Cut:
+    """How this process sees arrays of one sharding and shape: ``parts`` are its extents, each once.
+
+    ``numbers`` has the place, among the process' shards, of one that holds each of its cells; ``on_host`` says whether
+    these are in the host's memory.
+    """
+
+    split: Split
+    parts: tuple[Extent, ...]
+    numbers: dict[int, int]
+    on_host: bool
+
+
+def spec(leaf: Any, here: Here) -> Spec:
+    if isinstance(leaf, jax.core.Tracer):
+        raise Refused("a tracer", "Save and restore outside of jit.")
+    if isinstance(leaf, jax.ShapeDtypeStruct):
+        if not here.restoring:
+            raise Refused("a ShapeDtypeStruct, which holds no bytes", "It can stand in a template only.")
+        if leaf.sharding is None:
+            raise Refused("a ShapeDtypeStruct without sharding", "Say where it goes: ShapeDtypeStruct(..., sharding=).")
+    return _spec(leaf.sharding, leaf.shape, leaf.dtype, here.size)
+
+
+@lru_cache(maxsize=1 << 14)
+def _spec(sharding: Sharding, shape: tuple[int, ...], dtype: Any, size: int) -> Spec:
+    bits = _bits(shape, dtype, sharding)
+    kind = str(dtype) if _is_key(dtype) else ""
+    return Spec(bits.shape, name_of(bits.dtype), _cut(cast(Sharding, bits.sharding), bits.shape, size).split, kind)
+
+
+def _is_key(dtype: Any) -> bool:
+    return not isinstance(dtype, np.dtype) and jnp.issubdtype(dtype, jax.dtypes.prng_key)
+
+
+@lru_cache(maxsize=1 << 14)
+def _bits(shape: tuple[int, ...], dtype: Any, sharding: Sharding) -> jax.ShapeDtypeStruct:
+    """Return the description of an array, of its bits where it is of PRNG keys."""
+    described: jax.ShapeDtypeStruct = _Described(shape, dtype, sharding=sharding)
+    if not _is_key(dtype):
+        return described
+    bits: Any = jax.eval_shape(jax.random.key_data, _Described(shape, dtype))
+    if not isinstance(sharding, NamedSharding) and len(sharding.device_set) > 1:
+        raise Refused(f"an array of {dtype} with a {type(sharding).__name__}", "Place PRNG keys by a NamedSharding.")
+    return cast(jax.ShapeDtypeStruct, _Described(bits.shape, bits.dtype, sharding=sharding))
+
+
+@lru_cache(maxsize=1 << 14)
+def _cut(sharding: Sharding, shape: tuple[int, ...], size: int) -> _Cut:
+    mine = [_extent(index, shape) for index in sharding.addressable_devices_indices_map(shape).values()]
+    if sharding.is_fully_addressable and sharding.is_fully_replicated:
+        split: Split | None = everywhere(len(shape), size)
+    elif sharding.is_fully_addressable:  # every rank has such an array for itself
+        split = split_of(shape, ((range(size), extent) for extent in mine))
+    else:
+        placed: Any = sharding.devices_indices_map(shape).items()
+        split = split_of(shape, (((device.process_index,), _extent(index, shape)) for device, index in placed))
+    if split is None:
+        raise Refused(f"cut as {sharding}, which is no grid of equal cells", "Place it by a NamedSharding.")
+    numbers = {cell_of(extent, shape, split.cuts): number for number, extent in enumerate(mine)}
+    on_host = all(device.platform == "cpu" for device in cast(Any, sharding.addressable_devices))
+    return _Cut(split, tuple(dict.fromkeys(mine)), numbers, on_host)
+
+
+def _extent(index: Any, shape: tuple[int, ...]) -> Extent:
+    bounds = [cut.indices(whole) for cut, whole in zip(index, shape, strict=True)]
+    return Extent(tuple(start for start, _, _ in bounds), tuple(stop - start for start, stop, _ in bounds))
+
+
+def held(leaf: Any, cell: int, here: Here) -> Held:
+    array = jax.random.key_data(leaf) if _is_key(leaf.dtype) else leaf
+    cut = _cut(array.sharding, array.shape, here.size)
+    part = array.addressable_data(cut.numbers[cell])
+    if not cut.on_host or part.dtype.itemsize == 1:
+        # Where JAX copies (from a device, or what it packs), it keeps the copy with the array that was asked for it.
+        part = jax.make_array_from_single_device_arrays(part.shape, part.sharding, [part])
+    return Held(flat(np.asarray(part)), mutable=False)
+
+
+def filling(leaf: Any, here: Here) -> Filling:
+    bits = _bits(leaf.shape, leaf.dtype, leaf.sharding)
+    sharding = cast(Sharding, bits.sharding)
+    cut = _cut(sharding, bits.shape, here.size)
+    dtype = DTYPES[name_of(bits.dtype)]
+    buffers = {extent.offset: _buffer(extent.shape, dtype) for extent in cut.parts}
+
+    def done() -> object:
+        made = _place(leaf, bits, lambda index: buffers[_extent(index, bits.shape).offset])
+        return jax.random.wrap_key_data(made, impl=_impl(leaf.dtype)) if _is_key(leaf.dtype) else made
+
+    return Filling(tuple(Target(extent, buffers[extent.offset]) for extent in cut.parts), done)
+
+
+def _place(leaf: Any, bits: jax.ShapeDtypeStruct, part: Callable[[Any], np.ndarray[Any, Any]]) -> jax.Array:
+    """Return an array of these parts that is all that ``leaf`` is besides its values."""
+    sharding = cast(Sharding, bits.sharding)
+    # An array that nobody has put anywhere may meet arrays of any mesh; one put on a device would be refused there.
+    loose = not getattr(leaf, "committed", True)
+    with jax.enable_x64(True) if bits.dtype.itemsize >= 8 else nullcontext():
+        made = jax.device_put(part((slice(None),) * len(bits.shape))) if loose else None
+        if made is None or made.sharding != sharding:
+            made = jax.make_array_from_callback(bits.shape, sharding, part)
+        if leaf.weak_type:
+            weak = _Described(bits.shape, bits.dtype, weak_type=True)
+            # No public function makes an array weak, but an update keeps its operand so.
+            update = jax.jit(
+                lambda new: jax.lax.full_like(weak, 0).at[...].set(new),
+                out_shardings=sharding if made.committed else None,
+            )
+            made = update(made)
+    return cast(jax.Array, made)
+
+
+@lru_cache
+def _impl(dtype: Any) -> Any:
+    return jax.random.key_impl(jnp.empty((0,), dtype))
+
+
+def _buffer(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    array = np.empty(shape, dtype)
+    return array if array.nbytes < _SMALL else aligned(shape, dtype)

@@ -1,0 +1,86 @@
+"""NumPy arrays and scalars: each rank has its own. They are filled in place."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from allranks.arrays.base import Held, Target
+from allranks.arrays.grid import everywhere
+from allranks.arrays.leaves.base import Filling, Here, Refused, Spec
+from allranks.arrays.walk import Opener
+from allranks.extent import Extent
+
+# What a checkpoint knows by name: the same bytes on every machine. (No long double, text, dates or records.)
+_FOREIGN = {name for name in dir(ml_dtypes) if isinstance(getattr(ml_dtypes, name), type)} - {"finfo", "iinfo"}
+DTYPES = {name: np.dtype(getattr(ml_dtypes, name)) for name in _FOREIGN} | {
+    dtype.name: dtype
+    for dtype in map(np.dtype, ["?", *"bhiqBHIQ", "float16", "float32", "float64", "complex64", "complex128"])
+}
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+_ALIGNED = 64
+
+
+def claims(kind: type) -> bool:
+    return issubclass(kind, np.ndarray | np.generic)
+
+
+def opener(_node: object, _here: Here) -> Opener | None:
+    return None
+
+
+def spec(leaf: Any, here: Here) -> Spec:
+    if isinstance(leaf, np.ma.MaskedArray):
+        raise Refused("a masked array", "Store its data and its mask, each for itself.")
+    return whole(leaf.shape, name_of(leaf.dtype), here.size)
+
+
+@lru_cache(maxsize=1 << 14)
+def whole(shape: tuple[int, ...], dtype: str, size: int) -> Spec:
+    """Return what an array is that each of ``size`` ranks has for itself."""
+    return Spec(shape, dtype, everywhere(len(shape), size))
+
+
+def name_of(dtype: np.dtype[Any]) -> str:
+    """Return the name of a dtype in a checkpoint, whatever its byte order here. Raises Refused."""
+    name = _NAMES.get(dtype) or _NAMES.get(dtype.newbyteorder("="))
+    if name is None:
+        raise Refused(f"an array of {dtype}", "Arrays of booleans, integers, floats and complex numbers are stored.")
+    return name
+
+
+def held(leaf: Any, _cell: int, _here: Here) -> Held:
+    array = np.asarray(leaf)
+    if array is leaf and array.flags.c_contiguous and array.dtype in _NAMES:
+        return Held(flat(array), mutable=True)
+    return Held(flat(np.array(array, DTYPES[name_of(array.dtype)], order="C")), mutable=False)
+
+
+def flat(array: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Return the bytes of an array in row-major order; a view if it is contiguous."""
+    return array.reshape(-1).view(np.uint8)
+
+
+def filling(leaf: Any, _here: Here) -> Filling:
+    dtype = DTYPES[name_of(leaf.dtype)]
+    if isinstance(leaf, np.ndarray) and leaf.flags.writeable and leaf.dtype == dtype:
+        return Filling((Target(Extent.whole(leaf.shape), leaf),), lambda: leaf)
+    buffer = np.empty(leaf.shape, dtype)
+
+    def done() -> object:
+        made = buffer.astype(leaf.dtype, copy=False)
+        return made if isinstance(leaf, np.ndarray) else made[()]
+
+    return Filling((Target(Extent.whole(leaf.shape), buffer),), done)
+
+
+def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Return a new array, uninitialised, that begins at a multiple of 64 bytes."""
+    size = math.prod(shape) * dtype.itemsize
+    block = np.empty(size + _ALIGNED, np.uint8)
+    start = -block.__array_interface__["data"][0] % _ALIGNED
+    return block[start : start + size].view(dtype).reshape(shape)

@@ -1,0 +1,183 @@
+"""PyTorch tensors, filled in place where they are on CPU; modules and optimizers, known by their state."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch.nn.parameter import is_lazy
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from allranks.arrays.base import Held, Target
+from allranks.arrays.leaves.base import Filling, Here, Refused, Spec
+from allranks.arrays.leaves.numpy import DTYPES, flat, whole
+from allranks.arrays.walk import Branch, Opener, stateful
+from allranks.extent import Extent
+
+# (Of what is less than a byte, torch has no more than the names, or packs two into one.)
+_NAMES = {
+    dtype: name
+    for name in DTYPES
+    if isinstance(dtype := getattr(torch, name, None), torch.dtype) and not re.match("u?int[1-7]$", name)
+}
+_USUAL = frozenset({torch.Tensor, torch.nn.Parameter})
+# torch and NumPy both know these bytes, only not under one name.
+_CARRIERS = {torch.bfloat16: torch.int16} | {
+    dtype: torch.uint8 for dtype, name in _NAMES.items() if name.startswith("float8")
+}
+
+
+def claims(kind: type) -> bool:
+    return issubclass(kind, torch.Tensor)
+
+
+def opener(node: object, here: Here) -> Opener | None:
+    if isinstance(node, torch.nn.Module):
+        return _open_module
+    if isinstance(node, torch.optim.Optimizer):
+        return lambda optimizer: _open_optimizer(optimizer, here)
+    return None
+
+
+def _open_module(module: torch.nn.Module) -> Branch:
+    state = module.state_dict()
+
+    def load(filled: dict[str, Any]) -> None:
+        live: dict[str, torch.Tensor] = dict(module.named_parameters(remove_duplicate=False))
+        live.update(module.named_buffers(remove_duplicate=False))
+        for name, value in filled.items():
+            if name in live and state[name] is value and _same_memory(live[name], value):
+                filled[name] = live[name]  # which the module then need not copy onto itself
+        on_meta = any(tensor.is_meta for tensor in live.values())
+        module.load_state_dict(filled, assign=on_meta)
+
+    return stateful(module, state, load)
+
+
+def _same_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return not one.is_meta and local(one).is_set_to(local(other))
+
+
+def _open_optimizer(optimizer: torch.optim.Optimizer, here: Here) -> Branch:
+    if here.restoring and not optimizer.state:
+        _make_state(optimizer)
+
+    def load(filled: dict[str, Any]) -> None:
+        optimizer.load_state_dict(filled)
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        for number, tensors in filled.get("state", {}).items():
+            for name, value in tensors.items():
+                loaded = optimizer.state[parameters[number]]
+                if isinstance(value, torch.Tensor) and loaded[name].dtype != value.dtype:
+                    loaded[name] = value  # torch casts all to the dtype of the parameter
+
+    return stateful(optimizer, optimizer.state_dict(), load)
+
+
+def _make_state(optimizer: torch.optim.Optimizer) -> None:
+    """Let an optimizer make its state: a step with gradients of zero, at learning rate 0, changes nothing else."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+    before = [p.grad for p in parameters]
+    rates = [group.get("lr") for group in optimizer.param_groups]
+    for p in parameters:
+        p.grad = torch.zeros_like(p)
+    for group in optimizer.param_groups:
+        if "lr" in group:
+            group["lr"] = torch.zeros_like(group["lr"]) if isinstance(group["lr"], torch.Tensor) else 0.0
+    try:
+        optimizer.step()
+    finally:
+        for p, grad in zip(parameters, before, strict=True):
+            p.grad = grad
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            if "lr" in group:
+                group["lr"] = rate
+
+
+def spec(leaf: torch.Tensor, here: Here) -> Spec:
+    return whole(tuple(leaf.shape), name_of(leaf, here), here.size)
+
+
+def name_of(leaf: torch.Tensor, here: Here) -> str:
+    """Return the name of a tensor's dtype in a checkpoint. Raises Refused for tensors of which there can be none."""
+    if type(leaf) not in _USUAL:
+        _refuse_wrappers(leaf)
+    name = _NAMES.get(leaf.dtype)
+    if leaf.is_nested or leaf.layout is not torch.strided:
+        raise Refused(f"a {'nested' if leaf.is_nested else leaf.layout} tensor", "Store the dense tensors it is of.")
+    if name is None:
+        raise Refused(f"a tensor of {leaf.dtype}", "View it as torch.uint8, or dequantize it.")
+    if leaf.is_meta and not here.restoring:
+        raise Refused("a meta tensor, which holds no bytes", "It can stand in a template only.")
+    return name
+
+
+def _refuse_wrappers(leaf: Any) -> None:
+    kind = f"a {type(leaf).__module__}.{type(leaf).__qualname__}"
+    if is_lazy(leaf):
+        raise Refused(f"{kind}, which has no shape yet", "Run the model once before.")
+    if is_traceable_wrapper_subclass(leaf) and not hasattr(leaf, "to_local"):
+        raise Refused(f"{kind}, which wraps other tensors", "Store the tensors that it is made of.")
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """Return this rank's part of a DTensor, any other tensor itself; outside of autograd."""
+    to_local = getattr(tensor, "to_local", None)
+    if to_local is None:
+        return tensor.detach()
+    with torch.no_grad():
+        return cast(torch.Tensor, to_local())
+
+
+def held(leaf: torch.Tensor, _cell: int, _here: Here) -> Held:
+    tensor = leaf.detach()
+    if _in_reach(tensor) and tensor.is_contiguous():
+        return Held(flat(_view(tensor)), mutable=True)
+    return Held(flat(_view(tensor.cpu().resolve_conj().resolve_neg().contiguous())), mutable=False)
+
+
+def _in_reach(tensor: torch.Tensor) -> bool:
+    """Whether the tensor's memory is its values, and the host's."""
+    return tensor.is_cpu and not tensor.is_conj() and not tensor.is_neg()
+
+
+def _view(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    """Return a CPU tensor's memory."""
+    carrier = _CARRIERS.get(tensor.dtype)
+    if carrier is None:
+        return cast("np.ndarray[Any, Any]", tensor.numpy())
+    return cast("np.ndarray[Any, Any]", tensor.view(carrier).numpy().view(DTYPES[_NAMES[tensor.dtype]]))
+
+
+def _tensor(buffer: np.ndarray[Any, Any], dtype: torch.dtype) -> torch.Tensor:
+    carrier = _CARRIERS.get(dtype)
+    if carrier is None:
+        return torch.from_numpy(buffer)
+    return torch.from_numpy(buffer.view(np.int16 if carrier is torch.int16 else np.uint8)).view(dtype)
+
+
+def filling(leaf: torch.Tensor, _here: Here) -> Filling:
+    return filling_of(leaf, leaf.detach(), Extent.whole(tuple(leaf.shape)), wrap=lambda filled: filled)
+
+
+def filling_of(
+    leaf: torch.Tensor, part: torch.Tensor, extent: Extent, *, wrap: Callable[[torch.Tensor], torch.Tensor]
+) -> Filling:
+    """Return how ``part``, which is this rank's of ``leaf``, is filled; ``wrap`` makes a leaf of a new part."""
+    if _in_reach(part):
+        return Filling((Target(extent, _view(part)),), lambda: leaf)
+    buffer = np.empty(extent.shape, DTYPES[_NAMES[leaf.dtype]])
+
+    def done() -> object:
+        filled = _tensor(buffer, leaf.dtype)
+        if not leaf.is_meta:
+            part.copy_(filled)
+            return leaf
+        if isinstance(leaf, torch.nn.Parameter):
+            return torch.nn.Parameter(wrap(filled), requires_grad=leaf.requires_grad)
+        return wrap(filled).requires_grad_(leaf.requires_grad)
+
+    return Filling((Target(extent, buffer),), done)

@@ -1,0 +1,136 @@
+"""A tree taken apart for saving and restoring, of whichever frameworks its leaves are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from functools import cached_property
+from typing import cast
+
+from allranks.arrays.base import Declared, Held, Target
+from allranks.arrays.leaves.base import Adapter, Filling, Here, Refused, Spec
+from allranks.arrays.walk import Opener, Walk
+from allranks.errors import CannotStore
+
+Value = bool | int | float | str | None
+
+_JSON: frozenset[type] = frozenset({bool, int, float, str, type(None)})
+_TOLD = 8
+
+
+class Opened:
+    """``OpenTree`` over the adapters of the frameworks that the program has imported. Raises CannotStore."""
+
+    def __init__(self, tree: object, adapters: Sequence[Adapter], here: Here) -> None:
+        self._here = here
+        self._adapters = adapters
+        self._of_type: dict[type, Adapter | None] = {}
+        self._walk = Walk(tree, is_leaf=self._is_leaf, opener=self._opener)
+        self._places: list[int] = []  # of the arrays, among the leaves
+        self._specs: list[Spec] = []
+        self.values: dict[str, Value] = {}
+        self._fillings: dict[int, Filling] = {}
+        self._sort_leaves()
+
+    @cached_property
+    def declared(self) -> tuple[Declared, ...]:
+        return tuple(
+            Declared(self._walk.paths[place], spec.shape, spec.dtype, spec.split, spec.kind)
+            for place, spec in zip(self._places, self._specs, strict=True)
+        )
+
+    @cached_property
+    def key(self) -> Hashable:
+        paths = self._walk.paths
+        return tuple([paths[place] for place in self._places]), tuple([spec.key for spec in self._specs])
+
+    def held(self, array: int, cell: int) -> Held:
+        leaf = self._walk.leaves[self._places[array]]
+        return self._adapter(leaf).held(leaf, cell, self._here)
+
+    def targets(self, array: int) -> tuple[Target, ...]:
+        if array not in self._fillings:
+            leaf = self._walk.leaves[self._places[array]]
+            self._fillings[array] = self._adapter(leaf).filling(leaf, self._here)
+        return self._fillings[array].targets
+
+    def rebuild(self, values: Mapping[str, Value]) -> object:
+        leaves = list(self._walk.leaves)
+        for array, filling in self._fillings.items():
+            leaves[self._places[array]] = filling.done()
+        if self.values:
+            for place, path in enumerate(self._walk.paths):
+                if path in self.values:
+                    leaves[place] = values.get(path, self.values[path])
+        return self._walk.make(iter(leaves))
+
+    def _sort_leaves(self) -> None:
+        refused: list[tuple[str, object, str, str]] = []
+        for place, (path, leaf) in enumerate(zip(self._walk.paths, self._walk.leaves, strict=True)):
+            kind = type(leaf)
+            if kind in _JSON:
+                self.values[path] = cast(Value, leaf)
+                continue
+            adapter = self._of_type[kind]
+            try:
+                if adapter is None:
+                    raise Refused(*_stranger(leaf))
+                self._specs.append(adapter.spec(leaf, self._here))
+                self._places.append(place)
+            except Refused as error:
+                refused.append((path, leaf, error.what, error.remedy))
+        if refused:
+            raise _cannot_store(refused, rank=self._here.rank)
+        if len(set(self._walk.paths)) != len(self._walk.paths):
+            raise _same_path(self._walk.paths, rank=self._here.rank)
+
+    def _adapter(self, leaf: object) -> Adapter:
+        return cast(Adapter, self._of_type[type(leaf)])
+
+    def _is_leaf(self, kind: type) -> bool:
+        self._of_type[kind] = next((adapter for adapter in self._adapters if adapter.claims(kind)), None)
+        return kind in _JSON or self._of_type[kind] is not None
+
+    def _opener(self, node: object) -> Opener | None:
+        openers = (adapter.opener(node, self._here) for adapter in self._adapters)
+        return next((opener for opener in openers if opener), None)
+
+
+def _stranger(leaf: object) -> tuple[str, str]:
+    """Return what a leaf of no known kind is, and what its owner can do."""
+    kind = f"{type(leaf).__module__}.{type(leaf).__qualname__}".removeprefix("builtins.")
+    if callable(leaf):
+        name = getattr(leaf, "__qualname__", repr(leaf))
+        return f"{kind} ({name})", "Keep functions out of the state: eqx.filter(model, eqx.is_array) does, for one."
+    remedies: dict[type, str] = {
+        bytes: "Store np.frombuffer(value, np.uint8).",
+        bytearray: "Store np.frombuffer(value, np.uint8).",
+        complex: "Store np.complex128(value).",
+        set: "Store sorted(value), a list.",
+        frozenset: "Store sorted(value), a list.",
+    }
+    known = next((remedies[base] for base in type(leaf).__mro__ if base in remedies), None)
+    return kind, known or ("Leave it out, or make its type a dataclass, or give it state_dict() and load_state_dict().")
+
+
+def _cannot_store(refused: Sequence[tuple[str, object, str, str]], *, rank: int) -> CannotStore:
+    told = "; ".join(f"'{path}' is {what}" for path, _, what, _ in refused[:_TOLD])
+    more = f"; and {len(refused) - _TOLD} more" if len(refused) > _TOLD else ""
+    count = "a leaf" if len(refused) == 1 else f"{len(refused)} leaves"
+    remedies = dict.fromkeys(remedy for *_, remedy in refused[:_TOLD])
+    return CannotStore(
+        f"rank {rank}: {count} of the state cannot be stored: {told}{more}.",
+        ranks=(rank,),
+        leaf=refused[0][0],
+        remedy=" ".join(remedies),
+    )
+
+
+def _same_path(paths: Sequence[str], *, rank: int) -> CannotStore:
+    twice = [path for path, count in Counter(paths).items() if count > 1]
+    return CannotStore(
+        f"rank {rank}: several leaves have one path: {', '.join(map(repr, twice[:_TOLD]))}.",
+        ranks=(rank,),
+        leaf=twice[0],
+        remedy="Keys that differ by type only (1 and '1'), or that contain '/', can collide: rename one.",
+    )

@@ -1,0 +1,175 @@
+"""Containers taken apart and put together again; knows no framework. Paths are those of ``jax.tree_util.keystr``."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from allranks.errors import CannotStore
+
+# Puts a node together from the leaves that are next; None stands for a leaf, which is the next one itself.
+Maker = Callable[[Iterator[object]], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A node taken apart: its children, their names, and what makes such a node of new children.
+
+    ``names`` is None for a node with one child, which stands at the node's own path.
+    """
+
+    names: Sequence[object] | None
+    children: Sequence[object]
+    make: Callable[[list[object]], object]
+
+
+Opener = Callable[[Any], Branch]
+
+
+class Walk:
+    """The leaves of a tree in order, and their paths; ``make`` puts the tree together from others.
+
+    ``is_leaf`` says of which types the leaves are; ``opener`` is asked how to take apart what is no plain container,
+    and what neither it nor this file can take apart is a leaf, too. Raises CannotStore for keys that make no path.
+    """
+
+    def __init__(
+        self, tree: object, *, is_leaf: Callable[[type], bool], opener: Callable[[object], Opener | None]
+    ) -> None:
+        self.paths: list[str] = []
+        self.leaves: list[object] = []
+        self._is_leaf = is_leaf
+        self._opener = opener
+        self._openers: dict[type, Opener | None] = {}
+        self._maker = self._visit(tree, None)
+
+    def make(self, leaves: Iterator[object]) -> object:
+        """Return the tree with these leaves in the place of its own."""
+        return next(leaves) if self._maker is None else self._maker(leaves)
+
+    def _visit(self, node: object, path: str | None) -> Maker | None:
+        kind = type(node)
+        if kind not in self._openers:
+            self._openers[kind] = self._opener_of(node)
+        opener = self._openers[kind]
+        if opener is None:
+            self.paths.append(path or "")
+            self.leaves.append(node)
+            return None
+        branch = opener(node)
+        make, names = branch.make, branch.names
+        if names is None:
+            makers = [self._visit(child, path) for child in branch.children]
+            return lambda leaves: make([next(leaves) if maker is None else maker(leaves) for maker in makers])
+        prefix = "" if path is None else f"{path}/"
+        if not _KEYS.issuperset(map(type, names)):
+            raise _bad_key(path or "", names)
+        makers = [self._visit(child, f"{prefix}{name}") for name, child in zip(names, branch.children, strict=True)]
+        return lambda leaves: make([next(leaves) if maker is None else maker(leaves) for maker in makers])
+
+    def _opener_of(self, node: object) -> Opener | None:
+        kind = type(node)
+        if self._is_leaf(kind) or isinstance(node, type):
+            return None
+        if kind in _PLAIN:
+            return _PLAIN[kind]
+        if isinstance(node, tuple) and hasattr(kind, "_fields"):
+            return _open_namedtuple
+        if found := self._opener(node):
+            return found
+        if callable(getattr(kind, "state_dict", None)) and callable(getattr(kind, "load_state_dict", None)):
+            return _open_stateful
+        if dataclasses.is_dataclass(node):
+            return _open_dataclass
+        return next((opener for base, opener in _PLAIN.items() if isinstance(node, base)), None)
+
+
+def _open_dict(node: dict[Any, object]) -> Branch:
+    try:
+        keys = sorted(node)
+    except TypeError:  # keys of several types
+        keys = sorted(node, key=lambda key: (type(key).__name__, key))
+    return _branch_of_dict(node, keys)
+
+
+def _open_ordered(node: OrderedDict[Any, object]) -> Branch:
+    return _branch_of_dict(node, list(node))
+
+
+def _branch_of_dict(node: dict[Any, object], keys: list[Any]) -> Branch:
+    def make(children: list[object]) -> object:
+        made = copy.copy(node)  # keeps the order of the keys, and what a subclass has besides
+        for key, child in zip(keys, children, strict=True):
+            made[key] = child  # Counter.update would add
+        return made
+
+    return Branch(keys, [node[key] for key in keys], make)
+
+
+def _open_list(node: list[object]) -> Branch:
+    def make(children: list[object]) -> object:
+        if type(node) is list:
+            return children
+        made = copy.copy(node)
+        made[:] = children
+        return made
+
+    return Branch(range(len(node)), node, make)
+
+
+def _open_tuple(node: tuple[object, ...]) -> Branch:
+    return Branch(range(len(node)), node, type(node))
+
+
+def _open_namedtuple(node: Any) -> Branch:
+    return Branch(node._fields, node, node._make)
+
+
+def _open_dataclass(node: Any) -> Branch:
+    names = [field.name for field in dataclasses.fields(node)]
+
+    def make(children: list[object]) -> object:
+        made = copy.copy(node)  # no constructor, which may compute, refuse or count
+        for name, child in zip(names, children, strict=True):
+            object.__setattr__(made, name, child)
+        return made
+
+    return Branch(names, [getattr(node, name) for name in names], make)
+
+
+def _open_stateful(node: Any) -> Branch:
+    return stateful(node, node.state_dict(), node.load_state_dict)
+
+
+def stateful(node: object, state: object, load: Callable[[Any], object]) -> Branch:
+    """Return the branch of an object that is known by its state, and loads another: the object stays the same."""
+
+    def make(children: list[object]) -> object:
+        load(children[0])
+        return node
+
+    return Branch(None, (state,), make)
+
+
+def _bad_key(path: str, names: Sequence[object]) -> CannotStore:
+    name = next(name for name in names if type(name) not in _KEYS)
+    where = f"of '{path}'" if path else "at the top of the tree"
+    return CannotStore(
+        f"the key {name!r} {where} is of type {type(name).__name__}, which makes no path.",
+        leaf=path,
+        remedy="Keys are strings or numbers.",
+    )
+
+
+_KEYS = frozenset({str, int, float, bool, tuple})
+_PLAIN: dict[type, Opener] = {
+    OrderedDict: _open_ordered,
+    dict: _open_dict,
+    defaultdict: _open_dict,
+    list: _open_list,
+    tuple: _open_tuple,
+}
