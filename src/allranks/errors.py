@@ -151,7 +151,22 @@ class Damaged(AllranksError):
 
 
 class SaveFailed(AllranksError):
-    """A save was given up on all ranks, and nothing was published; ``ranks`` are those that failed."""
+    """A save was given up on all ranks, and nothing was published; ``ranks`` are those that failed.
+
+    With ``unknown``, the rank that publishes stood still while it did: the checkpoint may be there after all.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        ranks: Iterable[int] = (),
+        step: int | None = None,
+        remedy: str = "",
+        unknown: bool = False,
+    ) -> None:
+        super().__init__(message, ranks=ranks, step=step, remedy=remedy)
+        self.unknown = unknown
 
 
 class Fenced(AllranksError):

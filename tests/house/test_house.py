@@ -47,6 +47,8 @@ PURE = {
     "arrays/agreement.py",
     "arrays/base.py",
     "arrays/batch.py",
+    "checkpoint/commit.py",
+    "checkpoint/commit_words.py",
     "checkpoint/cover.py",
     "checkpoint/dtypes.py",
     "checkpoint/json_value.py",

@@ -69,10 +69,11 @@ class World:
     ) -> None:
         self.identity = identity
         self.store = store
+        self.clock = clock or SystemClock()
         self.timeout = timeout
         self._exchanger = Exchanger(
             store,
-            clock or SystemClock(),
+            self.clock,
             rank=identity.rank,
             size=identity.size,
             fanout=fanout,

@@ -1,0 +1,335 @@
+"""One rank's side of the commit of its saves, in its background thread: `commit` decides, this file does it.
+
+It talks through the key-value store alone, no collective. Keys below ``ckpt/<number>/<nonce>/``:
+
+    ack/<rank>      the rank has written its part                 judge       the first rank that failed: it waits a
+    failed/<rank>   the rank could not write its part                         moment for others, and names all of them
+    decision        commit, or abort with the reasons             outcome     committed, aborted, unknown
+
+A rank deletes the keys that it put for earlier saves once all ranks are known to have come to a later one.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from allranks.checkpoint.commit import COORDINATOR_RANK, Act, Side, State
+from allranks.checkpoint.commit_words import (
+    Concluded,
+    Deadline,
+    Decided,
+    Died,
+    Event,
+    Failed,
+    Fault,
+    Found,
+    Json,
+    LookFailed,
+    NotFound,
+    Put,
+    PutFailed,
+    Reasons,
+    Refused,
+    SaveId,
+    Verdict,
+    Written,
+    save_failed,
+)
+from allranks.clock import Clock
+from allranks.errors import Fenced, KeyTimeout, StoreError
+from allranks.world import gone
+from allranks.world.codec import dumps, loads
+from allranks.world.store import KeyValueStore
+
+# Between two looks at who is dead: the coordinator's, who looks for all, and a member's, who looks for the coordinator.
+_LOOK, _MEMBER_LOOK = 0.5, 2.0
+# How long the first rank that failed waits for others that fail alike; how long those wait for its word.
+_SETTLE, _PATIENCE = 0.2, 1.0
+# A member gives the coordinator this much more time to decide than the coordinator gives the members to write.
+_GRACE = 10.0
+# A coordinator that has failed may live a moment longer, and finish its put: who does not find it looks once more.
+_LAST_PUT = 1.0
+
+
+class Committer:
+    """One rank's side of all commits. Not for two threads at once."""
+
+    def __init__(self, store: KeyValueStore, clock: Clock, *, rank: int, size: int) -> None:
+        self.store = store
+        self.clock = clock
+        self.rank = rank
+        self.size = size
+        self._mine: list[list[str]] = []
+
+    def run(
+        self,
+        save: SaveId,
+        *,
+        write: Callable[[], Json],
+        publish: Callable[[Sequence[Json]], None],
+        look: Callable[[], bool],
+        timeout: float,
+    ) -> None:
+        """Write this rank's part and wait for the save's outcome. Every rank must call, with the same ``save``.
+
+        ``write`` makes this rank's part durable and returns its ack, of JSON types. When all have, rank 0 calls
+        ``publish`` with the acks in rank order: it puts the manifest, or raises (Fenced: before anything was put).
+        ``look`` says whether the manifest of this very save (its nonce) is there; any rank may be asked. ``timeout``
+        is in seconds: for all ranks to have written, and again for the manifest.
+
+        Returns if the manifest is there; else raises the same SaveFailed on every rank.
+        """
+        self._mine.append([])
+        one = _Run(self, save, publish, look, timeout)
+        try:
+            verdict, side = one.finish(write)
+        except StoreError as error:
+            lost = Reasons(said=f"this rank has lost the key-value store ({error})")
+            raise save_failed(save, Verdict.UNKNOWN, lost, rank=self.rank) from error
+        if one.all_came:
+            self._forget_earlier()
+        if verdict is not Verdict.COMMITTED:
+            raise save_failed(save, verdict, side.reasons, rank=self.rank) from one.cause
+
+    def hopeless(self, save: SaveId) -> bool:
+        """Whether the save cannot be committed any more: ``write`` may ask now and then, and raise, to end early."""
+        if (decision := self.store.get(f"{_prefix(save)}/decision")) is not None:
+            return not loads(decision)["commit"]
+        dead = gone.read(self.store)
+        return any(self.store.get(f"{_prefix(save)}/ack/{rank}") is None for rank in dead)
+
+    def put(self, key: str, document: Json) -> None:
+        """Set a key of the current save, to be deleted after a later one."""
+        self._mine[-1].append(key)
+        self.store.set(key, dumps(document))
+
+    def claim(self, key: str, document: Json) -> Json:
+        """Put a key of the current save, unless another rank did; return what is there."""
+        mine = dumps(document)
+        there = self.store.claim(key, mine)
+        if there == mine:
+            self._mine[-1].append(key)
+        return loads(there)
+
+    def _forget_earlier(self) -> None:
+        for keys in self._mine[:-1]:
+            for key in keys:
+                self.store.delete(key)
+        del self._mine[:-1]
+
+
+def _prefix(save: SaveId) -> str:
+    return f"ckpt/{save.number}/{save.nonce}"
+
+
+@dataclass(slots=True)
+class _Run:
+    """One save on one rank."""
+
+    of: Committer
+    save: SaveId
+    publish: Callable[[Sequence[Json]], None]
+    look: Callable[[], bool]
+    timeout: float
+    all_came: bool = False
+    cause: Exception | None = None  # why this rank itself failed
+    _side: Side = field(init=False)
+    _awaited: deque[int] = field(init=False)
+    _deadline: float = field(init=False)
+    _next_look: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        now = self.of.clock.now()
+        self._side = Side(self.save, self.of.rank, self.of.size)
+        coordinates = self.of.rank == COORDINATOR_RANK
+        self._awaited = deque(range(1, self.of.size) if coordinates else ())
+        self._deadline = now + self.timeout + (0.0 if coordinates else _GRACE)
+        self._next_look = now + _LOOK
+
+    def finish(self, write: Callable[[], Json]) -> tuple[Verdict, Side]:
+        """Write, then wait and act until the save has its verdict."""
+        act = self._take(self._write(write))
+        while (verdict := self._side.verdict) is None:
+            act = self._take(self._await() if act is None else [self._perform(act)])
+        return verdict, self._side
+
+    def _take(self, events: Iterable[Event]) -> Act | None:
+        """Hand over events that came together; what the last of them asks for is to be done."""
+        act = None
+        for event in events:
+            act = self._side.on(event) or act
+            if event == Decided(commit=True):
+                self.all_came = True
+                self._deadline = self.of.clock.now() + self.timeout + _GRACE
+        return act
+
+    def _key(self, name: str) -> str:
+        return f"{_prefix(self.save)}/{name}"
+
+    # Writing.
+
+    def _write(self, write: Callable[[], Json]) -> Iterator[Event]:
+        me = self.of.rank
+        try:
+            ack = write()
+            document = {"save": _to_json(self.save), "ack": ack}
+            dumps(document)
+        except Exception as error:
+            self.cause = error
+            trace = "".join(traceback.format_exception(error))
+            yield from self._tell(Fault(me, type(error).__qualname__, str(error), trace))
+            return
+        if me == COORDINATOR_RANK:
+            yield Written(self.save, me, ack)
+        else:
+            self.of.put(self._key(f"ack/{me}"), document)
+
+    def _tell(self, fault: Fault) -> Iterator[Event]:
+        """Tell of this rank's failure. The first that fails waits for others, so that all are named."""
+        me = self.of
+        if me.size > 1:
+            me.put(self._key(f"failed/{me.rank}"), _fault_to_json(fault))
+            first = me.claim(self._key("judge"), me.rank) == me.rank
+            try:
+                yield _decided(loads(me.store.wait(self._key("decision"), _SETTLE if first else _PATIENCE)))
+            except KeyTimeout:
+                told = me.store.list(self._key("failed/")) if first else {}
+                yield from (Failed(self.save, Fault(**loads(document))) for document in told.values())
+        yield Failed(self.save, fault)
+
+    # Waiting.
+
+    def _await(self) -> Iterator[Event]:
+        match self._side.state:
+            case State.COLLECTING:
+                yield from self._collect()
+            case State.WAITING:
+                yield from self._wait("decision", _decided)
+            case _:
+                yield from self._wait("outcome", _concluded)
+
+    def _collect(self) -> Iterator[Event]:
+        """Wait for an ack; who does not come soon is asked again after all others."""
+        me, awaited = self.of, self._awaited
+        while awaited and awaited[0] in self._side.acks:
+            awaited.popleft()
+        key = f"ack/{awaited[0]}" if awaited else "decision"  # all have come, but one with a foreign ack
+        try:
+            document = loads(me.store.wait(self._key(key), self._patience(_LOOK)))
+            yield self._written(awaited.popleft(), document) if awaited else _decided(document)
+        except KeyTimeout:
+            awaited.rotate(-1)
+        if me.clock.now() >= self._next_look:
+            yield from self._look_around()
+            self._next_look = me.clock.now() + _LOOK
+
+    def _look_around(self) -> Iterator[Event]:
+        """See who is dead, whether somebody has aborted, and what time it is."""
+        me = self.of
+        for rank, why in gone.read(me.store).items():
+            if rank not in self._side.acks:
+                yield from self._arrived(rank)
+            yield Died(rank, why)
+        if (decision := me.store.get(self._key("decision"))) is not None:
+            yield _decided(loads(decision))
+        if me.clock.now() >= self._deadline:
+            for rank in self._side.missing:
+                yield from self._arrived(rank)
+            yield Deadline(self.timeout)
+
+    def _arrived(self, rank: int) -> Iterator[Event]:
+        if (document := self.of.store.get(self._key(f"ack/{rank}"))) is not None:
+            yield self._written(rank, loads(document))
+
+    def _written(self, rank: int, document: Json) -> Written:
+        return Written(SaveId(**document["save"]), rank, document["ack"])
+
+    def _wait(self, name: str, read: Callable[[Json], Event]) -> Iterator[Event]:
+        """Wait for the coordinator's word, with a look at whether it lives."""
+        me = self.of
+        try:
+            yield read(loads(me.store.wait(self._key(name), self._patience(_MEMBER_LOOK))))
+            return
+        except KeyTimeout:
+            dead = gone.read(me.store)
+        if COORDINATOR_RANK in dead:
+            yield Died(COORDINATOR_RANK, dead[COORDINATOR_RANK])
+        if me.clock.now() >= self._deadline:
+            yield Deadline(self.timeout)
+
+    def _patience(self, most: float) -> float:
+        return max(0.0, min(most, self._deadline - self.of.clock.now()))
+
+    # Acting.
+
+    def _perform(self, act: Act) -> Event:
+        match act:
+            case Act.CLAIM_COMMIT:
+                return self._claim_decision(commit=True)
+            case Act.CLAIM_ABORT:
+                return self._claim_decision(commit=False)
+            case Act.PUT_MANIFEST:
+                return self._put()
+            case Act.LOOK:
+                return self._look()
+            case Act.CLAIM_COMMITTED:
+                return self._claim_outcome(Verdict.COMMITTED)
+            case Act.CLAIM_ABORTED:
+                return self._claim_outcome(Verdict.ABORTED)
+            case Act.CLAIM_UNKNOWN:
+                return self._claim_outcome(Verdict.UNKNOWN)
+
+    def _claim_decision(self, *, commit: bool) -> Event:
+        reasons = Reasons() if commit else self._side.reasons
+        there = self.of.claim(self._key("decision"), {"commit": commit, "reasons": reasons.to_json()})
+        return _decided(there)
+
+    def _claim_outcome(self, verdict: Verdict) -> Event:
+        document = {"verdict": verdict.value, "reasons": self._side.reasons.to_json()}
+        return _concluded(self.of.claim(self._key("outcome"), document))
+
+    def _put(self) -> Event:
+        if COORDINATOR_RANK in (dead := gone.read(self.of.store)):
+            return Refused(f"rank 0 was about to put the manifest, but {dead[COORDINATOR_RANK]}")
+        try:
+            self.publish([self._side.acks[rank] for rank in range(self.of.size)])
+        except Fenced as error:
+            self.cause = error
+            return Refused(f"rank 0: {error}")
+        except Exception as error:
+            self.cause = error
+            return PutFailed(f"rank 0 could not put the manifest: {type(error).__qualname__}: {error}")
+        return Put()
+
+    def _look(self) -> Event:
+        me = self.of
+        try:
+            if self.look():
+                return Found()
+            if me.rank != COORDINATOR_RANK:
+                try:
+                    return _concluded(loads(me.store.wait(self._key("outcome"), _LAST_PUT)))
+                except KeyTimeout:
+                    return Found() if self.look() else NotFound()
+            return NotFound()
+        except Exception as error:
+            return LookFailed(f"rank {me.rank} cannot see whether it is there: {type(error).__qualname__}: {error}")
+
+
+def _to_json(save: SaveId) -> Json:
+    return {"number": save.number, "step": save.step, "nonce": save.nonce, "digest": save.digest}
+
+
+def _fault_to_json(fault: Fault) -> Json:
+    return {"rank": fault.rank, "type": fault.type, "message": fault.message, "traceback": fault.traceback}
+
+
+def _decided(document: Json) -> Decided:
+    return Decided(document["commit"], Reasons.from_json(document["reasons"]))
+
+
+def _concluded(document: Json) -> Concluded:
+    return Concluded(Verdict(document["verdict"]), Reasons.from_json(document["reasons"]))

@@ -1,0 +1,154 @@
+"""Who may write into a run: the job that holds the newest fence.
+
+A run's folder holds ``fence/<00000007>.json``. Whoever opens the run to write puts the file with the next number, which
+only one job can do, and owns the run from then on; an older job that still lives (a restart took its place, a network
+came back) finds the newer number before it publishes or deletes anything, and is refused.
+
+A file system does not tell who is alive. But on one machine a process can see the other: a job that opens a run whose
+owner lives there is refused at once, before it does the other any harm.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timezone
+
+from allranks.errors import AlreadyThere, Damaged, Fenced, NotThere
+from allranks.storage.base import Storage
+from allranks.world import deaths, presence
+
+FOLDER = "fence"
+FORMAT = "allranks.fence"
+KEPT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The process that opened a run. ``machine`` and ``started`` (kernel ticks since its boot) make the ``pid`` one of
+    its kind; "" and 0 where processes cannot be watched. ``job`` is the launcher's name for the job, or ""."""
+
+    host: str
+    pid: int
+    machine: str
+    started: int
+    job: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """The right to write into a run, until somebody holds a higher ``number``; ``nonce`` is the fence's own. A
+    ``released`` one is of an owner that has closed the run in order."""
+
+    number: int
+    nonce: str
+    owner: Owner
+    since: str
+    released: bool = False
+
+    @property
+    def path(self) -> str:
+        return _path(self.number)
+
+
+def this_process() -> Owner:
+    """Return this process as an owner."""
+    here = presence.of_this_process(os.environ)
+    job = os.environ.get("ALLRANKS_JOB") or os.environ.get("SLURM_JOB_ID", "")
+    return Owner(here.host, here.pid, here.machine, deaths.started(here.pid) or 0, job)
+
+
+def acquire(storage: Storage, owner: Owner, *, take_over: bool = False) -> Fence:
+    """Become the owner of the run that ``storage`` holds. One rank calls.
+
+    Raises Fenced where the present owner is another live process of this machine, unless ``take_over``: then that one
+    is fenced off, and will say so before it next publishes.
+    """
+    while True:
+        numbers = _numbers(storage)
+        present = _read(storage, numbers[-1]) if numbers else None
+        if present is not None and not take_over:
+            _refuse_if_alive(storage, present, owner)
+        now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        fence = Fence((numbers[-1] if numbers else 0) + 1, os.urandom(16).hex(), owner, now)
+        try:
+            storage.put(fence.path, _document(fence))
+        except AlreadyThere:
+            continue  # another job was faster, and is the present owner now
+        for number in [*numbers, fence.number][:-KEPT]:
+            storage.delete(_path(number))
+        return fence
+
+
+def check(storage: Storage, fence: Fence) -> None:
+    """Raise Fenced if the run has a newer owner: right before something is published or deleted."""
+    newest = max(_numbers(storage), default=0)
+    if newest == fence.number:
+        return
+    found = _read(storage, newest) if newest else None
+    if found is None:
+        raise Fenced(
+            f"{storage.url}: the file {fence.path}, by which this job owns the run, is gone.",
+            remedy="Somebody has removed it, or the run, while this job wrote into it; nothing was published.",
+        )
+    raise Fenced(
+        f"{storage.url}: {_who(found)} took the run over from this job (process {fence.owner.pid} on host "
+        f"{fence.owner.host}, since {fence.since}); nothing was published.",
+        remedy="Let one job at a time write into a run.",
+    )
+
+
+def release(storage: Storage, fence: Fence) -> None:
+    """Say that the owner writes no more, so that the next one on this machine is not refused. The number stays taken."""
+    if max(_numbers(storage), default=0) == fence.number:
+        storage.put(fence.path, _document(replace(fence, released=True)), replace=True)
+
+
+def _refuse_if_alive(storage: Storage, present: Fence, asking: Owner) -> None:
+    owner = present.owner
+    here = bool(owner.machine) and owner.machine == asking.machine
+    ourselves = (owner.pid, owner.started) == (asking.pid, asking.started)
+    if not here or ourselves or present.released or deaths.started(owner.pid) != owner.started:
+        return
+    raise Fenced(
+        f"{storage.url}: {_who(present)} writes into this run, and is alive.",
+        remedy="Wait for it or end it; or take_over=True: it will then be refused when it next saves.",
+    )
+
+
+def _who(fence: Fence) -> str:
+    job = f" of job {fence.owner.job}" if fence.owner.job else ""
+    return f"process {fence.owner.pid} on host {fence.owner.host}{job} (since {fence.since})"
+
+
+def _path(number: int) -> str:
+    return f"{FOLDER}/{number:08}.json"
+
+
+def _numbers(storage: Storage) -> list[int]:
+    """Return the numbers of all fences, ascending. What else lies there (a temporary file) is nobody's fence."""
+    stems = (entry.name.removesuffix(".json") for entry in storage.list(FOLDER) if entry.name.endswith(".json"))
+    return sorted(int(stem) for stem in stems if stem.isdecimal())
+
+
+def _document(fence: Fence) -> bytes:
+    return json.dumps({"format": FORMAT, **asdict(fence)}).encode()
+
+
+def _read(storage: Storage, number: int) -> Fence | None:
+    """Return a fence; None for one that has just made room for newer ones."""
+    path = _path(number)
+    try:
+        found = json.loads(storage.get(path))
+        if found.pop("format") != FORMAT:
+            raise ValueError("it is of another format")
+        return Fence(**{**found, "owner": Owner(**found["owner"])})
+    except NotThere:
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Damaged(
+            f"{storage.url}: {path} is no fence: {error}.",
+            path=path,
+            remedy="If no other job writes into this run, delete the file.",
+        ) from error

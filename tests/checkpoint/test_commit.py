@@ -1,0 +1,319 @@
+"""The commit protocol: its tables have no hole, and no order of events makes two ranks report different ends."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from allranks.checkpoint.commit import COORDINATOR, MEMBER, STAY, Act, Row, Side, Sign, State, diagram
+from allranks.checkpoint.commit_words import (
+    Concluded,
+    Deadline,
+    Decided,
+    Died,
+    Event,
+    Failed,
+    Fault,
+    Found,
+    LookFailed,
+    NotFound,
+    Put,
+    PutFailed,
+    Reasons,
+    Refused,
+    SaveId,
+    Verdict,
+    Written,
+    save_failed,
+)
+
+SAVE = SaveId(7, 1200, "a" * 32, "d1")
+TABLES = {"coordinator": COORDINATOR, "member": MEMBER}
+ENDS = {State.COMMITTED, State.ABORTED, State.UNKNOWN}
+PAGE = Path(__file__).parents[2] / "docs" / "checkpoint-protocol.md"
+
+
+def fault(rank: int, message: str = "disk full") -> Fault:
+    return Fault(rank, "OSError", message, f"Traceback of rank {rank}")
+
+
+# An event of each sign, for the rank that the test is about.
+SAMPLES: dict[Sign, Event] = {
+    Sign.WRITTEN: Written(SAVE, 1, "ack"),
+    Sign.FAILED: Failed(SAVE, fault(2)),
+    Sign.DIED: Died(2, "crashed"),
+    Sign.COORDINATOR_DIED: Died(0, "crashed"),
+    Sign.DEADLINE: Deadline(300),
+    Sign.COMMIT: Decided(True),
+    Sign.ABORT: Decided(False, Reasons(missing=(2,))),
+    Sign.PUT: Put(),
+    Sign.REFUSED: Refused("fenced"),
+    Sign.PUT_FAILED: PutFailed("no space"),
+    Sign.FOUND: Found(),
+    Sign.NOT_FOUND: NotFound(),
+    Sign.LOOK_FAILED: LookFailed("no network"),
+    Sign.COMMITTED: Concluded(Verdict.COMMITTED),
+    Sign.ABORTED: Concluded(Verdict.ABORTED),
+    Sign.UNKNOWN: Concluded(Verdict.UNKNOWN),
+}
+
+
+def side(rank: int, state: State | None = None, *, size: int = 3) -> Side:
+    one = Side(SAVE, rank, size)
+    one.state = state or one.state
+    return one
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+def test_every_state_answers_every_sign(table: dict[State, Row]) -> None:
+    """No hole; every state is reached, and only the three ends have no exit."""
+    assert {(state, sign) for state, row in table.items() for sign in row} == set(itertools.product(table, Sign))
+    exits = {state for state, row in table.items() if any(move is not STAY for move in row.values())}
+    assert set(table) - exits == ENDS
+    reached = {move.to for row in table.values() for move in row.values() if move is not STAY}
+    assert set(table) == reached | {next(iter(table))}
+
+
+@pytest.mark.parametrize(
+    ("rank", "state", "sign"),
+    [(rank, *pair) for rank, table in enumerate(TABLES.values()) for pair in itertools.product(table, SAMPLES)],
+)
+def test_a_side_does_what_the_table_says(rank: int, state: State, sign: Sign) -> None:
+    """Of every pair of state and event; where it stays, nothing of it changes."""
+    one, before = side(rank, state), side(rank, state)
+    act = one.on(SAMPLES[sign])
+    move = list(TABLES.values())[rank][state][sign]
+    if move is STAY:
+        assert (act, one) == (None, before)
+    else:
+        assert (act, one.state) == (move.act, move.to)
+
+
+def test_acks_are_a_set() -> None:
+    """The last missing one, whichever it is, lets the coordinator propose; what is said twice counts once."""
+    for order in itertools.permutations([*range(3), *range(3)]):
+        one = side(0)
+        acts = [one.on(Written(SAVE, rank, f"ack {rank}")) for rank in order]
+        assert acts.count(Act.CLAIM_COMMIT) == 1
+        assert acts.index(Act.CLAIM_COMMIT) == max(order.index(rank) for rank in range(3))
+        assert one.acks == {rank: f"ack {rank}" for rank in range(3)}
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        *(
+            Written(replace(SAVE, **{name: value}), 1, "ack")
+            for name, value in {"number": 6, "step": 1100, "nonce": "b" * 32, "digest": "d2"}.items()
+        ),
+        Written(SAVE, 2, "twice"),
+        Written(SAVE, 3, "no such rank"),
+        Written(SAVE, -1, "no such rank"),
+        Failed(replace(SAVE, number=6), fault(1)),
+        Died(2, "after its ack"),
+    ],
+    ids=str,
+)
+def test_stale_double_and_foreign_words_change_nothing(event: Event) -> None:
+    one = side(0)
+    one.on(Written(SAVE, 2, "ack"))
+    before = copy.deepcopy(one)
+    assert one.on(event) is None
+    assert one == before
+
+
+def test_an_abort_names_the_missing_the_dead_and_the_failed() -> None:
+    """The same words on every rank, and the traceback of who failed below."""
+    one = side(0, size=5)
+    one.on(Written(SAVE, 0, "ack"))
+    assert one.on(Failed(SAVE, fault(1))) is Act.CLAIM_ABORT
+    assert one.on(Failed(SAVE, fault(4))) is Act.CLAIM_ABORT
+    assert one.on(Died(3, "killed by SIGKILL")) is Act.CLAIM_ABORT
+    for rank in range(5):
+        error = save_failed(SAVE, Verdict.ABORTED, Reasons.from_json(one.reasons.to_json()), rank=rank)
+        assert str(error) == (
+            f"rank {rank}: save of step 1200 stopped: ranks 1, 4: OSError: disk full; rank 3: dead (killed by SIGKILL)."
+            " Nothing was published; training may go on."
+        )
+        assert (error.ranks, error.step, error.unknown) == ((1, 3, 4), 1200, False)
+        assert error.__notes__ == ["On rank 1:\nTraceback of rank 1", "On rank 4:\nTraceback of rank 4"]
+
+
+def test_at_the_deadline_the_missing_are_named() -> None:
+    one = side(0, size=5)
+    one.on(Written(SAVE, 2, "ack"))
+    assert one.on(Deadline(300)) is Act.CLAIM_ABORT
+    assert "ranks 0-1, 3-4: they gave no sign for 300 s" in str(save_failed(SAVE, Verdict.ABORTED, one.reasons, rank=0))
+
+
+def test_a_coordinator_that_stands_still_leaves_the_outcome_unknown() -> None:
+    """A member does not guess."""
+    one = side(2)
+    one.on(Decided(True))
+    assert one.on(Deadline(300)) is Act.CLAIM_UNKNOWN
+    error = save_failed(SAVE, Verdict.UNKNOWN, one.reasons, rank=2)
+    assert error.unknown
+    assert error.ranks == (0,)
+    assert "may have failed, or not: rank 0: it was to put the manifest within 300 s" in str(error)
+
+
+# All orders of events.
+
+
+@dataclass
+class Everything:
+    """Three ranks, what the store and the storage hold, and what each rank has still to do."""
+
+    sides: list[Side] = field(default_factory=lambda: [side(rank) for rank in range(3)])
+    todo: list[Act | None] = field(default_factory=lambda: [None] * 3)
+    spoke: dict[int, str] = field(default_factory=dict)
+    dead: frozenset[int] = frozenset()
+    decision: Decided | None = None
+    outcome: Concluded | None = None
+    manifest: bool = False
+
+    def key(self) -> object:
+        sides = tuple((one.state, frozenset(one.acks)) for one in self.sides)
+        decision = self.decision and self.decision.commit
+        outcome = self.outcome and self.outcome.verdict
+        return sides, tuple(self.todo), frozenset(self.spoke.items()), self.dead, decision, outcome, self.manifest
+
+    def copy(self) -> Everything:
+        """Return a copy; quicker than ``copy.deepcopy``, for the exploration makes very many."""
+        sides = [copy.copy(one) for one in self.sides]
+        for one in sides:
+            one.acks = dict(one.acks)
+        return replace(self, sides=sides, todo=list(self.todo), spoke=dict(self.spoke))
+
+    def then(self, rank: int, event: Event) -> Everything:
+        after = self.copy()
+        after.todo[rank] = after.sides[rank].on(event)
+        return after
+
+    def successors(self) -> Iterator[Everything]:
+        for rank in set(range(3)) - self.dead:
+            yield self.dies(rank)
+            if self.todo[rank] is not None:
+                yield from self.acts(rank, self.todo[rank])
+            elif self.sides[rank].verdict is None:
+                yield from self.hears(rank)
+
+    def dies(self, rank: int) -> Everything:
+        after = self.copy()
+        after.dead |= {rank}
+        return after
+
+    def hears(self, rank: int) -> Iterator[Everything]:
+        if rank not in self.spoke:
+            for word, event in (("written", Written(SAVE, rank, "ack")), ("failed", Failed(SAVE, fault(rank)))):
+                after = self.then(rank, event)
+                after.spoke[rank] = word
+                yield after
+            return
+        if rank == 0:
+            yield from (self.then(0, Written(SAVE, r, "ack")) for r, said in self.spoke.items() if said == "written")
+        yield from (self.then(rank, Died(one, "crashed")) for one in self.dead)
+        yield self.then(rank, Deadline(1))
+        if self.decision:
+            yield self.then(rank, self.decision)
+        if self.outcome:
+            yield self.then(rank, self.outcome)
+
+    def acts(self, rank: int, act: Act | None) -> Iterator[Everything]:
+        match act:
+            case Act.CLAIM_COMMIT | Act.CLAIM_ABORT:
+                decided = self.decision or Decided(act is Act.CLAIM_COMMIT)
+                after = self.then(rank, decided)
+                after.decision = decided
+                yield after
+            case Act.PUT_MANIFEST:
+                for event, there in (
+                    (Put(), True),
+                    (Refused(""), False),
+                    (PutFailed(""), False),
+                    (PutFailed(""), True),
+                ):
+                    after = self.then(rank, event)
+                    after.manifest = there
+                    yield after
+            case Act.LOOK:
+                yield self.then(rank, Found() if self.manifest else NotFound())
+                yield self.then(rank, LookFailed(""))
+            case _:
+                verdict = {
+                    Act.CLAIM_COMMITTED: Verdict.COMMITTED,
+                    Act.CLAIM_ABORTED: Verdict.ABORTED,
+                    Act.CLAIM_UNKNOWN: Verdict.UNKNOWN,
+                }[act]
+                concluded = self.outcome or Concluded(verdict)
+                after = self.then(rank, concluded)
+                after.outcome = concluded
+                yield after
+
+    def faults(self) -> list[str]:
+        """What must never be."""
+        ends = {one.state for one in self.sides} & ENDS
+        found = []
+        if len(ends) > 1:
+            found.append(f"ranks end in {ends}")
+        if State.COMMITTED in ends and not self.manifest:
+            found.append("committed without a manifest")
+        if State.ABORTED in ends and self.manifest:
+            found.append("aborted with a manifest")
+        if self.manifest and list(self.spoke.values()) != ["written"] * 3:
+            found.append("a manifest, though not all had written")
+        return found
+
+
+def explore(start: Everything) -> tuple[int, set[str], set[frozenset[State]]]:
+    """Walk all states that can be reached; return how many, what is wrong in them, and the ways in which all end."""
+    seen, faults, ends, todo = {start.key()}, set(), set(), [start]
+    while todo:
+        one = todo.pop()
+        faults.update(one.faults())
+        living = [one.sides[rank] for rank in set(range(3)) - one.dead]
+        if all(side.verdict for side in living):
+            ends.add(frozenset(side.state for side in living))
+        for after in one.successors():
+            if after.key() not in seen:
+                seen.add(after.key())
+                todo.append(after)
+    return len(seen), faults, ends
+
+
+def test_no_order_of_events_makes_ranks_disagree() -> None:
+    """Three ranks that write, fail, die, or stand still at any moment; puts that fail with and without a trace."""
+    states, faults, ends = explore(Everything())
+    assert faults == set()
+    assert states > 5_000
+    assert ends == {frozenset(), *(frozenset({end}) for end in ENDS)}
+
+
+@pytest.mark.parametrize(
+    ("state", "sign", "wrong"),
+    [
+        (State.COMMITTING, Sign.DEADLINE, "aborted with a manifest"),
+        (State.WAITING, Sign.COORDINATOR_DIED, "aborted with a manifest"),
+    ],
+)
+def test_the_exploration_finds_a_wrong_entry(
+    state: State, sign: Sign, wrong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member that guesses, or that gives up without asking for the decision, is seen."""
+    guess = replace(MEMBER[State.LOOKING][Sign.NOT_FOUND] or pytest.fail("no move"), to=State.CLOSING)
+    monkeypatch.setitem(MEMBER[state], sign, guess)
+    assert wrong in explore(Everything())[1]
+
+
+def test_the_page_shows_the_tables() -> None:
+    """docs/checkpoint-protocol.md is drawn from the code."""
+    page = PAGE.read_text()
+    for name, table in TABLES.items():
+        assert f"```mermaid\n{diagram(table)}\n```" in page, (
+            f"draw the {name}'s table again: print(commit.diagram(...))"
+        )
