@@ -1,5 +1,8 @@
 """allranks: multi-process training that is correct, and proves it."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from allranks.arrays.base import Leaf as Leaf
 from allranks.arrays.batch import BatchPlan as BatchPlan
 from allranks.arrays.detect import describe as describe
@@ -14,3 +17,17 @@ from allranks.world.base import World as World
 from allranks.world.detect import current as current
 from allranks.world.detect import init as init
 from allranks.world.simulated import SimulatedWorld as SimulatedWorld
+
+if TYPE_CHECKING:
+    from allranks.checkpoint.checkpointer import Checkpointer as Checkpointer
+
+# These need NumPy, which is not light: they are imported when they are first asked for.
+_LATE = {"Checkpointer": "allranks.checkpoint.checkpointer"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found: object = getattr(import_module(_LATE[name]), name)
+    globals()[name] = found
+    return found

@@ -25,7 +25,9 @@ from allranks.errors import (
 from allranks.gate.ticket import Entry, compare
 from allranks.world.base import World
 
-_KINDS = {kind.__name__: kind for kind in (CannotStore, Damaged, DoesNotFit, Fenced, StepExists, StorageError)}
+_KINDS: dict[str, type[AllranksError]] = {
+    kind.__name__: kind for kind in (CannotStore, Damaged, Fenced, StepExists, StorageError)
+}
 
 
 def declared_in_words(declared: Sequence[Declared]) -> dict[str, str]:
@@ -103,8 +105,6 @@ def quoted(refused: Sequence[Any], *, who: str, step: int | None) -> AllranksErr
     text = f"{who}: {name_ranks(ranks)} cannot: {message}"
     if kind == DoesNotFit.__name__:
         return DoesNotFit(text, differences=(), step=step)
-    if kind == Damaged.__name__:
-        return Damaged(text, step=step)
-    error: AllranksError = _KINDS.get(kind, AllranksError)(text)
+    error = _KINDS.get(kind, AllranksError)(text)
     error.ranks, error.step = tuple(ranks), step
     return error

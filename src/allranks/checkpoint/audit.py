@@ -30,12 +30,12 @@ def steps(storage: Storage) -> tuple[int, ...]:
     """Return the steps that have a manifest, in ascending order."""
     named = [paths.step_of(entry.name) for entry in storage.list("") if entry.size is None]
     found = sorted(step for step in named if step is not None)
-    return tuple(step for step in found if storage.size(paths.manifest(step)) is not None)
+    return tuple(step for step in found if storage.size(paths.manifest_path(step)) is not None)
 
 
 def load(storage: Storage, step: int) -> Manifest:
     """Return a step's manifest. Raises NotThere, and Damaged for one that is not sound or is another step's."""
-    path = paths.manifest(step)
+    path = paths.manifest_path(step)
     manifest = manifest_json.decode(storage.get(path), path=f"{storage.url}/{path}")
     if manifest.step != step:
         raise Damaged(f"{storage.url}/{path} is the manifest of step {manifest.step}.", path=path, step=step)
@@ -88,7 +88,7 @@ def _check(storage: Storage, manifest: Manifest, number: int, first: int, last: 
     begin, end = (file.ends[first - 1] if first else 0), file.ends[last]
     data = memoryview(_block.buffer)[: end - begin]
     try:
-        storage.read(f"{paths.folder(manifest.step)}/{file.name}", begin, [data])
+        storage.read(f"{paths.step_folder(manifest.step)}/{file.name}", begin, [data])
     except (NotThere, Truncated) as error:
         return [Fault(file.name, (begin, end), leaves_at(manifest, number, begin, end), str(error))]
     faults, start = [], begin

@@ -6,9 +6,8 @@ import os
 import signal
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import astuple
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from allranks.checkpoint import audit, fence, retention
 from allranks.checkpoint.cadence import Cadence
@@ -54,7 +53,7 @@ class Checkpointer:
         every_minutes: float | None = None,
         keep_last: int | None = None,
         keep_every: int | None = None,
-        keep_best: tuple[str, str, int] | None = None,
+        keep_best: tuple[str, Literal["min", "max"], int] | None = None,
         integrity: str = "xxh3-128",
         memory: int | None = None,
         timeout: float = 1800.0,
@@ -66,11 +65,12 @@ class Checkpointer:
         self._cadence = Cadence(every, every_minutes)
         self._policy = retention.Policy(keep_last=keep_last, keep_every=keep_every, keep_best=keep_best)
         settings = Settings(integrity=integrity, memory=memory, timeout=timeout)
-        self._fence = self._enter(take_over)
+        self._fence: fence.Fence | None = None
+        nonce = self._enter(take_over)
         self._steps = set(audit.steps(self._storage)) if world.is_main else set()
         self._metrics: dict[int, Mapping[str, float]] = {}
         self._saver = Saver(
-            self._storage, world, settings, nonce=self._fence.nonce, guard=self._check_fence, committed=self._committed
+            self._storage, world, settings, nonce=nonce, guard=self._check_fence, committed=self._committed
         )
         self._notices = Notices(world, signals=tuple(signals))
         self._seen: tuple[int, object, Any, Mapping[str, float]] | None = None
@@ -189,12 +189,16 @@ class Checkpointer:
             finally:
                 self._release()
 
-    def _enter(self, take_over: bool) -> fence.Fence:
-        """Take the run, on rank 0; make sure that every rank sees the same directory."""
+    def _enter(self, take_over: bool) -> str:
+        """Take the run, on rank 0; make sure that every rank sees the same directory. Return the run's nonce."""
         world = self._world
-        number, nonce = world.on_main(lambda: list(astuple(fence.acquire(self._storage, take_over=take_over))))
-        mine = fence.Fence(number, nonce)
-        blind = [rank for rank, sees in enumerate(world.all_gather(fence.is_there(self._storage, mine))) if not sees]
+
+        def acquire() -> list[str]:
+            self._fence = fence.acquire(self._storage, fence.this_process(), take_over=take_over)
+            return [self._fence.path, self._fence.nonce]
+
+        path, nonce = world.on_main(acquire)
+        blind = [r for r, size in enumerate(world.all_gather(self._storage.size(path), name="fence")) if size is None]
         if blind:
             hosts = ", ".join(sorted({world.hosts[rank] for rank in blind}))
             raise StorageError(
@@ -202,7 +206,7 @@ class Checkpointer:
                 f"wrote into {self._storage.url}.",
                 remedy="Use a directory that all hosts share, or an object store.",
             )
-        return mine
+        return nonce
 
     def _metrics_of(self, step: int) -> Mapping[str, float]:
         """Return a step's metrics, of an earlier job's too; none where its manifest cannot be read."""
@@ -230,7 +234,7 @@ class Checkpointer:
         self._closed = True
         self._seen = None
         self._notices.close()
-        if self._world.is_main:
+        if self._fence is not None:
             fence.release(self._storage, self._fence)
 
     def _refuse_closed(self) -> None:
@@ -250,6 +254,7 @@ class Checkpointer:
         return self._resumed is not None and step > self._resumed
 
     def _check_fence(self) -> None:
+        assert self._fence is not None
         fence.check(self._storage, self._fence)
 
     def _committed(self, order: Order) -> None:
@@ -258,9 +263,8 @@ class Checkpointer:
             return
         self._steps.add(order.step)
         self._metrics[order.step] = order.metrics
-        if self._policy.keeps_all:
-            return
-        saved = [retention.Saved(step, self._metrics_of(step)) for step in sorted(self._steps)]
+        needs_metrics = self._policy.keep_best is not None
+        saved = [retention.Saved(one, self._metrics_of(one) if needs_metrics else {}) for one in self._steps]
         for step in retention.choose(saved, self._policy):
             try:
                 self._check_fence()

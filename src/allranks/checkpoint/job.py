@@ -15,7 +15,7 @@ import numpy as np
 
 from allranks.arrays.base import OpenTree
 from allranks.checkpoint import manifest_json, paths
-from allranks.checkpoint.committer import SaveId
+from allranks.checkpoint.commit_words import SaveId
 from allranks.checkpoint.manifest import Manifest, StoredFile
 from allranks.checkpoint.prepare import Prepared
 from allranks.checkpoint.stage import BlockPool, Bytes, ShardFile
@@ -51,7 +51,7 @@ class Job:
 
     @property
     def folder(self) -> str:
-        return paths.folder(self.identity.step)
+        return paths.step_folder(self.identity.step)
 
     @property
     def _path(self) -> str:

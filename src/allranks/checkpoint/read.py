@@ -105,7 +105,7 @@ class _Reader:
 
     def _read(self, file: int, span: Sequence[Read], into: Bytes) -> None:
         stored = self._manifest.files[file]
-        path = f"{paths.folder(self._manifest.step)}/{stored.name}"
+        path = f"{paths.step_folder(self._manifest.step)}/{stored.name}"
         begin = span[0].begin
         try:
             self._storage.read(path, begin, [into.data])
@@ -119,8 +119,8 @@ class _Reader:
     def _damaged(self, path: str, read: Read, what: str) -> Damaged:
         leaf = self._leaves[read.parts[0].link.wanted]
         return Damaged(
-            f"bytes {read.begin}-{read.end} of {self._storage.url}/{path}, which belong to leaf {leaf!r}, are not what was "
-            f"saved: {what}",
+            f"bytes {read.begin}-{read.end} of {self._storage.url}/{path}, of leaf {leaf!r}, are not what was saved: "
+            f"{what}",
             path=path,
             leaf=leaf,
             where=(read.begin, read.end),
@@ -131,7 +131,7 @@ class _Reader:
         buffer = self._buffers[copy.wanted]
         count = math.prod(copy.shape)
         source = chunk[copy.source : copy.source + count * buffer.itemsize].view(buffer.dtype).reshape(copy.shape)
-        np.copyto(buffer[copy.into], source[copy.out_of])
+        np.copyto(buffer[(*copy.into, ...)], source[(*copy.take, ...)])
 
 
 def _flat(buffer: NDArray[Any]) -> Bytes:

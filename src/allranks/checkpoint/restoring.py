@@ -29,7 +29,7 @@ class Restored(tuple[T, int], Generic[T]):
     metrics: Mapping[str, float]
 
     def __new__(cls, state: T, manifest: Manifest) -> Restored[T]:
-        self = super().__new__(cls, (state, manifest.step))  # type: ignore[arg-type]
+        self = super().__new__(cls, (state, manifest.step))
         self.extra, self.metrics = manifest.extra, manifest.metrics
         return self
 
@@ -46,7 +46,7 @@ def restore(storage: Storage, world: World, like: T, *, step: int | None, fallba
         except Damaged as error:
             older = there[number + 1] if number + 1 < len(there) else None
             if not fallback or older is None:
-                raise _with_advice(error, older, asked=step is not None) from error
+                raise _with_advice(error, older) from error
             log("%s\nallranks: falling back to step %d.", error, older, level=40)
     return None
 
@@ -58,32 +58,31 @@ def _candidates(storage: Storage, world: World, step: int | None) -> list[int]:
         return found
     if step not in found:
         told = ", ".join(map(str, found)) or "none"
-        raise NotThere(f"rank {world.rank}: {storage.url} has no step {step}; it has {told}.", path=paths.folder(step))
+        raise NotThere(
+            f"rank {world.rank}: {storage.url} has no step {step}; it has {told}.", path=paths.step_folder(step)
+        )
     return [one for one in found if one <= step]
 
 
-def _with_advice(error: Damaged, older: int | None, *, asked: bool) -> Damaged:
-    advice = (
-        "There is no older one."
-        if older is None
-        else (
-            f"Before it there is step {older}: restore(step={older}) takes that one, fallback=True the newest that is good."
-        )
-    )
-    del asked
+def _with_advice(error: Damaged, older: int | None) -> Damaged:
+    advice = "There is no older one."
+    if older is not None:
+        advice = f"restore(step={older}) takes the one before; fallback=True the newest that is whole."
     return Damaged(str(error), path=error.path, leaf=error.leaf, where=error.where, step=error.step, remedy=advice)
 
 
 def _restore(storage: Storage, world: World, like: T, step: int) -> Restored[T]:
     """Restore one step, or raise on every rank what the first rank that could not says."""
-    who = f"rank {world.rank}: restore of {storage.url}/{paths.folder(step)}"
+    who = f"rank {world.rank}: restore of {storage.url}/{paths.step_folder(step)}"
     manifest = tree = error = None
     try:
         manifest = audit.load(storage, step)
         tree = open_tree(like, rank=world.rank, size=world.size, restoring=True)
         differences = match.differences(tree.declared, tree.values, manifest)
         if differences:
-            raise DoesNotFit(f"{who}: {match.report(differences)}", differences=differences, step=step)
+            raise DoesNotFit(
+                f"{who}: {match.report(differences, tree.declared, manifest)}", differences=differences, step=step
+            )
     except AllranksError as found:
         error = found
     _all_or_none(world, "look", step, error, said=manifest.nonce if manifest else "")

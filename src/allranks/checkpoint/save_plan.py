@@ -89,8 +89,8 @@ def file_plan(declared: Sequence[Declared], *, rank: int, size: int) -> FilePlan
     for batch, begin in files.batches():
         mine = np.flatnonzero(batch.rank == rank)
         columns = (batch.leaf, batch.cell, batch.start, batch.nbytes, batch.offset, batch.shape, begin)
-        for *numbers, offset, shape, at in zip(*(column[mine].tolist() for column in columns), strict=True):
-            parts.append(Part(*numbers, Extent(tuple(offset), tuple(shape)), at))
+        for leaf, cell, start, nbytes, offset, shape, at in zip(*(c[mine].tolist() for c in columns), strict=True):
+            parts.append(Part(leaf, cell, start, nbytes, Extent(tuple(offset), tuple(shape)), at))
     return FilePlan(tuple(parts), int(files.data_begin[rank]), int(files.end[rank]))
 
 

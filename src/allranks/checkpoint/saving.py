@@ -17,11 +17,13 @@ from allranks.arrays.base import OpenTree
 from allranks.arrays.detect import open_tree
 from allranks.callsite import call_site
 from allranks.checkpoint import agree
-from allranks.checkpoint.committer import Committer, SaveId
+from allranks.checkpoint.commit_words import SaveId
+from allranks.checkpoint.committer import Committer
 from allranks.checkpoint.handle import Committed, SaveHandle
 from allranks.checkpoint.job import Content, Job, shard_file
 from allranks.checkpoint.prepare import Planner, Prepared
 from allranks.checkpoint.stage import BlockPool
+from allranks.consistency.replicas import Replicas
 from allranks.digest import digest, show
 from allranks.errors import AllranksError
 from allranks.gate.ticket import Entry
@@ -81,7 +83,7 @@ class Saver:
         self._last: SaveHandle | None = None
 
     def save(self, order: Order, state: object) -> SaveHandle:
-        """Save; **every rank must call**. Returns once the program may change the state. Raises what stopped the last."""
+        """Save; **every rank must call**. Returns once the program may change the state. Raises what ended the last."""
         began = time.monotonic()
         self.settle()
         self._count += 1
@@ -116,9 +118,7 @@ class Saver:
         except AllranksError as refused:
             error = refused
         if world.size > 1:
-            values = {} if tree is None else agree.values_in_words("value", tree.values)
-            values |= agree.values_in_words("the", {"place": self._storage.url, "extra": order.extra})
-            self._meet(order.step, tree, prepared, values, error)
+            self._meet(order, tree, prepared, error)
         if error is not None:
             raise error
         assert tree is not None
@@ -126,22 +126,17 @@ class Saver:
         return tree, prepared
 
     def _meet(
-        self,
-        step: int,
-        tree: OpenTree | None,
-        prepared: Prepared | None,
-        values: Mapping[str, str],
-        error: AllranksError | None,
+        self, order: Order, tree: OpenTree | None, prepared: Prepared | None, error: AllranksError | None
     ) -> None:
-        replicas = None if tree is None else agree.Replicas(tree, rank=self._world.rank)
+        values = agree.values_in_words({**(tree.values if tree else {}), "(extra)": order.extra})
+        values["(directory)"] = self._storage.url
         said = show(digest(prepared.digest if prepared else "", json.dumps(values)))
         agree.agree(
             self._world,
-            Entry(self._count, step, said, True, call_site()),
+            Entry(self._count, order.step, said, True, call_site()),
             error=error,
-            replicas=replicas.sums() if replicas else {},
             words=lambda: {**agree.declared_in_words(prepared.declared if prepared else ()), **values},
-            by_leaf=lambda group: replicas.by_leaf(group) if replicas else {},
+            replicas=Replicas(tree, rank=self._world.rank) if tree is not None else None,
         )
 
     def _job(self, order: Order, tree: OpenTree, prepared: Prepared) -> Job:
