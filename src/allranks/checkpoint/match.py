@@ -1,0 +1,240 @@
+"""Whether a template fits a checkpoint: all differences at once, and what may be meant by them."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from allranks.arrays.base import Declared
+from allranks.checkpoint.dtypes import DTYPES
+from allranks.checkpoint.manifest import Manifest
+
+# Lines a group has in the message; names a leaf is compared with before it is said to be new.
+_LISTED = 20
+_COMPARED = 64
+
+Kind = Literal["missing", "unexpected", "reshaped", "recast", "array or value"]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One leaf on which a template and a checkpoint differ.
+
+    ``missing`` is not in the checkpoint, ``unexpected`` not in the template. ``wanted`` is what the template has,
+    ``found`` what the checkpoint has (a shape, a dtype, a type), "" where it has none. ``meant`` is the path of the
+    other side that this one probably is, of the same shape and dtype; "" if there is none.
+    """
+
+    kind: Kind
+    path: str
+    wanted: str
+    found: str
+    meant: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """What both sides come down to: what stands at each path, and as what kind of thing."""
+
+    arrays: Mapping[str, tuple[tuple[int, ...], str]]
+    values: Mapping[str, Any]
+
+    def __contains__(self, path: str) -> bool:
+        return path in self.arrays or path in self.values
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.arrays
+        yield from self.values
+
+    def text(self, path: str) -> str:
+        """What stands there, comparable: equal for leaves that could stand for each other."""
+        if path in self.arrays:
+            shape, dtype = self.arrays[path]
+            return f"{dtype}{list(shape)}"
+        return f"value of type {type(self.values[path]).__name__}"
+
+
+def differences(
+    declared: Sequence[Declared], values: Mapping[str, bool | int | float | str | None], manifest: Manifest
+) -> tuple[Difference, ...]:
+    """Return all differences between a template (its arrays and values) and a checkpoint, in the order of the paths.
+
+    A value may differ, its type may not; None goes with any type. Arrays must agree in shape, dtype and kind.
+    """
+    template = _Side({one.path: (one.shape, _dtype(one.dtype, one.kind)) for one in declared}, values)
+    saved = _Side(
+        {p: (leaf.shape, _dtype(leaf.dtype, leaf.kind)) for p, leaf in manifest.leaves.items()}, manifest.values
+    )
+    changed = [found for path in template if path in saved for found in _changes(path, template, saved)]
+    missing = [path for path in template if path not in saved]
+    unexpected = [path for path in saved if path not in template]
+    meant = _renames(missing, unexpected, template, saved)
+    back = {new: old for old, new in meant.items()}
+    return (
+        *(Difference("missing", path, template.text(path), "", meant.get(path, "")) for path in missing),
+        *(Difference("unexpected", path, "", saved.text(path), back.get(path, "")) for path in unexpected),
+        *changed,
+    )
+
+
+def report(found: Sequence[Difference], declared: Sequence[Declared], manifest: Manifest) -> str:
+    """Return the differences as one message: grouped, a long group shortened; and how much fits.
+
+    What is in the checkpoint alone is not listed again where it is named beside what it probably is here.
+    """
+    lines = [f"the template does not fit the checkpoint of step {manifest.step}: {_counts(found)}."]
+    lines += _titled("in the template, not in the checkpoint", [_one_sided(d) for d in found if d.kind == "missing"])
+    left = [one for one in found if one.kind == "unexpected" and not one.meant]
+    lines += _titled("in the checkpoint, not in the template", [_one_sided(one) for one in left])
+    for kind, title in (
+        ("reshaped", "of another shape"),
+        ("recast", "of another type"),
+        ("array or value", "an array on one side, a value on the other"),
+    ):
+        lines += _titled(
+            title, [f"{d.path!r}: {d.found} in the checkpoint, {d.wanted} here" for d in found if d.kind == kind]
+        )
+    lines += _advice(found)
+    lines.append(_coverage(found, declared, manifest))
+    return "\n".join(lines)
+
+
+def _dtype(dtype: str, kind: str) -> str:
+    return f"{kind} in {dtype}" if kind else dtype
+
+
+def _changes(path: str, template: _Side, saved: _Side) -> Iterator[Difference]:
+    wanted, found = template.text(path), saved.text(path)
+    if (path in template.arrays) != (path in saved.arrays):
+        yield Difference("array or value", path, wanted, found)
+    elif path in template.arrays:
+        (shape, dtype), (old_shape, old_dtype) = template.arrays[path], saved.arrays[path]
+        if shape != old_shape:
+            yield Difference("reshaped", path, str(list(shape)), str(list(old_shape)))
+        if dtype != old_dtype:
+            yield Difference("recast", path, dtype, old_dtype)
+    elif wanted != found and None not in (template.values[path], saved.values[path]):
+        yield Difference("recast", path, wanted, found)
+
+
+def _renames(missing: Sequence[str], unexpected: Sequence[str], template: _Side, saved: _Side) -> dict[str, str]:
+    """For each missing path, the unexpected one that it probably is: by one change of all names, else by likeness."""
+    meant: dict[str, str] = {}
+    free = set(unexpected)
+    for change in _likely_changes(missing, unexpected):
+        pairs = {path: other for path in missing if (other := change.apply(path)) in free}
+        pairs = {path: other for path, other in pairs.items() if template.text(path) == saved.text(other)}
+        meant = max(meant, pairs, key=len)
+    by_text: dict[str, list[str]] = {}
+    for path in unexpected:
+        by_text.setdefault(saved.text(path), []).append(path)
+    taken = set(meant.values())
+    for path in [path for path in missing if path not in meant][:_COMPARED]:
+        like = [other for other in by_text.get(template.text(path), ())[:_COMPARED] if other not in taken]
+        for close in difflib.get_close_matches(path, like, n=1):
+            meant[path] = close
+            taken.add(close)
+    return meant
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """From a template's path to the checkpoint's: ``wanted`` at its beginning (or end) becomes ``found``."""
+
+    at_end: bool
+    wanted: str
+    found: str
+
+    def apply(self, path: str) -> str | None:
+        """Return the path changed, None if it does not begin (or end) so."""
+        if self.at_end:
+            return path.removesuffix(self.wanted) + self.found if path.endswith(self.wanted) else None
+        return self.found + path.removeprefix(self.wanted) if path.startswith(self.wanted) else None
+
+    def __str__(self) -> str:
+        side = "suffix" if self.at_end else "prefix"
+        if self.wanted and self.found:
+            return f"the {side}: {self.found!r} in the checkpoint, {self.wanted!r} in the template"
+        where = "template" if self.wanted else "checkpoint"
+        return f"the {side} {self.wanted or self.found!r}, which only the {where} has"
+
+
+def _changes_between(wanted: str, found: str) -> Iterator[_Change]:
+    """The change of the beginning, and that of the end, in whole components, that leads from one path to the other."""
+    old, new = _components(wanted), _components(found)
+    same = _shared(old[::-1], new[::-1])
+    yield _Change(False, "".join(old[: len(old) - same]), "".join(new[: len(new) - same]))
+    same = _shared(old, new)
+    yield _Change(True, "".join(old[same:]), "".join(new[same:]))
+
+
+def _components(path: str) -> list[str]:
+    return [part for part in re.split(r"([./])", path) if part]
+
+
+def _shared(one: Sequence[str], other: Sequence[str]) -> int:
+    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+def _likely_changes(missing: Sequence[str], unexpected: Sequence[str]) -> list[_Change]:
+    """Changes that may explain many: those between a few missing paths and paths of the other side like them."""
+    changes: dict[_Change, None] = {}
+    for path in {*missing[:1], *missing[len(missing) // 2 :][:1], *missing[-1:]}:
+        like = [other for other in unexpected if other.endswith(path) or path.endswith(other)]
+        like += [other for other in unexpected if other.startswith(path) or path.startswith(other)]
+        like += difflib.get_close_matches(path, unexpected[:_COMPARED], n=3)
+        changes.update((change, None) for other in like[:_COMPARED] for change in _changes_between(path, other))
+    return list(changes)
+
+
+def _counts(found: Iterable[Difference]) -> str:
+    kinds = [one.kind for one in found]
+    said = [f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds)]
+    return ", ".join(said) or "no differences"
+
+
+def _one_sided(one: Difference) -> str:
+    meant = f"; is it {one.meant!r}?" if one.meant else ""
+    return f"{one.path!r}: {one.wanted or one.found}{meant}"
+
+
+def _titled(title: str, items: Sequence[str]) -> list[str]:
+    if not items:
+        return []
+    more = [f"    ... and {len(items) - _LISTED} more"] if len(items) > _LISTED else []
+    return [f"  {title} ({len(items)}):", *(f"    {item}" for item in items[:_LISTED]), *more]
+
+
+def _advice(found: Sequence[Difference]) -> list[str]:
+    """The one change of names that explains at least two missing leaves and half of them, if there is one."""
+    missing = [one for one in found if one.kind == "missing"]
+    pairs = [(one.path, one.meant) for one in missing if one.meant]
+    changes = dict.fromkeys(change for pair in pairs[:_COMPARED] for change in _changes_between(*pair))
+    explained = {change: sum(change.apply(path) == meant for path, meant in pairs) for change in changes}
+    many = max(explained.values(), default=0)
+    if many < 2 or 2 * many < len(missing):
+        return []
+    change = next(change for change, count in explained.items() if count == many)
+    who = f"all {many}" if many == len(missing) else f"{many} of {len(missing)}"
+    return [f"  {who} missing leaves differ by {change}."]
+
+
+def _coverage(found: Sequence[Difference], declared: Sequence[Declared], manifest: Manifest) -> str:
+    wrong = {one.path for one in found}
+    fits = [one for one in declared if one.path not in wrong]
+    filled, wanted = _amount((one.shape, one.dtype) for one in fits), _amount((d.shape, d.dtype) for d in declared)
+    stored = _amount((leaf.shape, leaf.dtype) for leaf in manifest.leaves.values())
+    return (
+        f"  what fits: {len(fits)} of the template's {len(declared)} arrays ({filled[0]:,} of {wanted[0]:,} elements, "
+        f"{filled[1]:,} of {wanted[1]:,} bytes); the checkpoint has {len(manifest.leaves)} ({stored[0]:,} elements, "
+        f"{stored[1]:,} bytes)."
+    )
+
+
+def _amount(arrays: Iterable[tuple[tuple[int, ...], str]]) -> tuple[int, int]:
+    sizes = [(math.prod(shape), DTYPES[dtype].size) for shape, dtype in arrays]
+    return sum(many for many, _ in sizes), sum(many * size for many, size in sizes)

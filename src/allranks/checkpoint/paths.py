@@ -1,0 +1,65 @@
+"""The names in a run's directory, and what they say: any other name is somebody else's, and left alone."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+MANIFEST = "manifest.json"
+FENCES = "fence"
+
+# Just as Python writes the number: checkpoint-007 is not a step of ours.
+_STEP = re.compile(r"checkpoint-(0|[1-9][0-9]{0,17})")
+_SHARD_FILE = re.compile(r"rank-([0-9]{5,10})-of-([0-9]{5,10})\.([0-9a-f]{8})\.safetensors")
+_FENCE = re.compile(r"([0-9]{8,18})\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class ShardFile:
+    """What the name of a shard file says: whose it is, of how many ranks, and how its save's nonce begins."""
+
+    rank: int
+    size: int
+    nonce: str
+
+
+def step_folder(step: int) -> str:
+    """Return the folder of a step, in the run."""
+    return f"checkpoint-{step}"
+
+
+def step_of(folder: str) -> int | None:
+    """Return the step whose folder this is, None for any other name."""
+    found = _STEP.fullmatch(folder)
+    return int(found[1]) if found else None
+
+
+def manifest_path(step: int) -> str:
+    """Return the path of a step's manifest, in the run."""
+    return f"{step_folder(step)}/{MANIFEST}"
+
+
+def shard_file(rank: int, size: int, nonce: str) -> str:
+    """Return the name of the file that a rank writes into the step's folder, in the save of this nonce (32 digits)."""
+    return f"rank-{rank:05}-of-{size:05}.{nonce[:8]}.safetensors"
+
+
+def shard_file_of(name: str) -> ShardFile | None:
+    """Return what a shard file's name says, None for any other name."""
+    found = _SHARD_FILE.fullmatch(name)
+    if not found:
+        return None
+    said = ShardFile(int(found[1]), int(found[2]), found[3])
+    return said if said.rank < said.size and shard_file(said.rank, said.size, said.nonce) == name else None
+
+
+def fence_path(number: int) -> str:
+    """Return the path of a fence, in the run."""
+    return f"{FENCES}/{number:08}.json"
+
+
+def fence_of(name: str) -> int | None:
+    """Return the number of the fence whose file, in the folder of fences, this is; None for any other name."""
+    found = _FENCE.fullmatch(name)
+    number = int(found[1]) if found else 0
+    return number if found and fence_path(number) == f"{FENCES}/{name}" else None
