@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 from allranks.errors import AlreadyThere, Damaged, Fenced, NotThere
 from allranks.storage.base import Storage
@@ -70,15 +70,18 @@ def acquire(storage: Storage, owner: Owner, *, take_over: bool = False) -> Fence
         present = _read(storage, numbers[-1]) if numbers else None
         if present is not None and not take_over:
             _refuse_if_alive(storage, present, owner)
-        now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        now = datetime.now(UTC).isoformat(timespec="seconds")
         fence = Fence((numbers[-1] if numbers else 0) + 1, os.urandom(16).hex(), owner, now)
         try:
             storage.put(fence.path, _document(fence))
         except AlreadyThere:
             continue  # another job was faster, and is the present owner now
-        for number in [*numbers, fence.number][:-KEPT]:
-            storage.delete(_path(number))
-        return fence
+        *older, newest = _numbers(storage)
+        if newest == fence.number:
+            for number in older[: 1 - KEPT]:
+                storage.delete(_path(number))
+            return fence
+        storage.delete(fence.path)  # somebody was faster; our number may have been taken, and made room, before
 
 
 def check(storage: Storage, fence: Fence) -> None:
@@ -100,7 +103,7 @@ def check(storage: Storage, fence: Fence) -> None:
 
 
 def release(storage: Storage, fence: Fence) -> None:
-    """Say that the owner writes no more, so that the next one on this machine is not refused. The number stays taken."""
+    """Say that the owner writes no more: the next one on this machine is not refused. The number stays taken."""
     if max(_numbers(storage), default=0) == fence.number:
         storage.put(fence.path, _document(replace(fence, released=True)), replace=True)
 

@@ -64,6 +64,12 @@ def wait_code_of(pid: int) -> int | None:
     return os.waitstatus_to_exitcode(int(fields[-1])) if state == "Z" else None
 
 
+def started(pid: int) -> int | None:
+    """Return when a process of this machine started, in kernel ticks since its boot; None if it has ended."""
+    state, *fields = _stat(pid)
+    return None if state in ("Z", "X") else int(fields[18])
+
+
 def _is_ending(pid: int) -> bool:
     """Its connections close while it ends, so that others may notice that before the kernel calls it dead."""
     state, *fields = _stat(pid)

@@ -1,0 +1,144 @@
+"""A run has one owner: the newest. The older one is told, and a live one on this machine is not robbed in silence."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from allranks.checkpoint import fence
+from allranks.checkpoint.fence import Owner, acquire, check, release, this_process
+from allranks.errors import Damaged, Fenced
+from allranks.storage.memory import Crashed, MemoryStorage
+from allranks.world import deaths
+
+ELSEWHERE = Owner("far", 1, "another machine", 5, "job 9")
+
+
+@pytest.fixture
+def neighbour() -> Iterator[Owner]:
+    """Another live process of this machine."""
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        yield replace(this_process(), pid=process.pid, started=deaths.started(process.pid) or 0)
+        process.kill()
+
+
+def names(storage: MemoryStorage) -> list[str]:
+    return [entry.name for entry in storage.list("fence")]
+
+
+def test_the_newest_owner_may_write_and_the_older_is_told_by_whom() -> None:
+    storage = MemoryStorage()
+    old = acquire(storage, ELSEWHERE)
+    check(storage, old)
+    new = acquire(storage.process(), this_process())
+    check(storage, new)
+    with pytest.raises(
+        Fenced, match=rf"process {new.owner.pid} on host {new.owner.host}.* took the run over"
+    ) as caught:
+        check(storage, old)
+    assert "process 1 on host far" in str(caught.value)
+    assert new.since in str(caught.value)
+
+
+def test_the_last_two_are_kept_and_a_number_is_given_once() -> None:
+    """Also when all owners have left in order: an old one that wakes up must find itself fenced off."""
+    storage = MemoryStorage()
+    for number in range(1, 6):
+        held = acquire(storage, ELSEWHERE)
+        assert held.number == number
+        release(storage, held)
+    assert names(storage) == ["00000004.json", "00000005.json"]
+    document = json.loads(storage.get("fence/00000005.json"))
+    assert (document["released"], document["owner"]["job"]) == (True, "job 9")
+
+
+def test_a_live_owner_on_this_machine_is_not_robbed(neighbour: Owner) -> None:
+    """Unless that is wanted; then the old one is refused when it next saves."""
+    storage = MemoryStorage()
+    theirs = acquire(storage, neighbour)
+    with pytest.raises(Fenced, match=f"process {neighbour.pid} on host .* is alive") as caught:
+        acquire(storage, this_process())
+    assert "take_over=True" in caught.value.remedy
+    check(storage, theirs)
+    ours = acquire(storage, this_process(), take_over=True)
+    with pytest.raises(Fenced, match="took the run over"):
+        check(storage, theirs)
+    check(storage, ours)
+
+
+def test_who_has_closed_the_run_or_ended_is_no_obstacle(neighbour: Owner) -> None:
+    """Nor a process that only has the pid of an owner that ended, nor ourselves."""
+    storage = MemoryStorage()
+    release(storage, acquire(storage, neighbour))
+    acquire(storage, replace(neighbour, started=neighbour.started - 1))
+    acquire(storage, replace(neighbour, machine="another boot"))
+    acquire(storage, replace(neighbour, machine=""))
+    acquire(storage, this_process())
+    assert acquire(storage, this_process()).number == 6
+
+
+def test_of_many_that_come_at_once_each_gets_its_own_number() -> None:
+    storage = MemoryStorage()
+    with ThreadPoolExecutor(8) as pool:
+        held = list(pool.map(lambda _: acquire(storage.process(), ELSEWHERE), range(40)))
+    numbers = [one.number for one in held]
+    assert len(set(numbers)) == 40
+    assert [one.number for one in held if not _is_fenced(storage, one)] == [max(numbers)]
+    assert len(names(storage)) == 2
+
+
+def _is_fenced(storage: MemoryStorage, one: fence.Fence) -> bool:
+    try:
+        check(storage, one)
+    except Fenced:
+        return True
+    return False
+
+
+def test_an_owner_that_was_fenced_off_does_not_release_the_new_one() -> None:
+    storage = MemoryStorage()
+    old, new = acquire(storage, ELSEWHERE), acquire(storage, ELSEWHERE)
+    release(storage, old)
+    assert not json.loads(storage.get(new.path))["released"]
+
+
+def test_a_run_that_was_removed_is_nobodys() -> None:
+    """Who wrote into it stops, and does not bring it back to life."""
+    storage = MemoryStorage()
+    held = acquire(storage, ELSEWHERE)
+    storage.lose(held.path)
+    with pytest.raises(Fenced, match="is gone"):
+        check(storage, held)
+    assert acquire(storage, this_process()).number == 1
+    with pytest.raises(Fenced):
+        check(storage, replace(held, number=2))
+
+
+def test_a_file_that_is_no_fence_is_named() -> None:
+    storage = MemoryStorage()
+    storage.put("fence/00000003.json", b'{"format": "x"}')
+    storage.put("fence/.00000009.json.tmp", b"")
+    with pytest.raises(Damaged, match=r"fence/00000003.json is no fence") as caught:
+        acquire(storage, ELSEWHERE)
+    assert caught.value.path == "fence/00000003.json"
+
+
+def test_a_crash_while_a_run_is_opened_leaves_it_open_to_others() -> None:
+    """At whichever operation of the storage."""
+    for operation in range(1, 12):
+        storage = MemoryStorage()
+        for _ in range(3):
+            acquire(storage, ELSEWHERE)
+        process = storage.process()
+        process.crash_at(operation, "torn")
+        with contextlib.suppress(Crashed):
+            acquire(process, ELSEWHERE)
+        held = acquire(storage, ELSEWHERE)
+        check(storage, held)
+        assert held.number >= 4
