@@ -90,15 +90,15 @@ class Saver:
         tree, prepared = self._agree(order, state)
         job = self._job(order, tree, prepared)
         handle = self._last = SaveHandle(order.step)
-        thread = threading.Thread(
-            target=self._run, args=(job, order, handle, began), name=f"allranks-save-{order.step}"
-        )
-        thread.start()
+        run = threading.Thread(target=self._run, args=(job, order, handle, began), name=f"allranks-save-{order.step}")
+        if order.wait:
+            run.run()
+            self.settle()
+            return handle
+        run.start()
         if job.file is not None:
             job.file.stage(self._settings.copy_threads)
         handle.blocked = time.monotonic() - began
-        if order.wait:
-            self.settle()
         return handle
 
     def settle(self) -> None:

@@ -147,7 +147,7 @@ def _place(leaf: Any, bits: jax.ShapeDtypeStruct, part: Callable[[Any], np.ndarr
         made = jax.device_put(part((slice(None),) * len(bits.shape))) if loose else None
         if made is None or made.sharding != sharding:
             made = jax.make_array_from_callback(bits.shape, sharding, part)
-        if leaf.weak_type:
+        if getattr(leaf, "weak_type", False):
             weak = _Described(bits.shape, bits.dtype, weak_type=True)
             # No public function makes an array weak, but an update keeps its operand so.
             update = jax.jit(
