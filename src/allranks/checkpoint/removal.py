@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from allranks.checkpoint import paths
 from allranks.storage.base import Storage
 
@@ -9,8 +11,12 @@ from allranks.storage.base import Storage
 def remove_step(storage: Storage, step: int) -> None:
     """Remove a step and all that lies in its folder."""
     storage.delete(paths.manifest_path(step))
+    remove_files(storage, step, [it.name for it in storage.list(paths.step_folder(step)) if it.size is not None])
+
+
+def remove_files(storage: Storage, step: int, names: Iterable[str]) -> None:
+    """Remove files of a step's folder, and the folder if nothing is left in it."""
     folder = paths.step_folder(step)
-    for entry in storage.list(folder):
-        if entry.size is not None:
-            storage.delete(f"{folder}/{entry.name}")
+    for name in names:
+        storage.delete(f"{folder}/{name}")
     storage.remove_folder(folder)

@@ -107,7 +107,8 @@ class LocalStorage:
         with self._told("list", folder), suppress(*_NO_SUCH_FILE), os.scandir(where) as entries:
             for entry in entries:
                 with suppress(FileNotFoundError):  # removed since the folder was read
-                    found.append(Entry(entry.name, None if entry.is_dir() else entry.stat().st_size))
+                    about = entry.stat()
+                    found.append(Entry(entry.name, None if entry.is_dir() else about.st_size, about.st_mtime))
         return tuple(sorted(found, key=lambda entry: entry.name))
 
     def delete(self, path: str) -> None:
