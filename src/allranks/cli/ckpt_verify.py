@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    at = place(arguments.run, step=arguments.step)
+    at = place(arguments.run, step=arguments.step, direct=True)
     if arguments.threads < 1:
         raise NotThere("--threads is a number of at least 1.")
     steps = audit.steps(at.storage) if arguments.all else (chosen(at),)

@@ -26,8 +26,11 @@ class Place:
         return self.storage.url if self.step is None else f"{self.storage.url}/{paths.step_folder(self.step)}"
 
 
-def place(text: str, *, step: int | None = None) -> Place:
-    """Return what is meant. A step in the text and another one in ``step`` is an error of who types."""
+def place(text: str, *, step: int | None = None, direct: bool = False) -> Place:
+    """Return what is meant. A step in the text and another one in ``step`` is an error of who types.
+
+    ``direct`` is for those who read everything once: past the page cache.
+    """
     run, said = text.rstrip("/") or "/", None
     if found := _AT.fullmatch(run):
         run, said = found[1], int(found[2])
@@ -35,7 +38,7 @@ def place(text: str, *, step: int | None = None) -> Place:
         run, said = run.rpartition("/")[0] or ".", last
     if said is not None and step is not None and said != step:
         raise NotThere(f"{text} names step {said}, and --step says {step}.")
-    return Place(open_storage(run), said if step is None else step)
+    return Place(open_storage(run, direct=direct), said if step is None else step)
 
 
 def chosen(at: Place) -> int:
