@@ -1,12 +1,59 @@
-"""Digests of bytes: XXH3-128, as fast as memory. Against accidents and bugs, not against an attacker."""
+"""Digests of bytes: XXH3-128, as fast as memory, against accidents and bugs; BLAKE3 also against an attacker."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
+import blake3
 import xxhash
 
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
 BITS = 128
+
+
+class Stream(Protocol):
+    """A digest under way: that of everything it was given, as if in one piece."""
+
+    def update(self, data: Buffer, /) -> object: ...
+
+    def hexdigest(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Hasher:
+    """One way to make a digest of contiguous buffers, none of which is copied: ``digits`` lowercase hexadecimal."""
+
+    name: str
+    digits: int
+    stream: Callable[[], Stream]
+    _once: Callable[[Buffer], str]
+
+    def __call__(self, data: Buffer) -> str:
+        """Return the digest of a buffer."""
+        return self._once(data)
+
+
+def _blake3(data: Buffer) -> str:
+    return blake3.blake3(data).hexdigest()
+
+
+_HASHERS = {
+    "xxh3-128": Hasher("xxh3-128", 32, xxhash.xxh3_128, xxhash.xxh3_128_hexdigest),
+    "blake3": Hasher("blake3", 64, blake3.blake3, _blake3),
+}
+NAMES = tuple(_HASHERS)
+
+
+def hasher(name: str) -> Hasher:
+    """Return the hasher of this name. Raises ValueError naming those that there are."""
+    try:
+        return _HASHERS[name]
+    except KeyError:
+        raise ValueError(f"no digest is called {name!r}; there are {' and '.join(map(repr, NAMES))}.") from None
 
 
 def digest(*parts: bytes | memoryview | str) -> int:

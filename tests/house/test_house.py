@@ -51,7 +51,19 @@ PURE = {
     "arrays/leaves/base.py",
     "arrays/opened.py",
     "arrays/walk.py",
+    "checkpoint/cover.py",
+    "checkpoint/dtypes.py",
+    "checkpoint/json_value.py",
     "checkpoint/manifest.py",
+    "storage/base.py",
+    "storage/faults.py",
+    "checkpoint/manifest_json.py",
+    "checkpoint/match.py",
+    "checkpoint/paths.py",
+    "checkpoint/restore_plan.py",
+    "checkpoint/retention.py",
+    "checkpoint/shards.py",
+    "checkpoint/sound.py",
     "world/codec.py",
     "world/faults.py",
     "world/outcome.py",
@@ -70,7 +82,7 @@ PURE = {
     "launch/supervise.py",
 }
 EFFECTS = {"os", "sys", "time", "random", "socket", "subprocess", "threading", "select", "selectors", "pathlib"}
-FRAMEWORKS = {"jax": "jax.py", "jaxlib": "jax.py", "torch": "torch.py"}
+FRAMEWORKS = {"jax": "jax.py", "jaxlib": "jax.py", "torch": "torch.py", "obstore": "object.py"}
 # Only these may import inside a function: they choose among what is installed, or keep the command line fast.
 LAZY = {"detect.py"}
 LAZY_PARTS = {"cli"}

@@ -1,0 +1,83 @@
+"""JSON values in a manifest: standard JSON, so floats that are not numbers stand as ``{"float": "nan"}``.
+
+What comes back is what was given, tuples as lists. A user's own dict of the single key ``float`` or ``dict`` stands as
+``{"dict": {...}}``, so that it is never taken for one of ours.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from allranks.errors import NotJsonable
+
+DEEPEST = 100
+# Bits: Python neither writes nor reads an int of more than 4,300 digits.
+_LONGEST_INT = 14_000
+_NAMES = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+_OURS = ("float", "dict")
+
+
+def pack(value: Any, *, what: str, depth: int = 0) -> Any:
+    """Return the value as standard JSON has it. Raises NotJsonable naming the place (``what`` is the top's name)."""
+    kind = type(value)
+    if value is None or kind is bool or (kind is int and value.bit_length() <= _LONGEST_INT):
+        return value
+    if kind is str:
+        return _text(value, what)
+    if kind is float:
+        return value if math.isfinite(value) else {"float": str(value)}
+    if depth >= DEEPEST:
+        raise NotJsonable(f"{what} is nested more than {DEEPEST} deep.", remedy="A checkpoint holds flatter values.")
+    if kind is list or kind is tuple:
+        return [pack(item, what=f"{what}[{i}]", depth=depth + 1) for i, item in enumerate(value)]
+    if kind is dict:
+        packed = {_key(key, what): pack(item, what=f"{what}[{key!r}]", depth=depth + 1) for key, item in value.items()}
+        return {"dict": packed} if _looks_like_ours(packed) else packed
+    raise NotJsonable(
+        f"{what} is a {kind.__module__}.{kind.__qualname__}; beside arrays, a checkpoint holds None, bool, int (of at "
+        f"most {_LONGEST_INT} bits), float, str, list, tuple and dict with str keys.",
+        remedy="Convert it first (.item() for a scalar, .tolist() for a small array).",
+    )
+
+
+def unpack(value: Any, *, depth: int = 0) -> Any:
+    """Return what ``pack`` was given (tuples as lists). Raises ValueError for what ``pack`` does not write."""
+    kind = type(value)
+    if kind is float and not math.isfinite(value):
+        raise ValueError("a number is too large for a float")
+    if depth > 2 * DEEPEST:
+        raise ValueError(f"nested more than {DEEPEST} deep")
+    if kind is list:
+        return [unpack(item, depth=depth + 1) for item in value]
+    if kind is not dict:
+        return value
+    if not _looks_like_ours(value):
+        return {key: unpack(item, depth=depth + 1) for key, item in value.items()}
+    [(key, inner)] = value.items()
+    if key == "float" and type(inner) is str and inner in _NAMES:
+        return _NAMES[inner]
+    if key == "dict" and type(inner) is dict and _looks_like_ours(inner):
+        return {key: unpack(item, depth=depth + 1) for key, item in inner.items()}
+    raise ValueError(f"an object of the single key {key!r} that stands for nothing")
+
+
+def _looks_like_ours(value: dict[str, Any]) -> bool:
+    return len(value) == 1 and next(iter(value)) in _OURS
+
+
+def _text(value: str, what: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise NotJsonable(f"{what} is {value!r}, which is not Unicode text ({error.reason}).") from None
+    return value
+
+
+def _key(key: object, what: str) -> str:
+    if type(key) is str:
+        return _text(key, f"a key of {what}")
+    raise NotJsonable(
+        f"{what} has the key {key!r}; keys must be str (JSON would change {key!r} in silence).",
+        remedy="Use str keys, or a list of pairs.",
+    )

@@ -1,0 +1,384 @@
+"""The manifest as JSON, and back: what docs/format.md says.
+
+A reader trusts nothing: what is not exactly a sound manifest is refused as damaged, whatever it is.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence, Set
+from datetime import datetime, timedelta
+from itertools import accumulate
+from json.encoder import encode_basestring_ascii as quoted
+from typing import Any, cast
+
+from allranks.checkpoint.dtypes import DTYPES
+from allranks.checkpoint.json_value import pack, unpack
+from allranks.checkpoint.manifest import Manifest, Run, Shard, StoredFile, StoredLeaf
+from allranks.checkpoint.sound import Unsound, check_files, check_leaves
+from allranks.digest import NAMES, hasher
+from allranks.errors import Damaged
+from allranks.extent import Extent
+
+FORMAT = "allranks.checkpoint"
+VERSION = 1
+LIMIT = 1 << 63
+MOST_DIMENSIONS = 32
+MOST_SHARDS = 10**8
+
+_HEAD = re.compile(rb'\{"digest":"([0-9a-f]+)",\n')
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_NONCE = re.compile(r"[0-9a-f]{32}")
+_KIND = re.compile(r"(key<[A-Za-z0-9_]{1,64}>)?")
+# A name with no "/" and no leading dot stays in its folder.
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.=+@-]{0,254}")
+_KEYS = {
+    *("digest", "format", "version", "step", "nonce", "created", "world", "integrity"),
+    *("files", "leaves", "values", "extra", "metrics", "versions"),
+}
+_KEYS_OF_LEAF = {"dtype", "shape", "shards"}
+_KEYS_OF_KEYS = _KEYS_OF_LEAF | {"kind"}
+_KEYS_OF_SHARD = {"file", "offset", "shape", "bytes"}
+_KEYS_OF_ROW = _KEYS_OF_SHARD | {"count", "step"}
+_KEYS_OF_STEP = {"file", "bytes", "offset"}
+
+
+def encode(manifest: Manifest) -> bytes:
+    """Return a sound manifest as the bytes of its file, one leaf a line. Raises NotJsonable."""
+    body = ",\n".join(_sections(manifest)).encode("ascii") + b"\n}\n"
+    return b'{"digest":"' + hasher(manifest.integrity)(body).encode() + b'",\n' + body
+
+
+def decode(data: bytes, *, path: str) -> Manifest:
+    """Return the manifest that the bytes of the file ``path`` say, if it is whole and sound. Raises Damaged."""
+    try:
+        manifest = _manifest(_document(data))
+        check_leaves(manifest.leaves)
+        check_files(manifest.files, manifest.leaves)
+    except Unsound as fault:
+        raise Damaged(
+            f"{path} is not a sound manifest: {fault}.",
+            path=path,
+            leaf=fault.leaf,
+            where=(0, len(data)),
+            remedy="Restore another step; this one cannot be trusted.",
+        ) from fault
+    return manifest
+
+
+def _sections(m: Manifest) -> Iterator[str]:
+    yield f'"format":{quoted(FORMAT)},"version":{VERSION}'
+    yield f'"step":{m.step},"nonce":{quoted(m.nonce)},"created":{quoted(m.created)}'
+    yield f'"world":{m.world_size},"integrity":{quoted(m.integrity)}'
+    yield f'"files":[{_lines(map(_file_text, m.files))}]'
+    yield f'"leaves":{{{_lines(f"{quoted(path)}:{_leaf_text(leaf)}" for path, leaf in m.leaves.items())}}}'
+    values = pack(dict(m.values), what="values")
+    yield f'"values":{{{_lines(f"{quoted(path)}:{_text(value)}" for path, value in values.items())}}}'
+    yield f'"extra":{_text(pack(m.extra, what="extra"))}'
+    yield f'"metrics":{_text(pack(dict(m.metrics), what="metrics"))}'
+    yield f'"versions":{_text(pack(dict(m.versions), what="versions"))}'
+
+
+def _lines(items: Iterator[str]) -> str:
+    text = ",\n".join(items)
+    return f"\n{text}\n" if text else ""
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)
+
+
+def _numbers(values: Sequence[int]) -> str:
+    return f"[{','.join(map(str, values))}]"
+
+
+def _file_text(file: StoredFile) -> str:
+    lengths = map(int.__sub__, file.ends, (0, *file.ends))
+    chunks = ",".join([f'[{length},"{digest}"]' for length, digest in zip(lengths, file.digests, strict=True)])
+    return f'{{"name":{quoted(file.name)},"bytes":{file.bytes},"chunks":[{chunks}]}}'
+
+
+def _leaf_text(leaf: StoredLeaf) -> str:
+    item = DTYPES[leaf.dtype].size
+    kind = f'"kind":{quoted(leaf.kind)},' if leaf.kind else ""
+    shards = ",".join([_run_text(run, item) for run in leaf.runs])
+    return f'{{"dtype":"{leaf.dtype}","shape":{_numbers(leaf.shape)},{kind}"shards":[{shards}]}}'
+
+
+def _run_text(run: Run, item: int) -> str:
+    first, extent = run.first, run.first.extent
+    text = (
+        f'{{"file":{first.file},"offset":{_numbers(extent.offset)},"shape":{_numbers(extent.shape)},'
+        f'"bytes":[{first.begin},{first.begin + extent.size * item}]'
+    )
+    if run.count == 1:
+        return text + "}"
+    offset = _numbers(run.offset_step)
+    return f'{text},"count":{run.count},"step":{{"file":{run.file_step},"bytes":{run.begin_step},"offset":{offset}}}}}'
+
+
+def _document(data: bytes) -> dict[str, Any]:
+    """The JSON object of the bytes: its digest is right, and no key stands twice."""
+    head = _HEAD.match(data)
+    if head is None:
+        raise Unsound('its first line is not {"digest":"<hexadecimal digits>",')
+    written = head[1].decode()
+    named = [name for name in NAMES if hasher(name).digits == len(written)]
+    if not named:
+        raise Unsound(f"its digest has {len(written)} digits")
+    found = hasher(named[0])(memoryview(data)[head.end() :])
+    if found != written:
+        raise Unsound(f"the {named[0]} digest of its content is {found}; {written} was saved")
+    try:
+        text = data.decode()
+        document = json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
+    except RecursionError:
+        raise Unsound("it is nested too deeply") from None
+    except Unsound:
+        raise
+    except ValueError as error:
+        raise Unsound(f"it is not JSON ({error})") from None
+    _check_text(text, document)
+    if document.get("format") != FORMAT:
+        raise Unsound(f"its format is {_short(document.get('format'))}, not {FORMAT!r}")
+    version = document.get("version")
+    if type(version) is int and version > VERSION:
+        raise Unsound(
+            f"it has version {version} of the format; this allranks reads up to {VERSION}: install a newer one"
+        )
+    if type(version) is not int or version != VERSION:
+        raise Unsound(f"its version is {_short(version)}, not {VERSION}")
+    _expect_keys(document, _KEYS, "the manifest")
+    if document["integrity"] != named[0]:
+        raise Unsound(f"it names the digest {_short(document['integrity'])}, but its own is {named[0]}")
+    return cast(dict[str, Any], document)
+
+
+def _check_text(text: str, document: Any) -> None:
+    """Refuse halves of surrogate pairs: escapes of what no Unicode text holds."""
+    if _SURROGATE.search(text):
+        try:
+            json.dumps(document, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise Unsound("it holds half of a surrogate pair") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise Unsound(f"the key {_short(twice)} stands twice in an object")
+    return made
+
+
+def _no_constant(name: str) -> Any:
+    raise Unsound(f"{name} is not JSON")
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _expect_keys(value: Any, keys: Set[str], what: str) -> None:
+    if type(value) is not dict:
+        raise Unsound(f"{what} is {_short(value)}, not an object")
+    if value.keys() != keys:
+        raise Unsound(f"{what} has the keys {_short(sorted(value))}, not {sorted(keys)}")
+
+
+def _integer(value: Any, what: str, *, low: int = 0) -> int:
+    if type(value) is not int or not low <= value < LIMIT:
+        raise Unsound(f"{what} is {_short(value)}, not an integer from {low} to 2**63 - 1")
+    return value
+
+
+def _integers(value: Any, what: str, *, low: int = 0) -> tuple[int, ...]:
+    if type(value) is not list:
+        raise Unsound(f"{what} is {_short(value)}, not a list")
+    for number in value:
+        if type(number) is not int or not low <= number < LIMIT:
+            raise Unsound(f"{what} is {_short(value)}, not integers from {low} to 2**63 - 1")
+    return tuple(value)
+
+
+def _string(value: Any, what: str, pattern: re.Pattern[str]) -> str:
+    if type(value) is not str or not pattern.fullmatch(value):
+        raise Unsound(f"{what} is {_short(value)}")
+    return value
+
+
+def _manifest(document: dict[str, Any]) -> Manifest:
+    integrity = document["integrity"]
+    files = _files(document["files"], integrity)
+    leaves = _leaves(document["leaves"], len(files))
+    values = {path: _scalar(path, value) for path, value in _mapping(document, "values").items()}
+    both = values.keys() & leaves.keys()
+    if both:
+        raise Unsound(f"{min(both)!r} is both an array and a value")
+    return Manifest(
+        step=_integer(document["step"], "step"),
+        nonce=_string(document["nonce"], "nonce", _NONCE),
+        created=_time(document["created"]),
+        world_size=_integer(document["world"], "world", low=1),
+        integrity=integrity,
+        files=files,
+        leaves=leaves,
+        values=values,
+        extra=_unpacked(document["extra"], "extra"),
+        metrics={name: _metric(name, value) for name, value in _mapping(document, "metrics").items()},
+        versions={name: _version(name, value) for name, value in _mapping(document, "versions").items()},
+    )
+
+
+def _mapping(document: dict[str, Any], key: str) -> Mapping[str, Any]:
+    value = document[key]
+    if type(value) is not dict:
+        raise Unsound(f"{key} is {_short(value)}, not an object")
+    return value
+
+
+def _unpacked(value: Any, what: str) -> Any:
+    try:
+        return unpack(value)
+    except ValueError as error:
+        raise Unsound(f"{what} is not as it was written: {error}") from None
+
+
+def _scalar(path: str, value: Any) -> Any:
+    if type(value) is not str and isinstance(value := _unpacked(value, f"value {path!r}"), list | dict):
+        raise Unsound(f"value {path!r} is {_short(value)}, not a number, string, truth value or null")
+    return value
+
+
+def _metric(name: str, value: Any) -> float:
+    found = _unpacked(value, f"metric {name!r}")
+    if type(found) is not float and (type(found) is not int or abs(found) >= LIMIT):
+        raise Unsound(f"metric {name!r} is {_short(value)}, not a number")
+    return float(found)
+
+
+def _version(name: str, value: Any) -> str:
+    if type(value) is not str:
+        raise Unsound(f"version {name!r} is {_short(value)}, not a string")
+    return value
+
+
+def _time(value: Any) -> str:
+    try:
+        if datetime.fromisoformat(value).utcoffset() == timedelta(0):
+            return cast(str, value)
+    except (TypeError, ValueError):
+        pass
+    raise Unsound(f"created is {_short(value)}, not a time in UTC")
+
+
+def _files(items: Any, integrity: str) -> tuple[StoredFile, ...]:
+    if type(items) is not list:
+        raise Unsound("files is not a list")
+    digits = hasher(integrity).digits
+    digest = re.compile(f"[0-9a-f]{{{digits}}}")
+    files = tuple([_file(item, f"file {i}", digest) for i, item in enumerate(items)])
+    names = {file.name for file in files}
+    if len(names) != len(files):
+        raise Unsound("two files have one name")
+    _integer(sum(file.bytes for file in files), "the bytes of all files")
+    return files
+
+
+def _file(item: Any, what: str, digest: re.Pattern[str]) -> StoredFile:
+    _expect_keys(item, {"name", "bytes", "chunks"}, what)
+    name = _string(item["name"], f"the name of {what}", _NAME)
+    size = _integer(item["bytes"], f"the bytes of {what}")
+    chunks = item["chunks"]
+    if type(chunks) is not list:
+        raise Unsound(f"the chunks of {what} are not a list")
+    lengths, digests = [], []
+    for chunk in chunks:
+        if type(chunk) is not list or len(chunk) != 2 or type(chunk[1]) is not str or not digest.fullmatch(chunk[1]):
+            raise Unsound(f"a chunk of {what} is {_short(chunk)}, not [bytes, digest]")
+        lengths.append(_integer(chunk[0], f"the length of a chunk of {what}", low=1))
+        digests.append(chunk[1])
+    ends = tuple(accumulate(lengths))
+    if (ends[-1] if ends else 0) != size:
+        raise Unsound(f"the chunks of {what} end at {ends[-1] if ends else 0}, the file at {size}")
+    return StoredFile(name, size, ends, tuple(digests))
+
+
+def _leaves(items: Any, files: int) -> dict[str, StoredLeaf]:
+    if type(items) is not dict:
+        raise Unsound("leaves is not an object")
+    left = MOST_SHARDS
+    leaves = {}
+    for path, item in items.items():
+        try:
+            leaves[path] = leaf = _leaf(item, files)
+        except Unsound as fault:
+            raise Unsound(f"leaf {_short(path)}: {fault}", leaf=path) from None
+        left -= sum([run.count for run in leaf.runs])
+        if left < 0:
+            raise Unsound(f"it has more than {MOST_SHARDS} shards")
+    return leaves
+
+
+def _leaf(item: Any, files: int) -> StoredLeaf:
+    kind = item.get("kind", "") if type(item) is dict else ""
+    _expect_keys(item, _KEYS_OF_KEYS if kind else _KEYS_OF_LEAF, "it")
+    dtype = DTYPES.get(item["dtype"]) if type(item["dtype"]) is str else None
+    if dtype is None:
+        raise Unsound(f"its dtype is {_short(item['dtype'])}, which this allranks does not know")
+    shape = _integers(item["shape"], "its shape")
+    if len(shape) > MOST_DIMENSIONS:
+        raise Unsound(f"it has {len(shape)} dimensions, more than {MOST_DIMENSIONS}")
+    if math.prod([many or 1 for many in shape]) * dtype.size >= LIMIT:
+        raise Unsound(f"its shape {list(shape)} is of more than 2**63 bytes")
+    if type(item["shards"]) is not list:
+        raise Unsound("its shards are not a list")
+    runs = tuple([_run(run, shape, dtype.size, files) for run in item["shards"]])
+    return StoredLeaf(shape, dtype.name, _string(kind, "its kind", _KIND), runs)
+
+
+def _run(item: Any, shape: tuple[int, ...], size: int, files: int) -> Run:
+    row = type(item) is dict and "count" in item
+    _expect_keys(item, _KEYS_OF_ROW if row else _KEYS_OF_SHARD, "a shard")
+    file, offset = _integer(item["file"], "a shard's file"), _integers(item["offset"], "an offset")
+    many, place = _integers(item["shape"], "a shard's shape"), _integers(item["bytes"], "a shard's bytes")
+    _check_inside(offset, many, shape)
+    if len(place) != 2 or place[1] - place[0] != math.prod(many) * size:
+        raise Unsound(f"a shard of {list(many)}, {size} bytes an element, has the bytes {_short(item['bytes'])}")
+    if file >= files:
+        raise Unsound(f"a shard is in file {file}, of {files}")
+    first = Shard(file, place[0], Extent(offset, many))
+    return _row(first, item, shape, files) if row else Run(first)
+
+
+def _row(first: Shard, item: Any, shape: tuple[int, ...], files: int) -> Run:
+    step = item["step"]
+    _expect_keys(step, _KEYS_OF_STEP, "a step")
+    count = _integer(item["count"], "a count", low=2)
+    if count > MOST_SHARDS:
+        raise Unsound(f"a row has {count} shards, more than {MOST_SHARDS}")
+    file_step, begin_step = (_integer(step[key], "a step", low=-LIMIT) for key in ("file", "bytes"))
+    offset_step = _integers(step["offset"], "a step", low=-LIMIT)
+    if len(offset_step) != len(shape):
+        raise Unsound(f"a step has {len(offset_step)} dimensions, its leaf {len(shape)}")
+    extent, last = first.extent, count - 1
+    _check_inside(
+        tuple([at + last * by for at, by in zip(extent.offset, offset_step, strict=True)]), extent.shape, shape
+    )
+    if not 0 <= first.file + last * file_step < files:
+        raise Unsound(f"a shard is in file {first.file + last * file_step}, of {files}")
+    if not 0 <= first.begin + last * begin_step < LIMIT - (item["bytes"][1] - first.begin):
+        raise Unsound("a row of shards leaves its file")
+    return Run(first, count, file_step, begin_step, offset_step)
+
+
+def _check_inside(offset: tuple[int, ...], many: tuple[int, ...], shape: tuple[int, ...]) -> None:
+    if not len(offset) == len(many) == len(shape):
+        raise Unsound(f"a shard has not the {len(shape)} dimensions of the leaf")
+    for at, length, limit in zip(offset, many, shape, strict=True):
+        if at < 0 or at + length > limit:
+            raise Unsound(f"a shard from {list(offset)} on, {list(many)}, leaves the shape {list(shape)}")

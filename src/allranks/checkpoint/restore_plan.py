@@ -1,0 +1,269 @@
+"""Which chunks of which files a rank reads, and where their bytes go.
+
+A chunk is the least that can be read and verified. It holds a linear range of a file's bytes; of every shard it
+touches, a linear range of elements in row-major order; of those, the rank wants what lies in its extents.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple
+
+from allranks.checkpoint.dtypes import DTYPES
+from allranks.checkpoint.manifest import Manifest, Run, Shard, StoredLeaf
+from allranks.errors import Damaged
+from allranks.extent import Extent
+from allranks.storage.base import BLOCK
+
+
+class Copy(NamedTuple):
+    """From byte ``source`` of a chunk on stands a box of ``shape``, in row-major order: its ``take`` goes ``into``.
+
+    Both are indices: ``take`` of the box, ``into`` of the buffer of the extent number ``wanted``.
+    """
+
+    wanted: int
+    source: int
+    shape: tuple[int, ...]
+    take: tuple[slice, ...]
+    into: tuple[slice, ...]
+
+
+class Link(NamedTuple):
+    """What the wanted extent number ``wanted`` and a shard have in common, all in indices of the leaf.
+
+    ``item`` is the bytes of an element; ``first`` and ``last`` bound what is common in the row-major order of the
+    shard. Where it is contiguous in the shard and in the wanted extent, the shard's element i is the extent's element
+    i + ``shift`` (both in row-major order); else ``shift`` is None.
+    """
+
+    wanted: int
+    extent: Extent
+    shard: Extent
+    both: Extent
+    item: int
+    first: int
+    last: int
+    shift: int | None
+
+
+class Part(NamedTuple):
+    """A chunk's share of a link: the shard's elements from ``first`` to ``last`` stand from byte ``source`` on."""
+
+    link: Link
+    source: int
+    first: int
+    last: int
+
+    def copies(self) -> Iterator[Copy]:
+        """Yield what to copy, in ascending order of the source."""
+        wanted, extent, shard, both, item, *_ = self.link
+        at = self.source
+        for box in boxes(shard.shape, self.first, self.last):
+            here = Extent(tuple([a + b for a, b in zip(shard.offset, box.offset, strict=True)]), box.shape)
+            common = here.overlap(both)
+            if common is not None:
+                yield Copy(wanted, at, box.shape, common.within(here).slices, common.within(extent).slices)
+            at += box.size * item
+
+
+class Read(NamedTuple):
+    """A chunk to read: bytes ``begin`` to ``end`` of the file, and what of it is wanted.
+
+    Where the whole chunk is one contiguous piece of one wanted extent (in row-major order), ``direct`` is the byte of
+    it at which the piece begins, and the extent's number is ``parts[0].link.wanted``: a contiguous buffer can be read
+    into without a copy. None for every other chunk.
+    """
+
+    chunk: int
+    begin: int
+    end: int
+    parts: tuple[Part, ...]
+    direct: int | None
+
+    @property
+    def copies(self) -> Iterator[Copy]:
+        """What to copy out of the chunk (said of a direct one too: its buffer may have strides)."""
+        return chain.from_iterable(part.copies() for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class FileReads:
+    """The chunks to read of file number ``file``, in ascending order."""
+
+    file: int
+    reads: tuple[Read, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """``needed`` are the bytes of the wanted extents, ``read`` those of the chunks that hold them."""
+
+    needed: int
+    read: int
+
+
+def plan(manifest: Manifest, wanted: Sequence[tuple[str, Extent]]) -> tuple[FileReads, ...]:
+    """Return what to read for these extents of leaves, by file and position: each chunk once, and none for nothing.
+
+    The manifest is sound (``manifest_json.decode``) and has these leaves and extents; KeyError for a leaf it lacks.
+    Raises Damaged where a chunk ends within an element.
+    """
+    found: dict[tuple[int, int], list[Part]] = {}
+    for number, (path, extent) in enumerate(wanted):
+        leaf = manifest.leaves[path]
+        item = DTYPES[leaf.dtype].size
+        for shard in _touched(leaf, extent):
+            link = _link(number, extent, shard.extent, item)
+            if link is not None and not _place(shard, link, manifest.files[shard.file].ends, found):
+                name = manifest.files[shard.file].name
+                raise Damaged(f"a chunk of {name} ends within an element of leaf {path!r}.", path=name, leaf=path)
+    files: dict[int, list[Read]] = {}
+    for file, chunk in sorted(found):
+        ends, parts = manifest.files[file].ends, found[file, chunk]
+        begin, end = ends[chunk - 1] if chunk else 0, ends[chunk]
+        direct = _direct(parts[0], end - begin) if len(parts) == 1 else None
+        files.setdefault(file, []).append(Read(chunk, begin, end, tuple(parts), direct))
+    return tuple([FileReads(file, tuple(reads)) for file, reads in files.items()])
+
+
+def spans(reads: Iterable[Read], *, limit: int = BLOCK) -> Iterator[tuple[Read, ...]]:
+    """Yield reads of a file in groups that one call can read: at most ``limit`` bytes, or a single larger chunk.
+
+    A group's chunks adjoin in the file. Either none of them is direct, or all are, and adjoin in one buffer too.
+    """
+    group: list[Read] = []
+    for read in reads:
+        if group and not (_adjoins(group[-1], read) and read.end - group[0].begin <= limit):
+            yield tuple(group)
+            group = []
+        group.append(read)
+    if group:
+        yield tuple(group)
+
+
+def cost(manifest: Manifest, wanted: Sequence[tuple[str, Extent]], files: Iterable[FileReads]) -> Cost:
+    """Return what a plan reads, and what it had to."""
+    needed = sum(extent.size * DTYPES[manifest.leaves[path].dtype].size for path, extent in wanted)
+    return Cost(needed, sum(read.end - read.begin for file in files for read in file.reads))
+
+
+def boxes(shape: tuple[int, ...], begin: int, end: int) -> list[Extent]:
+    """Return the elements ``begin`` to ``end``, in row-major order, as boxes in order: at most 2n - 1 of them."""
+    if begin >= end:
+        return []
+    if not shape:
+        return [Extent((), ())]
+    rest = shape[1:]
+    row = math.prod(rest)
+    (top, head), (bottom, tail) = divmod(begin, row), divmod(end, row)
+    if top == bottom:
+        return _in_row(top, boxes(rest, head, tail))
+    found = []
+    if head:
+        found += _in_row(top, boxes(rest, head, row))
+        top += 1
+    if top < bottom:
+        found.append(Extent((top, *(0,) * len(rest)), (bottom - top, *rest)))
+    if tail:
+        found += _in_row(bottom, boxes(rest, 0, tail))
+    return found
+
+
+def _in_row(row: int, found: list[Extent]) -> list[Extent]:
+    return [Extent((row, *box.offset), (1, *box.shape)) for box in found]
+
+
+def _touched(leaf: StoredLeaf, extent: Extent) -> Iterator[Shard]:
+    """The shards that may hold elements of the extent: of a run, only the few that reach it are ever made."""
+    for run in leaf.runs:
+        if run.count == 1:
+            yield run.first
+        else:
+            yield from _reaching(run, extent)
+
+
+def _reaching(run: Run, extent: Extent) -> Iterator[Shard]:
+    """In each dimension the k-th shard begins before ``stop`` and ends after ``start``: that bounds k on both sides."""
+    low, high = 0, run.count - 1
+    first = run.first.extent
+    for at, many, step, start, stop in zip(
+        first.offset, first.shape, run.offset_step, extent.offset, extent.end, strict=True
+    ):
+        if step == 0 and not (at < stop and at + many > start):
+            return
+        if step > 0:
+            low, high = max(low, -((at + many - 1 - start) // step)), min(high, (stop - 1 - at) // step)
+        if step < 0:
+            low, high = max(low, -((stop - 1 - at) // -step)), min(high, (at + many - 1 - start) // -step)
+    for k in range(low, high + 1):
+        offset = tuple([at + k * step for at, step in zip(first.offset, run.offset_step, strict=True)])
+        place = run.first.begin + k * run.begin_step
+        yield Shard(run.first.file + k * run.file_step, place, Extent(offset, first.shape))
+
+
+def _link(wanted: int, extent: Extent, shard: Extent, item: int) -> Link | None:
+    if extent == shard:
+        size = extent.size
+        return Link(wanted, extent, shard, extent, item, 0, size, 0) if size else None
+    both = shard.overlap(extent)
+    if both is None:
+        return None
+    (first, last), (begin, end) = _reach(both, shard), _reach(both, extent)
+    straight = last - first == end - begin == both.size
+    return Link(wanted, extent, shard, both, item, first, last, begin - first if straight else None)
+
+
+def _reach(inner: Extent, outer: Extent) -> tuple[int, int]:
+    """The first element of ``inner`` and the one beyond its last, in the row-major order of ``outer``."""
+    first = last = 0
+    for at, many, base, length in zip(inner.offset, inner.shape, outer.offset, outer.shape, strict=True):
+        first = first * length + at - base
+        last = last * length + at - base + many - 1
+    return first, last + 1
+
+
+def _place(shard: Shard, link: Link, ends: tuple[int, ...], found: dict[tuple[int, int], list[Part]]) -> bool:
+    """Add the link's parts to the chunks that hold them; return whether chunks end between elements."""
+    item = link.item
+    begin, end = shard.begin + link.first * item, shard.begin + link.last * item
+    filled = link.shift is not None
+    for chunk in range(bisect_right(ends, begin), bisect_left(ends, end) + 1):
+        chunk_begin = ends[chunk - 1] if chunk else 0
+        low, high = max(begin, chunk_begin), min(end, ends[chunk])
+        if (low - shard.begin) % item:
+            return False
+        part = Part(link, low - chunk_begin, (low - shard.begin) // item, (high - shard.begin) // item)
+        if filled or next(part.copies(), None):
+            found.setdefault((shard.file, chunk), []).append(part)
+    return True
+
+
+def _direct(part: Part, length: int) -> int | None:
+    """At which byte of the wanted extent the whole chunk, ``length`` bytes, lies in one piece, if it does."""
+    link = part.link
+    if (part.last - part.first) * link.item != length:
+        return None
+    if link.shift is not None:
+        return (part.first + link.shift) * link.item
+    begin = at = -1
+    left = part.last - part.first
+    for copy in part.copies():
+        taken = Extent(tuple([index.start for index in copy.into]), tuple([i.stop - i.start for i in copy.into]))
+        first, last = _reach(taken, Extent.whole(link.extent.shape))
+        if taken.shape != copy.shape or last - first != taken.size or at not in (-1, first):
+            return None
+        begin, at, left = first if begin < 0 else begin, last, left - taken.size
+    return None if left else begin * link.item
+
+
+def _adjoins(one: Read, other: Read) -> bool:
+    if one.end != other.begin or (one.direct is None) != (other.direct is None):
+        return False
+    return one.direct is None or (
+        one.parts[0].link.wanted == other.parts[0].link.wanted and one.direct + one.end - one.begin == other.direct
+    )

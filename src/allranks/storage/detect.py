@@ -1,0 +1,46 @@
+"""Which storage an address means; the cloud's library is imported only for an address of the cloud."""
+
+from __future__ import annotations
+
+import os
+from urllib.parse import unquote, urlsplit
+
+from allranks.errors import StorageError
+
+from .base import Storage
+from .local import LocalStorage
+
+CLOUDS = ("s3", "gs", "az")
+
+
+def open_storage(where: str | os.PathLike[str] | Storage) -> Storage:
+    """Return the storage for a path, ``file://``, ``s3://``, ``gs://`` or ``az://``; a Storage is returned as it is.
+
+    Raises StorageError for another scheme, and for the cloud where obstore is not installed.
+    """
+    if not isinstance(where, str | os.PathLike):
+        return where
+    address = os.fspath(where)
+    scheme, separator, _ = address.partition("://")
+    if not separator:
+        return LocalStorage(address)
+    if scheme == "file":
+        return LocalStorage(_path_of(address))
+    if scheme not in CLOUDS:
+        known = ", ".join(f"{cloud}://" for cloud in ("file", *CLOUDS))
+        raise StorageError(f"{address!r} names no storage: expected a path or one of {known}, found {scheme}://.")
+    try:
+        from .object import ObjectStorage
+    except ModuleNotFoundError as error:
+        if error.name != "obstore":
+            raise
+        remedy = 'Install it: pip install "allranks[cloud]"'
+        raise StorageError(f"{address} needs obstore, which is not installed.", remedy=remedy) from error
+    return ObjectStorage(address)
+
+
+def _path_of(address: str) -> str:
+    parts = urlsplit(address)
+    if parts.netloc not in ("", "localhost") or not parts.path:
+        raise StorageError(f"{address!r} names no storage: expected file:///path, found the host {parts.netloc!r}.")
+    return unquote(parts.path)

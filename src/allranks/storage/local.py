@@ -1,0 +1,212 @@
+"""Local and shared file systems."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import takewhile
+from pathlib import Path
+
+from .base import BlockSource, Entry
+from .faults import already_there, of_system, parts_of, truncated
+from .newfile import NewFile
+from .pull import pull
+
+_MOST_BUFFERS = os.sysconf("SC_IOV_MAX")
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
+_NO_SUCH_FILE = (FileNotFoundError, NotADirectoryError)
+
+
+class LocalStorage:
+    """A folder of a local or shared file system, made by the first write. ``writers`` threads write one file.
+
+    ``buffered`` says why the last file went through the page cache (as durable, but slower); None if it went past it.
+    A process that is killed in ``put`` may leave a file ``.<name>.<8 hex>.tmp`` behind.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], *, writers: int = 2) -> None:
+        self._root = Path(root).absolute()
+        self._writers = writers
+        self.buffered: str | None = None
+
+    @property
+    def url(self) -> str:
+        return str(self._root)
+
+    def write(self, path: str, source: BlockSource) -> None:
+        where = self._at(path)
+        with self._told("write", path, needs=source.size):
+            self._make_folders(where)
+            file = NewFile(str(where), source.size)
+
+        def sink(offset: int, data: memoryview) -> None:
+            with self._told("write", path):
+                file.write(offset, data)
+
+        try:
+            try:
+                pull(source, sink, threads=self._writers)
+                with self._told("write", path):
+                    file.sync()
+            finally:
+                file.close()
+            with self._told("write", path):
+                _sync_folder(where.parent)
+        except BaseException:
+            with suppress(OSError):
+                where.unlink()
+            raise
+        self.buffered = file.refused
+
+    def put(self, path: str, data: bytes, *, replace: bool = False) -> None:
+        where = self._at(path)
+        temporary = where.with_name(f".{where.name}.{secrets.token_hex(4)}.tmp")
+        with self._told("write", path, needs=len(data)):
+            self._make_folders(where)
+            try:
+                _write_small(temporary, data)
+                if replace:
+                    temporary.replace(where)
+                else:
+                    self._enter(temporary, where, path)
+            finally:
+                temporary.unlink(missing_ok=True)
+            _sync_folder(where.parent)
+
+    def get(self, path: str) -> bytes:
+        with self._told("read", path):
+            return self._at(path).read_bytes()
+
+    def read(self, path: str, offset: int, into: Sequence[memoryview]) -> None:
+        left = [buffer.cast("B") for buffer in into if buffer.nbytes]
+        with self._told("read", path):
+            fd = os.open(self._at(path), os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                while left:
+                    count = os.preadv(fd, left[:_MOST_BUFFERS], offset)
+                    if not count:
+                        until = offset + sum(map(len, left))
+                        raise truncated(path, self.url, until=until, size=os.fstat(fd).st_size)
+                    offset += count
+                    left = _after(left, count)
+            finally:
+                os.close(fd)
+
+    def size(self, path: str) -> int | None:
+        where = self._at(path)
+        with self._told("look at", path), suppress(*_NO_SUCH_FILE):
+            return None if where.is_dir() else where.stat().st_size
+        return None
+
+    def list(self, folder: str) -> tuple[Entry, ...]:
+        where = self._at(folder) if folder else self._root
+        found = []
+        with self._told("list", folder), suppress(*_NO_SUCH_FILE), os.scandir(where) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):  # removed since the folder was read
+                    found.append(Entry(entry.name, None if entry.is_dir() else entry.stat().st_size))
+        return tuple(sorted(found, key=lambda entry: entry.name))
+
+    def delete(self, path: str) -> None:
+        where = self._at(path)
+        with self._told("delete", path), suppress(*_NO_SUCH_FILE):
+            where.unlink()
+            _sync_folder(where.parent)
+
+    def remove_folder(self, folder: str) -> None:
+        where = self._at(folder)
+        with self._told("remove", folder), suppress(*_NO_SUCH_FILE):
+            try:
+                where.rmdir()
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+            else:
+                _sync_folder(where.parent)
+
+    def _at(self, path: str) -> Path:
+        return self._root.joinpath(*parts_of(path))
+
+    @contextmanager
+    def _told(self, doing: str, path: str, *, needs: int | None = None) -> Iterator[None]:
+        """Translate what the system says; ``needs`` are the bytes that a full disk is compared with."""
+        try:
+            yield
+        except OSError as error:
+            found = ""
+            if needs is not None and error.errno == errno.ENOSPC:
+                found = f"{needs:,} bytes were to be written"
+                with suppress(OSError):
+                    disk = os.statvfs(self._root)
+                    found += f", {disk.f_bavail * disk.f_frsize:,} are free"
+            raise of_system(error, doing, path, self.url, found) from error
+
+    def _make_folders(self, where: Path) -> None:
+        """Make the folders of a file, and their names durable.
+
+        The ones below the root are synced even if they were there: who made them may have died before syncing.
+        """
+        missing = list(takewhile(lambda folder: not folder.exists(), (self._root, *self._root.parents)))
+        below = [folder for folder in where.parents if folder.is_relative_to(self._root) and folder != self._root]
+        for folder in (*reversed(missing), *reversed(below)):
+            with suppress(FileExistsError):
+                folder.mkdir()
+            _sync_folder(folder.parent)
+
+    def _enter(self, temporary: Path, where: Path, path: str) -> None:
+        """Give a whole file its name, which no other file may have."""
+        try:
+            os.link(temporary, where)
+        except FileExistsError:
+            # A server (NFS) may have made the link, lost its answer, and been asked again.
+            if temporary.stat().st_nlink != 2:
+                raise
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            self._claim_and_rename(temporary, where, path)
+
+    def _claim_and_rename(self, temporary: Path, where: Path, path: str) -> None:
+        """Do the same where files cannot be linked: who creates ``.<name>.claim`` may rename."""
+        claim = where.with_name(f".{where.name}.claim")
+        try:
+            os.close(os.open(claim, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+        except FileExistsError:
+            why = f", or is being written: {claim} exists (if its writer has died, remove it)"
+            raise already_there(path, self.url, why) from None
+        try:
+            if where.exists():
+                raise already_there(path, self.url)
+            temporary.rename(where)
+        finally:
+            claim.unlink()
+
+
+def _write_small(where: Path, data: bytes) -> None:
+    with open(where, "xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # some network file systems have no fsync of folders: names are durable at once
+            raise
+    finally:
+        os.close(fd)
+
+
+def _after(buffers: Sequence[memoryview], count: int) -> list[memoryview]:
+    """What is left of the buffers after their first ``count`` bytes."""
+    for index, buffer in enumerate(buffers):
+        if count < len(buffer):
+            return [buffer[count:], *buffers[index + 1 :]]
+        count -= len(buffer)
+    return []

@@ -1,0 +1,296 @@
+"""Storage in memory that fails on purpose, for tests and simulations.
+
+Every step that a real storage takes is an *operation*. It has a name and a path, and is counted from 1:
+
+    create, block (each one), finish                       of a write
+    put, get, read, size, list, delete, remove_folder      the other calls
+
+A file is durable from its ``finish`` or ``put`` on. Until then processes see what was written of it, and a power cut
+leaves any part.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import Literal, TypeVar
+
+from .base import PAGE, BlockSource, Entry
+from .faults import of_system, parts_of, truncated
+from .pull import pull
+
+T = TypeVar("T")
+Effect = Literal["none", "torn", "whole"]
+
+
+class Crashed(BaseException):
+    """The process is dead: this operation of its storage, and every later one, raises."""
+
+
+@dataclass(slots=True)
+class _Disk:
+    files: dict[str, bytearray] = field(default_factory=dict)
+    unfinished: set[str] = field(default_factory=set)
+    capacity: int | None = None
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def store(self, path: str, offset: int, data: bytes | memoryview) -> None:
+        file = self.files[path]
+        growth = max(0, offset + len(data) - len(file))
+        if self.capacity is not None and sum(map(len, self.files.values())) + growth > self.capacity:
+            raise _os_error(errno.ENOSPC)
+        file.extend(bytes(max(0, offset - len(file))))
+        file[offset : offset + len(data)] = data
+
+    def create(self, path: str) -> None:
+        if path in self.files:
+            raise _os_error(errno.EEXIST)
+        self.files[path] = bytearray()
+        self.unfinished.add(path)
+
+    def put(self, path: str, data: bytes, *, replace: bool) -> None:
+        if path in self.files and not replace:
+            raise _os_error(errno.EEXIST)
+        temporary = f"{path}.tmp"
+        self.create(temporary)
+        try:
+            self.store(temporary, 0, data)
+            self.files[path] = self.files[temporary]
+            self.unfinished.discard(path)
+        finally:
+            self.remove(temporary)
+
+    def half_put(self, path: str, data: bytes) -> None:
+        folder, _, name = path.rpartition("/")
+        temporary = f"{folder}/.{name}.torn.tmp".lstrip("/")
+        self.files[temporary] = bytearray(data[: len(data) // 2])
+        self.unfinished.add(temporary)
+
+    def file(self, path: str) -> bytearray:
+        if path not in self.files:
+            raise _os_error(errno.ENOENT)
+        return self.files[path]
+
+    def remove(self, path: str) -> None:
+        self.files.pop(path, None)
+        self.unfinished.discard(path)
+
+    def entries(self, folder: str) -> tuple[Entry, ...]:
+        found: dict[str, int | None] = {}
+        prefix = f"{folder}/" if folder else ""
+        for path, data in self.files.items():
+            if path.startswith(prefix):
+                name, _, deeper = path.removeprefix(prefix).partition("/")
+                found[name] = None if deeper else len(data)
+        return tuple(Entry(name, size) for name, size in sorted(found.items()))
+
+    def after_power_cut(self, draw: random.Random) -> _Disk:
+        files = {path: bytearray(data) for path, data in self.files.items() if path not in self.unfinished}
+        for path in sorted(self.unfinished):
+            fate = draw.choice(["lost", "torn", "whole"])
+            if fate != "lost":
+                files[path] = _torn(self.files[path], draw) if fate == "torn" else bytearray(self.files[path])
+        return _Disk(files, capacity=self.capacity)
+
+
+@dataclass(slots=True)
+class _Plan:
+    operation: str
+    pattern: str
+    times: int
+    error: BaseException
+
+    def concerns(self, operation: str, path: str) -> bool:
+        return self.times > 0 and fnmatchcase(operation, self.operation) and fnmatchcase(path, self.pattern)
+
+
+class MemoryStorage:
+    """One process that uses a disk in memory; ``process()`` is another one.
+
+    ``capacity`` is the disk's, in bytes. ``before`` is called with the name and the path of every operation, before it
+    takes place: it may wait or raise. ``log`` holds the names and paths of this process' operations so far.
+    """
+
+    def __init__(self, *, capacity: int | None = None, before: Callable[[str, str], None] | None = None) -> None:
+        self._disk = _Disk(capacity=capacity)
+        self._before = before
+        self._crash: tuple[int, Effect] | None = None
+        self._plans: list[_Plan] = []
+        self.crashed = False
+        self.log: list[tuple[str, str]] = []
+
+    @property
+    def url(self) -> str:
+        return "memory"
+
+    # What a test does to the process.
+
+    def process(self, *, before: Callable[[str, str], None] | None = None) -> MemoryStorage:
+        """Return a new process on the same disk: another rank, or this one started again."""
+        return self._on(self._disk, before)
+
+    def crash_at(self, operation: int, effect: Effect = "none") -> None:
+        """Die at this operation, counted from 1 since the process began.
+
+        Its effect takes place wholly, not at all, or is torn: half of a block, half of a ``put``'s temporary file.
+        """
+        self._crash = (operation, effect)
+
+    def fail(self, operation: str, pattern: str = "*", *, times: int = 1, error: BaseException | None = None) -> None:
+        """Let the next operations of this name (``*``: of any) on matching paths raise, before they have an effect.
+
+        ``error`` is raised as it is, an OSError in the words of the storage; by default the device fails (EIO).
+        """
+        self._plans.append(_Plan(operation, pattern, times, error or _os_error(errno.EIO)))
+
+    # What a test does to the disk.
+
+    def after_power_cut(self, seed: int = 0) -> MemoryStorage:
+        """Return a process on the disk as it is after a power cut now: what was unfinished is lost, torn or whole."""
+        with self._disk.lock:
+            return self._on(self._disk.after_power_cut(random.Random(seed)), None)
+
+    def flip(self, path: str, byte: int, bit: int = 0) -> None:
+        """Turn one bit over."""
+        with self._disk.lock:
+            self._disk.files[path][byte] ^= 1 << bit
+
+    def truncate(self, path: str, size: int) -> None:
+        """Cut a file off after ``size`` bytes."""
+        with self._disk.lock:
+            del self._disk.files[path][size:]
+
+    def swap(self, one: str, other: str) -> None:
+        """Exchange the contents of two files."""
+        with self._disk.lock:
+            files = self._disk.files
+            files[one], files[other] = files[other], files[one]
+
+    def lose(self, path: str) -> None:
+        """Remove a file that is there; no operation of the process."""
+        with self._disk.lock:
+            del self._disk.files[path]
+            self._disk.unfinished.discard(path)
+
+    def files(self) -> dict[str, bytes]:
+        """Return every file as processes see it."""
+        with self._disk.lock:
+            return {path: bytes(data) for path, data in sorted(self._disk.files.items())}
+
+    # What the library does.
+
+    def write(self, path: str, source: BlockSource) -> None:
+        parts_of(path)
+        disk = self._disk
+        self._operate("create", path, partial(disk.create, path))
+
+        def sink(offset: int, data: memoryview) -> None:
+            half = partial(disk.store, path, offset, data[: len(data) // 2])
+            self._operate("block", path, partial(disk.store, path, offset, data), half)
+
+        try:
+            pull(source, sink, threads=1)
+            self._operate("finish", path, partial(disk.unfinished.discard, path), lambda: None)
+        except BaseException:
+            with disk.lock:
+                if not self.crashed:  # the dead do not tidy up
+                    disk.remove(path)
+            raise
+
+    def put(self, path: str, data: bytes, *, replace: bool = False) -> None:
+        parts_of(path)
+        half = partial(self._disk.half_put, path, data)
+        self._operate("put", path, partial(self._disk.put, path, data, replace=replace), half)
+
+    def get(self, path: str) -> bytes:
+        parts_of(path)
+        return self._operate("get", path, lambda: bytes(self._disk.file(path)))
+
+    def read(self, path: str, offset: int, into: Sequence[memoryview]) -> None:
+        parts_of(path)
+
+        def fill() -> None:
+            file, at = self._disk.file(path), offset
+            until = offset + sum(buffer.nbytes for buffer in into)
+            if until > len(file):
+                raise truncated(path, self.url, until=until, size=len(file))
+            for buffer in into:
+                buffer.cast("B")[:] = file[at : at + buffer.nbytes]
+                at += buffer.nbytes
+
+        self._operate("read", path, fill)
+
+    def size(self, path: str) -> int | None:
+        parts_of(path)
+        files = self._disk.files
+        return self._operate("size", path, lambda: len(files[path]) if path in files else None)
+
+    def list(self, folder: str) -> tuple[Entry, ...]:
+        if folder:
+            parts_of(folder)
+        return self._operate("list", folder, partial(self._disk.entries, folder))
+
+    def delete(self, path: str) -> None:
+        parts_of(path)
+        self._operate("delete", path, partial(self._disk.remove, path))
+
+    def remove_folder(self, folder: str) -> None:
+        """Count, and do no more: a folder is there as long as a file in it is."""
+        parts_of(folder)
+        self._operate("remove_folder", folder, lambda: None)
+
+    def _operate(
+        self, operation: str, path: str, effect: Callable[[], T], torn: Callable[[], object] | None = None
+    ) -> T:
+        if self._before:
+            self._before(operation, path)
+        with self._disk.lock:
+            if self.crashed:
+                raise Crashed(f"{operation} {path!r}: this process crashed before")
+            self.log.append((operation, path))
+            try:
+                self._perhaps_crash(operation, path, effect, torn or effect)
+                self._perhaps_fail(operation, path)
+                return effect()
+            except OSError as error:
+                raise of_system(error, operation, path, self.url) from error
+
+    def _perhaps_crash(
+        self, operation: str, path: str, whole: Callable[[], object], torn: Callable[[], object]
+    ) -> None:
+        if self._crash is None or len(self.log) != self._crash[0]:
+            return
+        self.crashed = True
+        {"none": lambda: None, "torn": torn, "whole": whole}[self._crash[1]]()
+        raise Crashed(f"{operation} {path!r}: operation {len(self.log)}, effect {self._crash[1]}")
+
+    def _perhaps_fail(self, operation: str, path: str) -> None:
+        for plan in self._plans:
+            if plan.concerns(operation, path):
+                plan.times -= 1
+                raise plan.error
+
+    def _on(self, disk: _Disk, before: Callable[[str, str], None] | None) -> MemoryStorage:
+        other = MemoryStorage(before=before)
+        other._disk = disk
+        return other
+
+
+def _os_error(code: int) -> OSError:
+    return OSError(code, os.strerror(code))
+
+
+def _torn(data: bytearray, draw: random.Random) -> bytearray:
+    """A file cut off somewhere, with some of its pages never written."""
+    torn = data[: draw.randint(0, len(data))]
+    for page in range(0, len(torn), PAGE):
+        if draw.random() < 0.3:
+            end = min(page + PAGE, len(torn))
+            torn[page:end] = bytes(end - page)
+    return torn

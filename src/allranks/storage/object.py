@@ -1,0 +1,233 @@
+"""S3, Google Cloud Storage and Azure, through obstore (Rust's object_store).
+
+An object is there whole or not at all. A request that fails is repeated by obstore; what is created carries a token in
+its metadata, so that a create whose answer was lost is told apart from another writer's.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import obstore
+from obstore import exceptions as store_errors
+from obstore.store import from_url
+
+from allranks.errors import StorageError
+
+from .base import BLOCK, BlockSource, Entry
+from .faults import already_there, not_there, parts_of, truncated
+from .pull import blocks_of
+
+_TOKEN = "allranks"  # noqa: S105  the name of a metadata field
+_MOST_PARTS = 10_000  # of one upload, for S3
+_ATTEMPTS = 4
+_NO_ANSWER = "HTTP error"  # in obstore's words: a connection that failed or was too slow, not a refusal
+_CREDENTIALS = "Credentials come from the environment (AWS_*, GOOGLE_*, AZURE_*) or the machine's role: check them."
+_ADVICE: dict[type[Exception], tuple[str, str]] = {
+    store_errors.PermissionDeniedError: ("permission denied", _CREDENTIALS),
+    store_errors.UnauthenticatedError: ("the credentials are not valid", _CREDENTIALS),
+    store_errors.NotSupportedError: (
+        "the service cannot do this",
+        "allranks needs conditional PUT (If-None-Match: *), multipart uploads and range requests.",
+    ),
+}
+
+
+class ObjectStorage:
+    """A bucket, or a prefix in it. ``options`` are obstore's for the store (``endpoint=``, ``region=``, ...).
+
+    ``uploads`` parts of BLOCK bytes are under way at a time. A request may take ``timeout_s`` seconds and is repeated
+    ``retries`` times, with growing pauses, for five minutes at most. A ``put`` that raises anything but AlreadyThere
+    may have taken place, or may yet: the service may do what it does not answer.
+    """
+
+    def __init__(
+        self, url: str, *, uploads: int = 8, timeout_s: float = 60.0, retries: int = 10, **options: Any
+    ) -> None:
+        self._url = url.rstrip("/")
+        self._uploads = uploads
+        try:
+            self._store = from_url(
+                url,
+                # Plain HTTP is used only for an endpoint that is given as http://, which is answer enough.
+                client_options={"timeout": timedelta(seconds=timeout_s), "allow_http": True},
+                retry_config={"max_retries": retries, "retry_timeout": timedelta(minutes=5)},
+                **options,
+            )
+        except (store_errors.BaseError, ValueError) as error:
+            raise StorageError(f"cannot open {self._url}: {_first_line(error)}.", remedy=_CREDENTIALS) from error
+
+    @property
+    def url(self) -> str:
+        return self._url
+
+    def write(self, path: str, source: BlockSource) -> None:
+        """Raises AlreadyThere for an object that is there when the write begins; up to one BLOCK, when it ends.
+
+        Services do not take a condition for a multipart upload: names of shard files are unique by their nonce.
+        """
+        blocks = _Blocks(source)
+        if source.size <= BLOCK:
+            self._create(path, b"".join(blocks))
+            return
+        if self.size(path) is not None:
+            raise already_there(path, self._url)
+        token = secrets.token_hex(16)
+        try:
+            with self._told("write", path, unless=blocks):
+                obstore.put(
+                    self._store,
+                    path,
+                    blocks,
+                    attributes={_TOKEN: token},
+                    use_multipart=True,
+                    chunk_size=BLOCK * -(-blocks_of(source.size) // _MOST_PARTS),
+                    max_concurrency=self._uploads,
+                )
+        except StorageError:
+            if blocks.error or not self._holds(path, token):
+                raise
+
+    def put(self, path: str, data: bytes, *, replace: bool = False) -> None:
+        if not replace:
+            self._create(path, data)
+            return
+        parts_of(path)
+        with self._told("write", path):
+            obstore.put(self._store, path, data, mode="overwrite", use_multipart=False)
+
+    def get(self, path: str) -> bytes:
+        parts_of(path)
+        with self._told("read", path):
+            return bytes(obstore.get(self._store, path).bytes())
+
+    def read(self, path: str, offset: int, into: Sequence[memoryview]) -> None:
+        parts_of(path)
+        end = offset + sum(buffer.nbytes for buffer in into)
+        if end == offset:
+            return
+        try:
+            with self._told("read", path):
+                data = memoryview(obstore.get_range(self._store, path, start=offset, end=end))
+        except StorageError:
+            self._check_reach(path, end)  # a range that begins behind the end is an error of its own
+            raise
+        if len(data) < end - offset:
+            raise truncated(path, self._url, until=end, size=offset + len(data))
+        for buffer in into:
+            buffer.cast("B")[:] = data[: buffer.nbytes]
+            data = data[buffer.nbytes :]
+
+    def size(self, path: str) -> int | None:
+        parts_of(path)
+        with self._told("look at", path):
+            try:
+                return obstore.head(self._store, path)["size"]
+            except FileNotFoundError:
+                return None
+
+    def list(self, folder: str) -> tuple[Entry, ...]:
+        if folder:
+            parts_of(folder)
+        with self._told("list", folder):
+            found = obstore.list_with_delimiter(self._store, folder or None)
+        folders = [Entry(_name(path), None) for path in found["common_prefixes"]]
+        files = [Entry(_name(each["path"]), each["size"]) for each in found["objects"]]
+        return tuple(sorted(folders + files, key=lambda entry: entry.name))
+
+    def delete(self, path: str) -> None:
+        parts_of(path)
+        with self._told("delete", path):
+            try:
+                obstore.delete(self._store, path)
+            except FileNotFoundError:
+                return  # some services say so
+
+    def remove_folder(self, folder: str) -> None:
+        """Do nothing: a folder is there as long as an object in it is."""
+        parts_of(folder)
+
+    def _create(self, path: str, data: bytes) -> None:
+        """Create an object. obstore does not repeat this after a lost answer; with the token in it, it may be."""
+        parts_of(path)
+        token = secrets.token_hex(16)
+        for attempt in range(_ATTEMPTS):
+            try:
+                with self._told("write", path):
+                    obstore.put(self._store, path, data, attributes={_TOKEN: token}, mode="create", use_multipart=False)
+                return
+            except StorageError as error:
+                if self._holds(path, token):
+                    return
+                if _NO_ANSWER not in str(error) or attempt == _ATTEMPTS - 1:
+                    raise
+
+    def _holds(self, path: str, token: str) -> bool:
+        """Whether the object is the one that this token was sent with: then the answer was lost, not the request."""
+        try:
+            return obstore.get(self._store, path, options={"head": True}).attributes.get(_TOKEN) == token
+        except (store_errors.BaseError, FileNotFoundError):
+            return False
+
+    def _check_reach(self, path: str, end: int) -> None:
+        size = self.size(path)
+        if size is not None and size < end:
+            raise truncated(path, self._url, until=end, size=size)
+
+    @contextmanager
+    def _told(self, doing: str, path: str, *, unless: _Blocks | None = None) -> Iterator[None]:
+        """Translate what obstore raises; an error of the source passes."""
+        try:
+            yield
+        except (store_errors.BaseError, FileNotFoundError) as error:
+            if unless and unless.error:
+                raise
+            raise self._translated(error, doing, path) from error
+
+    def _translated(self, error: Exception, doing: str, path: str) -> StorageError:
+        if isinstance(error, store_errors.AlreadyExistsError | store_errors.PreconditionError):
+            return already_there(path, self._url)
+        if isinstance(error, FileNotFoundError) and doing == "read" and "NoSuchBucket" not in str(error):
+            return not_there(path, self._url)
+        found = _first_line(error)
+        meaning, remedy = _ADVICE.get(type(error), ("the service did not do it", "Check the network and the service."))
+        if isinstance(error, FileNotFoundError) or "NoSuchBucket" in str(error):
+            meaning, remedy = "there is no such bucket", "Create it, or correct the address."
+        return StorageError(f"cannot {doing} {path!r} in {self._url}: {meaning} ({found}).", path=path, remedy=remedy)
+
+
+class _Blocks:
+    """The blocks of a source as bytes of our own, so that the source's memory is free at once; its first error."""
+
+    def __init__(self, source: BlockSource) -> None:
+        self.error: BaseException | None = None
+        self._source = source
+
+    def __iter__(self) -> Iterator[bytes]:
+        try:
+            for number in range(blocks_of(self._source.size)):
+                block = self._source.block(number)
+                try:
+                    copy = bytes(block)
+                finally:
+                    self._source.done(number)
+                yield copy
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            self.error = error
+            raise
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _first_line(error: Exception) -> str:
+    """The first line of what obstore says, without its debugging text and the document that the service sent."""
+    line = (str(error).splitlines() or [type(error).__name__])[0]
+    return line.partition(": <")[0].removesuffix(": ").strip()

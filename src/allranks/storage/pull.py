@@ -1,0 +1,50 @@
+"""Several threads pull the blocks of one file."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from itertools import count
+
+from .base import BLOCK, BlockSource
+
+
+def blocks_of(size: int) -> int:
+    """The blocks of a file of ``size`` bytes."""
+    return -(-size // BLOCK)
+
+
+def pull(source: BlockSource, sink: Callable[[int, memoryview], None], *, threads: int) -> None:
+    """Hand every block (its offset, its bytes) to ``sink``, on ``threads`` threads, this one among them.
+
+    The numbers are given out in ascending order. The first error of the source or the sink stops the others after the
+    block that they have in hand, and is raised unchanged. ``source.done`` follows every ``source.block``, so a source
+    that waits for free memory does not wait for a thread that failed.
+    """
+    total = blocks_of(source.size)
+    numbers = count()  # next() on it is atomic
+    errors: list[BaseException] = []
+
+    def one(number: int) -> None:
+        data = source.block(number)
+        try:
+            sink(number * BLOCK, data)
+        finally:
+            source.done(number)
+
+    def work() -> None:
+        try:
+            while not errors and (number := next(numbers)) < total:
+                one(number)
+        except BaseException as error:  # every kind: it is raised by the caller's thread
+            errors.append(error)
+
+    # Daemons: what is half written must not keep a process from ending.
+    others = [threading.Thread(target=work, name="allranks-write", daemon=True) for _ in range(min(threads, total) - 1)]
+    for thread in others:
+        thread.start()
+    work()
+    for thread in others:
+        thread.join()
+    if errors:
+        raise errors[0]
