@@ -24,7 +24,7 @@ from allranks.checkpoint.restore_plan import Read, plan, spans
 from allranks.checkpoint.stage import BlockPool, Bytes
 from allranks.digest import hasher
 from allranks.errors import CannotStore, Damaged, NotThere, Truncated
-from allranks.storage.base import Storage
+from allranks.storage.base import BLOCK, Storage
 
 
 def read(storage: Storage, manifest: Manifest, tree: OpenTree, *, threads: int = 2) -> None:
@@ -77,14 +77,15 @@ class Reader:
         if first.direct is not None and target.buffer.flags.c_contiguous and self._is_plain(leaf, target):
             self._read(file, span, wanted, _flat(target.buffer)[first.direct : first.direct + length])
         else:
-            block = self._blocks.take()
-            assert block is not None
+            pooled = self._blocks.take() if length <= BLOCK else None
+            block = np.empty(length, np.uint8) if pooled is None else pooled  # no chunk of ours is larger
             try:
                 self._read(file, span, wanted, block[:length])
                 for read in span:
                     self._scatter(wanted, read, block[read.begin - first.begin :])
             finally:
-                self._blocks.give(block)
+                if pooled is not None:
+                    self._blocks.give(pooled)
         self._progress(length)
 
     def _is_plain(self, leaf: str, target: Target) -> bool:
@@ -120,12 +121,12 @@ class Reader:
             leaf, target = wanted[copy.wanted]
             dtype: np.dtype[Any] = DTYPES[self._manifest.leaves[leaf].dtype] if self._cast else target.buffer.dtype
             source = chunk[copy.source : copy.source + math.prod(copy.shape) * dtype.itemsize]
-            take: tuple[Any, ...] = (*copy.take, ...)  # with the dots, what has no dimension is an array too
-            into: tuple[Any, ...] = (*copy.into, ...)
-            box = source.view(dtype).reshape(copy.shape)[take]
+            box = source.view(dtype).reshape(copy.shape)
+            # Indexed, what has no dimension would be no array any more.
+            into, box = (target.buffer[copy.into], box[copy.take]) if copy.shape else (target.buffer, box)
             try:
                 with np.errstate(over="raise"):
-                    np.copyto(target.buffer[into], box, casting=self._casting)
+                    np.copyto(into, box, casting=self._casting)
             except FloatingPointError as error:
                 what = f"leaf {leaf!r} holds {dtype} numbers that are too large for {target.buffer.dtype}"
                 raise CannotStore(f"{what}.", leaf=leaf) from error

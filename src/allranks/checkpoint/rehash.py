@@ -78,10 +78,10 @@ def _look(storage: Storage, manifest: Manifest, number: int) -> tuple[Fault | No
 
 
 def _pieces(number: int, file: StoredFile, whole: int) -> Iterator[_Piece]:
-    """Yield the first ``whole`` chunks of a file in groups that one read takes: a block at most."""
+    """Yield the first ``whole`` chunks of a file in groups that one read takes: a block at most, or a larger chunk."""
     first = begin = 0
     for chunk, end in enumerate(file.ends[:whole]):
-        if end - begin > BLOCK:
+        if end - begin > BLOCK and chunk > first:
             yield _Piece(number, first, chunk - 1)
             first, begin = chunk, file.ends[chunk - 1]
     if whole:
@@ -99,19 +99,36 @@ class _Rehash(threading.local):
     def check(self, piece: _Piece) -> list[Fault]:
         file = self._manifest.files[piece.file]
         begin, end = (file.ends[piece.first - 1] if piece.first else 0), file.ends[piece.last]
-        data = memoryview(self._memory)[: end - begin]
+        faults = []
         try:
-            self._storage.read(_path(self._manifest, file), begin, [data])
+            for start, stop, saved, found in self._digests(piece, begin):
+                if found != saved:
+                    what = "they are not the bytes that were saved"
+                    faults.append(Fault(file.name, "changed", (start, stop), (), what))
         except (NotThere, Truncated) as error:  # since its size was looked at
             return [Fault(file.name, "cut off", (begin, end), (), str(error))]
-        faults, start = [], begin
-        for chunk in range(piece.first, piece.last + 1):
-            stop = file.ends[chunk]
-            if self._digest(data[start - begin : stop - begin]) != file.digests[chunk]:
-                faults.append(Fault(file.name, "changed", (start, stop), (), "they are not the bytes that were saved"))
-            start = stop
         self._progress(end - begin)
         return faults
+
+    def _digests(self, piece: _Piece, begin: int) -> Iterator[tuple[int, int, str, str]]:
+        """Yield of each chunk begin, end, the digest that was saved, and the one it has."""
+        file = self._manifest.files[piece.file]
+        path, end = _path(self._manifest, file), file.ends[piece.last]
+        if end - begin > BLOCK:  # one chunk, and none of ours
+            stream = self._digest.stream()
+            for at in range(begin, end, BLOCK):
+                data = memoryview(self._memory)[: min(BLOCK, end - at)]
+                self._storage.read(path, at, [data])
+                stream.update(data)
+            yield begin, end, file.digests[piece.first], stream.hexdigest()
+            return
+        data = memoryview(self._memory)[: end - begin]
+        self._storage.read(path, begin, [data])
+        start = begin
+        for chunk in range(piece.first, piece.last + 1):
+            stop = file.ends[chunk]
+            yield start, stop, file.digests[chunk], self._digest(data[start - begin : stop - begin])
+            start = stop
 
 
 def _joined(faults: Sequence[Fault]) -> Iterator[Fault]:

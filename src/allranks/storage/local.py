@@ -85,12 +85,13 @@ class LocalStorage:
             return self._at(path).read_bytes()
 
     def read(self, path: str, offset: int, into: Sequence[memoryview]) -> None:
+        parts_of(path)
         left = [buffer.cast("B") for buffer in into if buffer.nbytes]
         with self._told("read", path):
             if self._direct and left:
-                count = _read_direct(self._at(path), offset, left[0])
+                count = _read_direct(f"{self._root}/{path}", offset, left[0])
                 offset, left = offset + count, _after(left, count)
-            fd = os.open(self._at(path), os.O_RDONLY | os.O_CLOEXEC)
+            fd = os.open(f"{self._root}/{path}", os.O_RDONLY | os.O_CLOEXEC)  # a Path would take longer than the read
             try:
                 while left:
                     count = os.preadv(fd, left[:_MOST_BUFFERS], offset)
@@ -193,7 +194,7 @@ class LocalStorage:
             claim.unlink()
 
 
-def _read_direct(where: Path, offset: int, into: memoryview) -> int:
+def _read_direct(where: str, offset: int, into: memoryview) -> int:
     """Read whole pages past the page cache, and return the bytes that were read: 0 where that is refused."""
     pages = len(into) - len(into) % PAGE
     count = 0
