@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 import pytest
 
-MISSING = [module for module in ("jax", "torch", "equinox", "obstore", "moto") if find_spec(module) is None]
+MISSING = [module for module in ("jax", "torch", "equinox", "obstore", "moto", "transformers") if find_spec(module) is None]
 # Files that import a framework themselves, or run a program that does from their first line on.
 FILES = {
     "jax": ["arrays/test_jax.py", "arrays/test_open_tree_jax.py", "testing/test_plugin.py"],
