@@ -42,7 +42,7 @@ SNAPSHOT = Way("torchsnapshot, async", "torchsnapshot-async", "torch", OTHERS)
 ORBAX_DEFAULT = Way("Orbax", "orbax", "jax", ORBAX)
 ORBAX_PLAIN = Way("Orbax, no zstd", "orbax-no-zstd", "jax", ORBAX)
 ORBAX_FILES = Way("Orbax, no OCDBT, no zstd", "orbax-no-ocdbt-no-zstd", "jax", ORBAX)
-ORBAXES = (ORBAX_DEFAULT, ORBAX_PLAIN, ORBAX_FILES)
+ORBAXES = (ORBAX_PLAIN, ORBAX_FILES)  # its best settings
 NOT_QUICKLY = {DCP_THREADS, SAFETENSORS_TORCH, ORBAX_DEFAULT, ORBAX_FILES}
 
 

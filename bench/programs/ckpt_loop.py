@@ -20,7 +20,6 @@ from ckpt_methods import method
 from ckpt_state import State
 from told import tell
 
-IDLE = 1.5
 LEFT, RIGHT, OUT = (np.ones((640, 640), np.float32) for _ in range(3))
 
 
@@ -39,7 +38,7 @@ def steps_while(going: Callable[[], bool]) -> list[float]:
 
 
 def idle() -> list[float]:
-    end = time.perf_counter() + IDLE
+    end = time.perf_counter() + (0.5 if kind.endswith("-tenth") else 1.5)
     return steps_while(lambda: time.perf_counter() < end)
 
 

@@ -49,8 +49,6 @@ def join(framework: str) -> Any:
 def hold_torch(state: State) -> Tree:
     """Tensors over the arrays' memory; DTensors of rows where there are more ranks."""
     import torch
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import DTensor, Shard
 
     def tensor(array: Any) -> Any:
         plain = array.dtype.kind == "f"
@@ -58,6 +56,9 @@ def hold_torch(state: State) -> Tree:
 
     tensors = [tensor(array) for array in state.arrays]
     if state.size > 1:
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.tensor import DTensor, Shard
+
         mesh = init_device_mesh("cpu", (state.size,))
         tensors = [DTensor.from_local(tensor, mesh, [Shard(0)], run_check=False) for tensor in tensors]
     return state.tree(tensors)

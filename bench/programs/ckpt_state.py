@@ -54,7 +54,7 @@ def _small(count: int) -> list[Leaf]:
 
 
 class State:
-    """The rows of ``rank`` of ``size``, of all leaves. Every value follows from its place, so that it can be checked."""
+    """The rows of ``rank`` of ``size``, of all leaves. Every value follows from its place: it can be checked."""
 
     def __init__(self, kind: str, rank: int = 0, size: int = 1) -> None:
         noise = np.random.default_rng(0).standard_normal(_NOISE, np.float32)
