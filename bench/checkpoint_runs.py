@@ -90,7 +90,7 @@ def how(ran: Ran) -> str:
     """The end of a job that failed, in a line."""
     if ran.code is None:
         return f"was still running after {ran.seconds:.0f} s"
-    errors = re.findall(r"\w+(?:Error|Exception|Exit): .*", ran.output)
+    errors = re.findall(r"(?:[a-z_]\w*\.)*[A-Z]\w+: .+", ran.output)  # as tracebacks end
     return f"exit code {ran.code}" + (f", {errors[-1].strip()[:160]}" if errors else "")
 
 
