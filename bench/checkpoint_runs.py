@@ -150,7 +150,7 @@ def x(figure: float) -> str:
 
 
 def seconds(figure: float) -> str:
-    return "-" if math.isnan(figure) else duration(figure)
+    return "-" if math.isnan(figure) else "-" * (figure < 0) + duration(abs(figure))
 
 
 def megabytes(figure: float) -> str:
