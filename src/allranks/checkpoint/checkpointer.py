@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
-from allranks.checkpoint import audit, fence, retention
+from allranks.checkpoint import audit, fence, paths, retention
 from allranks.checkpoint.cadence import Cadence
 from allranks.checkpoint.handle import SaveHandle
 from allranks.checkpoint.metrics import as_numbers
@@ -71,13 +71,14 @@ class Checkpointer:
         self._steps = set(audit.steps(self._storage)) if world.is_main else set()
         self._metrics: dict[int, Mapping[str, float]] = {}
         self._saver = Saver(
-            self._storage, world, settings, nonce=nonce, guard=self._check_fence, committed=self._committed
+            self._storage, world, settings, nonce=nonce, guard=self._make_way, committed=self._committed
         )
         self._notices = Notices(world)
         self._undo_sigterm = sigterm.instead(lambda: self.request("leave", "SIGTERM")) if on_sigterm else None
         self._seen: tuple[int, object, Any, Mapping[str, float]] | None = None
         self._saved: int | None = None
         self._resumed: int | None = None
+        self._given_up: set[int] = set()
         self._calls = 0
         self._began = time.monotonic()
         self._closed = False
@@ -90,12 +91,13 @@ class Checkpointer:
         with all differences; Damaged naming file, leaf and bytes, unless ``fallback`` takes the newest step that is
         whole. Where it raises, the tensors of ``like`` may be half filled.
 
-        Steps after the restored one, if there are any, are of a branch that is given up: they will be saved over.
+        Steps after the restored one, if there are any, are of a branch that is given up: with the next save they go.
         """
         self._saver.settle()
         restored = restore(self._storage, self._world, like, step=step, fallback=fallback)
         if restored is not None:
             self._resumed = self._saved = restored[1]
+            self._given_up = {step for step in self._steps if step > restored[1]}
             self._seen = None
         return restored
 
@@ -267,19 +269,30 @@ class Checkpointer:
         assert self._fence is not None
         fence.check(self._storage, self._fence)
 
+    def _make_way(self) -> None:
+        """Right before a manifest is put: rank 0 makes sure that nothing stands above it that was given up.
+
+        The newest goes first: whoever comes after a crash sees a step of the old branch, or the restored one.
+        """
+        self._check_fence()
+        for step in sorted(self._given_up, reverse=True):
+            self._storage.delete(paths.manifest_path(step))
+
     def _committed(self, order: Order) -> None:
-        """After a commit, in the save's thread: rank 0 removes what the policy does not keep."""
+        """After a commit, in the save's thread: rank 0 removes what was given up, and what the policy does not keep."""
         if not self._world.is_main:
             return
         self._steps.add(order.step)
         self._metrics[order.step] = order.metrics
         needs_metrics = self._policy.keep_best is not None
-        saved = [retention.Saved(one, self._metrics_of(one) if needs_metrics else {}) for one in self._steps]
-        for step in retention.choose(saved, self._policy):
+        given_up, self._given_up = self._given_up - {order.step}, set()
+        kept = self._steps - given_up
+        saved = [retention.Saved(one, self._metrics_of(one) if needs_metrics else {}) for one in kept]
+        for step in sorted({*given_up, *retention.choose(saved, self._policy)}):
             try:
                 self._check_fence()
                 remove_step(self._storage, step)
-            except StorageError as error:
+            except AllranksError as error:
                 log("allranks: step %d should be removed, and cannot be: %s", step, error, level=30)
             else:
                 self._steps.discard(step)

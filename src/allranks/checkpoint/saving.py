@@ -61,7 +61,7 @@ class Saver:
     """One rank's saves into ``storage``. ``nonce`` is the run's own, the same on every rank.
 
     ``guard`` is called on rank 0 right before a manifest is put, and raises where that is not allowed any more;
-    ``committed(order)`` on every rank after a commit, in the save's thread.
+    ``committed(order)`` on every rank after a commit, in the save's thread; it does not raise.
     """
 
     def __init__(
@@ -164,16 +164,23 @@ class Saver:
 
         try:
             self._committer.run(
-                job.identity, write=job.write, publish=publish, look=job.is_published, timeout=self._settings.timeout
+                job.identity,
+                write=job.write,
+                publish=publish,
+                look=job.is_published,
+                discard=job.discard,
+                timeout=self._settings.timeout,
             )
-            self._committed(order)
         except BaseException as error:
             self._renew_pools()
-            job.discard()
             handle.end(error)
             return
         seconds, copied = time.monotonic() - began, self._pools[1].allocated
-        handle.end(Committed(order.step, job.folder, job.prepared.nbytes, seconds, handle.blocked, copied))
+        result = Committed(order.step, job.folder, job.prepared.nbytes, seconds, handle.blocked, copied)
+        try:
+            self._committed(order)
+        finally:  # whatever that says: it is committed, for all ranks
+            handle.end(result)
 
     def _renew_pools(self) -> None:
         """Begin with new memory: a save that was given up has not returned all of its blocks."""
