@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -14,10 +15,19 @@ from allranks.checkpoint.cadence import Cadence
 from allranks.checkpoint.handle import SaveHandle
 from allranks.checkpoint.metrics import as_numbers
 from allranks.checkpoint.notice import Notices
-from allranks.checkpoint.removal import remove_step
+from allranks.checkpoint.removal import remove_replaced, remove_step
 from allranks.checkpoint.restoring import Restored, restore
 from allranks.checkpoint.saving import Order, Saver, Settings
-from allranks.errors import AllranksError, Damaged, Preempted, StepExists, StorageError, name_ranks
+from allranks.errors import (
+    AllranksError,
+    CannotStore,
+    Damaged,
+    Preempted,
+    SaveFailed,
+    StepExists,
+    StorageError,
+    name_ranks,
+)
 from allranks.gate.log import log
 from allranks.storage.base import Storage
 from allranks.storage.detect import open_storage
@@ -66,8 +76,10 @@ class Checkpointer:
         self._policy = retention.Policy(keep_last=keep_last, keep_every=keep_every, keep_best=keep_best)
         settings = Settings(integrity=integrity, memory=memory, timeout=timeout)
         self._fence: fence.Fence | None = None
+        world.agree({"every": every, "integrity": integrity}, name="checkpointer")
         nonce = self._enter(take_over)
         self._steps = set(audit.steps(self._storage)) if world.is_main else set()
+        self._given_up: set[int] = set()
         self._metrics: dict[int, Mapping[str, float]] = {}
         self._saver = Saver(
             self._storage, world, settings, nonce=nonce, guard=self._check_fence, committed=self._committed
@@ -88,12 +100,14 @@ class Checkpointer:
         with all differences; Damaged naming file, leaf and bytes, unless ``fallback`` takes the newest step that is
         whole. Where it raises, the tensors of ``like`` may be half filled.
 
-        Steps after the restored one, if there are any, are of a branch that is given up: they will be saved over.
+        Steps after the restored one, if there are any, are of a branch that is given up: they may be saved over, and
+        are removed once another step is saved.
         """
         self._saver.settle()
         restored = restore(self._storage, self._world, like, step=step, fallback=fallback)
         if restored is not None:
-            self._resumed = self._saved = restored[1]
+            self._resumed = self._saved = resumed = restored[1]
+            self._given_up = {one for one in self._steps if one > resumed}
             self._seen = None
         return restored
 
@@ -136,14 +150,12 @@ class Checkpointer:
         what they hold together; CannotStore; StepExists. Raises SaveFailed for the save before, if that failed.
         """
         self._refuse_closed()
-        order = Order(
-            step,
-            extra,
-            as_numbers(metrics or {}),
-            replace=self._may_replace(step),
-            wait=block,
-            refused=self._refusal(step),
-        )
+        refused, numbers = self._refusal(step), {}
+        try:
+            numbers = as_numbers(metrics or {})
+        except CannotStore as error:
+            refused = refused or error
+        order = Order(step, extra, numbers, replace=step in self._given_up, wait=block, refused=refused)
         self._began = time.monotonic()
         handle = self._saver.save(order, state)
         self._saved = step
@@ -160,15 +172,12 @@ class Checkpointer:
     def close(self) -> None:
         """Save the last state that ``maybe_save`` saw, unless it is saved, wait for it, and give the run free.
 
-        Every rank must call. A second call does nothing.
+        Every rank must call. A second call does nothing. Raises SaveFailed if the last state could not be saved.
         """
         if self._closed:
             return
         try:
-            self._saver.settle()
-            if self._seen is not None and self._seen[0] != self._saved:
-                step, state, extra, metrics = self._seen
-                self.save(step, state, extra=extra, metrics=metrics, block=True)
+            self._save_last()
         finally:
             self._release()
 
@@ -198,15 +207,28 @@ class Checkpointer:
             return [self._fence.path, self._fence.nonce]
 
         path, nonce = world.on_main(acquire)
-        blind = [r for r, size in enumerate(world.all_gather(self._storage.size(path), name="fence")) if size is None]
+        seen = world.all_gather(self._nonce_at(path), name="fence")
+        blind = [rank for rank, found in enumerate(seen) if found != nonce]
         if blind:
+            if self._fence is not None:
+                fence.release(self._storage, self._fence)
             hosts = ", ".join(sorted({world.hosts[rank] for rank in blind}))
-            raise StorageError(
+            error = StorageError(
                 f"rank {world.rank}: {name_ranks(blind)} (host {hosts}) do not see what rank 0 (host {world.hosts[0]}) "
-                f"wrote into {self._storage.url}.",
+                f"wrote into {self._storage.url}: {seen[blind[0]]}.",
                 remedy="Use a directory that all hosts share, or an object store.",
             )
+            error.ranks = tuple(blind)
+            raise error
         return nonce
+
+    def _nonce_at(self, path: str) -> str:
+        """Return the nonce of the fence that this rank sees there, or what it sees instead."""
+        try:
+            found: str = json.loads(self._storage.get(path))["nonce"]
+        except StorageError as error:
+            return str(error)
+        return found
 
     def _metrics_of(self, step: int) -> Mapping[str, float]:
         """Return a step's metrics, of an earlier job's too; none where its manifest cannot be read."""
@@ -220,15 +242,26 @@ class Checkpointer:
     def _leave(self, why: str) -> None:
         """Save the state last seen and raise Preempted. On every rank."""
         assert self._seen is not None
-        step, state, extra, metrics = self._seen
+        step = self._seen[0]
         try:
-            self._saver.settle()
-            if self._saved != step:
-                self.save(step, state, extra=extra, metrics=metrics, block=True)
+            self._save_last()
             log("allranks: step %d is saved, and all ranks leave (%s).", step, why)
         finally:
             self._release()
         raise Preempted(step, why)
+
+    def _save_last(self) -> None:
+        """Save the state last seen, unless that is done; after a save that failed, it too gets another chance."""
+        try:
+            self._saver.settle()
+        except SaveFailed as error:
+            if self._seen is None:
+                raise
+            log("%s\nallranks: step %d is saved now.", error, self._seen[0], level=40)
+            self._saved = None
+        if self._seen is not None and self._seen[0] != self._saved:
+            step, state, extra, metrics = self._seen
+            self.save(step, state, extra=extra, metrics=metrics, block=True)
 
     def _release(self) -> None:
         self._closed = True
@@ -245,31 +278,47 @@ class Checkpointer:
         """Return why this rank will not save a step. Rank 0 knows what there is."""
         if type(step) is not int or step < 0:
             return AllranksError(f"a step is an int from 0 on, and this is {step!r}.")
-        if step in self._steps and not self._may_replace(step):
+        if step in self._steps - self._given_up:
             remedy = "Save another step, or into another directory."
             return StepExists(f"{self._storage.url} has a step {step} already.", step=step, remedy=remedy)
         return None
-
-    def _may_replace(self, step: int) -> bool:
-        return self._resumed is not None and step > self._resumed
 
     def _check_fence(self) -> None:
         assert self._fence is not None
         fence.check(self._storage, self._fence)
 
     def _committed(self, order: Order) -> None:
-        """After a commit, in the save's thread: rank 0 removes what the policy does not keep."""
+        """After a commit, in the save's thread."""
         if not self._world.is_main:
             return
         self._steps.add(order.step)
         self._metrics[order.step] = order.metrics
+        try:
+            self._tidy(order)
+        except AllranksError as error:  # the save itself is done
+            log("allranks: after the save of step %d: %s", order.step, error, level=30)
+
+    def _tidy(self, order: Order) -> None:
+        """Remove the branch that is given up, and what the policy does not keep.
+
+        The branch goes first: its steps have higher numbers, and would be taken for the newest.
+        """
+        if order.replace:
+            remove_replaced(self._storage, order.step)
+        self._given_up.discard(order.step)
+        self._remove(sorted(self._given_up))
+        steps = self._steps - self._given_up
         needs_metrics = self._policy.keep_best is not None
-        saved = [retention.Saved(one, self._metrics_of(one) if needs_metrics else {}) for one in self._steps]
-        for step in retention.choose(saved, self._policy):
+        saved = [retention.Saved(one, self._metrics_of(one) if needs_metrics else {}) for one in steps]
+        self._remove(retention.choose(saved, self._policy))
+
+    def _remove(self, steps: Iterable[int]) -> None:
+        for step in steps:
+            self._check_fence()
             try:
-                self._check_fence()
                 remove_step(self._storage, step)
             except StorageError as error:
                 log("allranks: step %d should be removed, and cannot be: %s", step, error, level=30)
             else:
                 self._steps.discard(step)
+                self._given_up.discard(step)

@@ -20,12 +20,12 @@ from allranks.checkpoint import agree
 from allranks.checkpoint.commit_words import SaveId
 from allranks.checkpoint.committer import Committer
 from allranks.checkpoint.handle import Committed, SaveHandle
-from allranks.checkpoint.job import Content, Job, shard_file
+from allranks.checkpoint.job import Content, Job, check_storable, shard_file
 from allranks.checkpoint.prepare import Planner, Prepared
 from allranks.checkpoint.stage import BlockPool
 from allranks.consistency.replicas import Replicas
 from allranks.digest import digest, show
-from allranks.errors import AllranksError
+from allranks.errors import AllranksError, SaveFailed
 from allranks.gate.ticket import Entry
 from allranks.storage.base import BLOCK, Storage
 from allranks.world.base import World
@@ -109,13 +109,15 @@ class Saver:
 
     def _agree(self, order: Order, state: object) -> tuple[OpenTree, Prepared]:
         """Take the state apart and make sure that all ranks save the same."""
-        world, error = self._world, order.refused
+        world = self._world
+        error: Exception | None = order.refused
         tree = prepared = None
         try:
             if error is None:
                 tree = open_tree(state, rank=world.rank, size=world.size)
+                check_storable(tree.values, order.extra)
                 prepared = self._planner.prepare(tree)
-        except AllranksError as refused:
+        except Exception as refused:  # whatever it is: the others must not wait for this rank
             error = refused
         if world.size > 1:
             self._meet(order, tree, prepared, error)
@@ -125,11 +127,8 @@ class Saver:
         assert prepared is not None
         return tree, prepared
 
-    def _meet(
-        self, order: Order, tree: OpenTree | None, prepared: Prepared | None, error: AllranksError | None
-    ) -> None:
-        values = agree.values_in_words({**(tree.values if tree else {}), "(extra)": order.extra})
-        values["(directory)"] = self._storage.url
+    def _meet(self, order: Order, tree: OpenTree | None, prepared: Prepared | None, error: Exception | None) -> None:
+        values = agree.values_in_words({**tree.values, "(extra)": order.extra}) if tree and error is None else {}
         said = show(digest(prepared.digest if prepared else "", json.dumps(values)))
         agree.agree(
             self._world,
@@ -166,14 +165,20 @@ class Saver:
             self._committer.run(
                 job.identity, write=job.write, publish=publish, look=job.is_published, timeout=self._settings.timeout
             )
-            self._committed(order)
         except BaseException as error:
             self._renew_pools()
-            job.discard()
+            if isinstance(error, SaveFailed) and not error.unknown:  # else the checkpoint may be there
+                job.discard()
             handle.end(error)
             return
         seconds, copied = time.monotonic() - began, self._pools[1].allocated
-        handle.end(Committed(order.step, job.folder, job.prepared.nbytes, seconds, handle.blocked, copied))
+        end: Committed | BaseException
+        end = Committed(order.step, job.folder, job.prepared.nbytes, seconds, handle.blocked, copied)
+        try:
+            self._committed(order)
+        except BaseException as error:
+            end = error
+        handle.end(end)
 
     def _renew_pools(self) -> None:
         """Begin with new memory: a save that was given up has not returned all of its blocks."""
