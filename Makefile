@@ -16,7 +16,7 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $@
 
 demo: $(STAMP)
-	$(BIN)/allranks run -n 4 -d 2 examples/jax_fsdp_lm/train.py --demo
+	$(BIN)/python examples/jax_fsdp_lm/demo.py
 
 test: $(STAMP)
 	$(BIN)/python -m pytest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -63,10 +64,34 @@ def quoted(text: Array) -> str:
     return "\n" + "\n".join(f"    | {line}" for line in readable(text.tolist()).split("\n")) + "\n"
 
 
+class Record:
+    """A file of losses, a line for each step: there as soon as it is known, whatever becomes of the process."""
+
+    def __init__(self, path: str | None) -> None:
+        self.file = open(path, "a") if path else None
+        self.done = 0
+
+    def __enter__(self) -> Record:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.file:
+            self.file.close()
+
+    def write(self, start: int, losses: Sequence[Array]) -> None:
+        """Add the losses of the steps after ``start`` that are not there yet."""
+        if self.file:
+            for number, loss in enumerate(losses[self.done :], start=start + self.done + 1):
+                self.file.write(json.dumps({"step": number, "loss": float(loss)}) + "\n")
+            self.file.flush()
+            self.done = len(losses)
+
+
 class Progress:
     """How fast a run goes, and the mean loss since the last line; the first step, which compiles, has no speed."""
 
-    def __init__(self, *, bytes_a_step: int) -> None:
+    def __init__(self, *, first: int, bytes_a_step: int) -> None:
+        self.first = first
         self.bytes_a_step = bytes_a_step
         self.marks: list[tuple[int, float]] = []
         self.aside = 0.0  # seconds
@@ -84,7 +109,7 @@ class Progress:
         loss = np.mean([float(loss) for loss in losses[since:]])
         self.marks.append((len(losses), time.perf_counter() - self.aside))
         speed = f"{self._speed(-2):9,.0f} bytes/s" if since else "  compiled"
-        return f"step {len(losses):5}   loss {loss:.3f}   {speed}"
+        return f"step {self.first + len(losses):5}   loss {loss:.3f}   {speed}"
 
     def summary(self, losses: Sequence[Array]) -> str:
         """Return how the run went; the last loss is the mean of the last tenth."""

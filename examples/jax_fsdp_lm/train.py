@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -18,20 +19,23 @@ from jax import Array
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from model import Transformer, generate, mean_loss
-from report import Progress, header, quoted
+from report import Progress, Record, header, quoted
 from text import Text, prefetch
 from tqdm import tqdm
 
 import allranks
 
+# Sizes that divide over 4 ranks and over 3, with 2 devices each.
 DEMO = {
-    "size": 128,
+    "size": 144,
     "layers": 3,
     "heads": 4,
     "seq_len": 64,
+    "batch_size": 48,
     "grad_accum": 2,
     "steps": 200,
     "lr": 1e-2,
+    "save_every": 50,
     "sample_every": 100,
 }
 
@@ -59,14 +63,17 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="of the computation")
     parser.add_argument("--log-every", type=int, default=10)
     parser.add_argument("--sample-every", type=int, default=200)
+    parser.add_argument("--checkpoint", metavar="RUN", help="save into this directory, and go on from its newest step")
+    parser.add_argument("--save-every", type=int, default=500)
+    parser.add_argument("--losses", metavar="FILE", help="write the loss of every step there, a line of JSON each")
     parser.add_argument("--demo", action="store_true", help="a small model: under three minutes on two cores")
     if parser.parse_known_args(argv)[0].demo:
         parser.set_defaults(**DEMO)
     return parser.parse_args(argv)
 
 
-def main(argv: Sequence[str] | None = None) -> list[float]:
-    """Train as the command line says; return the loss of every step."""
+def main(argv: Sequence[str] | None = None, *, storage: Any = None) -> list[float]:
+    """Train as the command line says; return the loss of every step. ``storage`` stands for ``--checkpoint``."""
     world = allranks.init()
     args = arguments(argv)
     mesh = Mesh(np.array(jax.devices()), ("data",))
@@ -90,10 +97,19 @@ def main(argv: Sequence[str] | None = None) -> list[float]:
         return text.rows(step, plan.rows_of(world.rank), length=args.seq_len + 1, seed=args.seed)
 
     say(header(args, world, mesh, plan, text, state))
-    progress = Progress(bytes_a_step=plan.size * args.seq_len)
     losses: list[Array] = []
-    with tqdm(total=args.steps, unit="step", leave=False, disable=not world.is_main) as bar:
-        for step, rows in enumerate(prefetch(my_rows, range(args.steps), args.prefetch), start=1):
+    with ExitStack() as open_until_the_end:
+        start, maybe_save = 0, None
+        if storage or args.checkpoint:
+            ckpt = allranks.Checkpointer(storage or args.checkpoint, world, every=args.save_every, keep_last=3)
+            maybe_save = open_until_the_end.enter_context(ckpt).maybe_save
+            state, start = ckpt.restore(like=state) or (state, 0)
+            say(f"goes on from step {start}, saves every {args.save_every}\n")
+        record = open_until_the_end.enter_context(Record(args.losses if world.is_main else None))
+        progress = Progress(first=start, bytes_a_step=plan.size * args.seq_len)
+        bar = tqdm(total=args.steps, initial=start, unit="step", leave=False, disable=not world.is_main)
+        open_until_the_end.enter_context(bar)
+        for step, rows in enumerate(prefetch(my_rows, range(start, args.steps), args.prefetch), start=start + 1):
             batch = allranks.global_batch(mesh, rows, global_rows=plan.size)
             state, loss = train_step(state, batch)
             losses.append(loss)
@@ -102,12 +118,15 @@ def main(argv: Sequence[str] | None = None) -> list[float]:
             losses[-2:][0].block_until_ready()
             bar.update()
             # What every rank has to compute stands outside of `if world.is_main`; only saying it is for one.
-            if step == 1 or step % args.log_every == 0:
+            record.write(start, losses[:-1])
+            if step == start + 1 or step % args.log_every == 0:
                 say(progress.line(losses))
             if step % args.sample_every == 0:
                 with progress.paused():
                     say(quoted(sample(state.model, step)[0]))
-            # A checkpoint belongs here: every rank writes its own shards of `state`.
+            if maybe_save:
+                maybe_save(step, state, metrics={"loss": loss})
+        record.write(start, losses)
     digest = allranks.tree_digest(state.model, world)
     say(progress.summary(losses))
     say(f"weights  {digest}, by agreement of {world.size} ranks")

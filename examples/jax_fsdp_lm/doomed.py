@@ -1,0 +1,30 @@
+"""The job of train.py, in which rank 2 is killed in the middle of the save of a step: DOOMED_STEP in its environment."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+import train
+
+import allranks
+from allranks.storage import LocalStorage
+from allranks.storage.base import BlockSource
+
+
+class Doomed(LocalStorage):
+    """A directory in which this process dies when half of its file is written."""
+
+    def write(self, path: str, source: BlockSource) -> None:
+        world = allranks.current()
+        if world.rank == 2 and path.startswith(f"checkpoint-{os.environ['DOOMED_STEP']}/"):
+            with open(f"{self.url}/{path}", "wb") as file:
+                file.write(source.block(0)[: source.size // 2])
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().write(path, source)
+
+
+if __name__ == "__main__":
+    at = sys.argv.index("--checkpoint") + 1
+    train.main(sys.argv[1:], storage=Doomed(sys.argv[at]))
