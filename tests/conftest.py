@@ -8,7 +8,11 @@ import pytest
 
 MISSING = [module for module in ("jax", "torch", "equinox", "obstore", "moto") if find_spec(module) is None]
 # Files that import a framework themselves, or run a program that does from their first line on.
-FILES = {"jax": ["arrays/test_jax.py", "testing/test_plugin.py"], "torch": ["arrays/test_torch.py"]}
+FILES = {
+    "jax": ["arrays/test_jax.py", "arrays/test_open_tree_jax.py", "testing/test_plugin.py"],
+    "torch": ["arrays/test_torch.py", "arrays/test_open_tree_torch.py"],
+    "equinox": ["arrays/test_open_tree_pytrees.py"],
+}
 
 collect_ignore = [file for module in MISSING for file in FILES.get(module, [])]
 if {"jax", "torch", "equinox"} & set(MISSING):

@@ -195,7 +195,7 @@ def test_all_that_cannot_be_stored_is_named() -> None:
 
 @pytest.mark.parametrize("tree", [{"a": {"b": 1}, "a/b": 2}, {1: 1, "1": 2}], ids=["slash", "type"])
 def test_two_leaves_of_one_path_are_refused(tree: Any) -> None:
-    with pytest.raises(CannotStore, match="several leaves have one path: '(a/b|1)'"):
+    with pytest.raises(CannotStore, match=r"several leaves have one path: '(a/b|1)'"):
         open_tree(tree, rank=0, size=1)
 
 

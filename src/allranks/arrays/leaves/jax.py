@@ -6,6 +6,7 @@ it alone; and an array is made around a buffer that begins at a multiple of 64 b
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import NamedSharding, Sharding
+from jax.sharding import Sharding
 
 from allranks.arrays.base import Held, Split, Target
 from allranks.arrays.grid import cell_of, everywhere, split_of
@@ -25,12 +26,14 @@ from allranks.arrays.walk import Branch, Opener
 from allranks.extent import Extent
 
 _Described: Any = jax.ShapeDtypeStruct  # whose constructor has no types
+# What JAX makes narrower unless it is told not to.
+_WIDE = {DTYPES[name] for name in ("int64", "uint64", "float64", "complex128")}
 # Below this, a copy costs less than the alignment that would save it.
 _SMALL = 4096
 
 
 def claims(kind: type) -> bool:
-    return issubclass(kind, jax.Array | jax.ShapeDtypeStruct)
+    return issubclass(kind, jax.Array | jax.ShapeDtypeStruct | jax.core.Tracer)
 
 
 def opener(node: object, _here: Here) -> Opener | None:
@@ -66,30 +69,23 @@ def spec(leaf: Any, here: Here) -> Spec:
             raise Refused("a ShapeDtypeStruct, which holds no bytes", "It can stand in a template only.")
         if leaf.sharding is None:
             raise Refused("a ShapeDtypeStruct without sharding", "Say where it goes: ShapeDtypeStruct(..., sharding=).")
-    return _spec(leaf.sharding, leaf.shape, leaf.dtype, here.size)
+    bits = _bits(leaf)
+    return _spec(bits.sharding, bits.shape, bits.dtype, str(leaf.dtype) if bits is not leaf else "", here.size)
 
 
 @lru_cache(maxsize=1 << 14)
-def _spec(sharding: Sharding, shape: tuple[int, ...], dtype: Any, size: int) -> Spec:
-    bits = _bits(shape, dtype, sharding)
-    kind = str(dtype) if _is_key(dtype) else ""
-    return Spec(bits.shape, name_of(bits.dtype), _cut(cast(Sharding, bits.sharding), bits.shape, size).split, kind)
+def _spec(sharding: Sharding, shape: tuple[int, ...], dtype: np.dtype[Any], kind: str, size: int) -> Spec:
+    return Spec(shape, name_of(dtype), _cut(sharding, shape, size).split, kind)
 
 
-def _is_key(dtype: Any) -> bool:
-    return not isinstance(dtype, np.dtype) and jnp.issubdtype(dtype, jax.dtypes.prng_key)
-
-
-@lru_cache(maxsize=1 << 14)
-def _bits(shape: tuple[int, ...], dtype: Any, sharding: Sharding) -> jax.ShapeDtypeStruct:
-    """Return the description of an array, of its bits where it is of PRNG keys."""
-    described: jax.ShapeDtypeStruct = _Described(shape, dtype, sharding=sharding)
-    if not _is_key(dtype):
-        return described
-    bits: Any = jax.eval_shape(jax.random.key_data, _Described(shape, dtype))
-    if not isinstance(sharding, NamedSharding) and len(sharding.device_set) > 1:
-        raise Refused(f"an array of {dtype} with a {type(sharding).__name__}", "Place PRNG keys by a NamedSharding.")
-    return cast(jax.ShapeDtypeStruct, _Described(bits.shape, bits.dtype, sharding=sharding))
+def _bits(leaf: Any) -> Any:
+    """Return what is stored of a leaf: itself, or the bits of PRNG keys."""
+    if isinstance(leaf.dtype, np.dtype) or not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return leaf
+    if isinstance(leaf, jax.Array):
+        return jax.random.key_data(leaf)
+    bits = jax.eval_shape(jax.random.key_data, _Described(leaf.shape, leaf.dtype))
+    return _Described(bits.shape, bits.dtype, sharding=leaf.sharding)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -115,7 +111,7 @@ def _extent(index: Any, shape: tuple[int, ...]) -> Extent:
 
 
 def held(leaf: Any, cell: int, here: Here) -> Held:
-    array = jax.random.key_data(leaf) if _is_key(leaf.dtype) else leaf
+    array = _bits(leaf)
     cut = _cut(array.sharding, array.shape, here.size)
     part = array.addressable_data(cut.numbers[cell])
     if not cut.on_host or part.dtype.itemsize == 1:
@@ -125,37 +121,38 @@ def held(leaf: Any, cell: int, here: Here) -> Held:
 
 
 def filling(leaf: Any, here: Here) -> Filling:
-    bits = _bits(leaf.shape, leaf.dtype, leaf.sharding)
-    sharding = cast(Sharding, bits.sharding)
-    cut = _cut(sharding, bits.shape, here.size)
+    bits = _bits(leaf)
+    cut = _cut(bits.sharding, bits.shape, here.size)
     dtype = DTYPES[name_of(bits.dtype)]
     buffers = {extent.offset: _buffer(extent.shape, dtype) for extent in cut.parts}
 
     def done() -> object:
-        made = _place(leaf, bits, lambda index: buffers[_extent(index, bits.shape).offset])
-        return jax.random.wrap_key_data(made, impl=_impl(leaf.dtype)) if _is_key(leaf.dtype) else made
+        made = _place(bits, lambda index: buffers[_extent(index, bits.shape).offset])
+        return made if bits is leaf else jax.random.wrap_key_data(made, impl=_impl(leaf.dtype))
 
     return Filling(tuple(Target(extent, buffers[extent.offset]) for extent in cut.parts), done)
 
 
-def _place(leaf: Any, bits: jax.ShapeDtypeStruct, part: Callable[[Any], np.ndarray[Any, Any]]) -> jax.Array:
+def _place(leaf: Any, part: Callable[[Any], np.ndarray[Any, Any]]) -> jax.Array:
     """Return an array of these parts that is all that ``leaf`` is besides its values."""
-    sharding = cast(Sharding, bits.sharding)
+    weak, wide = leaf.weak_type, leaf.dtype in _WIDE
     # An array that nobody has put anywhere may meet arrays of any mesh; one put on a device would be refused there.
     loose = not getattr(leaf, "committed", True)
-    with jax.enable_x64(True) if bits.dtype.itemsize >= 8 else nullcontext():
-        made = jax.device_put(part((slice(None),) * len(bits.shape))) if loose else None
-        if made is None or made.sharding != sharding:
-            made = jax.make_array_from_callback(bits.shape, sharding, part)
-        if getattr(leaf, "weak_type", False):
-            weak = _Described(bits.shape, bits.dtype, weak_type=True)
-            # No public function makes an array weak, but an update keeps its operand so.
-            update = jax.jit(
-                lambda new: jax.lax.full_like(weak, 0).at[...].set(new),
-                out_shardings=sharding if made.committed else None,
-            )
-            made = update(made)
-    return cast(jax.Array, made)
+    with jax.enable_x64(wide) if wide or weak else nullcontext():
+        made: Any = jax.device_put(part((slice(None),) * len(leaf.shape))) if loose else None
+        if made is None or made.sharding != leaf.sharding:
+            made = jax.make_array_from_callback(leaf.shape, leaf.sharding, part)
+        return cast(jax.Array, _weak(made) if weak else made)
+
+
+def _weak(array: Any) -> Any:
+    """Return the array with a weak type: no public function makes it so, but an update keeps the type it updates."""
+
+    def update(new: Any) -> Any:
+        zero = jnp.asarray(new.dtype.type(0).item())
+        return jnp.broadcast_to(zero, new.shape).at[...].set(new)
+
+    return jax.jit(update, out_shardings=array.sharding if array.committed else None)(array)
 
 
 @lru_cache
@@ -164,5 +161,5 @@ def _impl(dtype: Any) -> Any:
 
 
 def _buffer(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    array = np.empty(shape, dtype)
-    return array if array.nbytes < _SMALL else aligned(shape, dtype)
+    small = math.prod(shape) * dtype.itemsize < _SMALL
+    return np.empty(shape, dtype) if small else aligned(shape, dtype)

@@ -98,7 +98,8 @@ def _make_state(optimizer: torch.optim.Optimizer) -> None:
 
 
 def spec(leaf: torch.Tensor, here: Here) -> Spec:
-    return whole(tuple(leaf.shape), name_of(leaf, here), here.size)
+    name = name_of(leaf, here)
+    return whole(tuple(leaf.shape), name, here.size)
 
 
 def name_of(leaf: torch.Tensor, here: Here) -> str:
