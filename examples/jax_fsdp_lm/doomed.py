@@ -1,4 +1,4 @@
-"""The job of train.py, in which rank 2 is killed in the middle of the save of a step: DOOMED_STEP in its environment."""
+"""The job of train.py, in which rank 2 is killed in the middle of the save of step DOOMED_STEP (environment)."""
 
 from __future__ import annotations
 

@@ -67,23 +67,17 @@ def quoted(text: Array) -> str:
 class Record:
     """A file of losses, a line for each step: there as soon as it is known, whatever becomes of the process."""
 
-    def __init__(self, path: str | None) -> None:
-        self.file = open(path, "a") if path else None
+    def __init__(self, path: str | None, *, first: int) -> None:
+        self.path = path
+        self.first = first
         self.done = 0
 
-    def __enter__(self) -> Record:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.file:
-            self.file.close()
-
-    def write(self, start: int, losses: Sequence[Array]) -> None:
-        """Add the losses of the steps after ``start`` that are not there yet."""
-        if self.file:
-            for number, loss in enumerate(losses[self.done :], start=start + self.done + 1):
-                self.file.write(json.dumps({"step": number, "loss": float(loss)}) + "\n")
-            self.file.flush()
+    def write(self, losses: Sequence[Array]) -> None:
+        """Add the losses of steps that are not there yet."""
+        if self.path:
+            steps = enumerate(losses[self.done :], start=self.first + self.done + 1)
+            with open(self.path, "a") as file:
+                file.writelines(json.dumps({"step": step, "loss": float(loss)}) + "\n" for step, loss in steps)
             self.done = len(losses)
 
 

@@ -105,7 +105,7 @@ def main(argv: Sequence[str] | None = None, *, storage: Any = None) -> list[floa
             maybe_save = open_until_the_end.enter_context(ckpt).maybe_save
             state, start = ckpt.restore(like=state) or (state, 0)
             say(f"goes on from step {start}, saves every {args.save_every}\n")
-        record = open_until_the_end.enter_context(Record(args.losses if world.is_main else None))
+        record = Record(args.losses if world.is_main else None, first=start)
         progress = Progress(first=start, bytes_a_step=plan.size * args.seq_len)
         bar = tqdm(total=args.steps, initial=start, unit="step", leave=False, disable=not world.is_main)
         open_until_the_end.enter_context(bar)
@@ -118,7 +118,7 @@ def main(argv: Sequence[str] | None = None, *, storage: Any = None) -> list[floa
             losses[-2:][0].block_until_ready()
             bar.update()
             # What every rank has to compute stands outside of `if world.is_main`; only saying it is for one.
-            record.write(start, losses[:-1])
+            record.write(losses[:-1])
             if step == start + 1 or step % args.log_every == 0:
                 say(progress.line(losses))
             if step % args.sample_every == 0:
@@ -126,7 +126,7 @@ def main(argv: Sequence[str] | None = None, *, storage: Any = None) -> list[floa
                     say(quoted(sample(state.model, step)[0]))
             if maybe_save:
                 maybe_save(step, state, metrics={"loss": loss})
-        record.write(start, losses)
+        record.write(losses)
     digest = allranks.tree_digest(state.model, world)
     say(progress.summary(losses))
     say(f"weights  {digest}, by agreement of {world.size} ranks")

@@ -175,12 +175,3 @@ class Fenced(AllranksError):
 
 class StepExists(AllranksError):
     """The step is saved already."""
-
-
-class Preempted(SystemExit):
-    """All ranks have saved ``step`` and leave, because one was told to (``why``); the exit code is 143."""
-
-    def __init__(self, step: int, why: str) -> None:
-        super().__init__(143)
-        self.step = step
-        self.why = why

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allranks.checkpoint.cover import TooIrregular, fills
@@ -31,6 +31,7 @@ def split(data: st.DataObject, box: Extent, times: int) -> list[Extent]:
     return split(data, one, times - 1) + split(data, other, times - 1)
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 5), max_size=4).map(tuple), st.data())
 def test_irregular_boxes_fill_an_array_exactly_if_every_element_is_in_one(
     shape: tuple[int, ...], data: st.DataObject
@@ -53,6 +54,7 @@ def test_irregular_boxes_fill_an_array_exactly_if_every_element_is_in_one(
     assert fills(shape, runs_of(boxes)) == bool((count == 1).all())
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_rows_of_boxes_fill_as_their_boxes_do(data: st.DataObject) -> None:
     """Runs that touch, that leave gaps, that go backwards, that go diagonally."""

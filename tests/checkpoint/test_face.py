@@ -67,6 +67,15 @@ def test_a_step_that_jumps_over_a_multiple_is_saved(disk: MemoryStorage) -> None
     ckpt.close()
 
 
+def test_a_step_that_the_program_saved_itself_is_not_saved_again(disk: MemoryStorage) -> None:
+    """A save() before a maybe_save() that is due, and before close()."""
+    ckpt = opened(disk, every=5)
+    ckpt.save(5, state_at(5))
+    assert ckpt.maybe_save(5, state_at(5)) is None
+    ckpt.close()
+    assert ckpt.steps() == (5,)
+
+
 def test_nothing_seen_is_nothing_saved(disk: MemoryStorage) -> None:
     """close() after no step at all, and after a restore without a step, saves nothing."""
     opened(disk).close()

@@ -90,7 +90,7 @@ def test_of_many_that_come_at_once_each_gets_its_own_number() -> None:
     numbers = [one.number for one in held]
     assert len(set(numbers)) == 40
     assert [one.number for one in held if not _is_fenced(storage, one)] == [max(numbers)]
-    assert len(names(storage)) == 2
+    assert len(names(storage)) <= 2
 
 
 def _is_fenced(storage: MemoryStorage, one: fence.Fence) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allranks.checkpoint import paths
 
 
+@settings(deadline=None)
 @given(
     st.integers(0, 10**17), st.integers(0, 200_000), st.integers(1, 200_000), st.text("0123456789abcdef", min_size=32)
 )

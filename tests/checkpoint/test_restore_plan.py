@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allranks.checkpoint.manifest import Manifest, Run, Shard, StoredFile, StoredLeaf
@@ -77,6 +77,7 @@ def directly(read: Read, data: bytes, buffer: np.ndarray) -> None:
     flat[read.direct : read.direct + read.end - read.begin] = np.frombuffer(data[read.begin : read.end], np.uint8)
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_every_wanted_element_arrives(data: st.DataObject) -> None:
     """Read as the plan says, by copies or directly, each wanted extent is what it was in the array."""
@@ -105,6 +106,7 @@ def test_every_wanted_element_arrives(data: st.DataObject) -> None:
             np.testing.assert_array_equal(buffer, arrays[path][extent.slices])
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 5), max_size=4).map(tuple), st.data())
 def test_a_linear_range_is_a_few_boxes(shape: tuple[int, ...], data: st.DataObject) -> None:
     """In order, they hold exactly the elements of the range, in at most 2n - 1 boxes."""

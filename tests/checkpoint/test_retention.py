@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allranks.checkpoint.retention import Best, Policy, Saved, choose
@@ -27,6 +27,7 @@ def kept_naively(saved: dict[int, float | None], last: int, every: int | None, b
     return kept
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.integers(0, 40), METRICS, max_size=12), st.integers(1, 6), COUNTS, BESTS, st.randoms())
 def test_what_the_policy_does_not_name_is_deleted(
     metrics: dict[int, float | None], last: int, every: int | None, best: Any, random: Any
@@ -39,6 +40,7 @@ def test_what_the_policy_does_not_name_is_deleted(
     assert not saved or max(metrics) not in gone
 
 
+@settings(deadline=None)
 @given(st.sets(st.integers(0, 40), max_size=12))
 def test_without_a_policy_everything_stays(steps: set[int]) -> None:
     assert choose([Saved(step, {}) for step in steps], Policy()) == ()

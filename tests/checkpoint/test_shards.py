@@ -6,7 +6,7 @@ from dataclasses import astuple
 from itertools import pairwise
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allranks.checkpoint.manifest import Run, Shard
@@ -16,6 +16,7 @@ from allranks.extent import Extent
 NUMBERS = st.integers(0, 3)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 3), st.data())
 def test_expanding_the_runs_gives_the_shards_back(dimensions: int, data: st.DataObject) -> None:
     """In their order; and no run could have taken in the shard that follows it."""

@@ -14,7 +14,8 @@ in the forked child (the second ends it; SystemExit(0) must pass through the zyg
     allranks_agent.finish(code)                     # ends the process, by SystemExit(0) if the code is 0
 
 What the launcher hears (one JSON object a datagram, each with rank, pid and time):
-    started; joining, joined (backend); failed (failure); left (exit_code): the main thread has ended, in order;
+    started; joining, joined (backend); failed (failure);
+    left (exit_code, why): the main thread has ended, in order; exit_code and why are 0 and "" or those of `part`;
     leaving (failure or null): the program called jax.distributed.shutdown itself, perhaps while the exception
     `failure` was on its way up. It is no failure yet, but if the job fails from here on, it came first.
 
@@ -64,6 +65,7 @@ class _Rank:
     listeners: tuple[Listener, ...] = ()
     failed_with: int = 0
     ending: failures.Failure | None = None
+    parting: tuple[int, str] = (0, "")
     reporting = threading.Lock()
     released = threading.Event()
 
@@ -131,10 +133,19 @@ def _tell_launcher(kind: str, **fields: object) -> None:
         print(f"allranks: rank {rank} could not tell its launcher {kind!r}: {error}", file=sys.stderr)
 
 
+def part(code: int, why: str) -> None:
+    """Take note that this rank is about to leave in order by SystemExit(code), with all others: that is no failure."""
+    _Rank.parting = code, why
+
+
+def _parts(error: BaseException) -> bool:
+    return isinstance(error, SystemExit) and error.code == _Rank.parting[0] != 0
+
+
 def report_failure(error: BaseException, *, thread: str = "") -> int:
     """Tell the launcher about an exception nobody caught (the first of this rank only); return the exit code."""
     failure = failures.of(error, thread=thread)
-    if failure["exit_code"]:
+    if failure["exit_code"] and not _parts(error):
         _report(failure)
     return int(failure["exit_code"])
 
@@ -156,9 +167,9 @@ def run(main: Callable[[], object]) -> NoReturn:
 
 def finish(code: int) -> NoReturn:
     """End the process: at once if it failed, else by a SystemExit that must reach the top, so that Python ends it."""
-    if code:
+    if code and not _parts(SystemExit(code)):
         _end_now(code)
-    raise SystemExit(0)
+    raise SystemExit(code)
 
 
 def _report(failure: failures.Failure) -> None:
@@ -225,7 +236,8 @@ def _main_thread_ended() -> None:
         _report(_Rank.ending)
     if _Rank.failed_with:
         _end_now(_Rank.failed_with)
-    tell("left", exit_code=0)
+    code, why = _Rank.parting
+    tell("left", exit_code=code, why=why)
     return _join_threads()  # type: ignore[no-any-return]
 
 
@@ -259,7 +271,7 @@ def _exit(code: Any = None) -> NoReturn:
     error = SystemExit() if code is None else SystemExit(code)
     if is_active() and threading.current_thread() is threading.main_thread():
         failure = failures.of(error, frame=sys._getframe(1))
-        if failure["exit_code"]:
+        if failure["exit_code"] and not _parts(error):
             error._allranks_ending = _Ending(failure)  # type: ignore[attr-defined]
     try:
         raise error

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import time
 from collections.abc import Iterable, Mapping
 from types import TracebackType
@@ -14,25 +13,17 @@ from allranks.checkpoint import audit, fence, retention
 from allranks.checkpoint.cadence import Cadence
 from allranks.checkpoint.handle import SaveHandle
 from allranks.checkpoint.metrics import as_numbers
-from allranks.checkpoint.notice import Notices
 from allranks.checkpoint.removal import remove_replaced, remove_step
 from allranks.checkpoint.restoring import Restored, restore
 from allranks.checkpoint.saving import Order, Saver, Settings
-from allranks.errors import (
-    AllranksError,
-    CannotStore,
-    Damaged,
-    Preempted,
-    SaveFailed,
-    StepExists,
-    StorageError,
-    name_ranks,
-)
+from allranks.errors import AllranksError, CannotStore, Damaged, SaveFailed, StepExists, StorageError, name_ranks
 from allranks.gate.log import log
 from allranks.storage.base import Storage
 from allranks.storage.detect import open_storage
+from allranks.world import sigterm
 from allranks.world.base import World
 from allranks.world.detect import current
+from allranks.world.notices import Kind, Notices
 
 T = TypeVar("T")
 
@@ -47,8 +38,9 @@ class Checkpointer:
     ``keep_last`` steps, each multiple of ``keep_every``, and the ``keep_best`` ones: ``("loss", "min", 2)``; without
     ``keep_last``, all. ``integrity`` is ``xxh3-128`` or ``blake3``. ``memory`` bounds the host memory for copies, in
     bytes: with less than a rank's part of the state, a save stands still until some of it is written. ``timeout`` is
-    for a whole save, in seconds. On one of ``signals``, on any rank, all ranks save the same step and leave by
-    Preempted. ``take_over`` takes a run from a job that seems to be alive; that job then gets Fenced.
+    for a whole save, in seconds. With ``on_sigterm``, SIGTERM on any rank makes all ranks save the same step at the
+    next ``maybe_save`` and leave with exit code 143. ``take_over`` takes a run from a job that seems to be alive; that
+    job then gets Fenced.
 
     >>> ckpt = allranks.Checkpointer("runs/a", world, every=1000, keep_last=3)
     >>> state, step = ckpt.restore(like=state) or (state, 0)
@@ -67,7 +59,7 @@ class Checkpointer:
         integrity: str = "xxh3-128",
         memory: int | None = None,
         timeout: float = 1800.0,
-        signals: Iterable[signal.Signals] = (signal.SIGTERM,),
+        on_sigterm: bool = True,
         take_over: bool = False,
     ) -> None:
         self._world = world = world or current()
@@ -84,7 +76,8 @@ class Checkpointer:
         self._saver = Saver(
             self._storage, world, settings, nonce=nonce, guard=self._check_fence, committed=self._committed
         )
-        self._notices = Notices(world, signals=tuple(signals))
+        self._notices = Notices(world)
+        self._undo_sigterm = sigterm.instead(lambda: self.request("leave", "SIGTERM")) if on_sigterm else None
         self._seen: tuple[int, object, Any, Mapping[str, float]] | None = None
         self._saved: int | None = None
         self._resumed: int | None = None
@@ -117,7 +110,7 @@ class Checkpointer:
         """Save if a save is due; every rank must call, after every step. ``step`` counts the steps that are done.
 
         Returns the save's handle, None where none was due. Raises SaveFailed for the last save, if that failed (the
-        next call goes on); Preempted, once all is saved, after a signal.
+        next call goes on); SystemExit, once all is saved, after SIGTERM.
         """
         self._refuse_closed()
         before = self._seen[0] if self._seen is not None else self._resumed
@@ -125,11 +118,12 @@ class Checkpointer:
         self._seen = step, state, extra, metrics or {}
         if self._world.is_main and self._cadence.overdue(time.monotonic(), since=self._began):
             self._began = time.monotonic()
-            self._notices.raise_notice("save", f"{self._cadence.every_minutes:g} minutes")
+            self.request("save", f"{self._cadence.every_minutes:g} minutes")
         notice = self._notices.arrived(self._calls)
         if notice is not None and notice.kind == "leave":
-            self._leave(notice.why)
-        if notice is None and not self._cadence.due(step, before=before):
+            self._leave(f"{notice.why} on rank {notice.rank}")
+        due = notice is not None or self._cadence.due(step, before=before)
+        if not due or step == self._saved:
             return None
         return self.save(step, state, extra=extra, metrics=metrics)
 
@@ -160,6 +154,13 @@ class Checkpointer:
         handle = self._saver.save(order, state)
         self._saved = step
         return handle
+
+    def request(self, kind: Kind, why: str) -> None:
+        """Have all ranks ``save``, or save and ``leave``, at one of the next calls of ``maybe_save``: the same on all.
+
+        One rank is enough, in any thread; it returns at once. For a notice of preemption that is no SIGTERM.
+        """
+        self._notices.raise_notice(kind, why)
 
     def wait(self) -> None:
         """Wait for the save that goes on, if one does. Raises what stopped it."""
@@ -240,15 +241,14 @@ class Checkpointer:
         return self._metrics[step]
 
     def _leave(self, why: str) -> None:
-        """Save the state last seen and raise Preempted. On every rank."""
+        """Save the state last seen, and leave by SystemExit. On every rank."""
         assert self._seen is not None
         step = self._seen[0]
         try:
             self._save_last()
-            log("allranks: step %d is saved, and all ranks leave (%s).", step, why)
         finally:
             self._release()
-        raise Preempted(step, why)
+        sigterm.leave(f"saved step {step} and left ({why})")
 
     def _save_last(self) -> None:
         """Save the state last seen, unless that is done; after a save that failed, it too gets another chance."""
@@ -266,7 +266,9 @@ class Checkpointer:
     def _release(self) -> None:
         self._closed = True
         self._seen = None
-        self._notices.close()
+        if self._undo_sigterm is not None:
+            self._undo_sigterm()
+            self._undo_sigterm = None
         if self._fence is not None:
             fence.release(self._storage, self._fence)
 

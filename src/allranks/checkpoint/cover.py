@@ -10,7 +10,7 @@ from allranks.extent import Extent
 
 Integers = NDArray[np.int64]
 
-# What a look at one leaf may take: corners of boxes, 8 bytes each, a few times over.
+# What a look at one leaf may take: corners of boxes and their coordinates, 8 bytes each, a few times over.
 MOST_CORNERS = 1 << 23
 
 
@@ -32,7 +32,7 @@ def fills(shape: tuple[int, ...], runs: tuple[Run, ...]) -> bool:
     scattered = [run for run, box in zip(runs, rows, strict=True) if box is None and run.first.extent.size]
     if len(boxes) == 1 and not scattered:
         return boxes[0].shape == shape
-    if len(boxes) + sum(run.count for run in scattered) > MOST_CORNERS // 4:
+    if len(boxes) + sum(run.count for run in scattered) > MOST_CORNERS // max(len(shape), 4):
         raise TooIrregular
     low = [np.array([box.offset for box in boxes], np.int64).reshape(len(boxes), len(shape))]
     many = [np.array([box.shape for box in boxes], np.int64).reshape(len(boxes), len(shape))]

@@ -46,7 +46,7 @@ def unpack(value: Any, *, depth: int = 0) -> Any:
     kind = type(value)
     if kind is float and not math.isfinite(value):
         raise ValueError("a number is too large for a float")
-    if depth > 2 * DEEPEST:
+    if depth >= DEEPEST and kind in (list, dict):
         raise ValueError(f"nested more than {DEEPEST} deep")
     if kind is list:
         return [unpack(item, depth=depth + 1) for item in value]

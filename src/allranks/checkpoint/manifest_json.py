@@ -31,7 +31,7 @@ MOST_SHARDS = 10**8
 _HEAD = re.compile(rb'\{"digest":"([0-9a-f]+)",\n')
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _NONCE = re.compile(r"[0-9a-f]{32}")
-_KIND = re.compile(r"(key<[A-Za-z0-9_]{1,64}>)?")
+_KIND = re.compile(r"key<[A-Za-z0-9_]{1,64}>")
 # A name with no "/" and no leading dot stays in its folder.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.=+@-]{0,254}")
 _KEYS = {
@@ -333,12 +333,12 @@ def _leaf(item: Any, files: int) -> StoredLeaf:
     shape = _integers(item["shape"], "its shape")
     if len(shape) > MOST_DIMENSIONS:
         raise Unsound(f"it has {len(shape)} dimensions, more than {MOST_DIMENSIONS}")
-    if math.prod([many or 1 for many in shape]) * dtype.size >= LIMIT:
+    if math.prod(filter(None, shape)) * dtype.size >= LIMIT:
         raise Unsound(f"its shape {list(shape)} is of more than 2**63 bytes")
     if type(item["shards"]) is not list:
         raise Unsound("its shards are not a list")
     runs = tuple([_run(run, shape, dtype.size, files) for run in item["shards"]])
-    return StoredLeaf(shape, dtype.name, _string(kind, "its kind", _KIND), runs)
+    return StoredLeaf(shape, dtype.name, _string(kind, "its kind", _KIND) if kind else "", runs)
 
 
 def _run(item: Any, shape: tuple[int, ...], size: int, files: int) -> Run:

@@ -131,7 +131,10 @@ class _Reader:
         buffer = self._buffers[copy.wanted]
         count = math.prod(copy.shape)
         source = chunk[copy.source : copy.source + count * buffer.itemsize].view(buffer.dtype).reshape(copy.shape)
-        np.copyto(buffer[(*copy.into, ...)], source[(*copy.take, ...)])
+        if copy.shape:
+            np.copyto(buffer[copy.into], source[copy.take])
+        else:  # indexed, it would be no array any more
+            np.copyto(buffer, source)
 
 
 def _flat(buffer: NDArray[Any]) -> Bytes:

@@ -38,7 +38,8 @@ class Link(NamedTuple):
 
     ``item`` is the bytes of an element; ``first`` and ``last`` bound what is common in the row-major order of the
     shard. Where it is contiguous in the shard and in the wanted extent, the shard's element i is the extent's element
-    i + ``shift`` (both in row-major order); else ``shift`` is None.
+    i + ``shift`` (both in row-major order); else ``shift`` is None. Then no more than ``row`` elements are contiguous
+    in both, and of as many as ``period`` that follow each other in the shard, at least one is wanted.
     """
 
     wanted: int
@@ -49,6 +50,8 @@ class Link(NamedTuple):
     first: int
     last: int
     shift: int | None
+    row: int
+    period: int
 
 
 class Part(NamedTuple):
@@ -209,13 +212,20 @@ def _reaching(run: Run, extent: Extent) -> Iterator[Shard]:
 def _link(wanted: int, extent: Extent, shard: Extent, item: int) -> Link | None:
     if extent == shard:
         size = extent.size
-        return Link(wanted, extent, shard, extent, item, 0, size, 0) if size else None
+        return Link(wanted, extent, shard, extent, item, 0, size, 0, size, 1) if size else None
     both = shard.overlap(extent)
     if both is None:
         return None
     (first, last), (begin, end) = _reach(both, shard), _reach(both, extent)
-    straight = last - first == end - begin == both.size
-    return Link(wanted, extent, shard, both, item, first, last, begin - first if straight else None)
+    if last - first == end - begin == both.size:
+        return Link(wanted, extent, shard, both, item, first, last, begin - first, both.size, 1)
+    row, period = both.size, 1
+    for d in range(len(both.shape) - 1, 0, -1):
+        if both.shape[d] != shard.shape[d]:
+            period = math.prod(shard.shape[d:])
+        if not both.shape[d] == shard.shape[d] == extent.shape[d]:
+            row = min(row, math.prod(both.shape[d:]))
+    return Link(wanted, extent, shard, both, item, first, last, None, row, period)
 
 
 def _reach(inner: Extent, outer: Extent) -> tuple[int, int]:
@@ -231,14 +241,13 @@ def _place(shard: Shard, link: Link, ends: tuple[int, ...], found: dict[tuple[in
     """Add the link's parts to the chunks that hold them; return whether chunks end between elements."""
     item = link.item
     begin, end = shard.begin + link.first * item, shard.begin + link.last * item
-    filled = link.shift is not None
     for chunk in range(bisect_right(ends, begin), bisect_left(ends, end) + 1):
         chunk_begin = ends[chunk - 1] if chunk else 0
         low, high = max(begin, chunk_begin), min(end, ends[chunk])
         if (low - shard.begin) % item:
             return False
         part = Part(link, low - chunk_begin, (low - shard.begin) // item, (high - shard.begin) // item)
-        if filled or next(part.copies(), None):
+        if part.last - part.first >= link.period or next(part.copies(), None):
             found.setdefault((shard.file, chunk), []).append(part)
     return True
 
@@ -252,6 +261,8 @@ def _direct(part: Part, length: int) -> int | None:
         return (part.first + link.shift) * link.item
     begin = at = -1
     left = part.last - part.first
+    if left > link.row:
+        return None
     for copy in part.copies():
         taken = Extent(tuple([index.start for index in copy.into]), tuple([i.stop - i.start for i in copy.into]))
         first, last = _reach(taken, Extent.whole(link.extent.shape))

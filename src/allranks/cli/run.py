@@ -43,7 +43,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("-d", "--devices", type=_at_least_one, metavar="M", help="virtual CPU devices per rank")
     p.add_argument("-m", dest="module", action="store_true", help="run a module, as python -m does")
     p.add_argument("--timeout", type=_seconds, metavar="S", help="end the job after S seconds (exit code 124)")
-    p.add_argument("--grace", type=_seconds, default=5.0, metavar="S", help="between Ctrl-C and SIGKILL (default 5)")
+    grace = "between Ctrl-C or SIGTERM and SIGKILL: time to save and leave (default 30)"
+    p.add_argument("--grace", type=_seconds, default=30.0, metavar="S", help=grace)
     p.add_argument("--log-dir", type=Path, metavar="DIR", help="also keep the output of each rank in a file")
     p.add_argument(
         "--as",

@@ -46,11 +46,14 @@ class RankLeft:
     """The rank is done with the others, in order: its main thread has ended, or it has left the world.
 
     ``failure`` is an exception that was on its way up meanwhile. It is none of ours unless the job fails later.
+    ``exit_code`` and ``why`` are those of ranks that all leave before the program's end, in order (after a SIGTERM).
     """
 
     rank: int
     when: float
     failure: Failure | None = None
+    exit_code: int = 0
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,4 +122,9 @@ class TellPeers:
     ranks: tuple[int, ...]
 
 
-Action = Signal | Say | TellPeers | Finish
+@dataclass(frozen=True, slots=True)
+class MarkFailed:
+    """Leave a sign that a rank has failed: ranks that would act on a SIGTERM (save, and leave) then end at once."""
+
+
+Action = Signal | Say | TellPeers | MarkFailed | Finish

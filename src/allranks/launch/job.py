@@ -27,4 +27,4 @@ class Job:
     timeout: float | None = None
     style: Style = "default"
     zygote: bool = True
-    grace: float = 5.0
+    grace: float = 30.0

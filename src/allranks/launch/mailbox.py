@@ -50,6 +50,11 @@ class Mailbox:
         except (FileNotFoundError, ConnectionRefusedError, BlockingIOError):
             return
 
+    def mark_failed(self) -> None:
+        """Leave the sign that a rank has failed, which a rank looks for when SIGTERM comes (``world.sigterm``)."""
+        with open(f"{self.path}.failed", "wb"):
+            pass
+
     def close(self) -> None:
         self._sock.close()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -73,7 +78,7 @@ def read(data: bytes) -> Report | None:
         if kind == "joined":
             return Joined(rank)
         if kind == "left":
-            return RankLeft(rank, float(fields["time"]))
+            return RankLeft(rank, float(fields["time"]), None, int(fields["exit_code"]), str(fields["why"]))
         if kind == "leaving":
             error = fields["failure"]
             return RankLeft(rank, float(fields["time"]), Failure(**error) if error else None)

@@ -48,6 +48,7 @@ from allranks.launch.events import (
     Joined,
     Joining,
     KeeperLost,
+    MarkFailed,
     RankExited,
     RankFailed,
     RankLeft,
@@ -75,7 +76,7 @@ class Phase(enum.Enum):
 class Limits:
     """Seconds. ``grace`` after a Ctrl-C or SIGTERM, ``crash_grace`` after a failure; ``timeout`` of the whole job."""
 
-    grace: float = 5.0
+    grace: float = 30.0
     crash_grace: float = 0.75
     settle: float = 0.25
     join_patience: float = 1.0
@@ -106,6 +107,8 @@ class Supervisor:
         self._joined: set[int] = set()
         self._exited_at: dict[int, float] = {}
         self._sent: dict[int, tuple[int, ...]] = {}
+        self._parted: dict[int, int] = {}  # rank -> the exit code with which it leaves in order
+        self._parting = ""  # why
         self._failed: set[int] = set()  # these wait to be released
         self._released: set[int] = set()
         self._exit_code: int | None = None  # where the launcher, and not a rank, decides it
@@ -150,7 +153,13 @@ class Supervisor:
         self._waiting.pop(event.rank, None)
         return self._tell({event.rank}) if self.left else []
 
+    def _note_parting(self, event: RankLeft) -> list[Action]:
+        if event.exit_code:
+            self._parted[event.rank], self._parting = event.exit_code, event.why
+        return []
+
     def _note_left(self, event: RankLeft) -> list[Action]:
+        self._note_parting(event)
         self.left.setdefault(event.rank, Departure(event.when, event.failure))
         return self._tell(self._joined - self.left.keys())
 
@@ -168,7 +177,7 @@ class Supervisor:
     def _exit(self, event: RankExited) -> list[Action]:
         if done := self._note_exit(event):
             return done
-        if event.wait_code == 0:
+        if self.endings[event.rank].wait_code == 0:
             return self._tell(self._joined - self.left.keys())
         return self._settle()
 
@@ -180,7 +189,8 @@ class Supervisor:
 
     def _note_exit(self, event: RankExited) -> list[Action]:
         asked = self._sent.get(event.rank, ())
-        self.endings[event.rank] = Ending(event.rank, event.wait_code, event.when, asked)
+        in_order = event.wait_code == self._parted.get(event.rank, 0)
+        self.endings[event.rank] = Ending(event.rank, 0 if in_order else event.wait_code, event.when, asked)
         self._exited_at[event.rank] = self._now
         self._waiting.pop(event.rank, None)
         self.alive.discard(event.rank)
@@ -251,7 +261,8 @@ class Supervisor:
 
     def _stop_after_failure(self) -> list[Action]:
         first = self.first_failure
-        return self._stop(signal.SIGTERM, self._limits.crash_grace, first.headline() if first else "a rank failed")
+        why = first.headline() if first else "a rank failed"
+        return [MarkFailed(), *self._stop(signal.SIGTERM, self._limits.crash_grace, why)]
 
     def _stop(self, signum: int, grace: float, why: str) -> list[Action]:
         self._enter(Phase.STOPPING, grace)
@@ -284,8 +295,11 @@ class Supervisor:
     def _finish(self) -> list[Action]:
         self._enter(Phase.ENDED, None)
         first = self.first_failure
-        code = self._exit_code if self._exit_code is not None else (first.exit_code if first else 0)
-        return [Finish(code)]
+        if first is not None:
+            return [Finish(first.exit_code)]
+        self.cause = "; ".join(filter(None, (self.cause, self._parting)))
+        parted = max(self._parted.values(), default=0)
+        return [Finish(parted if self._exit_code is None else self._exit_code)]
 
     def _enter(self, phase: Phase, seconds: float | None) -> None:
         self.phase = phase
@@ -339,7 +353,7 @@ _ROWS: dict[Phase, dict[type[Event], Answer]] = {
         Joining: Supervisor._ignore,
         Joined: Supervisor._ignore,
         RankFailed: Supervisor._fail_stopping,
-        RankLeft: Supervisor._ignore,
+        RankLeft: Supervisor._note_parting,
         RankExited: Supervisor._exit_stopping,
         Interrupted: Supervisor._kill,
         Terminated: Supervisor._kill,

@@ -15,6 +15,7 @@ from allranks.errors import AllranksError, Mismatch
 from allranks.world import outcome, zone
 from allranks.world.codec import Value, pack, unpack
 from allranks.world.exchange import Decide, Exchanger
+from allranks.world.lookout import Alone, Lookout
 from allranks.world.store import KeyValueStore
 from allranks.world.ticket import Ticket, minority, who_says_what
 
@@ -24,11 +25,6 @@ T = TypeVar("T")
 # Flat to this size, a tree above: docs/performance.md has the operations of both.
 DEFAULT_FANOUT = 16
 DEFAULT_TIMEOUT = 300.0
-
-
-def _nobody_can_say(missing: Sequence[int]) -> Mapping[int, str]:
-    del missing
-    return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +61,12 @@ class World:
         clock: Clock | None = None,
         timeout: float = DEFAULT_TIMEOUT,
         fanout: int = DEFAULT_FANOUT,
-        locate: Callable[[Sequence[int]], Mapping[int, str]] = _nobody_can_say,
+        lookout: Lookout | None = None,
     ) -> None:
         self.identity = identity
         self.store = store
         self.clock = clock or SystemClock()
+        self.lookout = lookout or Alone()
         self.timeout = timeout
         self._exchanger = Exchanger(
             store,
@@ -78,7 +75,7 @@ class World:
             size=identity.size,
             fanout=fanout,
             host_of=lambda rank: self.identity.hosts[rank],
-            locate=locate,
+            locate=self.lookout.locate,
         )
 
     def __repr__(self) -> str:

@@ -1,12 +1,8 @@
-"""The notice board in the store: what every rank must hear of at once, and a bell that wakes them all.
+"""The notice board in the store: what every rank must hear of at once. Who puts it up rings the bell.
 
-``bell/<n>`` is the n-th ring. Who has news first puts them up, then rings a bell that has not rung yet. Whoever hears
-it reads the board after that, and so sees the news; two who ring one bell at a time do no harm. Nothing here needs an
-atomic counter, which a rank that dies half-way would leave behind broken.
-
-    failure/<rank>          how a rank failed
-    heard/<rank>            it has heard of a failure
-    ask/<question>          ranks that are asked where they are          answer/<question>/<rank>    their answers
+failure/<rank>          how a rank failed
+heard/<rank>            it has heard of a failure
+ask/<question>          ranks that are asked where they are          answer/<question>/<rank>    their answers
 """
 
 from __future__ import annotations
@@ -15,15 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from allranks.failure import Failure
+from allranks.world.bell import Bell, HearingStore
 from allranks.world.codec import dumps, loads
-from allranks.world.store import KeyValueStore
 
 
-class HearingStore(KeyValueStore, Protocol):
-    """A store of several processes, in which a thread may listen until the process ends."""
-
-    def hear(self, key: str) -> bool:
-        """Wait for a key without a deadline. False once this process has begun to leave the store."""
+class SharedStore(HearingStore, Protocol):
+    """A store of several processes, which one of them may serve."""
 
     def serves(self) -> bool:
         """Say whether the other ranks lose the store when this process ends."""
@@ -36,26 +29,19 @@ class HearingStore(KeyValueStore, Protocol):
 
 
 class Board:
-    """One rank's view. ``hear`` is for one thread; the rest for any."""
+    """One rank's view. ``bell.hear`` is for one thread; the rest for any."""
 
-    def __init__(self, store: HearingStore, rank: int) -> None:
+    def __init__(self, store: SharedStore, rank: int) -> None:
+        self.bell = Bell(store)
         self._store = store
         self._rank = rank
-        self._heard = 0
         self._answered: set[str] = set()
         self._asked = 0
-
-    def hear(self) -> bool:
-        """Wait for the next ring. False when there will be none any more."""
-        if not self._store.hear(f"bell/{self._heard + 1}"):
-            return False
-        self._heard += 1
-        return True
 
     def post_failure(self, failure: Failure) -> None:
         """Put up how a rank failed, unless that is known, and ring."""
         self._store.claim(f"failure/{failure.rank}", failure.to_json().encode())
-        self._ring()
+        self.bell.ring()
 
     def failures(self) -> tuple[Failure, ...]:
         return tuple(Failure.from_json(text.decode()) for text in self._store.list("failure/").values())
@@ -65,7 +51,7 @@ class Board:
         self._asked += 1
         question = f"{self._rank}-{self._asked}"
         self._store.set(f"ask/{question}", dumps(list(ranks)))
-        self._ring()
+        self.bell.ring()
         return question
 
     def await_answer(self, question: str, rank: int, timeout: float) -> None:
@@ -94,9 +80,3 @@ class Board:
     def confirmed(self) -> set[int]:
         """Return the ranks that have heard of a failure."""
         return {int(key.removeprefix("heard/")) for key in self._store.list("heard/")}
-
-    def _ring(self) -> None:
-        bell = self._heard + 1
-        while self._store.get(f"bell/{bell}") is not None:
-            bell += 1
-        self._store.set(f"bell/{bell}", b"1")

@@ -135,7 +135,7 @@ def _meet(adapter: ModuleType, identity: Identity, decision: Decision, me: Prese
     store = adapter.connect()
     sentinel = Sentinel(store, identity.rank, identity.size, me, fail_fast=arguments.fail_fast)
     sentinel.listen()
-    world = World(identity, store, timeout=arguments.timeout, locate=sentinel.locate)
+    world = World(identity, store, timeout=arguments.timeout, lookout=sentinel)
     told = world.all_gather(me.to_json(), name="init")
     everybody = tuple(Presence(**one) for one in told)
     local_rank = decision.local_rank if decision.local_rank is not None else local_rank_of(identity.rank, everybody)

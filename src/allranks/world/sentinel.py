@@ -19,7 +19,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -28,7 +28,7 @@ from allranks.callsite import whereabouts
 from allranks.errors import KeyTimeout, StoreError
 from allranks.failure import Failure, describe_exit, first_of, shell_exit_code
 from allranks.world import gone, sigterm
-from allranks.world.board import Board, HearingStore
+from allranks.world.board import Board, SharedStore
 from allranks.world.deaths import DeathWatch
 from allranks.world.presence import Presence
 
@@ -47,7 +47,7 @@ _ANSWER = 2.0
 class Sentinel:
     """The sentinel of this process, which is one of ``size`` ranks. ``listen`` first, then ``watch``."""
 
-    def __init__(self, store: HearingStore, rank: int, size: int, me: Presence, *, fail_fast: bool) -> None:
+    def __init__(self, store: SharedStore, rank: int, size: int, me: Presence, *, fail_fast: bool) -> None:
         self._store = store
         self._board = Board(store, rank)
         self._rank, self._size, self._me = rank, size, me
@@ -57,6 +57,7 @@ class Sentinel:
         self._left = False
         self._dead: set[int] = set()
         self._deaths: DeathWatch | None = None
+        self._listeners: list[_Listener] = []
         self._thread = threading.Thread(target=self._listen, name="allranks-sentinel", daemon=True)
 
     def listen(self) -> None:
@@ -65,7 +66,7 @@ class Sentinel:
         agent.load().listen(self._rank, self._me.host, self._told)
         self._store.at_end(self._farewell)
         if self._ends_all:
-            sigterm.on_sigterm(self._terminated)
+            sigterm.on_sigterm(self._terminated, doomed=self._is_doomed)
 
     def watch(self, everybody: Sequence[Presence]) -> None:
         """Watch over the ranks of this machine; ``everybody`` is all ranks' presence, in rank order."""
@@ -73,6 +74,14 @@ class Sentinel:
         near = {r: one.pid for r, one in enumerate(everybody) if one.machine == self._me.machine and r != self._rank}
         if self._me.machine and "ALLRANKS_CONTROL" not in os.environ:
             self._deaths = DeathWatch(near, self._died)
+
+    def ring(self) -> None:
+        """Wake what listens on every rank."""
+        self._board.bell.ring()
+
+    def on_ring(self, heard: Callable[[], None]) -> None:
+        """Have ``heard`` called now and after every ring, in a thread of its own: this one must not miss a failure."""
+        self._listeners.append(_Listener(heard))
 
     def locate(self, missing: Sequence[int]) -> Mapping[int, str]:
         """Return where ranks are, those that are known to have ended or that answer in about two seconds."""
@@ -91,12 +100,14 @@ class Sentinel:
     def _listen(self) -> None:
         """The thread: answer questions, and end this process when a rank has failed."""
         try:
-            while self._board.hear():
+            while self._board.bell.hear():
                 for question in self._board.questions():
                     self._board.answer(question, f"at {whereabouts() or 'its end'}")
                 if failures := self._board.failures():
                     self._heard.set()
                     self._end(first_of(failures))
+                for listener in self._listeners:
+                    listener.wake()
         except StoreError as error:
             if not self._left:
                 self._lost(error)
@@ -108,7 +119,7 @@ class Sentinel:
                 self._fail(Failure(**fields["failure"]))
             elif kind in ("left", "leaving") and not self._left:
                 self._left = True
-                gone.mark(self._store, self._rank, "has left (exit code 0)")
+                gone.mark(self._store, self._rank, f"has left (exit code {fields.get('exit_code', 0)})")
         except StoreError as error:
             time.sleep(_SETTLE)  # who sees the rank dead that served the store ends this process
             self._say(f"could not tell the other ranks that it has {kind}: {error}")
@@ -117,6 +128,13 @@ class Sentinel:
         failure = self._failure(self._rank, "killed by SIGTERM", sigterm.EXIT_CODE)
         self._fail(failure)
         self._exit(failure.exit_code)
+
+    def _is_doomed(self) -> bool:
+        """Whether SIGTERM may have come because another rank has failed: torchrun sends it to the survivors."""
+        try:
+            return self._heard.wait(self._settling(gone.read(self._store)))
+        except StoreError:
+            return True
 
     def _died(self, rank: int, wait_code: int | None) -> None:
         """Tell all of a rank of this machine that has ended, if it has not done so itself."""
@@ -198,6 +216,8 @@ class Sentinel:
 
     def _stop(self) -> None:
         self._thread.join()
+        for listener in self._listeners:
+            listener.stop()
         if self._deaths is not None:
             self._deaths.stop()
 
@@ -208,3 +228,31 @@ class Sentinel:
     def _say(self, text: str) -> None:
         """Write to stderr past Python's own stream, whose lock the main thread may hold."""
         os.write(2, f"allranks: rank {self._rank} {text}\n".encode())
+
+
+class _Listener:
+    """A thread that calls ``heard`` when woken, as often as there was news since it last began to."""
+
+    def __init__(self, heard: Callable[[], None]) -> None:
+        self._heard = heard
+        self._news = threading.Event()
+        self._news.set()
+        self._over = False
+        self._thread = threading.Thread(target=self._run, name="allranks-listener", daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        self._news.set()
+
+    def stop(self) -> None:
+        self._over = True
+        self._news.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while self._news.wait() and not self._over:
+            self._news.clear()
+            try:
+                self._heard()
+            except StoreError:
+                return  # the sentinel sees it too, and knows whether it is an end in order

@@ -1,7 +1,11 @@
 """SIGTERM ends a rank. By itself it would not: jax.distributed swallows it, and waits for a preemption notice's use.
 
-Who wants to act on SIGTERM instead (save a checkpoint; JAX's preemption sync point, which Orbax uses) calls
-``leave_alone()`` before ``allranks.init()``, or has a handler of his own installed by then.
+A part of ours that wants to act on it (save the same step on all ranks, and leave) takes it over with ``instead``, and
+ends with ``leave``. But where SIGTERM comes because another rank has failed, nobody is left to act with, and the rank
+ends at once.
+
+Who wants to act on SIGTERM by himself (JAX's preemption sync point, which Orbax uses) calls ``leave_alone()`` before
+``allranks.init()``, or has a handler of his own installed by then.
 """
 
 from __future__ import annotations
@@ -10,47 +14,106 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from types import FrameType
+from typing import NoReturn
+
+from allranks import agent
 
 EXIT_CODE = 128 + signal.SIGTERM
-_left_alone = False
+
+
+@dataclass(slots=True)
+class _Answer:
+    """What this process does when SIGTERM comes."""
+
+    left_alone: bool = False
+    end: Callable[[], object] = lambda: os._exit(EXIT_CODE)
+    doomed: Callable[[], bool] = lambda: _launcher_says_so()
+    instead: list[Callable[[], object]] = field(default_factory=list)
+
+    def give(self) -> None:
+        if self.instead and not self.doomed():
+            self.instead[-1]()
+        else:
+            self.end()
+
+
+_answer = _Answer()
 
 
 def leave_alone() -> None:
     """Leave SIGTERM to the program (and to JAX). Call before ``allranks.init()``."""
-    global _left_alone
-    _left_alone = True
+    _answer.left_alone = True
 
 
-def on_sigterm(action: Callable[[], None]) -> None:
-    """Have ``action`` called, in a thread, when SIGTERM comes: wherever the main thread is, in C too.
+def on_sigterm(end: Callable[[], object], *, doomed: Callable[[], bool]) -> None:
+    """Have ``end`` called, in a thread, when SIGTERM comes: wherever the main thread is, in C too.
 
-    Nothing is done where SIGTERM is somebody else's, or outside the main thread, which alone may say what signals do.
+    ``doomed`` says whether a failure of another rank is known: then ``end`` is called even where ``instead`` is in
+    force. Nothing is done where SIGTERM is somebody else's, or outside the main thread, which alone may say what
+    signals do.
     """
+    _answer.end, _answer.doomed = end, doomed
+    _listen()
+
+
+def instead(action: Callable[[], object]) -> Callable[[], None]:
+    """Have ``action`` called, in a thread, when SIGTERM comes, in place of the rank's end; return what undoes that.
+
+    Call in the main thread. Nothing is done where SIGTERM is somebody else's.
+    """
+    _listen()
+    _answer.instead.append(action)
+    return lambda: _answer.instead.remove(action)
+
+
+def leave(why: str) -> NoReturn:
+    """End this rank, in order, as SIGTERM asks: with exit code 143, which is no failure. **Every rank must call.**
+
+    ``why`` is for the person who reads how the job ended. Raises SystemExit.
+    """
+    agent.load().part(EXIT_CODE, why)
+    raise SystemExit(EXIT_CODE)
+
+
+def _launcher_says_so() -> bool:
+    """Whether ``allranks run`` has left its sign that a rank has failed."""
+    control = os.environ.get("ALLRANKS_CONTROL")
+    return control is not None and os.path.exists(f"{control}.failed")
+
+
+def _came(_: int, __: FrameType | None) -> None:
+    """Python runs this when its main thread next has a moment; the byte in the pipe comes at once."""
+    os.write(_pipe[1], bytes([signal.SIGTERM]))
+
+
+_pipe: tuple[int, int] = (-1, -1)
+
+
+def _listen() -> None:
+    global _pipe
     ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-    if _left_alone or not ours:
+    if _answer.left_alone or not ours:
         return
-    readable, writable = os.pipe()
-    os.set_blocking(writable, False)
-
-    def came(_: int, __: FrameType | None) -> None:
-        # Python runs this when its main thread next has a moment; the byte in the pipe comes at once.
-        os.write(writable, bytes([signal.SIGTERM]))
-
-    def wait() -> None:
-        while signal.SIGTERM not in os.read(readable, 1) or signal.getsignal(signal.SIGTERM) is not came:
-            continue
-        action()
-
-    def in_child() -> None:
-        # A forked child (DataLoader worker) must die of its own SIGTERM, and not tell this pipe.
-        if signal.getsignal(signal.SIGTERM) is came:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            signal.set_wakeup_fd(-1)
-
-    signal.signal(signal.SIGTERM, came)
-    theirs = signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
+    _pipe = os.pipe()
+    os.set_blocking(_pipe[1], False)
+    signal.signal(signal.SIGTERM, _came)
+    theirs = signal.set_wakeup_fd(_pipe[1], warn_on_full_buffer=False)
     if theirs != -1:
         signal.set_wakeup_fd(theirs)
-    os.register_at_fork(after_in_child=in_child)
-    threading.Thread(target=wait, name="allranks-sigterm", daemon=True).start()
+    os.register_at_fork(after_in_child=_in_child)
+    threading.Thread(target=_wait, args=(_pipe[0],), name="allranks-sigterm", daemon=True).start()
+
+
+def _wait(readable: int) -> None:
+    while True:
+        if signal.SIGTERM in os.read(readable, 64) and signal.getsignal(signal.SIGTERM) is _came:
+            _answer.give()
+
+
+def _in_child() -> None:
+    """A forked child (DataLoader worker) must die of its own SIGTERM, and not tell this pipe."""
+    if signal.getsignal(signal.SIGTERM) is _came:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.set_wakeup_fd(-1)

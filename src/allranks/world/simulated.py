@@ -7,10 +7,11 @@ runs are equal to the last operation.
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -21,6 +22,7 @@ from allranks.errors import AllranksError, KeyTimeout
 from allranks.topology import Topology
 from allranks.world import gone
 from allranks.world.base import DEFAULT_FANOUT, DEFAULT_TIMEOUT, Identity, World
+from allranks.world.bell import Bell
 from allranks.world.faults import Crash, Delay, Drop, Fault, Pause
 from allranks.world.store import LocalStore
 
@@ -95,7 +97,7 @@ class _Run(Generic[T]):
         self.state = LocalStore()
         self.random = random.Random(of.seed)
         self.operations: Counter[str] = Counter()
-        self.waiting: dict[str, dict[_Rank, None]] = {}
+        self.waiting: dict[str, dict[_Sleeper, None]] = {}
         self.results: dict[int, T] = {}
         self.errors: dict[int, Exception] = {}
         self.crashed: list[int] = []
@@ -110,13 +112,17 @@ class _Run(Generic[T]):
         self.ranks = [_Rank(self, rank, faults.get(rank, [])) for rank in range(of.size)]
         for rank in self.ranks:
             me = Identity(rank.number, of.size, places[rank.number][1], hosts, "simulated")
-            world = World(me, rank, clock=self.clock, timeout=of.timeout, fanout=of.fanout)
+            world = World(me, rank, clock=self.clock, timeout=of.timeout, fanout=of.fanout, lookout=_Ear(self, rank))
             rank.thread = greenlet.greenlet(lambda rank=rank, world=world: self._live(rank, world, program))
             self.later(0.0, rank.resume)
 
     def later(self, seconds: float, action: Callable[[], None]) -> None:
         """Put an action on the agenda; actions of one moment come in random order."""
         heapq.heappush(self._agenda, (self.clock.now() + seconds, self.random.random(), action))
+
+    def spawn(self, target: Callable[[], None]) -> None:
+        """Start one more greenlet, which may outlive the one that asks for it."""
+        self.later(0.0, greenlet.greenlet(target, parent=self._hub).switch)
 
     def latency(self) -> float:
         return self.random.uniform(*_LATENCY)
@@ -152,6 +158,28 @@ class _CrashedError(BaseException):
     """Ends a simulated rank; no program catches it."""
 
 
+class _Sleeper:
+    """A greenlet of a rank that stands still: whoever comes first, a key or the time, wakes it, once."""
+
+    def __init__(self, run: _Run[T]) -> None:
+        self._run = run
+        self._thread: greenlet.greenlet | None = greenlet.getcurrent()
+
+    def sleep(self, seconds: float | None) -> None:
+        if seconds is not None:
+            self._run.later(seconds, self._resume)
+        self._run.switch_to_hub()
+
+    def wake(self) -> None:
+        """Resume one trip later than now."""
+        self._run.later(self._run.latency(), self._resume)
+
+    def _resume(self) -> None:
+        if self._thread is not None:
+            thread, self._thread = self._thread, None
+            thread.switch()
+
+
 class _Rank:
     """One rank's connection to the simulated store (a KeyValueStore), and the rank's faults."""
 
@@ -162,7 +190,7 @@ class _Rank:
         self._run = run
         self._delays = [fault for fault in faults if isinstance(fault, Delay)]
         self._once = [fault for fault in faults if not isinstance(fault, Delay)]
-        self._wakeup = 0
+        self.crashed = False
 
     def resume(self) -> None:
         assert self.thread is not None
@@ -180,8 +208,8 @@ class _Rank:
         return there
 
     def _wake_waiting(self, key: str) -> None:
-        for rank in self._run.waiting.pop(key, ()):
-            rank.wake()
+        for sleeper in self._run.waiting.pop(key, ()):
+            sleeper.wake()
 
     def get(self, key: str) -> bytes | None:
         self._operate("get")
@@ -193,10 +221,21 @@ class _Rank:
         while (value := run.state.get(key)) is None:
             if run.clock.now() >= deadline:
                 raise KeyTimeout(f"no key {key!r} after {timeout:g} s")
-            run.waiting.setdefault(key, {})[self] = None
-            self._sleep(deadline - run.clock.now())
-            run.waiting.get(key, {}).pop(self, None)
+            self._await(key, deadline - run.clock.now())
         return value
+
+    def hear(self, key: str) -> bool:
+        """Wait for a key without a deadline."""
+        self._operate("hear")
+        while self._run.state.get(key) is None:
+            self._await(key, None)
+        return True
+
+    def _await(self, key: str, seconds: float | None) -> None:
+        sleeper, waiting = _Sleeper(self._run), self._run.waiting
+        waiting.setdefault(key, {})[sleeper] = None
+        sleeper.sleep(seconds)
+        waiting.get(key, {}).pop(sleeper, None)
 
     def add(self, key: str, amount: int) -> int:
         self._operate("add")
@@ -210,25 +249,10 @@ class _Rank:
         self._operate("list")
         return self._run.state.list(prefix)
 
-    def wake(self) -> None:
-        """Resume this rank, which waits for a key, one trip later than now."""
-        ticket = self._wakeup
-        self._run.later(self._run.latency(), lambda: self._wake_once(ticket))
-
-    def _sleep(self, seconds: float) -> None:
-        """Stand still until woken, or for ``seconds`` at most."""
-        self._wakeup += 1
-        ticket = self._wakeup
-        self._run.later(seconds, lambda: self._wake_once(ticket))
-        self._run.switch_to_hub()
-
-    def _wake_once(self, ticket: int) -> None:
-        if ticket == self._wakeup:
-            self._wakeup += 1
-            self.resume()
-
     def _operate(self, name: str, *, unanswered: bool = False) -> bool:
         """Take the time of one trip to the store; return False if the operation is lost."""
+        if self.crashed:
+            raise _CrashedError
         now, run = self.done, self._run
         self.done += 1
         run.operations[name] += 1
@@ -244,11 +268,36 @@ class _Rank:
                 extra += fault.seconds
             else:
                 arrives = False
-        self._sleep(run.latency() + extra)
+        _Sleeper(run).sleep(run.latency() + extra)
         return arrives
 
     def _crash(self, fault: Crash) -> None:
         run, number = self._run, self.number
+        self.crashed = True
         if fault.noticed_after is not None:
             run.later(fault.noticed_after, lambda: gone.mark(run.state, number, "crashed"))
         raise _CrashedError
+
+
+class _Ear:
+    """The lookout of a simulated rank: a second greenlet listens, as a thread does in a real one."""
+
+    def __init__(self, run: _Run[T], rank: _Rank) -> None:
+        self._run = run
+        self._bell = Bell(rank)
+
+    def locate(self, ranks: Sequence[int]) -> Mapping[int, str]:
+        del ranks
+        return {}
+
+    def ring(self) -> None:
+        self._bell.ring()
+
+    def on_ring(self, heard: Callable[[], None]) -> None:
+        self._run.spawn(lambda: self._listen(heard))
+
+    def _listen(self, heard: Callable[[], None]) -> None:
+        with contextlib.suppress(_CrashedError):
+            heard()
+            while self._bell.hear():
+                heard()

@@ -19,6 +19,7 @@ from allranks.launch.events import (
     Action,
     Event,
     KeeperLost,
+    MarkFailed,
     RankExited,
     RankStarted,
     Say,
@@ -245,6 +246,8 @@ class _Loop:
         elif isinstance(action, TellPeers):
             for rank in action.ranks:
                 self._mailbox.tell(rank)
+        elif isinstance(action, MarkFailed):
+            self._mailbox.mark_failed()
         elif self._exit_code is None:
             self._exit_code = action.exit_code
 

@@ -1,0 +1,192 @@
+"""All ranks act at the same call, because of something that one rank has heard: SIGTERM, a clock, a wish.
+
+Theory. Every rank calls ``arrived(k)`` for k = 1, 2, ... at the same places of its program, once a training step, and
+never waits for the others there. A notice may come to any rank at any time, and the main threads may stand in a
+collective, each in another step. So the listening threads vote: each freezes its rank's counter (a main thread that
+comes to its next call now waits) and publishes it; rank 0 makes the target of them, one more than the highest; each
+learns the target and lets its main thread go. No rank had begun its target-th call when the counter was frozen, and all
+will come to it, so they act at the same call. A main thread that stands in a collective holds nobody up: its counter
+stays as it is.
+
+Below ``notice/<n>/``, for the n-th vote:
+
+    what        the notice; who comes second with another one finds it there (``claim``)
+    at/<rank>   the rank's counter, frozen
+    target      the call, or the ranks that did not answer; claimed, so there is one outcome for all
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from allranks.errors import BarrierTimeout, KeyTimeout
+from allranks.world import gone
+from allranks.world.base import World
+from allranks.world.codec import Json, dumps, loads
+
+Kind = Literal["save", "leave"]
+# "leave" is to save, and then to leave.
+_WEIGHT: dict[Kind, int] = {"save": 0, "leave": 1}
+# How long the ranks have to answer a vote; the others give rank 0 this much more to say the target.
+PATIENCE = 30.0
+_GRACE = 5.0
+# How long a main thread waits before it looks again whether the vote is over.
+_NAP = 1.0
+# Between two looks at whether a rank that is to answer is gone.
+_LOOK = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What ``rank`` has heard, and ``why``: for a person."""
+
+    kind: Kind
+    why: str
+    rank: int
+
+    def covers(self, other: Notice) -> bool:
+        return _WEIGHT[self.kind] >= _WEIGHT[other.kind]
+
+
+def decide(counters: Mapping[int, int]) -> int:
+    """Return the call at which all ranks act: the first that no rank has begun."""
+    return max(counters.values()) + 1
+
+
+class Notices:
+    """One rank's side. Every rank must make one, and call ``arrived`` at the same places of its program.
+
+    ``patience`` is in seconds: how long a rank may be silent in a vote, because it is stopped or its machine is gone.
+    """
+
+    def __init__(self, world: World, *, patience: float = PATIENCE) -> None:
+        self._world = world
+        self._store = world.store
+        self._patience = patience
+        self._lock = threading.Lock()
+        self._count = 0
+        self._vote = 1  # the next one, or that for which the counter is frozen
+        self._frozen = False
+        self._targets: dict[int, Notice] = {}
+        self._failure: BarrierTimeout | None = None
+        self._leaving = False
+        world.lookout.on_ring(self._listen)
+
+    def raise_notice(self, kind: Kind, why: str) -> None:
+        """Have all ranks act at one of the next calls; any rank, from any thread. Does not wait for them.
+
+        A notice that comes while a vote on one that covers it is pending becomes part of that; after one to leave,
+        there is no other.
+        """
+        if self._leaving:
+            return
+        notice, vote = Notice(kind, why, self._world.rank), self._vote
+        mine = dumps(asdict(notice))
+        while (there := self._store.claim(f"notice/{vote}/what", mine)) != mine:
+            if Notice(**loads(there)).covers(notice):
+                return
+            vote += 1
+        self._world.lookout.ring()
+
+    def arrived(self, call: int) -> Notice | None:
+        """Take note that this rank begins its ``call``-th call (1, 2, ...); return what all ranks are to do at it.
+
+        Waits only while a vote is going on. Raises BarrierTimeout once, on every rank, after a notice to leave whose
+        vote failed.
+        """
+        while True:
+            with self._lock:
+                if not self._frozen:
+                    self._count = call
+                    return self._due() if self._targets or self._failure else None
+                vote = self._vote
+            try:
+                self._settle(vote, loads(self._store.wait(f"notice/{vote}/target", _NAP)))
+            except KeyTimeout:
+                continue
+
+    def _due(self) -> Notice | None:
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        return self._targets.pop(self._count, None)
+
+    def _listen(self) -> None:
+        """Answer all votes that are called."""
+        while (what := self._store.get(f"notice/{self._vote}/what")) is not None:
+            self._answer(self._vote, Notice(**loads(what)))
+
+    def _answer(self, vote: int, notice: Notice) -> None:
+        with self._lock:
+            self._frozen = True
+            count = self._count
+        self._store.set(f"notice/{vote}/at/{self._world.rank}", dumps(count))
+        deadline = self._world.clock.now() + self._patience
+        if self._world.is_main:
+            outcome = self._claim(vote, {"notice": asdict(notice), **self._count_all(vote, deadline)})
+        elif (target := self._wait(f"notice/{vote}/target", 0, deadline + _GRACE)) is not None:
+            outcome = loads(target)
+        else:
+            outcome = self._claim(vote, {"notice": asdict(notice), "missing": self._missing([0])})
+        self._settle(vote, outcome)
+
+    def _count_all(self, vote: int, deadline: float) -> Json:
+        """Rank 0: make the target, or name the ranks that did not answer."""
+        counters: dict[int, int] = {}
+        for rank in range(self._world.size):
+            answer = self._wait(f"notice/{vote}/at/{rank}", rank, deadline)
+            if answer is None:
+                answered = self._store.list(f"notice/{vote}/at/")
+                everybody = range(self._world.size)
+                return {"missing": self._missing([r for r in everybody if f"notice/{vote}/at/{r}" not in answered])}
+            counters[rank] = loads(answer)
+        return {"target": decide(counters)}
+
+    def _wait(self, key: str, rank: int, deadline: float) -> bytes | None:
+        """Wait for what a rank is to say; None where it is gone, or says nothing until the deadline."""
+        clock = self._world.clock
+        while True:
+            try:
+                return self._store.wait(key, max(0.0, min(_LOOK, deadline - clock.now())))
+            except KeyTimeout:
+                if clock.now() >= deadline or rank in gone.read(self._store):
+                    return None
+
+    def _missing(self, ranks: Sequence[int]) -> Json:
+        dead = gone.read(self._store)
+        return [[rank, dead.get(rank, f"gave no sign for {self._patience:g} s")] for rank in ranks]
+
+    def _claim(self, vote: int, outcome: Json) -> Json:
+        return loads(self._store.claim(f"notice/{vote}/target", dumps(outcome)))
+
+    def _settle(self, vote: int, outcome: Json) -> None:
+        """Take the vote's outcome, and let the main thread go on: called by whichever thread learns it first."""
+        notice = Notice(**outcome["notice"])
+        with self._lock:
+            if vote != self._vote:
+                return
+            if "target" in outcome:
+                before = self._targets.get(outcome["target"])
+                if before is None or not before.covers(notice):
+                    self._targets[outcome["target"]] = notice
+                self._leaving |= notice.kind == "leave"
+            else:
+                self._fail(notice, outcome["missing"])
+            self._frozen = False
+            self._vote += 1
+
+    def _fail(self, notice: Notice, missing: list[tuple[int, str]]) -> None:
+        told = "; ".join(f"rank {rank} (host {self._world.hosts[rank]}) {why}" for rank, why in missing)
+        failure = BarrierTimeout(
+            f"rank {self._world.rank}: all ranks were to {notice.kind} at the same call ({notice.why}), but {told}.",
+            ranks=[rank for rank, _ in missing],
+            remedy="Nothing was saved because of it.",
+        )
+        if notice.kind == "leave":
+            self._failure = failure
+        if self._world.rank in (0, notice.rank):
+            print(f"allranks: {failure}", file=sys.stderr)
