@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from allranks.checkpoint import paths
+from allranks.checkpoint import audit, paths
 from allranks.storage.base import Storage
 
 
@@ -14,3 +14,12 @@ def remove_step(storage: Storage, step: int) -> None:
         if entry.size is not None:
             storage.delete(f"{folder}/{entry.name}")
     storage.remove_folder(folder)
+
+
+def remove_replaced(storage: Storage, step: int) -> None:
+    """Remove the shard files of saves of this step that are not the one of its manifest."""
+    folder, nonce = paths.step_folder(step), audit.load(storage, step).nonce
+    for entry in storage.list(folder):
+        said = paths.shard_file_of(entry.name)
+        if said is not None and not nonce.startswith(said.nonce):
+            storage.delete(f"{folder}/{entry.name}")
