@@ -83,6 +83,7 @@ class Opened:
             raise _cannot_store(refused, rank=self._here.rank)
         if len(set(self._walk.paths)) != len(self._walk.paths):
             raise _same_path(self._walk.paths, rank=self._here.rank)
+        _check_text(self._walk.paths, rank=self._here.rank)
 
     def _adapter(self, leaf: object) -> Adapter:
         return cast(Adapter, self._of_type[type(leaf)])
@@ -124,6 +125,16 @@ def _cannot_store(refused: Sequence[tuple[str, object, str, str]], *, rank: int)
         leaf=refused[0][0],
         remedy=" ".join(remedies),
     )
+
+
+def _check_text(paths: Sequence[str], *, rank: int) -> None:
+    try:
+        "".join(paths).encode()
+    except UnicodeEncodeError as error:
+        path = next(path for path in paths if error.object[error.start] in path)
+        raise CannotStore(
+            f"rank {rank}: the path {path!r} is not Unicode text ({error.reason}).", ranks=(rank,), leaf=path
+        ) from None
 
 
 def _same_path(paths: Sequence[str], *, rank: int) -> CannotStore:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from allranks.checkpoint import paths
+from allranks.checkpoint import audit, paths
 from allranks.storage.base import Storage
 
 
@@ -20,3 +20,10 @@ def remove_files(storage: Storage, step: int, names: Iterable[str]) -> None:
     for name in names:
         storage.delete(f"{folder}/{name}")
     storage.remove_folder(folder)
+
+
+def remove_replaced(storage: Storage, step: int) -> None:
+    """Remove the shard files of saves of this step that are not the one of its manifest."""
+    nonce = audit.load(storage, step).nonce
+    named = [(entry.name, paths.shard_file_of(entry.name)) for entry in storage.list(paths.step_folder(step))]
+    remove_files(storage, step, [name for name, said in named if said and not nonce.startswith(said.nonce)])
