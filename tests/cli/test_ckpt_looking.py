@@ -52,12 +52,19 @@ def test_ls_tells_damaged_manifests_and_saves_that_never_ended(
     assert 0 <= document["steps"][2]["unchanged_for"] < 600
 
 
-@pytest.mark.parametrize(("inside", "says"), [(None, "empty, or not there"), ("notes.txt", "other things only")])
+@pytest.mark.parametrize(
+    ("inside", "says"),
+    [
+        (None, "it is empty, or not there."),
+        ("notes.txt", "it holds other things only."),
+        ("a/checkpoint-5/x", "it is no run, but holds a."),
+    ],
+)
 def test_where_nothing_is_saved_ls_says_so(
     inside: str | None, says: str, ckpt: Callable[..., Said], tmp_path: Path
 ) -> None:
     if inside:
-        (tmp_path / "none").mkdir()
+        (tmp_path / "none" / inside).parent.mkdir(parents=True)
         (tmp_path / "none" / inside).touch()
     said = ckpt("ls", tmp_path / "none")
     assert (said.code, said.out) == (2, "")
