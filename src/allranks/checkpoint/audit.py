@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import threading
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -87,10 +88,14 @@ def _check(storage: Storage, manifest: Manifest, number: int, first: int, last: 
     file, digest = manifest.files[number], hasher(manifest.integrity)
     begin, end = (file.ends[first - 1] if first else 0), file.ends[last]
     data = memoryview(_block.buffer)[: end - begin]
+    path = f"{paths.step_folder(manifest.step)}/{file.name}"
     try:
-        storage.read(f"{paths.step_folder(manifest.step)}/{file.name}", begin, [data])
+        storage.read(path, begin, [data])
     except (NotThere, Truncated) as error:
-        return [Fault(file.name, (begin, end), leaves_at(manifest, number, begin, end), str(error))]
+        cut = min(max(first, bisect_right(file.ends, storage.size(path) or 0)), last)
+        begin = file.ends[cut - 1] if cut else 0
+        lost = Fault(file.name, (begin, end), leaves_at(manifest, number, begin, end), str(error))
+        return [*(_check(storage, manifest, number, first, cut - 1) if cut > first else ()), lost]
     faults, start = [], begin
     for stop, saved in zip(file.ends[first : last + 1], file.digests[first : last + 1], strict=True):
         if (found := digest(data[start - begin : stop - begin])) != saved:

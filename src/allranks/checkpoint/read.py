@@ -110,7 +110,9 @@ class _Reader:
         try:
             self._storage.read(path, begin, [into.data])
         except (NotThere, Truncated) as error:
-            raise self._damaged(path, span[0], str(error)) from error
+            size = self._storage.size(path) or 0
+            cut = next((read for read in span if read.end > size), span[-1])
+            raise self._damaged(path, cut, str(error)) from error
         for read in span:
             found = self._digest(into.data[read.begin - begin : read.end - begin])
             if found != stored.digests[read.chunk]:
