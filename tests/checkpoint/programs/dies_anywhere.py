@@ -16,8 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
+from forks import end_of, fork
 from proving import damaged, newest
 from test_crashes import STORIES, Story, judge, live, tell
 
@@ -46,26 +45,10 @@ def arm(fatal: int) -> None:
     builtins.open = counted(builtins.open)
 
 
-def child(action: Callable[[], None]) -> int:
-    """Run an action in a forked process; return its exit code, or minus the signal that killed it."""
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            action()
-            code = 0
-        except BaseException:
-            sys.excepthook(*sys.exc_info())
-        finally:
-            sys.stderr.flush()
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
 def sweep(story: Story, folder: Path) -> int:
     """Let a child die before each of its system calls; return how many there were."""
     begun = folder / "begun"
-    assert child(lambda: tell(story, LocalStorage(begun))) == 0
+    assert end_of(fork(lambda: tell(story, LocalStorage(begun)))) == 0
     for fatal in range(1, MOST):
         run = folder / str(fatal)
         if begun.exists():
@@ -75,7 +58,7 @@ def sweep(story: Story, folder: Path) -> int:
             arm(fatal)
             live(story, LocalStorage(run), block=False)
 
-        code = child(die)
+        code = end_of(fork(die))
         saved = newest(LocalStorage(run)) == (story.saves, 1)
         if code == 0:
             assert saved
