@@ -5,6 +5,11 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes is the machine's business.
+settings.register_profile("allranks", deadline=None)
+settings.load_profile("allranks")
 
 MISSING = [module for module in ("jax", "torch", "equinox", "obstore", "moto") if find_spec(module) is None]
 # Files that import a framework themselves, or run a program that does from their first line on.

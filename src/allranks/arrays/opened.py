@@ -41,8 +41,9 @@ class Opened:
 
     @cached_property
     def key(self) -> Hashable:
+        # Of equal specs there is one object, and this holds on to it: so they are compared by identity.
         paths = self._walk.paths
-        return tuple([paths[place] for place in self._places]), tuple([spec.key for spec in self._specs])
+        return tuple([paths[place] for place in self._places]), tuple(self._specs)
 
     def held(self, array: int, cell: int) -> Held:
         leaf = self._walk.leaves[self._places[array]]
@@ -83,6 +84,7 @@ class Opened:
             raise _cannot_store(refused, rank=self._here.rank)
         if len(set(self._walk.paths)) != len(self._walk.paths):
             raise _same_path(self._walk.paths, rank=self._here.rank)
+        _check_text(self._walk.paths, rank=self._here.rank)
 
     def _adapter(self, leaf: object) -> Adapter:
         return cast(Adapter, self._of_type[type(leaf)])
@@ -124,6 +126,16 @@ def _cannot_store(refused: Sequence[tuple[str, object, str, str]], *, rank: int)
         leaf=refused[0][0],
         remedy=" ".join(remedies),
     )
+
+
+def _check_text(paths: Sequence[str], *, rank: int) -> None:
+    try:
+        "".join(paths).encode()
+    except UnicodeEncodeError as error:
+        path = next(path for path in paths if error.object[error.start] in path)
+        raise CannotStore(
+            f"rank {rank}: the path {path!r} is not Unicode text ({error.reason}).", ranks=(rank,), leaf=path
+        ) from None
 
 
 def _same_path(paths: Sequence[str], *, rank: int) -> CannotStore:

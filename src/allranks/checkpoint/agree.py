@@ -50,7 +50,7 @@ def agree(
     world: World,
     entry: Entry,
     *,
-    error: AllranksError | None,
+    error: Exception | None,
     words: Callable[[], Mapping[str, str]],
     replicas: Replicas | None,
 ) -> None:
@@ -87,7 +87,7 @@ def _decide(values: Sequence[Any]) -> dict[str, Any] | None:
     return None
 
 
-def refusal(error: AllranksError | None) -> list[str] | None:
+def refusal(error: Exception | None) -> list[str] | None:
     """Return what a rank says of its error."""
     return None if error is None else [type(error).__name__, str(error)]
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
-from allranks.checkpoint import audit, fence, paths, retention
+from allranks.checkpoint import audit, fence, retention
 from allranks.checkpoint.cadence import Cadence
 from allranks.checkpoint.handle import SaveHandle
+from allranks.checkpoint.keeping import Keeping
 from allranks.checkpoint.metrics import as_numbers
-from allranks.checkpoint.removal import remove_step
 from allranks.checkpoint.restoring import Restored, restore
 from allranks.checkpoint.saving import Order, Saver, Settings
-from allranks.errors import AllranksError, Damaged, StepExists, StorageError, name_ranks
+from allranks.errors import AllranksError, CannotStore, SaveFailed, StepExists, StorageError, name_ranks
 from allranks.gate.log import log
 from allranks.storage.base import Storage
 from allranks.storage.detect import open_storage
@@ -64,21 +65,18 @@ class Checkpointer:
         self._world = world = world or current()
         self._storage = open_storage(where)
         self._cadence = Cadence(every, every_minutes)
-        self._policy = retention.Policy(keep_last=keep_last, keep_every=keep_every, keep_best=keep_best)
+        policy = retention.Policy(keep_last=keep_last, keep_every=keep_every, keep_best=keep_best)
         settings = Settings(integrity=integrity, memory=memory, timeout=timeout)
         self._fence: fence.Fence | None = None
-        nonce = self._enter(take_over)
-        self._steps = set(audit.steps(self._storage)) if world.is_main else set()
-        self._metrics: dict[int, Mapping[str, float]] = {}
-        self._saver = Saver(
-            self._storage, world, settings, nonce=nonce, guard=self._make_way, committed=self._committed
-        )
+        world.agree({"every": every, "integrity": integrity}, name="checkpointer")
+        self._keeping: Keeping | None = None
+        nonce = self._enter(policy, take_over)
+        self._saver = Saver(self._storage, world, settings, nonce=nonce, keeping=self._keeping)
         self._notices = Notices(world)
         self._undo_sigterm = sigterm.instead(lambda: self.request("leave", "SIGTERM")) if on_sigterm else None
         self._seen: tuple[int, object, Any, Mapping[str, float]] | None = None
         self._saved: int | None = None
         self._resumed: int | None = None
-        self._given_up: set[int] = set()
         self._calls = 0
         self._began = time.monotonic()
         self._closed = False
@@ -91,13 +89,14 @@ class Checkpointer:
         with all differences; Damaged naming file, leaf and bytes, unless ``fallback`` takes the newest step that is
         whole. Where it raises, the tensors of ``like`` may be half filled.
 
-        Steps after the restored one, if there are any, are of a branch that is given up: with the next save they go.
+        Steps after the restored one, if there are any, are of a branch that is given up: the next save removes them.
         """
         self._saver.settle()
         restored = restore(self._storage, self._world, like, step=step, fallback=fallback)
         if restored is not None:
             self._resumed = self._saved = restored[1]
-            self._given_up = {step for step in self._steps if step > restored[1]}
+            if self._keeping is not None:
+                self._keeping.resume(restored[1])
             self._seen = None
         return restored
 
@@ -119,7 +118,8 @@ class Checkpointer:
         notice = self._notices.arrived(self._calls)
         if notice is not None and notice.kind == "leave":
             self._leave(f"{notice.why} on rank {notice.rank}")
-        if notice is None and not self._cadence.due(step, before=before):
+        due = notice is not None or self._cadence.due(step, before=before)
+        if not due or step == self._saved:
             return None
         return self.save(step, state, extra=extra, metrics=metrics)
 
@@ -140,14 +140,13 @@ class Checkpointer:
         what they hold together; CannotStore; StepExists. Raises SaveFailed for the save before, if that failed.
         """
         self._refuse_closed()
-        order = Order(
-            step,
-            extra,
-            as_numbers(metrics or {}),
-            replace=self._may_replace(step),
-            wait=block,
-            refused=self._refusal(step),
-        )
+        refused, numbers = self._refusal(step), {}
+        replace = self._keeping is not None and self._keeping.is_given_up(step)
+        try:
+            numbers = as_numbers(metrics or {})
+        except CannotStore as error:
+            refused = refused or error
+        order = Order(step, extra, numbers, replace=replace, wait=block, refused=refused)
         self._began = time.monotonic()
         handle = self._saver.save(order, state)
         self._saved = step
@@ -171,15 +170,13 @@ class Checkpointer:
     def close(self) -> None:
         """Save the last state that ``maybe_save`` saw, unless it is saved, wait for it, and give the run free.
 
-        Every rank must call. A second call does nothing.
+        Every rank must call. A second call does nothing. Raises SaveFailed if the last state could not be saved.
         """
         if self._closed:
             return
         try:
-            self._saver.settle()
-            if self._seen is not None and self._seen[0] != self._saved:
-                step, state, extra, metrics = self._seen
-                self.save(step, state, extra=extra, metrics=metrics, block=True)
+            self._notices.arrived(self._calls + 1)  # who was told to leave after the last call waits for this one
+            self._save_last()
         finally:
             self._release()
 
@@ -200,45 +197,61 @@ class Checkpointer:
             finally:
                 self._release()
 
-    def _enter(self, take_over: bool) -> str:
+    def _enter(self, policy: retention.Policy, take_over: bool) -> str:
         """Take the run, on rank 0; make sure that every rank sees the same directory. Return the run's nonce."""
         world = self._world
 
         def acquire() -> list[str]:
             self._fence = fence.acquire(self._storage, fence.this_process(), take_over=take_over)
+            self._keeping = Keeping(self._storage, policy, check_owner=self._check_fence)
             return [self._fence.path, self._fence.nonce]
 
         path, nonce = world.on_main(acquire)
-        blind = [r for r, size in enumerate(world.all_gather(self._storage.size(path), name="fence")) if size is None]
+        seen = world.all_gather(self._nonce_at(path), name="fence")
+        blind = [rank for rank, found in enumerate(seen) if found != nonce]
         if blind:
+            if self._fence is not None:
+                fence.release(self._storage, self._fence)
             hosts = ", ".join(sorted({world.hosts[rank] for rank in blind}))
-            raise StorageError(
+            error = StorageError(
                 f"rank {world.rank}: {name_ranks(blind)} (host {hosts}) do not see what rank 0 (host {world.hosts[0]}) "
-                f"wrote into {self._storage.url}.",
+                f"wrote into {self._storage.url}: {seen[blind[0]]}.",
                 remedy="Use a directory that all hosts share, or an object store.",
             )
+            error.ranks = tuple(blind)
+            raise error
         return nonce
 
-    def _metrics_of(self, step: int) -> Mapping[str, float]:
-        """Return a step's metrics, of an earlier job's too; none where its manifest cannot be read."""
-        if step not in self._metrics:
-            try:
-                self._metrics[step] = audit.load(self._storage, step).metrics
-            except (Damaged, StorageError):
-                self._metrics[step] = {}
-        return self._metrics[step]
+    def _nonce_at(self, path: str) -> str:
+        """Return the nonce of the fence that this rank sees there, or what it sees instead."""
+        try:
+            found: str = json.loads(self._storage.get(path))["nonce"]
+        except StorageError as error:
+            return str(error)
+        return found
 
     def _leave(self, why: str) -> None:
         """Save the state last seen, and leave by SystemExit. On every rank."""
         assert self._seen is not None
-        step, state, extra, metrics = self._seen
+        step = self._seen[0]
         try:
-            self._saver.settle()
-            if self._saved != step:
-                self.save(step, state, extra=extra, metrics=metrics, block=True)
+            self._save_last()
         finally:
             self._release()
         sigterm.leave(f"saved step {step} and left ({why})")
+
+    def _save_last(self) -> None:
+        """Save the state last seen, unless that is done; after a save that failed, it too gets another chance."""
+        try:
+            self._saver.settle()
+        except SaveFailed as error:
+            if self._seen is None:
+                raise
+            log("%s\nallranks: step %d is saved now.", error, self._seen[0], level=40)
+            self._saved = None
+        if self._seen is not None and self._seen[0] != self._saved:
+            step, state, extra, metrics = self._seen
+            self.save(step, state, extra=extra, metrics=metrics, block=True)
 
     def _release(self) -> None:
         self._closed = True
@@ -257,42 +270,11 @@ class Checkpointer:
         """Return why this rank will not save a step. Rank 0 knows what there is."""
         if type(step) is not int or step < 0:
             return AllranksError(f"a step is an int from 0 on, and this is {step!r}.")
-        if step in self._steps and not self._may_replace(step):
+        if self._keeping is not None and self._keeping.has(step):
             remedy = "Save another step, or into another directory."
             return StepExists(f"{self._storage.url} has a step {step} already.", step=step, remedy=remedy)
         return None
 
-    def _may_replace(self, step: int) -> bool:
-        return self._resumed is not None and step > self._resumed
-
     def _check_fence(self) -> None:
         assert self._fence is not None
         fence.check(self._storage, self._fence)
-
-    def _make_way(self) -> None:
-        """Right before a manifest is put: rank 0 makes sure that nothing stands above it that was given up.
-
-        The newest goes first: whoever comes after a crash sees a step of the old branch, or the restored one.
-        """
-        self._check_fence()
-        for step in sorted(self._given_up, reverse=True):
-            self._storage.delete(paths.manifest_path(step))
-
-    def _committed(self, order: Order) -> None:
-        """After a commit, in the save's thread: rank 0 removes what was given up, and what the policy does not keep."""
-        if not self._world.is_main:
-            return
-        self._steps.add(order.step)
-        self._metrics[order.step] = order.metrics
-        needs_metrics = self._policy.keep_best is not None
-        given_up, self._given_up = self._given_up - {order.step}, set()
-        kept = self._steps - given_up
-        saved = [retention.Saved(one, self._metrics_of(one) if needs_metrics else {}) for one in kept]
-        for step in sorted({*given_up, *retention.choose(saved, self._policy)}):
-            try:
-                self._check_fence()
-                remove_step(self._storage, step)
-            except AllranksError as error:
-                log("allranks: step %d should be removed, and cannot be: %s", step, error, level=30)
-            else:
-                self._steps.discard(step)

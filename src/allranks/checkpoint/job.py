@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from allranks.arrays.base import OpenTree
-from allranks.checkpoint import manifest_json, paths
+from allranks.checkpoint import json_value, manifest_json, paths
 from allranks.checkpoint.commit_words import SaveId
 from allranks.checkpoint.manifest import Manifest, StoredFile
 from allranks.checkpoint.prepare import Prepared
 from allranks.checkpoint.stage import BlockPool, Bytes, ShardFile
 from allranks.digest import hasher
-from allranks.errors import NotThere, StorageError
+from allranks.errors import CannotStore, NotJsonable, NotThere, StorageError
 from allranks.storage.base import Storage
 
 _FRAMEWORKS = ("numpy", "jax", "torch")
@@ -33,6 +33,15 @@ class Content:
     values: Mapping[str, Any]
     extra: Any = None
     metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+def check_storable(values: Mapping[str, Any], extra: Any) -> None:
+    """Raise CannotStore unless JSON can hold all of it, and give it back."""
+    for path, value in {**values, "(extra)": extra}.items():
+        try:
+            json_value.pack(value, what=path)
+        except NotJsonable as error:
+            raise CannotStore(f"a value of the state cannot be stored: {error}", leaf=path) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +100,7 @@ class Job:
             versions=_versions(),
         )
         path = f"{self.folder}/{paths.MANIFEST}"
-        self.storage.put(path, manifest_json.encode(manifest), replace=self.replace)
+        self.storage.put(path, manifest_json.encode(manifest, leaves=self.prepared.leaves), replace=self.replace)
 
     def is_published(self) -> bool:
         """Return whether the manifest that stands there is this save's."""

@@ -14,7 +14,7 @@ from allranks.checkpoint import agree, audit, match, paths
 from allranks.checkpoint.manifest import Manifest
 from allranks.checkpoint.read import read
 from allranks.consistency import replicas
-from allranks.errors import AllranksError, Damaged, DoesNotFit, NotThere, StorageError, name_ranks
+from allranks.errors import Damaged, DoesNotFit, NotThere, StorageError, name_ranks
 from allranks.gate.log import log
 from allranks.storage.base import Storage
 from allranks.world.base import World
@@ -74,7 +74,8 @@ def _with_advice(error: Damaged, older: int | None) -> Damaged:
 def _restore(storage: Storage, world: World, like: T, step: int) -> Restored[T]:
     """Restore one step, or raise on every rank what the first rank that could not says."""
     who = f"rank {world.rank}: restore of {storage.url}/{paths.step_folder(step)}"
-    manifest = tree = error = None
+    manifest = tree = state = None
+    error: Exception | None = None
     try:
         manifest = audit.load(storage, step)
         tree = open_tree(like, rank=world.rank, size=world.size, restoring=True)
@@ -83,22 +84,22 @@ def _restore(storage: Storage, world: World, like: T, step: int) -> Restored[T]:
             raise DoesNotFit(
                 f"{who}: {match.report(differences, tree.declared, manifest)}", differences=differences, step=step
             )
-    except AllranksError as found:
+    except Exception as found:  # whatever it is: the others must not wait for this rank
         error = found
     _all_or_none(world, "look", step, error, said=manifest.nonce if manifest else "")
     assert manifest is not None
     assert tree is not None
     try:
         read(storage, manifest, tree)
-    except AllranksError as found:
+        state = tree.rebuild(manifest.values)
+    except Exception as found:
         error = found
     _all_or_none(world, "read", step, error, said="")
-    state = tree.rebuild(manifest.values)
     replicas.verify(open_tree(state, rank=world.rank, size=world.size), world, name=f"restore of step {step}")
     return Restored(state, manifest)  # type: ignore[arg-type]
 
 
-def _all_or_none(world: World, doing: str, step: int, error: AllranksError | None, *, said: str) -> None:
+def _all_or_none(world: World, doing: str, step: int, error: Exception | None, *, said: str) -> None:
     """Raise on every rank if one has an error, or if the ranks do not say the same: an error of one kind on all."""
     name = f"{doing} at step {step}"
     refused = world.exchange("restore", name, [agree.refusal(error), said], decide=_decide)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,8 @@ from allranks.checkpoint import agree
 from allranks.checkpoint.commit_words import SaveId
 from allranks.checkpoint.committer import Committer
 from allranks.checkpoint.handle import Committed, SaveHandle
-from allranks.checkpoint.job import Content, Job, shard_file
+from allranks.checkpoint.job import Content, Job, check_storable, shard_file
+from allranks.checkpoint.keeping import Keeping
 from allranks.checkpoint.prepare import Planner, Prepared
 from allranks.checkpoint.stage import BlockPool
 from allranks.consistency.replicas import Replicas
@@ -58,11 +59,7 @@ class Order:
 
 
 class Saver:
-    """One rank's saves into ``storage``. ``nonce`` is the run's own, the same on every rank.
-
-    ``guard`` is called on rank 0 right before a manifest is put, and raises where that is not allowed any more;
-    ``committed(order)`` on every rank after a commit, in the save's thread; it does not raise.
-    """
+    """One rank's saves into ``storage``. ``nonce`` is the run's own, the same on every rank; ``keeping`` rank 0's."""
 
     def __init__(
         self,
@@ -71,11 +68,10 @@ class Saver:
         settings: Settings,
         *,
         nonce: str,
-        guard: Callable[[], None],
-        committed: Callable[[Order], None],
+        keeping: Keeping | None,
     ) -> None:
         self._storage, self._world, self._settings = storage, world, settings
-        self._nonce, self._guard, self._committed = nonce, guard, committed
+        self._nonce, self._keeping = nonce, keeping
         self._committer = Committer(world.store, world.clock, rank=world.rank, size=world.size)
         self._planner = Planner(world.rank, world.size)
         self._renew_pools()
@@ -90,12 +86,12 @@ class Saver:
         tree, prepared = self._agree(order, state)
         job = self._job(order, tree, prepared)
         handle = self._last = SaveHandle(order.step)
-        run = threading.Thread(target=self._run, args=(job, order, handle, began), name=f"allranks-save-{order.step}")
+        work = (job, order, handle, began)
         if order.wait:
-            run.run()
+            self._run(*work)
             self.settle()
             return handle
-        run.start()
+        threading.Thread(target=self._run, args=work, name=f"allranks-save-{order.step}").start()
         if job.file is not None:
             job.file.stage(self._settings.copy_threads)
         handle.blocked = time.monotonic() - began
@@ -109,13 +105,15 @@ class Saver:
 
     def _agree(self, order: Order, state: object) -> tuple[OpenTree, Prepared]:
         """Take the state apart and make sure that all ranks save the same."""
-        world, error = self._world, order.refused
+        world = self._world
+        error: Exception | None = order.refused
         tree = prepared = None
         try:
             if error is None:
                 tree = open_tree(state, rank=world.rank, size=world.size)
+                check_storable(tree.values, order.extra)
                 prepared = self._planner.prepare(tree)
-        except AllranksError as refused:
+        except Exception as refused:  # whatever it is: the others must not wait for this rank
             error = refused
         if world.size > 1:
             self._meet(order, tree, prepared, error)
@@ -125,11 +123,8 @@ class Saver:
         assert prepared is not None
         return tree, prepared
 
-    def _meet(
-        self, order: Order, tree: OpenTree | None, prepared: Prepared | None, error: AllranksError | None
-    ) -> None:
-        values = agree.values_in_words({**(tree.values if tree else {}), "(extra)": order.extra})
-        values["(directory)"] = self._storage.url
+    def _meet(self, order: Order, tree: OpenTree | None, prepared: Prepared | None, error: Exception | None) -> None:
+        values = agree.values_in_words({**tree.values, "(extra)": order.extra}) if tree and error is None else {}
         said = show(digest(prepared.digest if prepared else "", json.dumps(values)))
         agree.agree(
             self._world,
@@ -158,8 +153,9 @@ class Saver:
     def _run(self, job: Job, order: Order, handle: SaveHandle, began: float) -> None:
         """What the save's thread does."""
 
-        def publish(acks: Any) -> None:
-            self._guard()
+        def publish(acks: Sequence[Any]) -> None:
+            assert self._keeping is not None
+            self._keeping.make_way()
             job.publish(acks)
 
         try:
@@ -178,7 +174,8 @@ class Saver:
         seconds, copied = time.monotonic() - began, self._pools[1].allocated
         result = Committed(order.step, job.folder, job.prepared.nbytes, seconds, handle.blocked, copied)
         try:
-            self._committed(order)
+            if self._keeping is not None:
+                self._keeping.committed(order.step, order.metrics, replaced=order.replace)
         finally:  # whatever that says: it is committed, for all ranks
             handle.end(result)
 

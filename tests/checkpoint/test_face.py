@@ -1,0 +1,415 @@
+"""What a user sees of saves: when they happen, which are kept, what comes back, and what is refused; a world of one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from allranks.checkpoint import checkpointer
+from allranks.checkpoint.checkpointer import Checkpointer
+from allranks.errors import AllranksError, CannotStore, Damaged, Fenced, NotThere, SaveFailed, StepExists
+from allranks.storage import MemoryStorage
+from allranks.world.single import single_world
+
+
+@pytest.fixture
+def disk() -> MemoryStorage:
+    return MemoryStorage()
+
+
+def opened(disk: MemoryStorage, **settings: Any) -> Checkpointer:
+    """A new job on this disk."""
+    return Checkpointer(disk.process(), single_world(), **settings)
+
+
+def state_at(step: int) -> dict[str, Any]:
+    return {"weights": np.full((4, 3), step, np.float32), "name": f"at {step}"}
+
+
+def train(ckpt: Checkpointer, first: int, last: int) -> list[int]:
+    """Steps ``first`` to ``last``; return those at which a save began."""
+    return [step for step in range(first, last + 1) if ckpt.maybe_save(step, state_at(step)) is not None]
+
+
+def manifests_put(ckpt: Checkpointer) -> list[str]:
+    storage = ckpt._storage
+    assert isinstance(storage, MemoryStorage)
+    return [path for operation, path in storage.log if operation == "put" and path.endswith("manifest.json")]
+
+
+def test_saves_are_due_at_the_multiples_of_every_and_once_at_the_end(disk: MemoryStorage) -> None:
+    """Every third step, and the last one, which is none of them; close() a second time does nothing."""
+    ckpt = opened(disk, every=3)
+    assert train(ckpt, 1, 10) == [3, 6, 9]
+    ckpt.close()
+    ckpt.close()
+    assert ckpt.steps() == (3, 6, 9, 10)
+    assert manifests_put(ckpt) == [f"checkpoint-{step}/manifest.json" for step in (3, 6, 9, 10)]
+
+
+def test_the_last_step_is_saved_once_where_it_was_due(disk: MemoryStorage) -> None:
+    """A cadence that ends with the training leaves close() nothing to save."""
+    ckpt = opened(disk, every=5)
+    train(ckpt, 1, 10)
+    ckpt.close()
+    assert manifests_put(ckpt) == ["checkpoint-5/manifest.json", "checkpoint-10/manifest.json"]
+
+
+def test_a_step_that_jumps_over_a_multiple_is_saved(disk: MemoryStorage) -> None:
+    """Steps are counted by whoever counts them: 4, 8, 12 pass the multiples of 5 at 8 and 12."""
+    ckpt = opened(disk, every=5)
+    assert [ckpt.maybe_save(step, state_at(step)) is not None for step in (4, 8, 9, 12)] == [False, True, False, True]
+    ckpt.close()
+
+
+def test_a_step_that_the_program_saved_itself_is_not_saved_again(disk: MemoryStorage) -> None:
+    """A save() before a maybe_save() that is due, and before close()."""
+    ckpt = opened(disk, every=5)
+    ckpt.save(5, state_at(5))
+    assert ckpt.maybe_save(5, state_at(5)) is None
+    ckpt.close()
+    assert ckpt.steps() == (5,)
+
+
+def test_nothing_seen_is_nothing_saved(disk: MemoryStorage) -> None:
+    """close() after no step at all, and after a restore without a step, saves nothing."""
+    opened(disk).close()
+    ckpt = opened(disk)
+    ckpt.save(7, state_at(7), block=True)
+    ckpt.close()
+    again = opened(disk)
+    assert again.restore(state_at(0)) is not None
+    again.close()
+    assert manifests_put(again) == []
+
+
+def test_an_exception_in_the_block_saves_nothing_more(disk: MemoryStorage) -> None:
+    """The save that goes on is waited for, the state that was seen last is not saved; the exception is the user's."""
+    ckpt = opened(disk, every=2)
+
+    def fail() -> None:
+        with ckpt:
+            train(ckpt, 1, 3)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert ckpt.steps() == (2,)
+    with opened(disk, every=2) as ckpt:
+        assert ckpt.restore(state_at(0)) is not None
+        train(ckpt, 3, 3)
+    assert ckpt.steps() == (2, 3)
+
+
+def test_a_closed_checkpointer_says_so(disk: MemoryStorage) -> None:
+    """Neither save nor maybe_save is forgotten in silence after close()."""
+    ckpt = opened(disk)
+    ckpt.close()
+    for save in (ckpt.save, ckpt.maybe_save):
+        with pytest.raises(AllranksError, match="the checkpointer of memory is closed"):
+            save(1, state_at(1))
+
+
+def test_minutes_are_counted_from_the_last_save(disk: MemoryStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten minutes after the last one, whoever asked for that; by a clock that only rank 0 reads."""
+    now = [1000.0]
+    monkeypatch.setattr(checkpointer, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    ckpt = opened(disk, every_minutes=10)
+
+    def at(minutes: float, step: int) -> bool:
+        now[0] = 1000 + 60 * minutes
+        return ckpt.maybe_save(step, state_at(step)) is not None
+
+    # A notice for all ranks may take effect one step later.
+    assert not at(9, 1)
+    assert at(10.1, 2) or at(10.2, 3)
+    assert not at(19, 4)
+    assert at(20.4, 5) or at(20.5, 6)
+    ckpt.close()
+
+
+def test_what_the_policy_keeps_is_what_is_left(disk: MemoryStorage) -> None:
+    """The last two, every tenth and the best by metric, over several jobs; no file of another step remains."""
+    loss = {1: 9, 2: 0.5, 5: 3, 10: 3, 11: 4, 15: 2, 20: 8, 21: 8, 22: float("nan"), 23: 8}
+    policy: dict[str, Any] = {"keep_last": 2, "keep_every": 10, "keep_best": ("loss", "min", 1)}
+    for job in ([1, 2, 5, 10, 11], [15, 20, 21, 22, 23]):
+        ckpt = opened(disk, **policy)
+        for step in job:
+            ckpt.save(step, state_at(step), metrics={"loss": loss[step]}, block=True)
+        ckpt.close()
+    assert ckpt.steps() == (2, 10, 20, 22, 23)
+    folders = {path.split("/")[0] for path in disk.process().files()} - {"fence"}
+    assert folders == {f"checkpoint-{step}" for step in (2, 10, 20, 22, 23)}
+
+
+def test_extra_and_metrics_come_back(disk: MemoryStorage) -> None:
+    """With the state and the step, as what they were: also floats that are no numbers, and empty containers."""
+    extra = {"data": {"epoch": 3, "seen": [1, 2], "rate": float("inf")}, "none": None, "empty": {}, "float": 1.5}
+    ckpt = opened(disk)
+    ckpt.save(4, state_at(4), extra=extra, metrics={"loss": np.float32(0.25), "best": 1}, block=True)
+    restored = ckpt.restore(state_at(0))
+    assert restored is not None
+    state, step = restored
+    assert (step, state["name"]) == (4, "at 4")
+    assert (state["weights"] == 4).all()
+    assert restored.extra == extra
+    assert restored.metrics == {"loss": 0.25, "best": 1.0}
+
+
+def test_the_documented_loop_begins_goes_on_and_ends(disk: MemoryStorage) -> None:
+    """``restore(like=state) or (state, 0)``: three jobs of one training, of which the last has nothing to do."""
+    begun = []
+    for last in (4, 9, 9):
+        ckpt = opened(disk, every=2)
+        state, step = ckpt.restore(like=state_at(0)) or (state_at(0), 0)
+        begun.append((step, int(state["weights"][0, 0])))
+        train(ckpt, step + 1, last)
+        ckpt.close()
+    assert begun == [(0, 0), (4, 4), (9, 9)]
+
+
+def test_a_step_that_is_not_there_is_refused(disk: MemoryStorage) -> None:
+    """It says which there are."""
+    ckpt = opened(disk)
+    assert ckpt.restore(state_at(0)) is None
+    for step in (3, 6):
+        ckpt.save(step, state_at(step), block=True)
+    with pytest.raises(NotThere, match="memory has no step 5; it has 6, 3"):
+        ckpt.restore(state_at(0), step=5)
+
+
+def test_a_step_that_exists_is_refused(disk: MemoryStorage) -> None:
+    """By this job or by an earlier one; what there is stays as it is, and the next step can be saved."""
+    ckpt = opened(disk)
+    ckpt.save(3, state_at(3), block=True)
+    before = disk.process().files()
+    with pytest.raises(StepExists, match="memory has a step 3 already"):
+        ckpt.save(3, state_at(8), block=True)
+    ckpt.close()
+    again = opened(disk)
+    with pytest.raises(StepExists, match="Save another step"):
+        again.save(3, state_at(8))
+    assert {path: disk.process().files()[path] for path in before if not path.startswith("fence")} == {
+        path: data for path, data in before.items() if not path.startswith("fence")
+    }
+    again.save(4, state_at(4), block=True)
+    assert again.steps() == (3, 4)
+
+
+@pytest.mark.parametrize("step", [-1, 2.0, True, "3", None], ids=repr)
+def test_a_step_is_a_number_from_0_on(disk: MemoryStorage, step: Any) -> None:
+    """Nothing is written for anything else."""
+    ckpt = opened(disk)
+    with pytest.raises(AllranksError, match="a step is an int from 0 on"):
+        ckpt.save(step, state_at(0))
+    assert not any(path.startswith("checkpoint") for path in disk.process().files())
+
+
+def test_a_branch_that_is_given_up_is_saved_over(disk: MemoryStorage) -> None:
+    """A resume at 100 of 300 gives up 200 and 300: the first save of the new branch replaces the one, removes both."""
+    ckpt = opened(disk)
+    for step in (100, 200, 300):
+        ckpt.save(step, state_at(step), block=True)
+    ckpt.close()
+    again = opened(disk)
+    assert again.restore(state_at(0), step=100) is not None
+    assert again.steps() == (100, 200, 300), "a restore alone removes nothing"
+    again.save(200, state_at(7), block=True)
+    assert again.steps() == (100, 200)
+    with pytest.raises(StepExists):
+        again.save(200, state_at(8), block=True)
+    files = [path for path in disk.process().files() if path.startswith("checkpoint-200")]
+    assert len(files) == 2, files
+    newest = opened(disk).restore(state_at(0))
+    assert newest is not None
+    assert (newest[1], newest[0]["name"]) == (200, "at 7")
+
+
+def test_the_first_save_after_a_resume_is_never_the_one_that_is_removed(disk: MemoryStorage) -> None:
+    """keep_last counts the new branch, not the higher steps of the one that was given up."""
+    ckpt = opened(disk)
+    for step in (100, 200, 300):
+        ckpt.save(step, state_at(step), block=True)
+    ckpt.close()
+    again = opened(disk, keep_last=2)
+    again.restore(state_at(0), step=100)
+    again.save(150, state_at(150), block=True)
+    assert again.steps() == (100, 150)
+
+
+def test_a_branch_stays_until_another_step_is_whole(disk: MemoryStorage) -> None:
+    """A save that fails after the resume leaves the old branch as it was."""
+    ckpt = opened(disk)
+    for step in (1, 2):
+        ckpt.save(step, state_at(step), block=True)
+    ckpt.close()
+    process = disk.process()
+    again = Checkpointer(process, single_world())
+    again.restore(state_at(0), step=1)
+    process.fail("block", "checkpoint-*")
+    with pytest.raises(SaveFailed):
+        again.save(2, state_at(9), block=True)
+    assert again.steps() == (1, 2)
+    restored = again.restore(state_at(0), step=2)
+    assert restored is not None
+    assert restored[0]["name"] == "at 2"
+
+
+def test_a_failed_save_is_told_once_and_the_end_is_saved(disk: MemoryStorage) -> None:
+    """The call after a save that failed raises it; the one after that goes on, and close() saves the last state."""
+    process = disk.process()
+    ckpt = Checkpointer(process, single_world(), every=1)
+    process.fail("finish", "checkpoint-1/*")
+    handle = ckpt.maybe_save(1, state_at(1))
+    assert handle is not None
+    with pytest.raises(SaveFailed, match=r"save of step 1 stopped: rank 0: StorageError: cannot .* Input/output"):
+        handle.wait(60)
+    with pytest.raises(SaveFailed, match="save of step 1 stopped"):
+        ckpt.maybe_save(2, state_at(2))
+    ckpt.close()
+    assert ckpt.steps() == (2,)
+    assert not any(path.startswith("checkpoint-1/") for path in process.files())
+
+
+@pytest.mark.parametrize("last", [4, 5])
+def test_close_saves_the_last_state_even_if_the_save_before_failed(disk: MemoryStorage, last: int) -> None:
+    """Of an earlier step or of this very one: what failed once gets another chance, and nothing is lost by the end."""
+    process = disk.process()
+    ckpt = Checkpointer(process, single_world(), every=4)
+    process.fail("put", "checkpoint-4/manifest.json")
+    train(ckpt, 1, last)
+    ckpt.close()
+    assert ckpt.steps() == (last,)
+
+
+def test_close_says_that_the_last_state_could_not_be_saved(disk: MemoryStorage) -> None:
+    """A disk that fails for good ends in SaveFailed, and the run is given free."""
+    process = disk.process()
+    ckpt = Checkpointer(process, single_world(), every=1)
+    process.fail("create", "checkpoint-*", times=100)
+    ckpt.maybe_save(1, state_at(1))
+    with pytest.raises(SaveFailed, match="save of step 1 stopped"):
+        ckpt.close()
+    opened(disk).close()
+
+
+UNSTORABLE: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
+    "an object in the state": (lambda: {"state": {"a": {"f": object()}}}, "'a/f' is object"),
+    "a function in the state": (lambda: {"state": {"act": np.sin}}, "'act' is numpy.ufunc"),
+    "a long double": (lambda: {"state": {"a": np.zeros(2, np.longdouble)}}, "'a' is an array of float128"),
+    "text that is none": (lambda: {"state": {"a": "\ud800"}}, "not Unicode text"),
+    "a key that is no text": (lambda: {"state": {"\ud800": 1}}, "not Unicode text"),
+    "an endless int": (lambda: {"state": {"a": 1 << 20_000}}, "a is a builtins.int"),
+    "an object in extra": (lambda: {"extra": {"loader": object()}}, r"\(extra\)\['loader'\] is a builtins.object"),
+    "a number for a key": (lambda: {"extra": {1: 2}}, r"\(extra\) has the key 1"),
+    "an array in extra": (lambda: {"extra": np.zeros(2)}, "numpy.ndarray"),
+    "a metric that is no number": (lambda: {"metrics": {"loss": "low"}}, "metric 'loss' is no number"),
+    "a metric of many numbers": (lambda: {"metrics": {"loss": np.zeros(2)}}, "metric 'loss' is no number"),
+}
+
+
+@pytest.mark.parametrize("what", UNSTORABLE)
+def test_what_cannot_be_stored_is_refused_before_a_byte_is_written(disk: MemoryStorage, what: str) -> None:
+    """By name, from save() itself, though it is asynchronous; the next good save works."""
+    ckpt = opened(disk)
+    before = disk.process().files()
+    make, words = UNSTORABLE[what]
+    given = {"state": state_at(1), **make()}
+    with pytest.raises(CannotStore, match=words):
+        ckpt.save(1, **given)
+    assert disk.process().files() == before
+    ckpt.save(1, state_at(1), block=True)
+    assert ckpt.steps() == (1,)
+
+
+def test_a_save_waits_for_the_one_before(disk: MemoryStorage) -> None:
+    """While step 1 is being written, save(2) does not return; then both are there, each with its own bytes."""
+    may_write, writing = threading.Event(), threading.Event()
+
+    def slow(operation: str, path: str) -> None:
+        if operation == "block" and path.startswith("checkpoint-1/"):
+            writing.set()
+            assert may_write.wait(60)
+
+    ckpt = Checkpointer(disk.process(before=slow), single_world())
+    weights = np.ones(1000, np.float32)
+    first = ckpt.save(1, {"w": weights})
+    assert writing.wait(60)
+    weights[:] = 2
+    second = threading.Thread(target=ckpt.save, args=(2, {"w": weights}))
+    second.start()
+    second.join(0.1)
+    assert second.is_alive()
+    assert not first.done()
+    may_write.set()
+    second.join(60)
+    ckpt.wait()
+    for step in (1, 2):
+        restored = ckpt.restore({"w": np.zeros(1000, np.float32)}, step=step)
+        assert restored is not None
+        assert (restored[0]["w"] == step).all()
+
+
+def test_less_memory_than_the_state_makes_a_save_slower_and_no_less_right(disk: MemoryStorage) -> None:
+    """Five blocks of state through a budget of one: what is mutated right after save() returned is not in the file."""
+    ckpt = opened(disk, memory=1)
+    weights = np.arange(5 << 21, dtype=np.float32)
+    for step in (1, 2):
+        handle = ckpt.save(step, {"w": weights, "odd": np.arange(3, dtype=np.int8)})
+        weights += 1
+        assert handle.wait(60).copied <= 8 << 20
+    for step in (1, 2):
+        restored = ckpt.restore({"w": np.zeros_like(weights), "odd": np.zeros(3, np.int8)}, step=step)
+        assert restored is not None
+        assert (restored[0]["w"] == np.arange(5 << 21, dtype=np.float32) + step - 1).all()
+
+
+def test_a_damaged_newest_step_is_never_taken_in_silence(disk: MemoryStorage, caplog: pytest.LogCaptureFixture) -> None:
+    """It raises and says what to do; with fallback it takes the one before, says so, and gives the newer one up."""
+    ckpt = opened(disk)
+    for step in (1, 2):
+        ckpt.save(step, state_at(step), block=True)
+    ckpt.close()
+    [file] = [path for path in disk.process().files() if path.startswith("checkpoint-2/rank")]
+    disk.flip(file, 4096)
+    again = opened(disk)
+    with pytest.raises(Damaged, match=r"of leaf 'weights', are not what was saved.*restore\(step=1\) takes the one"):
+        again.restore(state_at(0))
+    restored = again.restore(state_at(0), fallback=True)
+    assert restored is not None
+    assert restored[1] == 1
+    assert (restored[0]["weights"] == 1).all()
+    assert "falling back to step 1" in caplog.text
+    again.save(2, state_at(5), block=True)
+    newest = again.restore(state_at(0))
+    assert newest is not None
+    assert newest[0]["name"] == "at 5"
+
+
+def test_a_job_whose_run_was_taken_over_harms_nothing(disk: MemoryStorage) -> None:
+    """Its next save is refused, and the checkpoint that it had saved stays whole even if it lost the run meanwhile."""
+    old = opened(disk, keep_last=1)
+    taken: list[Checkpointer] = []
+
+    def steal(operation: str, path: str) -> None:
+        if operation == "list" and path == "fence" and len(old.steps()) == 2 and not taken:
+            taken.append(opened(disk, take_over=True))
+
+    storage = old._storage
+    assert isinstance(storage, MemoryStorage)
+    old.save(1, state_at(1), block=True)
+    storage._before = steal
+    old.save(2, state_at(2), block=True)
+    assert len(taken) == 1, "taken over between the manifest and the retention"
+    with pytest.raises((SaveFailed, Fenced), match="took the run over"):
+        old.save(3, state_at(3), block=True)
+    for step in taken[0].steps():
+        restored = taken[0].restore(state_at(0), step=step)
+        assert restored is not None
+        assert (restored[0]["weights"] == step).all()
+    assert 2 in taken[0].steps()
