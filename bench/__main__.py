@@ -1,4 +1,4 @@
-"""``python -m bench [names] [--quick] [--write]``: run the benches, print their tables, renew docs/performance.md."""
+"""``python -m bench [names] [--quick] [--write]``: run the benches, print their tables, renew their pages."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ BENCHES = {
     "failure": "from one rank's failure to the end of the job",
     "log_path": "lines a second from the ranks to the terminal",
     "plugin": "50 tests of four ranks",
+    "checkpoint": "saves and restores against the raw limit and the peers",
 }
 PAGE = ROOT / "docs" / "performance.md"
+PAGES = {"checkpoint": ROOT / "docs" / "checkpoint-performance.md"}  # of those with a page of their own
 
 
 def main() -> None:
@@ -31,7 +33,7 @@ def main() -> None:
     )
     parser.add_argument("names", nargs="*", metavar="name", help="benches to run (default: all)")
     parser.add_argument("--quick", action="store_true", help="fewer rounds and smaller sizes, to see that they run")
-    parser.add_argument("--write", action="store_true", help=f"put the tables into {PAGE.relative_to(ROOT)}")
+    parser.add_argument("--write", action="store_true", help="put the tables into their pages under docs/")
     chosen = parser.parse_args()
     if unknown := set(chosen.names) - BENCHES.keys():
         parser.error(f"no bench called {', '.join(sorted(unknown))}; there are:\n{listed}")
@@ -51,7 +53,8 @@ def main() -> None:
         print(f"\n## {name}\n\n{text}\n", flush=True)
         print(f"{name}: took {time.monotonic() - begin:.0f} s", file=sys.stderr)
         if chosen.write:
-            PAGE.write_text(page.placed(PAGE.read_text(), name, text))
+            own = PAGES.get(name, PAGE)
+            own.write_text(page.placed(own.read_text(), name, text))
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
 

@@ -1,4 +1,4 @@
-"""The results as Markdown, and their place in docs/performance.md."""
+"""The results as Markdown, and their place in a page of docs/."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 _UNITS = (("µs", 1e6), ("ms", 1e3), ("s", 1.0))
-_NUMBER = re.compile(r"(> )?[-+]?\d[\d,.]*( ?(ms|µs|s|MB|x|%))?")
+_NUMBER = re.compile(r"(> )?[-+]?\d[\d,.]*( ?(ms|µs|s|MB|x|%))?|-")
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

@@ -1,7 +1,7 @@
 """allranks: multi-process training that is correct, and proves it."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING
+import typing as _typing
+from importlib import import_module as _import_module
 
 from allranks.arrays.base import Leaf as Leaf
 from allranks.arrays.batch import BatchPlan as BatchPlan
@@ -18,7 +18,7 @@ from allranks.world.detect import current as current
 from allranks.world.detect import init as init
 from allranks.world.simulated import SimulatedWorld as SimulatedWorld
 
-if TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from allranks.checkpoint.checkpointer import Checkpointer as Checkpointer
 
 # These need NumPy, which is not light: they are imported when they are first asked for.
@@ -28,6 +28,6 @@ _LATE = {"Checkpointer": "allranks.checkpoint.checkpointer"}
 def __getattr__(name: str) -> object:
     if name not in _LATE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found: object = getattr(import_module(_LATE[name]), name)
+    found: object = getattr(_import_module(_LATE[name]), name)
     globals()[name] = found
     return found

@@ -18,7 +18,18 @@ from allranks.arrays.base import Split
 from allranks.arrays.detect import open_tree
 from allranks.errors import CannotStore
 
-DTYPES = ["bool", "uint8", "int64", "uint32", "float16", "bfloat16", "float64", "complex64", "float8_e4m3fn"]
+DTYPES = [
+    "bool",
+    "complex32",
+    "uint8",
+    "int64",
+    "uint32",
+    "float16",
+    "bfloat16",
+    "float64",
+    "complex64",
+    "float8_e4m3fn",
+]
 
 
 def model_of(seed: int, **options: Any) -> torch.nn.Module:
@@ -60,6 +71,7 @@ def test_training_goes_on_as_if_nothing_had_happened(steps: int) -> None:
     assert [step(back["model"], back["opt"], back["schedule"]) for _ in range(3)] == expected
 
 
+@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_dtype_is_filled_in_place(dtype: str) -> None:
     """Contiguous or not, of no dimension or no element, parameters too; the tensors are the template's own."""

@@ -19,6 +19,7 @@ from allranks.launch.events import (
     Joined,
     Joining,
     KeeperLost,
+    MarkFailed,
     RankExited,
     RankFailed,
     RankLeft,
@@ -213,6 +214,33 @@ def test_a_rank_that_exits_without_joining_while_another_waits_to_join_left_earl
 def test_a_rank_that_has_joined_may_exit_before_another_joins_a_second_world() -> None:
     job = Job(2).on(Joining(0), Joining(1), Joined(0), Joined(1)).exits([1]).on(Joining(0)).after(30.0)
     assert (job.first, job.signals) == (None, [])
+
+
+def parts(rank: int) -> RankLeft:
+    return RankLeft(rank, 1.0, None, 143, "saved step 7 and left (SIGTERM on rank 2)")
+
+
+def test_ranks_that_all_leave_in_order_have_not_failed_whatever_their_code() -> None:
+    """They said so before; the job ends with their code, and with their reason. Who did not say so has failed."""
+    job = Job().on(*map(parts, range(4))).exits(range(4), 143)
+    assert (job.exit_code, job.first, job.signals) == (143, None, [])
+    assert job.supervisor.cause == "saved step 7 and left (SIGTERM on rank 2)"
+    job = Job().on(parts(0)).exits([0], 143).exits([1], 143).after(0.25).exits([2, 3], -15)
+    assert job.first == (1, "ended without a Python error: exit code 143")
+
+
+def test_ranks_that_leave_in_order_after_sigterm_say_why() -> None:
+    job = Job().on(Terminated())
+    job.on(*map(parts, range(4))).exits(range(4), 143)
+    assert job.exit_code == 143
+    assert job.supervisor.cause == "stopped by SIGTERM; saved step 7 and left (SIGTERM on rank 2)"
+
+
+def test_ranks_are_told_whether_sigterm_comes_because_one_has_failed() -> None:
+    """Then they need not try to save together; after a signal to the launcher they may."""
+    assert MarkFailed() not in Job().on(Terminated()).actions
+    told = Job().on(RankFailed(failure(2))).after(0.25).actions
+    assert told.index(MarkFailed()) < next(i for i, action in enumerate(told) if isinstance(action, Signal))
 
 
 def test_ctrl_c_gives_the_ranks_their_grace_and_a_second_one_does_not() -> None:

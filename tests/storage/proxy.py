@@ -74,8 +74,8 @@ class _Request(BaseHTTPRequestHandler):
             if fault == "lose the answer":
                 self.close_connection = True
             else:
-                self.answer(status, headers, data, cut=fault == "half an answer")
                 self.server.answered.append(f"{self.command} {self.path}")
+                self.answer(status, headers, data, cut=fault == "half an answer")
 
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = do_any  # noqa: N815
 

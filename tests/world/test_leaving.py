@@ -25,7 +25,6 @@ def notes(folder: Path) -> list[str]:
     ("framework", "what"),
     [
         pytest.param("torch", "one", marks=pytest.mark.needs("torch")),
-        pytest.param("torch", "all", marks=pytest.mark.needs("torch")),
         pytest.param("jax", "all", marks=pytest.mark.needs("jax")),
     ],
 )
@@ -38,10 +37,10 @@ def test_all_ranks_leave_at_the_same_call(framework: str, what: str, tmp_path: P
     assert not any("failed" in rank.err for rank in job.ranks), job
 
 
-@pytest.mark.needs("torch")
+@pytest.mark.needs("jax")
 def test_a_stopped_rank_is_named_and_nobody_leaves(tmp_path: Path) -> None:
     """On all ranks, also on the stopped one when it goes on."""
-    job = harness.run(RANKS, [str(PROGRAM), "torch", str(tmp_path), "stopped"])
+    job = harness.run(RANKS, [str(PROGRAM), "jax", str(tmp_path), "stopped"])
     assert job.codes == [0] * RANKS, job
     assert all(f"rank 2 (host {_host(note)}) gave no sign for 2 s" in note for note in notes(tmp_path)), job
     assert (
@@ -53,8 +52,8 @@ def _host(note: str) -> str:
     return note.partition("(host ")[2].partition(")")[0]
 
 
-def start(folder: Path, framework: str, what: str, *options: str) -> Started:
-    return Started("-n", str(RANKS), *options, str(PROGRAM), framework, str(folder), what, cwd=folder)
+def start(folder: Path, what: str, *options: str) -> Started:
+    return Started("-n", str(RANKS), *options, str(PROGRAM), "jax", str(folder), what, cwd=folder)
 
 
 def runs(folder: Path) -> bool:
@@ -65,7 +64,7 @@ def runs(folder: Path) -> bool:
 @pytest.mark.parametrize("to", ["launcher", "rank"])
 def test_under_the_launcher_a_job_that_saved_and_left_has_not_failed(to: str, tmp_path: Path) -> None:
     """Whether the launcher gets the signal or one of the ranks; the exit code is 143, and it says what was done."""
-    with start(tmp_path, "jax", "nothing" if to == "launcher" else "one") as job:
+    with start(tmp_path, "nothing" if to == "launcher" else "one") as job:
         if to == "launcher":
             wait_until(lambda: runs(tmp_path), "the ranks do not run")
             job.send(signal.SIGTERM)
@@ -78,10 +77,10 @@ def test_under_the_launcher_a_job_that_saved_and_left_has_not_failed(to: str, tm
         assert "consequences" not in job.out
 
 
-@pytest.mark.needs("torch")
+@pytest.mark.needs("jax")
 def test_where_a_rank_has_failed_sigterm_ends_the_others_at_once(tmp_path: Path) -> None:
     """They have nobody to save with: no vote is called, and the grace for saving is not waited for."""
-    with start(tmp_path, "torch", "fails", "--grace", "3600") as job:
+    with start(tmp_path, "fails", "--grace", "3600") as job:
         assert job.end() == 1, job.out
         assert "ValueError: bad row" in job.out
         assert "told to leave" not in job.out

@@ -1,29 +1,14 @@
-"""What a run's directory holds: steps that are whole as far as their manifests say, and what is left over."""
+"""Which steps of a run are whole as far as their manifests say, and what a manifest says of a file."""
 
 from __future__ import annotations
 
-import mmap
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from allranks.checkpoint import manifest_json, paths
 from allranks.checkpoint.dtypes import DTYPES
-from allranks.checkpoint.manifest import Manifest, StoredFile
-from allranks.digest import hasher
-from allranks.errors import Damaged, NotThere, Truncated
-from allranks.storage.base import BLOCK, Storage
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """Bytes ``where`` (from, to) of a file are not what was saved; ``leaves`` lie there, as far as is known."""
-
-    file: str
-    where: tuple[int, int]
-    leaves: tuple[str, ...]
-    what: str
+from allranks.checkpoint.manifest import Manifest, Run
+from allranks.errors import Damaged
+from allranks.storage.base import Storage
 
 
 def steps(storage: Storage) -> tuple[int, ...]:
@@ -47,64 +32,18 @@ def leaves_at(manifest: Manifest, file: int, begin: int, end: int) -> tuple[str,
     found = []
     for path, leaf in manifest.leaves.items():
         item = DTYPES[leaf.dtype].size
-        if any(s.file == file and s.begin < end and begin < s.begin + s.extent.size * item for s in leaf.shards):
+        if any(
+            begin < at + run.first.extent.size * item and at < end for run in leaf.runs for at in _begins_in(run, file)
+        ):
             found.append(path)
     return tuple(found)
 
 
-def verify(
-    storage: Storage, manifest: Manifest, *, threads: int = 2, progress: Callable[[int], None] = lambda _: None
-) -> tuple[Fault, ...]:
-    """Read and digest every byte of a checkpoint; return what is not as it was saved.
-
-    ``progress`` is told the bytes of every piece that is done, from any thread.
-    """
-    pieces = [(number, piece) for number, file in enumerate(manifest.files) for piece in _pieces(file)]
-
-    def check(job: tuple[int, tuple[int, int]]) -> list[Fault]:
-        number, (first, last) = job
-        ends = manifest.files[number].ends
-        faults = _check(storage, manifest, number, first, last)
-        progress(ends[last] - (ends[first - 1] if first else 0))
-        return faults
-
-    with ThreadPoolExecutor(threads) as workers:
-        return tuple(fault for faults in workers.map(check, pieces) for fault in faults)
-
-
-def _pieces(file: StoredFile) -> Iterator[tuple[int, int]]:
-    """Yield the chunks of a file, in groups (first, last) that one read takes: a block at most."""
-    first = begin = 0
-    for chunk, end in enumerate(file.ends):
-        if end - begin > BLOCK:
-            yield first, chunk - 1
-            first, begin = chunk, file.ends[chunk - 1]
-    if file.ends:
-        yield first, len(file.ends) - 1
-
-
-def _check(storage: Storage, manifest: Manifest, number: int, first: int, last: int) -> list[Fault]:
-    file, digest = manifest.files[number], hasher(manifest.integrity)
-    begin, end = (file.ends[first - 1] if first else 0), file.ends[last]
-    data = memoryview(_block.buffer)[: end - begin]
-    try:
-        storage.read(f"{paths.step_folder(manifest.step)}/{file.name}", begin, [data])
-    except (NotThere, Truncated) as error:
-        return [Fault(file.name, (begin, end), leaves_at(manifest, number, begin, end), str(error))]
-    faults, start = [], begin
-    for stop, saved in zip(file.ends[first : last + 1], file.digests[first : last + 1], strict=True):
-        if (found := digest(data[start - begin : stop - begin])) != saved:
-            what = f"their digest is {found}, and was {saved}"
-            faults.append(Fault(file.name, (start, stop), leaves_at(manifest, number, start, stop), what))
-        start = stop
-    return faults
-
-
-class _Block(threading.local):
-    """Each thread's memory, used for one piece after the other."""
-
-    def __init__(self) -> None:
-        self.buffer = mmap.mmap(-1, BLOCK)
-
-
-_block = _Block()
+def _begins_in(run: Run, file: int) -> Iterator[int]:
+    """Yield where the shards of a run that are in a file begin."""
+    if run.file_step:
+        k, rest = divmod(file - run.first.file, run.file_step)
+        if not rest and 0 <= k < run.count:
+            yield run.first.begin + k * run.begin_step
+    elif run.first.file == file:
+        yield from (run.first.begin + k * run.begin_step for k in range(run.count))

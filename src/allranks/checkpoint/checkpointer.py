@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 from allranks.checkpoint import audit, fence, retention
 from allranks.checkpoint.cadence import Cadence
 from allranks.checkpoint.handle import SaveHandle
+from allranks.checkpoint.keeping import Keeping
 from allranks.checkpoint.metrics import as_numbers
-from allranks.checkpoint.removal import remove_replaced, remove_step
 from allranks.checkpoint.restoring import Restored, restore
 from allranks.checkpoint.saving import Order, Saver, Settings
-from allranks.errors import AllranksError, CannotStore, Damaged, SaveFailed, StepExists, StorageError, name_ranks
+from allranks.errors import AllranksError, CannotStore, SaveFailed, StepExists, StorageError, name_ranks
 from allranks.gate.log import log
 from allranks.storage.base import Storage
 from allranks.storage.detect import open_storage
@@ -65,17 +65,13 @@ class Checkpointer:
         self._world = world = world or current()
         self._storage = open_storage(where)
         self._cadence = Cadence(every, every_minutes)
-        self._policy = retention.Policy(keep_last=keep_last, keep_every=keep_every, keep_best=keep_best)
+        policy = retention.Policy(keep_last=keep_last, keep_every=keep_every, keep_best=keep_best)
         settings = Settings(integrity=integrity, memory=memory, timeout=timeout)
         self._fence: fence.Fence | None = None
         world.agree({"every": every, "integrity": integrity}, name="checkpointer")
-        nonce = self._enter(take_over)
-        self._steps = set(audit.steps(self._storage)) if world.is_main else set()
-        self._given_up: set[int] = set()
-        self._metrics: dict[int, Mapping[str, float]] = {}
-        self._saver = Saver(
-            self._storage, world, settings, nonce=nonce, guard=self._check_fence, committed=self._committed
-        )
+        self._keeping: Keeping | None = None
+        nonce = self._enter(policy, take_over)
+        self._saver = Saver(self._storage, world, settings, nonce=nonce, keeping=self._keeping)
         self._notices = Notices(world)
         self._undo_sigterm = sigterm.instead(lambda: self.request("leave", "SIGTERM")) if on_sigterm else None
         self._seen: tuple[int, object, Any, Mapping[str, float]] | None = None
@@ -93,14 +89,14 @@ class Checkpointer:
         with all differences; Damaged naming file, leaf and bytes, unless ``fallback`` takes the newest step that is
         whole. Where it raises, the tensors of ``like`` may be half filled.
 
-        Steps after the restored one, if there are any, are of a branch that is given up: they may be saved over, and
-        are removed once another step is saved.
+        Steps after the restored one, if there are any, are of a branch that is given up: the next save removes them.
         """
         self._saver.settle()
         restored = restore(self._storage, self._world, like, step=step, fallback=fallback)
         if restored is not None:
-            self._resumed = self._saved = resumed = restored[1]
-            self._given_up = {one for one in self._steps if one > resumed}
+            self._resumed = self._saved = restored[1]
+            if self._keeping is not None:
+                self._keeping.resume(restored[1])
             self._seen = None
         return restored
 
@@ -145,11 +141,12 @@ class Checkpointer:
         """
         self._refuse_closed()
         refused, numbers = self._refusal(step), {}
+        replace = self._keeping is not None and self._keeping.is_given_up(step)
         try:
             numbers = as_numbers(metrics or {})
         except CannotStore as error:
             refused = refused or error
-        order = Order(step, extra, numbers, replace=step in self._given_up, wait=block, refused=refused)
+        order = Order(step, extra, numbers, replace=replace, wait=block, refused=refused)
         self._began = time.monotonic()
         handle = self._saver.save(order, state)
         self._saved = step
@@ -178,6 +175,7 @@ class Checkpointer:
         if self._closed:
             return
         try:
+            self._notices.arrived(self._calls + 1)  # who was told to leave after the last call waits for this one
             self._save_last()
         finally:
             self._release()
@@ -199,12 +197,13 @@ class Checkpointer:
             finally:
                 self._release()
 
-    def _enter(self, take_over: bool) -> str:
+    def _enter(self, policy: retention.Policy, take_over: bool) -> str:
         """Take the run, on rank 0; make sure that every rank sees the same directory. Return the run's nonce."""
         world = self._world
 
         def acquire() -> list[str]:
             self._fence = fence.acquire(self._storage, fence.this_process(), take_over=take_over)
+            self._keeping = Keeping(self._storage, policy, check_owner=self._check_fence)
             return [self._fence.path, self._fence.nonce]
 
         path, nonce = world.on_main(acquire)
@@ -230,15 +229,6 @@ class Checkpointer:
         except StorageError as error:
             return str(error)
         return found
-
-    def _metrics_of(self, step: int) -> Mapping[str, float]:
-        """Return a step's metrics, of an earlier job's too; none where its manifest cannot be read."""
-        if step not in self._metrics:
-            try:
-                self._metrics[step] = audit.load(self._storage, step).metrics
-            except (Damaged, StorageError):
-                self._metrics[step] = {}
-        return self._metrics[step]
 
     def _leave(self, why: str) -> None:
         """Save the state last seen, and leave by SystemExit. On every rank."""
@@ -280,7 +270,7 @@ class Checkpointer:
         """Return why this rank will not save a step. Rank 0 knows what there is."""
         if type(step) is not int or step < 0:
             return AllranksError(f"a step is an int from 0 on, and this is {step!r}.")
-        if step in self._steps - self._given_up:
+        if self._keeping is not None and self._keeping.has(step):
             remedy = "Save another step, or into another directory."
             return StepExists(f"{self._storage.url} has a step {step} already.", step=step, remedy=remedy)
         return None
@@ -288,39 +278,3 @@ class Checkpointer:
     def _check_fence(self) -> None:
         assert self._fence is not None
         fence.check(self._storage, self._fence)
-
-    def _committed(self, order: Order) -> None:
-        """After a commit, in the save's thread."""
-        if not self._world.is_main:
-            return
-        self._steps.add(order.step)
-        self._metrics[order.step] = order.metrics
-        try:
-            self._tidy(order)
-        except AllranksError as error:  # the save itself is done
-            log("allranks: after the save of step %d: %s", order.step, error, level=30)
-
-    def _tidy(self, order: Order) -> None:
-        """Remove the branch that is given up, and what the policy does not keep.
-
-        The branch goes first: its steps have higher numbers, and would be taken for the newest.
-        """
-        if order.replace:
-            remove_replaced(self._storage, order.step)
-        self._given_up.discard(order.step)
-        self._remove(sorted(self._given_up))
-        steps = self._steps - self._given_up
-        needs_metrics = self._policy.keep_best is not None
-        saved = [retention.Saved(one, self._metrics_of(one) if needs_metrics else {}) for one in steps]
-        self._remove(retention.choose(saved, self._policy))
-
-    def _remove(self, steps: Iterable[int]) -> None:
-        for step in steps:
-            self._check_fence()
-            try:
-                remove_step(self._storage, step)
-            except StorageError as error:
-                log("allranks: step %d should be removed, and cannot be: %s", step, error, level=30)
-            else:
-                self._steps.discard(step)
-                self._given_up.discard(step)

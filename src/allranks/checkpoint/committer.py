@@ -72,13 +72,15 @@ class Committer:
         publish: Callable[[Sequence[Json]], None],
         look: Callable[[], bool],
         timeout: float,
+        discard: Callable[[], None] = lambda: None,
     ) -> None:
         """Write this rank's part and wait for the save's outcome. Every rank must call, with the same ``save``.
 
         ``write`` makes this rank's part durable and returns its ack, of JSON types. When all have, rank 0 calls
         ``publish`` with the acks in rank order: it puts the manifest, or raises (Fenced: before anything was put).
         ``look`` says whether the manifest of this very save (its nonce) is there; any rank may be asked. ``timeout``
-        is in seconds: for all ranks to have written, and again for the manifest.
+        is in seconds: for all ranks to have written, and again for the manifest. ``discard`` removes what ``write``
+        wrote: it is called where nothing can publish that any more, and nowhere else.
 
         Returns if the manifest is there; else raises the same SaveFailed on every rank.
         """
@@ -91,6 +93,8 @@ class Committer:
             raise save_failed(save, Verdict.UNKNOWN, lost, rank=self.rank) from error
         if one.all_came:
             self._forget_earlier()
+        if one.is_final:
+            discard()
         if verdict is not Verdict.COMMITTED:
             raise save_failed(save, verdict, side.reasons, rank=self.rank) from one.cause
 
@@ -155,6 +159,13 @@ class _Run:
         while (verdict := self._side.verdict) is None:
             act = self._take(self._await() if act is None else [self._perform(act)])
         return verdict, self._side
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the save was given up, and no put of its manifest can be under way: a coordinator that is said to be
+        dead may live for a moment longer."""
+        decided = self.all_came and COORDINATOR_RANK in dict(self._side.reasons.died)
+        return self._side.verdict is Verdict.ABORTED and not decided
 
     def _take(self, events: Iterable[Event]) -> Act | None:
         """Hand over events that came together; what the last of them asks for is to be done."""

@@ -68,8 +68,11 @@ def acquire(storage: Storage, owner: Owner, *, take_over: bool = False) -> Fence
     while True:
         numbers = _numbers(storage)
         present = _read(storage, numbers[-1]) if numbers else None
-        if present is not None and not take_over:
-            _refuse_if_alive(storage, present, owner)
+        if present is not None and not take_over and lives_here(present, owner):
+            raise Fenced(
+                f"{storage.url}: {who(present)} writes into this run, and is alive.",
+                remedy="Wait for it or end it; or take_over=True: it will then be refused when it next saves.",
+            )
         now = datetime.now(UTC).isoformat(timespec="seconds")
         fence = Fence((numbers[-1] if numbers else 0) + 1, os.urandom(16).hex(), owner, now)
         try:
@@ -96,7 +99,7 @@ def check(storage: Storage, fence: Fence) -> None:
             remedy="Somebody has removed it, or the run, while this job wrote into it; nothing was published.",
         )
     raise Fenced(
-        f"{storage.url}: {_who(found)} took the run over from this job (process {fence.owner.pid} on host "
+        f"{storage.url}: {who(found)} took the run over from this job (process {fence.owner.pid} on host "
         f"{fence.owner.host}, since {fence.since}); nothing was published.",
         remedy="Let one job at a time write into a run.",
     )
@@ -108,19 +111,22 @@ def release(storage: Storage, fence: Fence) -> None:
         storage.put(fence.path, _document(replace(fence, released=True)), replace=True)
 
 
-def _refuse_if_alive(storage: Storage, present: Fence, asking: Owner) -> None:
-    owner = present.owner
+def newest(storage: Storage) -> Fence | None:
+    """Return the fence of the run's present, or last, owner; None where nobody ever opened it."""
+    numbers = _numbers(storage)
+    return _read(storage, numbers[-1]) if numbers else None
+
+
+def lives_here(fence: Fence, asking: Owner) -> bool:
+    """Return whether the owner is another live process of the machine of ``asking``, and has not closed the run."""
+    owner = fence.owner
     here = bool(owner.machine) and owner.machine == asking.machine
     ourselves = (owner.pid, owner.started) == (asking.pid, asking.started)
-    if not here or ourselves or present.released or deaths.started(owner.pid) != owner.started:
-        return
-    raise Fenced(
-        f"{storage.url}: {_who(present)} writes into this run, and is alive.",
-        remedy="Wait for it or end it; or take_over=True: it will then be refused when it next saves.",
-    )
+    return here and not ourselves and not fence.released and deaths.started(owner.pid) == owner.started
 
 
-def _who(fence: Fence) -> str:
+def who(fence: Fence) -> str:
+    """Return the owner of a fence, as a person would say it."""
     job = f" of job {fence.owner.job}" if fence.owner.job else ""
     return f"process {fence.owner.pid} on host {fence.owner.host}{job} (since {fence.since})"
 

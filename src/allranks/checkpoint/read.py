@@ -10,20 +10,21 @@ import math
 import queue
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from allranks.arrays.base import OpenTree, Target
+from allranks.arrays.leaves.numpy import DTYPES
 from allranks.checkpoint import paths
 from allranks.checkpoint.manifest import Manifest
-from allranks.checkpoint.restore_plan import Copy, Read, plan, spans
+from allranks.checkpoint.restore_plan import Read, plan, spans
 from allranks.checkpoint.stage import BlockPool, Bytes
 from allranks.digest import hasher
-from allranks.errors import Damaged, NotThere, Truncated
-from allranks.extent import Extent
-from allranks.storage.base import Storage
+from allranks.errors import CannotStore, Damaged, NotThere, Truncated
+from allranks.storage.base import BLOCK, Storage
 
 
 def read(storage: Storage, manifest: Manifest, tree: OpenTree, *, threads: int = 2) -> None:
@@ -31,15 +32,104 @@ def read(storage: Storage, manifest: Manifest, tree: OpenTree, *, threads: int =
 
     Where it raises, what the targets hold is not defined.
     """
-    wanted: list[tuple[str, Extent]] = []
-    targets: list[Target] = []
-    for number, one in enumerate(tree.declared):
-        for target in tree.targets(number):
-            wanted.append((one.path, target.extent))
-            targets.append(target)
-    reader = _Reader(storage, manifest, [path for path, _ in wanted], targets)
-    jobs = [(files.file, span) for files in plan(manifest, wanted) for span in spans(files.reads)]
-    _in_threads(jobs, reader.fill, threads)
+    wanted = [(one.path, target) for number, one in enumerate(tree.declared) for target in tree.targets(number)]
+    Reader(storage, manifest, threads=threads).fill(wanted)
+
+
+class Reader:
+    """Reads from one checkpoint. With ``cast``, targets may have another dtype than their leaf.
+
+    ``progress`` is told the bytes of every piece that is read, from any thread.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        manifest: Manifest,
+        *,
+        cast: bool = False,
+        threads: int = 2,
+        progress: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self._storage = storage
+        self._manifest = manifest
+        self._cast = cast
+        self._casting: Literal["unsafe", "same_kind"] = "unsafe" if cast else "same_kind"
+        self._threads = threads
+        self._progress = progress
+        self._digest = hasher(manifest.integrity)
+        self._blocks = BlockPool()
+
+    def fill(self, wanted: Sequence[tuple[str, Target]]) -> None:
+        """Fill targets, each a part of the leaf of this path. Safe for threads.
+
+        Raises Damaged, StorageError; CannotStore where a number is too large for the target's dtype.
+        """
+        reads = plan(self._manifest, [(path, target.extent) for path, target in wanted])
+        jobs = [(files.file, span) for files in reads for span in spans(files.reads)]
+        _in_threads(jobs, partial(self._fill, wanted), self._threads)
+
+    def _fill(self, wanted: Sequence[tuple[str, Target]], file: int, span: Sequence[Read]) -> None:
+        """Read and verify chunks that adjoin in a file, and bring their bytes to their places."""
+        first, last = span[0], span[-1]
+        leaf, target = wanted[first.parts[0].link.wanted]
+        length = last.end - first.begin
+        if first.direct is not None and target.buffer.flags.c_contiguous and self._is_plain(leaf, target):
+            self._read(file, span, wanted, _flat(target.buffer)[first.direct : first.direct + length])
+        else:
+            pooled = self._blocks.take() if length <= BLOCK else None
+            block = np.empty(length, np.uint8) if pooled is None else pooled  # no chunk of ours is larger
+            try:
+                self._read(file, span, wanted, block[:length])
+                for read in span:
+                    self._scatter(wanted, read, block[read.begin - first.begin :])
+            finally:
+                if pooled is not None:
+                    self._blocks.give(pooled)
+        self._progress(length)
+
+    def _is_plain(self, leaf: str, target: Target) -> bool:
+        return not self._cast or bool(target.buffer.dtype == DTYPES[self._manifest.leaves[leaf].dtype])
+
+    def _read(self, file: int, span: Sequence[Read], wanted: Sequence[tuple[str, Target]], into: Bytes) -> None:
+        stored = self._manifest.files[file]
+        path = f"{paths.step_folder(self._manifest.step)}/{stored.name}"
+        begin = span[0].begin
+        try:
+            self._storage.read(path, begin, [into.data])
+        except (NotThere, Truncated) as error:
+            raise self._damaged(path, span[0], wanted, str(error)) from error
+        for read in span:
+            found = self._digest(into.data[read.begin - begin : read.end - begin])
+            if found != stored.digests[read.chunk]:
+                what = f"their digest is {found}, and was {stored.digests[read.chunk]}."
+                raise self._damaged(path, read, wanted, what)
+
+    def _damaged(self, path: str, read: Read, wanted: Sequence[tuple[str, Target]], what: str) -> Damaged:
+        leaf, _ = wanted[read.parts[0].link.wanted]
+        return Damaged(
+            f"bytes {read.begin}-{read.end} of {self._storage.url}/{path}, of leaf {leaf!r}, are not what was saved: "
+            f"{what}",
+            path=path,
+            leaf=leaf,
+            where=(read.begin, read.end),
+            step=self._manifest.step,
+        )
+
+    def _scatter(self, wanted: Sequence[tuple[str, Target]], read: Read, chunk: Bytes) -> None:
+        for copy in read.copies:
+            leaf, target = wanted[copy.wanted]
+            dtype: np.dtype[Any] = DTYPES[self._manifest.leaves[leaf].dtype] if self._cast else target.buffer.dtype
+            source = chunk[copy.source : copy.source + math.prod(copy.shape) * dtype.itemsize]
+            box = source.view(dtype).reshape(copy.shape)
+            # Indexed, what has no dimension would be no array any more.
+            into, box = (target.buffer[copy.into], box[copy.take]) if copy.shape else (target.buffer, box)
+            try:
+                with np.errstate(over="raise"):
+                    np.copyto(into, box, casting=self._casting)
+            except FloatingPointError as error:
+                what = f"leaf {leaf!r} holds {dtype} numbers that are too large for {target.buffer.dtype}"
+                raise CannotStore(f"{what}.", leaf=leaf) from error
 
 
 def _in_threads(
@@ -67,74 +157,6 @@ def _in_threads(
             pool.submit(run)
     if failed:
         raise failed[0]
-
-
-class _Reader:
-    """Fills targets, numbered as in the plan; ``leaves`` are their leaves' paths."""
-
-    def __init__(self, storage: Storage, manifest: Manifest, leaves: Sequence[str], targets: Sequence[Target]) -> None:
-        self._storage = storage
-        self._manifest = manifest
-        self._leaves = leaves
-        self._buffers = [target.buffer for target in targets]
-        self._digest = hasher(manifest.integrity)
-        self._blocks = BlockPool()
-
-    def fill(self, file: int, span: Sequence[Read]) -> None:
-        """Read and verify chunks that adjoin in a file, and bring their bytes to their places."""
-        first, last = span[0], span[-1]
-        if first.direct is not None and self._is_plain(first):
-            begin = first.direct
-            self._read(
-                file, span, _flat(self._buffers[first.parts[0].link.wanted])[begin : begin + last.end - first.begin]
-            )
-            return
-        block = self._blocks.take()
-        assert block is not None
-        try:
-            into = block[: last.end - first.begin]
-            self._read(file, span, into)
-            for read in span:
-                for copy in read.copies:
-                    self._copy(copy, into[read.begin - first.begin :])
-        finally:
-            self._blocks.give(block)
-
-    def _is_plain(self, read: Read) -> bool:
-        return bool(self._buffers[read.parts[0].link.wanted].flags.c_contiguous)
-
-    def _read(self, file: int, span: Sequence[Read], into: Bytes) -> None:
-        stored = self._manifest.files[file]
-        path = f"{paths.step_folder(self._manifest.step)}/{stored.name}"
-        begin = span[0].begin
-        try:
-            self._storage.read(path, begin, [into.data])
-        except (NotThere, Truncated) as error:
-            raise self._damaged(path, span[0], str(error)) from error
-        for read in span:
-            found = self._digest(into.data[read.begin - begin : read.end - begin])
-            if found != stored.digests[read.chunk]:
-                raise self._damaged(path, read, f"their digest is {found}, and was {stored.digests[read.chunk]}.")
-
-    def _damaged(self, path: str, read: Read, what: str) -> Damaged:
-        leaf = self._leaves[read.parts[0].link.wanted]
-        return Damaged(
-            f"bytes {read.begin}-{read.end} of {self._storage.url}/{path}, of leaf {leaf!r}, are not what was saved: "
-            f"{what}",
-            path=path,
-            leaf=leaf,
-            where=(read.begin, read.end),
-            step=self._manifest.step,
-        )
-
-    def _copy(self, copy: Copy, chunk: Bytes) -> None:
-        buffer = self._buffers[copy.wanted]
-        count = math.prod(copy.shape)
-        source = chunk[copy.source : copy.source + count * buffer.itemsize].view(buffer.dtype).reshape(copy.shape)
-        if copy.shape:
-            np.copyto(buffer[copy.into], source[copy.take])
-        else:  # indexed, it would be no array any more
-            np.copyto(buffer, source)
 
 
 def _flat(buffer: NDArray[Any]) -> Bytes:

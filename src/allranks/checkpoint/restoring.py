@@ -100,13 +100,14 @@ def _restore(storage: Storage, world: World, like: T, step: int) -> Restored[T]:
 
 
 def _all_or_none(world: World, doing: str, step: int, error: Exception | None, *, said: str) -> None:
-    """Raise on every rank if one has an error, or if the ranks do not say the same."""
+    """Raise on every rank if one has an error, or if the ranks do not say the same: an error of one kind on all."""
     name = f"{doing} at step {step}"
     refused = world.exchange("restore", name, [agree.refusal(error), said], decide=_decide)
-    if error is not None:
+    if refused is None:
+        return
+    if error is not None and type(error).__name__ == refused[1]:
         raise error
-    if refused is not None:
-        raise agree.quoted(refused, who=f"rank {world.rank}: restore: {name}", step=step)
+    raise agree.quoted(refused, who=f"rank {world.rank}: restore: {name}", step=step) from error
 
 
 def _decide(values: Sequence[Any]) -> list[Any] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,11 +21,12 @@ from allranks.checkpoint.commit_words import SaveId
 from allranks.checkpoint.committer import Committer
 from allranks.checkpoint.handle import Committed, SaveHandle
 from allranks.checkpoint.job import Content, Job, check_storable, shard_file
+from allranks.checkpoint.keeping import Keeping
 from allranks.checkpoint.prepare import Planner, Prepared
 from allranks.checkpoint.stage import BlockPool
 from allranks.consistency.replicas import Replicas
 from allranks.digest import digest, show
-from allranks.errors import AllranksError, SaveFailed
+from allranks.errors import AllranksError
 from allranks.gate.ticket import Entry
 from allranks.storage.base import BLOCK, Storage
 from allranks.world.base import World
@@ -58,11 +59,7 @@ class Order:
 
 
 class Saver:
-    """One rank's saves into ``storage``. ``nonce`` is the run's own, the same on every rank.
-
-    ``guard`` is called on rank 0 right before a manifest is put, and raises where that is not allowed any more;
-    ``committed(order)`` on every rank after a commit, in the save's thread.
-    """
+    """One rank's saves into ``storage``. ``nonce`` is the run's own, the same on every rank; ``keeping`` rank 0's."""
 
     def __init__(
         self,
@@ -71,11 +68,10 @@ class Saver:
         settings: Settings,
         *,
         nonce: str,
-        guard: Callable[[], None],
-        committed: Callable[[Order], None],
+        keeping: Keeping | None,
     ) -> None:
         self._storage, self._world, self._settings = storage, world, settings
-        self._nonce, self._guard, self._committed = nonce, guard, committed
+        self._nonce, self._keeping = nonce, keeping
         self._committer = Committer(world.store, world.clock, rank=world.rank, size=world.size)
         self._planner = Planner(world.rank, world.size)
         self._renew_pools()
@@ -90,12 +86,12 @@ class Saver:
         tree, prepared = self._agree(order, state)
         job = self._job(order, tree, prepared)
         handle = self._last = SaveHandle(order.step)
-        run = threading.Thread(target=self._run, args=(job, order, handle, began), name=f"allranks-save-{order.step}")
+        work = (job, order, handle, began)
         if order.wait:
-            run.run()
+            self._run(*work)
             self.settle()
             return handle
-        run.start()
+        threading.Thread(target=self._run, args=work, name=f"allranks-save-{order.step}").start()
         if job.file is not None:
             job.file.stage(self._settings.copy_threads)
         handle.blocked = time.monotonic() - began
@@ -157,28 +153,31 @@ class Saver:
     def _run(self, job: Job, order: Order, handle: SaveHandle, began: float) -> None:
         """What the save's thread does."""
 
-        def publish(acks: Any) -> None:
-            self._guard()
+        def publish(acks: Sequence[Any]) -> None:
+            assert self._keeping is not None
+            self._keeping.make_way()
             job.publish(acks)
 
         try:
             self._committer.run(
-                job.identity, write=job.write, publish=publish, look=job.is_published, timeout=self._settings.timeout
+                job.identity,
+                write=job.write,
+                publish=publish,
+                look=job.is_published,
+                discard=job.discard,
+                timeout=self._settings.timeout,
             )
         except BaseException as error:
             self._renew_pools()
-            if isinstance(error, SaveFailed) and not error.unknown:  # else the checkpoint may be there
-                job.discard()
             handle.end(error)
             return
         seconds, copied = time.monotonic() - began, self._pools[1].allocated
-        end: Committed | BaseException
-        end = Committed(order.step, job.folder, job.prepared.nbytes, seconds, handle.blocked, copied)
+        result = Committed(order.step, job.folder, job.prepared.nbytes, seconds, handle.blocked, copied)
         try:
-            self._committed(order)
-        except BaseException as error:
-            end = error
-        handle.end(end)
+            if self._keeping is not None:
+                self._keeping.committed(order.step, order.metrics, replaced=order.replace)
+        finally:  # whatever that says: it is committed, for all ranks
+            handle.end(result)
 
     def _renew_pools(self) -> None:
         """Begin with new memory: a save that was given up has not returned all of its blocks."""

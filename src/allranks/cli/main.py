@@ -8,7 +8,10 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-COMMANDS = {"run": "run a script as N ranks on this machine"}
+COMMANDS = {
+    "run": "run a script as N ranks on this machine",
+    "ckpt": "look at, verify, compare, export and clean up checkpoints",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

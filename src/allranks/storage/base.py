@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 # A file is written in blocks of this many bytes, and the memory of a block begins at a page.
@@ -13,10 +13,15 @@ PAGE = 4096
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What stands in a folder: a file with its size in bytes, or a folder (``size`` None)."""
+    """What stands in a folder: a file with its size in bytes, or a folder (``size`` None).
+
+    ``modified`` is when it was last changed, in seconds since 1970 by the clock of the storage; None where that is not
+    known.
+    """
 
     name: str
     size: int | None
+    modified: float | None = field(default=None, compare=False)
 
 
 class BlockSource(Protocol):

@@ -13,9 +13,10 @@ from .local import LocalStorage
 CLOUDS = ("s3", "gs", "az")
 
 
-def open_storage(where: str | os.PathLike[str] | Storage) -> Storage:
+def open_storage(where: str | os.PathLike[str] | Storage, *, direct: bool = False) -> Storage:
     """Return the storage for a path, ``file://``, ``s3://``, ``gs://`` or ``az://``; a Storage is returned as it is.
 
+    Of file systems, ``direct`` says to read past the page cache.
     Raises StorageError for another scheme, and for the cloud where obstore is not installed.
     """
     if not isinstance(where, str | os.PathLike):
@@ -23,9 +24,9 @@ def open_storage(where: str | os.PathLike[str] | Storage) -> Storage:
     address = os.fspath(where)
     scheme, separator, _ = address.partition("://")
     if not separator:
-        return LocalStorage(address)
+        return LocalStorage(address, direct=direct)
     if scheme == "file":
-        return LocalStorage(_path_of(address))
+        return LocalStorage(_path_of(address), direct=direct)
     if scheme not in CLOUDS:
         known = ", ".join(f"{cloud}://" for cloud in ("file", *CLOUDS))
         raise StorageError(f"{address!r} names no storage: expected a path or one of {known}, found {scheme}://.")

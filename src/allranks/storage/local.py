@@ -10,26 +10,30 @@ from contextlib import contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path
 
-from .base import BlockSource, Entry
+from .base import PAGE, BlockSource, Entry
 from .faults import already_there, of_system, parts_of, truncated
 from .newfile import NewFile
 from .pull import pull
 
 _MOST_BUFFERS = os.sysconf("SC_IOV_MAX")
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
+_NOT_DIRECT = (errno.EINVAL, errno.EOPNOTSUPP)  # the file system, or an address that is no page's
 _NO_SUCH_FILE = (FileNotFoundError, NotADirectoryError)
 
 
 class LocalStorage:
     """A folder of a local or shared file system, made by the first write. ``writers`` threads write one file.
 
+    With ``direct``, whole pages are read past the page cache into memory that begins at a page, where the file system
+    lets them: what is read is what the disk holds, and takes the place of nothing in the cache.
     ``buffered`` says why the last file went through the page cache (as durable, but slower); None if it went past it.
     A process that is killed in ``put`` may leave a file ``.<name>.<8 hex>.tmp`` behind.
     """
 
-    def __init__(self, root: str | os.PathLike[str], *, writers: int = 2) -> None:
+    def __init__(self, root: str | os.PathLike[str], *, writers: int = 2, direct: bool = False) -> None:
         self._root = Path(root).absolute()
         self._writers = writers
+        self._direct = direct
         self.buffered: str | None = None
 
     @property
@@ -81,9 +85,13 @@ class LocalStorage:
             return self._at(path).read_bytes()
 
     def read(self, path: str, offset: int, into: Sequence[memoryview]) -> None:
+        parts_of(path)
         left = [buffer.cast("B") for buffer in into if buffer.nbytes]
         with self._told("read", path):
-            fd = os.open(self._at(path), os.O_RDONLY | os.O_CLOEXEC)
+            if self._direct and left:
+                count = _read_direct(f"{self._root}/{path}", offset, left[0])
+                offset, left = offset + count, _after(left, count)
+            fd = os.open(f"{self._root}/{path}", os.O_RDONLY | os.O_CLOEXEC)  # a Path would take longer than the read
             try:
                 while left:
                     count = os.preadv(fd, left[:_MOST_BUFFERS], offset)
@@ -107,7 +115,8 @@ class LocalStorage:
         with self._told("list", folder), suppress(*_NO_SUCH_FILE), os.scandir(where) as entries:
             for entry in entries:
                 with suppress(FileNotFoundError):  # removed since the folder was read
-                    found.append(Entry(entry.name, None if entry.is_dir() else entry.stat().st_size))
+                    about = entry.stat()
+                    found.append(Entry(entry.name, None if entry.is_dir() else about.st_size, about.st_mtime))
         return tuple(sorted(found, key=lambda entry: entry.name))
 
     def delete(self, path: str) -> None:
@@ -183,6 +192,23 @@ class LocalStorage:
             temporary.rename(where)
         finally:
             claim.unlink()
+
+
+def _read_direct(where: str, offset: int, into: memoryview) -> int:
+    """Read whole pages past the page cache, and return the bytes that were read: 0 where that is refused."""
+    pages = len(into) - len(into) % PAGE
+    count = 0
+    try:
+        fd = os.open(where, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
+        try:
+            while count < pages and (more := os.preadv(fd, [into[count:pages]], offset + count)):
+                count += more
+        finally:
+            os.close(fd)
+    except OSError as error:
+        if error.errno not in _NOT_DIRECT:
+            raise
+    return count
 
 
 def _write_small(where: Path, data: bytes) -> None:

@@ -136,7 +136,9 @@ class ObjectStorage:
         with self._told("list", folder):
             found = obstore.list_with_delimiter(self._store, folder or None)
         folders = [Entry(_name(path), None) for path in found["common_prefixes"]]
-        files = [Entry(_name(each["path"]), each["size"]) for each in found["objects"]]
+        files = [
+            Entry(_name(each["path"]), each["size"], each["last_modified"].timestamp()) for each in found["objects"]
+        ]
         return tuple(sorted(folders + files, key=lambda entry: entry.name))
 
     def delete(self, path: str) -> None:

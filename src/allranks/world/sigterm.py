@@ -23,13 +23,19 @@ from allranks import agent
 EXIT_CODE = 128 + signal.SIGTERM
 
 
+def _launcher_says_so() -> bool:
+    """Whether ``allranks run`` has left its sign that a rank has failed."""
+    control = os.environ.get("ALLRANKS_CONTROL")
+    return control is not None and os.path.exists(f"{control}.failed")
+
+
 @dataclass(slots=True)
 class _Answer:
     """What this process does when SIGTERM comes."""
 
     left_alone: bool = False
     end: Callable[[], object] = lambda: os._exit(EXIT_CODE)
-    doomed: Callable[[], bool] = lambda: _launcher_says_so()
+    doomed: Callable[[], bool] = _launcher_says_so
     instead: list[Callable[[], object]] = field(default_factory=list)
 
     def give(self) -> None:
@@ -75,12 +81,6 @@ def leave(why: str) -> NoReturn:
     """
     agent.load().part(EXIT_CODE, why)
     raise SystemExit(EXIT_CODE)
-
-
-def _launcher_says_so() -> bool:
-    """Whether ``allranks run`` has left its sign that a rank has failed."""
-    control = os.environ.get("ALLRANKS_CONTROL")
-    return control is not None and os.path.exists(f"{control}.failed")
 
 
 def _came(_: int, __: FrameType | None) -> None:

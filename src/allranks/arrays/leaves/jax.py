@@ -113,9 +113,11 @@ def _extent(index: Any, shape: tuple[int, ...]) -> Extent:
 def held(leaf: Any, cell: int, here: Here) -> Held:
     array = _bits(leaf)
     cut = _cut(array.sharding, array.shape, here.size)
-    part = array.addressable_data(cut.numbers[cell])
+    whole = len(cut.split.holders) == 1 and cut.on_host
+    part = array if whole else array.addressable_data(cut.numbers[cell])
     if not cut.on_host or part.dtype.itemsize == 1:
         # Where JAX copies (from a device, or what it packs), it keeps the copy with the array that was asked for it.
+        part = part.addressable_data(0)
         part = jax.make_array_from_single_device_arrays(part.shape, part.sharding, [part])
     return Held(flat(np.asarray(part)), mutable=False)
 

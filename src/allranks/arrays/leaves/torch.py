@@ -25,7 +25,7 @@ _NAMES = {
 }
 _USUAL = frozenset({torch.Tensor, torch.nn.Parameter})
 # torch and NumPy both know these bytes, only not under one name.
-_CARRIERS = {torch.bfloat16: torch.int16} | {
+_CARRIERS = {torch.bfloat16: torch.int16, torch.complex32: torch.int32} | {
     dtype: torch.uint8 for dtype, name in _NAMES.items() if name.startswith("float8")
 }
 
@@ -157,7 +157,7 @@ def _tensor(buffer: np.ndarray[Any, Any], dtype: torch.dtype) -> torch.Tensor:
     carrier = _CARRIERS.get(dtype)
     if carrier is None:
         return torch.from_numpy(buffer)
-    return torch.from_numpy(buffer.view(np.int16 if carrier is torch.int16 else np.uint8)).view(dtype)
+    return torch.from_numpy(buffer.view(str(carrier).removeprefix("torch."))).view(dtype)
 
 
 def filling(leaf: torch.Tensor, _here: Here) -> Filling:

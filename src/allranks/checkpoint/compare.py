@@ -1,0 +1,244 @@
+"""Two checkpoints, leaf by leaf, however each of them is cut: what changed, and by how much.
+
+Leaves whose bytes the manifests show to be equal are not read. The others are read in the pieces in which the first
+checkpoint holds them, a few megabytes at a time.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allranks.arrays.base import Target
+from allranks.arrays.leaves.numpy import DTYPES
+from allranks.checkpoint import facts
+from allranks.checkpoint.manifest import Manifest, Shard, StoredLeaf
+from allranks.checkpoint.read import Reader
+from allranks.checkpoint.restore_plan import Read, plan, spans
+from allranks.extent import Extent
+from allranks.storage.base import Storage
+
+Kind = Literal["added", "removed", "reshaped", "recast", "changed"]
+
+# Elements that are looked at together: their differences, in float64, stay in the processor's cache.
+_SLICE = 1 << 15
+
+
+@dataclass(frozen=True, slots=True)
+class Distance:
+    """How far two arrays are apart. ``changed`` of ``elements`` differ, and of these ``unmeasured`` are not finite in
+    both; of the others, ``largest`` is the greatest absolute difference, and ``relative`` the L2 norm of the
+    differences by that of the first array (infinite where that one is all zero)."""
+
+    elements: int
+    changed: int
+    unmeasured: int
+    largest: float
+    relative: float
+
+
+@dataclass(frozen=True, slots=True)
+class LeafChange:
+    """``before`` and ``after`` are the leaf in both, as ``float32[512, 64]``; None where it is not there."""
+
+    path: str
+    kind: Kind
+    before: str | None
+    after: str | None
+    distance: Distance | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ValueChange:
+    """A JSON value that differs; ``before`` and ``after`` are () where it is not there, else (value,)."""
+
+    path: str
+    before: tuple[Any, ...]
+    after: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """``unchanged`` leaves are equal to the bit."""
+
+    leaves: tuple[LeafChange, ...]
+    values: tuple[ValueChange, ...]
+    unchanged: int
+
+    @property
+    def equal(self) -> bool:
+        return not self.leaves and not self.values
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A checkpoint, and where it stands."""
+
+    storage: Storage
+    manifest: Manifest
+
+
+def to_read(a: Manifest, b: Manifest) -> tuple[str, ...]:
+    """Return the leaves that must be read to be compared: of one shape, and not known to be equal."""
+    both = [(path, leaf, b.leaves[path]) for path, leaf in a.leaves.items() if path in b.leaves]
+    return tuple(path for path, one, other in both if one.shape == other.shape and not _known_equal(a, one, b, other))
+
+
+def compare(a: Side, b: Side, *, threads: int = 2, progress: Callable[[int], None] = lambda _: None) -> Comparison:
+    """Return what changed from one checkpoint to the other. Raises Damaged, StorageError.
+
+    ``progress`` is told the bytes of every piece of either that is read, from any thread.
+    """
+    distances = _distances(a, b, to_read(a.manifest, b.manifest), threads, progress)
+    changes = [_change(path, a.manifest, b.manifest, distances) for path in _all(a.manifest.leaves, b.manifest.leaves)]
+    found = tuple(change for change in changes if change)
+    common = len(a.manifest.leaves.keys() & b.manifest.leaves.keys())
+    touched = sum(change.kind not in ("added", "removed") for change in found)
+    return Comparison(found, _values(a.manifest, b.manifest), common - touched)
+
+
+def _all(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+    return [*a, *(path for path in b if path not in a)]
+
+
+def _change(path: str, a: Manifest, b: Manifest, distances: Mapping[str, Distance]) -> LeafChange | None:
+    one, other = a.leaves.get(path), b.leaves.get(path)
+    before, after = (facts.declared(leaf) if leaf else None for leaf in (one, other))
+    if one is None or other is None:
+        return LeafChange(path, "added" if one is None else "removed", before, after)
+    if one.shape != other.shape:
+        return LeafChange(path, "reshaped", before, after)
+    distance = distances.get(path)
+    if before != after:
+        return LeafChange(path, "recast", before, after, distance)
+    return LeafChange(path, "changed", before, after, distance) if distance and distance.changed else None
+
+
+def _values(a: Manifest, b: Manifest) -> tuple[ValueChange, ...]:
+    one, other = _said(a), _said(b)
+    pairs = [
+        ValueChange(path, *((side[path],) if path in side else () for side in (one, other)))
+        for path in _all(one, other)
+    ]
+    return tuple(pair for pair in pairs if repr(pair.before) != repr(pair.after))  # a NaN is itself, True is not 1
+
+
+def _said(manifest: Manifest) -> dict[str, Any]:
+    """Return all that a checkpoint holds beside arrays, path -> value."""
+    return {
+        **manifest.values,
+        **{path: value for path, value in facts.flat(manifest.extra, "extra") if value is not None},
+        **{f"metrics/{name}": value for name, value in manifest.metrics.items()},
+    }
+
+
+def _known_equal(a: Manifest, one: StoredLeaf, b: Manifest, other: StoredLeaf) -> bool:
+    """Return whether the manifests alone show that two leaves hold the same bytes: cut alike, of equal digests."""
+    if (one.dtype, one.kind, a.integrity) != (other.dtype, other.kind, b.integrity):
+        return False
+    item = DTYPES[one.dtype].itemsize
+    shards = list(one.shards), list(other.shards)
+    return len(shards[0]) == len(shards[1]) and all(
+        first.extent == second.extent and _chunks(a, first, item) == _chunks(b, second, item)
+        for first, second in zip(*shards, strict=True)
+    )
+
+
+def _chunks(manifest: Manifest, shard: Shard, item: int) -> list[tuple[int, int, str]]:
+    """Return the chunks that hold a shard: begin and end, from where the shard begins, and digest."""
+    file = manifest.files[shard.file]
+    nbytes = shard.extent.size * item
+    first, last = bisect_right(file.ends, shard.begin), bisect_left(file.ends, shard.begin + nbytes)
+    return [
+        ((file.ends[chunk - 1] if chunk else 0) - shard.begin, file.ends[chunk] - shard.begin, file.digests[chunk])
+        for chunk in range(first, last + 1 if nbytes else first)
+    ]
+
+
+def _distances(
+    a: Side, b: Side, leaves: Sequence[str], threads: int, progress: Callable[[int], None]
+) -> dict[str, Distance]:
+    readers = [Reader(side.storage, side.manifest, threads=1, progress=progress) for side in (a, b)]
+    sums = {path: _Sums(math.prod(a.manifest.leaves[path].shape)) for path in leaves}
+    reads = plan(a.manifest, [(path, Extent.whole(a.manifest.leaves[path].shape)) for path in leaves])
+    spans_of_all = [span for file in reads for span in spans(one._replace(direct=None) for one in file.reads)]
+
+    def work(span: Sequence[Read]) -> None:
+        extents = list(_extents(leaves, span))
+        pairs = [[(path, _room(side.manifest, path, extent)) for path, extent in extents] for side in (a, b)]
+        for reader, targets in zip(readers, pairs, strict=True):
+            reader.fill(targets)
+        for (path, one), (_, other) in zip(*pairs, strict=True):
+            sums[path].add(one.buffer, other.buffer)
+
+    with ThreadPoolExecutor(threads) as workers:
+        for _ in workers.map(work, spans_of_all):
+            pass
+    return {path: total.distance for path, total in sums.items()}
+
+
+def _extents(leaves: Sequence[str], span: Sequence[Read]) -> Iterator[tuple[str, Extent]]:
+    """Yield what of which leaf stands in a span, where all of each leaf is wanted."""
+    for read in span:
+        for copy in read.copies:
+            begin = tuple(index.start for index in copy.into)
+            yield leaves[copy.wanted], Extent(begin, tuple(index.stop - index.start for index in copy.into))
+
+
+def _room(manifest: Manifest, path: str, extent: Extent) -> Target:
+    return Target(extent, np.empty(extent.shape, DTYPES[manifest.leaves[path].dtype]))
+
+
+class _Sums:
+    """What is known so far of the distance of two leaves. Safe for threads."""
+
+    def __init__(self, elements: int) -> None:
+        self._elements = elements
+        self._changed = self._unmeasured = 0
+        self._largest = self._before = self._apart = 0.0
+        self._turn = threading.Lock()
+
+    def add(self, a: NDArray[Any], b: NDArray[Any]) -> None:
+        """Take in a part of both."""
+        one, other = a.reshape(-1), b.reshape(-1)
+        for start in range(0, len(one), _SLICE):
+            self._add(one[start : start + _SLICE], other[start : start + _SLICE])
+
+    def _add(self, a: NDArray[Any], b: NDArray[Any]) -> None:
+        before, after = _wide(a), _wide(b)
+        changed = _differing(a, b) if a.dtype == b.dtype else before != after
+        finite = np.isfinite(before) & np.isfinite(after)
+        before, after = before[finite], after[finite]
+        apart = np.abs(after - before)
+        with self._turn:
+            self._changed += int(np.count_nonzero(changed))
+            self._unmeasured += int(np.count_nonzero(changed & ~finite))
+            self._largest = max(self._largest, float(apart.max(initial=0.0)))
+            self._before += float(np.vdot(before, before).real)
+            self._apart += float(np.vdot(apart, apart))
+
+    @property
+    def distance(self) -> Distance:
+        norm, apart = math.sqrt(self._before), math.sqrt(self._apart)
+        relative = apart / norm if norm else (math.inf if apart else 0.0)
+        return Distance(self._elements, self._changed, self._unmeasured, self._largest, relative)
+
+
+def _wide(array: NDArray[Any]) -> NDArray[Any]:
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
+
+
+def _differing(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which elements differ in a bit."""
+    bits = partial(np.ndarray.view, dtype=np.uint8)
+    differs: NDArray[np.bool_] = (bits(a) != bits(b)).reshape(len(a), -1).any(axis=1)
+    return differs

@@ -1,0 +1,57 @@
+"""What a manifest says, in the words of a person. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from allranks.checkpoint.dtypes import DTYPES
+from allranks.checkpoint.manifest import Manifest, StoredLeaf
+from allranks.checkpoint.shards import expand
+
+
+def nbytes(leaf: StoredLeaf) -> int:
+    """Return the bytes of a leaf."""
+    return math.prod(leaf.shape) * DTYPES[leaf.dtype].size
+
+
+def total_bytes(manifest: Manifest) -> int:
+    """Return the bytes of all files that a checkpoint names."""
+    return sum(file.bytes for file in manifest.files)
+
+
+def declared(leaf: StoredLeaf) -> str:
+    """Return ``float32[512, 64]``; of PRNG keys with their kind."""
+    kind = f" {leaf.kind}" if leaf.kind else ""
+    return f"{leaf.dtype}[{', '.join(map(str, leaf.shape))}]{kind}"
+
+
+def cut(leaf: StoredLeaf) -> str:
+    """Return how a leaf is cut into shards: ``4 x 1``, ``whole``, or ``7 parts`` where they are no grid."""
+    shards = expand(leaf.runs, len(leaf.shape))
+    count = len(shards.file)
+    if count < 2:
+        return "whole"
+    cuts = [len(np.unique(column)) for column in shards.offset.T]
+    return " x ".join(map(str, cuts)) if math.prod(cuts) == count else f"{count} parts"
+
+
+def files_of(leaf: StoredLeaf) -> int:
+    """Return in how many files a leaf has bytes."""
+    return len(np.unique(expand(leaf.runs, len(leaf.shape)).file))
+
+
+def flat(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Yield path and value of everything in a JSON value that holds nothing; an empty container is such a value."""
+    match value:
+        case dict() if value:
+            for key, item in value.items():
+                yield from flat(item, f"{path}/{key}")
+        case list() if value:
+            for index, item in enumerate(value):
+                yield from flat(item, f"{path}/{index}")
+        case _:
+            yield path, value

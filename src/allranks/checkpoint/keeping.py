@@ -1,0 +1,81 @@
+"""Which steps of a run stand, which are given up, which the policy keeps: rank 0's business."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from allranks.checkpoint import audit, paths
+from allranks.checkpoint.removal import remove_replaced, remove_step
+from allranks.checkpoint.retention import Policy, Saved, choose
+from allranks.errors import AllranksError, Damaged, StorageError
+from allranks.gate.log import log
+from allranks.storage.base import Storage
+
+
+class Keeping:
+    """The steps of a run, for the job that owns it. ``check_owner`` raises where it owns it no more.
+
+    A step is given up where an older one was restored: its branch ends, and the next save removes it.
+    """
+
+    def __init__(self, storage: Storage, policy: Policy, *, check_owner: Callable[[], None]) -> None:
+        self._storage = storage
+        self._policy = policy
+        self._check_owner = check_owner
+        self._metrics: dict[int, Mapping[str, float]] = {}
+        self._given_up: set[int] = set()
+        self.steps = set(audit.steps(storage))
+
+    def has(self, step: int) -> bool:
+        """Return whether a step is there, and to stay."""
+        return step in self.steps - self._given_up
+
+    def is_given_up(self, step: int) -> bool:
+        """Return whether a step is there, and may be replaced."""
+        return step in self._given_up
+
+    def resume(self, step: int) -> None:
+        """Take note that the run goes on from ``step``."""
+        self._given_up = {one for one in self.steps if one > step}
+        if self._given_up:
+            told = ", ".join(map(str, sorted(self._given_up)))
+            log("allranks: the run goes on from step %d; the next save removes step %s.", step, told, level=30)
+
+    def make_way(self) -> None:
+        """Right before a manifest is put: nothing that is given up may stand above it.
+
+        The newest goes first: whoever comes after a crash sees a step of the old branch, or the restored one.
+        """
+        self._check_owner()
+        for step in sorted(self._given_up, reverse=True):
+            self._storage.delete(paths.manifest_path(step))
+
+    def committed(self, step: int, metrics: Mapping[str, float], *, replaced: bool) -> None:
+        """After a commit: remove what is left of the branch that was given up, and what the policy does not keep."""
+        self.steps.add(step)
+        self._metrics[step] = metrics
+        try:
+            if replaced:
+                remove_replaced(self._storage, step)
+            given_up, self._given_up = self._given_up - {step}, set()
+            self._remove(given_up)
+            self._remove(choose([Saved(one, self._metrics_of(one)) for one in self.steps - given_up], self._policy))
+        except AllranksError as error:  # the save itself is done
+            log("allranks: after the save of step %d: %s", step, error, level=30)
+
+    def _remove(self, steps: Iterable[int]) -> None:
+        for step in sorted(steps):
+            self._check_owner()
+            remove_step(self._storage, step)
+            self.steps.discard(step)
+
+    def _metrics_of(self, step: int) -> Mapping[str, float]:
+        """Return a step's metrics, an earlier job's too; none where nobody asks or its manifest cannot be read."""
+        if self._policy.keep_best is None:
+            return {}
+        if step not in self._metrics:
+            try:
+                self._metrics[step] = audit.load(self._storage, step).metrics
+            except (Damaged, StorageError):
+                self._metrics[step] = {}
+        return self._metrics[step]

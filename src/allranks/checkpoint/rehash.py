@@ -1,0 +1,189 @@
+"""Every byte of a checkpoint is read and digested: what is missing, cut off, changed, or another save's?"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+from allranks.checkpoint import audit, paths
+from allranks.checkpoint.manifest import Manifest, StoredFile
+from allranks.digest import hasher
+from allranks.errors import NotThere, Truncated
+from allranks.storage.base import BLOCK, Storage
+
+Kind = Literal["missing", "cut off", "too long", "changed", "foreign"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Bytes ``where`` (from, to) of a file are not what was saved; ``leaves`` lie there; ``what`` says more."""
+
+    file: str
+    kind: Kind
+    where: tuple[int, int]
+    leaves: tuple[str, ...]
+    what: str
+
+
+class _Piece(NamedTuple):
+    """The chunks ``first`` to ``last`` of a file, which one read takes."""
+
+    file: int
+    first: int
+    last: int
+
+
+def verify(
+    storage: Storage, manifest: Manifest, *, threads: int = 2, progress: Callable[[int], None] = lambda _: None
+) -> tuple[Fault, ...]:
+    """Return all that is not as it was saved, by file and place; faults that adjoin are one.
+
+    ``progress`` is told the bytes of every piece that is done, from any thread.
+    """
+    faults: list[Fault] = []
+    todo: list[_Piece] = []
+    for number, file in enumerate(manifest.files):
+        fault, whole = _look(storage, manifest, number)
+        faults += [fault] if fault else []
+        todo += _pieces(number, file, whole)
+    rehash = _Rehash(storage, manifest, progress)
+    with ThreadPoolExecutor(threads) as workers:
+        for found in workers.map(rehash.check, todo):
+            faults += found
+    order = {file.name: number for number, file in enumerate(manifest.files)}
+    faults.sort(key=lambda fault: (order[fault.file], fault.where))
+    return tuple(_told(storage, manifest, _joined(faults)))
+
+
+def _look(storage: Storage, manifest: Manifest, number: int) -> tuple[Fault | None, int]:
+    """Look at a file's size only. Return what is wrong with it, and how many of its chunks are there whole."""
+    file = manifest.files[number]
+    size = storage.size(_path(manifest, file))
+    if size is None:
+        return Fault(file.name, "missing", (0, file.bytes), (), "the file is not there"), 0
+    if size > file.bytes:
+        what = f"the file has {size:,} bytes; {file.bytes:,} were saved"
+        return Fault(file.name, "too long", (file.bytes, size), (), what), len(file.ends)
+    whole = sum(end <= size for end in file.ends)
+    if size < file.bytes:
+        begin = file.ends[whole - 1] if whole else 0
+        what = f"the file ends after {size:,} of {file.bytes:,} bytes"
+        return Fault(file.name, "cut off", (begin, file.bytes), (), what), whole
+    return None, whole
+
+
+def _pieces(number: int, file: StoredFile, whole: int) -> Iterator[_Piece]:
+    """Yield the first ``whole`` chunks of a file in groups that one read takes: a block at most, or a larger chunk."""
+    first = begin = 0
+    for chunk, end in enumerate(file.ends[:whole]):
+        if end - begin > BLOCK and chunk > first:
+            yield _Piece(number, first, chunk - 1)
+            first, begin = chunk, file.ends[chunk - 1]
+    if whole:
+        yield _Piece(number, first, whole - 1)
+
+
+class _Rehash(threading.local):
+    """Checks pieces. Each thread has its own memory, used for one piece after the other."""
+
+    def __init__(self, storage: Storage, manifest: Manifest, progress: Callable[[int], None]) -> None:
+        self._storage, self._manifest, self._progress = storage, manifest, progress
+        self._digest = hasher(manifest.integrity)
+        self._memory = mmap.mmap(-1, BLOCK)
+
+    def check(self, piece: _Piece) -> list[Fault]:
+        file = self._manifest.files[piece.file]
+        begin, end = (file.ends[piece.first - 1] if piece.first else 0), file.ends[piece.last]
+        faults = []
+        try:
+            for start, stop, saved, found in self._digests(piece, begin):
+                if found != saved:
+                    what = "they are not the bytes that were saved"
+                    faults.append(Fault(file.name, "changed", (start, stop), (), what))
+        except (NotThere, Truncated) as error:  # since its size was looked at
+            return [Fault(file.name, "cut off", (begin, end), (), str(error))]
+        self._progress(end - begin)
+        return faults
+
+    def _digests(self, piece: _Piece, begin: int) -> Iterator[tuple[int, int, str, str]]:
+        """Yield of each chunk begin, end, the digest that was saved, and the one it has."""
+        file = self._manifest.files[piece.file]
+        path, end = _path(self._manifest, file), file.ends[piece.last]
+        if end - begin > BLOCK:  # one chunk, and none of ours
+            stream = self._digest.stream()
+            for at in range(begin, end, BLOCK):
+                data = memoryview(self._memory)[: min(BLOCK, end - at)]
+                self._storage.read(path, at, [data])
+                stream.update(data)
+            yield begin, end, file.digests[piece.first], stream.hexdigest()
+            return
+        data = memoryview(self._memory)[: end - begin]
+        self._storage.read(path, begin, [data])
+        start = begin
+        for chunk in range(piece.first, piece.last + 1):
+            stop = file.ends[chunk]
+            yield start, stop, file.digests[chunk], self._digest(data[start - begin : stop - begin])
+            start = stop
+
+
+def _joined(faults: Sequence[Fault]) -> Iterator[Fault]:
+    last: Fault | None = None
+    for fault in faults:
+        if last and (last.file, last.kind, last.where[1]) == (fault.file, fault.kind, fault.where[0]):
+            last = replace(last, where=(last.where[0], fault.where[1]))
+            continue
+        if last:
+            yield last
+        last = fault
+    if last:
+        yield last
+
+
+def _told(storage: Storage, manifest: Manifest, faults: Iterator[Fault]) -> Iterator[Fault]:
+    """Say which leaves each fault concerns, and whether the file is another one altogether."""
+    numbers = {file.name: number for number, file in enumerate(manifest.files)}
+    foreign: set[str] = set()
+    for fault in faults:
+        number = numbers[fault.file]
+        file = manifest.files[number]
+        if fault.where[0] == 0 and fault.kind != "missing" and (whose := _whose(storage, manifest, file)):
+            foreign.add(file.name)
+            fault = replace(fault, kind="foreign", where=(0, file.bytes), what=whose)
+        elif file.name in foreign:
+            continue
+        yield replace(fault, leaves=audit.leaves_at(manifest, number, *fault.where))
+
+
+def _whose(storage: Storage, manifest: Manifest, file: StoredFile) -> str | None:
+    """Return what the file itself says that it is, if that is not what the manifest takes it for."""
+    said = _about(storage, _path(manifest, file))
+    named = paths.shard_file_of(file.name)
+    if said is None or named is None:
+        return None
+    if said.get("nonce") != manifest.nonce:
+        return f"it belongs to another save: of step {said.get('step')}, nonce {str(said.get('nonce'))[:8]}"
+    if said.get("rank") != named.rank:
+        return f"it is the file of rank {said.get('rank')} of this save"
+    return None
+
+
+def _about(storage: Storage, path: str) -> dict[str, object] | None:
+    """Return what the header of a shard file says about its save; None where there is no such header."""
+    try:
+        length = bytearray(8)
+        storage.read(path, 0, [memoryview(length)])
+        header = bytearray(min(int.from_bytes(length, "little"), storage.size(path) or 0))
+        storage.read(path, len(length), [memoryview(header)])
+        about = json.loads(json.loads(header)["__metadata__"]["allranks"])
+    except (NotThere, Truncated, ValueError, LookupError, TypeError, RecursionError):
+        return None
+    return about if isinstance(about, dict) else None
+
+
+def _path(manifest: Manifest, file: StoredFile) -> str:
+    return f"{paths.step_folder(manifest.step)}/{file.name}"

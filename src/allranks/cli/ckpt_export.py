@@ -1,0 +1,112 @@
+"""``allranks ckpt export``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from pathlib import Path
+
+from allranks.checkpoint import facts
+from allranks.checkpoint.export import CONFIG, export
+from allranks.checkpoint.export_plan import FLOATS, Export, plan_export
+from allranks.checkpoint.manifest import Manifest
+from allranks.cli import screen
+from allranks.cli.place import add_place, load, place
+from allranks.errors import NotThere
+
+DESCRIPTION = """\
+Write a checkpoint's arrays into the folder OUT as Hugging Face's from_pretrained loads them: model.safetensors, or
+model-0000i-of-0000N.safetensors with an index, and config.json. Every byte is verified on its way.
+  allranks ckpt export runs/a out --prefix model --strip-prefix --dtype bf16"""
+_SHORT = {"f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16"}
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kMGT]i?)?B?", re.IGNORECASE)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_place(parser)
+    parser.add_argument("out", metavar="OUT", type=Path, help="the folder to write into")
+    parser.add_argument("--prefix", default="", metavar="PATH", help="only leaves below this path: model")
+    parser.add_argument("--strip-prefix", action="store_true", help="take that prefix off the tensors' names")
+    parser.add_argument("--max-shard-size", type=_size, default="5GB", metavar="SIZE", help="of one file (default 5GB)")
+    parser.add_argument("--dtype", type=_dtype, metavar="D", help=f"cast floats: {', '.join(_SHORT)}")
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="the config.json to put beside (default: extra['config'])"
+    )
+    parser.add_argument("--force", action="store_true", help="replace a model that is in OUT")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    at, manifest = load(place(arguments.run, step=arguments.step))
+    config = _config(arguments.config, manifest)
+    planned = plan_export(
+        manifest,
+        prefix=arguments.prefix.strip("/."),
+        strip=arguments.strip_prefix,
+        dtype=arguments.dtype,
+        most=arguments.max_shard_size,
+    )
+    total = sum(facts.nbytes(manifest.leaves[tensor.path]) for file in planned.files for tensor in file.tensors)
+    with screen.waiting("export", total) as bar:
+        written = export(
+            at.storage,
+            manifest,
+            planned,
+            arguments.out,
+            config=config,
+            force=arguments.force,
+            progress=bar.advance,
+        )
+    if arguments.json:
+        screen.show_json(
+            {
+                "from": str(at),
+                "files": [str(path) for path in written],
+                "tensors": sum(len(file.tensors) for file in planned.files),
+                "bytes": planned.bytes,
+                "config": config is not None,
+            }
+        )
+    else:
+        _show(planned, written, has_config=config is not None)
+    return 0
+
+
+def _show(planned: Export, written: tuple[Path, ...], *, has_config: bool) -> None:
+    tensors = sum(len(file.tensors) for file in planned.files)
+    print(f"{screen.count(tensors, 'tensor')}, {screen.size(planned.bytes)}, every byte verified:")
+    for path in written:
+        print(f"  {path}")
+    if not has_config:
+        print(f"No {CONFIG}: name one by --config, or save it as extra={{'config': {{...}}}}.")
+
+
+def _config(path: Path | None, manifest: Manifest) -> bytes | None:
+    """Return the content of config.json: of the file, else what the program has saved as ``extra["config"]``."""
+    if path is not None:
+        try:
+            data = path.read_bytes()
+            json.loads(data)
+        except (OSError, ValueError) as error:
+            raise NotThere(f"--config {path} is no JSON file that can be read: {error}.") from error
+        return data
+    extra = manifest.extra
+    config = extra.get("config") if isinstance(extra, dict) else None
+    return json.dumps(config, indent=2).encode() if isinstance(config, dict) else None
+
+
+def _size(text: str) -> int:
+    found = _SIZE.fullmatch(text.strip())
+    unit = (found[2] or "").lower() if found else ""
+    power = " kmgt".index(unit[0]) if unit else 0
+    nbytes = int(float(found[1]) * (1024 if unit.endswith("i") else 1000) ** power) if found else 0
+    if nbytes < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size such as 5GB or 500MiB")
+    return nbytes
+
+
+def _dtype(text: str) -> str:
+    name = _SHORT.get(text, text)
+    if name not in FLOATS:
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(_SHORT)}")
+    return name

@@ -1,0 +1,142 @@
+"""``allranks ckpt gc``."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from allranks.checkpoint import fence, inventory, removal, retention
+from allranks.checkpoint.inventory import Found
+from allranks.checkpoint.leftovers import Leftover, clearance
+from allranks.cli import screen
+from allranks.cli.place import Place, place
+from allranks.errors import AllranksError, Fenced, NotThere
+
+DESCRIPTION = """\
+Remove what saves that never ended have left behind, and, if asked, steps that are not to be kept.
+Files whose names are not those of allranks are left alone, and so are steps with a damaged manifest."""
+_UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """``leftovers`` and the folders of ``steps`` go; ``spared`` leftovers are too young."""
+
+    leftovers: tuple[Leftover, ...]
+    spared: tuple[Leftover, ...]
+    steps: tuple[Found, ...]
+
+    @property
+    def bytes(self) -> int:
+        return sum(one.bytes for one in self.leftovers) + sum(one.bytes for one in self.steps)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", help="the run's folder, or s3://bucket/run")
+    parser.add_argument("--keep-last", type=int, metavar="N", help="keep the newest N steps")
+    parser.add_argument("--keep-every", type=int, metavar="K", help="and every step that K divides")
+    parser.add_argument(
+        "--older-than",
+        type=_seconds,
+        default="1h",
+        metavar="AGE",
+        help="remove leftovers of saves in which nothing has changed for so long: 30min, 1h (default), 2d",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be removed")
+    parser.add_argument("--force", action="store_true", help="also while a job holds the run")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    at = place(arguments.run)
+    if at.step is not None:
+        raise NotThere(f"{arguments.run} is one step; gc works on a whole run.")
+    if not at.storage.list(""):
+        raise NotThere(f"there is nothing in {at.storage.url}: it is empty, or not there.")
+    holder = _holder(at, force=arguments.force or arguments.dry_run)
+    work = _work(inventory.survey(at.storage), arguments)
+    if not arguments.dry_run:
+        _remove(at, work)
+    if arguments.json:
+        screen.show_json(_document(at, work, removed=not arguments.dry_run))
+    else:
+        _show(at, work, holder, dry=arguments.dry_run)
+    return 0
+
+
+def _holder(at: Place, *, force: bool) -> str:
+    """Return who may still write into the run, "" if nobody. Raises Fenced where that one lives on this machine."""
+    held = fence.newest(at.storage)
+    if held is None or held.released:
+        return ""
+    asking = fence.this_process()
+    if fence.lives_here(held, asking) and not force:
+        raise Fenced(
+            f"{at.storage.url}: {fence.who(held)} writes into this run, and is alive.",
+            remedy="Wait for it or end it; --force removes all the same, also what it is writing.",
+        )
+    return fence.who(held) if fence.lives_here(held, asking) or held.owner.machine != asking.machine else ""
+
+
+def _work(found: Sequence[Found], arguments: argparse.Namespace) -> Work:
+    try:
+        policy = retention.Policy(keep_last=arguments.keep_last, keep_every=arguments.keep_every)
+    except ValueError as error:
+        raise AllranksError(str(error)) from None
+    saved = [retention.Saved(one.step, one.manifest.metrics) for one in found if one.manifest]
+    steps = retention.choose(saved, policy)
+    kept = [one for one in found if one.step not in steps]
+    cleared = clearance(kept, now=time.time(), older_than=arguments.older_than)
+    return Work(cleared.remove, cleared.spare, tuple(one for one in found if one.step in steps))
+
+
+def _remove(at: Place, work: Work) -> None:
+    for leftover in work.leftovers:
+        removal.remove_files(at.storage, leftover.step, leftover.names)
+    for step in work.steps:
+        removal.remove_step(at.storage, step.step)
+
+
+def _document(at: Place, work: Work, *, removed: bool) -> dict[str, Any]:
+    return {
+        "run": at.storage.url,
+        "removed": removed,
+        "bytes": work.bytes,
+        "steps": [{"step": one.step, "bytes": one.bytes} for one in work.steps],
+        "leftovers": [_leftover(one) for one in work.leftovers],
+        "spared": [_leftover(one) for one in work.spared],
+    }
+
+
+def _leftover(one: Leftover) -> dict[str, Any]:
+    age = None if one.age is None else round(one.age, 3)
+    return {"step": one.step, "files": list(one.names), "bytes": one.bytes, "unchanged_for": age}
+
+
+def _show(at: Place, work: Work, holder: str, *, dry: bool) -> None:
+    if holder:
+        print(f"note: {holder} has not closed this run; whether it lives cannot be seen from here.")
+    does = "would remove" if dry else "removed"
+    for one in work.leftovers:
+        what = "unfinished save" if one.whole else "files that no manifest names"
+        many, age = screen.count(len(one.names), "file"), screen.duration(one.age)
+        print(f"{does} step {one.step}: {what}: {many}, {screen.size(one.bytes)}, unchanged for {age}")
+    for step in work.steps:
+        print(f"{does} step {step.step}: not kept by the policy: {screen.size(step.bytes)}")
+    for one in work.spared:
+        age = screen.duration(one.age)
+        print(f"left step {one.step}: {screen.size(one.bytes)} of a save, unchanged for {age} only (--older-than)")
+    if not work.leftovers and not work.steps:
+        print(f"{at.storage.url}: nothing to remove.")
+    else:
+        print(f"{'would free' if dry else 'freed'} {screen.size(work.bytes)} in {at.storage.url}")
+
+
+def _seconds(text: str) -> float:
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(s|min|m|h|d)?", text.strip())
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time such as 30min, 1h or 2d")
+    return float(found[1]) * _UNITS[found[2] or ""]

@@ -1,0 +1,92 @@
+"""``allranks ckpt ls``."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from allranks.checkpoint import facts, inventory
+from allranks.checkpoint.inventory import Found
+from allranks.cli import screen
+from allranks.cli.place import place
+from allranks.errors import NotThere
+
+DESCRIPTION = """\
+List the steps of a run: whole ones, damaged ones, and saves that never ended.
+Reads manifests only; `allranks ckpt verify` reads the rest."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", help="the run's folder, or s3://bucket/run")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    at = place(arguments.run)
+    found = [one for one in inventory.survey(at.storage) if at.step in (None, one.step)]
+    newest = max((one.step for one in found if one.state == "whole"), default=None)
+    now = time.time()
+    if arguments.json:
+        screen.show_json({"run": at.storage.url, "newest": newest, "steps": [_document(one, now) for one in found]})
+    elif found:
+        _show(found, newest, now)
+    if not found:
+        there = "it is empty, or not there" if not at.storage.list("") else "it holds other things only"
+        raise NotThere(f"there is nothing saved in {at}: {there}.")
+    return 1 if any(one.state == "damaged" for one in found) else 0
+
+
+def _document(one: Found, now: float) -> dict[str, Any]:
+    manifest = one.manifest
+    return {
+        "step": one.step,
+        "state": one.state,
+        "why": one.why or None,
+        "bytes": one.bytes,
+        "created": manifest.created if manifest else None,
+        "leaves": len(manifest.leaves) if manifest else None,
+        "files": len(manifest.files) if manifest else len(one.files),
+        "ranks": manifest.world_size if manifest else None,
+        "metrics": dict(manifest.metrics) if manifest else None,
+        "unchanged_for": None if one.changed is None else round(max(now - one.changed, 0.0), 3),
+    }
+
+
+def _show(found: Sequence[Found], newest: int | None, now: float) -> None:
+    columns = ["step", "created (UTC)", "size", "leaves", "files", "ranks", "metrics", "state"]
+    rows = [_row(one, newest) for one in found]
+    screen.show(screen.table(columns, rows, right=["step", "size", "leaves", "files", "ranks"]))
+    notes = [note for one in found if (note := _note(one, now))]
+    if notes:
+        screen.show("")
+        for note in notes:
+            print(note)
+
+
+def _row(one: Found, newest: int | None) -> list[str]:
+    manifest = one.manifest
+    if manifest is None:
+        return [str(one.step), "", screen.size(one.bytes), "", str(len(one.files)), "", "", one.state]
+    return [
+        str(one.step),
+        screen.time_of(manifest.created),
+        screen.size(facts.total_bytes(manifest)),
+        f"{len(manifest.leaves):,}",
+        f"{len(manifest.files):,}",
+        f"{manifest.world_size:,}",
+        "  ".join(f"{name} {value:.4g}" for name, value in manifest.metrics.items()),
+        "newest" if one.step == newest else "",
+    ]
+
+
+def _note(one: Found, now: float) -> str:
+    if one.state == "damaged":
+        return f"step {one.step}: {one.why}"
+    if one.state == "unfinished":
+        age = screen.duration(None if one.changed is None else now - one.changed)
+        return (
+            f"step {one.step}: no manifest, so no checkpoint: a save that goes on, or never ended "
+            f"({screen.size(one.bytes)}, unchanged for {age}); `allranks ckpt gc` removes it."
+        )
+    return ""

@@ -1,0 +1,123 @@
+"""``allranks ckpt verify``."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from allranks.checkpoint import audit, facts
+from allranks.checkpoint.rehash import Fault, verify
+from allranks.cli import screen
+from allranks.cli.place import Place, add_place, chosen, place
+from allranks.errors import Damaged, NotThere
+
+DESCRIPTION = """\
+Read every byte of a checkpoint and compare its digests with those in the manifest.
+Says which file, which bytes and which leaves are not as they were saved."""
+_MOST_LEAVES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was found of one step; ``manifest_fault`` says why nothing else could be looked at."""
+
+    at: Place
+    step: int
+    bytes: int
+    files: int
+    leaves: int
+    seconds: float
+    faults: tuple[Fault, ...] = ()
+    manifest_fault: str = ""
+
+    @property
+    def good(self) -> bool:
+        return not self.faults and not self.manifest_fault
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_place(parser)
+    parser.add_argument("--all", action="store_true", help="every step of the run")
+    parser.add_argument("--threads", type=int, default=4, metavar="N", help="that read and digest (default 4)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    at = place(arguments.run, step=arguments.step, direct=True)
+    if arguments.threads < 1:
+        raise NotThere("--threads is a number of at least 1.")
+    steps = audit.steps(at.storage) if arguments.all else (chosen(at),)
+    if not steps:
+        chosen(at)
+    verdicts = []
+    for step in steps:
+        verdict = _verify(Place(at.storage, step), step, arguments.threads)
+        verdicts.append(verdict)
+        if not arguments.json:
+            _show(verdict)
+    good = all(verdict.good for verdict in verdicts)
+    if arguments.json:
+        document = {"run": at.storage.url, "good": good, "steps": [_document(verdict) for verdict in verdicts]}
+        screen.show_json(document)
+    return 0 if good else 1
+
+
+def _verify(at: Place, step: int, threads: int) -> Verdict:
+    began = time.monotonic()
+    try:
+        manifest = audit.load(at.storage, step)
+    except Damaged as error:
+        return Verdict(at, step, 0, 0, 0, 0.0, manifest_fault=str(error))
+    total = facts.total_bytes(manifest)
+    with screen.waiting(f"step {step}", total) as bar:
+        faults = verify(at.storage, manifest, threads=threads, progress=bar.advance)
+    seconds = time.monotonic() - began
+    return Verdict(at, step, total, len(manifest.files), len(manifest.leaves), seconds, faults)
+
+
+def _document(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "step": verdict.step,
+        "good": verdict.good,
+        "bytes": verdict.bytes,
+        "seconds": round(verdict.seconds, 3),
+        "manifest": verdict.manifest_fault or None,
+        "faults": [
+            {
+                "file": fault.file,
+                "kind": fault.kind,
+                "begin": fault.where[0],
+                "end": fault.where[1],
+                "leaves": list(fault.leaves),
+                "what": fault.what,
+            }
+            for fault in verdict.faults
+        ],
+    }
+
+
+def _show(verdict: Verdict) -> None:
+    if verdict.manifest_fault:
+        screen.show(f"{verdict.at}: DAMAGED: {verdict.manifest_fault}", style="bold red")
+        return
+    speed = f"{screen.size(int(verdict.bytes / max(verdict.seconds, 1e-9)))}/s"
+    about = (
+        f"{screen.size(verdict.bytes)} in {screen.count(verdict.files, 'file')}, "
+        f"{screen.count(verdict.leaves, 'leaf', 'leaves')}"
+    )
+    if verdict.good:
+        screen.show(f"{verdict.at}: good: {about}, every byte as it was saved ({verdict.seconds:.1f} s, {speed}).")
+        return
+    screen.show(f"{verdict.at}: DAMAGED: {screen.count(len(verdict.faults), 'fault')} in {about}.", style="bold red")
+    for fault in verdict.faults:
+        screen.show(f"  {fault.file}")
+        screen.show(f"    bytes {fault.where[0]:,} to {fault.where[1]:,}: {fault.what}")
+        screen.show(f"    {_of(fault.leaves)}")
+
+
+def _of(leaves: tuple[str, ...]) -> str:
+    if not leaves:
+        return "no leaf lies there (it is the header, or behind the end)"
+    more = f" and {len(leaves) - _MOST_LEAVES} more" if len(leaves) > _MOST_LEAVES else ""
+    return f"{'leaf' if len(leaves) == 1 else 'leaves'} {', '.join(leaves[:_MOST_LEAVES])}{more}"

@@ -1,0 +1,66 @@
+"""What a person types for a run or a checkpoint: RUN, RUN@STEP, RUN/checkpoint-STEP."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from dataclasses import dataclass
+
+from allranks.checkpoint import audit, paths
+from allranks.checkpoint.manifest import Manifest
+from allranks.errors import NotThere
+from allranks.storage.base import Storage
+from allranks.storage.detect import open_storage
+
+_AT = re.compile(r"(.+)@([0-9]{1,18})")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A run's storage, and the step that is meant; None: the newest."""
+
+    storage: Storage
+    step: int | None
+
+    def __str__(self) -> str:
+        return self.storage.url if self.step is None else f"{self.storage.url}/{paths.step_folder(self.step)}"
+
+
+def place(text: str, *, step: int | None = None, direct: bool = False) -> Place:
+    """Return what is meant. A step in the text and another one in ``step`` is an error of who types.
+
+    ``direct`` is for those who read everything once: past the page cache.
+    """
+    run, said = text.rstrip("/") or "/", None
+    if found := _AT.fullmatch(run):
+        run, said = found[1], int(found[2])
+    elif (last := paths.step_of(run.rpartition("/")[2])) is not None:
+        run, said = run.rpartition("/")[0] or ".", last
+    if said is not None and step is not None and said != step:
+        raise NotThere(f"{text} names step {said}, and --step says {step}.")
+    return Place(open_storage(run, direct=direct), said if step is None else step)
+
+
+def chosen(at: Place) -> int:
+    """Return the step that is meant. Raises NotThere, saying what there is."""
+    found = audit.steps(at.storage)
+    if at.step in found:
+        return at.step
+    if at.step is None and found:
+        return found[-1]
+    if not found:
+        raise NotThere(f"{at.storage.url} holds no checkpoint.", remedy="`allranks ckpt ls` shows what is there.")
+    shown = ", ".join(map(str, found)) if len(found) < 9 else f"{len(found)} steps, {found[0]} to {found[-1]}"
+    raise NotThere(f"{at.storage.url} has no step {at.step}. It has {shown}.")
+
+
+def load(at: Place) -> tuple[Place, Manifest]:
+    """Return a place with its step, and the manifest. Raises NotThere, Damaged."""
+    step = chosen(at)
+    return Place(at.storage, step), audit.load(at.storage, step)
+
+
+def add_place(parser: argparse.ArgumentParser) -> None:
+    """Add RUN and --step to a command."""
+    parser.add_argument("run", metavar="RUN", help="the run's folder, or s3://bucket/run")
+    parser.add_argument("--step", type=int, metavar="N", help="the step (default: the newest)")

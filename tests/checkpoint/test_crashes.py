@@ -1,0 +1,123 @@
+"""A process that dies at any operation of its storage, or before any system call, leaves the old step or the new."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from proving import blank, damaged, newest, open_run, state
+
+from allranks.checkpoint import paths
+from allranks.checkpoint.checkpointer import Checkpointer
+from allranks.storage import MemoryStorage
+from allranks.storage.base import Storage
+from allranks.storage.memory import Crashed, Effect
+
+PROGRAM = Path(__file__).parent / "programs" / "dies_anywhere.py"
+EFFECTS: dict[str, tuple[Effect, ...]] = {
+    **dict.fromkeys(("block", "put"), ("none", "torn", "whole")),
+    **dict.fromkeys(("create", "finish", "delete"), ("none", "whole")),
+}
+
+
+@dataclass(frozen=True)
+class Story:
+    """A run holds ``steps`` of branch 0; a job goes on from one of them, and saves another, of branch 1."""
+
+    steps: tuple[int, ...]
+    goes_on: int | None
+    saves: int
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+STORIES = {
+    "first save": Story((), None, 10),
+    "later save": Story((10,), 10, 20),
+    "later save, older ones removed": Story((10, 20, 30), 30, 40, {"keep_last": 1}),
+    "over a step of a branch given up": Story((10, 20), 10, 20),
+    "below steps of a branch given up": Story((10, 20, 30), 10, 15, {"keep_last": 1}),
+}
+
+
+def tell(story: Story, storage: Storage) -> None:
+    """Bring a run to where the story begins."""
+    ckpt = open_run(storage)
+    for step in story.steps:
+        ckpt.save(step, state(step), block=True)
+    ckpt.close()
+
+
+def live(story: Story, storage: Storage) -> None:
+    """What the job does that is to die."""
+    ckpt = open_run(storage, **story.options)
+    ckpt.restore(blank(), step=story.goes_on)
+    ckpt.save(story.saves, state(story.saves, branch=1), block=True)
+    ckpt.close()
+
+
+def judge(story: Story, storage: Storage, *, saved: bool) -> None:
+    """Whoever comes after sees the old or the new, whole, and can save, with nothing tidied up by hand."""
+    assert damaged(storage) == []
+    old = [(step, 0) for step in story.steps] or [None]
+    new = (story.saves, 1)
+    assert newest(storage) in ([new] if saved else [*old, new])
+    ckpt = open_run(storage, **story.options)
+    ckpt.restore(blank())
+    ckpt.save(99, state(99), block=True)
+    assert newest(storage) == (99, 0)
+
+
+def deaths(story: Story) -> Iterator[tuple[MemoryStorage, bool]]:
+    """Yield the storage after a death at every operation, with every effect, and whether the manifest was there."""
+    whole = MemoryStorage()
+    tell(story, whole)
+    process = whole.process()
+    live(story, process)
+    published = process.log.index(("put", paths.manifest_path(story.saves)))
+    # The story of the first save is also that of opening a run.
+    first = 0 if not story.steps else next(i for i, (operation, _) in enumerate(process.log) if operation == "create")
+    for number, (operation, _) in enumerate(process.log[first:], first):
+        for effect in EFFECTS.get(operation, ("none",)):
+            storage = MemoryStorage()
+            tell(story, storage)
+            process = storage.process()
+            process.crash_at(number + 1, effect)
+            with pytest.raises(Crashed):
+                live(story, process)
+            yield storage, number > published
+
+
+@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
+def test_a_crash_at_any_operation_leaves_the_old_or_the_new(story: Story) -> None:
+    """Also where the power goes at that moment."""
+    count = 0
+    for storage, saved in deaths(story):
+        judge(story, storage.after_power_cut(count), saved=saved)
+        judge(story, storage, saved=saved)
+        count += 2
+    print(f"{count} deaths, with and without a power cut")
+    assert count > 20
+
+
+def test_a_removal_that_begins_with_the_files_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the test above can fail."""
+
+    def backwards(storage: Storage, step: int) -> None:
+        for entry in storage.list(paths.step_folder(step)):
+            if entry.name != paths.MANIFEST:
+                storage.delete(f"{paths.step_folder(step)}/{entry.name}")
+        storage.delete(paths.manifest_path(step))
+
+    monkeypatch.setattr("allranks.checkpoint.checkpointer.remove_step", backwards)
+    with pytest.raises(AssertionError, match="No such file"):
+        test_a_crash_at_any_operation_leaves_the_old_or_the_new(STORIES["later save, older ones removed"])
+
+
+def test_a_branch_given_up_that_stays_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest step would be one that the program went back behind; with keep_last=1 it would be the only one."""
+    monkeypatch.setattr(Checkpointer, "_make_way", Checkpointer._check_fence)
+    with pytest.raises(AssertionError, match=r"assert \(30, 0\) in \[\(15, 1\)\]"):
+        test_a_crash_at_any_operation_leaves_the_old_or_the_new(STORIES["below steps of a branch given up"])
