@@ -35,13 +35,15 @@ class Content:
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
-def check_storable(values: Mapping[str, Any], extra: Any) -> None:
+def check_storable(values: Mapping[str, Any], extra: Any, *, rank: int) -> None:
     """Raise CannotStore unless JSON can hold all of it, and give it back."""
     for path, value in {**values, "(extra)": extra}.items():
         try:
             json_value.pack(value, what=path)
         except NotJsonable as error:
-            raise CannotStore(f"a value of the state cannot be stored: {error}", leaf=path) from error
+            raise CannotStore(
+                f"rank {rank}: a value of the state cannot be stored: {error}", ranks=(rank,), leaf=path
+            ) from error
 
 
 @dataclass(frozen=True, slots=True)

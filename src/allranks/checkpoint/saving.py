@@ -111,7 +111,7 @@ class Saver:
         try:
             if error is None:
                 tree = open_tree(state, rank=world.rank, size=world.size)
-                check_storable(tree.values, order.extra)
+                check_storable(tree.values, order.extra, rank=world.rank)
                 prepared = self._planner.prepare(tree)
         except Exception as refused:  # whatever it is: the others must not wait for this rank
             error = refused
