@@ -58,7 +58,7 @@ def test_one_dead_rank_of_ten_thousand_is_named_to_all() -> None:
 
 
 def test_a_save_of_ten_thousand_ranks_is_planned_alike_by_all() -> None:
-    """What a rank writes is what rank 0 puts into the manifest, which is small: regular rows of shards are one entry."""
+    """What a rank writes is what rank 0 puts into the manifest, in which a regular row of shards is one entry."""
     rows = Split((MANY, 1), tuple((rank,) for rank in range(MANY)))
     everybody = Split((1, 1), (tuple(range(MANY)),))
     declared = [Declared(f"sharded/{n}", (MANY * 2, 64), "float32", rows) for n in range(100)]
