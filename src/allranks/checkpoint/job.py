@@ -102,7 +102,7 @@ class Job:
             versions=_versions(),
         )
         path = f"{self.folder}/{paths.MANIFEST}"
-        self.storage.put(path, manifest_json.encode(manifest), replace=self.replace)
+        self.storage.put(path, manifest_json.encode(manifest, leaves=self.prepared.leaves), replace=self.replace)
 
     def is_published(self) -> bool:
         """Return whether the manifest that stands there is this save's."""
