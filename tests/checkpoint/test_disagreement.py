@@ -149,30 +149,27 @@ def test_a_rank_that_saves_something_else_is_named_by_all(world: allranks.World,
 
 @pytest.mark.world(n=4, backend="torch")
 @pytest.mark.needs("torch")
-def test_a_directory_that_is_not_shared_is_refused_at_once(world: allranks.World, shared_tmp_path: Path) -> None:
+def test_directories_and_settings_that_differ_are_refused_at_once(world: allranks.World, shared_tmp_path: Path) -> None:
     """When the Checkpointer is made, naming ranks and hosts; also where the other host has a copy of an older run."""
     host = socket.gethostname()
     mine = shared_tmp_path / ("shared" if world.rank != ODD else "local")
-    for _ in range(2):
+    for found in ("nothing", "a fence of another run", "no fence at all"):
         with pytest.raises(
             StorageError, match=rf"rank 2 \(host {host}\) do(es)? not see what rank 0 \(host {host}\)"
         ) as error:
             allranks.Checkpointer(mine, world)
         assert error.value.ranks == (ODD,)
         assert "all hosts share" in str(error.value)
-        if world.rank == ODD:  # next time there is a fence, with the number that rank 0's will have: of another run
-            for number in (1, 2, 3):
+        if world.rank == ODD:  # what it sees the next time, under any number that rank 0's fence may have
+            text = '{"format": "allranks.fence", "nonce": "00"}' if found == "nothing" else "[]"
+            for number in range(1, 6):
                 file = mine / "fence" / f"{number:08}.json"
                 file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_text('{"format": "allranks.fence", "nonce": "00"}')
+                file.write_text(text)
         world.barrier()
     assert not files_in(shared_tmp_path)
 
-
-@pytest.mark.world(n=4, backend="torch")
-@pytest.mark.needs("torch")
-def test_settings_that_differ_are_refused_at_once(world: allranks.World, shared_tmp_path: Path) -> None:
-    """Ranks that would save at other steps, or digest by another rule."""
+    # Settings by which they would save at other steps, or digest by another rule.
     for settings in ({"every": 5}, {"integrity": "blake3"}):
         theirs: dict[str, Any] = settings if world.rank == ODD else {}
         with pytest.raises(Mismatch, match=f"{next(iter(settings))}.* rank 2") as error:
