@@ -21,7 +21,7 @@ from allranks.checkpoint.checkpointer import Checkpointer
 from allranks.checkpoint.commit_words import Verdict
 from allranks.checkpoint.committer import _Run
 from allranks.checkpoint.job import Job
-from allranks.errors import AllranksError, Damaged, KeyTimeout, RankDied, SaveFailed, StorageError, Truncated
+from allranks.errors import AllranksError, Damaged, Fenced, KeyTimeout, RankDied, SaveFailed, StorageError, Truncated
 from allranks.storage import MemoryStorage
 from allranks.world.faults import Crash, Delay, Drop, Fault, Pause
 
@@ -257,7 +257,7 @@ def test_a_job_that_is_fenced_off_between_commit_and_retention_has_saved() -> No
             try:
                 ckpt.save(step, state(step, leaves=LEAVES), block=True)
                 ends.setdefault(world.rank, []).append("committed")
-            except SaveFailed as error:
+            except Fenced as error:
                 ends[world.rank].append(str(error).partition(": ")[2])
 
     assert SimulatedWorld(4).run(run).errors == {}
