@@ -148,9 +148,8 @@ def shard_file(
         sources.append(held.data[part.start : part.start + part.nbytes])
         mutable.append(held.mutable and not waits)
     bounce, staging = pools
-    digest = None if integrity == "none" else hasher(integrity)
     return ShardFile(
-        prepared.image, sources, digest=digest, bounce=bounce, staging=staging, mutable=mutable, go_on=go_on
+        prepared.image, sources, digest=hasher(integrity), bounce=bounce, staging=staging, mutable=mutable, go_on=go_on
     )
 
 

@@ -37,7 +37,7 @@ _LOOK = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """``integrity`` names the digest ("none": none); ``memory`` is the most bytes of host memory for copies (None: as
+    """``integrity`` names the digest; ``memory`` is the most bytes of host memory for copies (None: as
     much as this rank's part takes); ``timeout`` the seconds from a save's call to its commit."""
 
     integrity: str = "xxh3-128"
