@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from allranks.checkpoint import audit
+from allranks.checkpoint import audit, rehash
 from allranks.checkpoint.checkpointer import Checkpointer
 from allranks.storage.base import Storage
 from allranks.world.single import single_world
@@ -58,5 +58,5 @@ def damaged(storage: Storage) -> list[str]:
     """Return what is wrong with any step that the run shows, every byte read."""
     found = []
     for step in audit.steps(storage):
-        found += [f"step {step}: {fault}" for fault in audit.verify(storage, audit.load(storage, step))]
+        found += [f"step {step}: {fault}" for fault in rehash.verify(storage, audit.load(storage, step))]
     return found

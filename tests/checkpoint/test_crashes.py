@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import harness
 import pytest
 from proving import blank, damaged, newest, open_run, state
 
 from allranks.checkpoint import paths
-from allranks.checkpoint.checkpointer import Checkpointer
+from allranks.checkpoint.keeping import Keeping
 from allranks.storage import MemoryStorage
 from allranks.storage.base import Storage
 from allranks.storage.memory import Crashed, Effect
@@ -50,11 +51,11 @@ def tell(story: Story, storage: Storage) -> None:
     ckpt.close()
 
 
-def live(story: Story, storage: Storage) -> None:
+def live(story: Story, storage: Storage, *, block: bool = True) -> None:
     """What the job does that is to die."""
     ckpt = open_run(storage, **story.options)
     ckpt.restore(blank(), step=story.goes_on)
-    ckpt.save(story.saves, state(story.saves, branch=1), block=True)
+    ckpt.save(story.saves, state(story.saves, branch=1), block=block).wait()
     ckpt.close()
 
 
@@ -111,13 +112,32 @@ def test_a_removal_that_begins_with_the_files_is_found_out(monkeypatch: pytest.M
                 storage.delete(f"{paths.step_folder(step)}/{entry.name}")
         storage.delete(paths.manifest_path(step))
 
-    monkeypatch.setattr("allranks.checkpoint.checkpointer.remove_step", backwards)
-    with pytest.raises(AssertionError, match="No such file"):
+    monkeypatch.setattr("allranks.checkpoint.keeping.remove_step", backwards)
+    with pytest.raises(AssertionError, match="the file is not there"):
         test_a_crash_at_any_operation_leaves_the_old_or_the_new(STORIES["later save, older ones removed"])
 
 
 def test_a_branch_given_up_that_stays_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """The newest step would be one that the program went back behind; with keep_last=1 it would be the only one."""
-    monkeypatch.setattr(Checkpointer, "_make_way", Checkpointer._check_fence)
+    monkeypatch.setattr(Keeping, "make_way", lambda _: None)
     with pytest.raises(AssertionError, match=r"assert \(30, 0\) in \[\(15, 1\)\]"):
         test_a_crash_at_any_operation_leaves_the_old_or_the_new(STORIES["below steps of a branch given up"])
+
+
+NORMAL = ["over a step of a branch given up"]
+
+
+def killed_anywhere(folder: Path, stories: Sequence[str]) -> None:
+    done = harness.run(1, [str(PROGRAM), str(folder), *stories], environ=lambda *_: {}, patience=600)
+    assert done.codes == [0], done
+    print(done.ranks[0].out)
+
+
+def test_a_process_killed_before_any_system_call_leaves_the_old_or_the_new(tmp_path: Path) -> None:
+    """SIGKILL in a real directory, while a thread of the process writes."""
+    killed_anywhere(tmp_path, NORMAL)
+
+
+@pytest.mark.soak
+def test_so_it_is_in_every_story(tmp_path: Path) -> None:
+    killed_anywhere(tmp_path, [name for name in STORIES if name not in NORMAL])

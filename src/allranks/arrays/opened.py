@@ -41,8 +41,9 @@ class Opened:
 
     @cached_property
     def key(self) -> Hashable:
+        # Of equal specs there is one object, and this holds on to it: so they are compared by identity.
         paths = self._walk.paths
-        return tuple([paths[place] for place in self._places]), tuple([spec.key for spec in self._specs])
+        return tuple([paths[place] for place in self._places]), tuple(self._specs)
 
     def held(self, array: int, cell: int) -> Held:
         leaf = self._walk.leaves[self._places[array]]

@@ -45,9 +45,13 @@ _KEYS_OF_ROW = _KEYS_OF_SHARD | {"count", "step"}
 _KEYS_OF_STEP = {"file", "bytes", "offset"}
 
 
-def encode(manifest: Manifest) -> bytes:
-    """Return a sound manifest as the bytes of its file, one leaf a line. Raises NotJsonable."""
-    body = ",\n".join(_sections(manifest)).encode("ascii") + b"\n}\n"
+def encode(manifest: Manifest, *, leaves: str | None = None) -> bytes:
+    """Return a sound manifest as the bytes of its file, one leaf a line. Raises NotJsonable.
+
+    ``leaves`` is what ``leaves_text`` returned for its leaves, if that was called: they are the same at every save.
+    """
+    text = leaves_text(manifest.leaves) if leaves is None else leaves
+    body = ",\n".join(_sections(manifest, text)).encode("ascii") + b"\n}\n"
     return b'{"digest":"' + hasher(manifest.integrity)(body).encode() + b'",\n' + body
 
 
@@ -68,12 +72,17 @@ def decode(data: bytes, *, path: str) -> Manifest:
     return manifest
 
 
-def _sections(m: Manifest) -> Iterator[str]:
+def leaves_text(leaves: Mapping[str, StoredLeaf]) -> str:
+    """Return the manifest's lines about its leaves."""
+    return _lines(f"{quoted(path)}:{_leaf_text(leaf)}" for path, leaf in leaves.items())
+
+
+def _sections(m: Manifest, leaves: str) -> Iterator[str]:
     yield f'"format":{quoted(FORMAT)},"version":{VERSION}'
     yield f'"step":{m.step},"nonce":{quoted(m.nonce)},"created":{quoted(m.created)}'
     yield f'"world":{m.world_size},"integrity":{quoted(m.integrity)}'
     yield f'"files":[{_lines(map(_file_text, m.files))}]'
-    yield f'"leaves":{{{_lines(f"{quoted(path)}:{_leaf_text(leaf)}" for path, leaf in m.leaves.items())}}}'
+    yield f'"leaves":{{{leaves}}}'
     values = pack(dict(m.values), what="values")
     yield f'"values":{{{_lines(f"{quoted(path)}:{_text(value)}" for path, value in values.items())}}}'
     yield f'"extra":{_text(pack(m.extra, what="extra"))}'

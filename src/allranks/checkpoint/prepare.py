@@ -8,6 +8,7 @@ from allranks.arrays.base import Declared, OpenTree
 from allranks.checkpoint.agree import declared_in_words
 from allranks.checkpoint.chunks import grain
 from allranks.checkpoint.image import Image, image
+from allranks.checkpoint.manifest_json import leaves_text
 from allranks.checkpoint.save_plan import FilePlan, Layout, file_plan, layout, total_bytes
 from allranks.gate.ticket import digest_of
 
@@ -15,7 +16,8 @@ from allranks.gate.ticket import digest_of
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """``digest`` is of the declarations; ``nbytes`` the bytes of all arrays; ``plan`` and ``image`` are of this rank's
-    file (no image where it writes none); ``layout``, on rank 0 only, is of all files."""
+    file (no image where it writes none); ``layout``, on rank 0 only, is of all files, ``leaves`` the manifest's text
+    about it."""
 
     declared: tuple[Declared, ...]
     digest: str
@@ -23,6 +25,7 @@ class Prepared:
     plan: FilePlan
     image: Image | None
     layout: Layout | None
+    leaves: str
 
 
 class Planner:
@@ -41,11 +44,13 @@ class Planner:
     def _plan(self, declared: tuple[Declared, ...]) -> Prepared:
         plan = file_plan(declared, rank=self._rank, size=self._size)
         nbytes = total_bytes(declared)
+        everything = layout(declared, size=self._size) if self._rank == 0 else None
         return Prepared(
             declared,
             digest_of(declared_in_words(declared)),
             nbytes,
             plan,
             image(declared, plan, grain=grain(nbytes)) if plan.bytes else None,
-            layout(declared, size=self._size) if self._rank == 0 else None,
+            everything,
+            leaves_text(everything.leaves) if everything else "",
         )

@@ -98,7 +98,9 @@ class Reader:
         try:
             self._storage.read(path, begin, [into.data])
         except (NotThere, Truncated) as error:
-            raise self._damaged(path, span[0], wanted, str(error)) from error
+            size = self._storage.size(path) or 0
+            cut = next((read for read in span if read.end > size), span[-1])
+            raise self._damaged(path, cut, wanted, str(error)) from error
         for read in span:
             found = self._digest(into.data[read.begin - begin : read.end - begin])
             if found != stored.digests[read.chunk]:

@@ -150,8 +150,9 @@ class Sentinel:
                 gone.mark(self._store, rank, "has left (exit code 0, without a word: os._exit?)")
                 return
             self._fail(failure)
-        except StoreError:
-            self._end(failure)  # it served the store: everybody has to see for himself
+        except StoreError:  # it served the store: everybody has to see for himself
+            if self._ends_all:
+                self._end(failure)
 
     def _lost(self, error: StoreError) -> None:
         """The store is gone: its rank has died (then a rank on its machine knows better), or the network has."""

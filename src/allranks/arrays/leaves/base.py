@@ -21,17 +21,12 @@ class Here:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spec:
-    """What ``Declared`` says but for the path. Adapters return one object for equal specs where that is cheap."""
+    """What ``Declared`` says but for the path. Of equal ones adapters return one object: they are equal by identity."""
 
     shape: tuple[int, ...]
     dtype: str
     split: Split
     kind: str = ""
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        """Equal for equal specs; the split, of which there is one object, by its identity."""
-        return self.shape, self.dtype, id(self.split), self.kind
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,77 @@
+"""Processes that start in a moment: forked from one that has imported all that they need."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "world")]
+
+PATIENCE = 60.0
+
+
+def fork(action: Callable[[], object]) -> int:
+    """Run an action in a new process; return its pid. It leaves without a farewell to anybody."""
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            action()
+            code = 0
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+    return pid
+
+
+def end_of(pid: int) -> int:
+    """Wait for a process; return its exit code, or minus the signal that killed it."""
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def run(action: Callable[[], object]) -> None:
+    """Run an action in a new process, which must not fail."""
+    assert end_of(fork(action)) == 0
+
+
+def wait_for(what: str, condition: Callable[[], Any]) -> Any:
+    """Look again and again until a condition holds; return what it returned."""
+    deadline = time.monotonic() + PATIENCE
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"waited {PATIENCE} s for {what}"
+        time.sleep(0.005)
+    return found
+
+
+class Diary:
+    """What one process tells, line by line, and others read while it lives."""
+
+    def __init__(self, where: Path) -> None:
+        self.where = where
+
+    def write(self, *words: Any) -> None:
+        with self.where.open("a") as file:
+            file.write(json.dumps([time.time(), *words]) + "\n")
+
+    def read(self) -> list[list[Any]]:
+        """Return what was told, each after the moment; a line that its writer died in is not."""
+        text = self.where.read_text() if self.where.exists() else ""
+        return [json.loads(line) for line in text.split("\n")[:-1]]
+
+
+def kill_all(pids: Sequence[int]) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, 9)
+            os.waitpid(pid, 0)
+        except (ProcessLookupError, ChildProcessError):
+            continue
