@@ -149,8 +149,47 @@ def test_tied_weights_are_tied_again() -> None:
 
 
 @pytest.mark.world(n=4, backend="torch")
-def test_a_model_under_ddp_is_written_once_by_all(world: allranks.World, shared_tmp_path: Path) -> None:
-    """A quarter of the bytes by each rank, no more in all; and a model without DDP restores it."""
+def test_models_under_ddp_and_under_fsdp_over_tensor_parallel(world: allranks.World, shared_tmp_path: Path) -> None:
+    """DDP: a quarter of the bytes by each rank, no more in all. FSDP over TP, with strided shards: as a whole model."""
+    ddp(world, shared_tmp_path / "ddp")
+    fsdp_over_tensor_parallel(world, shared_tmp_path / "tp")
+
+
+def fsdp_over_tensor_parallel(world: allranks.World, folder: Path) -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import DTensor, Partial
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "model"))
+    plan = {"0": ColwiseParallel(), "1": RowwiseParallel()}
+
+    def build(seed: int) -> torch.nn.Module:
+        torch.manual_seed(seed)
+        model = torch.nn.Sequential(torch.nn.Linear(8, 12), torch.nn.Linear(12, 8))
+        parallelize_module(model, mesh["model"], plan)
+        return fully_shard(model, mesh=mesh["data"])
+
+    torch.manual_seed(1)
+    expected = torch.nn.Sequential(torch.nn.Linear(8, 12), torch.nn.Linear(12, 8)).state_dict()
+    saved = build(seed=1)
+    with allranks.Checkpointer(folder, world) as ckpt:
+        ckpt.save(1, saved, block=True)
+        whole = {name: torch.zeros_like(tensor) for name, tensor in expected.items()}
+        other = build(seed=2)
+        for template in (whole, other):
+            assert ckpt.restore(template) is not None
+        assert all(torch.equal(whole[name], tensor) for name, tensor in expected.items())
+        for mine, theirs in zip(other.parameters(), saved.parameters(), strict=True):
+            assert isinstance(mine, DTensor)
+            assert isinstance(theirs, DTensor)
+            assert torch.equal(mine.to_local(), theirs.to_local())
+        sums = DTensor.from_local(torch.ones(3), mesh["data"], [Partial()])
+        with pytest.raises(CannotStore, match="Partial"):
+            ckpt.save(2, {"sums": sums})
+
+
+def ddp(world: allranks.World, shared_tmp_path: Path) -> None:
     from torch.nn.parallel import DistributedDataParallel as Ddp
 
     torch.manual_seed(0)
