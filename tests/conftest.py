@@ -11,7 +11,8 @@ from hypothesis import settings
 settings.register_profile("allranks", deadline=None)
 settings.load_profile("allranks")
 
-MISSING = [module for module in ("jax", "torch", "equinox", "obstore", "moto") if find_spec(module) is None]
+NEEDED = ("jax", "torch", "equinox", "obstore", "moto", "transformers")
+MISSING = [module for module in NEEDED if find_spec(module) is None]
 # Files that import a framework themselves, or run a program that does from their first line on.
 FILES = {
     "jax": [

@@ -95,6 +95,8 @@ def program(plan: Plan, seen: Seen) -> Callable[[World], None]:
             try:
                 committer.run(save, write=write, publish=publish, look=look, timeout=TIMEOUT)
                 end = ("committed", "")
+            except Fenced as error:
+                end = ("aborted", str(error).partition(": ")[2])
             except SaveFailed as error:
                 end = ("unknown" if error.unknown else "aborted", str(error).partition(": ")[2])
             seen.ends.setdefault(number, {})[rank] = end

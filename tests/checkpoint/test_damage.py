@@ -160,7 +160,7 @@ def test_a_fallback_is_said_loudly(saved: dict[str, bytes], caplog: pytest.LogCa
     path = shard_files(saved)[1]
     disk.flip(path, 5000)
     restored(disk, fallback=True)
-    (record,) = caplog.records
+    record = caplog.records[0]
     assert record.levelname == "ERROR"
     assert path in record.message
     assert "leaf 'layer" in record.message

@@ -320,7 +320,9 @@ class Side:
                 self.reasons = replace(self.reasons, died=tuple(sorted(died.items())))
             case Deadline(seconds):
                 self.reasons = self._overdue(seconds)
-            case Refused(why) | PutFailed(why) | LookFailed(why):
+            case Refused(why, fenced):
+                self.reasons = replace(self.reasons, said=why, fenced=fenced)
+            case PutFailed(why) | LookFailed(why):
                 said = f"{self.reasons.said}; {why}" if self.reasons.said else why
                 self.reasons = replace(self.reasons, said=said)
             case Decided(commit=False, reasons=reasons) | Concluded(_, reasons):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from allranks.errors import SaveFailed, name_ranks
+from allranks.errors import Fenced, SaveFailed, name_ranks
 
 # JSON types at any depth.
 Json = Any
@@ -45,12 +45,16 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Reasons:
-    """Why a save was not committed: who failed, who died, who is missing, and what else there is to say."""
+    """Why a save was not committed: who failed, who died, who is missing, and what else there is to say.
+
+    ``fenced``: because another job has taken the run over.
+    """
 
     failed: tuple[Fault, ...] = ()
     died: tuple[tuple[int, str], ...] = ()
     missing: tuple[int, ...] = ()
     said: str = ""
+    fenced: bool = False
 
     def to_json(self) -> Json:
         """Return the document; of many tracebacks, only the first few travel: ranks that failed alike say the same."""
@@ -64,6 +68,7 @@ class Reasons:
             died=tuple((rank, why) for rank, why in document["died"]),
             missing=tuple(document["missing"]),
             said=document["said"],
+            fenced=document["fenced"],
         )
 
     @property
@@ -118,9 +123,10 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The manifest was not put, and will not be."""
+    """The manifest was not put, and will not be; ``fenced``: because another job has taken the run over."""
 
     why: str
+    fenced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +172,14 @@ _REMEDY = {
 }
 
 
-def save_failed(save: SaveId, verdict: Verdict, reasons: Reasons, *, rank: int) -> SaveFailed:
+def save_failed(save: SaveId, verdict: Verdict, reasons: Reasons, *, rank: int) -> SaveFailed | Fenced:
     """Return the error for a save that was not committed, as ``rank`` raises it: the same on all ranks but for that."""
+    told = _told(reasons).rstrip(".")
+    if reasons.fenced:
+        return Fenced(f"rank {rank}: save of step {save.step} refused: {told}.", ranks=reasons.ranks, step=save.step)
     head = "stopped" if verdict is Verdict.ABORTED else "may have failed, or not"
     error = SaveFailed(
-        f"rank {rank}: save of step {save.step} {head}: {_told(reasons)}.",
+        f"rank {rank}: save of step {save.step} {head}: {told}.",
         ranks=reasons.ranks,
         step=save.step,
         remedy=_REMEDY[verdict],

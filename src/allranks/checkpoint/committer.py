@@ -82,7 +82,7 @@ class Committer:
         is in seconds: for all ranks to have written, and again for the manifest. ``discard`` removes what ``write``
         wrote: it is called where nothing can publish that any more, and nowhere else.
 
-        Returns if the manifest is there; else raises the same SaveFailed on every rank.
+        Returns if the manifest is there; else raises the same SaveFailed on every rank, or Fenced.
         """
         self._mine.append([])
         one = _Run(self, save, publish, look, timeout)
@@ -309,7 +309,7 @@ class _Run:
             self.publish([self._side.acks[rank] for rank in range(self.of.size)])
         except Fenced as error:
             self.cause = error
-            return Refused(f"rank 0: {error}")
+            return Refused(str(error), fenced=True)
         except Exception as error:
             self.cause = error
             return PutFailed(f"rank 0 could not put the manifest: {type(error).__qualname__}: {error}")

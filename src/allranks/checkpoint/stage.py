@@ -83,6 +83,7 @@ class ShardFile:
     ``digest`` returns a chunk's digest, None for no digests. Blocks that hold bytes of a source that is ``mutable`` are
     copied by ``stage``, into blocks of ``staging``; the others when they are asked for. Where ``staging`` has room for
     all, nothing is handed out before all is staged: writing would only slow down the copies that the program waits for.
+    ``go_on`` is called before each block, and raises to end the write.
     """
 
     def __init__(
@@ -94,10 +95,12 @@ class ShardFile:
         bounce: BlockPool,
         staging: BlockPool,
         mutable: Sequence[bool],
+        go_on: Callable[[], None] = lambda: None,
     ) -> None:
         self._image = image
         self._sources = sources
         self._digest = digest
+        self._go_on = go_on
         self._bounce = bounce
         self._staging = staging
         self._digests: list[list[str]] = [[] for _ in image.blocks]
@@ -157,6 +160,7 @@ class ShardFile:
 
     def block(self, number: int) -> memoryview:
         self._may_begin.wait()
+        self._go_on()
         block, pool = self._filled(number)
         self._in_use[number] = block, pool
         plan = self._image.blocks[number]

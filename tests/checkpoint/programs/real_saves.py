@@ -259,8 +259,8 @@ def two_jobs(folder: Path) -> None:
         wait_for("the second", lambda: len(second.read()) == 2)
         try:
             ckpt.save(2, state(2, branch=7), block=True)
-        except AllranksError as error:
-            first.write(type(error).__name__, str(error))
+        except Fenced as error:
+            first.write("fenced", str(error))
         ckpt.close()
         wait_for("its end", lambda: len(second.read()) == 3)
 
