@@ -116,7 +116,7 @@ def assert_same(one: Any, other: Any) -> None:
 
 @pytest.mark.world(n=1, devices=8)
 def test_a_training_comes_back(world: allranks.World, shared_tmp_path: Path) -> None:
-    """Equinox model, Optax state, PRNG keys of two kinds, weak types; on another mesh too, and then it trains on."""
+    """Equinox model, Optax state, PRNG keys of two kinds, weak types; on another mesh too; keys draw the same again."""
     cut_by_rows, cut_both = (NamedSharding(meshes()[m], s) for m, s in (("8", P("x")), ("4 x 2", P("y", "x"))))
     state = training(jax.random.key(0), cut_by_rows)
     with allranks.Checkpointer(shared_tmp_path, world) as ckpt:
@@ -166,8 +166,8 @@ def test_a_state_that_was_donated_before_is_refused(world: allranks.World) -> No
     """And nothing is written; not the bytes of whatever lies there now."""
     ckpt = allranks.Checkpointer(MemoryStorage(), world)
     state = {"w": jnp.ones(1000)}
-    jax.jit(lambda tree: jax.tree.map(lambda a: a + 1, tree), donate_argnums=0)(state)
-    with pytest.raises(Exception, match="deleted"):
+    state["w"].delete()  # as a donation does, where it can
+    with pytest.raises(RuntimeError, match="deleted"):
         ckpt.save(1, state)
     ckpt.save(1, {"w": jnp.ones(1000)}, block=True)
     assert ckpt.steps() == (1,)
