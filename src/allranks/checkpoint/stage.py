@@ -80,7 +80,7 @@ def _fresh() -> Bytes:
 class ShardFile:
     """The content of one rank's file (a BlockSource). ``sources`` are the image's: the header, then every part.
 
-    ``digest`` returns a chunk's digest, None for no digests. Blocks that hold bytes of a source that is ``mutable`` are
+    ``digest`` returns a chunk's digest. Blocks that hold bytes of a source that is ``mutable`` are
     copied by ``stage``, into blocks of ``staging``; the others when they are asked for. Where ``staging`` has room for
     all, nothing is handed out before all is staged: writing would only slow down the copies that the program waits for.
     ``go_on`` is called before each block, and raises to end the write.
@@ -91,7 +91,7 @@ class ShardFile:
         image: Image,
         sources: Sequence[Bytes],
         *,
-        digest: Callable[[memoryview], str] | None,
+        digest: Callable[[memoryview], str],
         bounce: BlockPool,
         staging: BlockPool,
         mutable: Sequence[bool],
@@ -165,8 +165,7 @@ class ShardFile:
         self._in_use[number] = block, pool
         plan = self._image.blocks[number]
         view = block.data[: plan.nbytes]
-        if self._digest is not None:
-            self._digests[number] = [self._digest(view[begin:end]) for begin, end in plan.chunks]
+        self._digests[number] = [self._digest(view[begin:end]) for begin, end in plan.chunks]
         return view
 
     def _filled(self, number: int) -> tuple[Bytes, BlockPool]:
