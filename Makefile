@@ -30,6 +30,7 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 bench: $(STAMP)
+	$(BIN)/python -m pip install -q -c constraints.txt --group bench
 	$(BIN)/python -m bench
 
 # The core must work with no framework, with either one, and with both (which is 'make test').

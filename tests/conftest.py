@@ -11,12 +11,18 @@ from hypothesis import settings
 settings.register_profile("allranks", deadline=None)
 settings.load_profile("allranks")
 
-MISSING = [module for module in ("jax", "torch", "equinox", "obstore", "moto") if find_spec(module) is None]
+NEEDED = ("jax", "torch", "equinox", "obstore", "moto", "transformers")
+MISSING = [module for module in NEEDED if find_spec(module) is None]
 # Files that import a framework themselves, or run a program that does from their first line on.
 FILES = {
-    "jax": ["arrays/test_jax.py", "arrays/test_open_tree_jax.py", "testing/test_plugin.py"],
+    "jax": [
+        "arrays/test_jax.py",
+        "arrays/test_open_tree_jax.py",
+        "checkpoint/test_trip_jax.py",
+        "testing/test_plugin.py",
+    ],
     "torch": ["arrays/test_torch.py", "arrays/test_open_tree_torch.py"],
-    "equinox": ["arrays/test_open_tree_pytrees.py"],
+    "equinox": ["arrays/test_open_tree_pytrees.py", "checkpoint/test_trip_jax.py"],
 }
 
 collect_ignore = [file for module in MISSING for file in FILES.get(module, [])]

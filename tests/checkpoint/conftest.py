@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from trip_jobs import RunJob
 
 from allranks.launch.console import Console
 from allranks.launch.engines import local
@@ -18,7 +19,6 @@ from allranks.launch.keeper import Keeper
 from allranks.launch.target import Call
 
 HERE = Path(__file__).parent
-RunJob = Callable[..., None]
 
 
 @pytest.fixture(scope="session")

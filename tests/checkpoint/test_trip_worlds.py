@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 import trip_jobs as jobs
-
-from conftest import RunJob
+from trip_jobs import RunJob
 
 pytestmark = [pytest.mark.needs("jax", "torch")]
 JAX = {str(number): layout for number, layout in enumerate(("fsdp", "tp", "2d", "partly", "replicated"), 1)}

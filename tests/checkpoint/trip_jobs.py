@@ -16,6 +16,8 @@ import numpy as np
 
 import allranks
 
+RunJob = Callable[..., None]
+
 # Whole numbers of 24 go into the parts of any mesh here; 7 x 5 go into none, and torch cuts them all the same.
 LEAVES: dict[str, tuple[tuple[int, ...], str]] = {
     "up": ((24, 48), "float32"),

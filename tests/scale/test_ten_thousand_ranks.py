@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from allranks import SimulatedWorld, World
+from allranks.arrays.base import Declared, Split
+from allranks.checkpoint.manifest import Shard
+from allranks.checkpoint.save_plan import file_plan, layout
 from allranks.errors import AllranksError
 from allranks.world.base import DEFAULT_FANOUT
 from allranks.world.faults import Crash
@@ -52,3 +55,18 @@ def test_one_dead_rank_of_ten_thousand_is_named_to_all() -> None:
     assert end.crashed == (7_777,)
     assert len(end.results) == MANY - 1
     assert all("a rank is dead. rank 7777 (host host-972): crashed." in told for told in end.results.values())
+
+
+def test_a_save_of_ten_thousand_ranks_is_planned_alike_by_all() -> None:
+    """What a rank writes is what rank 0 puts into the manifest, in which a regular row of shards is one entry."""
+    rows = Split((MANY, 1), tuple((rank,) for rank in range(MANY)))
+    everybody = Split((1, 1), (tuple(range(MANY)),))
+    declared = [Declared(f"sharded/{n}", (MANY * 2, 64), "float32", rows) for n in range(100)]
+    declared += [Declared(f"replicated/{n}", (MANY, 4096), "bfloat16", everybody) for n in range(4)]
+    files = layout(declared, size=MANY)
+    assert len(files.writers) == MANY
+    assert all(len(files.leaves[f"sharded/{n}"].runs) == 1 for n in range(100))
+    for rank in (0, 1, 4999, MANY - 1):
+        for part in file_plan(declared, rank=rank, size=MANY).parts:
+            shards = files.leaves[declared[part.leaf].path].shards
+            assert Shard(rank, part.begin, part.extent) in shards

@@ -228,6 +228,8 @@ class Checkpointer:
             found: str = json.loads(self._storage.get(path))["nonce"]
         except StorageError as error:
             return str(error)
+        except (ValueError, LookupError, TypeError):
+            return "it sees a file there that is no fence"
         return found
 
     def _leave(self, why: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -35,18 +35,21 @@ class Content:
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
-def check_storable(values: Mapping[str, Any], extra: Any) -> None:
+def check_storable(values: Mapping[str, Any], extra: Any, *, rank: int) -> None:
     """Raise CannotStore unless JSON can hold all of it, and give it back."""
     for path, value in {**values, "(extra)": extra}.items():
         try:
             json_value.pack(value, what=path)
         except NotJsonable as error:
-            raise CannotStore(f"a value of the state cannot be stored: {error}", leaf=path) from error
+            raise CannotStore(
+                f"rank {rank}: a value of the state cannot be stored: {error}", ranks=(rank,), leaf=path
+            ) from error
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """``file`` is what this rank writes (None: nothing). With ``replace`` a manifest of this step is replaced."""
+    """``file`` is what this rank writes (None: nothing), ``failure`` why it cannot. With ``replace`` a manifest of this
+    step is replaced."""
 
     storage: Storage
     identity: SaveId
@@ -56,6 +59,7 @@ class Job:
     prepared: Prepared
     content: Content
     file: ShardFile | None
+    failure: Exception | None
     replace: bool
 
     @property
@@ -68,6 +72,8 @@ class Job:
 
     def write(self) -> Any:
         """Write this rank's file; return what rank 0 needs to know of it."""
+        if self.failure is not None:
+            raise self.failure
         if self.file is None:
             return None
         assert self.prepared.image is not None
@@ -125,10 +131,12 @@ def shard_file(
     integrity: str,
     pools: tuple[BlockPool, BlockPool],
     waits: bool,
+    go_on: Callable[[], None],
 ) -> ShardFile | None:
     """Return this rank's file, with a hold on all that goes into it; None where it writes none.
 
     ``pools`` are those of blocks in passing and of copies. Nothing is copied where the program ``waits`` for the end.
+    ``go_on`` is called before every block, and raises to end the write.
     """
     if prepared.image is None:
         return None
@@ -140,8 +148,9 @@ def shard_file(
         sources.append(held.data[part.start : part.start + part.nbytes])
         mutable.append(held.mutable and not waits)
     bounce, staging = pools
-    digest = None if integrity == "none" else hasher(integrity)
-    return ShardFile(prepared.image, sources, digest=digest, bounce=bounce, staging=staging, mutable=mutable)
+    return ShardFile(
+        prepared.image, sources, digest=hasher(integrity), bounce=bounce, staging=staging, mutable=mutable, go_on=go_on
+    )
 
 
 def _versions() -> dict[str, str]:

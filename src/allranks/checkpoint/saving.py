@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,10 +31,13 @@ from allranks.gate.ticket import Entry
 from allranks.storage.base import BLOCK, Storage
 from allranks.world.base import World
 
+# Between two looks, in seconds, whether a save is still worth writing.
+_LOOK = 1.0
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """``integrity`` names the digest ("none": none); ``memory`` is the most bytes of host memory for copies (None: as
+    """``integrity`` names the digest; ``memory`` is the most bytes of host memory for copies (None: as
     much as this rank's part takes); ``timeout`` the seconds from a save's call to its commit."""
 
     integrity: str = "xxh3-128"
@@ -111,7 +114,7 @@ class Saver:
         try:
             if error is None:
                 tree = open_tree(state, rank=world.rank, size=world.size)
-                check_storable(tree.values, order.extra)
+                check_storable(tree.values, order.extra, rank=world.rank)
                 prepared = self._planner.prepare(tree)
         except Exception as refused:  # whatever it is: the others must not wait for this rank
             error = refused
@@ -137,18 +140,36 @@ class Saver:
     def _job(self, order: Order, tree: OpenTree, prepared: Prepared) -> Job:
         rank, size = self._world.rank, self._world.size
         identity = SaveId(self._count, order.step, show(digest(self._nonce, str(self._count), str(order.step))))
-        file = shard_file(
-            tree,
-            prepared,
-            {"step": order.step, "nonce": identity.nonce, "rank": rank},
-            integrity=self._settings.integrity,
-            pools=self._pools,
-            waits=order.wait,
-        )
+        integrity = self._settings.integrity
+        about = {"step": order.step, "nonce": identity.nonce, "rank": rank}
+        file, failure = None, None
+        try:
+            file = shard_file(
+                tree,
+                prepared,
+                about,
+                integrity=integrity,
+                pools=self._pools,
+                waits=order.wait,
+                go_on=self._asked_now_and_then(identity),
+            )
+        except Exception as error:  # the others have agreed to save: the commit tells them
+            failure = error
         content = Content(tree.values, order.extra, order.metrics)
-        return Job(
-            self._storage, identity, rank, size, self._settings.integrity, prepared, content, file, order.replace
-        )
+        return Job(self._storage, identity, rank, size, integrity, prepared, content, file, failure, order.replace)
+
+    def _asked_now_and_then(self, identity: SaveId) -> Callable[[], None]:
+        """Return what ends a long write of a save that cannot be committed any more; called before every block."""
+        next_look = time.monotonic() + _LOOK
+
+        def go_on() -> None:
+            nonlocal next_look
+            if time.monotonic() > next_look:
+                next_look = time.monotonic() + _LOOK
+                if self._committer.hopeless(identity):
+                    raise AllranksError(f"the save of step {identity.step} is given up.", step=identity.step)
+
+        return go_on
 
     def _run(self, job: Job, order: Order, handle: SaveHandle, began: float) -> None:
         """What the save's thread does."""

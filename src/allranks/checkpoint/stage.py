@@ -80,9 +80,10 @@ def _fresh() -> Bytes:
 class ShardFile:
     """The content of one rank's file (a BlockSource). ``sources`` are the image's: the header, then every part.
 
-    ``digest`` returns a chunk's digest, None for no digests. Blocks that hold bytes of a source that is ``mutable`` are
+    ``digest`` returns a chunk's digest. Blocks that hold bytes of a source that is ``mutable`` are
     copied by ``stage``, into blocks of ``staging``; the others when they are asked for. Where ``staging`` has room for
     all, nothing is handed out before all is staged: writing would only slow down the copies that the program waits for.
+    ``go_on`` is called before each block, and raises to end the write.
     """
 
     def __init__(
@@ -90,14 +91,16 @@ class ShardFile:
         image: Image,
         sources: Sequence[Bytes],
         *,
-        digest: Callable[[memoryview], str] | None,
+        digest: Callable[[memoryview], str],
         bounce: BlockPool,
         staging: BlockPool,
         mutable: Sequence[bool],
+        go_on: Callable[[], None] = lambda: None,
     ) -> None:
         self._image = image
         self._sources = sources
         self._digest = digest
+        self._go_on = go_on
         self._bounce = bounce
         self._staging = staging
         self._digests: list[list[str]] = [[] for _ in image.blocks]
@@ -157,12 +160,12 @@ class ShardFile:
 
     def block(self, number: int) -> memoryview:
         self._may_begin.wait()
+        self._go_on()
         block, pool = self._filled(number)
         self._in_use[number] = block, pool
         plan = self._image.blocks[number]
         view = block.data[: plan.nbytes]
-        if self._digest is not None:
-            self._digests[number] = [self._digest(view[begin:end]) for begin, end in plan.chunks]
+        self._digests[number] = [self._digest(view[begin:end]) for begin, end in plan.chunks]
         return view
 
     def _filled(self, number: int) -> tuple[Bytes, BlockPool]:

@@ -86,9 +86,9 @@ def _show(a: Place, b: Place, found: Comparison) -> None:
         screen.show("")
         screen.show(
             screen.table(
-                ["leaf", "change", "max |b-a|", "relative L2", "elements"],
+                ["leaf", "change", "max |b-a|", "relative L2", "differing"],
                 [_row(change) for change in found.leaves],
-                right=["max |b-a|", "relative L2", "elements"],
+                right=["max |b-a|", "relative L2", "differing"],
             )
         )
     _show_values(found.values)

@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     if at.step is not None:
         raise NotThere(f"{arguments.run} is one step; gc works on a whole run.")
     if not at.storage.list(""):
-        raise NotThere(f"there is nothing in {at.storage.url}: it is empty, or not there.")
+        raise NotThere(f"there is nothing in {at}: it is empty, or not there.")
     holder = _holder(at, force=arguments.force or arguments.dry_run)
     work = _work(inventory.survey(at.storage), arguments)
     if not arguments.dry_run:
@@ -75,7 +75,7 @@ def _holder(at: Place, *, force: bool) -> str:
     asking = fence.this_process()
     if fence.lives_here(held, asking) and not force:
         raise Fenced(
-            f"{at.storage.url}: {fence.who(held)} writes into this run, and is alive.",
+            f"{at}: {fence.who(held)} writes into this run, and is alive.",
             remedy="Wait for it or end it; --force removes all the same, also what it is writing.",
         )
     return fence.who(held) if fence.lives_here(held, asking) or held.owner.machine != asking.machine else ""
@@ -130,9 +130,9 @@ def _show(at: Place, work: Work, holder: str, *, dry: bool) -> None:
         age = screen.duration(one.age)
         print(f"left step {one.step}: {screen.size(one.bytes)} of a save, unchanged for {age} only (--older-than)")
     if not work.leftovers and not work.steps:
-        print(f"{at.storage.url}: nothing to remove.")
+        print(f"{at}: nothing to remove.")
     else:
-        print(f"{'would free' if dry else 'freed'} {screen.size(work.bytes)} in {at.storage.url}")
+        print(f"{'would free' if dry else 'freed'} {screen.size(work.bytes)} in {at}")
 
 
 def _seconds(text: str) -> float:

@@ -7,15 +7,16 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from allranks.checkpoint import facts, inventory
+from allranks.checkpoint import facts, inventory, paths
 from allranks.checkpoint.inventory import Found
 from allranks.cli import screen
-from allranks.cli.place import place
+from allranks.cli.place import Place, place
 from allranks.errors import NotThere
 
 DESCRIPTION = """\
 List the steps of a run: whole ones, damaged ones, and saves that never ended.
 Reads manifests only; `allranks ckpt verify` reads the rest."""
+_MOST_FOLDERS = 50
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,9 +33,18 @@ def run(arguments: argparse.Namespace) -> int:
     elif found:
         _show(found, newest, now)
     if not found:
-        there = "it is empty, or not there" if not at.storage.list("") else "it holds other things only"
-        raise NotThere(f"there is nothing saved in {at}: {there}.")
+        raise NotThere(f"there is nothing saved in {at}: {_instead(at)}.")
     return 1 if any(one.state == "damaged" for one in found) else 0
+
+
+def _instead(at: Place) -> str:
+    """Return what is there where no step is."""
+    there = at.storage.list("")
+    folders = [entry.name for entry in there if entry.size is None][:_MOST_FOLDERS]
+    runs = [name for name in folders if any(paths.step_of(entry.name) is not None for entry in at.storage.list(name))]
+    if runs:
+        return f"it is no run, but holds {', '.join(runs)}"
+    return "it holds other things only" if there else "it is empty, or not there"
 
 
 def _document(one: Found, now: float) -> dict[str, Any]:
@@ -46,7 +56,7 @@ def _document(one: Found, now: float) -> dict[str, Any]:
         "bytes": one.bytes,
         "created": manifest.created if manifest else None,
         "leaves": len(manifest.leaves) if manifest else None,
-        "files": len(manifest.files) if manifest else len(one.files),
+        "files": len(manifest.files) if manifest else _shard_files(one),
         "ranks": manifest.world_size if manifest else None,
         "metrics": dict(manifest.metrics) if manifest else None,
         "unchanged_for": None if one.changed is None else round(max(now - one.changed, 0.0), 3),
@@ -67,7 +77,7 @@ def _show(found: Sequence[Found], newest: int | None, now: float) -> None:
 def _row(one: Found, newest: int | None) -> list[str]:
     manifest = one.manifest
     if manifest is None:
-        return [str(one.step), "", screen.size(one.bytes), "", str(len(one.files)), "", "", one.state]
+        return [str(one.step), "", screen.size(one.bytes), "", f"{_shard_files(one):,}", "", "", one.state]
     return [
         str(one.step),
         screen.time_of(manifest.created),
@@ -78,6 +88,10 @@ def _row(one: Found, newest: int | None) -> list[str]:
         "  ".join(f"{name} {value:.4g}" for name, value in manifest.metrics.items()),
         "newest" if one.step == newest else "",
     ]
+
+
+def _shard_files(one: Found) -> int:
+    return sum(paths.shard_file_of(file.name) is not None for file in one.files)
 
 
 def _note(one: Found, now: float) -> str:

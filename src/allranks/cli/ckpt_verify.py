@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
         chosen(at)
     verdicts = []
     for step in steps:
-        verdict = _verify(Place(at.storage, step), step, arguments.threads)
+        verdict = _verify(at.at(step), step, arguments.threads)
         verdicts.append(verdict)
         if not arguments.json:
             _show(verdict)

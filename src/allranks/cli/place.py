@@ -17,13 +17,18 @@ _AT = re.compile(r"(.+)@([0-9]{1,18})")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A run's storage, and the step that is meant; None: the newest."""
+    """A run, as it was typed and opened, and the step that is meant; None: the newest."""
 
+    run: str
     storage: Storage
     step: int | None
 
     def __str__(self) -> str:
-        return self.storage.url if self.step is None else f"{self.storage.url}/{paths.step_folder(self.step)}"
+        return self.run if self.step is None else f"{self.run}/{paths.step_folder(self.step)}"
+
+    def at(self, step: int) -> Place:
+        """Return this step of the run."""
+        return Place(self.run, self.storage, step)
 
 
 def place(text: str, *, step: int | None = None, direct: bool = False) -> Place:
@@ -38,7 +43,7 @@ def place(text: str, *, step: int | None = None, direct: bool = False) -> Place:
         run, said = run.rpartition("/")[0] or ".", last
     if said is not None and step is not None and said != step:
         raise NotThere(f"{text} names step {said}, and --step says {step}.")
-    return Place(open_storage(run, direct=direct), said if step is None else step)
+    return Place(run, open_storage(run, direct=direct), said if step is None else step)
 
 
 def chosen(at: Place) -> int:
@@ -49,15 +54,15 @@ def chosen(at: Place) -> int:
     if at.step is None and found:
         return found[-1]
     if not found:
-        raise NotThere(f"{at.storage.url} holds no checkpoint.", remedy="`allranks ckpt ls` shows what is there.")
+        raise NotThere(f"{at.run} holds no checkpoint.", remedy="`allranks ckpt ls` shows what is there.")
     shown = ", ".join(map(str, found)) if len(found) < 9 else f"{len(found)} steps, {found[0]} to {found[-1]}"
-    raise NotThere(f"{at.storage.url} has no step {at.step}. It has {shown}.")
+    raise NotThere(f"{at.run} has no step {at.step}. It has {shown}.")
 
 
 def load(at: Place) -> tuple[Place, Manifest]:
     """Return a place with its step, and the manifest. Raises NotThere, Damaged."""
     step = chosen(at)
-    return Place(at.storage, step), audit.load(at.storage, step)
+    return at.at(step), audit.load(at.storage, step)
 
 
 def add_place(parser: argparse.ArgumentParser) -> None:

@@ -1,0 +1,173 @@
+"""JAX states over eight devices of one process: any sharding from any sharding, models, keys, donation."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import allranks
+from allranks.errors import CannotStore, DoesNotFit
+from allranks.storage import MemoryStorage
+
+SHAPES = {"matrix": (16, 24), "cube": (8, 16, 4), "vector": (48,), "scalar": ()}
+
+
+def meshes() -> dict[str, Mesh]:
+    devices = np.array(jax.devices())
+    assert len(devices) == 8
+    return {
+        "8": Mesh(devices, ("x",)),
+        "4 x 2": Mesh(devices.reshape(4, 2), ("x", "y")),
+        "2 x 4 backwards": Mesh(devices[::-1].reshape(2, 4), ("x", "y")),
+        "2 of 8": Mesh(devices[5:7], ("x",)),
+        "1": Mesh(devices[3:4], ("x",)),
+    }
+
+
+def shardings() -> list[NamedSharding]:
+    specs = {
+        "8": [P("x"), P(None, "x"), P()],
+        "4 x 2": [P("x", "y"), P("y", "x"), P("x"), P(None, "y"), P(("x", "y")), P(("y", "x"))],
+        "2 x 4 backwards": [P("x", "y"), P(None, ("x", "y"))],
+        "2 of 8": [P("x"), P(None, "x")],
+        "1": [P()],
+    }
+    return [NamedSharding(mesh, spec) for name, mesh in meshes().items() for spec in specs[name]]
+
+
+def content(name: str, seed: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng([seed, len(name)]).standard_normal(SHAPES[name]).astype(np.float32)
+
+
+def cut(sharding: NamedSharding, shape: tuple[int, ...]) -> NamedSharding:
+    """The sharding for fewer dimensions than it names."""
+    return NamedSharding(sharding.mesh, P(*sharding.spec[: len(shape)]))
+
+
+@pytest.mark.world(n=1, devices=8, timeout=240)
+def test_any_sharding_is_restored_to_any_sharding(world: allranks.World) -> None:
+    """Every pair, on meshes of other shapes, orders and devices; a template may be arrays or their descriptions."""
+    ckpt = allranks.Checkpointer(MemoryStorage(), world)
+    every = shardings()
+    for step, source in enumerate(every):
+        state = {name: jax.device_put(content(name, step), cut(source, shape)) for name, shape in SHAPES.items()}
+        ckpt.save(step, state)
+    for (step, _), wanted in product(enumerate(every), every):
+        template: dict[str, Any] = {
+            name: jax.ShapeDtypeStruct(shape, jnp.float32, sharding=cut(wanted, shape))
+            for name, shape in SHAPES.items()
+        }
+        restored = ckpt.restore(template, step=step)
+        assert restored is not None
+        for name, array in restored[0].items():
+            assert array.sharding == cut(wanted, SHAPES[name])
+            assert (np.asarray(array) == content(name, step)).all()
+
+
+def training(key: Any, sharding: NamedSharding, width: int = 16) -> dict[str, Any]:
+    """What people train: a model, an optimizer's state, keys; every array placed, matrices cut."""
+    model = eqx.nn.MLP(8, 8, width, 2, key=key)
+    arrays, static = eqx.partition(model, eqx.is_array)
+    arrays = jax.tree.map(
+        lambda a: jax.device_put(a, sharding if a.ndim == 2 else NamedSharding(sharding.mesh, P())), arrays
+    )
+    del static
+    optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(optax.cosine_decay_schedule(0.1, 10)))
+    return {
+        "model": arrays,
+        "optimizer": optimizer.init(arrays),
+        "key": jax.random.key(7),
+        "keys": jax.device_put(
+            jax.random.split(jax.random.key(8, impl="rbg"), 8), NamedSharding(sharding.mesh, P("x"))
+        ),
+        "weak": jnp.asarray(2.0) * 1,
+        "loss_scale": jnp.asarray(0.5, jnp.bfloat16),
+        "epoch": 3,
+        "note": None,
+    }
+
+
+def bits(leaf: Any) -> bytes:
+    leaf = jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
+    return np.asarray(leaf).tobytes()
+
+
+def assert_same(one: Any, other: Any) -> None:
+    assert jax.tree.structure(one) == jax.tree.structure(other)
+    for path, a in jax.tree_util.tree_leaves_with_path(one):
+        b = dict(jax.tree_util.tree_leaves_with_path(other))[path]
+        if not isinstance(a, jax.Array):
+            assert a == b, path
+            continue
+        assert (a.shape, a.dtype, a.sharding) == (b.shape, b.dtype, b.sharding), path
+        assert getattr(a, "weak_type", None) == getattr(b, "weak_type", None), path
+        assert bits(a) == bits(b), path
+
+
+@pytest.mark.world(n=1, devices=8)
+def test_a_training_comes_back(world: allranks.World, shared_tmp_path: Path) -> None:
+    """Equinox model, Optax state, PRNG keys of two kinds, weak types; on another mesh too, and then it trains on."""
+    cut_by_rows, cut_both = (NamedSharding(meshes()[m], s) for m, s in (("8", P("x")), ("4 x 2", P("y", "x"))))
+    state = training(jax.random.key(0), cut_by_rows)
+    with allranks.Checkpointer(shared_tmp_path, world) as ckpt:
+        ckpt.save(1, state)
+        restored = ckpt.restore(training(jax.random.key(1), cut_by_rows))
+        assert restored is not None
+        assert_same(restored[0], state)
+        moved = ckpt.restore(training(jax.random.key(2), cut_both))
+        assert moved is not None
+        template = training(jax.random.key(0), cut_both)
+        assert_same(moved[0], template)
+        draw = jax.random.uniform(moved[0]["keys"][3], (4,))
+        assert (np.asarray(draw) == np.asarray(jax.random.uniform(state["keys"][3], (4,)))).all()
+
+        with pytest.raises(DoesNotFit, match=r"8 reshaped|1\d reshaped") as error:
+            ckpt.restore(training(jax.random.key(0), cut_by_rows, width=32))
+        assert "in the checkpoint" in str(error.value)
+        wrong_kind = {**state, "key": jax.random.key(7, impl="rbg")}
+        with pytest.raises(DoesNotFit, match=r"'key': .*fry"):
+            ckpt.restore(wrong_kind)
+        with pytest.raises(CannotStore, match="function"):
+            ckpt.save(2, eqx.nn.MLP(2, 2, 2, 1, key=jax.random.key(0)))
+
+
+@pytest.mark.world(n=1, devices=8)
+def test_a_state_may_be_donated_right_after_save(world: allranks.World) -> None:
+    """A hundred steps that each give their buffers to the next while the save of the last goes on: none is torn."""
+    sharding = NamedSharding(meshes()["8"], P("x"))
+    step_fn = jax.jit(lambda tree: jax.tree.map(lambda a: a + 1, tree), donate_argnums=0)
+    ckpt = allranks.Checkpointer(MemoryStorage(), world)
+    state = {name: jax.device_put(np.zeros((64, 512), np.float32), sharding) for name in "abcd"}
+    for step in range(100):
+        ckpt.save(step, state)
+        given = state
+        state = step_fn(state)
+        for leaf in given.values():
+            leaf.delete()  # where JAX has not taken the buffer, because it is still read
+    ckpt.close()
+    for step in range(100):
+        restored = ckpt.restore(state, step=step)
+        assert restored is not None
+        assert all((np.asarray(leaf) == step).all() for leaf in restored[0].values()), step
+
+
+@pytest.mark.world(n=1, devices=8)
+def test_a_state_that_was_donated_before_is_refused(world: allranks.World) -> None:
+    """And nothing is written; not the bytes of whatever lies there now."""
+    ckpt = allranks.Checkpointer(MemoryStorage(), world)
+    state = {"w": jnp.ones(1000)}
+    jax.jit(lambda tree: jax.tree.map(lambda a: a + 1, tree), donate_argnums=0)(state)
+    with pytest.raises(Exception, match="deleted"):
+        ckpt.save(1, state)
+    ckpt.save(1, {"w": jnp.ones(1000)}, block=True)
+    assert ckpt.steps() == (1,)

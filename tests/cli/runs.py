@@ -1,0 +1,92 @@
+"""Checkpoints as any number of ranks would have written them, made in this process, for tests of the commands."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from allranks.arrays.base import Declared, Held, Split
+from allranks.arrays.grid import cell
+from allranks.checkpoint.commit_words import SaveId
+from allranks.checkpoint.job import Content, Job, shard_file
+from allranks.checkpoint.prepare import Planner
+from allranks.checkpoint.stage import BlockPool
+from allranks.digest import digest, show
+from allranks.storage.base import Storage
+
+
+class Said(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.out)
+
+
+@dataclass
+class Tree:
+    """Whole arrays, of which the ranks hold parts: row by row where ``cuts`` say nothing else."""
+
+    arrays: Mapping[str, np.ndarray]
+    ranks: int = 1
+    cuts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def declared(self) -> tuple[Declared, ...]:
+        return tuple(
+            Declared(path, array.shape, array.dtype.name, self._split(path), self.kinds.get(path, ""))
+            for path, array in self.arrays.items()
+        )
+
+    @property
+    def key(self) -> object:
+        return self.declared
+
+    def held(self, array: int, number: int) -> Held:
+        path, whole = list(self.arrays.items())[array]
+        part = whole[cell(number, whole.shape, self._split(path).cuts).slices]
+        return Held(np.ascontiguousarray(part).reshape(-1).view(np.uint8), mutable=False)
+
+    def _split(self, path: str) -> Split:
+        shape = self.arrays[path].shape
+        cuts = self.cuts.get(path, (self.ranks, *(1,) * (len(shape) - 1)) if shape else ())
+        count = int(np.prod(cuts, dtype=int))
+        replicas = self.ranks // count
+        return Split(cuts, tuple(tuple(range(n * replicas, (n + 1) * replicas)) for n in range(count)))
+
+
+def four_ranks(arrays: dict[str, np.ndarray], **options: Any) -> Tree:
+    """A state as four ranks hold it: ``wq`` is cut by columns, the small ones are everywhere, the rest cut by rows."""
+    return Tree(arrays, ranks=4, cuts={"model/wq": (1, 4), "model/bias": (1,)}, **options)
+
+
+def save(
+    storage: Storage,
+    step: int,
+    tree: Tree,
+    *,
+    extra: Any = None,
+    metrics: Mapping[str, float] | None = None,
+    unfinished: bool = False,
+) -> None:
+    """Save a step; ``unfinished``, all ranks have written when they die."""
+    identity = SaveId(1, step, show(digest(storage.url, str(step), str(id(tree)))))
+    content = Content(tree.values, extra, metrics or {})
+    acks = []
+    for rank in reversed(range(tree.ranks)):
+        prepared = Planner(rank, tree.ranks).prepare(tree)
+        about = {"step": step, "nonce": identity.nonce, "rank": rank}
+        pools = BlockPool(), BlockPool()
+        file = shard_file(tree, prepared, about, integrity="xxh3-128", pools=pools, waits=True)
+        job = Job(storage, identity, rank, tree.ranks, "xxh3-128", prepared, content, file, replace=False)
+        acks.insert(0, job.write())
+    if not unfinished:
+        job.publish(acks)
