@@ -11,6 +11,7 @@ import training
 
 FOUR = ("-m", "allranks", "run", "-n", "4", "-d", "2")
 TRAIN = Path(__file__).parents[2] / "examples" / "jax_fsdp_lm" / "train.py"
+DEMO = TRAIN.with_name("demo.py")
 
 
 def test_four_ranks_lose_what_one_process_loses(tmp_path: Path) -> None:
@@ -50,3 +51,12 @@ def test_a_rank_that_fails_in_the_middle_ends_the_job(tmp_path: Path, how: str, 
     assert headline.startswith("first failure: rank 2 "), done.stdout
     assert says in headline
     assert seconds < 20, f"the job was down {seconds:.1f} s after rank 2 had failed"
+
+
+def test_the_demo_goes_on_as_if_nothing_had_happened() -> None:
+    """Killed in a save, taken up by three ranks: the same losses at the same steps."""
+    small = "--save-every 5 --size 48 --layers 1 --heads 2 --seq-len 16 --sample-every 1000".split()
+    done = training.run([str(DEMO), *small])
+    assert done.returncode == 0, done.stdout
+    assert "goes on from step 5, saves every 5" in done.stdout
+    assert "The loss went on from" in done.stdout
