@@ -21,7 +21,7 @@ FILES = {
         "checkpoint/test_trip_jax.py",
         "testing/test_plugin.py",
     ],
-    "torch": ["arrays/test_torch.py", "arrays/test_open_tree_torch.py"],
+    "torch": ["arrays/test_torch.py", "arrays/test_open_tree_torch.py", "checkpoint/test_trip_torch.py"],
     "equinox": ["arrays/test_open_tree_pytrees.py", "checkpoint/test_trip_jax.py"],
 }
 

@@ -65,7 +65,7 @@ def test_rows_of_boxes_fill_as_their_boxes_do(data: st.DataObject) -> None:
         count = data.draw(st.integers(2, 4))
         low = [data.draw(st.integers(0, n - m)) for n, m in zip(shape, many, strict=True)]
         high = [data.draw(st.integers(0, n - m)) for n, m in zip(shape, many, strict=True)]
-        step = tuple((b - a) // (count - 1) for a, b in zip(low, high, strict=True))
+        step = tuple(int((b - a) / (count - 1)) for a, b in zip(low, high, strict=True))  # never beyond ``high``
         runs.append(Run(Shard(0, 0, Extent(tuple(low), many)), count, 0, 0, step))
     counted = np.zeros(shape, int)
     for run in runs:

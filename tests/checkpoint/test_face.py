@@ -133,6 +133,26 @@ def test_minutes_are_counted_from_the_last_save(disk: MemoryStorage, monkeypatch
     ckpt.close()
 
 
+def test_a_wish_is_a_save_at_one_of_the_next_steps(disk: MemoryStorage) -> None:
+    """From any thread, at any time: to save, or to save and leave with exit code 143; nothing is saved twice then."""
+    ckpt = opened(disk)
+    asks = threading.Thread(target=ckpt.request, args=("save", "somebody asked"))
+    asks.start()
+    asks.join()
+    saved = train(ckpt, 1, 3)
+    assert len(saved) == 1
+    ckpt.request("leave", "maintenance")
+    with pytest.raises(SystemExit) as left:
+        train(ckpt, 4, 9)
+    assert left.value.code == 143
+    assert len(ckpt.steps()) == 2
+    assert ckpt.steps()[-1] in (4, 5)
+    ckpt.close()
+    again = opened(disk).restore(state_at(0))
+    assert again is not None
+    assert again[0]["name"] == f"at {again[1]}"
+
+
 def test_what_the_policy_keeps_is_what_is_left(disk: MemoryStorage) -> None:
     """The last two, every tenth and the best by metric, over several jobs; no file of another step remains."""
     loss = {1: 9, 2: 0.5, 5: 3, 10: 3, 11: 4, 15: 2, 20: 8, 21: 8, 22: float("nan"), 23: 8}

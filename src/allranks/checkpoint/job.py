@@ -48,8 +48,7 @@ def check_storable(values: Mapping[str, Any], extra: Any, *, rank: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """``file`` is what this rank writes (None: nothing), ``failure`` why it cannot. With ``replace`` a manifest of this
-    step is replaced."""
+    """``file`` is what this rank writes (None: nothing). With ``replace`` a manifest of this step is replaced."""
 
     storage: Storage
     identity: SaveId
@@ -59,7 +58,6 @@ class Job:
     prepared: Prepared
     content: Content
     file: ShardFile | None
-    failure: Exception | None
     replace: bool
 
     @property
@@ -72,8 +70,6 @@ class Job:
 
     def write(self) -> Any:
         """Write this rank's file; return what rank 0 needs to know of it."""
-        if self.failure is not None:
-            raise self.failure
         if self.file is None:
             return None
         assert self.prepared.image is not None

@@ -86,8 +86,7 @@ class Saver:
         began = time.monotonic()
         self.settle()
         self._count += 1
-        tree, prepared = self._agree(order, state)
-        job = self._job(order, tree, prepared)
+        job = self._agree(order, state)
         handle = self._last = SaveHandle(order.step)
         work = (job, order, handle, began)
         if order.wait:
@@ -106,57 +105,52 @@ class Saver:
         if last is not None:
             last.wait()
 
-    def _agree(self, order: Order, state: object) -> tuple[OpenTree, Prepared]:
-        """Take the state apart and make sure that all ranks save the same."""
+    def _agree(self, order: Order, state: object) -> Job:
+        """Take the state apart, with a hold on all that is to be written; make sure that all ranks save the same."""
         world = self._world
         error: Exception | None = order.refused
-        tree = prepared = None
+        tree = job = None
         try:
             if error is None:
                 tree = open_tree(state, rank=world.rank, size=world.size)
                 check_storable(tree.values, order.extra, rank=world.rank)
-                prepared = self._planner.prepare(tree)
+                job = self._job(order, tree, self._planner.prepare(tree))
         except Exception as refused:  # whatever it is: the others must not wait for this rank
             error = refused
         if world.size > 1:
-            self._meet(order, tree, prepared, error)
+            self._meet(order, tree, job, error)
         if error is not None:
             raise error
-        assert tree is not None
-        assert prepared is not None
-        return tree, prepared
+        assert job is not None
+        return job
 
-    def _meet(self, order: Order, tree: OpenTree | None, prepared: Prepared | None, error: Exception | None) -> None:
-        values = agree.values_in_words({**tree.values, "(extra)": order.extra}) if tree and error is None else {}
+    def _meet(self, order: Order, tree: OpenTree | None, job: Job | None, error: Exception | None) -> None:
+        prepared = job.prepared if job else None
+        values = agree.values_in_words({**tree.values, "(extra)": order.extra}) if tree and job else {}
         said = show(digest(prepared.digest if prepared else "", json.dumps(values)))
         agree.agree(
             self._world,
             Entry(self._count, order.step, said, True, call_site()),
             error=error,
             words=lambda: {**agree.declared_in_words(prepared.declared if prepared else ()), **values},
-            replicas=Replicas(tree, rank=self._world.rank) if tree is not None else None,
+            replicas=Replicas(tree, rank=self._world.rank) if tree and job else None,
         )
 
     def _job(self, order: Order, tree: OpenTree, prepared: Prepared) -> Job:
         rank, size = self._world.rank, self._world.size
         identity = SaveId(self._count, order.step, show(digest(self._nonce, str(self._count), str(order.step))))
         integrity = self._settings.integrity
-        about = {"step": order.step, "nonce": identity.nonce, "rank": rank}
-        file, failure = None, None
-        try:
-            file = shard_file(
-                tree,
-                prepared,
-                about,
-                integrity=integrity,
-                pools=self._pools,
-                waits=order.wait,
-                go_on=self._asked_now_and_then(identity),
-            )
-        except Exception as error:  # the others have agreed to save: the commit tells them
-            failure = error
+        file = shard_file(
+            tree,
+            prepared,
+            {"step": order.step, "nonce": identity.nonce, "rank": rank},
+            integrity=integrity,
+            pools=self._pools,
+            waits=order.wait,
+            go_on=self._asked_now_and_then(identity),
+        )
         content = Content(tree.values, order.extra, order.metrics)
-        return Job(self._storage, identity, rank, size, integrity, prepared, content, file, failure, order.replace)
+        return Job(self._storage, identity, rank, size, integrity, prepared, content, file, order.replace)
 
     def _asked_now_and_then(self, identity: SaveId) -> Callable[[], None]:
         """Return what ends a long write of a save that cannot be committed any more; called before every block."""

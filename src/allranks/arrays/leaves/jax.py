@@ -69,6 +69,8 @@ def spec(leaf: Any, here: Here) -> Spec:
             raise Refused("a ShapeDtypeStruct, which holds no bytes", "It can stand in a template only.")
         if leaf.sharding is None:
             raise Refused("a ShapeDtypeStruct without sharding", "Say where it goes: ShapeDtypeStruct(..., sharding=).")
+    elif not here.restoring and leaf.is_deleted():
+        raise Refused("deleted: it was donated to a jitted function", "Save what that function has returned.")
     bits = _bits(leaf)
     return _spec(bits.sharding, bits.shape, bits.dtype, str(leaf.dtype) if bits is not leaf else "", here.size)
 
