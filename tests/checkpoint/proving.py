@@ -6,16 +6,23 @@ import mmap
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from allranks.checkpoint import audit, rehash
+from allranks.checkpoint import audit, rehash, stage
 from allranks.checkpoint.checkpointer import Checkpointer
-from allranks.storage.base import Storage
+from allranks.storage.base import BLOCK, Storage
 from allranks.world.single import single_world
 
 LEAVES = 4
+
+
+def _untouched_block() -> NDArray[np.uint8]:
+    return np.frombuffer(mmap.mmap(-1, BLOCK), np.uint8)
+
+
 # Proofs make thousands of small checkpoints. Blocks of memory that are filled with pages before these are needed, as it
 # is best for large ones, would take most of the time.
-mmap.MAP_POPULATE = 0
+stage._fresh = _untouched_block
 
 
 def state(step: int, branch: int = 0, *, leaves: int = LEAVES, items: int = 64) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -59,7 +60,8 @@ def start(program: Callable[[World, Diary], None], folder: Path) -> tuple[list[i
     """Start four ranks; return their pids and diaries. Rank 0 serves the store, so it stays until told to leave."""
     importlib.import_module("torch.distributed")  # once, for all that are forked
     port = quiet_port()
-    diaries = [Diary(folder / f"{port}-{rank}") for rank in range(RANKS)]
+    own = Path(tempfile.mkdtemp(dir=folder))
+    diaries = [Diary(own / str(rank)) for rank in range(RANKS)]
 
     def live(rank: int) -> None:
         program(join(rank, port), diaries[rank])
