@@ -13,7 +13,7 @@ import pytest
 
 from allranks.checkpoint import fence
 from allranks.checkpoint.fence import Owner, acquire, check, release, this_process
-from allranks.errors import Damaged, Fenced
+from allranks.errors import AlreadyThere, Damaged, Fenced
 from allranks.storage.memory import Crashed, MemoryStorage
 from allranks.world import deaths
 
@@ -109,15 +109,26 @@ def test_an_owner_that_was_fenced_off_does_not_release_the_new_one() -> None:
 
 
 def test_a_run_that_was_removed_is_nobodys() -> None:
-    """Who wrote into it stops, and does not bring it back to life."""
+    """Who wrote into it stops, and does not bring it back to life; nor does it own what is begun in its place."""
     storage = MemoryStorage()
     held = acquire(storage, ELSEWHERE)
     storage.lose(held.path)
     with pytest.raises(Fenced, match="is gone"):
         check(storage, held)
-    assert acquire(storage, this_process()).number == 1
-    with pytest.raises(Fenced):
-        check(storage, replace(held, number=2))
+    new = acquire(storage, this_process())
+    assert new.number == held.number == 1
+    with pytest.raises(Fenced, match="took the run over"):
+        check(storage, held)
+    release(storage, held)
+    assert not json.loads(storage.get(new.path))["released"]
+
+
+def test_something_in_the_way_of_a_fence_is_said_and_not_waited_for() -> None:
+    """On a file system without links, the claim of a process that was killed may be."""
+    storage = MemoryStorage()
+    storage.fail("put", "fence/*", times=10**9, error=AlreadyThere("or is being written: .00000001.json.claim exists"))
+    with pytest.raises(AlreadyThere, match="claim exists"):
+        acquire(storage, this_process())
 
 
 def test_a_file_that_is_no_fence_is_named() -> None:

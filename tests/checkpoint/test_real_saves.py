@@ -14,8 +14,8 @@ PROGRAM = Path(__file__).parent / "programs" / "real_saves.py"
 
 def tell(folder: Path, *stories: str, patience: float = 120.0) -> str:
     done = harness.run(1, [str(PROGRAM), str(folder), *stories], environ=lambda *_: {}, patience=patience)
-    assert done.codes == [0], done
-    print(done.ranks[0].out)
+    print(done)
+    assert done.codes == [0]
     return done.ranks[0].out
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from allranks.arrays.base import Declared, Held, Split
 from allranks.arrays.grid import cell
-from allranks.checkpoint.commit_words import SaveId
-from allranks.checkpoint.job import Content, Job, shard_file
+from allranks.checkpoint import manifest_json, paths
+from allranks.checkpoint.manifest import Manifest, StoredFile
 from allranks.checkpoint.prepare import Planner
-from allranks.checkpoint.stage import BlockPool
-from allranks.digest import digest, show
+from allranks.digest import digest, hasher, show
 from allranks.storage.base import Storage
 
 
@@ -78,15 +78,33 @@ def save(
     unfinished: bool = False,
 ) -> None:
     """Save a step; ``unfinished``, all ranks have written when they die."""
-    identity = SaveId(1, step, show(digest(storage.url, str(step), str(id(tree)))))
-    content = Content(tree.values, extra, metrics or {})
-    acks = []
-    for rank in reversed(range(tree.ranks)):
-        prepared = Planner(rank, tree.ranks).prepare(tree)
-        about = {"step": step, "nonce": identity.nonce, "rank": rank}
-        pools = BlockPool(), BlockPool()
-        file = shard_file(tree, prepared, about, integrity="xxh3-128", pools=pools, waits=True)
-        job = Job(storage, identity, rank, tree.ranks, "xxh3-128", prepared, content, file, replace=False)
-        acks.insert(0, job.write())
+    nonce, files = show(digest(storage.url, str(step), str(id(tree)))), []
+    prepared = [Planner(rank, tree.ranks).prepare(tree) for rank in range(tree.ranks)]
+    for rank, mine in enumerate(prepared):
+        if mine.image is None:
+            continue
+        about = {"allranks": json.dumps({"step": step, "nonce": nonce, "rank": rank})}
+        parts = [tree.held(it.leaf, it.cell).data[it.start : it.start + it.nbytes].tobytes() for it in mine.plan.parts]
+        data = mine.image.header(about) + b"".join(parts)
+        ends = mine.image.ends
+        digests = [hasher("xxh3-128")(data[begin:end]) for begin, end in pairwise((0, *ends))]
+        name = paths.shard_file(rank, tree.ranks, nonce)
+        storage.put(f"{paths.step_folder(step)}/{name}", data)
+        files.append(StoredFile(name, len(data), ends, tuple(digests)))
+    layout = prepared[0].layout
+    assert layout is not None
+    manifest = Manifest(
+        step=step,
+        nonce=nonce,
+        created="2026-01-01T00:00:00+00:00",
+        world_size=tree.ranks,
+        integrity="xxh3-128",
+        files=tuple(files),
+        leaves=layout.leaves,
+        values=tree.values,
+        extra=extra,
+        metrics=metrics or {},
+        versions={"allranks": "0.1.0"},
+    )
     if not unfinished:
-        job.publish(acks)
+        storage.put(paths.manifest_path(step), manifest_json.encode(manifest))

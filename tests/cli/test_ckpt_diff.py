@@ -176,7 +176,7 @@ def test_comparing_takes_a_bounded_memory(tmp_path: Path) -> None:
 
     storage = LocalStorage(tmp_path)
     for step in (1, 2):
-        save(storage, step, four_ranks({"w": np.full((4096, 4096), step, np.float32)}))
+        save(storage, step, four_ranks({"w": np.full((6144, 2048), step, np.float32)}))
     sides = [Side(storage, audit.load(storage, step)) for step in (1, 2)]
     tracemalloc.start()
     try:

@@ -158,6 +158,18 @@ def test_chunks_of_any_size_are_verified_past_the_cache_or_not(size: int, tmp_pa
     assert fault == Fault("file", "changed", (0, size), (), "they are not the bytes that were saved")
 
 
+def test_a_bad_sector_is_a_fault_and_the_rest_is_verified() -> None:
+    """The disk says EIO; what lies before and behind is looked at all the same."""
+    storage, data = MemoryStorage(), bytes(20 << 20)
+    storage.put("checkpoint-1/file", data[:-1] + b"x")
+    ends = [8 << 20, 16 << 20, 20 << 20]
+    storage.fail("read", times=1)
+    first, second = verify(storage, manifest_of(data, ends), threads=1)
+    assert (first.kind, first.where) == ("unreadable", (0, 8 << 20))
+    assert "EIO" in first.what
+    assert (second.kind, second.where) == ("changed", (16 << 20, 20 << 20))
+
+
 def test_progress_tells_every_byte() -> None:
     storage, data = MemoryStorage(), bytes(1000)
     storage.put("checkpoint-1/file", data)

@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from itertools import accumulate
 from typing import Any, Literal
 
 import numpy as np
@@ -30,7 +30,8 @@ from allranks.storage.base import Storage
 Kind = Literal["added", "removed", "reshaped", "recast", "changed"]
 
 # Elements that are looked at together: their differences, in float64, stay in the processor's cache.
-_SLICE = 1 << 15
+_SLICE = 1 << 14
+_ALIGNED = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,9 +173,11 @@ def _distances(
     reads = plan(a.manifest, [(path, Extent.whole(a.manifest.leaves[path].shape)) for path in leaves])
     spans_of_all = [span for file in reads for span in spans(one._replace(direct=None) for one in file.reads)]
 
+    rooms = [_Room(side.manifest) for side in (a, b)]
+
     def work(span: Sequence[Read]) -> None:
         extents = list(_extents(leaves, span))
-        pairs = [[(path, _room(side.manifest, path, extent)) for path, extent in extents] for side in (a, b)]
+        pairs = [room.targets(extents) for room in rooms]
         for reader, targets in zip(readers, pairs, strict=True):
             reader.fill(targets)
         for (path, one), (_, other) in zip(*pairs, strict=True):
@@ -194,8 +197,25 @@ def _extents(leaves: Sequence[str], span: Sequence[Read]) -> Iterator[tuple[str,
             yield leaves[copy.wanted], Extent(begin, tuple(index.stop - index.start for index in copy.into))
 
 
-def _room(manifest: Manifest, path: str, extent: Extent) -> Target:
-    return Target(extent, np.empty(extent.shape, DTYPES[manifest.leaves[path].dtype]))
+class _Room(threading.local):
+    """Each thread's memory for parts of leaves, used again and again: fresh memory is slower than a disk."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._leaves = manifest.leaves
+        self._memory = np.empty(0, np.uint8)
+
+    def targets(self, extents: Sequence[tuple[str, Extent]]) -> list[tuple[str, Target]]:
+        """Return room for these parts. It is the same as that of the last call."""
+        dtypes = [DTYPES[self._leaves[path].dtype] for path, _ in extents]
+        sizes = [extent.size * dtype.itemsize for (_, extent), dtype in zip(extents, dtypes, strict=True)]
+        begins = [0, *accumulate(-(-size // _ALIGNED) * _ALIGNED for size in sizes)]
+        if begins[-1] > len(self._memory):
+            self._memory = np.empty(begins[-1], np.uint8)
+        found = []
+        for (path, extent), dtype, begin, size in zip(extents, dtypes, begins, sizes, strict=False):
+            buffer = self._memory[begin : begin + size].view(dtype).reshape(extent.shape)
+            found.append((path, Target(extent, buffer)))
+        return found
 
 
 class _Sums:
@@ -217,14 +237,16 @@ class _Sums:
         before, after = _wide(a), _wide(b)
         changed = _differing(a, b) if a.dtype == b.dtype else before != after
         finite = np.isfinite(before) & np.isfinite(after)
-        before, after = before[finite], after[finite]
-        apart = np.abs(after - before)
+        if not finite.all():
+            before, after = before[finite], after[finite]
+        apart, size = np.abs(after - before), np.abs(before)
+        largest, squares = float(apart.max(initial=0.0)), (_squared(size), _squared(apart))
         with self._turn:
             self._changed += int(np.count_nonzero(changed))
             self._unmeasured += int(np.count_nonzero(changed & ~finite))
-            self._largest = max(self._largest, float(apart.max(initial=0.0)))
-            self._before += float(np.vdot(before, before).real)
-            self._apart += float(np.vdot(apart, apart))
+            self._largest = max(self._largest, largest)
+            self._before += squares[0]
+            self._apart += squares[1]
 
     @property
     def distance(self) -> Distance:
@@ -237,8 +259,13 @@ def _wide(array: NDArray[Any]) -> NDArray[Any]:
     return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
 
 
+def _squared(array: NDArray[Any]) -> float:
+    """Return the sum of squares. Not by BLAS, whose own threads wait for each other on a busy machine."""
+    return float(np.square(array).sum())
+
+
 def _differing(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.bool_]:
     """Return which elements differ in a bit."""
-    bits = partial(np.ndarray.view, dtype=np.uint8)
-    differs: NDArray[np.bool_] = (bits(a) != bits(b)).reshape(len(a), -1).any(axis=1)
-    return differs
+    words = np.dtype(f"u{min(a.itemsize, 8)}")
+    differs: NDArray[np.bool_] = a.view(words) != b.view(words)
+    return differs if a.itemsize <= 8 else np.logical_or.reduce(differs.reshape(len(a), -1), axis=1)

@@ -22,6 +22,7 @@ from allranks.world import deaths, presence
 FOLDER = "fence"
 FORMAT = "allranks.fence"
 KEPT = 2
+MOST_ATTEMPTS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,7 @@ def acquire(storage: Storage, owner: Owner, *, take_over: bool = False) -> Fence
     Raises Fenced where the present owner is another live process of this machine, unless ``take_over``: then that one
     is fenced off, and will say so before it next publishes.
     """
+    attempts = 0
     while True:
         numbers = _numbers(storage)
         present = _read(storage, numbers[-1]) if numbers else None
@@ -78,6 +80,9 @@ def acquire(storage: Storage, owner: Owner, *, take_over: bool = False) -> Fence
         try:
             storage.put(fence.path, _document(fence))
         except AlreadyThere:
+            attempts += 1
+            if attempts == MOST_ATTEMPTS:
+                raise  # it is not to be seen, either: something else is in the way
             continue  # another job was faster, and is the present owner now
         *older, newest = _numbers(storage)
         if newest == fence.number:
@@ -89,10 +94,9 @@ def acquire(storage: Storage, owner: Owner, *, take_over: bool = False) -> Fence
 
 def check(storage: Storage, fence: Fence) -> None:
     """Raise Fenced if the run has a newer owner: right before something is published or deleted."""
-    newest = max(_numbers(storage), default=0)
-    if newest == fence.number:
+    found = _newest(storage)
+    if found is not None and found.nonce == fence.nonce:  # a run that was removed begins with number 1 again
         return
-    found = _read(storage, newest) if newest else None
     if found is None:
         raise Fenced(
             f"{storage.url}: the file {fence.path}, by which this job owns the run, is gone.",
@@ -107,7 +111,8 @@ def check(storage: Storage, fence: Fence) -> None:
 
 def release(storage: Storage, fence: Fence) -> None:
     """Say that the owner writes no more: the next one on this machine is not refused. The number stays taken."""
-    if max(_numbers(storage), default=0) == fence.number:
+    found = _newest(storage)
+    if found is not None and found.nonce == fence.nonce:
         storage.put(fence.path, _document(replace(fence, released=True)), replace=True)
 
 
@@ -139,6 +144,11 @@ def _numbers(storage: Storage) -> list[int]:
     """Return the numbers of all fences, ascending. What else lies there (a temporary file) is nobody's fence."""
     stems = (entry.name.removesuffix(".json") for entry in storage.list(FOLDER) if entry.name.endswith(".json"))
     return sorted(int(stem) for stem in stems if stem.isdecimal())
+
+
+def _newest(storage: Storage) -> Fence | None:
+    numbers = _numbers(storage)
+    return _read(storage, numbers[-1]) if numbers else None
 
 
 def _document(fence: Fence) -> bytes:

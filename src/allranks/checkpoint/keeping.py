@@ -56,6 +56,7 @@ class Keeping:
         self._metrics[step] = metrics
         try:
             if replaced:
+                self._check_owner()  # a newer owner may be writing this very step
                 remove_replaced(self._storage, step)
             given_up, self._given_up = self._given_up - {step}, set()
             self._remove(given_up)

@@ -13,10 +13,10 @@ from typing import Literal, NamedTuple
 from allranks.checkpoint import audit, paths
 from allranks.checkpoint.manifest import Manifest, StoredFile
 from allranks.digest import hasher
-from allranks.errors import NotThere, Truncated
+from allranks.errors import NotThere, StorageError, Truncated
 from allranks.storage.base import BLOCK, Storage
 
-Kind = Literal["missing", "cut off", "too long", "changed", "foreign"]
+Kind = Literal["missing", "cut off", "too long", "changed", "unreadable", "foreign"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +107,8 @@ class _Rehash(threading.local):
                     faults.append(Fault(file.name, "changed", (start, stop), (), what))
         except (NotThere, Truncated) as error:  # since its size was looked at
             return [Fault(file.name, "cut off", (begin, end), (), str(error))]
+        except StorageError as error:  # a bad sector: what lies beside it may be good
+            return [Fault(file.name, "unreadable", (begin, end), (), str(error))]
         self._progress(end - begin)
         return faults
 
@@ -180,7 +182,7 @@ def _about(storage: Storage, path: str) -> dict[str, object] | None:
         header = bytearray(min(int.from_bytes(length, "little"), storage.size(path) or 0))
         storage.read(path, len(length), [memoryview(header)])
         about = json.loads(json.loads(header)["__metadata__"]["allranks"])
-    except (NotThere, Truncated, ValueError, LookupError, TypeError, RecursionError):
+    except (StorageError, ValueError, LookupError, TypeError, RecursionError):
         return None
     return about if isinstance(about, dict) else None
 

@@ -103,6 +103,7 @@ class _Run(Generic[T]):
         self.crashed: list[int] = []
         self.ended = 0.0
         self._agenda: list[tuple[float, float, Callable[[], None]]] = []
+        self._others: list[greenlet.greenlet] = []
         self._hub = greenlet.getcurrent()
         places = [(host, local) for host, ranks in enumerate(of.topology.ranks_per_host) for local in range(ranks)]
         hosts = tuple(f"host-{host}" for host, _ in places)
@@ -121,8 +122,9 @@ class _Run(Generic[T]):
         heapq.heappush(self._agenda, (self.clock.now() + seconds, self.random.random(), action))
 
     def spawn(self, target: Callable[[], None]) -> None:
-        """Start one more greenlet, which may outlive the one that asks for it."""
-        self.later(0.0, greenlet.greenlet(target, parent=self._hub).switch)
+        """Start one more greenlet, which may outlive the one that asks for it; it ends with the run."""
+        self._others.append(greenlet.greenlet(target, parent=self._hub))
+        self.later(0.0, self._others[-1].switch)
 
     def latency(self) -> float:
         return self.random.uniform(*_LATENCY)
@@ -132,6 +134,8 @@ class _Run(Generic[T]):
             moment, _, action = heapq.heappop(self._agenda)
             self.clock.advance_to(moment)
             action()
+        for other in self._others:  # one that stands still for ever keeps all that it sees in memory
+            other.throw()
         return Outcome(
             results=self.results,
             errors=self.errors,

@@ -6,11 +6,13 @@ must be.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -20,7 +22,7 @@ from statistics import median
 from typing import Any
 
 from forks import Diary, end_of, fork, kill_all, run, wait_for
-from harness import free_port, torchrun_environ
+from harness import torchrun_environ
 from proving import blank, damaged, newest, open_run, same, state
 
 from allranks import World, init
@@ -33,6 +35,14 @@ from allranks.storage.base import BlockSource, Storage
 RANKS = 4
 SIZE = {"leaves": 8, "items": 1 << 16}  # 2 MiB
 CLONE_NEWNS = 0x20000
+
+
+def quiet_port() -> int:
+    """Return a free port that the kernel gives to no client: hundreds of jobs must not lose theirs to one."""
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 def join(rank: int, port: int) -> World:
@@ -48,7 +58,7 @@ def words_of(error: Exception) -> str:
 def start(program: Callable[[World, Diary], None], folder: Path) -> tuple[list[int], list[Diary]]:
     """Start four ranks; return their pids and diaries. Rank 0 serves the store, so it stays until told to leave."""
     importlib.import_module("torch.distributed")  # once, for all that are forked
-    port = free_port()
+    port = quiet_port()
     diaries = [Diary(folder / f"{port}-{rank}") for rank in range(RANKS)]
 
     def live(rank: int) -> None:
