@@ -143,7 +143,7 @@ def test_any_tree_comes_back(request: pytest.FixtureRequest) -> None:
     """Structure, types, dtypes and every bit; writable arrays of the template are filled in place; twice the same."""
     del request
 
-    @settings(deadline=None, max_examples=80)
+    @settings(deadline=None, max_examples=50)
     @given(TREES, st.sampled_from(["xxh3-128", "blake3"]))
     def check(tree: Any, integrity: str) -> None:
         original = deepcopy(tree)
