@@ -55,7 +55,11 @@ def test_a_rank_that_fails_in_the_middle_ends_the_job(tmp_path: Path, how: str, 
 
 def test_the_demo_goes_on_as_if_nothing_had_happened() -> None:
     """Killed in a save, taken up by three ranks: the same losses at the same steps."""
-    small = "--save-every 5 --size 48 --layers 1 --heads 2 --seq-len 16 --sample-every 1000".split()
+    small = [
+        *training.TINY.replace("--size 32", "--size 48").replace("--batch-size 16 --steps 6", "").split(),
+        "--save-every",
+        "5",
+    ]
     done = training.run([str(DEMO), *small])
     assert done.returncode == 0, done.stdout
     assert "goes on from step 5, saves every 5" in done.stdout

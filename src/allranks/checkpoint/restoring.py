@@ -47,7 +47,7 @@ def restore(storage: Storage, world: World, like: T, *, step: int | None, fallba
             older = there[number + 1] if number + 1 < len(there) else None
             if not fallback or older is None:
                 raise _with_advice(error, older) from error
-            log("%s\nallranks: falling back to step %d.", error, older, level=40)
+            log("%s\nallranks: falling back to step %d.", error, older, level=30)
     return None
 
 

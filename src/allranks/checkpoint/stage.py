@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allranks.checkpoint.image import Image
-from allranks.storage.base import BLOCK, PAGE
+from allranks.storage.base import BLOCK
 
 Bytes = NDArray[np.uint8]
 
@@ -72,9 +72,7 @@ def _fresh() -> Bytes:
     memory.madvise(mmap.MADV_HUGEPAGE)
     whole = np.frombuffer(memory, np.uint8)
     begin = -whole.ctypes.data % _HUGE
-    block = whole[begin : begin + BLOCK]
-    block[::PAGE] = 0
-    return block
+    return whole[begin : begin + BLOCK]
 
 
 class ShardFile:
