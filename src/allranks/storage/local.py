@@ -30,7 +30,7 @@ class LocalStorage:
     A process that is killed in ``put`` may leave a file ``.<name>.<8 hex>.tmp`` behind.
     """
 
-    def __init__(self, root: str | os.PathLike[str], *, writers: int = 2, direct: bool = False) -> None:
+    def __init__(self, root: str | os.PathLike[str], *, writers: int = 6, direct: bool = False) -> None:
         self._root = Path(root).absolute()
         self._writers = writers
         self._direct = direct
