@@ -433,3 +433,22 @@ def test_a_job_whose_run_was_taken_over_harms_nothing(disk: MemoryStorage) -> No
         assert restored is not None
         assert (restored[0]["weights"] == step).all()
     assert 2 in taken[0].steps()
+
+
+def test_a_run_may_be_read_beside_the_job_that_writes_it(disk: MemoryStorage) -> None:
+    """A read-only one takes no fence, so the other goes on; and it saves nothing."""
+    writer = opened(disk, every=2)
+    train(writer, 1, 2)
+    writer.wait()
+    reader = opened(disk, read_only=True)
+    restored = reader.restore(like=state_at(0))
+    assert restored is not None
+    assert restored[1] == 2
+    with pytest.raises(AllranksError, match="is read-only"):
+        reader.save(3, state_at(3))
+    with pytest.raises(AllranksError, match="is read-only"):
+        reader.maybe_save(4, state_at(4))
+    reader.close()
+    train(writer, 3, 4)
+    writer.close()
+    assert writer.steps() == (2, 4)

@@ -40,7 +40,7 @@ class Checkpointer:
     bytes: with less than a rank's part of the state, a save stands still until some of it is written. ``timeout`` is
     for a whole save, in seconds. With ``on_sigterm``, SIGTERM on any rank makes all ranks save the same step at the
     next ``maybe_save`` and leave with exit code 143. ``take_over`` takes a run from a job that seems to be alive; that
-    job then gets Fenced.
+    job then gets Fenced. ``read_only`` opens a run to restore from it, beside a job that writes into it.
 
     >>> ckpt = allranks.Checkpointer("runs/a", world, every=1000, keep_last=3)
     >>> state, step = ckpt.restore(like=state) or (state, 0)
@@ -61,6 +61,7 @@ class Checkpointer:
         timeout: float = 1800.0,
         on_sigterm: bool = True,
         take_over: bool = False,
+        read_only: bool = False,
     ) -> None:
         self._world = world = world or current()
         self._storage = open_storage(where)
@@ -70,10 +71,12 @@ class Checkpointer:
         self._fence: fence.Fence | None = None
         world.agree({"every": every, "integrity": integrity}, name="checkpointer")
         self._keeping: Keeping | None = None
-        nonce = self._enter(policy, take_over)
+        self._read_only = read_only
+        nonce = "" if read_only else self._enter(policy, take_over)
         self._saver = Saver(self._storage, world, settings, nonce=nonce, keeping=self._keeping)
         self._notices = Notices(world)
-        self._undo_sigterm = sigterm.instead(lambda: self.request("leave", "SIGTERM")) if on_sigterm else None
+        takes_sigterm = on_sigterm and not read_only
+        self._undo_sigterm = sigterm.instead(lambda: self.request("leave", "SIGTERM")) if takes_sigterm else None
         self._seen: tuple[int, object, Any, Mapping[str, float]] | None = None
         self._saved: int | None = None
         self._resumed: int | None = None
@@ -108,7 +111,7 @@ class Checkpointer:
         Returns the save's handle, None where none was due. Raises SaveFailed for the last save, if that failed (the
         next call goes on); SystemExit, once all is saved, after SIGTERM.
         """
-        self._refuse_closed()
+        self._refuse_to_write()
         before = self._seen[0] if self._seen is not None else self._resumed
         self._calls += 1
         self._seen = step, state, extra, metrics or {}
@@ -139,7 +142,7 @@ class Checkpointer:
         save before. Raises on every rank, and writes nothing: Mismatch where ranks differ in step, tree or the bytes of
         what they hold together; CannotStore; StepExists. Raises SaveFailed for the save before, if that failed.
         """
-        self._refuse_closed()
+        self._refuse_to_write()
         refused, numbers = self._refusal(step), {}
         replace = self._keeping is not None and self._keeping.is_given_up(step)
         try:
@@ -264,9 +267,10 @@ class Checkpointer:
         if self._fence is not None:
             fence.release(self._storage, self._fence)
 
-    def _refuse_closed(self) -> None:
-        if self._closed:
-            raise AllranksError(f"rank {self._world.rank}: the checkpointer of {self._storage.url} is closed.")
+    def _refuse_to_write(self) -> None:
+        if self._closed or self._read_only:
+            why = "closed" if self._closed else "read-only"
+            raise AllranksError(f"rank {self._world.rank}: the checkpointer of {self._storage.url} is {why}.")
 
     def _refusal(self, step: int) -> AllranksError | None:
         """Return why this rank will not save a step. Rank 0 knows what there is."""

@@ -10,6 +10,7 @@ import mmap
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,7 +70,8 @@ class BlockPool:
 def _fresh() -> Bytes:
     """Return a block of new memory, on huge pages where the system has them: the disk takes those twice as fast."""
     memory = mmap.mmap(-1, BLOCK + _HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    memory.madvise(mmap.MADV_HUGEPAGE)
+    with suppress(OSError):  # a kernel that knows no huge pages
+        memory.madvise(mmap.MADV_HUGEPAGE)
     whole = np.frombuffer(memory, np.uint8)
     begin = -whole.ctypes.data % _HUGE
     return whole[begin : begin + BLOCK]
