@@ -22,7 +22,7 @@ from allranks.errors import (
     StorageError,
     name_ranks,
 )
-from allranks.gate.ticket import Entry, compare
+from allranks.gate.ticket import Entry, array_in_words, compare
 from allranks.world.base import World
 
 _KINDS: dict[str, type[AllranksError]] = {
@@ -32,13 +32,7 @@ _KINDS: dict[str, type[AllranksError]] = {
 
 def declared_in_words(declared: Sequence[Declared]) -> dict[str, str]:
     """Return path -> ``float32[512, 64] in 4 x 1 pieces``."""
-    return {one.path: _in_words(one) for one in declared}
-
-
-def _in_words(one: Declared) -> str:
-    cut = f" in {' x '.join(map(str, one.split.cuts))} pieces" if len(one.split.holders) > 1 else ""
-    kind = f" {one.kind}" if one.kind else ""
-    return f"{one.dtype}[{', '.join(map(str, one.shape))}]{kind}{cut}"
+    return {one.path: array_in_words(one.dtype, one.shape, one.split.cuts, kind=one.kind) for one in declared}
 
 
 def values_in_words(values: Mapping[str, Any]) -> dict[str, str]:

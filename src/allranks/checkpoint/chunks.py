@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-PAGE, LARGEST = 4096, 8 << 20
+from allranks.storage.base import BLOCK, PAGE
+
+LARGEST = BLOCK
 _SMALLEST, _MOST = 1 << 16, 1 << 16
 _OF_A_SHARD = 16
 

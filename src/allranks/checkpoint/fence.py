@@ -15,11 +15,11 @@ import os
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 
+from allranks.checkpoint import paths
 from allranks.errors import AlreadyThere, Damaged, Fenced, NotThere
 from allranks.storage.base import Storage
 from allranks.world import deaths, presence
 
-FOLDER = "fence"
 FORMAT = "allranks.fence"
 KEPT = 2
 MOST_ATTEMPTS = 1000
@@ -50,7 +50,7 @@ class Fence:
 
     @property
     def path(self) -> str:
-        return _path(self.number)
+        return paths.fence_path(self.number)
 
 
 def this_process() -> Owner:
@@ -87,14 +87,14 @@ def acquire(storage: Storage, owner: Owner, *, take_over: bool = False) -> Fence
         *older, newest = _numbers(storage)
         if newest == fence.number:
             for number in older[: 1 - KEPT]:
-                storage.delete(_path(number))
+                storage.delete(paths.fence_path(number))
             return fence
         storage.delete(fence.path)  # somebody was faster; our number may have been taken, and made room, before
 
 
 def check(storage: Storage, fence: Fence) -> None:
     """Raise Fenced if the run has a newer owner: right before something is published or deleted."""
-    found = _newest(storage)
+    found = newest(storage)
     if found is not None and found.nonce == fence.nonce:  # a run that was removed begins with number 1 again
         return
     if found is None:
@@ -111,7 +111,7 @@ def check(storage: Storage, fence: Fence) -> None:
 
 def release(storage: Storage, fence: Fence) -> None:
     """Say that the owner writes no more: the next one on this machine is not refused. The number stays taken."""
-    found = _newest(storage)
+    found = newest(storage)
     if found is not None and found.nonce == fence.nonce:
         storage.put(fence.path, _document(replace(fence, released=True)), replace=True)
 
@@ -136,19 +136,10 @@ def who(fence: Fence) -> str:
     return f"process {fence.owner.pid} on host {fence.owner.host}{job} (since {fence.since})"
 
 
-def _path(number: int) -> str:
-    return f"{FOLDER}/{number:08}.json"
-
-
 def _numbers(storage: Storage) -> list[int]:
     """Return the numbers of all fences, ascending. What else lies there (a temporary file) is nobody's fence."""
-    stems = (entry.name.removesuffix(".json") for entry in storage.list(FOLDER) if entry.name.endswith(".json"))
+    stems = (entry.name.removesuffix(".json") for entry in storage.list(paths.FENCES) if entry.name.endswith(".json"))
     return sorted(int(stem) for stem in stems if stem.isdecimal())
-
-
-def _newest(storage: Storage) -> Fence | None:
-    numbers = _numbers(storage)
-    return _read(storage, numbers[-1]) if numbers else None
 
 
 def _document(fence: Fence) -> bytes:
@@ -157,7 +148,7 @@ def _document(fence: Fence) -> bytes:
 
 def _read(storage: Storage, number: int) -> Fence | None:
     """Return a fence; None for one that has just made room for newer ones."""
-    path = _path(number)
+    path = paths.fence_path(number)
     try:
         found = json.loads(storage.get(path))
         if found.pop("format") != FORMAT:

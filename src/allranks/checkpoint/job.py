@@ -101,12 +101,12 @@ class Job:
             metrics=self.content.metrics,
             versions=_versions(),
         )
-        path = f"{self.folder}/{paths.MANIFEST}"
+        path = paths.manifest_path(self.identity.step)
         self.storage.put(path, manifest_json.encode(manifest, leaves=self.prepared.leaves), replace=self.replace)
 
     def is_published(self) -> bool:
         """Return whether the manifest that stands there is this save's."""
-        path = f"{self.folder}/{paths.MANIFEST}"
+        path = paths.manifest_path(self.identity.step)
         try:
             return manifest_json.decode(self.storage.get(path), path=path).nonce == self.identity.nonce
         except NotThere:

@@ -25,11 +25,10 @@ from allranks.checkpoint.dtypes import DTYPES
 from allranks.checkpoint.manifest import Run, Shard, StoredLeaf
 from allranks.checkpoint.shards import Shards, compress
 from allranks.extent import Extent
+from allranks.storage.base import PAGE
 
 Ints = NDArray[np.int64]
 
-# Data begin at a multiple of this: the alignment that writing past the page cache needs.
-PAGE = 4096
 # Replicas below this many bytes are not cut.
 _SMALLEST_CUT = 1 << 20
 # How many parts are looked at together.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,12 +20,13 @@ _REMEDY = {
 
 def in_words(leaves: Iterable[Leaf]) -> dict[str, str]:
     """Return path -> ``float32[512, 64] in 4 x 1 pieces``: what must be alike on all ranks, and no values."""
-    return {leaf.path: _leaf_in_words(leaf) for leaf in leaves}
+    return {leaf.path: array_in_words(leaf.dtype, leaf.shape, leaf.pieces) for leaf in leaves}
 
 
-def _leaf_in_words(leaf: Leaf) -> str:
-    cut = f" in {' x '.join(map(str, leaf.pieces))} pieces" if leaf.sharded else ""
-    return f"{leaf.dtype}[{', '.join(map(str, leaf.shape))}]{cut}"
+def array_in_words(dtype: str, shape: Iterable[int], pieces: Sequence[int], *, kind: str = "") -> str:
+    """Return ``float32[512, 64] in 4 x 1 pieces``."""
+    cut = f" in {' x '.join(map(str, pieces))} pieces" if math.prod(pieces) > 1 else ""
+    return f"{dtype}[{', '.join(map(str, shape))}]{f' {kind}' if kind else ''}{cut}"
 
 
 def digest_of(words: Mapping[str, str]) -> str:
