@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from allranks.arrays.base import Declared
-from allranks.consistency.replicas import Replicas, differing, name_the_leaf
+from allranks.consistency.replicas import Replicas, differing
 from allranks.errors import (
     AllranksError,
     CannotStore,
@@ -22,6 +22,7 @@ from allranks.errors import (
     StorageError,
     name_ranks,
 )
+from allranks.gate.collective import name_the_leaf
 from allranks.gate.ticket import Entry, array_in_words, compare
 from allranks.world.base import World
 
@@ -65,9 +66,9 @@ def agree(
             if error is None:
                 raise quoted(refused, who=f"rank {world.rank}: {name}", step=entry.step)
         case {"trees": parties}:
-            name_the_leaf(world, name, parties, words())
+            name_the_leaf(world, name, parties, words=words())
         case {"replicas": [label, parties]}:
-            name_the_leaf(world, name, parties, replicas.by_leaf(label) if replicas else {})
+            name_the_leaf(world, name, parties, words=replicas.by_leaf(label) if replicas else {})
 
 
 def _decide(values: Sequence[Any]) -> dict[str, Any] | None:
@@ -75,7 +76,7 @@ def _decide(values: Sequence[Any]) -> dict[str, Any] | None:
     if refused := first_refusal([refusal for refusal, _, _ in values]):
         return {"refused": refused}
     if (parties := compare([Entry(*ticket) for _, ticket, _ in values])) is not None:
-        return {"trees": parties[:8]}
+        return {"trees": parties}
     if (odd := differing([sums for _, _, sums in values])) is not None:
         return {"replicas": odd}
     return None

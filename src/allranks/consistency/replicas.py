@@ -8,15 +8,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from allranks.arrays.base import OpenTree
 from allranks.digest import digest, merge, show
-from allranks.gate.ticket import leaf_mismatch
+from allranks.gate.collective import name_the_leaf
 from allranks.world.base import World
-
-# Where nobody agrees with anybody, what some ranks say is enough.
-_MOST_PARTIES = 8
 
 
 class Replicas:
@@ -56,21 +52,8 @@ def differing(sums: Sequence[Mapping[str, str]]) -> tuple[str, list[list[int]]] 
             said[label][value].append(rank)
     for label, by_value in said.items():
         if len(by_value) > 1:
-            return label, list(by_value.values())[:_MOST_PARTIES]
+            return label, list(by_value.values())
     return None
-
-
-def name_the_leaf(world: World, name: str, parties: Sequence[Sequence[int]], words: Mapping[str, str]) -> None:
-    """Raise, on every rank, the Mismatch that names the first leaf of which the parties say different ``words``.
-
-    **Every rank must call**; what the first rank of each party says counts.
-    """
-    mine = words if world.rank in (ranks[0] for ranks in parties) else None
-
-    def tell(values: Sequence[Any]) -> None:
-        raise leaf_mismatch([(ranks, values[ranks[0]]) for ranks in parties])
-
-    world.exchange("leaves", name, mine, decide=tell)
 
 
 def verify(tree: OpenTree, world: World, *, name: str = "replicas") -> None:
@@ -81,4 +64,4 @@ def verify(tree: OpenTree, world: World, *, name: str = "replicas") -> None:
     odd = world.exchange("verify", name, replicas.sums(), decide=differing)
     if odd is not None:
         label, parties = odd
-        name_the_leaf(world, name, parties, replicas.by_leaf(label))
+        name_the_leaf(world, name, parties, words=replicas.by_leaf(label))

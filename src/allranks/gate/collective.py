@@ -45,7 +45,7 @@ def collective(
     entry = Entry(counts[name], step, said, not isinstance(digest, str), call_site())
     groups = world.exchange("collective", name, list(astuple(entry)), decide=_decide, timeout=timeout)
     if groups is not None:
-        _name_the_leaf(world, name, groups, words=words, timeout=timeout)
+        name_the_leaf(world, name, groups, words=words, timeout=timeout)
     try:
         yield
     except Exception as error:
@@ -58,10 +58,18 @@ def _decide(values: Sequence[Value]) -> Value:
     return compare([Entry(*value) for value in values])
 
 
-def _name_the_leaf(
-    world: World, name: str, groups: Sequence[Sequence[int]], *, words: Mapping[str, str], timeout: float | None
+def name_the_leaf(
+    world: World,
+    name: str,
+    groups: Sequence[Sequence[int]],
+    *,
+    words: Mapping[str, str],
+    timeout: float | None = None,
 ) -> None:
-    """Raise, on every rank, the Mismatch that names the first differing leaf; one rank of each group sends its own."""
+    """Raise, on every rank, the Mismatch that names the first leaf of which groups of ranks say different ``words``.
+
+    **Every rank must call**; the first rank of each group sends its own words.
+    """
     told = groups[:_MOST_GROUPS]
     leaders = [ranks[0] for ranks in told]
 
