@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from pathlib import Path
 
 import train
 
@@ -19,7 +20,9 @@ class Doomed(LocalStorage):
     def write(self, path: str, source: BlockSource) -> None:
         world = allranks.current()
         if world.rank == 2 and path.startswith(f"checkpoint-{os.environ['DOOMED_STEP']}/"):
-            with open(f"{self.url}/{path}", "wb") as file:
+            file_path = Path(self.url, path)
+            file_path.parent.mkdir(parents=True, exist_ok=True)  # this rank may be the first
+            with open(file_path, "wb") as file:
                 file.write(source.block(0)[: source.size // 2])
             os.kill(os.getpid(), signal.SIGKILL)
         super().write(path, source)

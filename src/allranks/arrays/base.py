@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from allranks.extent import Extent
 
@@ -84,8 +84,7 @@ class Declared:
     kind: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(NamedTuple):
     """The bytes of one cell in host memory: ``data`` is flat uint8 in row-major order.
 
     ``mutable`` says whether the program may change them once it goes on; if not, the array itself is kept alive, and

@@ -140,9 +140,9 @@ def shard_file(
     sources: list[Bytes] = [np.frombuffer(header, np.uint8)]
     mutable = [False]
     for part in prepared.plan.parts:
-        held = tree.held(part.leaf, part.cell)
-        sources.append(held.data[part.start : part.start + part.nbytes])
-        mutable.append(held.mutable and not waits)
+        data, changes = tree.held(part.leaf, part.cell)
+        sources.append(data if part.nbytes == data.size else data[part.start : part.start + part.nbytes])
+        mutable.append(changes and not waits)
     bounce, staging = pools
     return ShardFile(
         prepared.image, sources, digest=hasher(integrity), bounce=bounce, staging=staging, mutable=mutable, go_on=go_on

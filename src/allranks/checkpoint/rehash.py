@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import mmap
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +11,7 @@ from typing import Literal, NamedTuple
 
 from allranks.checkpoint import audit, paths
 from allranks.checkpoint.manifest import Manifest, StoredFile
+from allranks.checkpoint.stage import fresh_block
 from allranks.digest import hasher
 from allranks.errors import NotThere, StorageError, Truncated
 from allranks.storage.base import BLOCK, Storage
@@ -39,7 +39,7 @@ class _Piece(NamedTuple):
 
 
 def verify(
-    storage: Storage, manifest: Manifest, *, threads: int = 2, progress: Callable[[int], None] = lambda _: None
+    storage: Storage, manifest: Manifest, *, threads: int = 4, progress: Callable[[int], None] = lambda _: None
 ) -> tuple[Fault, ...]:
     """Return all that is not as it was saved, by file and place; faults that adjoin are one.
 
@@ -94,7 +94,7 @@ class _Rehash(threading.local):
     def __init__(self, storage: Storage, manifest: Manifest, progress: Callable[[int], None]) -> None:
         self._storage, self._manifest, self._progress = storage, manifest, progress
         self._digest = hasher(manifest.integrity)
-        self._memory = mmap.mmap(-1, BLOCK)
+        self._memory = fresh_block().data
 
     def check(self, piece: _Piece) -> list[Fault]:
         file = self._manifest.files[piece.file]
@@ -119,12 +119,12 @@ class _Rehash(threading.local):
         if end - begin > BLOCK:  # one chunk, and none of ours
             stream = self._digest.stream()
             for at in range(begin, end, BLOCK):
-                data = memoryview(self._memory)[: min(BLOCK, end - at)]
+                data = self._memory[: min(BLOCK, end - at)]
                 self._storage.read(path, at, [data])
                 stream.update(data)
             yield begin, end, file.digests[piece.first], stream.hexdigest()
             return
-        data = memoryview(self._memory)[: end - begin]
+        data = self._memory[: end - begin]
         self._storage.read(path, begin, [data])
         start = begin
         for chunk in range(piece.first, piece.last + 1):

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from allranks.arrays.detect import open_tree
-from allranks.checkpoint import agree, audit, match, paths
+from allranks.checkpoint import agree, audit, garbage, match, paths
 from allranks.checkpoint.manifest import Manifest
 from allranks.checkpoint.read import read
 from allranks.consistency import replicas
@@ -42,7 +42,8 @@ def restore(storage: Storage, world: World, like: T, *, step: int | None, fallba
     there = _candidates(storage, world, step)
     for number, one in enumerate(there):
         try:
-            return _restore(storage, world, like, one)
+            with garbage.left_alone():
+                return _restore(storage, world, like, one)
         except Damaged as error:
             older = there[number + 1] if number + 1 < len(there) else None
             if not fallback or older is None:

@@ -62,7 +62,7 @@ def held(leaf: Any, _cell: int, _here: Here) -> Held:
 
 def flat(array: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """Return the bytes of an array in row-major order; a view if it is contiguous."""
-    return array.reshape(-1).view(np.uint8)
+    return (array if array.ndim == 1 else array.reshape(-1)).view(np.uint8)
 
 
 def filling(leaf: Any, _here: Here) -> Filling:

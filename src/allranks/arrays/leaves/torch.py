@@ -134,7 +134,7 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def held(leaf: torch.Tensor, _cell: int, _here: Here) -> Held:
-    tensor = leaf.detach()
+    tensor = leaf.detach() if leaf.requires_grad else leaf
     if _in_reach(tensor) and tensor.is_contiguous():
         return Held(flat(_view(tensor)), mutable=True)
     return Held(flat(_view(tensor.cpu().resolve_conj().resolve_neg().contiguous())), mutable=False)
