@@ -1,4 +1,4 @@
-"""Where thousands of objects are made, and all are kept, the garbage collector looks through the program for nothing."""
+"""Where thousands of objects are made, and all of them kept, the garbage collector searches the program for nothing."""
 
 from __future__ import annotations
 
