@@ -7,6 +7,7 @@ Did every rank build the same model?``
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 
 def rank_list(ranks: Iterable[int]) -> str:
@@ -96,6 +97,30 @@ class RemoteError(AllranksError):
 
 class BatchMismatch(AllranksError, ValueError):
     """Rows, ranks, devices and accumulation steps do not multiply to the global batch."""
+
+
+class DataError(AllranksError):
+    """A data set cannot be read as it was planned: ``path`` of which file, ``sample`` the id of which sample (or None).
+
+    Its kinds below.
+    """
+
+    def __init__(self, message: str, *, path: str = "", sample: int | None = None, **known: Any) -> None:
+        super().__init__(message, **known)
+        self.path = path
+        self.sample = sample
+
+
+class DataChanged(DataError):
+    """A file is not what it was when its index was built."""
+
+
+class WorkerDied(DataError):
+    """A process that mapped samples ended before its work was done."""
+
+
+class LedgerMismatch(DataError):
+    """The samples that the ranks took are not those of the plan: some were read twice, or never."""
 
 
 class StorageError(AllranksError):

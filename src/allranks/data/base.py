@@ -1,0 +1,60 @@
+"""The words between the sources, which know formats, and the loader, which knows none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allranks.data.index import Index
+
+Progress = Callable[[int, int], None]  # bytes done, bytes in all
+
+
+def silent(_done: int, _total: int) -> None:
+    """Progress that nobody sees."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bad:
+    """Stands where a sample cannot be used: a row that the batch masks. ``why`` is for a person."""
+
+    why: str
+
+
+class Rows(Protocol):
+    """The samples of one block in memory; decoded when they are taken."""
+
+    def take(self, rows: NDArray[np.int64]) -> list[Any]:
+        """Return the samples of these rows of the block (0: its first, ``skip`` or not), in this order.
+
+        Each is what the source is of (a dict of columns, a str, ...), or Bad where it cannot be decoded.
+        """
+
+
+class Reader(Protocol):
+    """An opened source. Safe for threads."""
+
+    def read(self, block: int) -> Rows:
+        """Read one block of the index. Raises DataError: damaged, changed since it was indexed, gone."""
+
+    @property
+    def bytes_read(self) -> int:
+        """What was read from the storage until now, in bytes."""
+
+
+class Source(Protocol):
+    """Where samples come from. Holds no open file; the same on every rank."""
+
+    @property
+    def where(self) -> str:
+        """The source as a person would write it."""
+
+    def index(self, *, progress: Progress = silent) -> Index:
+        """Return its index, from the cache if nothing has changed. One rank calls this."""
+
+    def open(self, index: Index) -> Reader:
+        """Open it for reading blocks of this index."""

@@ -1,0 +1,130 @@
+"""What there is to read: files cut into blocks, each with a known number of samples. Nothing else knows the files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allranks.digest import digest, show
+from allranks.errors import DataError
+
+FORMAT = 1
+_COLUMNS = {
+    "file": np.int32,
+    "begin": np.int64,
+    "end": np.int64,
+    "skip": np.int32,
+    "rows": np.int64,
+    "check": np.uint64,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file: its name below the source's root, its bytes, and a ``stamp`` that changes when its content does."""
+
+    name: str
+    nbytes: int
+    stamp: str
+
+
+@dataclass(frozen=True, eq=False)
+class Index:
+    """Blocks in the source's own order; block i is of ``files[file[i]]``, from ``begin[i]`` to ``end[i]``.
+
+    What begin and end count is the source's: bytes, row groups, rows. ``rows`` samples of it belong to the data set,
+    from the block's ``skip``-th on. ``check`` is XXH3-64 of the block's bytes, 0 where the format has its own
+    checks. A sample's *id* is its place in this order: 0 ... samples-1.
+    """
+
+    kind: str
+    files: tuple[SourceFile, ...]
+    file: NDArray[np.int32]
+    begin: NDArray[np.int64]
+    end: NDArray[np.int64]
+    skip: NDArray[np.int32]
+    rows: NDArray[np.int64]
+    check: NDArray[np.uint64]
+
+    @classmethod
+    def of(cls, kind: str, files: Sequence[SourceFile], blocks: Sequence[tuple[int, int, int, int, int]]) -> Index:
+        """Return the index of blocks given as (file, begin, end, rows, check); those without rows are left out."""
+        kept = [block for block in blocks if block[3]]
+        file, begin, end, rows, check = zip(*kept, strict=True) if kept else ((),) * 5
+        columns = {"file": file, "begin": begin, "end": end, "skip": (0,) * len(kept), "rows": rows, "check": check}
+        return cls(kind, tuple(files), **{name: np.array(values, _COLUMNS[name]) for name, values in columns.items()})
+
+    def __len__(self) -> int:
+        """The number of blocks."""
+        return len(self.rows)
+
+    @cached_property
+    def first(self) -> NDArray[np.int64]:
+        """The id of each block's first sample, and behind them the number of samples."""
+        return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.rows)])
+
+    @property
+    def samples(self) -> int:
+        return int(self.first[-1])
+
+    @cached_property
+    def digest(self) -> str:
+        """32 hexadecimal digits over all of it."""
+        return show(digest(self.encode()))
+
+    def slice(self, start: int, stop: int) -> Index:
+        """Return the part that holds the samples with ids ``start`` to ``stop``, of all ranks together."""
+        start, stop = max(0, min(start, self.samples)), max(0, min(stop, self.samples))
+        low = np.clip(start - self.first[:-1], 0, self.rows)
+        high = np.clip(stop - self.first[:-1], 0, self.rows)
+        kept = high > low
+        return Index(
+            self.kind,
+            self.files,
+            self.file[kept],
+            self.begin[kept],
+            self.end[kept],
+            (self.skip + low)[kept].astype(np.int32),
+            (high - low)[kept],
+            self.check[kept],
+        )
+
+    def encode(self) -> bytes:
+        """Return it as bytes: a line of JSON, then the columns."""
+        head = {
+            "format": FORMAT,
+            "kind": self.kind,
+            "blocks": len(self),
+            "files": [[file.name, file.nbytes, file.stamp] for file in self.files],
+        }
+        columns = [getattr(self, name).astype(np.dtype(kind).newbyteorder("<")) for name, kind in _COLUMNS.items()]
+        line = json.dumps(head, separators=(",", ":")).encode() + b"\n"
+        return line + b"".join(column.tobytes() for column in columns)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Index:
+        """Return the index of ``encode``'s bytes. Raises DataError for others."""
+        line, _, rest = data.partition(b"\n")
+        try:
+            head = json.loads(line)
+            if head["format"] != FORMAT:
+                raise DataError(f"an index has the format {head['format']}; this allranks reads {FORMAT}.")
+            files = tuple(SourceFile(str(name), int(nbytes), str(stamp)) for name, nbytes, stamp in head["files"])
+            columns: dict[str, NDArray[Any]] = {}
+            for name, kind in _COLUMNS.items():
+                little = np.dtype(kind).newbyteorder("<")
+                size = head["blocks"] * little.itemsize
+                columns[name], rest = np.frombuffer(rest[:size], little).astype(kind), rest[size:]
+                if len(columns[name]) != head["blocks"]:
+                    raise ValueError("it is cut off")
+            if rest:
+                raise ValueError("bytes follow it")
+            return cls(head["kind"], files, **columns)
+        except (ValueError, TypeError, KeyError) as error:
+            raise DataError(f"these bytes are no index: {error}.", remedy="Delete it: it is built anew.") from error

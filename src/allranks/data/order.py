@@ -1,0 +1,34 @@
+"""Permutations that are the same on every machine and in every version: functions of a key alone.
+
+They stand on the raw Philox stream, which NumPy has frozen; its ``Generator.permutation`` it has not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def key(*words: int | str) -> int:
+    """Return a 128-bit key of words; other words, or in another order, give an unrelated one."""
+    text = "/".join(f"{type(word).__name__}:{word}" for word in words)
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "little")
+
+
+def raw(key: int, count: int) -> NDArray[np.uint64]:
+    """Return the first ``count`` numbers of the stream of a key."""
+    words = np.array([key & (1 << 64) - 1, key >> 64], np.uint64)
+    return np.random.Philox(key=words).random_raw(count)
+
+
+def permutation(key: int, count: int) -> NDArray[np.int64]:
+    """Return 0 ... count-1 in an order that follows from the key."""
+    return np.argsort(raw(key, count), kind="stable")
+
+
+def generator(key: int) -> np.random.Generator:
+    """Return a generator of a key's own stream, for augmentation."""
+    words = np.array([key & (1 << 64) - 1, key >> 64], np.uint64)
+    return np.random.Generator(np.random.Philox(key=words))

@@ -1,0 +1,228 @@
+"""Which sample stands where, for every step, row and epoch: arithmetic on an index, the same for every world size.
+
+The blocks are permuted; the stream of their samples is cut into lanes of equal length (one more sample in some). A
+lane is read window by window, a window being a few blocks that follow each other; a window's samples are permuted, too.
+Row j of global batch s is the sample at depth ``s * m + j % m`` of lane ``j // m``, where m = global_batch / lanes. So
+a rank that has a part of the rows reads their lanes, and no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allranks.data import order
+from allranks.data.index import Index
+from allranks.digest import digest, show
+from allranks.errors import DataError
+
+VERSION = 1
+Tail = Literal["pad", "drop"]
+
+_WINDOW_BYTES = 4 << 20
+_MOST_WINDOW = 32
+_BLOCKS_A_LANE = 20  # with fewer, a lane's end in the middle of a block costs too much reading
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How an index is read: ``lanes`` and ``window`` (blocks) decide the order, together with ``seed``.
+
+    ``tail`` says what becomes of the last samples, which make no whole batch: padded with masked rows, or dropped.
+    """
+
+    global_batch: int
+    lanes: int
+    window: int
+    seed: int
+    shuffle: bool
+    tail: Tail = "pad"
+
+    def __post_init__(self) -> None:
+        if self.global_batch < 1:
+            raise DataError(f"global_batch is {self.global_batch}.", remedy="It must be at least 1.")
+        if self.lanes < 1 or self.global_batch % self.lanes:
+            raise DataError(
+                f"lanes is {self.lanes}, which does not divide the global batch of {self.global_batch}.",
+                remedy=f"These do: {_said(divisors(self.global_batch))}.",
+            )
+        if self.window < 1:
+            raise DataError(f"window is {self.window}.", remedy="It must be at least 1 block.")
+
+    @property
+    def depth_of_step(self) -> int:
+        """How many samples of a lane one global batch takes."""
+        return self.global_batch // self.lanes
+
+    def digest(self, index_digest: str) -> str:
+        """16 digits of all that decides the order; the global batch does not, as long as the lanes divide it."""
+        words = (VERSION, index_digest, self.lanes, self.window, self.seed, int(self.shuffle))
+        return show(digest(*map(str, words)))[:16]
+
+
+def layout(
+    index: Index,
+    *,
+    global_batch: int,
+    seed: int,
+    shuffle: bool,
+    lanes: int | None = None,
+    window: int | None = None,
+    tail: Tail = "pad",
+) -> Layout:
+    """Return the layout that spreads well and reads little: as many lanes as 20 blocks each allow, 4 MB windows."""
+    many = lanes or max((d for d in divisors(max(global_batch, 1)) if d * _BLOCKS_A_LANE <= len(index)), default=1)
+    return Layout(global_batch, many, window or _default_window(index), seed, shuffle, tail)
+
+
+def _default_window(index: Index) -> int:
+    nbytes = sum(file.nbytes for file in index.files) / max(len(index), 1)
+    return int(np.clip(_WINDOW_BYTES // max(nbytes, 1), 1, _MOST_WINDOW))
+
+
+def divisors(number: int) -> list[int]:
+    """Return the divisors of a number, in ascending order."""
+    return [n for n in range(1, number + 1) if number % n == 0]
+
+
+def rows_of_rank(rank: int, size: int, global_batch: int) -> range:
+    """Return the rows of the global batch that a rank has where rows follow the ranks.
+
+    Raises DataError where the size does not divide the batch.
+    """
+    if global_batch % size:
+        raise DataError(
+            f"rank {rank}: a global batch of {global_batch} rows does not divide over {size} ranks.",
+            remedy=f"It does over {_said(divisors(global_batch))}; or choose another global_batch.",
+        )
+    return range(rank * global_batch // size, (rank + 1) * global_batch // size)
+
+
+def _said(numbers: Sequence[int]) -> str:
+    told = ", ".join(map(str, numbers[:40]))
+    return told + (f", ... {numbers[-1]}" if len(numbers) > 40 else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Samples ``start`` to ``stop`` of a block, of those that belong to the data set."""
+
+    block: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Window:
+    """Depths ``begin`` to ``end`` of a lane: the samples of ``pieces``, one after the other, taken in ``order``.
+
+    The sample at depth d is number ``order[d - begin]`` of them.
+    """
+
+    lane: int
+    begin: int
+    end: int
+    pieces: tuple[Piece, ...]
+    order: NDArray[np.int64]
+
+
+class EpochPlan:
+    """One epoch of an index in a layout."""
+
+    def __init__(self, index: Index, layout: Layout, epoch: int) -> None:
+        self.layout, self.epoch = layout, epoch
+        self._index = index
+        self.samples = index.samples
+        count = len(index)
+        self._blocks = order.permutation(self._key("blocks"), count) if layout.shuffle else np.arange(count)
+
+    @cached_property
+    def _ends(self) -> NDArray[np.int64]:
+        """Where each of the permuted blocks ends in the stream."""
+        return np.cumsum(self._index.rows[self._blocks])
+
+    @property
+    def steps(self) -> int:
+        """How many global batches the epoch has, for every rank."""
+        batch = self.layout.global_batch
+        if self.layout.tail == "drop":
+            return (self.samples // self.layout.lanes) // self.layout.depth_of_step
+        return -(-self.samples // batch)
+
+    def bounds(self, lane: int) -> tuple[int, int]:
+        """Return where a lane begins and ends in the stream."""
+        lanes = self.layout.lanes
+        return lane * self.samples // lanes, (lane + 1) * self.samples // lanes
+
+    def length(self, lane: int) -> int:
+        """Return the number of a lane's samples."""
+        begin, end = self.bounds(lane)
+        return end - begin
+
+    def window(self, lane: int, depth: int) -> Window:
+        """Return the window of a lane in which a depth lies, which must be below its length."""
+        begin, end = self.bounds(lane)
+        assert 0 <= depth < end - begin, (lane, depth)
+        first, at = np.searchsorted(self._ends, (begin, begin + depth), side="right").tolist()
+        low, high = self._span(lane, at - first)
+        blocks = self._blocks[first + low : first + high]
+        block_ends = self._ends[first + low : first + high]
+        block_begins = block_ends - self._index.rows[blocks]
+        starts, stops = np.maximum(block_begins, begin), np.minimum(block_ends, end)
+        inside = stops > starts
+        pieces = np.stack([blocks, starts - block_begins, stops - block_begins], 1)[inside]
+        window_begin, window_end = int(starts[0]), int(stops[inside][-1])
+        many = window_end - window_begin
+        shuffled = order.permutation(self._key("window", lane, low), many) if self.layout.shuffle else np.arange(many)
+        return Window(
+            lane, window_begin - begin, window_end - begin, tuple(Piece(*piece) for piece in pieces.tolist()), shuffled
+        )
+
+    def _span(self, lane: int, block: int) -> tuple[int, int]:
+        """Return the first and the last + 1 of the window that a lane's ``block``-th block is in.
+
+        The lanes' first windows have different lengths, so that not all lanes need new blocks at the same step.
+        """
+        size = self.layout.window
+        shift = 1 + lane * size // self.layout.lanes
+        if block < shift:
+            return 0, shift
+        low = shift + (block - shift) // size * size
+        return low, low + size
+
+    def ids(self, window: Window) -> NDArray[np.int64]:
+        """Return the ids of a window's samples, by depth."""
+        first = self._index.first
+        ranges = [np.arange(first[one.block] + one.start, first[one.block] + one.stop) for one in window.pieces]
+        return np.concatenate(ranges)[window.order]
+
+    def lane_ids(self, lane: int, begin: int, end: int) -> NDArray[np.int64]:
+        """Return the ids at depths ``begin`` to ``end`` of a lane, -1 where the lane has ended."""
+        found = np.full(end - begin, -1, np.int64)
+        depth, last = begin, min(end, self.length(lane))
+        while depth < last:
+            window = self.window(lane, depth)
+            stop = min(window.end, last)
+            found[depth - begin : stop - begin] = self.ids(window)[depth - window.begin : stop - window.begin]
+            depth = stop
+        return found
+
+    def row_ids(self, rows: Sequence[int], begin: int, end: int) -> NDArray[np.int64]:
+        """Return the ids of rows of the global batches ``begin`` to ``end``: (steps, rows), -1 for padding."""
+        many = self.layout.depth_of_step
+        found = np.empty((end - begin, len(rows)), np.int64)
+        lanes: dict[int, list[int]] = {}
+        for column, row in enumerate(rows):
+            lanes.setdefault(row // many, []).append(column)
+        for lane, columns in lanes.items():
+            deep = self.lane_ids(lane, begin * many, end * many).reshape(-1, many)
+            found[:, columns] = deep[:, [rows[column] % many for column in columns]]
+        return found
+
+    def _key(self, *words: int | str) -> int:
+        return order.key("allranks", VERSION, self.layout.seed, self.epoch, *words)
