@@ -69,6 +69,7 @@ PURE = {
     "data/base.py",
     "data/index.py",
     "data/ledger.py",
+    "data/mix.py",
     "data/order.py",
     "data/plan.py",
     "digest.py",

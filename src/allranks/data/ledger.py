@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from allranks.data.plan import EpochPlan
+from allranks.data.plan import Plan
 
 _MOST_INTERVALS = 1 << 16
 _CHUNK = 1 << 20
@@ -96,7 +96,7 @@ class Ledger:
     def total(self) -> Sum:
         return Sum(int(self._count.sum()), int(self._mixed.sum(dtype=np.uint64)), self.bad)
 
-    def gaps(self, plan: EpochPlan, rows: Sequence[int], rank: int) -> list[Gap]:
+    def gaps(self, plan: Plan, rows: Sequence[int], rank: int) -> list[Gap]:
         """Return the intervals of steps in which this rank's sums are not those of its rows in the plan."""
         found = []
         for at in range(self.begin // self.interval, -(-self.end // self.interval)):

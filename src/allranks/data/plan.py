@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,11 +58,6 @@ class Layout:
     def depth_of_step(self) -> int:
         """How many samples of a lane one global batch takes."""
         return self.global_batch // self.lanes
-
-    def digest(self, index_digest: str) -> str:
-        """16 digits of all that decides the order; the global batch does not, as long as the lanes divide it."""
-        words = (VERSION, index_digest, self.lanes, self.window, self.seed, int(self.shuffle))
-        return show(digest(*map(str, words)))[:16]
 
 
 def layout(
@@ -146,6 +141,12 @@ class EpochPlan:
         """Where each of the permuted blocks ends in the stream."""
         return np.cumsum(self._index.rows[self._blocks])
 
+    def digest(self) -> str:
+        """16 digits of all that decides the order; the global batch does not, as long as the lanes divide it."""
+        how = self.layout
+        words = (VERSION, self._index.digest, how.lanes, how.window, how.seed, int(how.shuffle))
+        return show(digest(*map(str, words)))[:16]
+
     @property
     def steps(self) -> int:
         """How many global batches the epoch has, for every rank."""
@@ -214,15 +215,51 @@ class EpochPlan:
 
     def row_ids(self, rows: Sequence[int], begin: int, end: int) -> NDArray[np.int64]:
         """Return the ids of rows of the global batches ``begin`` to ``end``: (steps, rows), -1 for padding."""
-        many = self.layout.depth_of_step
-        found = np.empty((end - begin, len(rows)), np.int64)
-        lanes: dict[int, list[int]] = {}
-        for column, row in enumerate(rows):
-            lanes.setdefault(row // many, []).append(column)
-        for lane, columns in lanes.items():
-            deep = self.lane_ids(lane, begin * many, end * many).reshape(-1, many)
-            found[:, columns] = deep[:, [rows[column] % many for column in columns]]
-        return found
+        return rows_ids(self, rows, begin, end)
 
     def _key(self, *words: int | str) -> int:
         return order.key("allranks", VERSION, self.layout.seed, self.epoch, *words)
+
+
+class Plan(Protocol):
+    """One epoch, of one data set or of several."""
+
+    @property
+    def layout(self) -> Layout: ...
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def steps(self) -> int:
+        """How many global batches the epoch has, for every rank."""
+
+    def digest(self) -> str:
+        """16 digits of all that decides the order, whatever the epoch."""
+
+    def length(self, lane: int, /) -> int:
+        """Return the number of a lane's samples."""
+
+    def lane_ids(self, lane: int, begin: int, end: int) -> NDArray[np.int64]:
+        """Return the ids at depths ``begin`` to ``end`` of a lane, -1 where the lane has ended."""
+
+    def row_ids(self, rows: Sequence[int], begin: int, end: int) -> NDArray[np.int64]:
+        """Return the ids of rows of the global batches ``begin`` to ``end``: (steps, rows), -1 for padding."""
+
+
+def lanes_of(rows: Sequence[int], rows_a_lane: int) -> dict[int, tuple[int, ...]]:
+    """Return which lanes rows of the global batch are of, each with the offsets that are theirs within a step."""
+    found: dict[int, list[int]] = {}
+    for row in rows:
+        found.setdefault(row // rows_a_lane, []).append(row % rows_a_lane)
+    return {lane: tuple(offsets) for lane, offsets in found.items()}
+
+
+def rows_ids(plan: Plan, rows: Sequence[int], begin: int, end: int) -> NDArray[np.int64]:
+    """Return what ``plan.row_ids`` does; ``rows`` in ascending order."""
+    many = plan.layout.depth_of_step
+    lanes = lanes_of(rows, many).items()
+    found = [
+        plan.lane_ids(lane, begin * many, end * many).reshape(-1, many)[:, list(offsets)] for lane, offsets in lanes
+    ]
+    return np.concatenate(found, 1) if found else np.empty((end - begin, 0), np.int64)
