@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Number
 from typing import Any
@@ -20,9 +20,10 @@ Column = NDArray[Any] | list[Any]
 class Batch(Mapping[str, Column]):
     """This rank's rows of a global batch, as columns: arrays whose first dimension is the rows, or lists of values.
 
-    ``mask`` is False for rows that hold no sample: padding behind the last one, samples that were filtered out or could
-    not be used; their values are zeros, empty strings, or None. ``ids`` are the samples' numbers in the data set, -1
-    for padding. ``rows`` are the rows' numbers in the global batch, ``step`` its number in the epoch.
+    Numbers and arrays make arrays (Python's int: int64, float: float64), all else lists. ``mask`` is False for rows
+    that hold no sample: padding behind the last one, samples that were filtered out or could not be used; their values
+    are zeros, empty strings, or None. ``ids`` are the samples' numbers in the data set, -1 for padding. ``rows`` are
+    the rows' numbers in the global batch, ``step`` its number in the epoch.
     """
 
     columns: dict[str, Column]
@@ -45,56 +46,74 @@ class Batch(Mapping[str, Column]):
 
 
 class Collator:
-    """Makes columns of samples. Remembers what a row looks like, for batches in which there is none."""
+    """Makes columns of samples. A column is an array, of one kind of value, or a list: in all batches, on all ranks.
 
-    def __init__(self, who: str) -> None:
-        self._who = who
-        self._blank: dict[str, Any] | None = None
+    ``example`` returns a sample that can be used; it is called where none was seen before a row without one.
+    """
 
-    @property
-    def knows(self) -> bool:
-        """Whether it has seen a sample."""
-        return self._blank is not None
+    def __init__(self, example: Callable[[], Any]) -> None:
+        self._example = example
+        self._blank: dict[str, Any] = {}
 
-    def columns(self, samples: Sequence[Any], ids: NDArray[np.int64]) -> tuple[dict[str, Column], NDArray[np.bool_]]:
-        """Return the columns and the mask. Raises DataError for samples that do not fit together."""
-        mask = np.array([not isinstance(sample, Bad) for sample in samples], np.bool_)
-        rows = [fields(sample) for sample, good in zip(samples, mask.tolist(), strict=True) if good]
-        if rows:
-            self._blank = {name: _blank(value) for name, value in rows[0].items()}
-        if self._blank is None:
-            raise DataError(f"{self._who}: none of the samples until here can be used, so a row has no shape.")
-        names, blank = self._blank.keys(), self._blank
-        for row in rows:
-            if row.keys() != names:
-                raise self._differ(ids[mask], rows)
-        if len(rows) < len(samples):
-            good = iter(rows)
-            rows = [next(good) if here else blank for here in mask.tolist()]
-        return {name: self._column(name, [row[name] for row in rows], ids) for name in names}, mask
-
-    def _column(self, name: str, values: list[Any], ids: NDArray[np.int64]) -> Column:
-        kind = type(values[0])
-        if not issubclass(kind, np.ndarray | np.generic | Number):
-            return values
+    def columns(self, samples: Sequence[Any], ids: Sequence[int]) -> tuple[dict[str, Column], NDArray[np.bool_]]:
+        """Return the columns of samples, and their mask. Raises DataError for samples that do not fit together."""
+        good = [not isinstance(sample, Bad) for sample in samples]
+        whole = all(good)
+        if not self._blank:
+            first = next((sample for sample, here in zip(samples, good, strict=True) if here), None)
+            self._blank = {name: _blank(value) for name, value in fields(first or self._example()).items()}
+        blank = self._blank
+        if whole and type(samples[0]) is dict:
+            rows: Sequence[Mapping[str, Any]] = samples
+        else:
+            rows = [fields(sample) if here else blank for sample, here in zip(samples, good, strict=True)]
+        if set(map(len, rows)) != {len(blank)}:
+            raise self._other_columns(rows, ids)
         try:
-            return np.stack(values) if issubclass(kind, np.ndarray) else np.array(values)
-        except ValueError as error:
-            shapes = {np.shape(value): int(one) for value, one in zip(values, ids, strict=True)}
-            told = ", ".join(f"{shape} (sample {one})" for shape, one in list(shapes.items())[:4])
-            raise DataError(
-                f"{self._who}: column {name!r} has rows of different shapes: {told}.",
-                remedy="Pack them (.pack), or bring them to one shape in a .map.",
-            ) from error
+            return {name: self._column(name, [row[name] for row in rows], ids) for name in blank}, np.array(good)
+        except KeyError:
+            raise self._other_columns(rows, ids) from None
 
-    def _differ(self, ids: NDArray[np.int64], rows: Sequence[Mapping[str, Any]]) -> DataError:
-        first = sorted(rows[0])
-        at = next(at for at, row in enumerate(rows) if sorted(row) != first)
+    def _column(self, name: str, values: list[Any], ids: Sequence[int]) -> Column:
+        wanted = type(self._blank[name])
+        kinds = set(map(type, values))
+        if not any(issubclass(kind, _STACKED) for kind in kinds | {wanted}):
+            return values
+        if kinds != {wanted}:
+            raise self._other_kind(name, values, ids)
+        if not issubclass(wanted, np.ndarray):
+            return np.array(values)
+        like = self._blank[name]
+        for value, one in zip(values, ids, strict=True):
+            if value.shape != like.shape or value.dtype != like.dtype:
+                raise DataError(
+                    f"column {name!r} of sample {one} is {value.dtype}{list(value.shape)}; before it was "
+                    f"{like.dtype}{list(like.shape)}.",
+                    sample=int(one),
+                    remedy="Pack the samples (.pack), or bring them to one shape and dtype in a .map.",
+                )
+        return np.stack(values)
+
+    def _other_kind(self, name: str, values: list[Any], ids: Sequence[int]) -> DataError:
+        wanted = type(self._blank[name])
+        value, one = next((value, one) for value, one in zip(values, ids, strict=True) if type(value) is not wanted)
         return DataError(
-            f"{self._who}: sample {ids[at]} has the columns {sorted(rows[at])}, sample {ids[0]} has {first}.",
-            sample=int(ids[at]),
-            remedy="Choose the columns (columns=[...] where the source has them), or complete them in a .map.",
+            f"column {name!r} of sample {one} is {value!r:.80}, a {type(value).__name__}; before it was a "
+            f"{wanted.__name__}.",
+            sample=int(one),
+            remedy="A column has one kind of value, on every rank: convert it in a .map.",
         )
+
+    def _other_columns(self, rows: Sequence[Mapping[str, Any]], ids: Sequence[int]) -> DataError:
+        row, one = next((row, one) for row, one in zip(rows, ids, strict=True) if row.keys() != self._blank.keys())
+        return DataError(
+            f"sample {one} has the columns {sorted(row)}; before they were {sorted(self._blank)}.",
+            sample=int(one),
+            remedy="Choose the columns (columns=[...], where the source has them), or complete them in a .map.",
+        )
+
+
+_STACKED = (np.ndarray, np.generic, Number)
 
 
 def fields(sample: Any) -> Mapping[str, Any]:

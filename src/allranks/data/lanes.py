@@ -23,8 +23,8 @@ Ids = NDArray[np.int64]
 class Lane:
     """One lane of an epoch; its samples are taken in ascending order. ``pool`` reads blocks ahead."""
 
-    def __init__(self, plan: EpochPlan, index: Index, lane: int, *, reader: Reader, pool: Executor) -> None:
-        self._plan, self._index, self._lane = plan, index, lane
+    def __init__(self, plan: EpochPlan, lane: int, *, reader: Reader, pool: Executor) -> None:
+        self._plan, self._index, self._lane = plan, plan.index, lane
         self._reader, self._pool = reader, pool
         self._length = plan.length(lane)
         self._open: list[_Opened] = []
@@ -161,7 +161,6 @@ class MixLane:
 
     def _opened(self, number: int, epoch: int) -> Lane:
         if (number, epoch) not in self._lanes:
-            plan, index = self._plan.part(number, epoch), self._plan.indexes[number]
-            made = Lane(plan, index, self._lane, reader=self._readers[number], pool=self._pool)
-            self._lanes[number, epoch] = made
+            plan = self._plan.part(number, epoch)
+            self._lanes[number, epoch] = Lane(plan, self._lane, reader=self._readers[number], pool=self._pool)
         return self._lanes[number, epoch]

@@ -44,20 +44,25 @@ class Layout:
     tail: Tail = "pad"
 
     def __post_init__(self) -> None:
-        if self.global_batch < 1:
-            raise DataError(f"global_batch is {self.global_batch}.", remedy="It must be at least 1.")
-        if self.lanes < 1 or self.global_batch % self.lanes:
-            raise DataError(
-                f"lanes is {self.lanes}, which does not divide the global batch of {self.global_batch}.",
-                remedy=f"These do: {_said(divisors(self.global_batch))}.",
-            )
-        if self.window < 1:
-            raise DataError(f"window is {self.window}.", remedy="It must be at least 1 block.")
+        check_batch(self.global_batch, self.lanes, self.window)
 
     @property
     def depth_of_step(self) -> int:
         """How many samples of a lane one global batch takes."""
         return self.global_batch // self.lanes
+
+
+def check_batch(global_batch: int, lanes: int | None, window: int | None) -> None:
+    """Raise DataError for numbers that make no layout."""
+    if global_batch < 1:
+        raise DataError(f"global_batch is {global_batch}.", remedy="It must be at least 1.")
+    if lanes is not None and (lanes < 1 or global_batch % lanes):
+        raise DataError(
+            f"lanes is {lanes}, which does not divide the global batch of {global_batch}.",
+            remedy=f"These do: {_said(divisors(global_batch))}.",
+        )
+    if window is not None and window < 1:
+        raise DataError(f"window is {window}.", remedy="It must be at least 1 block.")
 
 
 def layout(
@@ -131,7 +136,7 @@ class EpochPlan:
 
     def __init__(self, index: Index, layout: Layout, epoch: int) -> None:
         self.layout, self.epoch = layout, epoch
-        self._index = index
+        self.index = index
         self.samples = index.samples
         count = len(index)
         self._blocks = order.permutation(self._key("blocks"), count) if layout.shuffle else np.arange(count)
@@ -139,12 +144,12 @@ class EpochPlan:
     @cached_property
     def _ends(self) -> NDArray[np.int64]:
         """Where each of the permuted blocks ends in the stream."""
-        return np.cumsum(self._index.rows[self._blocks])
+        return np.cumsum(self.index.rows[self._blocks])
 
     def digest(self) -> str:
         """16 digits of all that decides the order; the global batch does not, as long as the lanes divide it."""
         how = self.layout
-        words = (VERSION, self._index.digest, how.lanes, how.window, how.seed, int(how.shuffle))
+        words = (VERSION, self.index.digest, how.lanes, how.window, how.seed, int(how.shuffle))
         return show(digest(*map(str, words)))[:16]
 
     @property
@@ -173,7 +178,7 @@ class EpochPlan:
         low, high = self._span(lane, at - first)
         blocks = self._blocks[first + low : first + high]
         block_ends = self._ends[first + low : first + high]
-        block_begins = block_ends - self._index.rows[blocks]
+        block_begins = block_ends - self.index.rows[blocks]
         starts, stops = np.maximum(block_begins, begin), np.minimum(block_ends, end)
         inside = stops > starts
         pieces = np.stack([blocks, starts - block_begins, stops - block_begins], 1)[inside]
@@ -198,7 +203,7 @@ class EpochPlan:
 
     def ids(self, window: Window) -> NDArray[np.int64]:
         """Return the ids of a window's samples, by depth."""
-        first = self._index.first
+        first = self.index.first
         ranges = [np.arange(first[one.block] + one.start, first[one.block] + one.stop) for one in window.pieces]
         return np.concatenate(ranges)[window.order]
 
