@@ -60,8 +60,8 @@ class Collator:
         good = [not isinstance(sample, Bad) for sample in samples]
         whole = all(good)
         if not self._blank:
-            first = next((sample for sample, here in zip(samples, good, strict=True) if here), None)
-            self._blank = {name: _blank(value) for name, value in fields(first or self._example()).items()}
+            first = samples[good.index(True)] if any(good) else self._example()
+            self._blank = {name: _blank(value) for name, value in fields(first).items()}
         blank = self._blank
         if whole and type(samples[0]) is dict:
             rows: Sequence[Mapping[str, Any]] = samples

@@ -65,8 +65,8 @@ class Loader:
     """This rank's rows of the global batches. Made by ``Dataset.loader``.
 
     Iterating yields the batches from here to the end of the epoch, the same number on every rank; iterating again, the
-    next epoch. What was yielded is taken: ``state`` says so, wherever else the threads are. Stopping in the middle of an
-    epoch loses nothing. ``len()`` is the number of steps of an epoch.
+    next epoch. What was yielded is taken: ``state`` says so, wherever else the threads are. Stopping in the middle of
+    an epoch loses nothing. ``len()`` is the number of steps of an epoch.
     """
 
     def __init__(self, supply: Supply, rows: Sequence[int], *, prefetch: int) -> None:

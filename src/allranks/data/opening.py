@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 
 from allranks.data.chains import MixedChain
-from allranks.data.dataset import Batching, Dataset
+from allranks.data.dataset import Dataset
 from allranks.data.index import Index
-from allranks.data.loader import Supply
 from allranks.data.mix import MixPlan
-from allranks.data.pipeline import transformed
 from allranks.data.plan import EpochPlan, Plan, layout
-from allranks.data.strips import Strip
 from allranks.data.transform import Chain
 from allranks.errors import DataError
 

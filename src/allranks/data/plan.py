@@ -192,10 +192,11 @@ class EpochPlan:
     def _span(self, lane: int, block: int) -> tuple[int, int]:
         """Return the first and the last + 1 of the window that a lane's ``block``-th block is in.
 
-        The lanes' first windows have different lengths, so that not all lanes need new blocks at the same step.
+        The lanes' first windows have different lengths, so that not all lanes need new blocks at the same step; but
+        half a window at least, since few blocks mix little.
         """
         size = self.layout.window
-        shift = 1 + lane * size // self.layout.lanes
+        shift = size - lane * size // (2 * self.layout.lanes)
         if block < shift:
             return 0, shift
         low = shift + (block - shift) // size * size
