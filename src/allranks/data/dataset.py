@@ -10,7 +10,7 @@ from allranks.data import plan as planning
 from allranks.data.base import Source
 from allranks.data.mix import Stop
 from allranks.data.plan import Tail
-from allranks.data.sources.detect import open_source
+from allranks.data.sources.detect import source
 from allranks.data.transform import Filter, Map, OnError
 from allranks.errors import DataError
 
@@ -60,47 +60,47 @@ class Dataset:
 
         ``files`` is a path, a list of them, a pattern (``data/**/*.jsonl``), a folder, or an address (``s3://...``).
         """
-        return cls.of(open_source("jsonl", files, **options), seed=seed, shuffle=shuffle)
+        return cls.of(source("jsonl", files, **options), seed=seed, shuffle=shuffle)
 
     @classmethod
     def text(cls, files: Any, *, seed: int = 0, shuffle: bool = True, **options: Any) -> Dataset:
         """Lines of text, plain or compressed: a sample is a str."""
-        return cls.of(open_source("text", files, **options), seed=seed, shuffle=shuffle)
+        return cls.of(source("text", files, **options), seed=seed, shuffle=shuffle)
 
     @classmethod
     def parquet(cls, files: Any, *, seed: int = 0, shuffle: bool = True, **options: Any) -> Dataset:
         """Rows of Parquet files, of which ``columns`` alone are read if they are given: a sample is a dict."""
-        return cls.of(open_source("parquet", files, **options), seed=seed, shuffle=shuffle)
+        return cls.of(source("parquet", files, **options), seed=seed, shuffle=shuffle)
 
     @classmethod
     def arrow(cls, files: Any, *, seed: int = 0, shuffle: bool = True, **options: Any) -> Dataset:
         """Rows of Arrow IPC files: a sample is a dict."""
-        return cls.of(open_source("arrow", files, **options), seed=seed, shuffle=shuffle)
+        return cls.of(source("arrow", files, **options), seed=seed, shuffle=shuffle)
 
     @classmethod
     def webdataset(cls, files: Any, *, seed: int = 0, shuffle: bool = True, **options: Any) -> Dataset:
         """Files of one name in tar files: a sample is a dict of their extensions."""
-        return cls.of(open_source("webdataset", files, **options), seed=seed, shuffle=shuffle)
+        return cls.of(source("webdataset", files, **options), seed=seed, shuffle=shuffle)
 
     @classmethod
     def folder(cls, files: Any, *, seed: int = 0, shuffle: bool = True, **options: Any) -> Dataset:
         """Whole files: a sample is a dict of ``path`` and ``bytes``."""
-        return cls.of(open_source("folder", files, **options), seed=seed, shuffle=shuffle)
+        return cls.of(source("folder", files, **options), seed=seed, shuffle=shuffle)
 
     @classmethod
     def huggingface(cls, dataset: Any, *, seed: int = 0, shuffle: bool = True) -> Dataset:
         """A map-style ``datasets.Dataset``, whose Arrow table is read as it is: a sample is a dict."""
-        return cls.of(open_source("huggingface", dataset), seed=seed, shuffle=shuffle)
+        return cls.of(source("huggingface", dataset), seed=seed, shuffle=shuffle)
 
     @classmethod
     def sequence(cls, samples: Any, *, seed: int = 0, shuffle: bool = True) -> Dataset:
         """Anything with a length and items: a list, an array, a map-style torch Dataset."""
-        return cls.of(open_source("sequence", samples), seed=seed, shuffle=shuffle)
+        return cls.of(source("sequence", samples), seed=seed, shuffle=shuffle)
 
     @classmethod
-    def of(cls, source: Source, *, seed: int = 0, shuffle: bool = True) -> Dataset:
+    def of(cls, origin: Source, *, seed: int = 0, shuffle: bool = True) -> Dataset:
         """A source of your own."""
-        return cls((Part(source),), seed, shuffle)
+        return cls((Part(origin),), seed, shuffle)
 
     @classmethod
     def mix(
