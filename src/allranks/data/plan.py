@@ -95,12 +95,26 @@ def rows_of_rank(rank: int, size: int, global_batch: int) -> range:
 
     Raises DataError where the size does not divide the batch.
     """
-    if global_batch % size:
+    return _rows(rank, size, global_batch, rank=rank, noun="ranks")
+
+
+def rows_of_part(part: int, parts: int, global_batch: int, *, rank: int) -> range:
+    """Return the rows of one of the parts that a mesh or sharding cuts the global batch into, for ``rank``.
+
+    Raises DataError where they do not divide the batch.
+    """
+    return _rows(part, parts, global_batch, rank=rank, noun="parts of the mesh")
+
+
+def _rows(part: int, parts: int, global_batch: int, *, rank: int, noun: str) -> range:
+    if global_batch % parts:
+        below = global_batch // parts * parts
+        near = " or ".join(str(size) for size in (below, below + parts) if size)
         raise DataError(
-            f"rank {rank}: a global batch of {global_batch} rows does not divide over {size} ranks.",
-            remedy=f"It does over {_said(divisors(global_batch))}; or choose another global_batch.",
+            f"rank {rank}: a global batch of {global_batch} rows does not divide over {parts} {noun}.",
+            remedy=f"It does over {_said(divisors(global_batch))}; or choose a global_batch of {near}.",
         )
-    return range(rank * global_batch // size, (rank + 1) * global_batch // size)
+    return range(part * global_batch // parts, (part + 1) * global_batch // parts)
 
 
 def _said(numbers: Sequence[int]) -> str:
