@@ -57,6 +57,7 @@ class MixPlan:
         self, indexes: Sequence[Index], weights: Sequence[float], layout: Layout, epoch: int, *, stop: Stop
     ) -> None:
         self.layout, self.epoch = layout, epoch
+        self.samples: int | None = None
         self.indexes = tuple(indexes)
         self.quotas = quotas(weights)
         self._stop = stop
@@ -90,6 +91,19 @@ class MixPlan:
         """16 digits of all that decides the order."""
         parts = [self.part(number, 0).digest() for number in range(len(self.indexes))]
         return show(digest("mix", *parts, *map(str, self.quotas), str(self.depth)))[:16]
+
+    def facts(self) -> dict[str, str | int]:
+        """Return what decides the order, by name: what ranks compare, and what a state says that it is of."""
+        how = self.layout
+        return {
+            "plan": self.digest(),
+            "samples": "/".join(str(index.samples) for index in self.indexes),
+            "quotas": "/".join(map(str, self.quotas)),
+            "lanes": how.lanes,
+            "seed": how.seed,
+            "shuffle": how.shuffle,
+            "depth": self.depth,
+        }
 
     def turns(self, lane: int, depths: Ids) -> Turns:
         """Return whose the positions at these depths of a lane are."""

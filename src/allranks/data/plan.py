@@ -95,12 +95,26 @@ def rows_of_rank(rank: int, size: int, global_batch: int) -> range:
 
     Raises DataError where the size does not divide the batch.
     """
-    if global_batch % size:
+    return _rows(rank, size, global_batch, rank=rank, noun="ranks")
+
+
+def rows_of_part(part: int, parts: int, global_batch: int, *, rank: int) -> range:
+    """Return the rows of one of the parts that a mesh or sharding cuts the global batch into, for ``rank``.
+
+    Raises DataError where they do not divide the batch.
+    """
+    return _rows(part, parts, global_batch, rank=rank, noun="parts of the mesh")
+
+
+def _rows(part: int, parts: int, global_batch: int, *, rank: int, noun: str) -> range:
+    if global_batch % parts:
+        below = global_batch // parts * parts
+        near = " or ".join(str(size) for size in (below, below + parts) if size)
         raise DataError(
-            f"rank {rank}: a global batch of {global_batch} rows does not divide over {size} ranks.",
-            remedy=f"It does over {_said(divisors(global_batch))}; or choose another global_batch.",
+            f"rank {rank}: a global batch of {global_batch} rows does not divide over {parts} {noun}.",
+            remedy=f"It does over {_said(divisors(global_batch))}; or choose a global_batch of {near}.",
         )
-    return range(rank * global_batch // size, (rank + 1) * global_batch // size)
+    return range(part * global_batch // parts, (part + 1) * global_batch // parts)
 
 
 def _said(numbers: Sequence[int]) -> str:
@@ -151,6 +165,19 @@ class EpochPlan:
         how = self.layout
         words = (VERSION, self.index.digest, how.lanes, how.window, how.seed, int(how.shuffle))
         return show(digest(*map(str, words)))[:16]
+
+    def facts(self) -> dict[str, str | int]:
+        """Return what decides the order, by name: what ranks compare, and what a state says that it is of."""
+        how = self.layout
+        return {
+            "plan": self.digest(),
+            "index": self.index.digest[:8],
+            "samples": self.index.samples,
+            "lanes": how.lanes,
+            "window": how.window,
+            "seed": how.seed,
+            "shuffle": how.shuffle,
+        }
 
     @property
     def steps(self) -> int:
@@ -240,8 +267,15 @@ class Plan(Protocol):
     def steps(self) -> int:
         """How many global batches the epoch has, for every rank."""
 
+    @property
+    def samples(self) -> int | None:
+        """How many samples the epoch has, each once; None where it is a mixture, of which some come again."""
+
     def digest(self) -> str:
         """16 digits of all that decides the order, whatever the epoch."""
+
+    def facts(self) -> dict[str, str | int]:
+        """Return what decides the order, by name: what ranks compare, and what a state says that it is of."""
 
     def length(self, lane: int, /) -> int:
         """Return the number of a lane's samples."""
