@@ -32,12 +32,13 @@ class Shares:
     """The rows of the global batch that one rank holds.
 
     ``counted`` are those whose samples it counts in the ledger: each row is counted once, by the lowest rank that holds
-    it. ``shared`` are those that other ranks hold, too.
+    it. ``shared`` are those that other ranks hold, too; ``anywhere`` says whether any two ranks hold the same row.
     """
 
     rows: tuple[int, ...]
     counted: tuple[int, ...]
     shared: tuple[int, ...]
+    anywhere: bool
 
 
 def ranges(rows: Iterable[int]) -> list[list[int]]:
@@ -144,14 +145,14 @@ def _joined(run: list[int], piece: Sequence[int]) -> bool:
 def shares(rows: Sequence[int], told: Sequence[Sequence[int]] | None, rank: int) -> Shares:
     """Return a rank's shares of what ``runs`` has told."""
     if told is None:
-        return Shares(tuple(rows), tuple(rows), ())
+        return Shares(tuple(rows), tuple(rows), (), False)
     held = np.array(rows, np.int64)
     counted, shared = np.zeros(len(held), bool), np.zeros(len(held), bool)
     for begin, width, count, first, stride, others in told:
         inside = (held >= begin) & (held < begin + width * count)
         counted |= inside & (first + (held - begin) // width * stride == rank)
         shared |= inside & bool(others)
-    return Shares(tuple(rows), tuple(held[counted].tolist()), tuple(held[shared].tolist()))
+    return Shares(tuple(rows), tuple(held[counted].tolist()), tuple(held[shared].tolist()), True)
 
 
 def odd_rows(said: Sequence[tuple[Ranges, bytes]]) -> tuple[list[list[int]], list[int], list[int]] | None:

@@ -8,51 +8,25 @@ from typing import Any
 
 from allranks.data import plan as planning
 from allranks.data.base import Source
+from allranks.data.loader import Loader
 from allranks.data.mix import Stop
+from allranks.data.opening import open_alone, open_loader
 from allranks.data.plan import Tail
+from allranks.data.recipe import Batching, Operation, Part, Recipe
 from allranks.data.sources.detect import source
 from allranks.data.transform import Filter, Map, OnError
 from allranks.errors import DataError
-
-Operation = Map | Filter
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A source of a data set: its samples ``start`` to ``stop`` (None: the last), and what is done to them."""
-
-    source: Source
-    start: int = 0
-    stop: int | None = None
-    operations: tuple[Operation, ...] = ()
-    weight: float = 1.0
+from allranks.world.base import World
+from allranks.world.detect import current
 
 
 @dataclass(frozen=True, slots=True)
-class Batching:
-    """How samples make global batches: see ``Dataset.batch``."""
-
-    global_batch: int
-    tail: Tail = "pad"
-    lanes: int | None = None
-    window: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Dataset:
+class Dataset(Recipe):
     """Samples of files, in an order that ``seed`` and epoch decide; no method reads anything before ``loader``.
 
     Every method returns a new data set. What a data set gives is the same on any number of ranks: docs/data.md has the
     guarantees and how they are kept.
     """
-
-    parts: tuple[Part, ...]
-    seed: int = 0
-    shuffled: bool = True
-    stop: Stop = "first"
-    operations: tuple[Operation, ...] = ()
-    workers: int = 0
-    batching: Batching | None = None
 
     @classmethod
     def jsonl(cls, files: Any, *, seed: int = 0, shuffle: bool = True, **options: Any) -> Dataset:
@@ -163,6 +137,33 @@ class Dataset:
         """
         planning.check_batch(global_batch, lanes, window)
         return replace(self, batching=Batching(global_batch, tail, lanes, window))
+
+    def loader(
+        self,
+        world: World | None = None,
+        *,
+        rows: object = None,
+        prefetch: int = 8,
+        state: Mapping[str, Any] | None = None,
+        rank: int | None = None,
+        size: int | None = None,
+    ) -> Loader:
+        """Open it for this rank. **Every rank must call**: rank 0 indexes the files, and all agree before step 0.
+
+        ``world`` is by default the one that ``allranks.init()`` made. ``rows`` is what cuts the batch, where rows do
+        not follow the ranks: a jax.sharding.NamedSharding, or a (mesh, axis names) of jax or torch; a rank then has the
+        rows of its devices. ``prefetch`` batches are prepared ahead. ``state`` is what ``loader.state()`` put into a
+        checkpoint, of any world size. With ``rank`` and ``size`` instead of a world, a rank reads alone: nothing is
+        compared with others that there may be.
+
+        Raises, on every rank: DataError, where the files, the state or the batch are not as they should be; Mismatch,
+        where the ranks do not read the same data; BatchMismatch, where their rows are not the global batch.
+        """
+        if rank is not None or size is not None:
+            if world is not None or rows is not None or rank is None or size is None:
+                raise DataError("a loader for a rank that reads alone takes rank and size, and no world or rows.")
+            return open_alone(self, rank, size, prefetch=prefetch, state=state)
+        return open_loader(self, world or current(), rows=rows, prefetch=prefetch, state=state)
 
     def _with(self, operation: Operation, workers: int) -> Dataset:
         if workers < 0:

@@ -30,14 +30,14 @@ class Taken:
 
 
 def transformed(strips: Iterable[Strip], submit: Submit, *, epoch: int, workers: int) -> Iterator[Strip]:
-    """Yield the strips after a chain that ``workers`` processes apply, each to a part of a strip; in order."""
+    """Yield the strips after a chain, in order; ``workers`` processes have parts of two strips (0: none is ahead)."""
     waiting: deque[tuple[Strip, list[Future[list[Any]]]]] = deque()
     for strip in strips:
         ids = strip.ids.reshape(-1)
-        part = -(-len(ids) // workers)
+        part = -(-len(ids) // max(workers, 1))
         parts = [submit(strip.samples[at : at + part], ids[at : at + part], epoch) for at in range(0, len(ids), part)]
         waiting.append((strip, parts))
-        if len(waiting) > 1:
+        if len(waiting) > (1 if workers else 0):
             yield _done(*waiting.popleft())
     while waiting:
         yield _done(*waiting.popleft())
@@ -63,5 +63,5 @@ def batches(strips: Iterable[Strip], plan: Plan, rows: Sequence[int], collator: 
 
 def _count_bad(samples: Sequence[Any], many: int) -> list[int]:
     """Return of every step how many samples could not be used; padding and what a filter left out are none."""
-    bad = [isinstance(one, Bad) and one is not PADDING for one in samples]
+    bad = [isinstance(one, Bad) and not one.filtered and one is not PADDING for one in samples]
     return [sum(bad[at : at + many]) for at in range(0, len(bad), many)]

@@ -81,7 +81,7 @@ def layout(
 
 
 def _default_window(index: Index) -> int:
-    nbytes = sum(file.nbytes for file in index.files) / max(len(index), 1)
+    nbytes = index.nbytes / max(len(index), 1)
     return int(np.clip(_WINDOW_BYTES // max(nbytes, 1), 1, _MOST_WINDOW))
 
 
