@@ -15,7 +15,7 @@ from allranks.data.transform import Chain, Filter, Map
 from allranks.errors import DataError
 
 IDS = np.arange(100, 110)
-GOLDEN = [110325368098...7948478710241]
+GOLDEN = [11032536809804105591, 16642637948478710241]
 
 
 def double(sample: int) -> int:
