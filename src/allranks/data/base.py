@@ -20,9 +20,13 @@ def silent(_done: int, _total: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Bad:
-    """Stands where a sample cannot be used: a row that the batch masks. ``why`` is for a person."""
+    """Stands where a sample cannot be used: a row that the batch masks. ``why`` is for a person.
+
+    ``filtered`` ones are sound and were left out on purpose; they are not counted as bad.
+    """
 
     why: str
+    filtered: bool = False
 
 
 class Rows(Protocol):
