@@ -42,9 +42,11 @@ def merge(kind: str, indexes: Iterable[Index]) -> Index:
             files[file.name] = (file, index, blocks)
     ordered = [files[name] for name in sorted(files)]
     counts = [blocks.stop - blocks.start for _, _, blocks in ordered]
-    columns = {
-        name: np.concatenate([getattr(index, name)[blocks] for _, index, blocks in ordered]) for name in _COLUMNS
-    } if ordered else {name: np.zeros(0, np.int64) for name in _COLUMNS}
+    columns = (
+        {name: np.concatenate([getattr(index, name)[blocks] for _, index, blocks in ordered]) for name in _COLUMNS}
+        if ordered
+        else {name: np.zeros(0, np.int64) for name in _COLUMNS}
+    )
     number = np.repeat(np.arange(len(ordered), dtype=np.int32), counts)
     return Index(kind, tuple(file for file, _, _ in ordered), number, **columns)
 
