@@ -45,7 +45,7 @@ class FileBytes:
     def read(self, offset: int, count: int) -> bytes:
         """Return ``count`` bytes from ``offset`` on. Raises DataChanged where the file is shorter now, or gone."""
         buffer = np.empty(count, np.uint8)
-        self._fill(offset, memoryview(buffer))
+        self._fill(offset, buffer.data)
         return buffer.tobytes()
 
     def chunks(self, begin: int = 0, *, size: int = CHUNK) -> Iterator[bytearray]:
@@ -73,10 +73,10 @@ class FileBytes:
 
 
 class SeekableFile(io.RawIOBase):
-    """A file as libraries like it. The bytes from ``tail_at`` on are known already: ``tail``."""
+    """A file as libraries like it. Of some ranges, as (offset, bytes), the bytes are known already."""
 
-    def __init__(self, file: FileBytes, tail: bytes = b"") -> None:
-        self._file, self._tail, self._at = file, tail, 0
+    def __init__(self, file: FileBytes, *known: tuple[int, bytes]) -> None:
+        self._file, self._known, self._at = file, known, 0
 
     def readable(self) -> bool:
         return True
@@ -94,10 +94,11 @@ class SeekableFile(io.RawIOBase):
     def read(self, size: int | None = -1) -> bytes:
         left = max(0, self._file.nbytes - self._at)
         count = left if size is None or size < 0 else min(size, left)
-        inside = self._at - (self._file.nbytes - len(self._tail))
-        data = self._tail[inside : inside + count] if inside >= 0 else self._file.read(self._at, count)
-        self._at += count
-        return data
+        begin, self._at = self._at, self._at + count
+        for offset, data in self._known:
+            if offset <= begin and self._at <= offset + len(data):
+                return data[begin - offset : self._at - offset]
+        return self._file.read(begin, count)
 
 
 def changed(path: str, expected: str, found: str) -> DataChanged:
