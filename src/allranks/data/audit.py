@@ -41,7 +41,7 @@ def _share(plan: Plan, end: int, rank: int, size: int) -> Sum:
     def part(count: int) -> range:
         return range(rank * count // size, (rank + 1) * count // size)
 
-    if end < plan.steps or plan.samples is None:
+    if end < plan.steps or not plan.once:
         return planned(plan, part(plan.layout.global_batch), 0, end)
     ids = part(plan.samples)
     return whole(ids.start, ids.stop).minus(dropped(plan, part(plan.layout.lanes)))

@@ -53,11 +53,12 @@ class MixPlan:
     An epoch ends where, by the weights, the ``first`` of the parts has been read, or ``all`` have.
     """
 
+    once = False
+
     def __init__(
         self, indexes: Sequence[Index], weights: Sequence[float], layout: Layout, epoch: int, *, stop: Stop
     ) -> None:
         self.layout, self.epoch = layout, epoch
-        self.samples: int | None = None
         self.indexes = tuple(indexes)
         self.quotas = quotas(weights)
         self._stop = stop
@@ -69,6 +70,7 @@ class MixPlan:
                 f"{layout.lanes} lanes.",
                 remedy="Say lanes=1, or leave it out.",
             )
+        self.samples = int(self.bases[-1])
         self._part_epoch = lru_cache(maxsize=4 * len(self.indexes))(self._make_part)
 
     @cached_property

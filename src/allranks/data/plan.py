@@ -148,6 +148,8 @@ class Window:
 class EpochPlan:
     """One epoch of an index in a layout."""
 
+    once = True
+
     def __init__(self, index: Index, layout: Layout, epoch: int) -> None:
         self.layout, self.epoch = layout, epoch
         self.index = index
@@ -268,8 +270,12 @@ class Plan(Protocol):
         """How many global batches the epoch has, for every rank."""
 
     @property
-    def samples(self) -> int | None:
-        """How many samples the epoch has, each once; None where it is a mixture, of which some come again."""
+    def samples(self) -> int:
+        """How many ids there are, from 0 on."""
+
+    @property
+    def once(self) -> bool:
+        """Whether the epoch has each of them once; a mixture has some more often, and some not."""
 
     def digest(self) -> str:
         """16 digits of all that decides the order, whatever the epoch."""

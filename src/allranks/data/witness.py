@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from allranks.data import audit, gaps
 from allranks.data.agreement import Shares
+from allranks.data.batch import Column
 from allranks.data.ledger import Ledger, Sum, sums
 from allranks.data.pipeline import Taken
 from allranks.data.plan import Plan
@@ -57,9 +60,17 @@ class Together:
     def _compare(self, taken: Taken) -> None:
         shared = set(self._shares.shared)
         places = [at for at, row in enumerate(self._shares.rows) if row in shared]
-        columns = {name: [column[at] for at in places] for name, column in taken.batch.columns.items()}
+        columns = {name: _some(column, places) for name, column in taken.batch.columns.items()}
         hashes = row_hashes(columns) if places else np.empty(0, np.uint64)
         compare_shared_rows(self._world, self._shares.shared, hashes)
+
+
+def _some(column: Column, places: Sequence[int]) -> NDArray[Any]:
+    if isinstance(column, np.ndarray):
+        return column[list(places)]
+    values = np.empty(len(places), object)
+    values[:] = [column[at] for at in places]
+    return values
 
 
 class Alone:
