@@ -21,9 +21,14 @@ from allranks.world.simulated import SimulatedWorld as SimulatedWorld
 if _typing.TYPE_CHECKING:
     from allranks.checkpoint.checkpointer import Checkpointer as Checkpointer
     from allranks.data.dataset import Dataset as Dataset
+    from allranks.data.shard import shard as shard
 
 # These need NumPy, which is not light: they are imported when they are first asked for.
-_LATE = {"Checkpointer": "allranks.checkpoint.checkpointer", "Dataset": "allranks.data.dataset"}
+_LATE = {
+    "Checkpointer": "allranks.checkpoint.checkpointer",
+    "Dataset": "allranks.data.dataset",
+    "shard": "allranks.data.shard",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -1,0 +1,115 @@
+"""This rank's samples of what has a length and items: round after round, one for each rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from allranks.data.guarantees import Guarantees
+from allranks.data.ledger import Sum, sum_of, sums, whole
+from allranks.data.plan import EpochPlan, Tail, layout
+from allranks.data.snapshot import Resume, Snapshot
+from allranks.data.sources.sequence import Indexable, SequenceRows, sequence
+from allranks.data.start import start
+from allranks.errors import DataError, LedgerMismatch
+from allranks.world.base import World
+
+_ROUNDS = 1024  # planned at once
+
+
+class Indexed:
+    """Made by ``allranks.shard``. The plan is one stream of samples; round after round, each rank takes one of it.
+
+    So the world's size decides nothing but who takes what, and a state goes on with any other. Iterating yields the
+    samples from here to the end of the epoch, and ends with the proof that the epoch was read once. ``len()`` is the
+    number of this rank's samples in a whole epoch, padding included.
+    """
+
+    guarantees = Guarantees(
+        complete=True, equal_steps=True, known_length=True, elastic=True, exact_resume=True, reads_its_part=True
+    )
+    _plan: EpochPlan
+    _depth: int  # samples of the epoch that all ranks together have taken
+    _seen: Sum
+    _taken: Sum
+
+    def __init__(
+        self,
+        samples: Indexable,
+        world: World,
+        *,
+        seed: int,
+        shuffle: bool,
+        tail: Tail,
+        padding: Any,
+        state: Mapping[str, Any] | None,
+    ) -> None:
+        self._world, self._tail, self._padding = world, tail, padding
+        self._index = sequence(samples).index()
+        self._rows = SequenceRows(samples, 0, mask=False)
+        self._layout = layout(self._index, global_batch=1, seed=seed, shuffle=shuffle, lanes=1)
+        facts = EpochPlan(self._index, self._layout, 0).facts()
+        resume = None if state is None else Resume.from_state(state, facts, self._layout, rank=world.rank)
+        place = {"epoch": resume.epoch, "depth": resume.depth} if resume else {"epoch": 0, "depth": 0}
+        start(world, {**facts, **place, "tail": tail}, [world.rank], global_batch=world.size)
+        if not len(samples):
+            raise DataError(f"rank {world.rank}: {sequence(samples).where}: there is no sample.")
+        self._begin(place["epoch"], place["depth"], resume.seen if resume else Sum())
+
+    def __len__(self) -> int:
+        return self._rounds(self._plan.samples)
+
+    @property
+    def epoch(self) -> int:
+        """Which epoch this is, from 0 on."""
+        return self._plan.epoch
+
+    def __iter__(self) -> Iterator[Any]:
+        size, rank = self._world.size, self._world.rank
+        while left := self._rounds(self._plan.samples - self._depth):
+            ids = self._plan.lane_ids(0, self._depth, self._depth + min(left, _ROUNDS) * size)[rank::size]
+            for here, count, mixed in zip(ids[:, None], *sums(ids[:, None]), strict=True):
+                sample = self._rows.take(here)[0] if count else self._padding
+                self._depth = min(self._depth + size, self._plan.samples)
+                self._taken = self._taken.plus(Sum(count, mixed))
+                yield sample
+        self._verify()
+        self._begin(self.epoch + 1, 0, Sum())
+
+    def state(self) -> Snapshot:
+        """Return where this rank stands, for a checkpoint: ``extra={"data": shard.state()}``. Cheap; local.
+
+        ``allranks.Checkpointer`` makes it whole when it saves; for other checkpoints store ``state().gathered()``,
+        which every rank must call.
+        """
+        return Snapshot(self._world, self.epoch, self._depth, self._plan.facts(), self._taken, self._seen)
+
+    def _begin(self, epoch: int, depth: int, seen: Sum) -> None:
+        self._plan = EpochPlan(self._index, self._layout, epoch)
+        self._depth = depth
+        self._seen, self._taken = seen, Sum()
+
+    def _rounds(self, samples: int) -> int:
+        return samples // self._world.size if self._tail == "drop" else -(-samples // self._world.size)
+
+    def _verify(self) -> None:
+        """Prove that all ranks together took every sample once. Every rank must call."""
+        world, many = self._world, self._plan.samples
+        share = whole(world.rank * many // world.size, (world.rank + 1) * many // world.size)
+        dropped = sum_of(self._plan.lane_ids(0, self._depth, many))
+        said = [list(self._taken), list(share), list(self._seen), list(dropped)]
+        taken, wanted = world.exchange("shard", f"epoch {self.epoch}", said, decide=_add)
+        if taken != wanted:
+            raise LedgerMismatch(
+                f"rank {world.rank}: epoch {self.epoch}: {taken[0]} samples were taken, and {wanted[0]} planned.",
+                remedy="Did all ranks go on from the same checkpoint?",
+            )
+
+
+def _add(values: Sequence[Any]) -> list[list[int]]:
+    """Return what was taken, and what should have been."""
+    _, _, seen, dropped = values[0]
+    taken, wanted = Sum(*seen), Sum().minus(Sum(*dropped))
+    for mine, share, _, _ in values:
+        taken, wanted = taken.plus(Sum(*mine)), wanted.plus(Sum(*share))
+    return [list(taken[:2]), list(wanted[:2])]

@@ -1,0 +1,60 @@
+"""One line for what people already have: ``for sample in allranks.shard(samples, world)``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from allranks.data.indexed import Indexed
+from allranks.data.plan import Tail
+from allranks.data.streamed import Streamed
+from allranks.errors import DataError
+from allranks.world.base import World
+from allranks.world.detect import current
+
+
+def shard(
+    samples: Any,
+    world: World | None = None,
+    *,
+    seed: int = 0,
+    shuffle: bool = False,
+    tail: Tail = "pad",
+    padding: Any = None,
+    state: Mapping[str, Any] | None = None,
+) -> Indexed | Streamed:
+    """Return this rank's part of ``samples``, to iterate over. **Every rank must call, and iterate as far.**
+
+    What has a length and items (a list, an array, a map-style torch Dataset, a datasets.Dataset) is split exactly: each
+    sample on one rank, in an order that ``seed`` and epoch decide if ``shuffle``, on any number of ranks. What can only
+    be iterated (a generator, a streaming datasets.IterableDataset) is split as fairly as it can be; its ``guarantees``
+    say what that is. Iterating once is one epoch; iterating again goes on with the next.
+
+    Every rank gets the same number of samples. Where they do not divide, ``tail`` decides: ``pad`` puts ``padding`` in
+    the place of what is missing in the last round, ``drop`` leaves the last round out. No sample is ever repeated.
+    ``state`` is what ``.state()`` put into a checkpoint. For batches, files that a rank reads 1/N of, and workers, use
+    ``allranks.Dataset``.
+
+    Raises, on every rank: DataError, where there is no sample, or the state is of other data; Mismatch, where the ranks
+    do not bring the same.
+    """
+    of = world or current()
+    if isinstance(samples, Mapping):
+        keys = ", ".join(map(repr, list(samples)[:8]))
+        raise DataError(
+            f"a {type(samples).__name__} is no list of samples.", remedy=f"Choose one of {keys}, or list it."
+        )
+    iterable_only = any(kind.__name__ == "IterableDataset" for kind in type(samples).__mro__)  # torch's has items, too
+    if hasattr(samples, "__len__") and hasattr(samples, "__getitem__") and not iterable_only:
+        return Indexed(samples, of, seed=seed, shuffle=shuffle, tail=tail, padding=padding, state=state)
+    if not hasattr(samples, "__iter__"):
+        raise DataError(
+            f"a {type(samples).__module__}.{type(samples).__qualname__} has no samples to iterate over.",
+            remedy="Give what has a length and items, or can be iterated; an allranks.Dataset has .loader(world).",
+        )
+    if shuffle:
+        raise DataError(
+            f"a {type(samples).__qualname__} can only be iterated, so nobody can shuffle it.",
+            remedy="Shuffle it before, in the same way on every rank; or give its files to allranks.Dataset.",
+        )
+    return Streamed(samples, of, tail=tail, padding=padding, state=state)

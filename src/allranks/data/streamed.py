@@ -1,0 +1,186 @@
+"""This rank's samples of what can only be iterated: split as well as it can be, in steps that the ranks agree about."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+from allranks.data.guarantees import Guarantees
+from allranks.data.plan import Tail
+from allranks.data.start import start
+from allranks.errors import DataError, Mismatch, name_ranks
+from allranks.world.base import World
+from allranks.world.outcome import raised, remote_error
+from allranks.world.ticket import minority, who_says_what
+
+_AHEAD = 32  # samples that a rank has in hand when all agree how many rounds there are
+_LONGER = "the number of steps is agreed while it goes, and a state goes on with as many ranks only"
+_PARTS = Guarantees(
+    complete=True,
+    equal_steps=True,
+    known_length=False,
+    elastic=False,
+    exact_resume=True,
+    reads_its_part=True,
+    but=f"Ranks read whole shards, so some run out early and are padded; {_LONGER}.",
+)
+_TURNS = replace(
+    _PARTS,
+    reads_its_part=False,
+    but="Every rank reads everything and keeps every N-th sample, so no sample is read twice or lost only if all ranks "
+    f"iterate over the same, in the same order; resuming reads again what was taken; {_LONGER}.",
+)
+_EMPTY = (
+    "Does a generator function return gen() where it should yield from gen()? Was a generator used up in the epoch "
+    "before? Are there fewer samples than ranks?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamState:
+    """Where one rank stands. ``gathered()`` makes of all ranks' one what a checkpoint stores."""
+
+    world: World
+    epoch: int
+    rounds: int
+    facts: Mapping[str, Any]
+    place: Any
+
+    def gathered(self) -> dict[str, Any]:
+        """Return the state of all ranks, equal on all, as JSON. **Every rank must call.** One exchange."""
+        said = [self.epoch, self.rounds, dict(self.facts), self.place]
+        document: dict[str, Any] = self.world.exchange("shard", "state", said, decide=_gather)
+        return document
+
+
+class Streamed:
+    """Made by ``allranks.shard``. Its ``guarantees`` say what can be kept, of what can only be iterated, and what not.
+
+    What has shards (``num_shards`` and ``shard(num_shards=, index=)``, as a datasets.IterableDataset), at least one for
+    each rank, is split by them. Of all else every rank reads everything, and keeps every N-th. Each time that 32
+    samples were taken, the ranks meet and agree how many more all will take.
+    """
+
+    def __init__(
+        self, samples: Any, world: World, *, tail: Tail, padding: Any, state: Mapping[str, Any] | None
+    ) -> None:
+        self._world, self._tail, self._padding = world, tail, padding
+        shards = getattr(samples, "num_shards", 0) if hasattr(samples, "shard") else 0
+        self._by_shard = isinstance(shards, int) and shards >= world.size
+        self._samples = samples
+        if self._by_shard:
+            self._samples = self._samples.shard(num_shards=world.size, index=world.rank)
+        self._exact = self._by_shard and hasattr(self._samples, "load_state_dict")
+        self.guarantees = _PARTS if self._by_shard else _TURNS
+        self._facts = {"samples": type(samples).__qualname__, "shards": shards, "ranks": world.size, "tail": tail}
+        epoch, rounds, place = self._resumed(state)
+        start(world, {**self._facts, "epoch": epoch, "depth": rounds}, [world.rank], global_batch=world.size)
+        self._begin(epoch, rounds, place)
+
+    @property
+    def epoch(self) -> int:
+        """Which epoch this is, from 0 on."""
+        return self._epoch
+
+    def __iter__(self) -> Iterator[Any]:
+        while self._agreed or (self._more and self._agree()):
+            self._agreed -= 1
+            self._rounds += 1
+            self._place[1] += 1
+            yield self._ready.popleft() if self._ready else self._padding
+        self._begin(self._epoch + 1, 0, [None, 0])
+
+    def state(self) -> StreamState:
+        """Return where this rank stands, for a checkpoint: ``extra={"data": shard.state()}``. Cheap; local."""
+        return StreamState(self._world, self._epoch, self._rounds, self._facts, list(self._place))
+
+    def _begin(self, epoch: int, rounds: int, place: Sequence[Any]) -> None:
+        """Stand in an epoch where ``place`` says: at a place of the samples themselves, and so many behind it."""
+        self._epoch, self._rounds = epoch, rounds
+        self._ready: deque[Any] = deque()
+        self._agreed, self._more = 0, True
+        if hasattr(self._samples, "set_epoch"):
+            self._samples.set_epoch(epoch)
+        at, behind = place
+        if at is not None:
+            self._samples.load_state_dict(at)
+        self._place = [at, behind]
+        self._iterator: Iterator[Any] | None = None
+
+    def _opened(self) -> Iterator[Any]:
+        """Return the iterator over this rank's samples, behind those that were taken."""
+        mine = iter(self._samples)
+        if not self._by_shard:
+            mine = islice(mine, self._world.rank, None, self._world.size)
+        return islice(mine, self._place[1], None)
+
+    def _agree(self) -> bool:
+        """Have the next samples in hand; agree how many rounds all ranks take, and whether more may follow."""
+        if self._iterator is None:
+            self._iterator = self._opened()
+        elif self._exact:
+            self._place = [self._samples.state_dict(), 0]
+        failed: Exception | None = None
+        try:
+            self._ready.extend(islice(self._iterator, _AHEAD))
+        except Exception as error:  # whatever it is: all ranks are told, and none waits for this one
+            failed = error
+        rank, where = self._world.rank, f"epoch {self._epoch}"
+        said = [len(self._ready), self._rounds, failed and raised(failed, rank=rank)]
+        verdict = self._world.exchange("shard", where, said, decide=lambda values: _agreed(values, self._tail))
+        if failed:
+            raise failed
+        if "failed" in verdict:
+            raise remote_error(verdict["failed"], rank=rank, where=f"{where} of a shard")
+        if "empty" in verdict:
+            raise DataError(f"rank {rank}: {where}: there is not one sample on {verdict['empty']}.", remedy=_EMPTY)
+        self._agreed, self._more = verdict["rounds"], verdict["more"]
+        return self._agreed > 0
+
+    def _resumed(self, state: Mapping[str, Any] | None) -> tuple[int, int, list[Any]]:
+        if state is None:
+            return 0, 0, [None, 0]
+        who = f"rank {self._world.rank}: resuming a shard"
+        try:
+            epoch, rounds, facts, places = state["epoch"], state["rounds"], state["of"], state["places"]
+        except (KeyError, TypeError) as error:
+            remedy = "Give what state().gathered() returned and a checkpoint brought back."
+            raise DataError(f"{who}: this is no state of one.", remedy=remedy) from error
+        if facts != self._facts:
+            odd = [name for name in self._facts if facts.get(name) != self._facts[name]]
+            told = "; ".join(f"{name}: {facts.get(name)} in the state, {self._facts[name]} here" for name in odd)
+            raise DataError(
+                f"{who}: {told}.",
+                remedy="What can only be iterated goes on with as many ranks, and in the same way, only; give files to "
+                "allranks.Dataset, or what has a length and items, to go on with another number of ranks.",
+            )
+        return epoch, rounds, list(places[self._world.rank])
+
+
+def _agreed(values: Sequence[Any], tail: Tail) -> dict[str, Any]:
+    failed = next((error for _, _, error in values if error), None)
+    if failed:
+        return {"failed": failed}
+    empty = [rank for rank, (count, rounds, _) in enumerate(values) if not count and not rounds]
+    if empty:
+        return {"empty": name_ranks(empty)}
+    counts = [count for count, _, _ in values]
+    rounds = min(counts) if tail == "drop" else max(counts)
+    return {"rounds": rounds, "more": rounds == _AHEAD}
+
+
+def _gather(values: Sequence[Any]) -> dict[str, Any]:
+    where: dict[str, list[int]] = {}
+    for rank, (epoch, rounds, _, _) in enumerate(values):
+        where.setdefault(f"epoch {epoch}, after {rounds} samples of each rank", []).append(rank)
+    if len(where) > 1:
+        raise Mismatch(
+            f"the ranks stand at different places: {who_says_what(where.items())}.",
+            ranks=minority(where.values()),
+            remedy="Did a rank take a sample more, or restore another checkpoint?",
+        )
+    epoch, rounds, facts, _ = values[0]
+    return {"epoch": epoch, "rounds": rounds, "of": facts, "places": [place for *_, place in values]}

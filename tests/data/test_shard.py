@@ -1,0 +1,245 @@
+"""One line for what people already have: whatever it is, all ranks take as many samples, and none is read twice."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
+
+import datasets
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import allranks
+from allranks import SimulatedWorld, World
+from allranks.errors import DataError, LedgerMismatch, Mismatch, RemoteError
+
+
+def on(size: int, program: Callable[[World], Any]) -> list[Any]:
+    """Return what all ranks return."""
+    outcome = SimulatedWorld(size).run(program)
+    assert not outcome.errors, outcome.errors
+    return [outcome.results[rank] for rank in range(size)]
+
+
+def refused(size: int, program: Callable[[World], Any], kind: type[Exception]) -> str:
+    """Return the words of the error that all ranks raise."""
+    errors = SimulatedWorld(size).run(program).errors
+    assert len(errors) == size
+    assert all(isinstance(error, kind) for error in errors.values()), errors
+    words = {re.sub(r"^rank \d+: ", "", str(error)) for error in errors.values()}
+    assert len(words) == 1, words
+    return words.pop()
+
+
+def rounds(taken: list[list[Any]]) -> list[Any]:
+    """Return the samples of all ranks in one list, round after round; all ranks took as many."""
+    return [one for together in zip(*taken, strict=True) for one in together]
+
+
+def numbers(many: int) -> Any:
+    """Yield numbers: what can only be iterated."""
+    yield from range(many)
+
+
+def stream(many: int, shards: int) -> Any:
+    return datasets.Dataset.from_dict({"x": list(range(many))}).to_iterable_dataset(num_shards=shards)
+
+
+def read(samples: Callable[[], Any], world: World, **options: Any) -> list[Any]:
+    return list(allranks.shard(samples(), world, **options))
+
+
+@settings(max_examples=40)
+@given(data=st.data())
+def test_what_has_items_is_split_exactly_on_any_number_of_ranks(data: Any) -> None:
+    """Through a stop after any round and another number of ranks: one order, each sample once, equal numbers."""
+    many = data.draw(st.integers(1, 200))
+    before, after = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 6))
+    stop = data.draw(st.integers(0, -(-many // before)))
+    how = {"seed": data.draw(st.integers(0, 3)), "shuffle": data.draw(st.booleans())}
+
+    def begin(world: World) -> Any:
+        mine = allranks.shard(range(many), world, **how)
+        return list(islice(mine, stop)), mine.state().gathered()
+
+    def go_on(world: World) -> Any:
+        return list(allranks.shard(range(many), world, state=state, **how))
+
+    begun = on(before, begin)
+    state = begun[0][1]
+    found = rounds([taken for taken, _ in begun]) + rounds(on(after, go_on))
+    found = [one for one in found if one is not None]
+    assert found == on(1, lambda world: read(lambda: range(many), world, **how))[0]
+    assert sorted(found) == list(range(many))
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [list(range(10)), np.arange(10), datasets.Dataset.from_dict({"x": range(10)})],
+    ids=["list", "array", "datasets"],
+)
+def test_the_last_round_is_padded_or_dropped(samples: Any) -> None:
+    """10 samples on 4 ranks: three rounds, two places of the last one filled by what the caller chose; or two."""
+
+    def value(one: Any) -> Any:
+        return one["x"] if isinstance(one, dict) else one
+
+    def program(world: World, **options: Any) -> Any:
+        mine = allranks.shard(samples, world, **options)
+        taken = list(mine)
+        assert len(taken) == len(mine)
+        return [value(one) for one in taken]
+
+    assert rounds(on(4, lambda world: program(world, padding=-1))) == [*range(10), -1, -1]
+    assert rounds(on(4, lambda world: program(world, tail="drop"))) == [*range(8)]
+
+
+def test_epochs_have_orders_of_their_own() -> None:
+    def program(world: World) -> Any:
+        mine = allranks.shard(range(50), world, shuffle=True)
+        return [list(mine) for _ in range(3)]
+
+    taken = on(2, program)
+    orders = [rounds([ranks[epoch] for ranks in taken]) for epoch in range(3)]
+    assert all(sorted(order) == list(range(50)) for order in orders)
+    assert len(set(map(tuple, orders))) == 3
+
+
+def test_without_us_a_skipped_sample_makes_the_steps_unequal_and_with_us_it_does_not() -> None:
+    """needs.md 001: `i % N == rank`, and one sample that one rank cannot use, is a hang at the end of the epoch."""
+
+    def by_hand(rank: int) -> list[int]:
+        return [one for i, one in enumerate(numbers(40)) if i % 4 == rank and one != 2]
+
+    assert len({len(by_hand(rank)) for rank in range(4)}) == 2
+
+    def program(world: World) -> Any:
+        own = (one for one in numbers(40) if world.rank != 2 or one != 2)
+        return list(allranks.shard(own, world))
+
+    assert {len(taken) for taken in on(4, program)} == {10}
+
+
+@pytest.mark.parametrize(("tail", "steps"), [("pad", 100), ("drop", 40)])
+def test_ranks_that_run_out_are_padded_or_all_stop(tail: Any, steps: int) -> None:
+    """Four shards of which one is shorter than the others: equal steps by agreement."""
+    parts = [(0, 100), (100, 140), (140, 240), (240, 340)]
+
+    class Parts:
+        num_shards = 4
+
+        def shard(self, num_shards: int, index: int) -> Any:
+            assert num_shards == 4
+            return range(*parts[index])
+
+        def __iter__(self) -> Iterator[int]:
+            raise AssertionError("nobody reads it all")
+
+    taken = on(4, lambda world: read(Parts, world, tail=tail))
+    assert [len(one) for one in taken] == [steps] * 4
+    for one, (begin, end) in zip(taken, parts, strict=True):
+        assert [sample for sample in one if sample is not None] == list(range(begin, min(end, begin + steps)))
+
+
+@pytest.mark.parametrize(
+    ("samples", "by_shard"),
+    [(lambda: numbers(301), False), (lambda: stream(301, 7), True), (lambda: stream(301, 2), False)],
+    ids=["generator", "shards", "few shards"],
+)
+@pytest.mark.parametrize("stop", [0, 1, 31, 32, 33, 70])
+def test_a_stream_is_read_once_and_goes_on_where_it_stopped(samples: Any, by_shard: bool, stop: int) -> None:
+    """A state is of the sample that was taken last, however many a rank had in hand."""
+
+    def begin(world: World) -> Any:
+        mine = allranks.shard(samples(), world)
+        assert mine.guarantees.reads_its_part == by_shard
+        assert mine.guarantees.but
+        return list(islice(mine, stop)), mine.state().gathered()
+
+    begun = on(3, begin)
+    rest = on(3, lambda world: read(samples, world, state=begun[0][1]))
+    whole = on(3, lambda world: read(samples, world))
+    assert [taken + left for (taken, _), left in zip(begun, rest, strict=True)] == whole
+    values = [one["x"] if isinstance(one, dict) else one for one in rounds(whole) if one is not None]
+    assert sorted(values) == list(range(301))
+    assert by_shard or values == list(range(301))
+
+
+def test_a_stream_begins_every_epoch_anew() -> None:
+    """Also after one that was resumed: a datasets.IterableDataset keeps the state that it was given."""
+
+    def begin(world: World) -> Any:
+        mine = allranks.shard(stream(100, 4), world)
+        list(islice(mine, 35))
+        return mine.state().gathered()
+
+    state = on(2, begin)[0]
+
+    def go_on(world: World) -> Any:
+        mine = allranks.shard(stream(100, 4), world, state=state)
+        rest, following = list(mine), list(mine)
+        return len(rest), sorted(one["x"] for one in following)
+
+    found = on(2, go_on)
+    assert [many for many, _ in found] == [15, 15]
+    assert sorted(found[0][1] + found[1][1]) == list(range(100))
+
+
+def test_other_ranks_other_samples_and_no_samples_are_errors_on_every_rank() -> None:
+    def state(world: World) -> Any:
+        mine = allranks.shard(numbers(90), world)
+        next(iter(mine))
+        return mine.state().gathered()
+
+    saved = on(3, state)[0]
+    says = refused(2, lambda world: allranks.shard(numbers(90), world, state=saved), DataError)
+    assert "ranks: 3 in the state, 2 here" in says
+
+    says = refused(3, lambda world: allranks.shard(range(10 + world.rank // 2), world), Mismatch)
+    assert "rank 2: plan" in says
+    assert "there is no sample" in refused(3, lambda world: allranks.shard([], world), DataError)
+
+    def returns_a_generator(rank: int) -> Any:
+        if rank == 1:
+            return numbers(10)
+        yield from numbers(10)
+
+    says = refused(3, lambda world: read(lambda: returns_a_generator(world.rank), world), DataError)
+    assert "not one sample on rank 1. Does a generator function return gen()" in says
+
+    for wrong, words in (({"a": 1}, "Choose one of 'a'"), (1, "no samples to iterate"), (map(abs, []), "shuffle")):
+        with pytest.raises(DataError, match=words):
+            allranks.shard(wrong, World.__new__(World), shuffle=True)
+
+
+def test_an_error_of_one_rank_reaches_all() -> None:
+    def program(world: World) -> Any:
+        return read(lambda: (10 // (one - 50 if world.rank else 1) for one in range(100)), world)
+
+    errors = SimulatedWorld(2).run(program).errors
+    assert isinstance(errors[1], ZeroDivisionError)
+    assert isinstance(errors[0], RemoteError)
+    assert "rank 1 raised ZeroDivisionError" in str(errors[0])
+
+
+def test_ranks_that_went_on_from_different_places_are_found() -> None:
+    """A rank that takes a sample less is seen when the state is put together, and by the proof of the epoch."""
+
+    def apart(world: World) -> Any:
+        mine = allranks.shard(range(40), world)
+        list(islice(mine, 3 + world.rank // 3))
+        return mine.state().gathered()
+
+    assert "different places" in refused(4, apart, Mismatch)
+
+    def lies(world: World) -> Any:
+        mine = allranks.shard(range(40), world)
+        if world.rank == 2:
+            mine._taken = mine._taken.plus(mine._taken._replace(samples=1))
+        return list(mine)
+
+    assert "41 samples were taken, and 40 planned" in refused(4, lies, LedgerMismatch)
