@@ -59,6 +59,8 @@ def _getter(values: pa.Array) -> Getter:
     kind = values.type
     if pa.types.is_dictionary(kind):
         return _getter(values.dictionary_decode())
+    if pa.types.is_string_view(kind):
+        return _getter(values.cast(pa.large_string()))
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return _nulls(values, _texts(values))
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
@@ -134,4 +136,4 @@ def _rectangle(values: pa.Array) -> Getter:
 
 
 def _anything(values: pa.Array) -> Getter:
-    return lambda rows: values.take(pa.array(rows, pa.int64())).to_pylist()
+    return lambda rows: [values[row].as_py() for row in rows]
