@@ -66,15 +66,20 @@ PURE = {
     "checkpoint/save_plan.py",
     "checkpoint/shards.py",
     "checkpoint/sound.py",
+    "data/agreement.py",
     "data/base.py",
+    "data/gaps.py",
     "data/index.py",
     "data/ledger.py",
+    "data/mix.py",
     "data/order.py",
+    "data/pack.py",
     "data/plan.py",
     "data/sources/columns.py",
     "data/sources/lines.py",
     "data/sources/parts.py",
     "data/sources/tar.py",
+    "data/transform.py",
     "digest.py",
     "errors.py",
     "extent.py",
@@ -101,7 +106,17 @@ PURE = {
     "world/tree.py",
 }
 EFFECTS = {"os", "sys", "time", "random", "socket", "subprocess", "threading", "select", "selectors", "pathlib"}
-FRAMEWORKS = {"jax": "jax.py", "jaxlib": "jax.py", "torch": "torch.py", "obstore": "object.py"}
+FRAMEWORKS = {
+    "jax": "jax.py",
+    "jaxlib": "jax.py",
+    "torch": "torch.py",
+    "obstore": "object.py",
+    "cloudpickle": "wire.py",
+    "orjson": "jsonl.py",
+    "zstandard": "zstd.py",
+    "tokenizers": "huggingface.py",
+    "tiktoken": "tiktoken.py",
+}
 # Only these may import inside a function: they choose among what is installed, or keep the command line fast.
 LAZY = {"detect.py"}
 LAZY_PARTS = {"cli"}

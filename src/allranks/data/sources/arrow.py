@@ -1,4 +1,4 @@
-"""Arrow's own files (IPC). File format and stream format are the same messages, and are read in the same way."""
+"""Arrow's own files (IPC). The file and the stream format are the same messages, and are read in the same way."""
 
 from __future__ import annotations
 
