@@ -72,6 +72,7 @@ PURE = {
     "data/order.py",
     "data/pack.py",
     "data/plan.py",
+    "data/tokenizers/base.py",
     "data/transform.py",
     "digest.py",
     "errors.py",
@@ -106,7 +107,6 @@ FRAMEWORKS = {
     "obstore": "object.py",
     "cloudpickle": "wire.py",
     "tokenizers": "huggingface.py",
-    "tiktoken": "tiktoken.py",
 }
 # Only these may import inside a function: they choose among what is installed, or keep the command line fast.
 LAZY = {"detect.py"}
