@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -27,6 +27,13 @@ class Bad:
 
     why: str
     filtered: bool = False
+
+
+class Doing(Protocol):
+    """What is done to samples, each in its place."""
+
+    def apply(self, samples: Sequence[Any], ids: NDArray[np.int64], epoch: int, /) -> list[Any]:
+        """Return the samples with these ids after all that is done to them in an epoch; a Bad stays as it is."""
 
 
 class Rows(Protocol):

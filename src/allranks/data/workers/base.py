@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from allranks.data.transform import Chain
+from allranks.data.base import Doing
 
 
 class Workers(Protocol):
@@ -28,7 +28,7 @@ class Workers(Protocol):
 class Inline:
     """Workers of this process: a piece is done when it is submitted."""
 
-    def __init__(self, chain: Chain) -> None:
+    def __init__(self, chain: Doing) -> None:
         self._chain = chain
 
     def submit(self, samples: Sequence[Any], ids: NDArray[np.int64], epoch: int) -> Future[list[Any]]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from allranks.data.transform import Chain
+from allranks.data.base import Doing
 from allranks.data.workers.base import Inline, Workers
 from allranks.errors import DataError
 
 
-def start_workers(chain: Chain, count: int) -> Workers:
+def start_workers(chain: Doing, count: int) -> Workers:
     """Start ``count`` processes that apply a chain; with 0, this process does, in ``submit``.
 
     Raises DataError where the chain's functions cannot be sent to them, or cloudpickle is not installed.

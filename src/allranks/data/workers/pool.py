@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import allranks.data.workers.wire as wire
-from allranks.data.transform import Chain
+from allranks.data.base import Doing
 from allranks.data.workers.process import Process
 from allranks.errors import DataError, WorkerDied
 
@@ -196,7 +196,7 @@ class _Feeder:
 class Pool:
     """``count`` worker processes that apply a chain."""
 
-    def __init__(self, chain: Chain, count: int) -> None:
+    def __init__(self, chain: Doing, count: int) -> None:
         """Start them; they need some 0.2 s, in which pieces can be submitted already.
 
         Raises DataError if the chain cannot be sent to them.
