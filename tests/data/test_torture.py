@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import importlib
+import os
 from pathlib import Path
 
 import harness
 import pytest
 
 PROGRAM = Path(__file__).parent / "programs" / "torture.py"
+FORKS = Path(__file__).parents[1] / "checkpoint" / "programs"
 
 
 def tell(folder: Path, *words: object, patience: float = 180.0) -> str:
-    done = harness.run(1, [str(PROGRAM), str(folder), *map(str, words)], environ=lambda *_: {}, patience=patience)
+    path = os.pathsep.join([str(FORKS), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environ = {"PYTHONPATH": path}
+    done = harness.run(1, [str(PROGRAM), str(folder), *map(str, words)], environ=lambda *_: environ, patience=patience)
     print(done)
     assert done.codes == [0]
     return done.ranks[0].out
@@ -34,6 +38,7 @@ def test_twenty_epochs_through_a_hundred_kills(kind: str, tmp_path: Path) -> Non
 
 def test_the_judge_finds_what_is_twice_or_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the tests above can fail."""
+    monkeypatch.syspath_prepend(str(FORKS))
     monkeypatch.syspath_prepend(str(PROGRAM.parent))
     torture = importlib.import_module("torture")
     whole = {1: {0: (0, list(range(500))), 1: (0, list(range(500, torture.DOCUMENTS)))}}

@@ -79,6 +79,7 @@ PURE = {
     "data/sources/lines.py",
     "data/sources/parts.py",
     "data/sources/tar.py",
+    "data/tokenizers/base.py",
     "data/transform.py",
     "digest.py",
     "errors.py",
@@ -115,7 +116,6 @@ FRAMEWORKS = {
     "orjson": "jsonl.py",
     "zstandard": "zstd.py",
     "tokenizers": "huggingface.py",
-    "tiktoken": "tiktoken.py",
 }
 # Only these may import inside a function: they choose among what is installed, or keep the command line fast.
 LAZY = {"detect.py"}

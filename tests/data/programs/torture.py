@@ -1,7 +1,8 @@
 """A training that is killed again and again, and goes on with another number of ranks: which samples did it take?
 
-``torture.py FOLDER KIND EPOCHS SEED SIZES``: KIND is ``plain``, ``packed`` or ``best-fit``; SIZES the world sizes of the
-jobs, ``4,3,1,4``, all but the last of which are killed; or ``random:100``. Ranks are forked and meet over torch's store.
+``torture.py FOLDER KIND EPOCHS SEED SIZES``: KIND is ``plain``, ``packed`` or ``best-fit``; SIZES the world sizes of
+the jobs, ``4,3,1,4``, all but the last of which are killed; or ``random:100``. Ranks are forked, and meet over torch's
+store; PYTHONPATH has tests/checkpoint/programs.
 Prints what it saw; fails where a sample of an epoch was taken twice or never, or ranks took different steps.
 """
 
@@ -18,13 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-sys.path[:0] = [str(Path(__file__).parents[2] / "checkpoint" / "programs"), str(Path(__file__).parents[2] / "world")]
-
 from forks import Diary, fork, kill_all, wait_for
 from harness import torchrun_environ
 from real_saves import quiet_port
-
 
 from allranks import Checkpointer, Dataset, init
 
