@@ -62,7 +62,7 @@ def test_what_differs_on_one_rank_is_named_on_all(odd: dict[str, Any], says: str
 
 def test_another_version_of_the_code_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     versions = iter(["1.0", "1.0", "1.0", "1.1"])
-    monkeypatch.setattr("allranks.data.start.version", lambda _: next(versions))
+    monkeypatch.setattr("allranks.data.start.code", lambda: next(versions))
     _, words = told(4, begin)
     assert re.search(r"ranks [-, \d]+: allranks 1\.0; rank \d: allranks 1\.1\. Install one version", words)
 
