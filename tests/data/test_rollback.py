@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from samples import go_on, index_of, plan_of
+from samples import go_on, plan_of
 
 from allranks import Checkpointer, World
 from allranks.data.audit import verify
 from allranks.data.ledger import Ledger, whole
 from allranks.data.plan import rows_of_rank
-from allranks.data.snapshot import Resume, Snapshot, facts
+from allranks.data.snapshot import Resume, Snapshot
 from allranks.errors import AllranksError, LedgerMismatch, Mismatch, StepExists
 
 SAMPLES, BATCH = 1003, 24
 plan = plan_of(SAMPLES, BATCH, lanes=8)
-FACTS = facts(index_of(SAMPLES), plan.layout)
+FACTS = plan.facts()
 
 
 class Loader:

@@ -33,12 +33,13 @@ class Shares:
     """The rows of the global batch that one rank holds.
 
     ``counted`` are those whose samples it counts in the ledger: each row is counted once, by the lowest rank that holds
-    it. ``shared`` are those that other ranks hold, too.
+    it. ``shared`` are those that other ranks hold, too; ``anywhere`` says whether any two ranks hold the same row.
     """
 
     rows: tuple[int, ...]
     counted: tuple[int, ...]
     shared: tuple[int, ...]
+    anywhere: bool
 
 
 def ranges(rows: Iterable[int]) -> list[list[int]]:
@@ -128,10 +129,11 @@ def counters(said: Sequence[Ranges], global_batch: int) -> bytes | None:
 def shares(rows: Sequence[int], told: bytes | None, rank: int) -> Shares:
     """Return a rank's shares of what ``counters`` has told."""
     if told is None:
-        return Shares(tuple(rows), tuple(rows), ())
+        return Shares(tuple(rows), tuple(rows), (), False)
     held = np.array(rows, np.int64)
     words = np.cumsum(np.frombuffer(zlib.decompress(told), "<i4"))[held]
-    return Shares(tuple(rows), tuple(held[words // 2 == rank].tolist()), tuple(held[words % 2 == 1].tolist()))
+    counted, shared = held[words // 2 == rank], held[words % 2 == 1]
+    return Shares(tuple(rows), tuple(counted.tolist()), tuple(shared.tolist()), True)
 
 
 def odd_rows(said: Sequence[tuple[Ranges, bytes]]) -> tuple[list[list[int]], list[int], list[int]] | None:

@@ -8,7 +8,7 @@ from typing import Any
 from allranks.data import agreement
 from allranks.data.gaps import Gap, gaps, in_words
 from allranks.data.ledger import Ledger, Sum, dropped, planned, whole
-from allranks.data.plan import EpochPlan
+from allranks.data.plan import Plan
 from allranks.errors import LedgerMismatch, Mismatch
 from allranks.world.base import World
 from allranks.world.ticket import minority, who_says_what
@@ -16,7 +16,7 @@ from allranks.world.ticket import minority, who_says_what
 _MOST = 8  # places that an error tells, and ids of each
 
 
-def verify(world: World, plan: EpochPlan, ledger: Ledger, *, copies: Ledger | None = None) -> Sum:
+def verify(world: World, plan: Plan, ledger: Ledger, *, copies: Ledger | None = None) -> Sum:
     """Return what was taken of the epoch until now, by all ranks and by the jobs before, once it is proven.
 
     **Every rank must call**, at the same step. ``ledger`` is of the rows that this rank counts, so that each row of the
@@ -35,13 +35,13 @@ def verify(world: World, plan: EpochPlan, ledger: Ledger, *, copies: Ledger | No
     return Sum(*taken)
 
 
-def _share(plan: EpochPlan, end: int, rank: int, size: int) -> Sum:
+def _share(plan: Plan, end: int, rank: int, size: int) -> Sum:
     """Return one rank's part of the work to sum up all that should have been taken until step ``end``."""
 
     def part(count: int) -> range:
         return range(rank * count // size, (rank + 1) * count // size)
 
-    if end < plan.steps:
+    if end < plan.steps or not plan.once:
         return planned(plan, part(plan.layout.global_batch), 0, end)
     ids = part(plan.samples)
     return whole(ids.start, ids.stop).minus(dropped(plan, part(plan.layout.lanes)))
@@ -65,7 +65,7 @@ def _add(values: Sequence[Any]) -> list[Any]:
     return [list(taken), list(wanted), right]
 
 
-def _localise(world: World, plan: EpochPlan, ledger: Ledger, copies: Ledger | None, counts: str) -> None:
+def _localise(world: World, plan: Plan, ledger: Ledger, copies: Ledger | None, counts: str) -> None:
     """Raise, on every rank, the error that says where."""
     found = [gap for one in (ledger, copies) if one for gap in gaps(plan, one, world.rank)]
     told = [[one.rank, one.begin, one.end, one.lost[:_MOST], one.extra[:_MOST]] for one in found[:_MOST]]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allranks.data.ledger import Ledger, Sum, mix, strips, sum_of, unmix
-from allranks.data.plan import EpochPlan
+from allranks.data.plan import Plan
 
 _MOST_GAPS = 1 << 16
 
@@ -32,7 +32,7 @@ class Gap:
     extra: tuple[int, ...] = ()
 
 
-def gaps(plan: EpochPlan, ledger: Ledger, rank: int) -> list[Gap]:
+def gaps(plan: Plan, ledger: Ledger, rank: int) -> list[Gap]:
     """Return the intervals of steps in which what this rank took is not what the plan has for its rows."""
     found: list[Gap] = []
     many = ledger.interval
@@ -54,7 +54,7 @@ def gaps(plan: EpochPlan, ledger: Ledger, rank: int) -> list[Gap]:
     return found
 
 
-def _gap(plan: EpochPlan, ledger: Ledger, rank: int, ids: NDArray[np.int64], begin: int, taken: Sum) -> Gap:
+def _gap(plan: Plan, ledger: Ledger, rank: int, ids: NDArray[np.int64], begin: int, taken: Sum) -> Gap:
     planned, end = ids[ids >= 0], begin + len(ids)
     known = ledger.ids(begin, end)
     if known is None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from allranks.data.plan import EpochPlan
+from allranks.data.plan import Plan
 
 _MOST_INTERVALS = 1 << 16
 _CHUNK = 1 << 18
@@ -78,7 +78,7 @@ def whole(begin: int, end: int) -> Sum:
 
 
 def strips(
-    plan: EpochPlan, rows: Sequence[int], begin: int, end: int, *, interval: int = 1
+    plan: Plan, rows: Sequence[int], begin: int, end: int, *, interval: int = 1
 ) -> Iterator[tuple[int, NDArray[np.int64]]]:
     """Yield the ids of rows of the global batches ``begin`` to ``end`` in pieces of some MB: (step, (steps, rows)).
 
@@ -92,7 +92,7 @@ def strips(
         at = stop
 
 
-def planned(plan: EpochPlan, rows: Sequence[int], begin: int, end: int) -> Sum:
+def planned(plan: Plan, rows: Sequence[int], begin: int, end: int) -> Sum:
     """Return the plan's own sum of rows of the global batches ``begin`` to ``end``."""
     total = Sum()
     for _, ids in strips(plan, rows, begin, end):
@@ -100,7 +100,7 @@ def planned(plan: EpochPlan, rows: Sequence[int], begin: int, end: int) -> Sum:
     return total
 
 
-def dropped(plan: EpochPlan, lanes: Sequence[int]) -> Sum:
+def dropped(plan: Plan, lanes: Sequence[int]) -> Sum:
     """Return the sum of what these lanes hold behind the last global batch: nothing, unless the tail is dropped."""
     total, depth = Sum(), plan.steps * plan.layout.depth_of_step
     for lane in lanes:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from allranks.data.index import Index
 from allranks.data.ledger import Sum
 from allranks.data.plan import Layout, divisors
 from allranks.errors import DataError, Mismatch
@@ -14,19 +13,6 @@ from allranks.world.base import World
 from allranks.world.ticket import minority, who_says_what
 
 _WHAT = "Give what loader.state() returned and a checkpoint brought back."
-
-
-def facts(index: Index, layout: Layout) -> dict[str, str | int]:
-    """Return what decides the order of the samples, by name; the world and the global batch do not."""
-    return {
-        "plan": layout.digest(index.digest),
-        "index": index.digest[:8],
-        "samples": index.samples,
-        "lanes": layout.lanes,
-        "window": layout.window,
-        "seed": layout.seed,
-        "shuffle": layout.shuffle,
-    }
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
