@@ -76,6 +76,7 @@ PURE = {
     "data/pack.py",
     "data/plan.py",
     "data/transform.py",
+    "data/under_way.py",
     "digest.py",
     "errors.py",
     "extent.py",

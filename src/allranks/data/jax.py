@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,15 +19,6 @@ from allranks.errors import BatchMismatch, DataError
 
 Columns = Mapping[str, NDArray[Any]]
 _ON_THE_HOST = "OSUMmV"  # kinds of dtypes: objects, bytes, text, times, and what NumPy knows nothing of
-
-
-class Placeable(Protocol):
-    """What ``device_batches`` needs of a batch."""
-
-    def to_jax(self, sharding: Any) -> dict[str, Any]: ...
-
-
-B = TypeVar("B", bound=Placeable)
 
 
 def sharding_of(where: object, *, rank: int) -> Sharding | None:
@@ -96,36 +86,6 @@ def _place(column: NDArray[Any], rows: tuple[int, ...], sharding: Sharding, glob
         return column[here[index[0].start or 0], *index[1:]]
 
     return jax.make_array_from_callback((global_batch, *column.shape[1:]), sharding, part)
-
-
-def device_batches(
-    batches: Iterable[B], sharding: object, *, ahead: int = 2, taken: Callable[[B], object] | None = None
-) -> Iterator[dict[str, Any]]:
-    """Yield every batch as global arrays; ``ahead`` of them are on their way to the devices while one is computed on.
-
-    ``taken(batch)`` is called when a batch is handed out, and not when it is fetched: who counts what was trained on
-    counts there. Raises ValueError for ``ahead`` below 1.
-    """
-    if ahead < 1:
-        raise ValueError(f"ahead is {ahead}; it must be at least 1.")
-    return _ahead(iter(batches), sharding, ahead, taken)
-
-
-def _ahead(
-    batches: Iterator[B], sharding: object, ahead: int, taken: Callable[[B], object] | None
-) -> Iterator[dict[str, Any]]:
-    under_way: deque[tuple[B, dict[str, Any]]] = deque()
-    while True:
-        for batch in batches:
-            under_way.append((batch, batch.to_jax(sharding)))
-            if len(under_way) > ahead:
-                break
-        if not under_way:
-            return
-        batch, arrays = under_way.popleft()
-        if taken is not None:
-            taken(batch)
-        yield arrays
 
 
 def _refuse_count(name: str, column: NDArray[Any], count: int, rank: int) -> None:
