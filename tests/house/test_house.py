@@ -81,6 +81,7 @@ PURE = {
     "data/sources/tar.py",
     "data/tokenizers/base.py",
     "data/transform.py",
+    "data/under_way.py",
     "digest.py",
     "errors.py",
     "extent.py",
