@@ -13,7 +13,7 @@ settings.load_profile("allranks")
 
 NEEDED = (
     *("jax", "torch", "equinox", "obstore", "moto", "transformers"),
-    *("pyarrow", "orjson", "zstandard", "datasets"),
+    *("pyarrow", "orjson", "zstandard", "datasets", "grain"),
 )
 MISSING = [module for module in NEEDED if find_spec(module) is None]
 # Files that import a framework themselves, or run a program that does from their first line on.
@@ -30,7 +30,9 @@ FILES = {
         "arrays/test_open_tree_torch.py",
         "checkpoint/test_trip_torch.py",
         "data/test_rows_torch.py",
+        "integrations/test_torch_loading.py",
     ],
+    "grain": ["integrations/test_grain.py"],
     "equinox": ["arrays/test_open_tree_pytrees.py", "checkpoint/test_trip_jax.py"],
 }
 

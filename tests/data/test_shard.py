@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
-import datasets
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -45,8 +44,14 @@ def numbers(many: int) -> Any:
     yield from range(many)
 
 
+def table(many: int) -> Any:
+    from datasets import Dataset
+
+    return Dataset.from_dict({"x": list(range(many))})
+
+
 def stream(many: int, shards: int) -> Any:
-    return datasets.Dataset.from_dict({"x": list(range(many))}).to_iterable_dataset(num_shards=shards)
+    return table(many).to_iterable_dataset(num_shards=shards)
 
 
 def read(samples: Callable[[], Any], world: World, **options: Any) -> list[Any]:
@@ -77,19 +82,18 @@ def test_what_has_items_is_split_exactly_on_any_number_of_ranks(data: Any) -> No
     assert sorted(found) == list(range(many))
 
 
-@pytest.mark.parametrize(
-    "samples",
-    [list(range(10)), np.arange(10), datasets.Dataset.from_dict({"x": range(10)})],
-    ids=["list", "array", "datasets"],
-)
-def test_the_last_round_is_padded_or_dropped(samples: Any) -> None:
+DATASETS = pytest.mark.needs("datasets")
+
+
+@pytest.mark.parametrize("make", [list, np.array, pytest.param(lambda many: table(len(many)), marks=DATASETS)])
+def test_the_last_round_is_padded_or_dropped(make: Any) -> None:
     """10 samples on 4 ranks: three rounds, two places of the last one filled by what the caller chose; or two."""
 
     def value(one: Any) -> Any:
         return one["x"] if isinstance(one, dict) else one
 
     def program(world: World, **options: Any) -> Any:
-        mine = allranks.shard(samples, world, **options)
+        mine = allranks.shard(make(range(10)), world, **options)
         taken = list(mine)
         assert len(taken) == len(mine)
         return [value(one) for one in taken]
@@ -147,8 +151,11 @@ def test_ranks_that_run_out_are_padded_or_all_stop(tail: Any, steps: int) -> Non
 
 @pytest.mark.parametrize(
     ("samples", "by_shard"),
-    [(lambda: numbers(301), False), (lambda: stream(301, 7), True), (lambda: stream(301, 2), False)],
-    ids=["generator", "shards", "few shards"],
+    [
+        pytest.param(lambda: numbers(301), False, id="generator"),
+        pytest.param(lambda: stream(301, 7), True, id="shards", marks=DATASETS),
+        pytest.param(lambda: stream(301, 2), False, id="few shards", marks=DATASETS),
+    ],
 )
 @pytest.mark.parametrize("stop", [0, 1, 31, 32, 33, 70])
 def test_a_stream_is_read_once_and_goes_on_where_it_stopped(samples: Any, by_shard: bool, stop: int) -> None:
@@ -169,6 +176,7 @@ def test_a_stream_is_read_once_and_goes_on_where_it_stopped(samples: Any, by_sha
     assert by_shard or values == list(range(301))
 
 
+@DATASETS
 def test_a_stream_begins_every_epoch_anew() -> None:
     """Also after one that was resumed: a datasets.IterableDataset keeps the state that it was given."""
 

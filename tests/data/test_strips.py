@@ -22,15 +22,15 @@ def pool():
         yield made
 
 
-def taken(plan, rows, begin, pool, *, sample_bytes=100.0):
+def taken(plan, rows, steps, pool, *, sample_bytes=100.0):
     """What strips yield: samples and ids, both (steps, rows)."""
     reader = Numbers(plan.index)
-    samples, ids, at = [], [], begin
+    samples, ids, left = [], [], steps
     for strip in strips(
-        plan, rows, begin, open_lane=lambda lane: Lane(plan, lane, reader=reader, pool=pool), sample_bytes=sample_bytes
+        plan, rows, steps, open_lane=lambda lane: Lane(plan, lane, reader=reader, pool=pool), sample_bytes=sample_bytes
     ):
-        assert strip.begin == at
-        at += len(strip.ids)
+        assert strip.steps == left[: len(strip.ids)]
+        left = left[len(strip.ids) :]
         samples += [-1 if sample is PADDING else sample for sample in strip.samples]
         ids.append(strip.ids)
     whole = np.concatenate(ids) if ids else np.empty((0, len(rows)), np.int64)
@@ -40,7 +40,7 @@ def taken(plan, rows, begin, pool, *, sample_bytes=100.0):
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_samples_are_those_of_the_plan(data, pool):
-    """Whatever rows a rank has, wherever it begins: samples and ids are the plan's, padding where that has ended."""
+    """Whatever rows and steps a rank has: samples and ids are the plan's, padding where that has ended."""
     index = uneven(data.draw(st.integers(1, 400)), seed=data.draw(st.integers(0, 9)))
     start = data.draw(st.integers(0, index.samples - 1))
     index = index.slice(start, index.samples)
@@ -48,9 +48,9 @@ def test_samples_are_those_of_the_plan(data, pool):
     how = Layout(batch, data.draw(st.sampled_from(divisors(batch))), data.draw(st.integers(1, 5)), 0, True)
     plan = EpochPlan(index, how, 0)
     rows = sorted(data.draw(st.sets(st.integers(0, batch - 1), min_size=1)))
-    begin = data.draw(st.integers(0, plan.steps))
-    samples, ids, _ = taken(plan, rows, begin, pool)
-    assert np.array_equal(ids, plan.row_ids(rows, begin, plan.steps))
+    begin, every = data.draw(st.integers(0, plan.steps)), data.draw(st.integers(1, 4))
+    samples, ids, _ = taken(plan, rows, range(begin, plan.steps, every), pool)
+    assert np.array_equal(ids, plan.row_ids(rows, begin, plan.steps)[::every])
     assert np.array_equal(samples, ids)
 
 
@@ -58,7 +58,7 @@ def test_a_rank_reads_its_lanes_and_every_block_of_them_once(pool):
     """A quarter of the rows costs a quarter of the blocks, but for those where a lane begins or ends."""
     index = uneven(10_000)
     plan = EpochPlan(index, layout(index, global_batch=24, seed=0, shuffle=True), 0)
-    _, _, reader = taken(plan, range(6), 0, pool)
+    _, _, reader = taken(plan, range(6), range(plan.steps), pool)
     assert max(reader.reads) <= 2
     assert sum(reader.reads) <= 1.1 * len(index) / 4
 
@@ -72,7 +72,7 @@ def test_the_first_step_needs_one_block_of_every_lane(pool):
         made = strips(
             plan,
             range(8),
-            begin,
+            range(begin, plan.steps),
             open_lane=lambda lane, reader=reader: Lane(plan, lane, reader=reader, pool=pool),
             sample_bytes=100.0,
         )
@@ -90,7 +90,7 @@ def test_large_samples_make_short_strips(pool):
         for strip in strips(
             plan,
             range(2),
-            0,
+            range(plan.steps),
             open_lane=lambda lane: Lane(plan, lane, reader=Numbers(index), pool=pool),
             sample_bytes=4 << 20,
         )
@@ -104,8 +104,13 @@ def test_a_mixture_hands_out_what_its_plan_says(pool):
     plan = MixPlan(indexes, [1, 1], Layout(12, 6, 3, 0, True), 1, stop="all")
     readers = [Numbers(index) for index in indexes]
     ids, samples = [], []
+    steps = range(5, plan.steps)
     for strip in strips(
-        plan, range(4, 12), 5, open_lane=lambda lane: MixLane(plan, lane, readers=readers, pool=pool), sample_bytes=100
+        plan,
+        range(4, 12),
+        steps,
+        open_lane=lambda lane: MixLane(plan, lane, readers=readers, pool=pool),
+        sample_bytes=100,
     ):
         ids.append(strip.ids)
         samples += strip.samples
@@ -124,7 +129,11 @@ def test_an_error_of_the_reader_is_raised_where_its_sample_was_due(pool):
     index = uneven(100)
     plan = EpochPlan(index, Layout(4, 2, 4, 0, True), 0)
     made = strips(
-        plan, range(4), 0, open_lane=lambda lane: Lane(plan, lane, reader=Broken(index), pool=pool), sample_bytes=100
+        plan,
+        range(4),
+        range(plan.steps),
+        open_lane=lambda lane: Lane(plan, lane, reader=Broken(index), pool=pool),
+        sample_bytes=100,
     )
     with pytest.raises(OSError, match="block"):
         next(made)

@@ -49,15 +49,15 @@ class Supply:
 
         return open_lane
 
-    def strips(self, plan: Plan, rows: Sequence[int], begin: int) -> Iterator[Strip]:
-        """Yield the strips of these rows from a step on, with all done to their samples."""
-        raw = strips(plan, rows, begin, open_lane=self.lanes(plan), sample_bytes=self.sample_bytes)
+    def strips(self, plan: Plan, rows: Sequence[int], steps: range) -> Iterator[Strip]:
+        """Yield the strips of these rows and steps, with all done to their samples."""
+        raw = strips(plan, rows, steps, open_lane=self.lanes(plan), sample_bytes=self.sample_bytes)
         return transformed(raw, self.submit, epoch=plan.epoch, workers=self.workers)
 
     def example(self) -> Any:
         """Return a sample that can be used. Raises DataError if the first thousand of an epoch cannot."""
         plan, seen = self.plan(0), list[Any]()
-        for strip in self.strips(plan, range(plan.layout.global_batch), 0):
+        for strip in self.strips(plan, range(plan.layout.global_batch), range(plan.steps)):
             usable = next((sample for sample in strip.samples if not isinstance(sample, Bad)), None)
             if usable is not None:
                 return usable
@@ -118,7 +118,7 @@ class Loader:
         return self._step
 
     def __iter__(self) -> Iterator[Batch]:
-        strips = self._supply.strips(self._plan, self.rows, self._step)
+        strips = self._supply.strips(self._plan, self.rows, range(self._step, self._plan.steps))
         with ahead(batches(strips, self._plan, self.rows, self._collator), self._prefetch) as made:
             for taken in made:
                 self._step += 1

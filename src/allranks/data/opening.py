@@ -32,8 +32,8 @@ def open_loader(
     data: Recipe, world: World, *, rows: object, prefetch: int, state: Mapping[str, Any] | None
 ) -> Loader | PackedLoader:
     """Open a data set on every rank of a world: see ``Dataset.loader``."""
-    indexes = _indexes(data, [shared_index(part.source, world) for part in data.parts])
-    plan = _planner(data, indexes)
+    indexes = indexes_of(data, [shared_index(part.source, world) for part in data.parts])
+    plan = planner(data, indexes)
     first = plan(0)
     batch = first.layout.global_batch
     packing = _facts(data)
@@ -42,7 +42,7 @@ def open_loader(
     resume = None if state is None else Resume.from_state(state, facts, first.layout, rank=world.rank)
     place = {"epoch": resume.epoch, "depth": resume.depth} if resume else {"epoch": 0, "depth": 0}
     shares = start(world, {**facts, **place}, held, global_batch=batch)
-    supply = _supply(data, indexes, plan)
+    supply = supply_of(data, indexes, plan)
     if data.packing is None:
         return Loader(supply, held, witness=Together(world, shares), prefetch=prefetch, resume=resume)
     witness = PackedTogether(world, shares, packing)
@@ -53,13 +53,13 @@ def open_alone(
     data: Recipe, rank: int, size: int, *, prefetch: int, state: Mapping[str, Any] | None
 ) -> Loader | PackedLoader:
     """Open a data set for a rank of a world that is not there."""
-    indexes = _indexes(data, [part.source.index() for part in data.parts])
-    plan = _planner(data, indexes)
+    indexes = indexes_of(data, [part.source.index() for part in data.parts])
+    plan = planner(data, indexes)
     first = plan(0)
     rows = rows_of_rank(rank, size, first.layout.global_batch)
     facts = {**first.facts(), **_facts(data)}
     resume = None if state is None else Resume.from_state(state, facts, first.layout, rank=rank)
-    supply = _supply(data, indexes, plan)
+    supply = supply_of(data, indexes, plan)
     if data.packing is None:
         return Loader(supply, rows, witness=Alone(rows, rank), prefetch=prefetch, resume=resume)
     return _packed(data, supply, rows, witness=PackedAlone(rank), resume=resume)
@@ -86,7 +86,7 @@ def _packed(
     return PackedLoader(made, supply.plan, rows, witness=witness, close=supply.close, resume=resume)
 
 
-def _indexes(data: Recipe, whole: Sequence[Index]) -> tuple[Index, ...]:
+def indexes_of(data: Recipe, whole: Sequence[Index]) -> tuple[Index, ...]:
     """Return of every part the index of those samples that belong to the data set."""
     found = []
     for part, index in zip(data.parts, whole, strict=True):
@@ -97,7 +97,7 @@ def _indexes(data: Recipe, whole: Sequence[Index]) -> tuple[Index, ...]:
     return tuple(found)
 
 
-def _planner(data: Recipe, indexes: Sequence[Index]) -> Callable[[int], Plan]:
+def planner(data: Recipe, indexes: Sequence[Index]) -> Callable[[int], Plan]:
     """Return what plans an epoch."""
     how = data.batching
     if how is None:
@@ -117,7 +117,8 @@ def _planner(data: Recipe, indexes: Sequence[Index]) -> Callable[[int], Plan]:
     return lambda epoch: MixPlan(indexes, weights, laid, epoch, stop=data.stop)
 
 
-def _supply(data: Recipe, indexes: Sequence[Index], plan: Callable[[int], Plan]) -> Supply:
+def supply_of(data: Recipe, indexes: Sequence[Index], plan: Callable[[int], Plan]) -> Supply:
+    """Return what the plan's samples are read with, and what is done to them. Starts threads and workers."""
     pool = ThreadPoolExecutor(_READERS, thread_name_prefix="allranks-read")
     readers = tuple(part.source.open(index) for part, index in zip(data.parts, indexes, strict=True))
     chain = _chain(data, indexes)

@@ -57,7 +57,7 @@ def batches(strips: Iterable[Strip], plan: Plan, rows: Sequence[int], collator: 
         for at in range(len(counts)):
             here = slice(at * many, (at + 1) * many)
             cut = {name: column[here] for name, column in columns.items()}
-            batch = Batch(cut, mask[here], strip.ids[at], rows, plan.epoch, strip.begin + at, size)
+            batch = Batch(cut, mask[here], strip.ids[at], rows, plan.epoch, strip.steps[at], size)
             yield Taken(batch, Sum(counts[at], mixed[at], bad[at]))
 
 

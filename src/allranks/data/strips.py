@@ -17,9 +17,9 @@ _MOST_BYTES = 8 << 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Strip:
-    """Steps from ``begin`` on: ``samples`` row by row, step after step; ``ids`` are (steps, rows)."""
+    """Some steps: ``samples`` row by row, step after step; ``ids`` are (steps, rows)."""
 
-    begin: int
+    steps: range
     samples: list[Any]
     ids: NDArray[np.int64]
 
@@ -33,9 +33,14 @@ class Taking(Protocol):
 
 
 def strips(
-    plan: Plan, rows: Sequence[int], begin: int, *, open_lane: Callable[[int], Taking], sample_bytes: float
+    plan: Plan,
+    rows: Sequence[int],
+    steps: range,
+    *,
+    open_lane: Callable[[int], Taking],
+    sample_bytes: float,
 ) -> Iterator[Strip]:
-    """Yield the strips of rows of the global batches, from step ``begin`` to the end of the epoch.
+    """Yield the strips of rows of the global batches of ``steps``, which ascend.
 
     The first ones are short, so that the first batch waits for one block of each lane only. While one is made, the
     blocks of the next are read. ``sample_bytes`` is the mean of a sample: it says how long a strip may be.
@@ -44,27 +49,27 @@ def strips(
     lanes = {open_lane(lane): np.array(offsets) for lane, offsets in lanes_of(rows, many).items()}
     most = max(1, min(int(_MOST_BYTES / max(sample_bytes, 1)), _MOST_SAMPLES) // len(rows))
 
-    def depths(steps: range, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-        return (np.arange(steps.start, steps.stop)[:, None] * many + offsets).reshape(-1)
+    def depths(part: range, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+        return (np.array(part, np.int64)[:, None] * many + offsets).reshape(-1)
 
-    for steps, following in _pairs(_cuts(begin, plan.steps, most=most)):
-        for ahead in (steps, following):
+    for part, following in _pairs(_cuts(steps, most=most)):
+        for ahead in (part, following):
             for lane, offsets in lanes.items():
                 lane.ask(depths(ahead, offsets))
         columns: list[Any] = []
         ids = []
         for lane, offsets in lanes.items():
-            samples, some = lane.take(depths(steps, offsets))
+            samples, some = lane.take(depths(part, offsets))
             columns += [samples[number :: len(offsets)] for number in range(len(offsets))]
-            ids.append(some.reshape(len(steps), len(offsets)))
-        yield Strip(steps.start, [one for row in zip(*columns, strict=True) for one in row], np.concatenate(ids, 1))
+            ids.append(some.reshape(len(part), len(offsets)))
+        yield Strip(part, [one for row in zip(*columns, strict=True) for one in row], np.concatenate(ids, 1))
 
 
-def _cuts(begin: int, end: int, *, most: int) -> Iterator[range]:
+def _cuts(steps: range, *, most: int) -> Iterator[range]:
     length = 1
-    while begin < end:
-        yield range(begin, min(begin + length, end))
-        begin += length
+    while steps:
+        yield steps[:length]
+        steps = steps[length:]
         length = min(2 * length, most)
 
 

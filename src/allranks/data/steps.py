@@ -1,0 +1,106 @@
+"""A rank's steps for a loader that is not ours: planned and counted here, made in whatever process that loader has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from allranks.data.batch import Batch, Collator
+from allranks.data.detect import rows_of
+from allranks.data.index import Index
+from allranks.data.ledger import Sum, planned
+from allranks.data.opening import indexes_of, planner, supply_of
+from allranks.data.pipeline import batches
+from allranks.data.plan import Plan
+from allranks.data.recipe import Recipe
+from allranks.data.share import shared_index
+from allranks.data.snapshot import Resume, Snapshot
+from allranks.data.start import start
+from allranks.errors import DataError
+from allranks.world.base import World
+
+
+class Steps:
+    """Which rows of which global batches this rank takes, from where on. **Every rank must make one.**
+
+    ``rows`` and ``state`` are those of ``Dataset.loader``; so are the errors. ``epoch`` and ``step`` are where to
+    begin. Stays in the process that made it: it holds the world.
+    """
+
+    def __init__(
+        self, plan: Callable[[int], Plan], world: World, *, rows: object, state: Mapping[str, Any] | None
+    ) -> None:
+        first = plan(0)
+        facts, layout = first.facts(), first.layout
+        self.rows = rows_of(rows, global_batch=layout.global_batch, world=world)
+        resume = None if state is None else Resume.from_state(state, facts, layout, rank=world.rank)
+        self.epoch, self.step = (resume.epoch, resume.step) if resume else (0, 0)
+        place = {"epoch": self.epoch, "depth": self.step * layout.depth_of_step}
+        shares = start(world, {**facts, **place}, self.rows, global_batch=layout.global_batch)
+        self._plan, self._world, self._counted = plan, world, shares.counted
+        self._seen = resume.seen if resume else Sum()
+
+    def __len__(self) -> int:
+        """The number of steps of a whole epoch, on every rank."""
+        return self._plan(0).steps
+
+    def plan(self, epoch: int) -> Plan:
+        """Return the plan of an epoch."""
+        return self._plan(epoch)
+
+    def first(self, epoch: int) -> int:
+        """Return the step that an epoch begins with: not 0 for the one that the state is of."""
+        return self.step if epoch == self.epoch else 0
+
+    def state(self, epoch: int, step: int) -> Snapshot:
+        """Return the state after the first ``step`` steps of an epoch, as ``Loader.state()`` does.
+
+        That they were taken is believed: nobody counts what goes through other loaders.
+        """
+        begin, plan = self.first(epoch), self._plan(epoch)
+        if not begin <= step <= plan.steps:
+            raise DataError(
+                f"rank {self._world.rank}: {step} steps of epoch {epoch} cannot have been taken: it began with step "
+                f"{begin} of {plan.steps}.",
+                remedy="Count the batches that the loop took, from the one on that the epoch began with.",
+            )
+        seen = self._seen if epoch == self.epoch else Sum()
+        taken = planned(plan, self._counted, begin, step)
+        return Snapshot(self._world, epoch, step * plan.layout.depth_of_step, plan.facts(), taken, seen)
+
+
+@dataclass(frozen=True, slots=True)
+class StepMaker:
+    """Makes batches of these rows, of any steps. May be sent to another process."""
+
+    recipe: Recipe
+    indexes: tuple[Index, ...]
+    rows: tuple[int, ...]
+
+    def batches(self, epoch: int, begin: int, *, every: int = 1) -> Iterator[Batch]:
+        """Yield the batch of every ``every``-th step of an epoch from ``begin`` on.
+
+        Reads what those steps need, and blocks that they share with others. Maps are done here, if there are others.
+        """
+        recipe = self.recipe if every == 1 else replace(self.recipe, workers=0)
+        supply = supply_of(recipe, self.indexes, planner(recipe, self.indexes))
+        try:
+            plan = supply.plan(epoch)
+            strips = supply.strips(plan, self.rows, range(begin, plan.steps, every))
+            for taken in batches(strips, plan, self.rows, Collator(supply.example)):
+                yield taken.batch
+        finally:
+            supply.close()
+
+
+def open_steps(data: Recipe, world: World, *, rows: object, state: Mapping[str, Any] | None) -> tuple[Steps, StepMaker]:
+    """Open a data set for a loader that is not ours. **Every rank must call.** Raises what ``Dataset.loader`` does."""
+    if data.packing is not None:
+        raise DataError(
+            "packed rows are made one after the other, so no workers can share their steps.",
+            remedy="Iterate over .loader(world): its batches are ready, and its map(workers=...) keep their order.",
+        )
+    indexes = indexes_of(data, [shared_index(part.source, world) for part in data.parts])
+    steps = Steps(planner(data, indexes), world, rows=rows, state=state)
+    return steps, StepMaker(data, indexes, steps.rows)
