@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import xxhash
+from numpy.typing import NDArray
 
 from allranks.data.base import Rows
 from allranks.data.sources import compressed
@@ -24,8 +25,8 @@ class Lines:
     """A block's lines: line i is the bytes from ``begins[i]`` to ``ends[i]`` of ``data``, without its line end."""
 
     data: bytes
-    begins: Sequence[int]
-    ends: Sequence[int]
+    begins: NDArray[np.int32]
+    ends: NDArray[np.int32]
     path: str
     at: str  # where in the file the block is, for a person
 
@@ -49,7 +50,7 @@ class LineFile:
         else:
             data, at = _plain(self.file, block), f"byte {block.begin:,}"
         begins, ends = spans(data, blanks=self.blanks)
-        return self.make(Lines(data, begins.tolist(), ends.tolist(), self.file.path, at))
+        return self.make(Lines(data, begins.astype(np.int32), ends.astype(np.int32), self.file.path, at))
 
 
 def scan(file: FileBytes, *, size: int, blanks: bool) -> Scan:
@@ -74,7 +75,25 @@ def _plain(file: FileBytes, block: Block) -> bytes:
     return data
 
 
-def decoded(lines: Lines, rows: Sequence[int], decode: Callable[[bytes], Any]) -> list[Any]:
+def decoded(lines: Lines, rows: NDArray[np.int64], decode: Callable[[bytes], Any]) -> list[Any]:
     """Return these lines, decoded."""
-    data, begins, ends = lines.data, lines.begins, lines.ends
-    return [decode(data[begins[row] : ends[row]]) for row in rows]
+    data, begins, ends = lines.data, lines.begins[rows].tolist(), lines.ends[rows].tolist()
+    return [decode(data[begin:end]) for begin, end in zip(begins, ends, strict=True)]
+
+
+def gathered(
+    blocks: Mapping[int, Lines], pieces: NDArray[np.int64], rows: NDArray[np.int64], decode: Callable[[bytes], Any]
+) -> list[Any]:
+    """Return lines of several blocks, decoded.
+
+    Where a line is, is looked up for all at once: of Python's numbers, each would be a cache miss of its own.
+    """
+    base, total = np.zeros(max(blocks) + 1, np.int64), 0
+    for piece, lines in blocks.items():
+        base[piece] = total
+        total += len(lines.begins)
+    places = base[pieces] + rows
+    begins = np.concatenate([lines.begins for lines in blocks.values()])[places].tolist()
+    ends = np.concatenate([lines.ends for lines in blocks.values()])[places].tolist()
+    data = {piece: lines.data for piece, lines in blocks.items()}
+    return [decode(data[piece][begin:end]) for piece, begin, end in zip(pieces.tolist(), begins, ends, strict=True)]
