@@ -70,27 +70,28 @@ def test_the_index_is_the_same_again(corpus: Corpus) -> None:
     assert source.where
 
 
-FILES = [
-    pytest.param(kind, marks=pytest.mark.needs(*NEEDS.get(kind, ())))
-    for kind in KINDS
-    if kind[:4] not in ("sequ", "hugg")
-]
-
-
-@pytest.mark.parametrize("corpus", FILES, indirect=True)
-def test_bytes_are_counted(corpus: Corpus) -> None:
-    """One pass over all blocks reads about the size of the files."""
+@pytest.mark.parametrize(
+    ("corpus", "most"),
+    [
+        ("jsonl", 1.0),
+        ("jsonl.gz", 1.0),
+        ("text", 1.0),
+        ("parquet", 1.5),  # a footer is long beside rows that are few
+        ("arrow", 1.5),
+        ("webdataset", 1.0),
+        ("folder", 1.0),
+    ],
+    indirect=["corpus"],
+)
+@pytest.mark.needs("orjson", "pyarrow")
+def test_bytes_are_counted_and_read_once(corpus: Corpus, most: float) -> None:
     source, _ = corpus
     index = source.index()
     reader = source.open(index)
     for block in range(len(index)):
         reader.read(block)
-    # Frames of a few hundred bytes are read again for the end of a line, and footers are long beside tiny files.
-    assert (
-        0.5 * sum(file.nbytes for file in index.files)
-        <= reader.bytes_read
-        <= 40 * sum(file.nbytes for file in index.files)
-    )
+    there = sum(file.nbytes for file in index.files)
+    assert 0.9 * there <= reader.bytes_read <= most * there
 
 
 def test_progress_reaches_the_end(tmp_path: Path) -> None:

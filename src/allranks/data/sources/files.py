@@ -121,9 +121,8 @@ class FileSource:
             read = Counter(done.add)
             scan = self.format.scan(FileBytes(storage, one.name, one.nbytes, read))
             done.add(max(0, one.nbytes - read.total))  # of some formats, little must be read
-            return Index.of(
-                kind, [SourceFile(one.name, one.nbytes, scan.stamp)], [(0, *block) for block in scan.blocks]
-            )
+            about = SourceFile(one.name, one.nbytes, scan.stamp)
+            return Index.of(kind, [about], [(0, *block) for block in scan.blocks])
 
         return parts.merge(self.format.kind, _each(one_of, found, self._threads))
 
