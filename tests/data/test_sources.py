@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,16 @@ def test_any_rows_of_any_block_come_as_they_are_asked_for(corpus: Corpus) -> Non
         found = read(reader, index, block, rows.tolist())
         ids = index.first[block] + rows - index.skip[block] + first
         assert all(same(sample, expected[number]) for sample, number in zip(found, ids.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("corpus", ALL, indirect=True)
+def test_threads_share_a_reader(corpus: Corpus) -> None:
+    source, expected = corpus
+    index = source.index()
+    reader = source.open(index)
+    with ThreadPoolExecutor(8) as pool:
+        blocks = list(pool.map(lambda block: read(reader, index, block), range(len(index))))
+    assert all(map(same, (sample for block in blocks for sample in block), expected))
 
 
 @pytest.mark.parametrize("corpus", ALL, indirect=True)

@@ -109,7 +109,8 @@ class FileSource:
         if kept is None:
             return parts.merge(self.format.kind, [])
         index, then = kept
-        return parts.only(index, [one.name for one in found if then.get(one.name) == one])
+        same = [one.name for one in found if one.modified is not None and then.get(one.name) == one]
+        return parts.only(index, same)
 
     def scan(self, found: Sequence[Found], *, progress: Progress = silent) -> Index:
         """Index these files, several at a time."""
