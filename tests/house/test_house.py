@@ -79,7 +79,9 @@ PURE = {
     "data/sources/lines.py",
     "data/sources/parts.py",
     "data/sources/tar.py",
+    "data/tokenizers/base.py",
     "data/transform.py",
+    "data/under_way.py",
     "digest.py",
     "errors.py",
     "extent.py",
@@ -115,7 +117,6 @@ FRAMEWORKS = {
     "orjson": "jsonl.py",
     "zstandard": "zstd.py",
     "tokenizers": "huggingface.py",
-    "tiktoken": "tiktoken.py",
 }
 # Only these may import inside a function: they choose among what is installed, or keep the command line fast.
 LAZY = {"detect.py"}
