@@ -32,6 +32,7 @@ FILES = {
         "data/test_rows_torch.py",
         "integrations/test_torch_loading.py",
     ],
+    "datasets": ["integrations/test_streaming.py"],
     "grain": ["integrations/test_grain.py"],
     "equinox": ["arrays/test_open_tree_pytrees.py", "checkpoint/test_trip_jax.py"],
 }

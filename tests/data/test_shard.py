@@ -96,6 +96,7 @@ def test_the_last_round_is_padded_or_dropped(make: Any) -> None:
         mine = allranks.shard(make(range(10)), world, **options)
         taken = list(mine)
         assert len(taken) == len(mine)
+        assert mine.guarantees.complete == ("tail" not in options)
         return [value(one) for one in taken]
 
     assert rounds(on(4, lambda world: program(world, padding=-1))) == [*range(10), -1, -1]
@@ -163,8 +164,9 @@ def test_a_stream_is_read_once_and_goes_on_where_it_stopped(samples: Any, by_sha
 
     def begin(world: World) -> Any:
         mine = allranks.shard(samples(), world)
-        assert mine.guarantees.reads_its_part == by_shard
-        assert mine.guarantees.but
+        said = mine.guarantees
+        assert (said.complete, said.reads_its_part, said.exact_resume) == (by_shard, by_shard, not by_shard)
+        assert ("shuffle buffer" in said.but, "only if all ranks iterate" in said.but) == (by_shard, not by_shard)
         return list(islice(mine, stop)), mine.state().gathered()
 
     begun = on(3, begin)

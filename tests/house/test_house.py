@@ -69,6 +69,7 @@ PURE = {
     "data/agreement.py",
     "data/base.py",
     "data/gaps.py",
+    "data/guarantees.py",
     "data/index.py",
     "data/ledger.py",
     "data/mix.py",
@@ -116,6 +117,7 @@ FRAMEWORKS = {
     "cloudpickle": "wire.py",
     "orjson": "jsonl.py",
     "zstandard": "zstd.py",
+    "grain": "grain.py",
     "tokenizers": "huggingface.py",
 }
 # Only these may import inside a function: they choose among what is installed, or keep the command line fast.

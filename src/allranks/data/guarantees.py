@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Guarantees:
-    """``complete``: every sample is read, by one rank only. ``equal_steps``: every rank takes as many samples.
+    """``complete``: every sample is read once, by one rank. ``equal_steps``: every rank takes as many samples.
 
     ``known_length``: how many is known before the first. ``elastic``: the order is that of any number of ranks, and a
     state may go on with another. ``exact_resume``: a state goes on behind the last sample that was taken.

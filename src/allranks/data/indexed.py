@@ -25,9 +25,6 @@ class Indexed:
     number of this rank's samples in a whole epoch, padding included.
     """
 
-    guarantees = Guarantees(
-        complete=True, equal_steps=True, known_length=True, elastic=True, exact_resume=True, reads_its_part=True
-    )
     _plan: EpochPlan
     _depth: int  # samples of the epoch that all ranks together have taken
     _seen: Sum
@@ -45,6 +42,15 @@ class Indexed:
         state: Mapping[str, Any] | None,
     ) -> None:
         self._world, self._tail, self._padding = world, tail, padding
+        self.guarantees = Guarantees(
+            complete=tail == "pad",
+            equal_steps=True,
+            known_length=True,
+            elastic=True,
+            exact_resume=True,
+            reads_its_part=True,
+            but="" if tail == "pad" else "the samples behind the last whole round are dropped",
+        )
         self._index = sequence(samples).index()
         self._rows = SequenceRows(samples, 0, mask=False)
         self._layout = layout(self._index, global_batch=1, seed=seed, shuffle=shuffle, lanes=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from allranks.data.batch import Batch, Collator
@@ -25,29 +26,27 @@ class Steps:
     """Which rows of which global batches this rank takes, from where on. **Every rank must make one.**
 
     ``rows`` and ``state`` are those of ``Dataset.loader``; so are the errors. ``epoch`` and ``step`` are where to
-    begin. Stays in the process that made it: it holds the world.
+    begin, ``plan(epoch)`` returns the plan of an epoch. Stays in the process that made it: it holds the world.
     """
 
     def __init__(
         self, plan: Callable[[int], Plan], world: World, *, rows: object, state: Mapping[str, Any] | None
     ) -> None:
-        first = plan(0)
+        self.plan = lru_cache(maxsize=2)(plan)
+        first = self.plan(0)
         facts, layout = first.facts(), first.layout
         self.rows = rows_of(rows, global_batch=layout.global_batch, world=world)
         resume = None if state is None else Resume.from_state(state, facts, layout, rank=world.rank)
         self.epoch, self.step = (resume.epoch, resume.step) if resume else (0, 0)
         place = {"epoch": self.epoch, "depth": self.step * layout.depth_of_step}
         shares = start(world, {**facts, **place}, self.rows, global_batch=layout.global_batch)
-        self._plan, self._world, self._counted = plan, world, shares.counted
+        self._world, self._counted = world, shares.counted
         self._seen = resume.seen if resume else Sum()
+        self._length = first.steps
 
     def __len__(self) -> int:
         """The number of steps of a whole epoch, on every rank."""
-        return self._plan(0).steps
-
-    def plan(self, epoch: int) -> Plan:
-        """Return the plan of an epoch."""
-        return self._plan(epoch)
+        return self._length
 
     def first(self, epoch: int) -> int:
         """Return the step that an epoch begins with: not 0 for the one that the state is of."""
@@ -58,7 +57,7 @@ class Steps:
 
         That they were taken is believed: nobody counts what goes through other loaders.
         """
-        begin, plan = self.first(epoch), self._plan(epoch)
+        begin, plan = self.first(epoch), self.plan(epoch)
         if not begin <= step <= plan.steps:
             raise DataError(
                 f"rank {self._world.rank}: {step} steps of epoch {epoch} cannot have been taken: it began with step "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -17,22 +17,6 @@ from allranks.world.outcome import raised, remote_error
 from allranks.world.ticket import minority, who_says_what
 
 _AHEAD = 32  # samples that a rank has in hand when all agree how many rounds there are
-_LONGER = "the number of steps is agreed while it goes, and a state goes on with as many ranks only"
-_PARTS = Guarantees(
-    complete=True,
-    equal_steps=True,
-    known_length=False,
-    elastic=False,
-    exact_resume=True,
-    reads_its_part=True,
-    but=f"Ranks read whole shards, so some run out early and are padded; {_LONGER}.",
-)
-_TURNS = replace(
-    _PARTS,
-    reads_its_part=False,
-    but="Every rank reads everything and keeps every N-th sample, so no sample is read twice or lost only if all ranks "
-    f"iterate over the same, in the same order; resuming reads again what was taken; {_LONGER}.",
-)
 _EMPTY = (
     "Does a generator function return gen() where it should yield from gen()? Was a generator used up in the epoch "
     "before? Are there fewer samples than ranks?"
@@ -73,8 +57,8 @@ class Streamed:
         self._samples = samples
         if self._by_shard:
             self._samples = self._samples.shard(num_shards=world.size, index=world.rank)
-        self._exact = self._by_shard and hasattr(self._samples, "load_state_dict")
-        self.guarantees = _PARTS if self._by_shard else _TURNS
+        self._own_state = self._by_shard and hasattr(self._samples, "load_state_dict")
+        self.guarantees = _guarantees(by_shard=self._by_shard, own_state=self._own_state, tail=tail)
         self._facts = {"samples": type(samples).__qualname__, "shards": shards, "ranks": world.size, "tail": tail}
         epoch, rounds, place = self._resumed(state)
         start(world, {**self._facts, "epoch": epoch, "depth": rounds}, [world.rank], global_batch=world.size)
@@ -121,7 +105,7 @@ class Streamed:
         """Have the next samples in hand; agree how many rounds all ranks take, and whether more may follow."""
         if self._iterator is None:
             self._iterator = self._opened()
-        elif self._exact:
+        elif self._own_state:
             self._place = [self._samples.state_dict(), 0]
         failed: Exception | None = None
         try:
@@ -158,6 +142,31 @@ class Streamed:
                 "allranks.Dataset, or what has a length and items, to go on with another number of ranks.",
             )
         return epoch, rounds, list(places[self._world.rank])
+
+
+def _guarantees(*, by_shard: bool, own_state: bool, tail: Tail) -> Guarantees:
+    but = [
+        "ranks read whole shards, and those that run out early are padded"
+        if by_shard
+        else "every rank reads everything and keeps every N-th sample, so each is read once only if all ranks iterate "
+        "over the same",
+        "resuming stands on the data set's own state, which forgets what a shuffle buffer held"
+        if own_state
+        else "resuming reads again what was taken",
+        "it goes on with as many ranks only",
+        "how many steps there are is agreed as it goes",
+    ]
+    if tail == "drop":
+        but.append("what others have left when the first rank has run out is dropped")
+    return Guarantees(
+        complete=by_shard and tail == "pad",
+        equal_steps=True,
+        known_length=False,
+        elastic=False,
+        exact_resume=not own_state,
+        reads_its_part=by_shard,
+        but="; ".join(but),
+    )
 
 
 def _agreed(values: Sequence[Any], tail: Tail) -> dict[str, Any]:

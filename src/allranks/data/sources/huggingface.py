@@ -28,8 +28,8 @@ def huggingface(dataset: Any) -> HuggingFaceSource:
     if name in ("IterableDataset", "IterableDatasetDict"):
         raise DataError(
             f"a datasets.{name} can only be iterated: it can be neither split exactly nor resumed.",
-            remedy="Give its files to the source of their format (parquet, jsonl, arrow, ...); or load it without "
-            "streaming=True.",
+            remedy="Give its files to the source of their format (parquet, jsonl, arrow, ...), or load it without "
+            "streaming=True; allranks.shard(dataset, world) reads it as it is, and says what that cannot keep.",
         )
     if name == "DatasetDict":
         raise DataError(

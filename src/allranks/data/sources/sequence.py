@@ -32,7 +32,8 @@ def sequence(rows: Indexable, *, on_corrupt: Literal["raise", "mask"] = "raise")
     if not (hasattr(rows, "__len__") and hasattr(rows, "__getitem__")):
         raise DataError(
             f"expected an object with a length and rows (__len__, __getitem__), found {type(rows).__name__}.",
-            remedy="What can only be iterated can be neither split exactly nor resumed: give its files to a source.",
+            remedy="What can only be iterated can be neither split exactly nor resumed: give its files to a source, or "
+            "read it as well as it can be with allranks.shard(samples, world).",
         )
     return SequenceSource(rows, on_corrupt == "mask")
 
