@@ -45,7 +45,7 @@ class Batches(grain.IterDataset):  # type: ignore[misc]
         return other
 
     def state(self, step: int) -> Snapshot:
-        """Return the state after ``step`` steps of this epoch, for a checkpoint: see ``Loader.state``."""
+        """Return the state after this epoch's first ``step`` steps, those of earlier jobs included: see ``Loader``."""
         return self._here().state(self.epoch, step)
 
     def set_slice(self, sl: slice, sequential_slice: bool = False) -> None:

@@ -71,7 +71,7 @@ class Batches(IterableDataset[dict[str, Any]]):
         self._at[:] = torch.tensor([epoch, self._here().first(epoch)])
 
     def state(self, step: int) -> Snapshot:
-        """Return the state after ``step`` steps of this epoch, for a checkpoint: see ``Loader.state``."""
+        """Return the state after this epoch's first ``step`` steps, those of earlier jobs included: see ``Loader``."""
         return self._here().state(int(self._at[0]), step)
 
     def state_dict(self) -> dict[str, int]:
@@ -134,7 +134,7 @@ class BatchSampler(Sampler[list[int]]):
         self._epoch = epoch
 
     def state(self, step: int) -> Snapshot:
-        """Return the state after ``step`` steps of this epoch, for a checkpoint: see ``Loader.state``."""
+        """Return the state after this epoch's first ``step`` steps, those of earlier jobs included: see ``Loader``."""
         return self._steps.state(self._epoch, step)
 
     def _ids(self, step: int) -> Any:
