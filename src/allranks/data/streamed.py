@@ -44,8 +44,8 @@ class Streamed:
     """Made by ``allranks.shard``. Its ``guarantees`` say what can be kept, of what can only be iterated, and what not.
 
     What has shards (``num_shards`` and ``shard(num_shards=, index=)``, as a datasets.IterableDataset), at least one for
-    each rank, is split by them. Of all else every rank reads everything, and keeps every N-th. Each time that a rank has
-    taken 32 samples, it meets all others in ``for``, and they agree how many more each takes: every rank must go on.
+    each rank, is split by them. Of all else every rank reads everything, and keeps every N-th. Whenever 32 samples were
+    taken, the next one waits until all ranks have agreed how many more each takes: **every rank must iterate as far.**
     """
 
     def __init__(
