@@ -1,0 +1,162 @@
+"""``allranks data audit``."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from allranks.checkpoint import inventory
+from allranks.cli import screen
+from allranks.cli.data_place import add_kind, indexed, opened
+from allranks.cli.place import Place, place
+from allranks.data.index import Index
+from allranks.data.lineage import Stand, differs, faults, rows_a_step, stands
+from allranks.data.plan import EpochPlan, Layout
+from allranks.errors import NotThere
+
+DESCRIPTION = """\
+Prove by the checkpoints of a run that the data was read once: the loader's state in each (extra={"data":
+loader.state()}) holds the sum of all samples that led to its weights, over all attempts that it went on from. Without
+--data the counts and places are looked at; with it the plan is made again, and the sums must be its own.
+  allranks data audit runs/a --data 'data/*.parquet'"""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was found of a state; ``proven`` if its sum was compared with the plan's."""
+
+    stand: Stand
+    faults: tuple[str, ...]
+    proven: bool
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", help="the run's folder, or s3://bucket/run")
+    parser.add_argument("--data", metavar="PATTERN", help="the data that the run has read")
+    add_kind(parser)
+    parser.add_argument("--skip", type=int, default=0, metavar="N", help="as in .skip(N)")
+    parser.add_argument("--take", type=int, metavar="N", help="as in .take(N), after skip")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    at = place(arguments.run)
+    index = _index(arguments) if arguments.data else None
+    by_key, missing = _read(at)
+    runs = {key: _judged(found, index) for key, found in by_key.items()}
+    bare = sorted({f"step {step} has no state at {key}" for key, steps in missing.items() for step in steps})
+    good = not bare and not any(one.faults for found in runs.values() for one in found)
+    if arguments.json:
+        states = [_document(one) for found in runs.values() for one in found]
+        screen.show_json({"run": at.storage.url, "good": good, "states": states, "missing": bare})
+    else:
+        _show(at, runs, bare, good=good)
+    return 0 if good else 1
+
+
+def _index(arguments: argparse.Namespace) -> Index:
+    whole = indexed(opened(arguments, arguments.data)).index
+    end = whole.samples if arguments.take is None else arguments.skip + arguments.take
+    return whole.slice(arguments.skip, end)
+
+
+def _read(at: Place) -> tuple[dict[str, list[Stand]], dict[str, list[int]]]:
+    """Return the states of all whole steps by where they stand in ``extra``, and the steps that lack one."""
+    whole = [one for one in inventory.survey(at.storage) if one.manifest is not None and at.step in (None, one.step)]
+    if not whole:
+        raise NotThere(f"{at} holds no checkpoint.", remedy="`allranks ckpt ls` shows what is there.")
+    by_key: dict[str, list[Stand]] = {}
+    for one in whole:
+        for stand in stands(one.step, one.manifest.extra if one.manifest else None):
+            by_key.setdefault(stand.key, []).append(stand)
+    if not by_key:
+        raise NotThere(
+            f"no checkpoint in {at} has the state of a loader.",
+            remedy='Save it: ckpt.maybe_save(step, state, extra={"data": loader.state()}).',
+        )
+    steps = [one.step for one in whole]
+    return by_key, {key: sorted(set(steps) - {one.step for one in found}) for key, found in by_key.items()}
+
+
+def _judged(found: Sequence[Stand], index: Index | None) -> list[Verdict]:
+    verdicts = []
+    for before, stand in zip([None, *found], found, strict=False):
+        wrong = faults(stand, before)
+        plan = None if index is None or not stand.whole else _plan(stand, index)
+        if index is not None and stand.whole:
+            wrong += [_compared(stand, plan)] if plan is not None else ["a mixture's plan cannot be made from here"]
+        verdicts.append(Verdict(stand, tuple(one for one in wrong if one), plan is not None))
+    return verdicts
+
+
+def _plan(stand: Stand, index: Index) -> EpochPlan | None:
+    """Return the plan that the state is of, made of this index: with a batch of one row of each lane."""
+    of = stand.of
+    if not {"lanes", "window", "seed", "shuffle"} <= of.keys() or "quotas" in of:
+        return None
+    lanes = int(of["lanes"])
+    return EpochPlan(index, Layout(lanes, lanes, int(of["window"]), int(of["seed"]), bool(of["shuffle"])), stand.epoch)
+
+
+def _compared(stand: Stand, plan: EpochPlan) -> str:
+    if plan.digest() == stand.plan:
+        return differs(stand, plan)
+    here = plan.facts()
+    told = [f"{word}: {value} in the state, {here[word]} here" for word, value in stand.of.items() if value != here[word]]
+    return f"the data is not that of the state ({'; '.join(told) or 'another version of the plan'})"
+
+
+def _document(one: Verdict) -> dict[str, Any]:
+    stand = one.stand
+    return {
+        "step": stand.step,
+        "key": stand.key,
+        "epoch": stand.epoch,
+        "depth": stand.depth,
+        "samples": stand.seen.samples,
+        "unusable": stand.seen.bad,
+        "sum": f"{stand.seen.mixed:016x}",
+        "plan": stand.plan,
+        "proven": one.proven,
+        "faults": list(one.faults),
+    }
+
+
+def _show(at: Place, runs: dict[str, list[Verdict]], bare: list[str], *, good: bool) -> None:
+    columns = ["step", "epoch", "depth", "samples", "unusable", "plan", "the samples"]
+    for key, found in runs.items():
+        screen.show(f"{at}: {key}", style="bold")
+        screen.show(screen.table(columns, [_row(one) for one in found], right=["step", *columns[1:5]]))
+        for one in found:
+            for fault in one.faults:
+                screen.show(f"step {one.stand.step}: {fault}", style="bold red")
+        _note(found)
+    for told in bare:
+        screen.show(told, style="bold red")
+    screen.show("")
+    if not good:
+        screen.show("The ledger does NOT hold.", style="bold red")
+    elif all(one.proven for found in runs.values() for one in found):
+        screen.show("The ledger holds: up to each of these steps, the samples of the plan were taken, each of them once.")
+    else:
+        screen.show("The counts and places hold; --data PATTERN proves that the samples are those of the plan.")
+
+
+def _row(one: Verdict) -> list[str]:
+    stand = one.stand
+    judged = "WRONG" if one.faults else "are the plan's" if one.proven else "as many as planned"
+    numbers = (stand.step, stand.epoch, stand.depth, stand.seen.samples, stand.seen.bad)
+    return [*(f"{number:,}" for number in numbers), stand.plan, judged]
+
+
+def _note(found: Sequence[Verdict]) -> None:
+    speeds = rows_a_step([one.stand for one in found])
+    if len(speeds) == 1:
+        screen.show(f"Each step of the training took {speeds[0]:,.6g} rows.")
+    elif speeds:
+        told = f"{speeds[0]:,.6g} to {speeds[-1]:,.6g}"
+        screen.show(f"note: a step of the training took {told} rows, not always as many.")
+    epochs = {one.stand.epoch for one in found}
+    if len(epochs) > 1:
+        screen.show(f"Epochs {min(epochs)} to {max(epochs) - 1} ended in between; the loader proved each at its end.")
