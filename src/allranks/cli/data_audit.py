@@ -103,7 +103,9 @@ def _compared(stand: Stand, plan: EpochPlan) -> str:
     if plan.digest() == stand.plan:
         return differs(stand, plan)
     here = plan.facts()
-    told = [f"{word}: {value} in the state, {here[word]} here" for word, value in stand.of.items() if value != here[word]]
+    told = [
+        f"{word}: {value} in the state, {here[word]} here" for word, value in stand.of.items() if value != here[word]
+    ]
     return f"the data is not that of the state ({'; '.join(told) or 'another version of the plan'})"
 
 
@@ -138,7 +140,9 @@ def _show(at: Place, runs: dict[str, list[Verdict]], bare: list[str], *, good: b
     if not good:
         screen.show("The ledger does NOT hold.", style="bold red")
     elif all(one.proven for found in runs.values() for one in found):
-        screen.show("The ledger holds: up to each of these steps, the samples of the plan were taken, each of them once.")
+        screen.show(
+            "The ledger holds: up to each of these steps, the samples of the plan were taken, each of them once."
+        )
     else:
         screen.show("The counts and places hold; --data PATTERN proves that the samples are those of the plan.")
 

@@ -6,8 +6,6 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from allranks.cli import screen
 from allranks.cli.data_place import add_place, indexed, opened
 from allranks.data.outlook import Outlook, coverage, files_of, first_touch, lanes_of_rank, outlook
@@ -133,7 +131,7 @@ def _facts(found: Outlook) -> list[tuple[str, str]]:
 def _shown(ranks: int) -> Sequence[int]:
     if ranks <= _MOST_ROWS:
         return range(ranks)
-    return np.unique(np.linspace(0, ranks - 1, _MOST_ROWS).astype(int)).tolist()
+    return [number * (ranks - 1) // (_MOST_ROWS - 1) for number in range(_MOST_ROWS)]
 
 
 def _row(found: Outlook, rank: int) -> list[str]:

@@ -136,7 +136,9 @@ def _show(source: Source, said: dict[str, Any]) -> None:
     screen.show(screen.table(names, rows, right=names[1:4]))
     for note in _notes(files):
         screen.show(note)
-    screen.show("\na sample: " + (", ".join(f"{name} {kind}" for name, kind in said["columns"].items()) or "none usable"))
+    screen.show(
+        "\na sample: " + (", ".join(f"{name} {kind}" for name, kind in said["columns"].items()) or "none usable")
+    )
     for number, sample in enumerate(said["first"]):
         screen.show(f"  {number}  {'BAD: ' + sample['bad'] if list(sample) == ['bad'] else sample}")
     _show_bad(said["bad"], said["samples"])

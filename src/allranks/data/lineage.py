@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from allranks.data.ledger import Sum, planned
@@ -56,12 +57,14 @@ def stands(step: int, extra: Any, key: str = "extra") -> Iterator[Stand]:
 def expected(stand: Stand) -> int | None:
     """Return how many samples lie before a place, by what the state says of its plan; None where it does not say."""
     lanes, samples = stand.of.get("lanes"), stand.of.get("samples")
-    if not isinstance(lanes, int) or lanes < 1 or "quotas" in stand.of:
-        return lanes * stand.depth if isinstance(lanes, int) and "quotas" in stand.of else None
+    if not isinstance(lanes, int) or lanes < 1:
+        return None
+    if "quotas" in stand.of:  # a mixture, whose lanes have no end before the epoch's
+        return lanes * stand.depth
     if not isinstance(samples, int):
         return None
     edges = [lane * samples // lanes for lane in range(lanes + 1)]
-    return sum(min(stand.depth, end - begin) for begin, end in zip(edges, edges[1:], strict=False))
+    return sum(min(stand.depth, end - begin) for begin, end in pairwise(edges))
 
 
 def faults(stand: Stand, before: Stand | None) -> list[str]:
@@ -100,6 +103,6 @@ def rows_a_step(found: Sequence[Stand]) -> tuple[float, ...]:
 
     Empty where no two checkpoints are of one epoch, or the plan's lanes are not known.
     """
-    pairs = [(a, b) for a, b in zip(found, found[1:], strict=False) if a.epoch == b.epoch and b.step > a.step]
+    pairs = [(a, b) for a, b in pairwise(found) if a.epoch == b.epoch and b.step > a.step]
     speeds = {b.of.get("lanes", 0) * (b.depth - a.depth) / (b.step - a.step) for a, b in pairs}
     return tuple(sorted(speeds - {0.0}))
