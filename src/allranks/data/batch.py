@@ -23,8 +23,9 @@ class Batch(Mapping[str, Column]):
 
     Numbers and arrays make arrays (Python's int: int64, float: float64), all else lists. ``mask`` is False for rows
     that hold no sample: padding behind the last one, samples that were filtered out or could not be used; their values
-    are zeros, empty strings, or None. ``ids`` are the samples' numbers in the data set, -1 for padding. ``rows`` are
-    the rows' numbers in the global batch, ``step`` its number in the epoch.
+    are zeros, empty strings, or None. ``ids`` are the samples' numbers in the data set, -1 for padding; of packed rows,
+    the numbers of all samples that end in them. ``rows`` are the rows' numbers in the global batch, ``step`` its number
+    in the epoch.
     """
 
     columns: dict[str, Column]

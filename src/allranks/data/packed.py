@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allranks.data.base import Bad
-from allranks.data.batch import Batch
-from allranks.data.ledger import Sum, sum_of
+from allranks.data.batch import Batch, Column
 from allranks.data.pack import Carry, Packed, Packing, packer
 from allranks.data.pipeline import Submit
 from allranks.data.plan import Plan, lanes_of
@@ -28,10 +27,12 @@ _NONE = np.empty(0, np.int32)
 
 @dataclass(frozen=True, slots=True)
 class PackedTaken:
-    """A batch of packed rows, what the ledger notes when it is taken, and where each lane goes on behind it."""
+    """A batch of packed rows. Of every row: the ids of the samples that end in it, and how many of them could not be
+    used. Of every lane: where it goes on behind this batch."""
 
     batch: Batch
-    sum: Sum
+    ids: tuple[NDArray[np.int64], ...]
+    bad: tuple[int, ...]
     carries: Mapping[int, Carry]
 
 
@@ -70,17 +71,13 @@ def groups(
     many = plan.layout.depth_of_step
     owned = lanes_of(rows, many)
     tokenized = _Tokenized(plan.epoch, work)
-    lanes = {
-        lane: _PackedLane(plan, lane, open_lane(lane), work.packing, carries.get(lane, Carry())) for lane in owned
-    }
+    lanes = {lane: _PackedLane(plan, lane, open_lane(lane), work.packing, carries.get(lane, Carry())) for lane in owned}
     tokenized.fetch(list(lanes.values()), [lane.again() for lane in lanes.values()], _PackedLane.start)
     length = 1
     while True:
         tokenized.fill(list(lanes.values()), length * many)
         have = max(min(-(-len(lane.ready) // many), length) for lane in lanes.values())
-        steps = tuple(
-            _batch(plan, rows, step, owned, lanes, work.packing) for step in range(begin, begin + length)
-        )
+        steps = tuple(_batch(plan, rows, step, owned, lanes, work.packing) for step in range(begin, begin + length))
         yield Group(steps, have)
         begin += length
         length = min(2 * length, _MOST_STEPS)
@@ -134,6 +131,8 @@ class _PackedLane:
             self._bad -= unusable
             self.carry = row.carry
             taken.append((row, len(unusable)))
+        if self._ended and not self.ready:
+            self.carry = Carry(self._length)
         return taken
 
     def _tokens(self, ids: NDArray[np.int64], documents: list[Any]) -> list[Any]:
@@ -202,7 +201,7 @@ def _document(sample: Any, column: str, one: int) -> Any:
     raise DataError(
         f"sample {one} cannot be packed: {found}, and no array of tokens in column {column!r}.",
         sample=one,
-        remedy="Tokenize before .pack: .map(allranks.data.tokenizer(...)), or say which column: .pack(..., column=...).",
+        remedy="Tokenize before .pack (.map(tokenizer(...))), or say which column it is (.pack(..., column=...)).",
     )
 
 
@@ -217,17 +216,17 @@ def _batch(
     """Take a step's rows from the lanes, and make its batch."""
     shape = (len(rows), packing.length)
     tokens, segments, positions = (np.full(shape, fill, np.int32) for fill in (packing.pad_id, 0, 0))
-    mask, ids, bad, at = np.zeros(len(rows), np.bool_), [np.empty(0, np.int64)], 0, 0
+    mask = np.zeros(len(rows), np.bool_)
+    ids, bad = [np.empty(0, np.int64)] * len(rows), [0] * len(rows)
+    at = 0
     for number, offsets in owned.items():
         taken = lanes[number].take(plan.layout.depth_of_step)
         for offset in offsets:
             if offset < len(taken):
-                row, unusable = taken[offset]
+                row, bad[at] = taken[offset]
                 tokens[at], segments[at], positions[at] = row.tokens, row.segment_ids, row.positions
-                mask[at] = row.padding < packing.length
-                ids.append(row.ids)
-                bad += unusable
+                mask[at], ids[at] = row.padding < packing.length, row.ids
             at += 1
-    columns = {"tokens": tokens, "segment_ids": segments, "positions": positions}
-    batch = Batch(columns, mask, np.concatenate(ids), rows, plan.epoch, step, plan.layout.global_batch)  # type: ignore[arg-type]
-    return PackedTaken(batch, sum_of(batch.ids, bad), {number: lane.carry for number, lane in lanes.items()})
+    columns: dict[str, Column] = {"tokens": tokens, "segment_ids": segments, "positions": positions}
+    batch = Batch(columns, mask, np.concatenate(ids), rows, plan.epoch, step, plan.layout.global_batch)
+    return PackedTaken(batch, tuple(ids), tuple(bad), {number: lane.carry for number, lane in lanes.items()})

@@ -6,7 +6,6 @@ import json
 import logging
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
 from allranks.data.index import Index
 from allranks.data.sources.listing import Found
@@ -33,20 +32,21 @@ class IndexCache:
         if folder is not None:
             self._places = [(open_storage(folder), f"{elsewhere}.index")]
         else:
-            users = open_storage(_users_folder())
-            self._places = [(data, f"{FOLDER}/{beside}.index"), (users, f"{elsewhere}.index")]
+            self._places = [(data, f"{FOLDER}/{beside}.index")]
+            if users := _users_folder():
+                self._places.append((open_storage(users), f"{elsewhere}.index"))
 
     def load(self) -> tuple[Index, dict[str, Found]] | None:
         """Return the index that was kept, and the files as they were; None where there is none.
 
-        A damaged one is as good as none, and said to be.
+        One that is damaged or cannot be read is as good as none, and said to be.
         """
         for storage, path in self._places:
             try:
                 return _decoded(storage.get(path))
             except NotThere:
                 continue
-            except DataError as error:
+            except (DataError, StorageError) as error:
                 log("%s/%s: %s It is built anew.", storage.url, path, error, level=logging.WARNING)
         return None
 
@@ -71,9 +71,11 @@ class IndexCache:
         log("the index is not kept: %s", " ".join(map(str, refused)), level=logging.WARNING)
 
 
-def _users_folder() -> Path:
-    home = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(home) if os.path.isabs(home) else Path("~/.cache").expanduser()) / "allranks" / "index"
+def _users_folder() -> str | None:
+    """Return the user's folder for caches; None for a user without a home, as in some containers."""
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    folder = given if os.path.isabs(given) else os.path.expanduser("~/.cache")
+    return os.path.join(folder, "allranks", "index") if os.path.isabs(folder) else None
 
 
 def _encoded(index: Index, found: Sequence[Found]) -> bytes:

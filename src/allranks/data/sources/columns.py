@@ -34,13 +34,14 @@ class TableRows:
             return [self._one(number) for number in numbers]
 
     def _dicts(self, numbers: list[int]) -> list[Any]:
-        if len(self._names) == 1:
-            name = self._names[0]
-            return [{name: value} for value in self._getters[0](numbers)]
-        columns = [getter(numbers) for getter in self._getters]
-        if not columns:
+        if not self._names:
             return [{} for _ in numbers]
-        return [dict(zip(self._names, values, strict=True)) for values in zip(*columns, strict=True)]
+        first = self._names[0]
+        found = [{first: value} for value in self._getters[0](numbers)]
+        for name, getter in zip(self._names[1:], self._getters[1:], strict=True):  # three times as fast as dict(zip())
+            for one, value in zip(found, getter(numbers), strict=True):
+                one[name] = value
+        return found
 
     def _one(self, number: int) -> Any:
         try:
@@ -59,6 +60,8 @@ def _getter(values: pa.Array) -> Getter:
     kind = values.type
     if pa.types.is_dictionary(kind):
         return _getter(values.dictionary_decode())
+    if pa.types.is_string_view(kind):
+        return _getter(values.cast(pa.large_string()))
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return _nulls(values, _texts(values))
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
@@ -134,4 +137,4 @@ def _rectangle(values: pa.Array) -> Getter:
 
 
 def _anything(values: pa.Array) -> Getter:
-    return lambda rows: values.take(pa.array(rows, pa.int64())).to_pylist()
+    return lambda rows: [values[row].as_py() for row in rows]
