@@ -3,7 +3,8 @@
 python examples/jax_fsdp_lm/demo.py [--save-every 50] [flags of train.py]
 
 Rows, weights, moments and steps are those of the first job, so the three ranks must lose what the four lost at the same
-steps: that is compared in the end.
+steps: that is compared in the end. Rows that the first job read for steps that it lost are read again, for the same
+steps; the ledger, which is in the checkpoint, proves that each row was taken once.
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ def main() -> None:
         code = train("train.py", 3, run, after, 2 * every, flags)
         check(code == 0, f"the second job ended with {code}")
         compare(losses(before), losses(after), every)
+
+        say("The data: what the checkpoints of both jobs say of the rows that led to them.")
+        subprocess.run([sys.executable, "-m", "allranks", "data", "audit", str(run)], check=True)
 
 
 def train(program: str, ranks: int, run: Path, record: Path, doomed_step: int, flags: list[str]) -> int:
