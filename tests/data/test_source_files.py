@@ -41,6 +41,8 @@ def names(index: Index) -> list[str]:
 def tree(tmp_path: Path) -> Path:
     write(tmp_path, a_txt="1", b_txt="2", x__c_txt="3", x__y__d_txt="4", x__y__e="5", z__a_txt="6")
     write(tmp_path, **{".hidden_txt": "no", "_SUCCESS_txt": "no", ".git__a_txt": "no"})
+    for path in tmp_path.rglob("*.txt"):
+        os.utime(path, (1, 1))
     return tmp_path
 
 
@@ -137,7 +139,20 @@ class Watched:
 
 @pytest.fixture
 def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
+    monkeypatch.setattr("allranks.data.sources.cache.YOUNG_S", 0.0)
     return Watched(monkeypatch)
+
+
+def test_a_file_that_has_just_been_written_is_indexed_again(
+    tree: Path, watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next change may come within a tick of the file system's clock."""
+    monkeypatch.undo()
+    watched = Watched(monkeypatch)
+    write(tree, x__c_txt="new")
+    source = text(tree / "x")
+    source.index()
+    assert watched.of(source)[0] == ["c.txt"]
 
 
 def test_only_what_is_new_or_changed_is_indexed(tree: Path, watched: Watched) -> None:
@@ -164,7 +179,7 @@ def test_a_touched_file_is_indexed_again_and_is_the_same(tree: Path, watched: Wa
     """The index depends on the content, not on its time: a copy on another host is as good."""
     source = text(tree / "x")
     before = source.index()
-    os.utime(tree / "x" / "c.txt", (1, 1))
+    os.utime(tree / "x" / "c.txt", (2, 2))
     scanned, after = watched.of(source)
     assert scanned == ["c.txt"]
     assert after.digest == before.digest

@@ -119,8 +119,9 @@ def _bytes(values: pa.Array) -> Getter:
 
 
 def _numbers(values: pa.Array) -> Getter:
-    filled = values.fill_null(False if pa.types.is_boolean(values.type) else 0) if values.null_count else values
-    numbers = filled.to_numpy(zero_copy_only=False).tolist()
+    if values.null_count and pa.types.is_integer(values.type):
+        values = values.fill_null(0)  # NumPy would make floats of them, which are not exact
+    numbers = values.to_numpy(zero_copy_only=False).tolist()
     return lambda rows: [numbers[row] for row in rows]
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allranks.data.base import Bad, Rows
-from allranks.data.sources.file import FileBytes, changed
+from allranks.data.sources.file import CHUNK, FileBytes, changed
 from allranks.data.sources.files import Block, FileSource, OpenFile, Scan
 from allranks.data.sources.patterns import Pattern, place
 from allranks.data.sources.tar import Member, NoTar, members
@@ -21,7 +21,7 @@ from allranks.digest import digest, show
 from allranks.errors import DataError
 
 _BLOCK_BYTES = 1 << 20
-_AHEAD = 1 << 18  # headers are looked for in what was read; what is farther than this is jumped over
+_AHEAD = 1 << 18  # bytes that are read on behind a header, in which the next one is looked for
 
 
 def webdataset(pattern: Pattern, *, decode: bool = False, cache: str | None = None) -> FileSource:
@@ -30,7 +30,7 @@ def webdataset(pattern: Pattern, *, decode: bool = False, cache: str | None = No
     The key of "a/b.seg.png" is "a/b", its extension "seg.png"; members that follow each other with one key are a
     sample, which has it as "__key__". Members without a dot, folders and links are passed over. With ``decode``, by the
     last part of the extension: json is parsed, txt and text become str, cls int; where that fails, the sample is Bad.
-    A block is about 1 MiB of samples; indexing reads the headers, and jumps over what is larger than 256 KiB.
+    A block is about 1 MiB of samples. Indexing reads the headers: it jumps over large members, and reads small ones.
     """
     return FileSource(place(pattern), Shards(decode), cache)
 
@@ -153,12 +153,13 @@ _DECODERS: dict[str, Callable[[bytes], Any]] = {
 
 def _ahead(file: FileBytes) -> Callable[[int, int], bytes]:
     """Return what reads bytes by offset and count, and some on behind them, so that near headers are one read."""
-    at, data = 0, b""
+    at, data, ahead = 0, b"", _AHEAD
 
     def read(offset: int, count: int) -> bytes:
-        nonlocal at, data
+        nonlocal at, data, ahead
         if not at <= offset <= offset + count <= at + len(data):
-            at, data = offset, file.read(offset, min(max(count, _AHEAD), file.nbytes - offset))
+            ahead = min(2 * ahead, CHUNK) if offset <= at + len(data) else _AHEAD  # nothing was jumped over
+            at, data = offset, file.read(offset, min(max(count, ahead), file.nbytes - offset))
         return data[offset - at : offset - at + count]
 
     return read
