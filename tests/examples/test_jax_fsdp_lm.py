@@ -65,5 +65,5 @@ def test_the_demo_goes_on_as_if_nothing_had_happened() -> None:
     assert done.returncode == 0, done.stdout
     assert "goes on from step 5, saves every 5" in done.stdout
     assert "The loss went on from" in done.stdout
-    assert re.search(r"data     480 of [0-9,]+ rows of epoch 0 taken, each once, by the ledger of 3 ranks", done.stdout)
+    assert re.search(r"data     960 of [0-9,]+ rows of epoch 0 taken, each once, by the ledger of 3 ranks", done.stdout)
     assert "Each step of the training took 48 rows." in done.stdout

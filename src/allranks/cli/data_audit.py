@@ -25,11 +25,17 @@ loader.state()}) holds the sum of all samples that led to its weights, over all 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was found of a state; ``proven`` if its sum was compared with the plan's."""
+    """What was found of a state; ``compared`` with the plan: "yes", "no", or why it cannot be."""
 
     stand: Stand
     faults: tuple[str, ...]
-    proven: bool
+    compared: str
+
+    @property
+    def words(self) -> str:
+        if self.faults:
+            return "WRONG"
+        return {"yes": "are the plan's", "no": "as many as planned"}.get(self.compared, self.compared)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -82,21 +88,21 @@ def _read(at: Place) -> tuple[dict[str, list[Stand]], dict[str, list[int]]]:
 def _judged(found: Sequence[Stand], index: Index | None) -> list[Verdict]:
     verdicts = []
     for before, stand in zip([None, *found], found, strict=False):
-        wrong = faults(stand, before)
-        plan = None if index is None or not stand.whole else _plan(stand, index)
-        if index is not None and stand.whole:
-            wrong += [_compared(stand, plan)] if plan is not None else ["a mixture's plan cannot be made from here"]
-        verdicts.append(Verdict(stand, tuple(one for one in wrong if one), plan is not None))
+        wrong, compared = faults(stand, before), "no"
+        if other := next((word for word in ("quotas", "packing") if word in stand.of), ""):
+            compared = "of a mixture: not compared" if other == "quotas" else "packed: not compared"
+        elif index is not None and stand.whole:
+            compared = "yes"
+            if told := _compared(stand, _plan(stand, index)):
+                wrong.append(told)
+        verdicts.append(Verdict(stand, tuple(wrong), compared))
     return verdicts
 
 
-def _plan(stand: Stand, index: Index) -> EpochPlan | None:
+def _plan(stand: Stand, index: Index) -> EpochPlan:
     """Return the plan that the state is of, made of this index: with a batch of one row of each lane."""
-    of = stand.of
-    if not {"lanes", "window", "seed", "shuffle"} <= of.keys() or "quotas" in of:
-        return None
-    lanes = int(of["lanes"])
-    return EpochPlan(index, Layout(lanes, lanes, int(of["window"]), int(of["seed"]), bool(of["shuffle"])), stand.epoch)
+    lanes, window, seed, shuffle = (int(stand.of.get(word, 1)) for word in ("lanes", "window", "seed", "shuffle"))
+    return EpochPlan(index, Layout(lanes, lanes, window, seed, bool(shuffle)), stand.epoch)
 
 
 def _compared(stand: Stand, plan: EpochPlan) -> str:
@@ -120,7 +126,7 @@ def _document(one: Verdict) -> dict[str, Any]:
         "unusable": stand.seen.bad,
         "sum": f"{stand.seen.mixed:016x}",
         "plan": stand.plan,
-        "proven": one.proven,
+        "compared": one.compared,
         "faults": list(one.faults),
     }
 
@@ -139,19 +145,18 @@ def _show(at: Place, runs: dict[str, list[Verdict]], bare: list[str], *, good: b
     screen.show("")
     if not good:
         screen.show("The ledger does NOT hold.", style="bold red")
-    elif all(one.proven for found in runs.values() for one in found):
+    elif all(one.compared == "yes" for found in runs.values() for one in found):
         screen.show(
             "The ledger holds: up to each of these steps, the samples of the plan were taken, each of them once."
         )
     else:
-        screen.show("The counts and places hold; --data PATTERN proves that the samples are those of the plan.")
+        screen.show("What can be seen holds; --data PATTERN proves that the samples are those of the plan.")
 
 
 def _row(one: Verdict) -> list[str]:
     stand = one.stand
-    judged = "WRONG" if one.faults else "are the plan's" if one.proven else "as many as planned"
     numbers = (stand.step, stand.epoch, stand.depth, stand.seen.samples, stand.seen.bad)
-    return [*(f"{number:,}" for number in numbers), stand.plan, judged]
+    return [*(f"{number:,}" for number in numbers), stand.plan, one.words]
 
 
 def _note(found: Sequence[Verdict]) -> None:
@@ -161,6 +166,8 @@ def _note(found: Sequence[Verdict]) -> None:
     elif speeds:
         told = f"{speeds[0]:,.6g} to {speeds[-1]:,.6g}"
         screen.show(f"note: a step of the training took {told} rows, not always as many.")
-    epochs = {one.stand.epoch for one in found}
-    if len(epochs) > 1:
-        screen.show(f"Epochs {min(epochs)} to {max(epochs) - 1} ended in between; the loader proved each at its end.")
+    epochs = [one.stand.epoch for one in found]
+    first, last = min(epochs), max(epochs) - 1
+    if first <= last:
+        which = f"Epoch {first}" if first == last else f"Epochs {first} to {last}"
+        screen.show(f"{which} ended on the way; the loader has proven it there.")

@@ -57,7 +57,7 @@ def stands(step: int, extra: Any, key: str = "extra") -> Iterator[Stand]:
 def expected(stand: Stand) -> int | None:
     """Return how many samples lie before a place, by what the state says of its plan; None where it does not say."""
     lanes, samples = stand.of.get("lanes"), stand.of.get("samples")
-    if not isinstance(lanes, int) or lanes < 1:
+    if not isinstance(lanes, int) or lanes < 1 or "packing" in stand.of:  # whose depth counts packed rows
         return None
     if "quotas" in stand.of:  # a mixture, whose lanes have no end before the epoch's
         return lanes * stand.depth
