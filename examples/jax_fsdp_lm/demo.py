@@ -17,6 +17,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+from text import Text, batches_of
+
+import allranks
+
 HERE = Path(__file__).parent
 # Sums over six devices are not those over eight to the last bit, and training makes that grow.
 AS_EQUAL_AS_FLOATS = 1e-4
@@ -42,8 +46,18 @@ def main() -> None:
         check(code == 0, f"the second job ended with {code}")
         compare(losses(before), losses(after), every)
 
-        say("The data: what the checkpoints of both jobs say of the rows that led to them.")
-        subprocess.run([sys.executable, "-m", "allranks", "data", "audit", str(run)], check=True)
+        say("The data: was each row that led to a checkpoint taken once, by both jobs together?")
+        words = ["data", "audit", str(run), "--data", "demo:data"]
+        environ = {**os.environ, "DEMO_FLAGS": json.dumps(flags)}
+        subprocess.run([sys.executable, "-m", "allranks", *words], cwd=HERE, env=environ, check=True)
+
+
+def data() -> allranks.Dataset:
+    """Return the data set of both jobs, for who proves afterwards what they have read."""
+    from train import arguments  # and, with it, JAX, which the demo itself needs not
+
+    args = arguments(["--demo", *json.loads(os.environ["DEMO_FLAGS"])])
+    return batches_of(Text.of_standard_library(args.seq_len + 1), args.batch_size, seed=args.seed)
 
 
 def train(program: str, ranks: int, run: Path, record: Path, doomed_step: int, flags: list[str]) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -169,6 +171,37 @@ def test_audit_proves_that_all_attempts_together_read_each_sample_once(
     assert "--data PATTERN proves" in bare.out
 
 
+def test_the_data_set_of_a_program_may_be_named(
+    data: Callable[..., Said], corpus: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mixture, too, whose plan no pattern tells: sums are compared, and a wrong one found."""
+    (tmp_path / "program_of_data.py").write_text(f"""
+import allranks
+data = allranks.Dataset.jsonl({str(corpus)!r}, seed=3, block_bytes=4096).batch(24)
+def mixture():
+    parts = [(allranks.Dataset.jsonl({str(corpus)!r} + f"/{{n}}.jsonl", block_bytes=512), n + 1) for n in (0, 2)]
+    return allranks.Dataset.mix(parts).batch(12, lanes=4)
+""")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    said = data("audit", run, "--data", "program_of_data:data")
+    assert "The ledger holds" in said.out
+    plan = data("plan", "program_of_data:data", "--ranks", 3, "--json").document
+    assert (plan["plan"], plan["batch"]) == (read_on(corpus, 1, 0)["plan"], 24)
+    mixture = importlib.import_module("program_of_data").mixture()
+    [world] = allranks.SimulatedWorld(1).run(lambda world: world).values()
+    loader = mixture.loader(world)
+    for step, _ in zip((1, 2, 3), loader, strict=False):
+        save(LocalStorage(tmp_path / "mixed"), step, Tree({"w": np.zeros(4)}), extra=[loader.state().gathered()])
+    assert data("audit", tmp_path / "mixed", "--data", "program_of_data:mixture").code == 0
+    assert "of a mixture: not compared" in data("audit", tmp_path / "mixed", "--data", corpus).out
+    wrong = {**loader.state().gathered(), "seen": [48, "0" * 16, 0]}
+    save(LocalStorage(tmp_path / "mixed"), 4, Tree({"w": np.zeros(4)}), extra=[{**wrong, "depth": wrong["depth"] + 3}])
+    said = data("audit", tmp_path / "mixed", "--data", "program_of_data:mixture")
+    assert said.code == 1
+    assert "step 4: 48 samples were taken, but not those of the plan" in said.out
+
+
 @pytest.mark.parametrize(
     ("what", "says"),
     [
@@ -217,6 +250,9 @@ def test_audit_says_how_other_data_differs(data: Callable[..., Said], corpus: Pa
         (["plan", "{here}/corpus", "--ranks", "3", "--batch", "64"], "does not divide over 3 ranks. It does over 1, 2"),
         (["plan", "{here}/corpus", "--ranks", "2", "--batch", "64", "--lanes", "7"], "lanes is 7, which does not"),
         (["show", "{here}/pictures", "--kind", "folder", "--block-bytes", "9"], "--block-bytes is of lines"),
+        (["plan", "{here}/corpus", "--ranks", "2"], "Say --batch ROWS"),
+        (["plan", "json:dumps_all", "--ranks", "2"], "json:dumps_all: module 'json' has no attribute 'dumps_all'"),
+        (["plan", "json:decoder", "--ranks", "2"], "json:decoder is a module, and no allranks.Dataset"),
         (["audit", "{here}/none"], "holds no checkpoint"),
         (["audit", "{here}/bare"], "has the state of a loader. Save it: ckpt.maybe_save(step, state, extra="),
     ],

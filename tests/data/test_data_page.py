@@ -27,7 +27,9 @@ def test_the_snippets_of_the_page_about_data_run(tmp_path: Path) -> None:
         timeout=240,
     )
     assert done.returncode == 0, done.stderr
-    assert "a global batch of 24 rows does not divide over 5 ranks. It does over 1, 2, 3, 4, 6, 8, 12, 24" in done.stdout
+    assert (
+        "a global batch of 24 rows does not divide over 5 ranks. It does over 1, 2, 3, 4, 6, 8, 12, 24" in done.stdout
+    )
 
 
 def test_every_link_of_the_page_about_data_leads_somewhere() -> None:

@@ -67,3 +67,4 @@ def test_the_demo_goes_on_as_if_nothing_had_happened() -> None:
     assert "The loss went on from" in done.stdout
     assert re.search(r"data     960 of [0-9,]+ rows of epoch 0 taken, each once, by the ledger of 3 ranks", done.stdout)
     assert "Each step of the training took 48 rows." in done.stdout
+    assert "each of them once." in done.stdout.splitlines()[-1]

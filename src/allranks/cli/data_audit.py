@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from allranks.checkpoint import inventory
 from allranks.cli import screen
-from allranks.cli.data_place import add_kind, indexed, opened
+from allranks.cli.data_place import add_kind, indexed, of_program, opened
 from allranks.cli.place import Place, place
-from allranks.data.index import Index
 from allranks.data.lineage import Stand, differs, faults, rows_a_step, stands
-from allranks.data.plan import EpochPlan, Layout
+from allranks.data.opening import plans
+from allranks.data.plan import EpochPlan, Layout, Plan
 from allranks.errors import NotThere
 
 DESCRIPTION = """\
 Prove by the checkpoints of a run that the data was read once: the loader's state in each (extra={"data":
 loader.state()}) holds the sum of all samples that led to its weights, over all attempts that it went on from. Without
 --data the counts and places are looked at; with it the plan is made again, and the sums must be its own.
-  allranks data audit runs/a --data 'data/*.parquet'"""
+  allranks data audit runs/a --data 'data/*.parquet'
+  allranks data audit runs/a --data train:data          (the data set, or a function that returns it, in train.py)"""
+Plans = Callable[[Stand], Plan | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class Verdict:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="the run's folder, or s3://bucket/run")
-    parser.add_argument("--data", metavar="PATTERN", help="the data that the run has read")
+    parser.add_argument("--data", metavar="PATTERN", help="what the run has read; or MODULE:NAME of its Dataset")
     add_kind(parser)
     parser.add_argument("--skip", type=int, default=0, metavar="N", help="as in .skip(N)")
     parser.add_argument("--take", type=int, metavar="N", help="as in .take(N), after skip")
@@ -48,9 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     at = place(arguments.run)
-    index = _index(arguments) if arguments.data else None
+    again = _plans(arguments) if arguments.data else None
     by_key, missing = _read(at)
-    runs = {key: _judged(found, index) for key, found in by_key.items()}
+    runs = {key: _judged(found, again) for key, found in by_key.items()}
     bare = sorted({f"step {step} has no state at {key}" for key, steps in missing.items() for step in steps})
     good = not bare and not any(one.faults for found in runs.values() for one in found)
     if arguments.json:
@@ -61,10 +63,22 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if good else 1
 
 
-def _index(arguments: argparse.Namespace) -> Index:
+def _plans(arguments: argparse.Namespace) -> Plans:
+    """Return what makes the plan again that a state is of; None where it cannot."""
+    program = of_program(arguments.data)
+    if program is not None:
+        of_epoch = plans(program)
+        return lambda stand: of_epoch(stand.epoch)
     whole = indexed(opened(arguments, arguments.data)).index
-    end = whole.samples if arguments.take is None else arguments.skip + arguments.take
-    return whole.slice(arguments.skip, end)
+    index = whole.slice(arguments.skip, whole.samples if arguments.take is None else arguments.skip + arguments.take)
+
+    def plan(stand: Stand) -> Plan | None:
+        if "quotas" in stand.of:
+            return None
+        lanes, window, seed, shuffle = (int(stand.of.get(word, 1)) for word in ("lanes", "window", "seed", "shuffle"))
+        return EpochPlan(index, Layout(lanes, lanes, window, seed, bool(shuffle)), stand.epoch)
+
+    return plan
 
 
 def _read(at: Place) -> tuple[dict[str, list[Stand]], dict[str, list[int]]]:
@@ -85,34 +99,19 @@ def _read(at: Place) -> tuple[dict[str, list[Stand]], dict[str, list[int]]]:
     return by_key, {key: sorted(set(steps) - {one.step for one in found}) for key, found in by_key.items()}
 
 
-def _judged(found: Sequence[Stand], index: Index | None) -> list[Verdict]:
+def _judged(found: Sequence[Stand], again: Plans | None) -> list[Verdict]:
     verdicts = []
     for before, stand in zip([None, *found], found, strict=False):
         wrong, compared = faults(stand, before), "no"
-        if other := next((word for word in ("quotas", "packing") if word in stand.of), ""):
-            compared = "of a mixture: not compared" if other == "quotas" else "packed: not compared"
-        elif index is not None and stand.whole:
-            compared = "yes"
-            if told := _compared(stand, _plan(stand, index)):
+        if "packing" in stand.of:
+            compared = "packed: not compared"
+        elif again is not None and stand.whole:
+            plan = again(stand)
+            compared = "of a mixture: not compared" if plan is None else "yes"
+            if plan is not None and (told := differs(stand, plan)):
                 wrong.append(told)
         verdicts.append(Verdict(stand, tuple(wrong), compared))
     return verdicts
-
-
-def _plan(stand: Stand, index: Index) -> EpochPlan:
-    """Return the plan that the state is of, made of this index: with a batch of one row of each lane."""
-    lanes, window, seed, shuffle = (int(stand.of.get(word, 1)) for word in ("lanes", "window", "seed", "shuffle"))
-    return EpochPlan(index, Layout(lanes, lanes, window, seed, bool(shuffle)), stand.epoch)
-
-
-def _compared(stand: Stand, plan: EpochPlan) -> str:
-    if plan.digest() == stand.plan:
-        return differs(stand, plan)
-    here = plan.facts()
-    told = [
-        f"{word}: {value} in the state, {here[word]} here" for word, value in stand.of.items() if value != here[word]
-    ]
-    return f"the data is not that of the state ({'; '.join(told) or 'another version of the plan'})"
 
 
 def _document(one: Verdict) -> dict[str, Any]:

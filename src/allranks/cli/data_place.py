@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import importlib
+import os
+import re
+import sys
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -10,6 +14,7 @@ from dataclasses import dataclass
 from allranks.cli import screen
 from allranks.data.base import Source
 from allranks.data.index import Index
+from allranks.data.recipe import Recipe
 from allranks.data.sources.detect import source
 from allranks.data.sources.files import FileSource
 from allranks.data.sources.listing import find
@@ -26,6 +31,7 @@ SUFFIXES = {
 }
 _PACKED = (".gz", ".zst")
 _LINES = ("jsonl", "text")
+_PROGRAM = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 KINDS = (*SUFFIXES, "folder")
 
 
@@ -40,6 +46,27 @@ def add_kind(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kind", choices=KINDS, help="of the files (default: by their names)")
     parser.add_argument("--block-bytes", type=int, metavar="N", help="of lines, as the program has it (default 64 KiB)")
     parser.add_argument("--cache", metavar="FOLDER", help="where indexes are kept (default: beside the data)")
+
+
+def of_program(text: str) -> Recipe | None:
+    """Return the data set that ``module:name`` is of a program, or that the function of this name returns.
+
+    None for what is no such address, but a pattern. Raises DataError where there is no data set of that name.
+    """
+    if not _PROGRAM.fullmatch(text):
+        return None
+    module, _, name = text.partition(":")
+    sys.path.insert(0, os.getcwd())
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise DataError(
+            f"{text}: {error}.", remedy="MODULE:NAME is imported from here; a pattern has no colon."
+        ) from error
+    made = found() if callable(found) else found
+    if not isinstance(made, Recipe):
+        raise DataError(f"{text} is a {type(made).__name__}, and no allranks.Dataset or function that returns one.")
+    return made
 
 
 def kind_of(names: list[str]) -> str | None:

@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from allranks.cli import screen
-from allranks.cli.data_place import add_place, indexed, opened
+from allranks.cli.data_place import add_place, indexed, of_program, opened
+from allranks.data.opening import plans
 from allranks.data.outlook import Outlook, coverage, files_of, first_touch, lanes_of_rank, outlook
 from allranks.data.plan import EpochPlan, divisors, layout
+from allranks.errors import DataError
 
 DESCRIPTION = """\
 Say who would read what in an epoch: computed from the plan, the same that the ranks compute; no sample is read.
-  allranks data plan 'data/*.parquet' --ranks 4 --batch 64"""
+  allranks data plan 'data/*.parquet' --ranks 4 --batch 64
+  allranks data plan train:data --ranks 4               (the data set, or a function that returns it, in train.py)"""
 _MOST_ROWS = 16  # ranks that are shown
 _CELLS = 64
 _BARS = " ▁▂▃▄▅▆▇█"
@@ -22,7 +25,7 @@ _BARS = " ▁▂▃▄▅▆▇█"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_place(parser)
     parser.add_argument("--ranks", type=int, required=True, metavar="N", help="the size of the world")
-    parser.add_argument("--batch", type=int, required=True, metavar="ROWS", help="the global batch")
+    parser.add_argument("--batch", type=int, metavar="ROWS", help="the global batch; that of MODULE:NAME is known")
     parser.add_argument("--seed", type=int, default=0, metavar="S")
     parser.add_argument("--epoch", type=int, default=0, metavar="E")
     parser.add_argument("--lanes", type=int, metavar="L", help="as in .batch(lanes=...)")
@@ -32,6 +35,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    where, plan = _plan(arguments)
+    found = outlook(plan, arguments.ranks)
+    if arguments.json:
+        screen.show_json(_document(where, found))
+    else:
+        _show(where, found)
+    return 0
+
+
+def _plan(arguments: argparse.Namespace) -> tuple[str, EpochPlan]:
+    program = of_program(arguments.pattern)
+    if program is not None:
+        plan = plans(program)(arguments.epoch)
+        if not isinstance(plan, EpochPlan):
+            raise DataError(f"{arguments.pattern} is a mixture.", remedy="Look at its parts one by one.")
+        return arguments.pattern, plan
+    if arguments.batch is None:
+        raise DataError("the global batch is not known.", remedy="Say --batch ROWS.")
     source = opened(arguments, arguments.pattern)
     index = indexed(source).index
     laid = layout(
@@ -43,13 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         window=arguments.window,
         tail="drop" if arguments.drop else "pad",
     )
-    plan = EpochPlan(index, laid, arguments.epoch)
-    found = outlook(plan, arguments.ranks)
-    if arguments.json:
-        screen.show_json(_document(source.where, found))
-    else:
-        _show(source.where, found)
-    return 0
+    return source.where, EpochPlan(index, laid, arguments.epoch)
 
 
 def _document(where: str, found: Outlook) -> dict[str, Any]:
@@ -116,16 +131,19 @@ def _facts(found: Outlook) -> list[tuple[str, str]]:
     order = f"shuffled with seed {how.seed}" if how.shuffle else "not shuffled"
     sizes = divisors(how.global_batch)
     told = ", ".join(map(str, sizes[:24])) + (f", ... {sizes[-1]:,}" if len(sizes) > 24 else "")
-    return [
+    facts = [
         ("data", f"{plan.samples:,} samples, {screen.size(index.nbytes)}, {screen.count(len(index), 'block')}"),
         ("steps", f"{plan.steps:,} on every rank, of {how.global_batch:,} rows; {', '.join(last) or 'no padding'}"),
         ("order", f"{order}, {screen.count(how.lanes, 'lane')}, windows of {screen.count(how.window, 'block')}"),
         ("plan", plan.digest()),
         ("shuffle", f"the first 1 % of the steps has samples of {100 * first_touch(plan):.0f} % of the corpus"),
-        ("reading", f"{found.ratio.mean():.2f} of 1/N of the bytes on average, {found.ratio.max():.2f} at most"),
-        ("memory", f"{screen.size(found.held)} of blocks at a time on a rank, as they are in their files"),
         ("worlds", f"the same batches on {told} ranks"),
     ]
+    if index.nbytes:  # of objects that are no files, nobody knows
+        ratio, held = found.ratio, screen.size(found.held)
+        facts.append(("reading", f"{ratio.mean():.2f} of 1/N of the bytes on average, {ratio.max():.2f} at most"))
+        facts.append(("memory", f"{held} of blocks at a time on a rank, as they are in their files"))
+    return facts
 
 
 def _shown(ranks: int) -> Sequence[int]:
@@ -144,8 +162,8 @@ def _row(found: Outlook, rank: int) -> list[str]:
         f"{found.lanes[rank]:,}",
         f"{files_of(plan, lanes_of_rank(plan, rank, found.ranks)):,}",
         f"{found.blocks[rank]:,}",
-        screen.size(int(found.nbytes[rank])),
-        f"{found.ratio[rank]:.2f}",
+        screen.size(int(found.nbytes[rank])) if plan.index.nbytes else "",
+        f"{found.ratio[rank]:.2f}" if plan.index.nbytes else "",
     ]
 
 

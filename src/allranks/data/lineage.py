@@ -88,9 +88,17 @@ def faults(stand: Stand, before: Stand | None) -> list[str]:
 def differs(stand: Stand, plan: Plan) -> str:
     """Return how a state's sum differs from that of the samples of a plan before its place; empty if it does not.
 
-    ``plan`` is of the state's epoch and digest, with one sample of each lane in a batch.
+    ``plan`` is of the state's epoch. One of other data, or of another order, differs by what its facts say.
     """
-    wanted = planned(plan, range(plan.layout.global_batch), 0, stand.depth)
+    if plan.digest() != stand.plan:
+        here = plan.facts()
+        words = [word for word, value in stand.of.items() if value != here.get(word)]
+        told = "; ".join(f"{word}: {stand.of[word]} in the state, {here.get(word)} here" for word in words)
+        return f"the data is not that of the state ({told or 'another version of the plan'})"
+    steps, rest = divmod(stand.depth, plan.layout.depth_of_step)
+    if rest:
+        return f"depth {stand.depth:,} is in the middle of a batch of {plan.layout.global_batch}"
+    wanted = planned(plan, range(plan.layout.global_batch), 0, steps)
     if stand.seen.same_samples(wanted):
         return ""
     if stand.seen.samples != wanted.samples:
