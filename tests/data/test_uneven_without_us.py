@@ -1,4 +1,4 @@
-"""What happens to samples where files do not divide over ranks, or a job goes on with other ranks: without us, and with."""
+"""Files that do not divide over ranks, and a job that goes on with other ranks: without us, and with."""
 
 from __future__ import annotations
 
