@@ -20,6 +20,7 @@ from allranks.cli.main import main
 from allranks.data.sources.detect import source
 from allranks.storage.local import LocalStorage
 
+pytestmark = pytest.mark.needs("orjson")
 FILES = (700, 0, 1500, 200)
 
 
@@ -272,6 +273,7 @@ def test_data_that_cannot_be_used_is_one_line_and_exit_code_2(
     assert said.err.count("\n") == 1
 
 
+@pytest.mark.needs("pyarrow")
 def test_the_suffixes_that_tell_a_kind_are_those_that_its_source_reads() -> None:
     for kind, suffixes in SUFFIXES.items():
         assert set(suffixes) <= set(source(kind, "x").format.suffixes)

@@ -13,7 +13,7 @@ from harness import clean_environ
 PAGE = Path(__file__).parents[2] / "docs" / "data.md"
 
 
-@pytest.mark.needs("jax")
+@pytest.mark.needs("jax", "orjson")
 def test_the_snippets_of_the_page_about_data_run(tmp_path: Path) -> None:
     """In one program, in an empty folder; the last one prints the error that it is about."""
     snippets = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)

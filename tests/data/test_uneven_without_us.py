@@ -13,6 +13,7 @@ import pytest
 
 from allranks import Dataset, SimulatedWorld, World
 
+pytestmark = pytest.mark.needs("orjson")
 FILES = {"a": 400, "b": 13, "c": 250, "d": 340}
 SAMPLES = sum(FILES.values())
 BATCH = 24
