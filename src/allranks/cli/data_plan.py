@@ -109,6 +109,11 @@ def _show(where: str, found: Outlook) -> None:
     screen.show(f"{where}: epoch {plan.epoch} on {screen.count(found.ranks, 'rank')}", style="bold")
     for name, said in _facts(found):
         screen.show(f"  {name:<8} {said}")
+    if plan.layout.lanes < found.ranks:
+        lanes = screen.count(plan.layout.lanes, "lane")
+        screen.show(
+            f"note: {lanes} for {found.ranks:,} ranks, so several read the same: take more lanes, of smaller blocks."
+        )
     screen.show("")
     shown = _shown(found.ranks)
     columns = ["rank", "rows of a batch", "samples", "padding", "lanes", "files", "blocks", "read", "of 1/N"]
