@@ -10,6 +10,7 @@ import argparse
 import math
 from collections.abc import Sequence
 from contextlib import nullcontext
+from itertools import chain, islice, repeat
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 import allranks
-from jax_fsdp_lm.text import Text, prefetch, readable  # NumPy only, no JAX
+from jax_fsdp_lm.text import Text, batches_of, readable  # NumPy only, no JAX
 
 
 class Block(nn.Module):
@@ -83,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> list[float]:
     if world.size == 1 and not dist.is_initialized():  # DDP wants a process group, be it of one
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     plan = allranks.BatchPlan(args.batch_size, ranks=world.size, accumulation=args.grad_accum)
-    text = Text.of_standard_library()
+    text = Text.of_standard_library(args.seq_len + 1)
     torch.manual_seed(args.seed)
     model = Transformer(size=args.size, layers=args.layers, heads=args.heads, context=args.seq_len)
     replicas = DistributedDataParallel(model)
@@ -91,21 +92,23 @@ def main(argv: Sequence[str] | None = None) -> list[float]:
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: warmup_cosine(step + 1, args.steps))
     allranks.print(f"batch    {plan}\nmodel    {sum(leaf.size for leaf in allranks.describe(model)):,} weights")
 
-    def my_rows(step: int) -> np.ndarray:
-        return text.rows(step, plan.rows_of(world.rank), length=args.seq_len + 1, seed=args.seed)
-
     losses: list[float] = []
-    for step, rows in enumerate(prefetch(my_rows, range(args.steps), args.prefetch), start=1):
-        losses.append(train_step(replicas, torch.from_numpy(rows).long(), plan))
+    loader = batches_of(text, plan.size, seed=args.seed).loader(world, prefetch=args.prefetch)
+    epochs = chain.from_iterable(repeat(loader))  # one after the other, each proven at its end
+    for step, batch in enumerate(islice(epochs, args.steps), start=1):
+        losses.append(train_step(replicas, batch.to_torch()["text"].long(), plan))
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
         schedule.step()
         if step == 1 or step % args.log_every == 0:
             allranks.print(f"step {step:5}   loss {np.mean(losses[-args.log_every :]):.3f}")
+    taken = loader.audit()
+    loader.close()
     digest = allranks.tree_digest(model, world)
     if world.is_main:  # every rank holds all the weights, so one can write alone: nothing in here is collective
         print(model.generate(b"def ", 240, seed=args.seed))
+    allranks.print(f"data     {taken.samples:,} of {len(text):,} rows taken in epoch {loader.epoch}, each once")
     allranks.print(f"weights  {digest}, by agreement of {world.size} ranks")
     return losses
 

@@ -3,7 +3,8 @@
 python examples/jax_fsdp_lm/demo.py [--save-every 50] [flags of train.py]
 
 Rows, weights, moments and steps are those of the first job, so the three ranks must lose what the four lost at the same
-steps: that is compared in the end.
+steps: that is compared in the end. Rows that the first job read for steps that it lost are read again, for the same
+steps; the ledger, which is in the checkpoint, proves that each row was taken once.
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from text import Text, batches_of
+
+import allranks
 
 HERE = Path(__file__).parent
 # Sums over six devices are not those over eight to the last bit, and training makes that grow.
@@ -40,6 +45,19 @@ def main() -> None:
         code = train("train.py", 3, run, after, 2 * every, flags)
         check(code == 0, f"the second job ended with {code}")
         compare(losses(before), losses(after), every)
+
+        say("The data: was each row that led to a checkpoint taken once, by both jobs together?")
+        words = ["data", "audit", str(run), "--data", "demo:data"]
+        environ = {**os.environ, "DEMO_FLAGS": json.dumps(flags)}
+        subprocess.run([sys.executable, "-m", "allranks", *words], cwd=HERE, env=environ, check=True)
+
+
+def data() -> allranks.Dataset:
+    """Return the data set of both jobs, for who proves afterwards what they have read."""
+    from train import arguments  # and, with it, JAX, which the demo itself needs not
+
+    args = arguments(["--demo", *json.loads(os.environ["DEMO_FLAGS"])])
+    return batches_of(Text.of_standard_library(args.seq_len + 1), args.batch_size, seed=args.seed)
 
 
 def train(program: str, ranks: int, run: Path, record: Path, doomed_step: int, flags: list[str]) -> int:

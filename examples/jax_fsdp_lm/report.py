@@ -26,7 +26,7 @@ def header(args: argparse.Namespace, world: Any, mesh: Mesh, plan: allranks.Batc
     lines = [
         ("world", f"{count(world.size, 'rank')} on {count(len(set(world.hosts)), 'host')}, {devices}"),
         ("batch", f"{plan}, {plan.size * args.seq_len:,} bytes a step"),
-        ("text", f"{len(text.files)} files of the Python standard library, {len(text) / 1e6:.1f} MB"),
+        ("text", f"{len(text.files)} files of the Python standard library, {len(text):,} rows of {text.length} bytes"),
         (
             "model",
             f"{weights:,} weights in {count(args.layers, 'layer')}, computed in {args.dtype}",
@@ -34,6 +34,14 @@ def header(args: argparse.Namespace, world: Any, mesh: Mesh, plan: allranks.Batc
         ("state", f"{size_of(sum(leaf.nbytes for leaf in everything))}; on a device {size_of(held)}"),
     ]
     return "\n".join([*(f"{name:<8} {told}" for name, told in lines), "", *table(model), ""])
+
+
+def read_once(loader: Any, taken: Any, text: Text, world: Any) -> str:
+    """Return what the ledger has proven, of all jobs that led here."""
+    return (
+        f"{taken.samples:,} of {len(text):,} rows of epoch {loader.epoch} taken, each once, "
+        f"by the ledger of {count(world.size, 'rank')}"
+    )
 
 
 def table(leaves: Sequence[allranks.Leaf]) -> list[str]:

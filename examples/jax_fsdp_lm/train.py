@@ -9,6 +9,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
+from itertools import chain, islice, repeat
 from typing import Any, NamedTuple
 
 import jax
@@ -19,8 +20,8 @@ from jax import Array
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from model import Transformer, generate, mean_loss
-from report import Progress, Record, header, quoted
-from text import Text, prefetch
+from report import Progress, Record, header, quoted, read_once
+from text import Text, batches_of
 from tqdm import tqdm
 
 import allranks
@@ -80,7 +81,7 @@ def main(argv: Sequence[str] | None = None, *, storage: Any = None) -> list[floa
     plan = allranks.BatchPlan(
         args.batch_size, ranks=world.size, devices=jax.local_device_count(), accumulation=args.grad_accum
     )
-    text = Text.of_standard_library()
+    text = Text.of_standard_library(args.seq_len + 1)
     optimizer = optax.chain(
         optax.clip_by_global_norm(1.0),
         optax.adamw(optax.warmup_cosine_decay_schedule(0.0, args.lr, args.steps // 10, args.steps), b2=0.95),
@@ -93,25 +94,30 @@ def main(argv: Sequence[str] | None = None, *, storage: Any = None) -> list[floa
         if world.is_main:
             tqdm.write(text)
 
-    def my_rows(step: int) -> np.ndarray:
-        return text.rows(step, plan.rows_of(world.rank), length=args.seq_len + 1, seed=args.seed)
-
     say(header(args, world, mesh, plan, text, state))
     losses: list[Array] = []
     with ExitStack() as open_until_the_end:
-        start, maybe_save = 0, None
+        start, restored, maybe_save = 0, None, None
         if storage or args.checkpoint:
             ckpt = allranks.Checkpointer(storage or args.checkpoint, world, every=args.save_every, keep_last=3)
             maybe_save = open_until_the_end.enter_context(ckpt).maybe_save
-            state, start = ckpt.restore(like=state) or (state, 0)
+            restored = ckpt.restore(like=state)
+            state, start = restored or (state, 0)
             say(f"goes on from step {start}, saves every {args.save_every}\n")
+        loader = batches_of(text, plan.size, seed=args.seed).loader(
+            world,
+            rows=(mesh, "data"),  # each rank reads what its devices hold
+            prefetch=args.prefetch,
+            state=restored.extra["data"] if restored else None,  # of any number of ranks
+        )
+        open_until_the_end.callback(loader.close)
         record = Record(args.losses if world.is_main else None, first=start)
         progress = Progress(first=start, bytes_a_step=plan.size * args.seq_len)
         bar = tqdm(total=args.steps, initial=start, unit="step", leave=False, disable=not world.is_main)
         open_until_the_end.enter_context(bar)
-        for step, rows in enumerate(prefetch(my_rows, range(start, args.steps), args.prefetch), start=start + 1):
-            batch = allranks.global_batch(mesh, rows, global_rows=plan.size)
-            state, loss = train_step(state, batch)
+        epochs = chain.from_iterable(repeat(loader))  # one after the other, each proven at its end
+        for step, batch in enumerate(islice(epochs, args.steps - start), start=start + 1):
+            state, loss = train_step(state, batch.to_jax((mesh, "data"))["text"])
             losses.append(loss)
             # One step runs while the next is prepared, and no more: a host far ahead of its devices only hides where
             # the time goes, and starves XLA's CPU threads.
@@ -125,10 +131,12 @@ def main(argv: Sequence[str] | None = None, *, storage: Any = None) -> list[floa
                 with progress.paused():
                     say(quoted(sample(state.model, step)[0]))
             if maybe_save:
-                maybe_save(step, state, metrics={"loss": loss})
+                maybe_save(step, state, metrics={"loss": loss}, extra={"data": loader.state()})
         record.write(losses)
+        taken = loader.audit()
     digest = allranks.tree_digest(state.model, world)
     say(progress.summary(losses))
+    say(f"data     {read_once(loader, taken, text, world)}")
     say(f"weights  {digest}, by agreement of {world.size} ranks")
     return [float(loss) for loss in losses]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 
@@ -54,7 +55,7 @@ def test_a_rank_that_fails_in_the_middle_ends_the_job(tmp_path: Path, how: str, 
 
 
 def test_the_demo_goes_on_as_if_nothing_had_happened() -> None:
-    """Killed in a save, taken up by three ranks: the same losses at the same steps."""
+    """Killed in a save, taken up by three ranks: the same losses at the same steps, and each row was taken once."""
     small = [
         *training.TINY.replace("--size 32", "--size 48").replace("--batch-size 16 --steps 6", "").split(),
         "--save-every",
@@ -64,3 +65,6 @@ def test_the_demo_goes_on_as_if_nothing_had_happened() -> None:
     assert done.returncode == 0, done.stdout
     assert "goes on from step 5, saves every 5" in done.stdout
     assert "The loss went on from" in done.stdout
+    assert re.search(r"data     960 of [0-9,]+ rows of epoch 0 taken, each once, by the ledger of 3 ranks", done.stdout)
+    assert "Each step of the training took 48 rows." in done.stdout
+    assert "each of them once." in done.stdout.splitlines()[-1]

@@ -66,6 +66,11 @@ def open_alone(
     return _packed(data, supply, rows, witness=PackedAlone(rank), resume=resume)
 
 
+def plans(data: Recipe) -> Callable[[int], Plan]:
+    """Return what plans an epoch of a data set, for who only looks: the files are indexed, and nothing is opened."""
+    return _planner(data, _indexes(data, [part.source.index() for part in data.parts]))
+
+
 def _facts(data: Recipe) -> dict[str, str | int]:
     """Return what decides the packed rows, by name."""
     how = data.packing

@@ -162,6 +162,11 @@ class EpochPlan:
         """Where each of the permuted blocks ends in the stream."""
         return np.cumsum(self.index.rows[self._blocks])
 
+    @property
+    def stream(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The blocks in the order in which they make the stream, and where in it each of them ends."""
+        return self._blocks, self._ends
+
     def digest(self) -> str:
         """16 digits of all that decides the order; the global batch does not, as long as the lanes divide it."""
         how = self.layout

@@ -51,6 +51,14 @@ class IndexCache:
                 log("%s/%s: %s It is built anew.", storage.url, path, error, level=logging.WARNING)
         return None
 
+    def place(self) -> tuple[str, int] | None:
+        """Return where an index is kept, and its bytes; None where there is none."""
+        for storage, path in self._places:
+            nbytes = storage.size(path)
+            if nbytes is not None:
+                return f"{storage.url.rstrip('/')}/{path}", nbytes
+        return None
+
     def keep(self, index: Index, found: Sequence[Found]) -> None:
         """Keep an index of these files. Where it cannot be kept, that is said, and it is built anew next time."""
         data = _encoded(index, found)

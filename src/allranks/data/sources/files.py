@@ -131,6 +131,10 @@ class FileSource:
         """Put an index of these files into the cache."""
         self._cache.keep(index, found)
 
+    def kept(self) -> tuple[str, int] | None:
+        """Return where its index is kept, and how many bytes that takes; None where it is not kept."""
+        return self._cache.place()
+
     def open(self, index: Index) -> FileReader:
         return FileReader(self._storage, self.format, index)
 

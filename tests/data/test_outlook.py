@@ -1,0 +1,88 @@
+"""What the outlook says of an epoch is what the plan then gives to the ranks."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from blocks import index_of, uneven
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allranks.data.outlook import coverage, files_of, first_touch, lanes_of_rank, outlook
+from allranks.data.plan import EpochPlan, Layout, divisors, layout, rows_of_rank
+from allranks.errors import DataError
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_samples_padding_and_blocks_are_those_of_the_plan(data: st.DataObject) -> None:
+    """For any sizes: counted from the ids of every rank, and from the pieces of every window."""
+    index = uneven(data.draw(st.integers(1, 400)), seed=data.draw(st.integers(0, 9)))
+    batch = data.draw(st.integers(1, 24))
+    lanes, ranks = (data.draw(st.sampled_from(divisors(batch))) for _ in range(2))
+    tail = data.draw(st.sampled_from(["pad", "drop"]))
+    shuffle = data.draw(st.booleans())
+    plan = EpochPlan(index, Layout(batch, lanes, data.draw(st.integers(1, 5)), 0, shuffle, tail), 0)
+    found = outlook(plan, ranks)
+    for rank in range(ranks):
+        ids = plan.row_ids(rows_of_rank(rank, ranks, batch), 0, plan.steps)
+        assert (found.samples[rank], found.padding[rank]) == ((ids >= 0).sum(), (ids < 0).sum())
+        mine = lanes_of_rank(plan, rank, ranks)
+        pieces = [piece for lane in mine for piece in pieces_of(plan, lane)]
+        assert (found.lanes[rank], found.blocks[rank]) == (len(mine), len(pieces))
+        assert files_of(plan, mine) == len({int(index.file[piece.block]) for piece in pieces})
+
+
+def pieces_of(plan: EpochPlan, lane: int) -> list:
+    depth, found = 0, []
+    while depth < plan.length(lane):
+        window = plan.window(lane, depth)
+        found += window.pieces
+        depth = window.end
+    return found
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_the_picture_is_that_of_the_samples(data: st.DataObject) -> None:
+    """Every cell is the share of its samples that the lanes have, to the last sample."""
+    index = uneven(data.draw(st.integers(8, 300)), seed=data.draw(st.integers(0, 9)))
+    lanes = data.draw(st.integers(1, 8))
+    plan = EpochPlan(index, Layout(lanes, lanes, 3, 1, data.draw(st.booleans())), 0)
+    first = data.draw(st.integers(0, lanes - 1))
+    some = range(first, data.draw(st.integers(first + 1, lanes)))
+    cells = data.draw(st.integers(1, 8))
+    taken = np.zeros(plan.samples)
+    for lane in some:
+        taken[plan.lane_ids(lane, 0, plan.length(lane))] = 1
+    cumulated = np.concatenate([[0], np.cumsum(taken)])
+    edges = np.linspace(0, plan.samples, cells + 1)
+    wanted = np.diff(np.interp(edges, np.arange(plan.samples + 1), cumulated)) / np.diff(edges)
+    assert np.allclose(coverage(plan, some, cells), wanted)
+
+
+def test_a_shuffled_plan_begins_everywhere_and_one_that_is_not_with_its_lanes() -> None:
+    index = index_of([50] * 4000)
+    shuffled = EpochPlan(index, layout(index, global_batch=96, seed=0, shuffle=True), 0)
+    assert first_touch(shuffled) >= 0.95
+    in_order = EpochPlan(index, Layout(8, 8, 32, 0, False), 0)
+    assert first_touch(in_order) <= 0.17
+
+
+def test_a_rank_of_ten_thousand_is_told_of_without_the_others() -> None:
+    """A hundred million samples in a hundred thousand blocks, 10,000 ranks: seconds, not minutes."""
+    index = index_of([1000] * 100_000)
+    began = time.monotonic()
+    plan = EpochPlan(index, layout(index, global_batch=40_000, seed=0, shuffle=True), 0)
+    found = outlook(plan, 10_000)
+    assert found.samples.sum() == plan.samples
+    assert first_touch(plan) > 0.9
+    assert time.monotonic() - began < 60
+
+
+def test_ranks_that_do_not_divide_the_batch_are_refused() -> None:
+    index = index_of([50] * 40)
+    with pytest.raises(DataError, match="does not divide over 7 ranks"):
+        outlook(EpochPlan(index, layout(index, global_batch=24, seed=0, shuffle=True), 0), 7)
