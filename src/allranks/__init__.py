@@ -20,9 +20,10 @@ from allranks.world.simulated import SimulatedWorld as SimulatedWorld
 
 if _typing.TYPE_CHECKING:
     from allranks.checkpoint.checkpointer import Checkpointer as Checkpointer
+    from allranks.data.dataset import Dataset as Dataset
 
 # These need NumPy, which is not light: they are imported when they are first asked for.
-_LATE = {"Checkpointer": "allranks.checkpoint.checkpointer"}
+_LATE = {"Checkpointer": "allranks.checkpoint.checkpointer", "Dataset": "allranks.data.dataset"}
 
 
 def __getattr__(name: str) -> object:

@@ -120,7 +120,14 @@ class WorkerDied(DataError):
 
 
 class LedgerMismatch(DataError):
-    """The samples that the ranks took are not those of the plan: some were read twice, or never."""
+    """The samples that the ranks took are not those of the plan: some were read twice, or never.
+
+    ``gaps`` are the first places where (rank, steps, samples), as far as they are known.
+    """
+
+    def __init__(self, message: str, *, gaps: Iterable[object] = (), **known: Any) -> None:
+        super().__init__(message, **known)
+        self.gaps = tuple(gaps)
 
 
 class StorageError(AllranksError):

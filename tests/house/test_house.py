@@ -66,11 +66,16 @@ PURE = {
     "checkpoint/save_plan.py",
     "checkpoint/shards.py",
     "checkpoint/sound.py",
+    "data/agreement.py",
     "data/base.py",
+    "data/gaps.py",
     "data/index.py",
     "data/ledger.py",
+    "data/mix.py",
     "data/order.py",
+    "data/pack.py",
     "data/plan.py",
+    "data/transform.py",
     "digest.py",
     "errors.py",
     "extent.py",
@@ -97,7 +102,15 @@ PURE = {
     "world/tree.py",
 }
 EFFECTS = {"os", "sys", "time", "random", "socket", "subprocess", "threading", "select", "selectors", "pathlib"}
-FRAMEWORKS = {"jax": "jax.py", "jaxlib": "jax.py", "torch": "torch.py", "obstore": "object.py"}
+FRAMEWORKS = {
+    "jax": "jax.py",
+    "jaxlib": "jax.py",
+    "torch": "torch.py",
+    "obstore": "object.py",
+    "cloudpickle": "wire.py",
+    "tokenizers": "huggingface.py",
+    "tiktoken": "tiktoken.py",
+}
 # Only these may import inside a function: they choose among what is installed, or keep the command line fast.
 LAZY = {"detect.py"}
 LAZY_PARTS = {"cli"}

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from allranks.arrays import batch
 from allranks.arrays.base import Gathering, Leaf, Piece
@@ -96,8 +96,8 @@ def global_batch(
     sharding = NamedSharding(mesh, cut)
     arrays = _arrays(rows)
     count = batch.count_rows({path: array.shape for path, array in arrays.items()}, who=who)
-    shards, mine = _shards(sharding)
-    total = batch.whole(count, mine=len(mine), shards=shards, global_rows=global_rows, who=who)
+    parts, mine = shards(sharding)
+    total = batch.whole(count, mine=len(mine), shards=parts, global_rows=global_rows, who=who)
     if jax.process_count() > 1:
         _compare(world(), arrays, mine, total, announced=global_rows is not None, who=who)
 
@@ -118,8 +118,8 @@ def _batch_axis(mesh: Mesh, axis: str | tuple[str, ...] | None, *, who: str) -> 
     )
 
 
-def _shards(sharding: NamedSharding) -> tuple[int, tuple[int, ...]]:
-    """Return into how many parts a batch is cut, and the numbers of those that this process holds."""
+def shards(sharding: Sharding) -> tuple[int, tuple[int, ...]]:
+    """Return into how many parts rows are cut, and the numbers of those that this process holds."""
     devices = len(sharding.device_set)
     starts = {device: cut[0].start or 0 for device, cut in sharding.devices_indices_map((devices,)).items()}
     order = {start: number for number, start in enumerate(sorted(set(starts.values())))}

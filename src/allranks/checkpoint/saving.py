@@ -10,13 +10,13 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from allranks.arrays.base import OpenTree
 from allranks.arrays.detect import open_tree
 from allranks.callsite import call_site
-from allranks.checkpoint import agree
+from allranks.checkpoint import agree, gathering
 from allranks.checkpoint.commit_words import SaveId
 from allranks.checkpoint.committer import Committer
 from allranks.checkpoint.handle import Committed, SaveHandle
@@ -86,6 +86,7 @@ class Saver:
         began = time.monotonic()
         self.settle()
         self._count += 1
+        order = self._gathered(order)
         job = self._agree(order, state)
         handle = self._last = SaveHandle(order.step)
         work = (job, order, handle, began)
@@ -104,6 +105,16 @@ class Saver:
         last, self._last = self._last, None
         if last is not None:
             last.wait()
+
+    def _gathered(self, order: Order) -> Order:
+        """Let the ranks put ``extra`` together; also a rank that will refuse, since the others wait for its part."""
+        try:
+            return replace(order, extra=gathering.resolve(order.extra))
+        except AllranksError:  # of the ranks' meeting: all have it
+            raise
+        except Exception as error:  # of this rank alone
+            refused = AllranksError(f"extra cannot be gathered: {type(error).__name__}: {error}")
+            return replace(order, extra=None, refused=order.refused or refused)
 
     def _agree(self, order: Order, state: object) -> Job:
         """Take the state apart, with a hold on all that is to be written; make sure that all ranks save the same."""

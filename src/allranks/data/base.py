@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -20,9 +20,20 @@ def silent(_done: int, _total: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Bad:
-    """Stands where a sample cannot be used: a row that the batch masks. ``why`` is for a person."""
+    """Stands where a sample cannot be used: a row that the batch masks. ``why`` is for a person.
+
+    ``filtered`` ones are sound and were left out on purpose; they are not counted as bad.
+    """
 
     why: str
+    filtered: bool = False
+
+
+class Doing(Protocol):
+    """What is done to samples, each in its place."""
+
+    def apply(self, samples: Sequence[Any], ids: NDArray[np.int64], epoch: int, /) -> list[Any]:
+        """Return the samples with these ids after all that is done to them in an epoch; a Bad stays as it is."""
 
 
 class Rows(Protocol):

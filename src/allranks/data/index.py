@@ -73,6 +73,11 @@ class Index:
     def samples(self) -> int:
         return int(self.first[-1])
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all files."""
+        return sum(file.nbytes for file in self.files)
+
     @cached_property
     def digest(self) -> str:
         """32 hexadecimal digits over all of it."""

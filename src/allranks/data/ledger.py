@@ -6,17 +6,19 @@ up, too. A plan's own sum over the same rows and steps is equal if, but for a co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from array import array
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from allranks.data.plan import EpochPlan
+from allranks.data.plan import Plan
 
 _MOST_INTERVALS = 1 << 16
-_CHUNK = 1 << 20
+_CHUNK = 1 << 18
+_KEPT = 1 << 16  # ids of the last batches, for errors: 0.5 MB
+_WORD = (1 << 64) - 1
 
 
 class Sum(NamedTuple):
@@ -27,7 +29,14 @@ class Sum(NamedTuple):
     bad: int = 0
 
     def plus(self, other: Sum) -> Sum:
-        return Sum(self.samples + other.samples, (self.mixed + other.mixed) % (1 << 64), self.bad + other.bad)
+        return Sum(self.samples + other.samples, (self.mixed + other.mixed) & _WORD, self.bad + other.bad)
+
+    def minus(self, other: Sum) -> Sum:
+        return Sum(self.samples - other.samples, (self.mixed - other.mixed) & _WORD, self.bad - other.bad)
+
+    def same_samples(self, other: Sum) -> bool:
+        """Say whether both are of the same samples, be they usable or not."""
+        return self[:2] == other[:2]
 
 
 def mix(ids: NDArray[np.int64]) -> NDArray[np.uint64]:
@@ -36,6 +45,15 @@ def mix(ids: NDArray[np.int64]) -> NDArray[np.uint64]:
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))
+
+
+def unmix(mixed: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return the ids of which ``mix`` makes these."""
+    z: NDArray[np.uint64]
+    z = (mixed ^ (mixed >> np.uint64(31)) ^ (mixed >> np.uint64(62))) * np.uint64(0x319642B2D24D8EC3)
+    z = (z ^ (z >> np.uint64(27)) ^ (z >> np.uint64(54))) * np.uint64(0x96DE1B173F119089)
+    z = z ^ (z >> np.uint64(30)) ^ (z >> np.uint64(60))
+    return z - np.uint64(0x9E3779B97F4A7C15)
 
 
 def sum_of(ids: NDArray[np.int64], bad: int = 0) -> Sum:
@@ -51,57 +69,88 @@ def sums(ids: NDArray[np.int64]) -> tuple[list[int], list[int]]:
     return taken.sum(axis=1).tolist(), mixed.tolist()
 
 
-def whole(samples: int) -> Sum:
-    """Return the sum of all ids of an epoch, 0 ... samples-1."""
+def whole(begin: int, end: int) -> Sum:
+    """Return the sum of all ids from ``begin`` to ``end``: of an epoch those from 0 to its samples."""
     total = Sum()
-    for begin in range(0, samples, _CHUNK):
-        total = total.plus(sum_of(np.arange(begin, min(begin + _CHUNK, samples))))
+    for at in range(begin, end, _CHUNK):
+        total = total.plus(sum_of(np.arange(at, min(at + _CHUNK, end))))
     return total
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
-    """Steps ``begin`` to ``end`` of a rank are not as planned.
+def strips(
+    plan: Plan, rows: Sequence[int], begin: int, end: int, *, interval: int = 1
+) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Yield the ids of rows of the global batches ``begin`` to ``end`` in pieces of some MB: (step, (steps, rows)).
 
-    ``lost`` are ids that were planned and not taken, ``extra`` the reverse; both empty where nobody knows.
+    No piece begins within one of the intervals of steps, which are counted from step 0.
     """
+    many = max(_CHUNK // max(len(rows), 1) // interval, 1) * interval
+    at = begin
+    while at < end:
+        stop = min(at - at % interval + many, end)
+        yield at, plan.row_ids(rows, at, stop)
+        at = stop
 
-    rank: int
-    begin: int
-    end: int
-    lost: tuple[int, ...] = ()
-    extra: tuple[int, ...] = ()
+
+def planned(plan: Plan, rows: Sequence[int], begin: int, end: int) -> Sum:
+    """Return the plan's own sum of rows of the global batches ``begin`` to ``end``."""
+    total = Sum()
+    for _, ids in strips(plan, rows, begin, end):
+        total = total.plus(sum_of(ids))
+    return total
+
+
+def dropped(plan: Plan, lanes: Sequence[int]) -> Sum:
+    """Return the sum of what these lanes hold behind the last global batch: nothing, unless the tail is dropped."""
+    total, depth = Sum(), plan.steps * plan.layout.depth_of_step
+    for lane in lanes:
+        if depth < plan.length(lane):
+            total = total.plus(sum_of(plan.lane_ids(lane, depth, plan.length(lane))))
+    return total
 
 
 class Ledger:
-    """What one rank took in an epoch, from step ``begin`` on, summed by intervals of steps. Takes 1 MB at most."""
+    """What one rank took of its ``rows`` in an epoch, from step ``begin`` on, summed by intervals of steps.
 
-    def __init__(self, steps: int, begin: int = 0) -> None:
+    ``seen`` is what all ranks together took of the steps before. Takes 1.5 MB at most, however long the epoch.
+    """
+
+    def __init__(self, steps: int, rows: Sequence[int], *, begin: int = 0, seen: Sum | None = None) -> None:
+        self.rows = tuple(rows)
         self.begin = self.end = begin
+        self.seen = seen or Sum()
+        self.total = Sum()
         self.interval = max(1, -(-steps // _MOST_INTERVALS))
         size = -(-max(steps, 1) // self.interval)
-        self._count = np.zeros(size, np.int64)
-        self._mixed = np.zeros(size, np.uint64)
-        self.bad = 0
+        self._count, self._mixed = array("q", bytes(8 * size)), array("Q", bytes(8 * size))
+        self._kept: dict[int, NDArray[np.int64]] = {}
+        self._most_kept = max(_KEPT // max(len(self.rows), 1), 1)
 
-    def take(self, step: int, count: int, mixed: int, bad: int = 0) -> None:
-        """Note one batch of this rank, of which ``sums`` has told count and mixed."""
+    def take(self, step: int, count: int, mixed: int, bad: int = 0, ids: NDArray[np.int64] | None = None) -> None:
+        """Note one batch of this rank, of which ``sums`` has told count and mixed.
+
+        ``ids``, which must not change later, are kept of the last batches, so that an error can name more of them.
+        """
         at = step // self.interval
         self._count[at] += count
-        self._mixed[at] += np.uint64(mixed)
-        self.bad += bad
+        self._mixed[at] = (self._mixed[at] + mixed) & _WORD
+        samples, before, unusable = self.total
+        self.total = Sum(samples + count, (before + mixed) & _WORD, unusable + bad)
         self.end = step + 1
+        if ids is not None:
+            self._kept[step] = ids
+            if len(self._kept) > self._most_kept:
+                del self._kept[next(iter(self._kept))]
 
-    @property
-    def total(self) -> Sum:
-        return Sum(int(self._count.sum()), int(self._mixed.sum(dtype=np.uint64)), self.bad)
+    def taken(self, begin: int, end: int) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+        """Return counts and mixed sums of all intervals that hold steps ``begin`` to ``end``."""
+        cut = slice(begin // self.interval, -(-end // self.interval))
+        return np.array(self._count[cut], np.int64), np.array(self._mixed[cut], np.uint64)
 
-    def gaps(self, plan: EpochPlan, rows: Sequence[int], rank: int) -> list[Gap]:
-        """Return the intervals of steps in which this rank's sums are not those of its rows in the plan."""
-        found = []
-        for at in range(self.begin // self.interval, -(-self.end // self.interval)):
-            begin, end = max(self.begin, at * self.interval), min(self.end, (at + 1) * self.interval)
-            planned = sum_of(plan.row_ids(rows, begin, end))
-            if planned[:2] != (int(self._count[at]), int(self._mixed[at])):
-                found.append(Gap(rank, begin, end))
-        return found
+    def ids(self, begin: int, end: int) -> NDArray[np.int64] | None:
+        """Return the ids that were taken in steps ``begin`` to ``end``; None where they are not all known any more."""
+        kept = [self._kept[step] for step in range(begin, end) if step in self._kept]
+        if len(kept) < end - begin:
+            return None
+        taken = np.concatenate(kept)
+        return taken[taken >= 0]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 def key(*words: int | str) -> int:
     """Return a 128-bit key of words; other words, or in another order, give an unrelated one."""
-    text = "/".join(f"{type(word).__name__}:{word}" for word in words)
+    text = "".join(f"{type(word).__name__}:{len(str(word))}:{word}" for word in words)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "little")
 
 

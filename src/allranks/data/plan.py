@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,25 +44,25 @@ class Layout:
     tail: Tail = "pad"
 
     def __post_init__(self) -> None:
-        if self.global_batch < 1:
-            raise DataError(f"global_batch is {self.global_batch}.", remedy="It must be at least 1.")
-        if self.lanes < 1 or self.global_batch % self.lanes:
-            raise DataError(
-                f"lanes is {self.lanes}, which does not divide the global batch of {self.global_batch}.",
-                remedy=f"These do: {_said(divisors(self.global_batch))}.",
-            )
-        if self.window < 1:
-            raise DataError(f"window is {self.window}.", remedy="It must be at least 1 block.")
+        check_batch(self.global_batch, self.lanes, self.window)
 
     @property
     def depth_of_step(self) -> int:
         """How many samples of a lane one global batch takes."""
         return self.global_batch // self.lanes
 
-    def digest(self, index_digest: str) -> str:
-        """16 digits of all that decides the order; the global batch does not, as long as the lanes divide it."""
-        words = (VERSION, index_digest, self.lanes, self.window, self.seed, int(self.shuffle))
-        return show(digest(*map(str, words)))[:16]
+
+def check_batch(global_batch: int, lanes: int | None, window: int | None) -> None:
+    """Raise DataError for numbers that make no layout."""
+    if global_batch < 1:
+        raise DataError(f"global_batch is {global_batch}.", remedy="It must be at least 1.")
+    if lanes is not None and (lanes < 1 or global_batch % lanes):
+        raise DataError(
+            f"lanes is {lanes}, which does not divide the global batch of {global_batch}.",
+            remedy=f"These do: {_said(divisors(global_batch))}.",
+        )
+    if window is not None and window < 1:
+        raise DataError(f"window is {window}.", remedy="It must be at least 1 block.")
 
 
 def layout(
@@ -81,7 +81,7 @@ def layout(
 
 
 def _default_window(index: Index) -> int:
-    nbytes = sum(file.nbytes for file in index.files) / max(len(index), 1)
+    nbytes = index.nbytes / max(len(index), 1)
     return int(np.clip(_WINDOW_BYTES // max(nbytes, 1), 1, _MOST_WINDOW))
 
 
@@ -95,12 +95,26 @@ def rows_of_rank(rank: int, size: int, global_batch: int) -> range:
 
     Raises DataError where the size does not divide the batch.
     """
-    if global_batch % size:
+    return _rows(rank, size, global_batch, rank=rank, noun="ranks")
+
+
+def rows_of_part(part: int, parts: int, global_batch: int, *, rank: int) -> range:
+    """Return the rows of one of the parts that a mesh or sharding cuts the global batch into, for ``rank``.
+
+    Raises DataError where they do not divide the batch.
+    """
+    return _rows(part, parts, global_batch, rank=rank, noun="parts of the mesh")
+
+
+def _rows(part: int, parts: int, global_batch: int, *, rank: int, noun: str) -> range:
+    if global_batch % parts:
+        below = global_batch // parts * parts
+        near = " or ".join(str(size) for size in (below, below + parts) if size)
         raise DataError(
-            f"rank {rank}: a global batch of {global_batch} rows does not divide over {size} ranks.",
-            remedy=f"It does over {_said(divisors(global_batch))}; or choose another global_batch.",
+            f"rank {rank}: a global batch of {global_batch} rows does not divide over {parts} {noun}.",
+            remedy=f"It does over {_said(divisors(global_batch))}; or choose a global_batch of {near}.",
         )
-    return range(rank * global_batch // size, (rank + 1) * global_batch // size)
+    return range(part * global_batch // parts, (part + 1) * global_batch // parts)
 
 
 def _said(numbers: Sequence[int]) -> str:
@@ -134,9 +148,11 @@ class Window:
 class EpochPlan:
     """One epoch of an index in a layout."""
 
+    once = True
+
     def __init__(self, index: Index, layout: Layout, epoch: int) -> None:
         self.layout, self.epoch = layout, epoch
-        self._index = index
+        self.index = index
         self.samples = index.samples
         count = len(index)
         self._blocks = order.permutation(self._key("blocks"), count) if layout.shuffle else np.arange(count)
@@ -144,7 +160,26 @@ class EpochPlan:
     @cached_property
     def _ends(self) -> NDArray[np.int64]:
         """Where each of the permuted blocks ends in the stream."""
-        return np.cumsum(self._index.rows[self._blocks])
+        return np.cumsum(self.index.rows[self._blocks])
+
+    def digest(self) -> str:
+        """16 digits of all that decides the order; the global batch does not, as long as the lanes divide it."""
+        how = self.layout
+        words = (VERSION, self.index.digest, how.lanes, how.window, how.seed, int(how.shuffle))
+        return show(digest(*map(str, words)))[:16]
+
+    def facts(self) -> dict[str, str | int]:
+        """Return what decides the order, by name: what ranks compare, and what a state says that it is of."""
+        how = self.layout
+        return {
+            "plan": self.digest(),
+            "index": self.index.digest[:8],
+            "samples": self.index.samples,
+            "lanes": how.lanes,
+            "window": how.window,
+            "seed": how.seed,
+            "shuffle": how.shuffle,
+        }
 
     @property
     def steps(self) -> int:
@@ -172,7 +207,7 @@ class EpochPlan:
         low, high = self._span(lane, at - first)
         blocks = self._blocks[first + low : first + high]
         block_ends = self._ends[first + low : first + high]
-        block_begins = block_ends - self._index.rows[blocks]
+        block_begins = block_ends - self.index.rows[blocks]
         starts, stops = np.maximum(block_begins, begin), np.minimum(block_ends, end)
         inside = stops > starts
         pieces = np.stack([blocks, starts - block_begins, stops - block_begins], 1)[inside]
@@ -186,10 +221,11 @@ class EpochPlan:
     def _span(self, lane: int, block: int) -> tuple[int, int]:
         """Return the first and the last + 1 of the window that a lane's ``block``-th block is in.
 
-        The lanes' first windows have different lengths, so that not all lanes need new blocks at the same step.
+        The lanes' first windows have different lengths, so that not all lanes need new blocks at the same step; but
+        half a window at least, since few blocks mix little.
         """
         size = self.layout.window
-        shift = 1 + lane * size // self.layout.lanes
+        shift = size - lane * size // (2 * self.layout.lanes)
         if block < shift:
             return 0, shift
         low = shift + (block - shift) // size * size
@@ -197,7 +233,7 @@ class EpochPlan:
 
     def ids(self, window: Window) -> NDArray[np.int64]:
         """Return the ids of a window's samples, by depth."""
-        first = self._index.first
+        first = self.index.first
         ranges = [np.arange(first[one.block] + one.start, first[one.block] + one.stop) for one in window.pieces]
         return np.concatenate(ranges)[window.order]
 
@@ -214,15 +250,62 @@ class EpochPlan:
 
     def row_ids(self, rows: Sequence[int], begin: int, end: int) -> NDArray[np.int64]:
         """Return the ids of rows of the global batches ``begin`` to ``end``: (steps, rows), -1 for padding."""
-        many = self.layout.depth_of_step
-        found = np.empty((end - begin, len(rows)), np.int64)
-        lanes: dict[int, list[int]] = {}
-        for column, row in enumerate(rows):
-            lanes.setdefault(row // many, []).append(column)
-        for lane, columns in lanes.items():
-            deep = self.lane_ids(lane, begin * many, end * many).reshape(-1, many)
-            found[:, columns] = deep[:, [rows[column] % many for column in columns]]
-        return found
+        return rows_ids(self, rows, begin, end)
 
     def _key(self, *words: int | str) -> int:
         return order.key("allranks", VERSION, self.layout.seed, self.epoch, *words)
+
+
+class Plan(Protocol):
+    """One epoch, of one data set or of several."""
+
+    @property
+    def layout(self) -> Layout: ...
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def steps(self) -> int:
+        """How many global batches the epoch has, for every rank."""
+
+    @property
+    def samples(self) -> int:
+        """How many ids there are, from 0 on."""
+
+    @property
+    def once(self) -> bool:
+        """Whether the epoch has each of them once; a mixture has some more often, and some not."""
+
+    def digest(self) -> str:
+        """16 digits of all that decides the order, whatever the epoch."""
+
+    def facts(self) -> dict[str, str | int]:
+        """Return what decides the order, by name: what ranks compare, and what a state says that it is of."""
+
+    def length(self, lane: int, /) -> int:
+        """Return the number of a lane's samples."""
+
+    def lane_ids(self, lane: int, begin: int, end: int) -> NDArray[np.int64]:
+        """Return the ids at depths ``begin`` to ``end`` of a lane, -1 where the lane has ended."""
+
+    def row_ids(self, rows: Sequence[int], begin: int, end: int) -> NDArray[np.int64]:
+        """Return the ids of rows of the global batches ``begin`` to ``end``: (steps, rows), -1 for padding."""
+
+
+def lanes_of(rows: Sequence[int], rows_a_lane: int) -> dict[int, tuple[int, ...]]:
+    """Return which lanes rows of the global batch are of, each with the offsets that are theirs within a step."""
+    found: dict[int, list[int]] = {}
+    for row in rows:
+        found.setdefault(row // rows_a_lane, []).append(row % rows_a_lane)
+    return {lane: tuple(offsets) for lane, offsets in found.items()}
+
+
+def rows_ids(plan: Plan, rows: Sequence[int], begin: int, end: int) -> NDArray[np.int64]:
+    """Return what ``plan.row_ids`` does; ``rows`` in ascending order."""
+    many = plan.layout.depth_of_step
+    lanes = lanes_of(rows, many).items()
+    found = [
+        plan.lane_ids(lane, begin * many, end * many).reshape(-1, many)[:, list(offsets)] for lane, offsets in lanes
+    ]
+    return np.concatenate(found, 1) if found else np.empty((end - begin, 0), np.int64)

@@ -1,0 +1,173 @@
+"""What the ranks say of the data before step 0, and of what they took in the end. Pure: words in, the verdict out.
+
+Sets of rows travel as ranges, [begin, end] each. What raises Mismatch here is raised by every rank.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from allranks.errors import Mismatch
+from allranks.world.ticket import minority, who_says_what
+
+Ranges = Sequence[Sequence[int]]
+_MOST = 8
+_SAME_DATA = "Did every rank build the same data set, with the same settings?"
+_REMEDY = {
+    "index": "Do all hosts see the same files?",
+    "global batch": "Every rank must ask for the same global batch.",
+    "epoch": "Did every rank restore the same checkpoint?",
+    "depth": "Did every rank restore the same checkpoint?",
+    "allranks": "Install one version on all hosts.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """The rows of the global batch that one rank holds.
+
+    ``counted`` are those whose samples it counts in the ledger: each row is counted once, by the lowest rank that holds
+    it. ``shared`` are those that other ranks hold, too; ``anywhere`` says whether any two ranks hold the same row.
+    """
+
+    rows: tuple[int, ...]
+    counted: tuple[int, ...]
+    shared: tuple[int, ...]
+    anywhere: bool
+
+
+def ranges(rows: Iterable[int]) -> list[list[int]]:
+    """Return ascending rows as ranges."""
+    found: list[list[int]] = []
+    for row in rows:
+        if found and found[-1][1] == row:
+            found[-1][1] = row + 1
+        else:
+            found.append([row, row + 1])
+    return found
+
+
+def name_rows(told: Ranges) -> str:
+    """Return ``row 3`` or ``rows 0-7, 12``."""
+    listed = [str(begin) if end == begin + 1 else f"{begin}-{end - 1}" for begin, end in told[:_MOST]]
+    more = ", ..." if len(told) > _MOST else ""
+    single = len(told) == 1 and told[0][1] == told[0][0] + 1
+    return f"row{'' if single else 's'} {', '.join(listed) or 'none'}{more}"
+
+
+def compare(facts: Sequence[Mapping[str, Any]]) -> None:
+    """Raise Mismatch, saying who says what, unless the facts of all ranks are equal."""
+    names = [name for name in facts[0] if any(one.get(name) != facts[0][name] for one in facts)]
+    if not names:
+        return
+    groups: defaultdict[str, list[int]] = defaultdict(list)
+    for rank, one in enumerate(facts):
+        groups[", ".join(f"{name} {one.get(name)}" for name in names)].append(rank)
+    raise Mismatch(
+        f"the ranks do not read the same data: {who_says_what(groups.items())}.",
+        ranks=minority(groups.values()),
+        remedy=" ".join(dict.fromkeys(_REMEDY.get(name, _SAME_DATA) for name in names)),
+    )
+
+
+def refuse_rows(said: Sequence[Ranges], global_batch: int) -> str:
+    """Return what is wrong with the rows that all ranks together hold: "" if each row of the batch is there."""
+    for rank, held in enumerate(said):
+        if held and not 0 <= held[0][0] <= held[-1][1] <= global_batch:
+            return f"rank {rank} holds {name_rows(held)}, which are not all in a global batch of {global_batch}"
+    there = np.zeros(global_batch, bool)
+    for begin, end in (one for held in said for one in held):
+        there[begin:end] = True
+    missing = ranges(np.flatnonzero(~there).tolist())
+    if not missing:
+        return ""
+    told = who_says_what((name_rows(held), ranks) for held, ranks in _alike(said)[:_MOST])
+    return f"no rank holds {name_rows(missing)} of the global batch of {global_batch}; {told}"
+
+
+def miscounted(said: Sequence[Ranges], global_batch: int) -> str:
+    """Return which rows are not counted by one rank each: "" if all are."""
+    count = np.zeros(global_batch, np.int64)
+    for begin, end in (one for held in said for one in held):
+        count[begin:end] += 1
+    none, several = (ranges(np.flatnonzero(odd).tolist()) for odd in (count == 0, count > 1))
+    wrong = {"no rank": none, "several": several}
+    return " and ".join(f"{name_rows(rows)} by {who}" for who, rows in wrong.items() if rows)
+
+
+def _alike(said: Sequence[Ranges]) -> list[tuple[Ranges, list[int]]]:
+    groups: dict[tuple[tuple[int, ...], ...], list[int]] = {}
+    for rank, held in enumerate(said):
+        groups.setdefault(tuple(map(tuple, held)), []).append(rank)
+    return list(groups.items())
+
+
+def runs(said: Sequence[Ranges], global_batch: int) -> list[list[int]] | None:
+    """Return who counts which rows, in few words; None where no two ranks hold the same.
+
+    A word is [begin, width, count, rank, stride, shared]: of ``count`` pieces of ``width`` rows, piece i is counted by
+    ``rank + i * stride``. All ranks of a regular mesh are one word.
+    """
+    owner, holders = np.zeros(global_batch, np.int64), np.zeros(global_batch, np.int64)
+    for rank in reversed(range(len(said))):
+        for begin, end in said[rank]:
+            owner[begin:end] = rank
+            holders[begin:end] += 1
+    shared = holders > 1
+    if not shared.any():
+        return None
+    edges = np.flatnonzero((np.diff(owner) != 0) | (np.diff(shared) != 0)) + 1
+    found: list[list[int]] = []
+    for begin, end in zip([0, *edges.tolist()], [*edges.tolist(), global_batch], strict=True):
+        piece = [begin, end - begin, 1, int(owner[begin]), 0, int(shared[begin])]
+        if not (found and _joined(found[-1], piece)):
+            found.append(piece)
+    return found
+
+
+def _joined(run: list[int], piece: Sequence[int]) -> bool:
+    """Add a piece to the run before it, if it goes on as regularly; return whether it does."""
+    begin, width, count, rank, stride, shared = run
+    if (width, shared) != (piece[1], piece[5]) or begin + width * count != piece[0]:
+        return False
+    step = piece[3] - (rank + (count - 1) * stride)
+    if count > 1 and step != stride:
+        return False
+    run[2], run[4] = count + 1, step
+    return True
+
+
+def shares(rows: Sequence[int], told: Sequence[Sequence[int]] | None, rank: int) -> Shares:
+    """Return a rank's shares of what ``runs`` has told."""
+    if told is None:
+        return Shares(tuple(rows), tuple(rows), (), False)
+    held = np.array(rows, np.int64)
+    counted, shared = np.zeros(len(held), bool), np.zeros(len(held), bool)
+    for begin, width, count, first, stride, others in told:
+        inside = (held >= begin) & (held < begin + width * count)
+        counted |= inside & (first + (held - begin) // width * stride == rank)
+        shared |= inside & bool(others)
+    return Shares(tuple(rows), tuple(held[counted].tolist()), tuple(held[shared].tolist()), True)
+
+
+def odd_rows(said: Sequence[tuple[Ranges, bytes]]) -> tuple[list[list[int]], list[int], list[int]] | None:
+    """Return the rows whose hashes differ where several ranks hold them, who holds the first of them, and who of these
+    is in the minority; None if there are none. ``said`` are rows and their hashes, 8 bytes each."""
+    held: defaultdict[int, dict[int, int]] = defaultdict(dict)
+    for rank, (where, data) in enumerate(said):
+        rows = [row for begin, end in where for row in range(begin, end)]
+        for row, value in zip(rows, np.frombuffer(data, "<u8").tolist(), strict=True):
+            held[row][rank] = value
+    odd = sorted(row for row, by_rank in held.items() if len(set(by_rank.values())) > 1)
+    if not odd:
+        return None
+    first = held[odd[0]]
+    groups: defaultdict[int, list[int]] = defaultdict(list)
+    for rank, value in first.items():
+        groups[value].append(rank)
+    return ranges(odd), list(first), list(minority(groups.values()))

@@ -1,0 +1,59 @@
+"""An iterator that is run ahead in a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Ahead(Generic[T], Iterator[T]):
+    """Yields what ``items`` does, of which a thread makes up to ``most`` before they are asked for.
+
+    What ``items`` raises is raised where its next item would have been. ``close`` ends the thread; so does the end.
+    """
+
+    def __init__(self, items: Iterable[T], most: int, *, name: str) -> None:
+        self._most = most
+        self._made: deque[T] = deque()
+        self._error: BaseException | None = None
+        self._ended = self._closed = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._run, args=(items,), name=name, daemon=True)
+        self._thread.start()
+
+    def __next__(self) -> T:
+        with self._changed:
+            self._changed.wait_for(lambda: self._made or self._ended)
+            if self._made:
+                self._changed.notify_all()
+                return self._made.popleft()
+        if self._error is not None:
+            raise self._error
+        raise StopIteration
+
+    def close(self) -> None:
+        """End the thread, after the item that it has in hand."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._thread.join()
+
+    def _run(self, items: Iterable[T]) -> None:
+        try:
+            for item in items:
+                with self._changed:
+                    self._changed.wait_for(lambda: len(self._made) < self._most or self._closed)
+                    if self._closed:
+                        return
+                    self._made.append(item)
+                    self._changed.notify_all()
+        except BaseException as error:  # whatever it is: the one who waits gets it
+            self._error = error
+        finally:
+            with self._changed:
+                self._ended = True
+                self._changed.notify_all()

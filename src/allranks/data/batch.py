@@ -1,0 +1,134 @@
+"""Samples that become the columns of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Number
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allranks.data.base import Bad
+from allranks.errors import DataError
+
+Column = NDArray[Any] | list[Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch(Mapping[str, Column]):
+    """This rank's rows of a global batch, as columns: arrays whose first dimension is the rows, or lists of values.
+
+    Numbers and arrays make arrays (Python's int: int64, float: float64), all else lists. ``mask`` is False for rows
+    that hold no sample: padding behind the last one, samples that were filtered out or could not be used; their values
+    are zeros, empty strings, or None. ``ids`` are the samples' numbers in the data set, -1 for padding. ``rows`` are
+    the rows' numbers in the global batch, ``step`` its number in the epoch.
+    """
+
+    columns: dict[str, Column]
+    mask: NDArray[np.bool_]
+    ids: NDArray[np.int64]
+    rows: Sequence[int]
+    epoch: int
+    step: int
+    global_batch: int
+
+    def __getitem__(self, name: str) -> Column:
+        return self.columns[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.columns)
+
+    def __len__(self) -> int:
+        """The number of columns."""
+        return len(self.columns)
+
+
+class Collator:
+    """Makes columns of samples. A column is an array, of one kind of value, or a list: in all batches, on all ranks.
+
+    ``example`` returns a sample that can be used; it is called where none was seen before a row without one.
+    """
+
+    def __init__(self, example: Callable[[], Any]) -> None:
+        self._example = example
+        self._blank: dict[str, Any] = {}
+
+    def columns(self, samples: Sequence[Any], ids: Sequence[int]) -> tuple[dict[str, Column], NDArray[np.bool_]]:
+        """Return the columns of samples, and their mask. Raises DataError for samples that do not fit together."""
+        good = [not isinstance(sample, Bad) for sample in samples]
+        whole = all(good)
+        if not self._blank:
+            first = samples[good.index(True)] if any(good) else self._example()
+            self._blank = {name: _blank(value) for name, value in fields(first).items()}
+        blank = self._blank
+        if whole and type(samples[0]) is dict:
+            rows: Sequence[Mapping[str, Any]] = samples
+        else:
+            rows = [fields(sample) if here else blank for sample, here in zip(samples, good, strict=True)]
+        if set(map(len, rows)) != {len(blank)}:
+            raise self._other_columns(rows, ids)
+        try:
+            return {name: self._column(name, [row[name] for row in rows], ids) for name in blank}, np.array(good)
+        except KeyError:
+            raise self._other_columns(rows, ids) from None
+
+    def _column(self, name: str, values: list[Any], ids: Sequence[int]) -> Column:
+        wanted = type(self._blank[name])
+        kinds = set(map(type, values))
+        if not any(issubclass(kind, _STACKED) for kind in kinds | {wanted}):
+            return values
+        if kinds != {wanted}:
+            raise self._other_kind(name, values, ids)
+        if not issubclass(wanted, np.ndarray):
+            return np.array(values)
+        like = self._blank[name]
+        for value, one in zip(values, ids, strict=True):
+            if value.shape != like.shape or value.dtype != like.dtype:
+                raise DataError(
+                    f"column {name!r} of sample {one} is {value.dtype}{list(value.shape)}; before it was "
+                    f"{like.dtype}{list(like.shape)}.",
+                    sample=int(one),
+                    remedy="Pack the samples (.pack), or bring them to one shape and dtype in a .map.",
+                )
+        return np.stack(values)
+
+    def _other_kind(self, name: str, values: list[Any], ids: Sequence[int]) -> DataError:
+        wanted = type(self._blank[name])
+        value, one = next((value, one) for value, one in zip(values, ids, strict=True) if type(value) is not wanted)
+        return DataError(
+            f"column {name!r} of sample {one} is {value!r:.80}, a {type(value).__name__}; before it was a "
+            f"{wanted.__name__}.",
+            sample=int(one),
+            remedy="A column has one kind of value, on every rank: convert it in a .map.",
+        )
+
+    def _other_columns(self, rows: Sequence[Mapping[str, Any]], ids: Sequence[int]) -> DataError:
+        row, one = next((row, one) for row, one in zip(rows, ids, strict=True) if row.keys() != self._blank.keys())
+        return DataError(
+            f"sample {one} has the columns {sorted(row)}; before they were {sorted(self._blank)}.",
+            sample=int(one),
+            remedy="Choose the columns (columns=[...], where the source has them), or complete them in a .map.",
+        )
+
+
+_STACKED = (np.ndarray, np.generic, Number)
+
+
+def fields(sample: Any) -> Mapping[str, Any]:
+    """Return a sample's columns: a dict's own, ``0``, ``1``, ... of a tuple, else ``value``."""
+    if isinstance(sample, dict):
+        return sample
+    if isinstance(sample, tuple):
+        return {str(number): value for number, value in enumerate(sample)}
+    return {"value": sample}
+
+
+def _blank(value: Any) -> Any:
+    """Return what stands in a masked row."""
+    if isinstance(value, np.ndarray | np.generic):
+        return np.zeros_like(value)
+    if isinstance(value, str | bytes | Number):
+        return type(value)()
+    return None

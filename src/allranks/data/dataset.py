@@ -1,0 +1,182 @@
+"""What is read, what is done to it, and in which batches: the face of the data part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from allranks.data import plan as planning
+from allranks.data.base import Source
+from allranks.data.loader import Loader
+from allranks.data.mix import Stop
+from allranks.data.opening import open_alone, open_loader
+from allranks.data.plan import Tail
+from allranks.data.recipe import Batching, Operation, Part, Recipe
+from allranks.data.sources.detect import source
+from allranks.data.transform import Filter, Map, OnError
+from allranks.errors import DataError
+from allranks.world.base import World
+from allranks.world.detect import current
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset(Recipe):
+    """Samples of files, in an order that ``seed`` and epoch decide; no method reads anything before ``loader``.
+
+    Every method returns a new data set. What a data set gives is the same on any number of ranks: docs/data.md has the
+    guarantees and how they are kept.
+    """
+
+    @classmethod
+    def jsonl(cls, files: Any, *, seed: int = 0, shuffle: bool = True, **options: Any) -> Dataset:
+        """Lines of JSON objects, plain or compressed (.gz, .zst): a sample is a dict.
+
+        ``files`` is a path, a list of them, a pattern (``data/**/*.jsonl``), a folder, or an address (``s3://...``).
+        """
+        return cls.of(source("jsonl", files, **options), seed=seed, shuffle=shuffle)
+
+    @classmethod
+    def text(cls, files: Any, *, seed: int = 0, shuffle: bool = True, **options: Any) -> Dataset:
+        """Lines of text, plain or compressed: a sample is a str."""
+        return cls.of(source("text", files, **options), seed=seed, shuffle=shuffle)
+
+    @classmethod
+    def parquet(cls, files: Any, *, seed: int = 0, shuffle: bool = True, **options: Any) -> Dataset:
+        """Rows of Parquet files, of which ``columns`` alone are read if they are given: a sample is a dict."""
+        return cls.of(source("parquet", files, **options), seed=seed, shuffle=shuffle)
+
+    @classmethod
+    def arrow(cls, files: Any, *, seed: int = 0, shuffle: bool = True, **options: Any) -> Dataset:
+        """Rows of Arrow IPC files: a sample is a dict."""
+        return cls.of(source("arrow", files, **options), seed=seed, shuffle=shuffle)
+
+    @classmethod
+    def webdataset(cls, files: Any, *, seed: int = 0, shuffle: bool = True, **options: Any) -> Dataset:
+        """Files of one name in tar files: a sample is a dict of their extensions."""
+        return cls.of(source("webdataset", files, **options), seed=seed, shuffle=shuffle)
+
+    @classmethod
+    def folder(cls, files: Any, *, seed: int = 0, shuffle: bool = True, **options: Any) -> Dataset:
+        """Whole files: a sample is a dict of ``path`` and ``bytes``."""
+        return cls.of(source("folder", files, **options), seed=seed, shuffle=shuffle)
+
+    @classmethod
+    def huggingface(cls, dataset: Any, *, seed: int = 0, shuffle: bool = True) -> Dataset:
+        """A map-style ``datasets.Dataset``, whose Arrow table is read as it is: a sample is a dict."""
+        return cls.of(source("huggingface", dataset), seed=seed, shuffle=shuffle)
+
+    @classmethod
+    def sequence(cls, samples: Any, *, seed: int = 0, shuffle: bool = True) -> Dataset:
+        """Anything with a length and items: a list, an array, a map-style torch Dataset."""
+        return cls.of(source("sequence", samples), seed=seed, shuffle=shuffle)
+
+    @classmethod
+    def of(cls, origin: Source, *, seed: int = 0, shuffle: bool = True) -> Dataset:
+        """A source of your own."""
+        return cls((Part(origin),), seed, shuffle)
+
+    @classmethod
+    def mix(
+        cls, weights: Mapping[Dataset, float] | Sequence[tuple[Dataset, float]], *, seed: int = 0, stop: Stop = "first"
+    ) -> Dataset:
+        """Several data sets in one, each with its own maps and filters: of 2,048 samples as many as its weight says.
+
+        An epoch ends where the ``first`` of them, by the weights, has been read, or where ``all`` have been; one that
+        ends earlier begins again. Shuffled, if the first of them is.
+        """
+        pairs = list(weights.items() if isinstance(weights, Mapping) else weights)
+        whole = [one for one, _ in pairs if len(one.parts) > 1 or one.batching is not None]
+        if not pairs or whole:
+            what = "is empty" if not pairs else "holds a data set that is a mixture, or in batches"
+            raise DataError(f"the mixture {what}.", remedy="Mix data sets of one source each, before .batch.")
+        parts = tuple(
+            replace(one.parts[0], operations=one.parts[0].operations + one.operations, weight=weight)
+            for one, weight in pairs
+        )
+        workers = max(one.workers for one, _ in pairs)
+        return cls(parts, seed, pairs[0][0].shuffled, stop, workers=workers)
+
+    def map(
+        self,
+        fn: Callable[..., Any],
+        *,
+        workers: int = 0,
+        random: bool = False,
+        batched: bool | None = None,
+        on_error: OnError = "raise",
+    ) -> Dataset:
+        """Put ``fn(sample)`` in every sample's place, in ``workers`` processes (0: in this one), in order.
+
+        ``random``: ``fn(sample, rng)`` also gets a numpy Generator of the sample's own, the same for a seed, epoch and
+        sample on whatever rank. ``batched``: it gets and returns lists, and must treat each sample by itself.
+        ``on_error="mask"`` masks the row of a sample for which it raises, and counts it; the others do not move.
+        """
+        return self._with(Map(fn, random, batched, on_error), workers)
+
+    def filter(self, fn: Callable[..., Any], *, workers: int = 0, on_error: OnError = "raise") -> Dataset:
+        """Mask the rows of samples for which ``fn(sample)`` is false. No sample moves: steps and batches stay equal."""
+        return self._with(Filter(fn, on_error=on_error), workers)
+
+    def take(self, count: int) -> Dataset:
+        """Keep the first ``count`` samples in the order of the files, of all ranks together."""
+        return self._cut(0, count)
+
+    def skip(self, count: int) -> Dataset:
+        """Leave out the first ``count`` samples in the order of the files, of all ranks together."""
+        return self._cut(count, None)
+
+    def batch(
+        self, global_batch: int, *, tail: Tail = "pad", lanes: int | None = None, window: int | None = None
+    ) -> Dataset:
+        """Make batches of ``global_batch`` rows, over all ranks.
+
+        ``tail`` says what becomes of the samples behind the last whole batch: they make one with masked rows
+        (``pad``), or are dropped. ``lanes`` (a divisor of the batch) and ``window`` (blocks) trade the quality of the
+        shuffle against reading and memory; docs/data.md says how they are chosen.
+        """
+        planning.check_batch(global_batch, lanes, window)
+        return replace(self, batching=Batching(global_batch, tail, lanes, window))
+
+    def loader(
+        self,
+        world: World | None = None,
+        *,
+        rows: object = None,
+        prefetch: int = 8,
+        state: Mapping[str, Any] | None = None,
+        rank: int | None = None,
+        size: int | None = None,
+    ) -> Loader:
+        """Open it for this rank. **Every rank must call**: rank 0 indexes the files, and all agree before step 0.
+
+        ``world`` is by default the one that ``allranks.init()`` made. ``rows`` is what cuts the batch, where rows do
+        not follow the ranks: a jax.sharding.NamedSharding, or a (mesh, axis names) of jax or torch; a rank then has the
+        rows of its devices. ``prefetch`` batches are prepared ahead. ``state`` is what ``loader.state()`` put into a
+        checkpoint, of any world size. With ``rank`` and ``size`` instead of a world, a rank reads alone: nothing is
+        compared with others that there may be.
+
+        Raises, on every rank: DataError, where the files, the state or the batch are not as they should be; Mismatch,
+        where the ranks do not read the same data; BatchMismatch, where their rows are not the global batch.
+        """
+        if rank is not None or size is not None:
+            if world is not None or rows is not None or rank is None or size is None:
+                raise DataError("a loader for a rank that reads alone takes rank and size, and no world or rows.")
+            return open_alone(self, rank, size, prefetch=prefetch, state=state)
+        return open_loader(self, world or current(), rows=rows, prefetch=prefetch, state=state)
+
+    def _with(self, operation: Operation, workers: int) -> Dataset:
+        if workers < 0:
+            raise DataError(f"workers is {workers}.", remedy="Say how many processes, or 0 for this one.")
+        return replace(self, operations=(*self.operations, operation), workers=max(self.workers, workers))
+
+    def _cut(self, skip: int, count: int | None) -> Dataset:
+        if len(self.parts) > 1 or self.operations or skip < 0 or (count or 0) < 0:
+            raise DataError(
+                f"{'take' if count is not None else 'skip'}({skip if count is None else count}) cannot be done here.",
+                remedy="Take and skip a number of samples of one source, before .map, .filter and .mix.",
+            )
+        one = self.parts[0]
+        start = one.start + skip
+        ends = [end for end in (one.stop, None if count is None else start + count) if end is not None]
+        return replace(self, parts=(replace(one, start=start, stop=min(ends, default=None)),))

@@ -1,0 +1,36 @@
+"""Which rows of the global batch this process must hold, for whichever framework says how the batch is cut."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from types import ModuleType
+
+from allranks.data.plan import rows_of_rank
+from allranks.errors import DataError
+from allranks.world.base import World
+
+
+def rows_of(where: object, *, global_batch: int, world: World) -> tuple[int, ...]:
+    """Return the rows of the global batch that this process must hold, ascending. Any rank may call it alone.
+
+    ``where`` is what cuts the batch: a jax.sharding.NamedSharding, a (jax or torch) mesh and the names of the axes that
+    cut the batch, as a pair, or a mesh of one axis. The rows are those of all of this process' devices. With None, the
+    rows follow the ranks. Raises DataError where the batch does not divide, listing what does.
+    """
+    if where is None:
+        return tuple(rows_of_rank(world.rank, world.size, global_batch))
+    for framework in ("jax", "torch"):
+        if framework in sys.modules:
+            found = backend(framework).rows_of(where, global_batch=global_batch, rank=world.rank)
+            if found is not None:
+                return tuple(found)
+    raise DataError(
+        f"rank {world.rank}: a {type(where).__module__}.{type(where).__qualname__} does not say how a batch is cut.",
+        remedy="Give a jax NamedSharding, or a (mesh, axis names) of jax or torch.",
+    )
+
+
+def backend(framework: str) -> ModuleType:
+    """Return ``data/jax.py`` or ``data/torch.py``; importing it imports the framework."""
+    return import_module(f"allranks.data.{framework}")

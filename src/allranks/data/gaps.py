@@ -1,0 +1,89 @@
+"""Where what a rank took is not what was planned: which steps, and which samples. Pure.
+
+The mixing of ids can be undone, so where one sample is lost, read twice or replaced by another, the difference of two
+sums names it. For more than that, the rank's own record of its last batches does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allranks.data.ledger import Ledger, Sum, mix, strips, sum_of, unmix
+from allranks.data.plan import Plan
+
+_MOST_GAPS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Steps ``begin`` to ``end`` of a rank are not as planned.
+
+    ``lost`` are ids that were planned and not taken, ``extra`` the reverse; both empty where nobody knows.
+    """
+
+    rank: int
+    begin: int
+    end: int
+    lost: tuple[int, ...] = ()
+    extra: tuple[int, ...] = ()
+
+
+def gaps(plan: Plan, ledger: Ledger, rank: int) -> list[Gap]:
+    """Return the intervals of steps in which what this rank took is not what the plan has for its rows."""
+    found: list[Gap] = []
+    many = ledger.interval
+    for begin, ids in strips(plan, ledger.rows, ledger.begin, ledger.end, interval=many):
+        end = begin + len(ids)
+        counts, sums = ledger.taken(begin, end)
+        taken = ids >= 0
+        edges = np.maximum(np.arange(begin // many, -(-end // many)) * many - begin, 0)
+        wanted = np.add.reduceat(taken.sum(axis=1), edges)
+        mixed = np.where(taken, mix(ids), np.uint64(0)).sum(axis=1, dtype=np.uint64)
+        odd = np.flatnonzero((wanted != counts) | (np.add.reduceat(mixed, edges) != sums))
+        for at in odd.tolist():
+            low = begin + int(edges[at])
+            high = min(low - low % many + many, end)
+            mine = Sum(int(counts[at]), int(sums[at]))
+            found.append(_gap(plan, ledger, rank, ids[low - begin : high - begin], low, mine))
+        if len(found) >= _MOST_GAPS:
+            break
+    return found
+
+
+def _gap(plan: Plan, ledger: Ledger, rank: int, ids: NDArray[np.int64], begin: int, taken: Sum) -> Gap:
+    planned, end = ids[ids >= 0], begin + len(ids)
+    known = ledger.ids(begin, end)
+    if known is None:
+        lost, extra = _single(planned, sum_of(planned).minus(taken), plan.samples)
+    else:
+        wanted, found = Counter(planned.tolist()), Counter(known.tolist())
+        lost, extra = tuple((wanted - found).elements()), tuple((found - wanted).elements())
+    return Gap(rank, begin, end, lost, extra)
+
+
+def _single(planned: NDArray[np.int64], missing: Sum, samples: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return which id is lost, and which extra, if that is one of either at most."""
+    rest = np.array([missing.mixed], np.uint64)
+    if missing.samples == 1:
+        lost = int(unmix(rest)[0])
+        return ((lost,), ()) if lost in planned else ((), ())
+    if missing.samples == -1:
+        extra = int(unmix(-rest)[0])
+        return ((), (extra,)) if extra < samples else ((), ())
+    if missing.samples == 0:
+        others = unmix(mix(planned) - rest)
+        at = np.flatnonzero(others < samples)
+        return tuple(planned[at[:1]].tolist()), tuple(others[at[:1]].tolist())
+    return (), ()
+
+
+def in_words(gap: Gap) -> str:
+    """Return ``rank 1, step 512: lost 77, took 5 instead``."""
+    steps = f"step {gap.begin}" if gap.end == gap.begin + 1 else f"steps {gap.begin}-{gap.end - 1}"
+    what = [f"lost {', '.join(map(str, gap.lost))}"] if gap.lost else []
+    what += [f"took {', '.join(map(str, gap.extra))} {'instead' if gap.lost else 'in excess'}"] if gap.extra else []
+    return f"rank {gap.rank}, {steps}: {', '.join(what) or 'other samples than planned'}"

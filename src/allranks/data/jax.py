@@ -1,0 +1,178 @@
+"""Batches as global jax.Arrays: each device gets its rows of those that this process holds."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Protocol, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
+from numpy.typing import NDArray
+
+from allranks.arrays.jax import shards
+from allranks.data.agreement import name_rows, ranges
+from allranks.data.plan import rows_of_part
+from allranks.errors import BatchMismatch, DataError
+
+Columns = Mapping[str, NDArray[Any]]
+_ON_THE_HOST = "OSUMmV"  # kinds of dtypes: objects, bytes, text, times, and what NumPy knows nothing of
+
+
+class Placeable(Protocol):
+    """What ``device_batches`` needs of a batch."""
+
+    def to_jax(self, sharding: Any) -> dict[str, Any]: ...
+
+
+B = TypeVar("B", bound=Placeable)
+
+
+def sharding_of(where: object, *, rank: int) -> Sharding | None:
+    """Return what cuts the rows: a sharding, a mesh of one axis, or a (mesh, axis names). None for another thing."""
+    if isinstance(where, Sharding):
+        return where
+    mesh, axes = where if isinstance(where, tuple) and len(where) == 2 else (where, None)
+    if not isinstance(mesh, Mesh):
+        return None
+    if axes is None and len(mesh.axis_names) > 1:
+        raise DataError(
+            f"rank {rank}: the mesh has the axes {', '.join(map(str, mesh.axis_names))}.",
+            remedy="Say which of them cut the batch: (mesh, 'data').",
+        )
+    return NamedSharding(mesh, PartitionSpec(axes or mesh.axis_names[0]))  # type: ignore[no-untyped-call]
+
+
+def rows_of(where: object, *, global_batch: int, rank: int) -> tuple[int, ...] | None:
+    """Return the rows that this process' devices hold together, ascending; None if ``where`` is not JAX's."""
+    sharding = sharding_of(where, rank=rank)
+    if sharding is None:
+        return None
+    parts, mine = shards(_of_rank(sharding, 1))
+    if not mine:
+        raise DataError(f"rank {rank}: no device of this process is in {sharding}, so it holds no rows.")
+    return tuple(row for part in mine for row in rows_of_part(part, parts, global_batch, rank=rank))
+
+
+def _of_rank(sharding: Sharding, ndim: int) -> Sharding:
+    """Return the sharding for an array of fewer dimensions: one of tokens (rows, positions) also cuts labels (rows)."""
+    if isinstance(sharding, NamedSharding) and len(sharding.spec) > ndim:
+        return NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[:ndim]), memory_kind=sharding.memory_kind)  # type: ignore[no-untyped-call]
+    return sharding
+
+
+def to_jax(columns: Columns, rows: Sequence[int], where: object, global_batch: int) -> dict[str, Any]:
+    """Return a batch as global arrays of ``global_batch`` rows. No row travels between ranks, and no rank waits.
+
+    ``columns`` hold this process' ``rows``, ascending, in their first dimension, and must not be changed afterwards:
+    a device may go on reading them. ``where`` is as for ``rows_of``. Columns of text, bytes and objects are returned as
+    they are. Raises BatchMismatch where the rows are not those that this process' devices need, all of them and no
+    other; DataError for integers that do not fit where JAX has 32 bits.
+    """
+    rank = jax.process_index()
+    sharding = sharding_of(where, rank=rank)
+    if sharding is None:
+        raise DataError(f"rank {rank}: to_jax needs a sharding, or a (mesh, axis names), not {where!r}.")
+    held = tuple(rows)
+    pieces: list[NDArray[Any]] = []
+    devices: list[Any] = []
+    placed: dict[str, tuple[Sharding, tuple[int, ...], int]] = {}
+    for name, column in columns.items():
+        _refuse_count(name, column, len(held), rank)
+        if column.dtype.kind in _ON_THE_HOST and not jnp.issubdtype(column.dtype, np.number):
+            continue
+        _refuse_wide(name, column, rank)
+        shape = (global_batch, *column.shape[1:])
+        cut = _of_rank(sharding, column.ndim)
+        cuts = _cuts(cut, shape, held, rank)
+        pieces += [column[index] for _, index in cuts]
+        devices += [device for device, _ in cuts]
+        placed[name] = cut, shape, len(cuts)
+    there = iter(jax.device_put(pieces, devices))
+    made = {
+        name: jax.make_array_from_single_device_arrays(shape, cut, [next(there) for _ in range(count)])
+        for name, (cut, shape, count) in placed.items()
+    }
+    return {name: made.get(name, column) for name, column in columns.items()}
+
+
+def device_batches(
+    batches: Iterable[B], sharding: object, *, ahead: int = 2, taken: Callable[[B], object] | None = None
+) -> Iterator[dict[str, Any]]:
+    """Yield every batch as global arrays; ``ahead`` of them are on their way to the devices while one is computed on.
+
+    ``taken(batch)`` is called when a batch is handed out, and not when it is fetched: who counts what was trained on
+    counts there. Raises ValueError for ``ahead`` below 1.
+    """
+    if ahead < 1:
+        raise ValueError(f"ahead is {ahead}; it must be at least 1.")
+    return _ahead(iter(batches), sharding, ahead, taken)
+
+
+def _ahead(
+    batches: Iterator[B], sharding: object, ahead: int, taken: Callable[[B], object] | None
+) -> Iterator[dict[str, Any]]:
+    under_way: deque[tuple[B, dict[str, Any]]] = deque()
+    while True:
+        for batch in batches:
+            under_way.append((batch, batch.to_jax(sharding)))
+            if len(under_way) > ahead:
+                break
+        if not under_way:
+            return
+        batch, arrays = under_way.popleft()
+        if taken is not None:
+            taken(batch)
+        yield arrays
+
+
+def _refuse_count(name: str, column: NDArray[Any], count: int, rank: int) -> None:
+    if not column.ndim or len(column) != count:
+        raise BatchMismatch(
+            f"rank {rank}: to_jax: column '{name}' is {column.shape}, and {count} rows of the batch are held here.",
+            leaf=name,
+            remedy="The first dimension of every column counts the rows that this process holds.",
+        )
+
+
+def _refuse_wide(name: str, column: NDArray[Any], rank: int) -> None:
+    kept = jax.dtypes.canonicalize_dtype(column.dtype)
+    if kept == column.dtype or column.dtype.kind not in "iu" or not column.size:
+        return
+    low, high = int(column.min()), int(column.max())
+    if low < np.iinfo(kept).min or high > np.iinfo(kept).max:
+        raise DataError(
+            f"rank {rank}: to_jax: column '{name}' is {column.dtype} with values from {low} to {high}, and JAX would "
+            f"make it {kept} in silence.",
+            leaf=name,
+            remedy="Leave it out of the arrays, or set jax_enable_x64.",
+        )
+
+
+@lru_cache(maxsize=256)
+def _cuts(
+    sharding: Sharding, shape: tuple[int, ...], rows: tuple[int, ...], rank: int
+) -> list[tuple[Any, tuple[slice, ...]]]:
+    """Return for each device of this process which part of the rows held here, and of the other dimensions, it gets."""
+    parts, mine = shards(_of_rank(sharding, 1))
+    needed = tuple(row for part in mine for row in rows_of_part(part, parts, shape[0], rank=rank))
+    if needed != rows:
+        missing, idle = (sorted(set(one) - set(other)) for one, other in ((needed, rows), (rows, needed)))
+        told = [f"no row here for {name_rows(ranges(missing))}"] if missing else []
+        told += [f"{name_rows(ranges(idle))} here, which no device of this process needs"] if idle else []
+        raise BatchMismatch(
+            f"rank {rank}: to_jax: this process' devices need {name_rows(ranges(needed))} of a batch of {shape[0]}; "
+            f"there is {' and '.join(told) or 'another order of rows'}.",
+            remedy="Give the loader the sharding that the batch will have, so that it reads these rows.",
+        )
+    found = []
+    for device, index in sharding.addressable_devices_indices_map(shape).items():
+        assert index is not None
+        start, stop, _ = index[0].indices(shape[0])
+        at = bisect_left(rows, start)
+        found.append((device, (slice(at, at + stop - start), *index[1:])))
+    return found

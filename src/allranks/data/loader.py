@@ -1,0 +1,152 @@
+"""This rank's rows of every global batch: read ahead in a thread, handed out in order, added up in the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from allranks.data.ahead import Ahead
+from allranks.data.base import Bad, Reader
+from allranks.data.batch import Batch, Collator
+from allranks.data.lanes import Lane, MixLane
+from allranks.data.ledger import Sum
+from allranks.data.mix import MixPlan
+from allranks.data.pipeline import Taken, batches
+from allranks.data.plan import EpochPlan, Plan
+from allranks.data.snapshot import Resume, Snapshot
+from allranks.data.strips import Strip, Taking, strips
+from allranks.errors import DataError
+
+_MOST_LOOKED_AT = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Supply:
+    """What a loader reads from, opened.
+
+    ``plan`` returns that of an epoch; ``prepared`` applies what is to be done to the samples of an epoch's strips;
+    ``sample_bytes`` is the mean of a sample in its file; ``close`` ends what works in the background.
+    """
+
+    plan: Callable[[int], Plan]
+    readers: tuple[Reader, ...]
+    pool: Executor
+    prepared: Callable[[Iterator[Strip], int], Iterator[Strip]]
+    sample_bytes: float
+    close: Callable[[], None]
+
+    def strips(self, plan: Plan, rows: Sequence[int], begin: int) -> Iterator[Strip]:
+        """Yield the prepared strips of these rows from a step on."""
+
+        def open_lane(lane: int) -> Taking:
+            if isinstance(plan, MixPlan):
+                return MixLane(plan, lane, readers=self.readers, pool=self.pool)
+            assert isinstance(plan, EpochPlan)
+            return Lane(plan, lane, reader=self.readers[0], pool=self.pool)
+
+        raw = strips(plan, rows, begin, open_lane=open_lane, sample_bytes=self.sample_bytes)
+        return self.prepared(raw, plan.epoch)
+
+    def example(self) -> Any:
+        """Return a sample that can be used. Raises DataError if the first thousand of an epoch cannot."""
+        plan, seen = self.plan(0), list[Any]()
+        for strip in self.strips(plan, range(plan.layout.global_batch), 0):
+            usable = next((sample for sample in strip.samples if not isinstance(sample, Bad)), None)
+            if usable is not None:
+                return usable
+            seen += strip.samples
+            if len(seen) > _MOST_LOOKED_AT:
+                break
+        raise DataError(
+            f"none of {len(seen)} samples can be used, so nobody knows what a row is; the first: {seen[0].why}."
+        )
+
+
+class Witness(Protocol):
+    """Who looks at what is taken, and knows what the other ranks say: see ``data/witness.py``."""
+
+    def begin(self, plan: Plan, step: int, seen: Sum) -> None:
+        """An epoch begins here, of which other jobs took ``seen``."""
+
+    def take(self, taken: Taken) -> None:
+        """A batch is handed out."""
+
+    def verify(self) -> Sum:
+        """Prove what was taken until now. Collective. Raises LedgerMismatch."""
+
+    def snapshot(self, epoch: int, depth: int, /) -> Snapshot:
+        """Return the state of the loader at a place."""
+
+
+class Loader:
+    """This rank's rows of the global batches. Made by ``Dataset.loader``.
+
+    Iterating yields the batches from here to the end of the epoch, the same number on every rank, and ends with the
+    proof that the epoch was read once; iterating again goes on with the next epoch. What was yielded is taken, and
+    ``state`` says so, however far the threads are ahead: stopping anywhere loses nothing. ``len()`` is the number of
+    steps of a whole epoch.
+    """
+
+    def __init__(
+        self, supply: Supply, rows: Sequence[int], *, witness: Witness, prefetch: int, resume: Resume | None = None
+    ) -> None:
+        if prefetch < 0:
+            raise DataError(f"prefetch is {prefetch}.", remedy="Say how many batches to prepare ahead, or 0.")
+        self.rows = rows
+        self._supply, self._witness, self._prefetch = supply, witness, prefetch
+        self._collator = Collator(supply.example)
+        self._begin(resume.epoch if resume else 0, resume.step if resume else 0, resume.seen if resume else Sum())
+
+    def __len__(self) -> int:
+        return self._plan.steps
+
+    @property
+    def epoch(self) -> int:
+        """Which epoch this is, from 0 on."""
+        return self._plan.epoch
+
+    @property
+    def step(self) -> int:
+        """How many batches of this epoch were taken."""
+        return self._step
+
+    def __iter__(self) -> Iterator[Batch]:
+        strips = self._supply.strips(self._plan, self.rows, self._step)
+        made: Iterator[Taken] = batches(strips, self._plan, self.rows, self._collator)
+        ahead = Ahead(made, self._prefetch, name="allranks-data") if self._prefetch else None
+        try:
+            for taken in ahead or made:
+                self._step += 1
+                self._witness.take(taken)
+                yield taken.batch
+        finally:
+            if ahead:
+                ahead.close()
+        self._witness.verify()
+        self._begin(self.epoch + 1, 0, Sum())
+
+    def state(self) -> Snapshot:
+        """Return where this loader stands, for a checkpoint: ``extra={"data": loader.state()}``. Cheap; local.
+
+        ``allranks.Checkpointer`` makes it whole when it saves; for other checkpoints store ``state().gathered()``,
+        which every rank must call.
+        """
+        return self._witness.snapshot(self.epoch, self._step * self._plan.layout.depth_of_step)
+
+    def audit(self) -> Sum:
+        """Prove that what all ranks took of this epoch until now is what was planned; **every rank must call**.
+
+        Returns how many samples that are, the sum of their mixed ids, and how many of them could not be used. Raises
+        LedgerMismatch on every rank, with the ranks, steps and samples where it is not.
+        """
+        return self._witness.verify()
+
+    def close(self) -> None:
+        """End threads and workers. What was taken stays taken."""
+        self._supply.close()
+
+    def _begin(self, epoch: int, step: int, seen: Sum) -> None:
+        self._plan, self._step = self._supply.plan(epoch), step
+        self._witness.begin(self._plan, step, seen)

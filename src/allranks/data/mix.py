@@ -1,0 +1,163 @@
+"""Several data sets in one stream, by weight: which one has a position, and how often it had one before, is arithmetic.
+
+Of every 2,048 positions of a lane each part has as many as its weight says, to the last one; where they are is a
+permutation. Positions go on over epochs, so that a part of which an epoch takes some only is read on in the next one;
+a part that comes to its end begins a new epoch of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allranks.data import order
+from allranks.data.index import Index
+from allranks.data.plan import EpochPlan, Layout, layout, rows_ids
+from allranks.digest import digest, show
+from allranks.errors import DataError
+
+CYCLE = 2048
+Stop = Literal["first", "all"]
+Ids = NDArray[np.int64]
+
+
+def quotas(weights: Sequence[float]) -> tuple[int, ...]:
+    """Return how many of CYCLE positions each weight has: at least one each. Raises DataError for what is no weight."""
+    if not weights or not all(0 < weight < float("inf") for weight in weights) or len(weights) > CYCLE:
+        raise DataError(f"the weights of a mixture are {list(weights)}.", remedy="Each must be a positive number.")
+    exact = np.array(weights, np.float64) / sum(weights) * CYCLE
+    many = np.maximum(np.floor(exact), 1).astype(int)
+    while many.sum() != CYCLE:  # the largest remainders get what is left; parts of one position keep it
+        over = many.sum() > CYCLE
+        rest = np.where(many > 1, exact - many, np.inf) if over else many - exact
+        many[int(np.argmin(rest))] += -1 if over else 1
+    return tuple(many.tolist())
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """Whose a lane's positions are: ``part`` by number, and its how many-th position it is of that part, from 0 on."""
+
+    part: Ids
+    number: Ids
+
+
+class MixPlan:
+    """One epoch of a mixture of indexes. Ids are those of the parts, one part's behind the other's.
+
+    An epoch ends where, by the weights, the ``first`` of the parts has been read, or ``all`` have.
+    """
+
+    once = False
+
+    def __init__(
+        self, indexes: Sequence[Index], weights: Sequence[float], layout: Layout, epoch: int, *, stop: Stop
+    ) -> None:
+        self.layout, self.epoch = layout, epoch
+        self.indexes = tuple(indexes)
+        self.quotas = quotas(weights)
+        self._stop = stop
+        self.bases = np.concatenate([np.zeros(1, np.int64), np.cumsum([index.samples for index in indexes])])
+        empty = [number for number, index in enumerate(indexes) if index.samples < layout.lanes]
+        if empty:
+            raise DataError(
+                f"part {empty[0]} of the mixture has {indexes[empty[0]].samples} samples, fewer than the "
+                f"{layout.lanes} lanes.",
+                remedy="Say lanes=1, or leave it out.",
+            )
+        self.samples = int(self.bases[-1])
+        self._part_epoch = lru_cache(maxsize=4 * len(self.indexes))(self._make_part)
+
+    @cached_property
+    def depth(self) -> int:
+        """How many samples of a lane an epoch takes."""
+        lanes, many = self.layout.lanes, self.layout.depth_of_step
+        full = [index.samples / lanes * CYCLE / quota for index, quota in zip(self.indexes, self.quotas, strict=True)]
+        if self._stop == "first":
+            return max(int(min(full)) // many, 1) * many
+        return -(-int(np.ceil(max(full))) // many) * many
+
+    @property
+    def steps(self) -> int:
+        return self.depth // self.layout.depth_of_step
+
+    def length(self, _lane: int) -> int:
+        return self.depth
+
+    def digest(self) -> str:
+        """16 digits of all that decides the order."""
+        parts = [self.part(number, 0).digest() for number in range(len(self.indexes))]
+        return show(digest("mix", *parts, *map(str, self.quotas), str(self.depth)))[:16]
+
+    def facts(self) -> dict[str, str | int]:
+        """Return what decides the order, by name: what ranks compare, and what a state says that it is of."""
+        how = self.layout
+        return {
+            "plan": self.digest(),
+            "samples": "/".join(str(index.samples) for index in self.indexes),
+            "quotas": "/".join(map(str, self.quotas)),
+            "lanes": how.lanes,
+            "seed": how.seed,
+            "shuffle": how.shuffle,
+            "depth": self.depth,
+        }
+
+    def turns(self, lane: int, depths: Ids) -> Turns:
+        """Return whose the positions at these depths of a lane are."""
+        places = depths + self.epoch * self.depth
+        cycles, inside = np.divmod(places, CYCLE)
+        part, number = np.empty_like(places), np.empty_like(places)
+        for cycle in np.unique(cycles).tolist():
+            here = cycles == cycle
+            whose, before = self._cycle(lane, cycle)
+            part[here] = whose[inside[here]]
+            number[here] = cycle * np.array(self.quotas)[part[here]] + before[inside[here]]
+        return Turns(part, number)
+
+    def _cycle(self, lane: int, cycle: int) -> tuple[Ids, Ids]:
+        """Return of each position of a cycle whose it is, and how many that part has before it."""
+        key = order.key("allranks", "mix", self.layout.seed, lane, cycle)
+        many = np.repeat(np.arange(len(self.quotas)), self.quotas)
+        whose = many[order.permutation(key, CYCLE)]
+        before = np.empty(CYCLE, np.int64)
+        by_part = np.argsort(whose, kind="stable")
+        before[by_part] = np.concatenate([np.arange(quota) for quota in self.quotas])
+        return whose, before
+
+    def part(self, number: int, epoch: int) -> EpochPlan:
+        """Return the plan of a part in an epoch of its own."""
+        return self._part_epoch(number, epoch)
+
+    def _make_part(self, number: int, epoch: int) -> EpochPlan:
+        own = layout(
+            self.indexes[number],
+            global_batch=self.layout.global_batch,
+            seed=order.key("allranks", "part", self.layout.seed, number) >> 65,
+            shuffle=self.layout.shuffle,
+            lanes=self.layout.lanes,
+        )
+        return EpochPlan(self.indexes[number], own, epoch)
+
+    def lane_ids(self, lane: int, begin: int, end: int) -> Ids:
+        """Return the ids at depths ``begin`` to ``end`` of a lane."""
+        turns = self.turns(lane, np.arange(begin, end))
+        found = np.empty(end - begin, np.int64)
+        for number in np.unique(turns.part).tolist():
+            mine = turns.part == number
+            epochs, depths = np.divmod(turns.number[mine], self.part(number, 0).length(lane))
+            ids = np.empty(len(depths), np.int64)
+            for epoch in np.unique(epochs).tolist():
+                here = epochs == epoch
+                low, high = int(depths[here].min()), int(depths[here].max()) + 1
+                ids[here] = self.part(number, epoch).lane_ids(lane, low, high)[depths[here] - low]
+            found[mine] = ids + self.bases[number]
+        return found
+
+    def row_ids(self, rows: Sequence[int], begin: int, end: int) -> Ids:
+        """Return the ids of rows of the global batches ``begin`` to ``end``: (steps, rows)."""
+        return rows_ids(self, rows, begin, end)

@@ -1,0 +1,109 @@
+"""From what a data set says to a loader: indexes, plans, readers, a chain of functions, and the gate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from allranks.data.chains import MixedChain
+from allranks.data.detect import rows_of
+from allranks.data.index import Index
+from allranks.data.loader import Loader, Supply
+from allranks.data.mix import MixPlan
+from allranks.data.pipeline import transformed
+from allranks.data.plan import EpochPlan, Plan, layout, rows_of_rank
+from allranks.data.recipe import Recipe
+from allranks.data.share import shared_index
+from allranks.data.snapshot import Resume
+from allranks.data.start import start
+from allranks.data.strips import Strip
+from allranks.data.transform import Chain
+from allranks.data.witness import Alone, Together
+from allranks.data.workers import start_workers
+from allranks.errors import DataError
+from allranks.world.base import World
+
+_READERS = 4  # threads that read blocks
+
+
+def open_loader(data: Recipe, world: World, *, rows: object, prefetch: int, state: Mapping[str, Any] | None) -> Loader:
+    """Open a data set on every rank of a world: see ``Dataset.loader``."""
+    indexes = _indexes(data, [shared_index(part.source, world) for part in data.parts])
+    plan = _planner(data, indexes)
+    first = plan(0)
+    batch = first.layout.global_batch
+    held = rows_of(rows, global_batch=batch, world=world)
+    resume = None if state is None else Resume.from_state(state, first.facts(), first.layout, rank=world.rank)
+    place = {"epoch": resume.epoch, "depth": resume.depth} if resume else {"epoch": 0, "depth": 0}
+    shares = start(world, {**first.facts(), **place}, held, global_batch=batch)
+    return Loader(_supply(data, indexes, plan), held, witness=Together(world, shares), prefetch=prefetch, resume=resume)
+
+
+def open_alone(data: Recipe, rank: int, size: int, *, prefetch: int, state: Mapping[str, Any] | None) -> Loader:
+    """Open a data set for a rank of a world that is not there."""
+    indexes = _indexes(data, [part.source.index() for part in data.parts])
+    plan = _planner(data, indexes)
+    first = plan(0)
+    rows = rows_of_rank(rank, size, first.layout.global_batch)
+    resume = None if state is None else Resume.from_state(state, first.facts(), first.layout, rank=rank)
+    return Loader(_supply(data, indexes, plan), rows, witness=Alone(rows, rank), prefetch=prefetch, resume=resume)
+
+
+def _indexes(data: Recipe, whole: Sequence[Index]) -> tuple[Index, ...]:
+    """Return of every part the index of those samples that belong to the data set."""
+    found = []
+    for part, index in zip(data.parts, whole, strict=True):
+        found.append(index.slice(part.start, index.samples if part.stop is None else part.stop))
+        if not found[-1].samples:
+            left = f" left of {index.samples} by skip and take" if index.samples else ""
+            raise DataError(f"{part.source.where}: there is no sample{left}.", path=part.source.where)
+    return tuple(found)
+
+
+def _planner(data: Recipe, indexes: Sequence[Index]) -> Callable[[int], Plan]:
+    """Return what plans an epoch."""
+    how = data.batching
+    if how is None:
+        raise DataError("the data set makes no batches yet.", remedy="Say .batch(global_batch) before .loader.")
+    laid = layout(
+        min(indexes, key=len),
+        global_batch=how.global_batch,
+        seed=data.seed,
+        shuffle=data.shuffled,
+        lanes=how.lanes,
+        window=how.window,
+        tail=how.tail,
+    )
+    if len(indexes) == 1:
+        return lambda epoch: EpochPlan(indexes[0], laid, epoch)
+    weights = [part.weight for part in data.parts]
+    return lambda epoch: MixPlan(indexes, weights, laid, epoch, stop=data.stop)
+
+
+def _supply(data: Recipe, indexes: Sequence[Index], plan: Callable[[int], Plan]) -> Supply:
+    pool = ThreadPoolExecutor(_READERS, thread_name_prefix="allranks-read")
+    readers = tuple(part.source.open(index) for part, index in zip(data.parts, indexes, strict=True))
+    chain = _chain(data, indexes)
+    workers = start_workers(chain, data.workers)
+
+    def prepared(strips: Iterator[Strip], epoch: int) -> Iterator[Strip]:
+        return transformed(strips, workers.submit, epoch=epoch, workers=data.workers)
+
+    def close() -> None:
+        pool.shutdown(cancel_futures=True)
+        workers.close()
+
+    nbytes, samples = sum(index.nbytes for index in indexes), sum(index.samples for index in indexes)
+    return Supply(plan, readers, pool, prepared, nbytes / samples, close)
+
+
+def _chain(data: Recipe, indexes: Sequence[Index]) -> Chain | MixedChain:
+    """Return what is done to the samples."""
+    common = Chain(data.operations, data.seed)
+    if not any(part.operations for part in data.parts):
+        return common
+    bases = [0]
+    for index in indexes:
+        bases.append(bases[-1] + index.samples)
+    return MixedChain(tuple(Chain(part.operations, data.seed) for part in data.parts), tuple(bases), common)

@@ -1,0 +1,67 @@
+"""From strips to batches: transformed in workers or here, made into columns, cut into steps."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allranks.data.base import Bad
+from allranks.data.batch import Batch, Collator
+from allranks.data.lanes import PADDING
+from allranks.data.ledger import Sum, sums
+from allranks.data.plan import Plan
+from allranks.data.strips import Strip
+
+Submit = Callable[[list[Any], NDArray[np.int64], int], Future[list[Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A batch, and what the ledger notes when it is taken."""
+
+    batch: Batch
+    sum: Sum
+
+
+def transformed(strips: Iterable[Strip], submit: Submit, *, epoch: int, workers: int) -> Iterator[Strip]:
+    """Yield the strips after a chain, in order; ``workers`` processes have parts of two strips (0: none is ahead)."""
+    waiting: deque[tuple[Strip, list[Future[list[Any]]]]] = deque()
+    for strip in strips:
+        ids = strip.ids.reshape(-1)
+        part = -(-len(ids) // max(workers, 1))
+        parts = [submit(strip.samples[at : at + part], ids[at : at + part], epoch) for at in range(0, len(ids), part)]
+        waiting.append((strip, parts))
+        if len(waiting) > (1 if workers else 0):
+            yield _done(*waiting.popleft())
+    while waiting:
+        yield _done(*waiting.popleft())
+
+
+def _done(strip: Strip, parts: Sequence[Future[list[Any]]]) -> Strip:
+    return replace(strip, samples=[sample for part in parts for sample in part.result()])
+
+
+def batches(strips: Iterable[Strip], plan: Plan, rows: Sequence[int], collator: Collator) -> Iterator[Taken]:
+    """Yield the batch of every step."""
+    many, size = len(rows), plan.layout.global_batch
+    for strip in strips:
+        counts, mixed = sums(strip.ids)
+        columns, mask = collator.columns(strip.samples, strip.ids.reshape(-1).tolist())
+        bad = _count_bad(strip.samples, many) if not mask.all() else [0] * len(counts)
+        for at in range(len(counts)):
+            here = slice(at * many, (at + 1) * many)
+            cut = {name: column[here] for name, column in columns.items()}
+            batch = Batch(cut, mask[here], strip.ids[at], rows, plan.epoch, strip.begin + at, size)
+            yield Taken(batch, Sum(counts[at], mixed[at], bad[at]))
+
+
+def _count_bad(samples: Sequence[Any], many: int) -> list[int]:
+    """Return of every step how many samples could not be used; padding and what a filter left out are none."""
+    bad = [isinstance(one, Bad) and not one.filtered and one is not PADDING for one in samples]
+    return [sum(bad[at : at + many]) for at in range(0, len(bad), many)]

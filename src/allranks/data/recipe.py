@@ -1,0 +1,46 @@
+"""What a data set is made of, in values: all of it, and nothing opened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from allranks.data.base import Source
+from allranks.data.mix import Stop
+from allranks.data.plan import Tail
+from allranks.data.transform import Filter, Map
+
+Operation = Map | Filter
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A source of a data set: its samples ``start`` to ``stop`` (None: the last), and what is done to them."""
+
+    source: Source
+    start: int = 0
+    stop: int | None = None
+    operations: tuple[Operation, ...] = ()
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Batching:
+    """How samples make global batches: see ``Dataset.batch``."""
+
+    global_batch: int
+    tail: Tail = "pad"
+    lanes: int | None = None
+    window: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A data set: its parts, and what is done to the samples of all of them."""
+
+    parts: tuple[Part, ...]
+    seed: int = 0
+    shuffled: bool = True
+    stop: Stop = "first"
+    operations: tuple[Operation, ...] = ()
+    workers: int = 0
+    batching: Batching | None = None

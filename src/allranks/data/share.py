@@ -1,0 +1,30 @@
+"""One rank looks at the files; all ranks have the same index."""
+
+from __future__ import annotations
+
+import zlib
+
+from allranks.data.base import Progress, Source, silent
+from allranks.data.index import Index
+from allranks.world.base import World
+
+_PART = 1 << 20  # bytes that a coordinator takes in one piece
+
+
+def shared_index(source: Source, world: World, *, progress: Progress = silent) -> Index:
+    """Return a source's index, which rank 0 builds or has in its cache. **Every rank must call.**
+
+    What rank 0 finds wrong with the files, every rank raises.
+    """
+    if world.size == 1:
+        return source.index(progress=progress)
+    packed = b""
+
+    def build() -> int:
+        nonlocal packed
+        packed = zlib.compress(source.index(progress=progress).encode(), 1)
+        return len(packed)
+
+    size = world.on_main(build)
+    parts = [world.broadcast(packed[at : at + _PART], name=f"index at {at}") for at in range(0, size, _PART)]
+    return Index.decode(zlib.decompress(b"".join(parts)))

@@ -1,0 +1,163 @@
+"""Where a loader stands: what goes into a checkpoint, and what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from allranks.data.ledger import Sum
+from allranks.data.plan import Layout, divisors
+from allranks.errors import DataError, Mismatch
+from allranks.world.base import World
+from allranks.world.ticket import minority, who_says_what
+
+_WHAT = "Give what loader.state() returned and a checkpoint brought back."
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Snapshot(Mapping[str, Any]):
+    """The state of one rank's loader at a step; cheap to make, and it does not change when the loader goes on.
+
+    A mapping to look at. ``gathered()`` makes of all ranks' one what a checkpoint stores, and the Checkpointer calls it
+    when it saves. ``depth`` counts the samples of a lane that were taken. ``taken`` is what this rank counted in this
+    job, ``seen`` what all ranks had before. ``carry`` holds for each of this rank's lanes what packing has begun, as
+    JSON; None without packing.
+    """
+
+    world: World
+    epoch: int
+    depth: int
+    facts: Mapping[str, str | int]
+    taken: Sum
+    seen: Sum
+    carry: Mapping[int, Any] | None = None
+
+    def gathered(self) -> dict[str, Any]:
+        """Return the state of all ranks, equal on all, as JSON. **Every rank must call.** One exchange.
+
+        Raises Mismatch on every rank where they stand at different places, or hold different carries of one lane.
+        """
+        carry = None if self.carry is None else sorted(self.carry.items())
+        said = [self.epoch, self.depth, dict(self.facts), list(self.seen), list(self.taken), carry]
+        document: dict[str, Any] = self.world.exchange("data", "state", said, decide=_gather)
+        return document
+
+    def _here(self) -> dict[str, Any]:
+        one = self.world.size == 1
+        carry = None if self.carry is None else sorted(self.carry.items())
+        document = _document(self.epoch, self.depth, self.facts, self.seen.plus(self.taken), carry)
+        return document if one else {**document, "part": [self.world.rank, self.world.size]}
+
+    def __getitem__(self, name: str) -> Any:
+        return self._here()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._here())
+
+    def __len__(self) -> int:
+        return len(self._here())
+
+    def __repr__(self) -> str:
+        return f"Snapshot({self._here()})"
+
+
+def _document(epoch: int, depth: int, facts: Mapping[str, Any], seen: Sum, carry: Any) -> dict[str, Any]:
+    of = dict(facts)
+    document = {"epoch": epoch, "depth": depth, "plan": of.pop("plan"), "of": of}
+    document["seen"] = [seen.samples, f"{seen.mixed:016x}", seen.bad]
+    return document if carry is None else {**document, "carry": [[lane, held] for lane, held in carry]}
+
+
+def _gather(values: Sequence[Any]) -> dict[str, Any]:
+    places: dict[str, list[int]] = {}
+    for rank, (epoch, depth, of, seen, _, _) in enumerate(values):
+        what = f"epoch {epoch}, depth {depth}, plan {of['plan']}, after {seen[0]} samples ({seen[1]:016x})"
+        places.setdefault(what, []).append(rank)
+    epoch, depth, of, seen, _, first = values[0]
+    if len(places) > 1:
+        raise Mismatch(
+            f"the loaders stand at different places: {who_says_what(places.items())}.",
+            ranks=minority(places.values()),
+            remedy="Did a rank take a batch more, or restore another checkpoint?",
+        )
+    total = Sum(*seen)
+    carries: dict[int, tuple[int, Any]] = {}
+    for rank, (_, _, _, _, taken, carry) in enumerate(values):
+        total = total.plus(Sum(*taken))
+        for lane, held in carry or ():
+            other, its = carries.setdefault(lane, (rank, held))
+            if its != held:
+                raise Mismatch(
+                    f"ranks {other} and {rank} read lane {lane} together, and packed it differently.",
+                    ranks=(other, rank),
+                    remedy="Is the tokenizer, or what maps the samples, the same on both?",
+                )
+    lanes = None if first is None else [(lane, held) for lane, (_, held) in sorted(carries.items())]
+    return _document(epoch, depth, of, total, lanes)
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Where to go on: from ``step`` of ``epoch``, at ``depth`` samples of every lane. ``seen`` and ``carry`` (by lane;
+    empty without packing) are of all ranks."""
+
+    epoch: int
+    step: int
+    depth: int
+    seen: Sum
+    carry: Mapping[int, Any]
+
+    @classmethod
+    def from_state(cls, state: object, facts: Mapping[str, str | int], layout: Layout, *, rank: int) -> Resume:
+        """Return what a state says. Any rank may call it alone.
+
+        Raises DataError for what is no state, for a single rank's, for one of other data (naming what differs), and
+        where the depth is in the middle of a global batch of this layout.
+        """
+        who = f"rank {rank}: resuming the data"
+        epoch, depth, seen, carry = _parsed(state, who)
+        assert isinstance(state, Mapping)
+        _refuse_others({"plan": state["plan"], **state["of"]}, facts, who)
+        many = layout.depth_of_step
+        if depth % many:
+            fits = ", ".join(str(layout.lanes * d) for d in divisors(depth)[:40])
+            raise DataError(
+                f"{who}: {depth} samples of every lane were taken, which is in the middle of a global batch of "
+                f"{layout.global_batch}: that takes {many} of each.",
+                remedy=f"Go on with a global batch of {fits}.",
+            )
+        return cls(epoch, depth // many, depth, seen, carry)
+
+
+def _parsed(state: object, who: str) -> tuple[int, int, Sum, dict[int, Any]]:
+    if not isinstance(state, Mapping):
+        raise DataError(f"{who}: a {type(state).__name__} is no state of a loader.", remedy=_WHAT)
+    if "part" in state:
+        rank, size = state["part"]
+        raise DataError(
+            f"{who}: this is what rank {rank} of {size} knew of the state, not the state of all.",
+            remedy="Save state.gathered(), which every rank must call, or let allranks.Checkpointer do it.",
+        )
+    try:
+        samples, mixed, bad = state["seen"]
+        seen = Sum(int(samples), int(mixed, 16), int(bad))
+        carry = {int(lane): held for lane, held in state.get("carry", ())}
+        epoch, depth = int(state["epoch"]), int(state["depth"])
+        _, _ = state["plan"], dict(state["of"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{who}: this is no state of a loader ({error!r}).", remedy=_WHAT) from error
+    if min(epoch, depth) < 0:
+        raise DataError(f"{who}: epoch {epoch}, depth {depth} is no place.", remedy=_WHAT)
+    return epoch, depth, seen, carry
+
+
+def _refuse_others(saved: Mapping[str, Any], here: Mapping[str, Any], who: str) -> None:
+    names = [name for name in dict.fromkeys([*here, *saved]) if saved.get(name) != here.get(name)]
+    if not names:
+        return
+    told = "; ".join(f"{name}: {saved.get(name)} in the state, {here.get(name)} here" for name in names)
+    raise DataError(
+        f"{who}: the state is of other data, or of another order: {told}.",
+        remedy="Build the data set as it was, of the same files; or begin an epoch anew, without the state.",
+    )

@@ -1,0 +1,171 @@
+"""Arrow's own files (IPC). The file and the stream format are the same messages, and are read in the same way."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from allranks.data.base import Rows
+from allranks.data.sources.columns import TableRows
+from allranks.data.sources.file import FileBytes, changed
+from allranks.data.sources.files import Block, FileSource, OpenFile, Scan
+from allranks.data.sources.patterns import Pattern, place
+from allranks.digest import digest, show
+from allranks.errors import DataError
+
+_MAGIC = b"ARROW1\0\0"  # of the file format; then the same messages as in a stream
+_CONTINUED = b"\xff\xff\xff\xff"
+_PEEK = 1 << 12  # what is read of a message at first; the head is nearly always in it
+_SCHEMA, _DICTIONARY, _BATCH = 1, 2, 3
+
+
+def arrow(pattern: Pattern, *, columns: Sequence[str] | None = None, cache: str | None = None) -> FileSource:
+    """Return Arrow IPC files and streams (also those in the cache of Hugging Face datasets): a sample is a row, a dict.
+
+    A block is a record batch, read whole; ``columns``, if given, are those that are decoded. Indexing reads the heads
+    of the messages only. Files are read, not memory-mapped: a map of a file that is cut off kills the process. Columns
+    with dictionaries are not supported. Values as for ``parquet``.
+    """
+    return FileSource(place(pattern), ArrowMessages(None if columns is None else tuple(columns)), cache)
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowMessages:
+    """The format of ``arrow``."""
+
+    columns: tuple[str, ...] | None
+
+    @property
+    def kind(self) -> str:
+        return "arrow"
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        return (".arrow", ".feather", ".ipc", ".arrows")
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return ()
+
+    def scan(self, file: FileBytes) -> Scan:
+        """Return the record batches; begin and end are the bytes of their messages."""
+        heads = list(_heads(file))
+        if not heads or heads[0].kind != _SCHEMA:
+            raise _no_arrow(file, 0, "it does not begin with a schema")
+        if any(head.kind == _DICTIONARY for head in heads):
+            raise DataError(
+                f"{file.path} has columns with dictionaries, which are not supported.",
+                path=file.path,
+                remedy="Write them as plain columns (cast them to the type of their values).",
+            )
+        batches = tuple((head.begin, head.end, head.rows, 0) for head in heads if head.kind == _BATCH)
+        return Scan(batches, show(digest(*(head.data for head in heads)))[:16])
+
+    def open(self, file: FileBytes, stamp: str) -> OpenFile:  # noqa: ARG002  of all heads: too many to read again
+        head = next(_heads(file))
+        schema = pa.ipc.read_schema(pa.py_buffer(file.read(head.begin, head.end - head.begin)))
+        missing = [name for name in self.columns or () if name not in schema.names]
+        if missing:
+            raise DataError(
+                f"{file.path} has no column {', '.join(map(repr, missing))}.",
+                path=file.path,
+                remedy=f"It has {', '.join(map(repr, schema.names))}.",
+            )
+        return ArrowFile(file, schema, self.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowFile:
+    """An open file."""
+
+    file: FileBytes
+    schema: pa.Schema
+    columns: tuple[str, ...] | None
+
+    def rows(self, block: Block) -> Rows:
+        where = f"{self.file.path}, record batch in bytes {block.begin:,} to {block.end:,}"
+        data = self.file.read(block.begin, block.end - block.begin)
+        try:
+            batch = pa.ipc.read_record_batch(pa.py_buffer(data), self.schema)
+            table = pa.Table.from_batches([batch], self.schema)
+            table.validate(full=True)
+            rows = TableRows(table if self.columns is None else table.select(self.columns), where)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise DataError(
+                f"{where}, cannot be decoded: {error}.", path=self.file.path, remedy="Write or fetch the file again."
+            ) from error
+        if table.num_rows < block.stop:
+            raise changed(where, f"{block.stop} rows", f"{table.num_rows}")
+        return rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """A message from byte ``begin`` to ``end`` of a file; ``data`` is its head, ``rows`` of a record batch."""
+
+    kind: int
+    begin: int
+    end: int
+    data: bytes
+    rows: int
+
+
+def _heads(file: FileBytes) -> Iterator[_Head]:
+    """Yield the messages of a file: of each, only its head is read."""
+    at = len(_MAGIC) if file.read(0, min(len(_MAGIC), file.nbytes)) == _MAGIC else 0
+    while at + 8 <= file.nbytes:
+        peek = file.read(at, min(_PEEK, file.nbytes - at))
+        if not peek.startswith(_CONTINUED):
+            raise _no_arrow(file, at, "there is no message")
+        (size,) = struct.unpack_from("<i", peek, 4)
+        if size == 0:
+            return
+        if size < 0 or at + 8 + size > file.nbytes:
+            raise _no_arrow(file, at, f"a message's head would be {size} bytes long")
+        data = peek[8 : 8 + size] if 8 + size <= len(peek) else file.read(at + 8, size)
+        try:
+            kind, body, rows = _parsed(data)
+        except struct.error as error:
+            raise _no_arrow(file, at, f"a message's head is damaged ({error})") from error
+        end = at + 8 + size + body
+        if body < 0 or end > file.nbytes:
+            raise _no_arrow(file, at, f"a message would end at byte {end:,}")
+        yield _Head(kind, at, end, data, rows)
+        at = end
+
+
+def _parsed(data: bytes) -> tuple[int, int, int]:
+    """Return what a message is, the bytes of its body, and the rows of a record batch.
+
+    A head is a flatbuffer (Message.fbs): a table's fields are found through a table of offsets, 0 for those left out.
+    """
+    (message,) = struct.unpack_from("<I", data, 0)
+    kind_at, header_at, body_at = (_field(data, message, number) for number in (1, 2, 3))
+    kind = data[kind_at] if kind_at else 0
+    body = struct.unpack_from("<q", data, body_at)[0] if body_at else 0
+    if kind != _BATCH or not header_at:
+        return kind, body, 0
+    batch = header_at + struct.unpack_from("<I", data, header_at)[0]
+    length_at = _field(data, batch, 0)
+    return kind, body, struct.unpack_from("<q", data, length_at)[0] if length_at else 0
+
+
+def _field(data: bytes, table: int, number: int) -> int:
+    """Return where a field of a flatbuffer's table is, 0 where it is left out."""
+    offsets = table - struct.unpack_from("<i", data, table)[0]
+    (size,) = struct.unpack_from("<H", data, offsets)
+    if 4 + 2 * number >= size:
+        return 0
+    (offset,) = struct.unpack_from("<H", data, offsets + 4 + 2 * number)
+    return table + int(offset) if offset else 0
+
+
+def _no_arrow(file: FileBytes, at: int, why: str) -> DataError:
+    return DataError(
+        f"{file.path} ({file.nbytes:,} bytes) is no whole Arrow file or stream: at byte {at:,}, {why}.",
+        path=file.path,
+        remedy="Was it cut off? Write or fetch it again, or leave it out.",
+    )

@@ -1,0 +1,86 @@
+"""Indexes that are kept: beside the data, or in the user's cache folder where nobody may write beside the data."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from allranks.data.index import Index
+from allranks.data.sources.listing import Found
+from allranks.digest import digest, show
+from allranks.errors import DataError, NotThere, StorageError
+from allranks.gate.log import log
+from allranks.storage.base import Storage
+from allranks.storage.detect import open_storage
+
+FOLDER = ".allranks-index"
+_FORMAT = 1
+
+
+class IndexCache:
+    """One index, kept under the words that say what it is of.
+
+    ``folder``, if given, is the only place; otherwise ``.allranks-index/`` of the data, and where that cannot be
+    written, ``$XDG_CACHE_HOME/allranks``. An index is kept with the files' sizes and times, and dropped with them.
+    """
+
+    def __init__(self, data: Storage, words: Sequence[str], folder: str | None) -> None:
+        beside = show(digest(*words))[:16]
+        elsewhere = show(digest(data.url, *words))[:16]
+        if folder is not None:
+            self._places = [(open_storage(folder), f"{elsewhere}.index")]
+        else:
+            users = open_storage(_users_folder())
+            self._places = [(data, f"{FOLDER}/{beside}.index"), (users, f"{elsewhere}.index")]
+
+    def load(self) -> tuple[Index, dict[str, Found]] | None:
+        """Return the index that was kept, and the files as they were; None where there is none.
+
+        A damaged one is as good as none, and said to be.
+        """
+        for storage, path in self._places:
+            try:
+                return _decoded(storage.get(path))
+            except NotThere:
+                continue
+            except DataError as error:
+                log("%s/%s: %s It is built anew.", storage.url, path, error, level=logging.WARNING)
+        return None
+
+    def keep(self, index: Index, found: Sequence[Found]) -> None:
+        """Keep an index of these files. Where it cannot be kept, that is said, and it is built anew next time."""
+        data = _encoded(index, found)
+        refused: list[StorageError] = []
+        for storage, path in self._places:
+            try:
+                storage.put(path, data, replace=True)
+                return
+            except StorageError as error:
+                refused.append(error)
+        log("the index is not kept: %s", " ".join(map(str, refused)), level=logging.WARNING)
+
+
+def _users_folder() -> Path:
+    home = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(home) if os.path.isabs(home) else Path("~/.cache").expanduser()) / "allranks" / "index"
+
+
+def _encoded(index: Index, found: Sequence[Found]) -> bytes:
+    files = [[one.name, one.nbytes, one.modified] for one in found]
+    head = json.dumps({"cache": _FORMAT, "files": files}, separators=(",", ":")).encode()
+    body = head + b"\n" + index.encode()
+    return show(digest(body)).encode() + b"\n" + body
+
+
+def _decoded(data: bytes) -> tuple[Index, dict[str, Found]]:
+    seal, _, body = data.partition(b"\n")
+    if seal != show(digest(body)).encode():
+        raise DataError("this index is damaged: its digest is another one.")
+    line, _, rest = body.partition(b"\n")
+    head = json.loads(line)
+    if head["cache"] != _FORMAT:
+        raise DataError(f"this index is of format {head['cache']}, expected {_FORMAT}.")
+    return Index.decode(rest), {name: Found(name, nbytes, modified) for name, nbytes, modified in head["files"]}

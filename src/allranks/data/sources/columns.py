@@ -1,0 +1,137 @@
+"""Columns of Arrow as Python values: what is taken is converted, at its type's own speed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+from numpy.typing import NDArray
+
+from allranks.data.base import Bad
+
+Getter = Callable[[list[int]], list[Any]]
+
+
+class TableRows:
+    """Rows of a table as dicts. Text is str, a list of numbers a NumPy array, all else what Arrow's to_pylist gives.
+
+    Where a text is no UTF-8, the row is Bad.
+    """
+
+    def __init__(self, table: pa.Table, where: str) -> None:
+        self._names = tuple(table.column_names)
+        self._getters = [_getter(_whole(column)) for column in table.columns]
+        self._rows = table.num_rows
+        self._where = where
+
+    def take(self, rows: NDArray[np.int64]) -> list[Any]:
+        numbers = rows.tolist()
+        try:
+            return self._dicts(numbers)
+        except UnicodeDecodeError:
+            return [self._one(number) for number in numbers]
+
+    def _dicts(self, numbers: list[int]) -> list[Any]:
+        if len(self._names) == 1:
+            name = self._names[0]
+            return [{name: value} for value in self._getters[0](numbers)]
+        columns = [getter(numbers) for getter in self._getters]
+        if not columns:
+            return [{} for _ in numbers]
+        return [dict(zip(self._names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+    def _one(self, number: int) -> Any:
+        try:
+            return self._dicts([number])[0]
+        except UnicodeDecodeError as error:
+            return Bad(f"{self._where}: row {number} has text that is no UTF-8: {error}")
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def _getter(values: pa.Array) -> Getter:
+    kind = values.type
+    if pa.types.is_dictionary(kind):
+        return _getter(values.dictionary_decode())
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return _nulls(values, _texts(values))
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return _nulls(values, _bytes(values))
+    if _is_number(kind):
+        return _nulls(values, _numbers(values))
+    if (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and _is_number(kind.value_type):
+        return _nulls(values, _arrays(values)) if not values.values.null_count else _anything(values)
+    if pa.types.is_fixed_size_list(kind) and _is_number(kind.value_type):
+        return _rectangle(values) if not (values.null_count or values.flatten().null_count) else _anything(values)
+    return _anything(values)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+
+
+def _nulls(values: pa.Array, getter: Getter) -> Getter:
+    """Return None where a value is null."""
+    if not values.null_count:
+        return getter
+    valid = values.is_valid().to_numpy(zero_copy_only=False).tolist()
+
+    def get(rows: list[int]) -> list[Any]:
+        return [got if valid[row] else None for row, got in zip(rows, getter(rows), strict=True)]
+
+    return get
+
+
+def _offsets(values: pa.Array, kind: type) -> NDArray[Any]:
+    """Return where each value begins, and behind them where the last ends."""
+    buffer = values.buffers()[1]
+    if not len(values) or buffer is None:
+        return np.zeros(1, kind)
+    return np.frombuffer(buffer, kind, len(values) + 1, values.offset * np.dtype(kind).itemsize)
+
+
+def _letters(values: pa.Array, *, wide: bool) -> tuple[bytes, Sequence[int]]:
+    """Return the bytes of all values, and where each begins in them and the last ends."""
+    offsets = _offsets(values, np.int64 if wide else np.int32)
+    low, high = int(offsets[0]), int(offsets[-1])
+    buffer = values.buffers()[2]
+    data = buffer.slice(low, high - low).to_pybytes() if buffer is not None else b""
+    return data, (offsets - low).tolist()
+
+
+def _texts(values: pa.Array) -> Getter:
+    data, at = _letters(values, wide=pa.types.is_large_string(values.type))
+    return lambda rows: [data[at[row] : at[row + 1]].decode() for row in rows]
+
+
+def _bytes(values: pa.Array) -> Getter:
+    data, at = _letters(values, wide=pa.types.is_large_binary(values.type))
+    return lambda rows: [data[at[row] : at[row + 1]] for row in rows]
+
+
+def _numbers(values: pa.Array) -> Getter:
+    filled = values.fill_null(False if pa.types.is_boolean(values.type) else 0) if values.null_count else values
+    numbers = filled.to_numpy(zero_copy_only=False).tolist()
+    return lambda rows: [numbers[row] for row in rows]
+
+
+def _arrays(values: pa.Array) -> Getter:
+    wide = pa.types.is_large_list(values.type)
+    at = _offsets(values, np.int64 if wide else np.int32).tolist()
+    numbers = values.values.to_numpy(zero_copy_only=False)
+    return lambda rows: [numbers[at[row] : at[row + 1]].copy() for row in rows]  # a view would keep the block alive
+
+
+def _rectangle(values: pa.Array) -> Getter:
+    numbers = values.flatten().to_numpy(zero_copy_only=False).reshape(len(values), values.type.list_size)
+    return lambda rows: list(numbers[rows])  # of one copy: these rows
+
+
+def _anything(values: pa.Array) -> Getter:
+    return lambda rows: values.take(pa.array(rows, pa.int64())).to_pylist()

@@ -1,0 +1,33 @@
+"""The sources by name; each imports the library that it stands on, only when it is asked for."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+from typing import Any, cast
+
+from allranks.data.base import Source
+from allranks.errors import DataError
+
+KINDS = ("jsonl", "text", "parquet", "arrow", "webdataset", "folder", "sequence", "huggingface")
+
+
+def source(kind: str, data: Any, **options: Any) -> Source:
+    """Return the source of this kind, of files (a pattern) or of an object; ``options`` are those of the kind.
+
+    Raises DataError for a kind that there is not, and where the library that it needs is not installed.
+    """
+    if kind not in KINDS:
+        raise DataError(f"there is no source {kind!r}.", remedy=f"There are {', '.join(KINDS)}.")
+    return cast(Source, getattr(module(kind), kind)(data, **options))
+
+
+def module(name: str) -> ModuleType:
+    """Import one file of this folder. Raises DataError naming the library that it needs and that is missing."""
+    try:
+        return import_module(f"allranks.data.sources.{name}")
+    except ModuleNotFoundError as error:
+        if (error.name or "allranks").partition(".")[0] == "allranks":
+            raise
+        remedy = 'Install it: pip install "allranks[data]"'
+        raise DataError(f"{name} needs {error.name}, which is not installed.", remedy=remedy) from error

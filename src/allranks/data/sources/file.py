@@ -1,0 +1,115 @@
+"""The bytes of one file, wherever it is: counted, and checked against what was indexed."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from allranks.data.index import SourceFile
+from allranks.errors import DataChanged, NotThere, Truncated
+from allranks.storage.base import Storage
+
+CHUNK = 4 << 20
+
+
+class Counter:
+    """A sum that threads add to; ``told`` of each addition."""
+
+    def __init__(self, told: Callable[[int], None] | None = None) -> None:
+        self.total = 0
+        self._lock = threading.Lock()
+        self._told = told
+
+    def add(self, number: int) -> None:
+        with self._lock:
+            self.total += number
+            if self._told:
+                self._told(number)
+
+
+class FileBytes:
+    """A file of a storage that had ``nbytes`` bytes when it was listed or indexed. Safe for threads."""
+
+    def __init__(self, storage: Storage, name: str, nbytes: int, counter: Counter) -> None:
+        self.name, self.nbytes = name, nbytes
+        self._storage, self._counter = storage, counter
+
+    @property
+    def path(self) -> str:
+        """Where it is, as a person would write it."""
+        return f"{self._storage.url.rstrip('/')}/{self.name}"
+
+    def read(self, offset: int, count: int) -> bytes:
+        """Return ``count`` bytes from ``offset`` on. Raises DataChanged where the file is shorter now, or gone."""
+        buffer = np.empty(count, np.uint8)
+        self._fill(offset, buffer.data)
+        return buffer.tobytes()
+
+    def chunks(self, begin: int = 0, *, size: int = CHUNK) -> Iterator[bytearray]:
+        """Yield the bytes from ``begin`` to the end in chunks, each in the memory of the one before it."""
+        buffer = bytearray(min(size, self.nbytes - begin))
+        for offset in range(begin, self.nbytes, size):
+            if self.nbytes - offset < len(buffer):
+                buffer = bytearray(self.nbytes - offset)
+            self._fill(offset, memoryview(buffer))
+            yield buffer
+
+    def check_size(self) -> None:
+        """Raise DataChanged if the file has not the bytes that it had."""
+        found = self._storage.size(self.name)
+        if found != self.nbytes:
+            raise changed(self.path, f"{self.nbytes:,} bytes", "no such file" if found is None else f"{found:,} bytes")
+
+    def _fill(self, offset: int, into: memoryview) -> None:
+        try:
+            self._storage.read(self.name, offset, [into])
+        except (NotThere, Truncated) as error:
+            found = "no such file" if isinstance(error, NotThere) else str(error)
+            raise changed(self.path, f"bytes {offset:,} to {offset + into.nbytes:,}", found) from error
+        self._counter.add(into.nbytes)
+
+
+class SeekableFile(io.RawIOBase):
+    """A file as libraries like it. Of some ranges, as (offset, bytes), the bytes are known already."""
+
+    def __init__(self, file: FileBytes, *known: tuple[int, bytes]) -> None:
+        self._file, self._known, self._at = file, known, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._file.nbytes}[whence]
+        return self._at
+
+    def read(self, size: int | None = -1) -> bytes:
+        left = max(0, self._file.nbytes - self._at)
+        count = left if size is None or size < 0 else min(size, left)
+        begin, self._at = self._at, self._at + count
+        for offset, data in self._known:
+            if offset <= begin and self._at <= offset + len(data):
+                return data[begin - offset : self._at - offset]
+        return self._file.read(begin, count)
+
+
+def changed(path: str, expected: str, found: str) -> DataChanged:
+    """Return the error for a file that is not what it was when it was indexed."""
+    return DataChanged(
+        f"{path} has changed since it was indexed: expected {expected}, found {found}.",
+        path=path,
+        remedy="Put the file back as it was; or start a new epoch of the new files, which are indexed at the start.",
+    )
+
+
+def of_index(storage: Storage, file: SourceFile, counter: Counter) -> FileBytes:
+    """Return the bytes of a file of an index."""
+    return FileBytes(storage, file.name, file.nbytes, counter)

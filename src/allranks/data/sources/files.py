@@ -1,0 +1,193 @@
+"""Sources that are files: what a format must know, and all that the formats have in common."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from allranks.data.base import Progress, Rows, silent
+from allranks.data.index import Index, SourceFile
+from allranks.data.sources import parts
+from allranks.data.sources.cache import IndexCache
+from allranks.data.sources.file import Counter, FileBytes, of_index
+from allranks.data.sources.listing import Found, find
+from allranks.data.sources.patterns import Place
+from allranks.storage.base import Storage
+from allranks.storage.detect import CLOUDS, open_storage
+
+T = TypeVar("T")
+R = TypeVar("R")
+_OPEN_FILES = 256  # whose footers and schemas are held
+_REMOTE_THREADS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What indexing finds in a file: blocks as (begin, end, rows, check), and a stamp of the content."""
+
+    blocks: tuple[tuple[int, int, int, int], ...]
+    stamp: str
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block as the index has it; ``stop`` is the row of it behind the last that counts."""
+
+    begin: int
+    end: int
+    stop: int
+    check: int
+
+
+class OpenFile(Protocol):
+    """A file whose blocks are being read. Safe for threads."""
+
+    def rows(self, block: Block) -> Rows:
+        """Read a block. Raises DataError."""
+
+
+class Format(Protocol):
+    """What is known of a format. Frozen, picklable."""
+
+    @property
+    def kind(self) -> str:
+        """Its name; part of the index."""
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """The ends of names that stand for it, where a folder is read."""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """All that changes how a file is cut into blocks."""
+
+    def scan(self, file: FileBytes) -> Scan:
+        """Cut a file into blocks."""
+
+    def open(self, file: FileBytes, stamp: str) -> OpenFile:
+        """Open a file for reading. Raises DataChanged if its stamp can be had cheaply and is another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileSource:
+    """Files of one format, as a source.
+
+    A rank can do it all by ``index()``. To spread the work, one rank calls ``found`` and ``known``, every rank
+    ``scan``s its ``parts.parts`` of the files that are not known, and one merges and keeps what they found.
+    """
+
+    place: Place
+    format: Format
+    cache: str | None = None
+
+    @property
+    def where(self) -> str:
+        return self.place.written
+
+    def index(self, *, progress: Progress = silent) -> Index:
+        found = self.found()
+        known = self.known(found)
+        have = {file.name for file in known.files}
+        missing = [one for one in found if one.name not in have]
+        index = parts.merge(self.format.kind, [known, self.scan(missing, progress=progress)]) if missing else known
+        if missing:
+            self.keep(index, found)
+        return index
+
+    def found(self) -> tuple[Found, ...]:
+        """Return the files that there are now, by name. Raises DataError where there is none."""
+        return find(self.place, self._storage, self.format.suffixes)
+
+    def known(self, found: Sequence[Found]) -> Index:
+        """Return what the cache knows of files that are as they were when they were indexed."""
+        kept = self._cache.load()
+        if kept is None:
+            return parts.merge(self.format.kind, [])
+        index, then = kept
+        return parts.only(index, [one.name for one in found if then.get(one.name) == one])
+
+    def scan(self, found: Sequence[Found], *, progress: Progress = silent) -> Index:
+        """Index these files, several at a time."""
+        total = sum(one.nbytes for one in found)
+        storage, kind = self._storage, self.format.kind
+        done = Counter(lambda _: progress(done.total, total))
+
+        def one_of(one: Found) -> Index:
+            read = Counter(done.add)
+            scan = self.format.scan(FileBytes(storage, one.name, one.nbytes, read))
+            done.add(max(0, one.nbytes - read.total))  # of some formats, little must be read
+            return Index.of(
+                kind, [SourceFile(one.name, one.nbytes, scan.stamp)], [(0, *block) for block in scan.blocks]
+            )
+
+        return parts.merge(self.format.kind, _each(one_of, found, self._threads))
+
+    def keep(self, index: Index, found: Sequence[Found]) -> None:
+        """Put an index of these files into the cache."""
+        self._cache.keep(index, found)
+
+    def open(self, index: Index) -> FileReader:
+        return FileReader(self._storage, self.format, index)
+
+    @property
+    def _storage(self) -> Storage:
+        return open_storage(self.place.root)
+
+    @property
+    def _cache(self) -> IndexCache:
+        patterns = ["/".join(steps) for steps in self.place.patterns]
+        return IndexCache(self._storage, [self.format.kind, *self.format.words, "of", *patterns], self.cache)
+
+    @property
+    def _threads(self) -> int:
+        remote = self.place.root.startswith(tuple(f"{cloud}://" for cloud in CLOUDS))
+        return _REMOTE_THREADS if remote else min(_REMOTE_THREADS, os.cpu_count() or 1)
+
+
+class FileReader:
+    """Reads blocks of an index; holds footers and schemas of the files that were used last."""
+
+    def __init__(self, storage: Storage, form: Format, index: Index) -> None:
+        self._storage, self._format, self._index = storage, form, index
+        self._counter = Counter()
+        self._opened: OrderedDict[int, OpenFile] = OrderedDict()
+        self._lock = threading.Lock()
+
+    @property
+    def bytes_read(self) -> int:
+        return self._counter.total
+
+    def read(self, block: int) -> Rows:
+        index = self._index
+        stop = int(index.skip[block] + index.rows[block])
+        begin, end, check = int(index.begin[block]), int(index.end[block]), int(index.check[block])
+        return self._file(int(index.file[block])).rows(Block(begin, end, stop, check))
+
+    def _file(self, number: int) -> OpenFile:
+        with self._lock:
+            if number in self._opened:
+                self._opened.move_to_end(number)
+                return self._opened[number]
+        about = self._index.files[number]
+        file = of_index(self._storage, about, self._counter)
+        file.check_size()
+        opened = self._format.open(file, about.stamp)  # by two threads at once: one of the two is dropped
+        with self._lock:
+            self._opened[number] = opened
+            if len(self._opened) > _OPEN_FILES:
+                self._opened.popitem(last=False)
+        return opened
+
+
+def _each(work: Callable[[T], R], items: Iterable[T], threads: int) -> list[R]:
+    """Return ``work`` of each item, in their order; the first error ends it."""
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="allranks-index")
+    try:
+        return list(pool.map(work, items))
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -1,0 +1,107 @@
+"""Files as samples: images, sounds, whole texts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allranks.data.base import Progress, Rows, silent
+from allranks.data.index import Index, SourceFile
+from allranks.data.sources.file import Counter, FileBytes, changed
+from allranks.data.sources.listing import find
+from allranks.data.sources.patterns import Pattern, Place, place
+from allranks.errors import DataError, NotThere
+from allranks.storage.base import Storage
+from allranks.storage.detect import open_storage
+
+
+def folder(pattern: Pattern, *, labels: bool = False) -> FolderSource:
+    """Return files as samples: ``{"path": name below the folder, "bytes": its content}``, each a block of its own.
+
+    With ``labels``, "label" is the number of the file's uppermost folder among those of all files, by name: 0 and 1
+    for "cat/1.jpg" and "dog/7.jpg". The index is a listing: nothing is read, and nothing cached. A file is
+    held to be the same as long as its name and its size are, so that a copy of the folder, on each host or after a
+    restart, is as good.
+    """
+    return FolderSource(place(pattern), labels)
+
+
+@dataclass(frozen=True, slots=True)
+class FolderSource:
+    """The source of ``folder``."""
+
+    place: Place
+    labels: bool
+
+    @property
+    def where(self) -> str:
+        return self.place.written
+
+    def index(self, *, progress: Progress = silent) -> Index:
+        found = find(self.place, open_storage(self.place.root))
+        total = sum(one.nbytes for one in found)
+        progress(total, total)
+        nbytes = np.array([one.nbytes for one in found], np.int64)
+        none, one = np.zeros(len(found), np.int32), np.ones(len(found), np.int64)
+        files = tuple(SourceFile(each.name, each.nbytes, "") for each in found)
+        number = np.arange(len(found), dtype=np.int32)
+        return Index("folder", files, number, np.zeros_like(nbytes), nbytes, none, one, none.astype(np.uint64))
+
+    def open(self, index: Index) -> FolderReader:
+        """Raises DataError where labels are wanted and a file is in no folder."""
+        return FolderReader(open_storage(self.place.root), index, _classes(index) if self.labels else None)
+
+
+class FolderReader:
+    """Reads files whole."""
+
+    def __init__(self, storage: Storage, index: Index, classes: dict[str, int] | None) -> None:
+        self._storage, self._index, self._classes = storage, index, classes
+        self._counter = Counter()
+
+    @property
+    def bytes_read(self) -> int:
+        return self._counter.total
+
+    def read(self, block: int) -> Rows:
+        about = self._index.files[int(self._index.file[block])]
+        file = FileBytes(self._storage, about.name, about.nbytes, self._counter)
+        try:
+            data = self._storage.get(about.name)
+        except NotThere as error:
+            raise changed(file.path, f"{about.nbytes:,} bytes", "no such file") from error
+        self._counter.add(len(data))
+        if len(data) != about.nbytes:
+            raise changed(file.path, f"{about.nbytes:,} bytes", f"{len(data):,} bytes")
+        sample: dict[str, Any] = {"path": about.name, "bytes": data}
+        if self._classes is not None:
+            sample["label"] = self._classes[_class_of(about.name)]
+        return OneFile(sample)
+
+
+@dataclass(frozen=True, slots=True)
+class OneFile:
+    """A block of a single sample."""
+
+    sample: dict[str, Any]
+
+    def take(self, rows: NDArray[np.int64]) -> list[Any]:
+        return [dict(self.sample) for _ in range(len(rows))]
+
+
+def _class_of(name: str) -> str:
+    return name.partition("/")[0]
+
+
+def _classes(index: Index) -> dict[str, int]:
+    loose = next((file.name for file in index.files if "/" not in file.name), None)
+    if loose is not None:
+        raise DataError(
+            f"{loose} is in no folder, so it has no label.",
+            path=loose,
+            remedy="Name the folder that holds the classes' folders, or leave labels=True out.",
+        )
+    return {name: number for number, name in enumerate(sorted({_class_of(file.name) for file in index.files}))}

@@ -1,0 +1,26 @@
+"""Gzip, through the standard library."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Protocol
+
+ERRORS = (zlib.error,)
+_GZIP = 16 + zlib.MAX_WBITS
+
+
+class Unpacker(Protocol):
+    """What unpacks one frame; zlib and python-zstandard have the same words."""
+
+    @property
+    def eof(self) -> bool: ...
+
+    @property
+    def unused_data(self) -> bytes: ...
+
+    def decompress(self, data: bytes, /) -> bytes: ...
+
+
+def unpacker() -> Unpacker:
+    """Return what unpacks one member."""
+    return zlib.decompressobj(_GZIP)

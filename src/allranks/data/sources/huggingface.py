@@ -1,0 +1,97 @@
+"""A map-style ``datasets.Dataset``. The library itself is not imported: the object brings it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from allranks.data.base import Progress, Rows, silent
+from allranks.data.index import Index, SourceFile
+from allranks.data.sources.columns import TableRows
+from allranks.data.sources.file import Counter
+from allranks.data.sources.sequence import evenly
+from allranks.errors import DataChanged, DataError
+
+_BLOCK_BYTES = 1 << 16
+_MOST_ROWS = 1 << 12
+
+
+def huggingface(dataset: Any) -> HuggingFaceSource:
+    """Return a ``datasets.Dataset`` as a source: a sample is a row of its Arrow table, a dict as of ``parquet``.
+
+    Its order is that of the dataset: ``select``, ``shuffle`` and ``filter`` are respected. Its format
+    (``set_format``, ``set_transform``) is not, and images and audio come as they are stored. Its fingerprint says
+    whether it is the same on all ranks and after a restart. Raises DataError for other objects, and says what to use.
+    """
+    name = type(dataset).__name__
+    if name in ("IterableDataset", "IterableDatasetDict"):
+        raise DataError(
+            f"a datasets.{name} can only be iterated: it can be neither split exactly nor resumed.",
+            remedy="Give its files to the source of their format (parquet, jsonl, arrow, ...); or load it without "
+            "streaming=True.",
+        )
+    if name == "DatasetDict":
+        raise DataError(
+            "a datasets.DatasetDict is several data sets.",
+            remedy=f"Choose one: {', '.join(f'dataset[{split!r}]' for split in dataset)}.",
+        )
+    if not (hasattr(dataset, "with_format") and hasattr(dataset, "_fingerprint") and hasattr(dataset, "data")):
+        raise DataError(
+            f"expected a datasets.Dataset, found {type(dataset).__module__}.{name}.",
+            remedy="Use the source 'sequence' for other objects with a length and rows.",
+        )
+    return HuggingFaceSource(dataset.with_format("arrow"), str(dataset._fingerprint))
+
+
+@dataclass(frozen=True, slots=True)
+class HuggingFaceSource:
+    """The source of ``huggingface``; ``dataset`` gives Arrow tables."""
+
+    dataset: Any
+    fingerprint: str
+
+    @property
+    def where(self) -> str:
+        return f"datasets.Dataset {self.fingerprint}"
+
+    @property
+    def _file(self) -> SourceFile:
+        table = self.dataset.data
+        share = len(self.dataset) / max(table.num_rows, 1)
+        return SourceFile("dataset", int(table.nbytes * share), self.fingerprint)
+
+    def index(self, *, progress: Progress = silent) -> Index:
+        """Return runs of rows of about 64 KiB."""
+        file, rows = self._file, len(self.dataset)
+        each = _BLOCK_BYTES * rows // max(file.nbytes, 1)
+        progress(file.nbytes, file.nbytes)
+        return evenly("huggingface", file, rows, min(max(each, 1), _MOST_ROWS))
+
+    def open(self, index: Index) -> HuggingFaceReader:
+        """Raises DataChanged where the dataset is not the one of the index."""
+        here, there = self.fingerprint, index.files[0].stamp
+        if here != there:
+            raise DataChanged(
+                f"the dataset's fingerprint is {here} here, {there} in the index.",
+                remedy="Was it made in the same way on every rank, and before the restart? A transform that datasets "
+                "cannot hash gives a new fingerprint each time.",
+            )
+        return HuggingFaceReader(self.dataset, index)
+
+
+class HuggingFaceReader:
+    """Reads runs of rows; of a memory-mapped table, ``bytes_read`` counts those that were taken out of it."""
+
+    def __init__(self, dataset: Any, index: Index) -> None:
+        self._dataset, self._index = dataset, index
+        self._counter = Counter()
+
+    @property
+    def bytes_read(self) -> int:
+        return self._counter.total
+
+    def read(self, block: int) -> Rows:
+        begin, end = int(self._index.begin[block]), int(self._index.end[block])
+        table = self._dataset[begin:end]
+        self._counter.add(table.nbytes)
+        return TableRows(table, f"rows {begin:,} to {end:,} of the dataset")

@@ -1,0 +1,89 @@
+"""Lines of a file: cut into blocks of whole lines in one pass, found again in a block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+BLOCK_BYTES = 1 << 16
+_NEWLINE, _RETURN = 10, 13
+
+
+@dataclass(frozen=True, slots=True)
+class LineBlock:
+    """Whole lines: the bytes from ``begin`` to ``end``, how many samples they are, and XXH3-64 of them."""
+
+    begin: int
+    end: int
+    rows: int
+    check: int
+
+
+def cut(chunks: Iterable[bytes | bytearray], *, size: int, blanks: bool, begin: int = 0) -> Iterator[LineBlock]:
+    """Cut consecutive bytes, of which the first is byte ``begin`` of a file, into blocks of ``size`` bytes or more.
+
+    A block ends with the first line that reaches ``size``; the last one with the bytes. How they come in chunks does
+    not matter. With ``blanks``, empty lines count. A chunk may be changed after the next one was asked for.
+    """
+    started: list[bytes] = []
+    held = 0
+    for chunk in chunks:
+        at = 0
+        if started:
+            stop = chunk.find(b"\n", max(0, size - held - 1)) + 1
+            if not stop:
+                started.append(bytes(chunk))
+                held += len(chunk)
+                continue
+            started.append(bytes(chunk[:stop]))
+            yield _block(b"".join(started), begin, blanks)
+            begin, at, held = begin + held + stop, stop, 0
+            started.clear()
+        view = memoryview(chunk)
+        while (stop := chunk.find(b"\n", at + size - 1) + 1) > 0:
+            yield _block(view[at:stop], begin, blanks)
+            begin, at = begin + stop - at, stop
+        if at < len(chunk):
+            started.append(bytes(view[at:]))
+            held = len(chunk) - at
+    if started:
+        yield _block(b"".join(started), begin, blanks)
+
+
+def _block(data: bytes | memoryview, begin: int, blanks: bool) -> LineBlock:
+    return LineBlock(begin, begin + len(data), count(data, blanks=blanks), xxhash.xxh3_64_intdigest(data))
+
+
+def count(data: bytes | memoryview, *, blanks: bool) -> int:
+    """Return how many lines there are; without ``blanks``, how many that are not empty."""
+    newline = np.frombuffer(data, np.uint8) == _NEWLINE
+    if not blanks and _may_have_blanks(newline):
+        return len(spans(data, blanks=False)[0])
+    return int(np.count_nonzero(newline)) + (not newline[-1])
+
+
+def _may_have_blanks(newline: NDArray[np.bool_]) -> bool:
+    """Whether a line is at most one byte long: empty, or a carriage return."""
+    at_the_ends = len(newline) < 3 or newline[:2].any() or newline[-2]
+    return bool(at_the_ends or (newline[1:] & newline[:-1]).any() or (newline[2:] & newline[:-2]).any())
+
+
+def spans(data: bytes | memoryview, *, blanks: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return where the lines begin and end, without their line ends (``\\n`` or ``\\r\\n``)."""
+    letters = np.frombuffer(data, np.uint8)
+    ends = np.flatnonzero(letters == _NEWLINE)
+    if len(letters) and letters[-1] != _NEWLINE:
+        ends = np.append(ends, len(letters))
+    begins = np.empty_like(ends)
+    begins[:1] = 0
+    begins[1:] = ends[:-1] + 1
+    longer = ends > begins
+    ends = ends - (longer & (letters[ends - 1] == _RETURN)) if len(ends) else ends
+    if blanks:
+        return begins, ends
+    kept = ends > begins
+    return begins[kept], ends[kept]

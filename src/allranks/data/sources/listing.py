@@ -1,0 +1,102 @@
+"""Which files there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from allranks.data.sources.patterns import BELOW, Place, Steps, is_wild, matches
+from allranks.errors import DataError
+from allranks.storage.base import Entry, Storage
+
+_LISTINGS = 16  # at a time
+_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A file that is there: its name below the root, its bytes, and when it was last changed (seconds since 1970)."""
+
+    name: str
+    nbytes: int
+    modified: float | None
+
+
+def find(place: Place, storage: Storage, suffixes: Sequence[str] = ("",)) -> tuple[Found, ...]:
+    """Return the files of a place, by name, each once.
+
+    A folder stands for all files below it whose names end in one of ``suffixes`` and, as their folders', do not begin
+    with a dot or an underscore. Raises DataError where there is none: it says what is there instead.
+    """
+    found: dict[str, Found] = {}
+    level = {"": set(place.patterns)}
+    with ThreadPoolExecutor(_LISTINGS) as pool:
+        while level:
+            listings = pool.map(storage.list, level) if len(level) > 1 else map(storage.list, level)
+            deeper: dict[str, set[Steps]] = {}
+            for (folder, steps), entries in zip(level.items(), listings, strict=True):
+                _look(folder, entries, steps, tuple(suffixes), found, deeper)
+            level = deeper
+    if not found:
+        raise _nothing(place, storage, suffixes)
+    return tuple(found[name] for name in sorted(found))
+
+
+def _look(
+    folder: str,
+    entries: Iterable[Entry],
+    patterns: Iterable[Steps],
+    suffixes: tuple[str, ...],
+    found: dict[str, Found],
+    deeper: dict[str, set[Steps]],
+) -> None:
+    """Sort what stands in a folder into files that are wanted and folders to look into."""
+    wanted = {steps for pattern in patterns for steps in _ways(pattern)}
+    for entry in entries:
+        path = f"{folder}/{entry.name}" if folder else entry.name
+        left = {rest for steps in wanted for rest in _after(entry, steps, suffixes)}
+        if entry.size is None:
+            if left - {()}:
+                deeper[path] = left - {()}
+        elif () in left:
+            found[path] = Found(path, entry.size, entry.modified)
+
+
+def _ways(steps: Steps) -> Iterator[Steps]:
+    """Yield the pattern, and what it is where its leading ``**`` stand for no folder."""
+    yield steps
+    while steps[0] == "**" and len(steps) > 1:
+        steps = steps[1:]
+        yield steps
+
+
+def _after(entry: Entry, steps: Steps, suffixes: tuple[str, ...]) -> Iterator[Steps]:
+    """Yield what is left of a pattern behind this entry: () where it is a file that is wanted."""
+    head, tail = steps[0], steps[1:]
+    is_folder = entry.size is None
+    if head == BELOW:
+        if not entry.name.startswith((".", "_")) and (is_folder or entry.name.endswith(suffixes)):
+            yield (BELOW,) if is_folder else ()
+    elif head == "**" and is_folder:
+        if not entry.name.startswith("."):
+            yield steps
+    elif matches(entry.name, "*" if head == "**" else head):
+        if is_folder:
+            if tail or not is_wild(head):
+                yield tail or (BELOW,)
+        elif not tail:
+            yield ()
+
+
+def _nothing(place: Place, storage: Storage, suffixes: Sequence[str]) -> DataError:
+    entries = storage.list("")
+    names = [entry.name + ("/" if entry.size is None else "") for entry in entries if not entry.name.startswith(".")]
+    shown = ", ".join(names[:_SHOWN]) + (f", ... ({len(names)} entries)" if len(names) > _SHOWN else "")
+    kinds = " or ".join(suffix for suffix in suffixes if suffix)
+    ending = f", with names that end in {kinds}" if kinds and any(BELOW in steps for steps in place.patterns) else ""
+    return DataError(
+        f"no file matches {place.written}{ending}; in {storage.url} there is {shown or 'nothing, or no such folder'}.",
+        path=place.written,
+        remedy="Check the path on this host.",
+    )

@@ -1,0 +1,186 @@
+"""Parquet, through pyarrow."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+from numpy.typing import NDArray
+
+from allranks.data.base import Bad, Rows
+from allranks.data.sources.columns import TableRows
+from allranks.data.sources.file import FileBytes, SeekableFile, changed
+from allranks.data.sources.files import Block, FileSource, OpenFile, Scan
+from allranks.data.sources.patterns import Pattern, place
+from allranks.digest import digest, show
+from allranks.errors import DataError
+
+OnCorrupt = Literal["raise", "mask"]
+_TAIL = 1 << 16  # what is read of a file at first; most footers are in it
+_GAP = 1 << 16  # bytes that are read though not wanted, rather than in a read of their own
+_MAGIC = b"PAR1"
+
+
+def parquet(
+    pattern: Pattern,
+    *,
+    columns: Sequence[str] | None = None,
+    on_corrupt: OnCorrupt = "raise",
+    cache: str | None = None,
+) -> FileSource:
+    """Return parquet files: a sample is a row, a dict of its columns; only ``columns`` are read, if given.
+
+    A block is a row group: it is read and held in memory whole, and shuffled as a whole, so many small row groups (a
+    few MB) serve better than few large ones. Indexing reads the footers only. Text is str, a list of numbers a NumPy
+    array, all else what pyarrow's ``to_pylist`` gives.
+
+    A row group that cannot be decoded, or whose page checksums (if it was written with them) are wrong, raises
+    DataError naming the file, the row group and its bytes; with ``on_corrupt="mask"`` each of its rows is Bad.
+    """
+    if on_corrupt not in ("raise", "mask"):
+        raise DataError(f"on_corrupt is {on_corrupt!r}; expected 'raise' or 'mask'.")
+    return FileSource(place(pattern), Parquet(None if columns is None else tuple(columns), on_corrupt), cache)
+
+
+@dataclass(frozen=True, slots=True)
+class Parquet:
+    """The format of ``parquet``."""
+
+    columns: tuple[str, ...] | None
+    on_corrupt: OnCorrupt
+
+    @property
+    def kind(self) -> str:
+        return "parquet"
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        return (".parquet", ".pq")
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return ()
+
+    def scan(self, file: FileBytes) -> Scan:
+        """Return the row groups of a footer; begin and end count them."""
+        footer, stamp = _footer(file)
+        rows = [footer.row_group(number).num_rows for number in range(footer.num_row_groups)]
+        return Scan(tuple((number, number + 1, many, 0) for number, many in enumerate(rows)), stamp)
+
+    def open(self, file: FileBytes, stamp: str) -> OpenFile:
+        footer, found = _footer(file)
+        if found != stamp:
+            raise changed(file.path, f"a footer with the digest {stamp}", found)
+        names = footer.schema.to_arrow_schema().names
+        missing = [name for name in self.columns or () if name not in names]
+        if missing:
+            raise DataError(
+                f"{file.path} has no column {', '.join(map(repr, missing))}.",
+                path=file.path,
+                remedy=f"It has {', '.join(map(repr, names))}.",
+            )
+        return ParquetFile(file, footer, self.columns, self.on_corrupt)
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetFile:
+    """An open file. Each block is read through a reader of its own, so that threads share nothing but the footer."""
+
+    file: FileBytes
+    footer: pq.FileMetaData
+    columns: tuple[str, ...] | None
+    on_corrupt: OnCorrupt
+
+    def rows(self, block: Block) -> Rows:
+        try:
+            return TableRows(self._table(block), f"{self.file.path}, row group {block.begin}")
+        except (pa.ArrowException, OSError, ValueError) as error:
+            why = self._corrupt(block, error)
+            if self.on_corrupt == "raise":
+                raise DataError(
+                    why, path=self.file.path, remedy='Write the file again, or read on with on_corrupt="mask".'
+                ) from error
+            return BadRows(why)
+
+    def _table(self, block: Block) -> pa.Table:
+        group = self.footer.row_group(block.begin)
+        known = [(begin, self.file.read(begin, end - begin)) for begin, end in _ranges(group, self.columns)]
+        # Arrow's own reading ahead is by threads of its own, which would wait for Python's lock.
+        with pq.ParquetFile(
+            pa.PythonFile(SeekableFile(self.file, *known), mode="r"),
+            metadata=self.footer,
+            pre_buffer=False,
+            page_checksum_verification=True,
+        ) as file:
+            table = file.read_row_group(
+                block.begin, columns=None if self.columns is None else list(self.columns), use_threads=False
+            )
+        if table.num_rows != group.num_rows:
+            raise ValueError(f"{table.num_rows} rows were found")
+        return table
+
+    def _corrupt(self, block: Block, error: Exception) -> str:
+        group = self.footer.row_group(block.begin)
+        begin, end = next(iter(_ranges(group, self.columns, gap=1 << 62)), (0, 0))
+        return (
+            f"{self.file.path}: row group {block.begin} ({group.num_rows:,} rows, bytes {begin:,} to {end:,}) "
+            f"cannot be decoded: {str(error).rstrip('.')}."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BadRows:
+    """Rows of which none can be used."""
+
+    why: str
+
+    def take(self, rows: NDArray[np.int64]) -> list[Any]:
+        return [Bad(self.why)] * len(rows)
+
+
+def _ranges(group: pq.RowGroupMetaData, columns: Collection[str] | None, *, gap: int = _GAP) -> list[tuple[int, int]]:
+    """Return the bytes of a row group's columns, as (begin, end); those with a small gap between them are one range."""
+    chunks = [group.column(number) for number in range(group.num_columns)]
+    found: list[tuple[int, int]] = []
+    wanted = [one for one in chunks if columns is None or one.path_in_schema.partition(".")[0] in columns]
+    for begin, end in sorted(map(_bytes_of, wanted)):
+        if found and begin <= found[-1][1] + gap:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((begin, end))
+    return found
+
+
+def _bytes_of(column: pq.ColumnChunkMetaData) -> tuple[int, int]:
+    first = column.dictionary_page_offset
+    begin = int(column.data_page_offset if first is None else min(first, column.data_page_offset))
+    return begin, begin + int(column.total_compressed_size)
+
+
+def _footer(file: FileBytes) -> tuple[pq.FileMetaData, str]:
+    """Return what a file says of itself, and the digest of that; one or two reads."""
+    tail = file.read(max(0, file.nbytes - _TAIL), min(_TAIL, file.nbytes))
+    if len(tail) < 12 or not tail.endswith(_MAGIC):
+        raise _no_footer(file, "it does not end with PAR1")
+    size = int.from_bytes(tail[-8:-4], "little") + 8
+    if size > file.nbytes:
+        raise _no_footer(file, f"its footer would be {size:,} bytes long")
+    if size > len(tail):
+        tail = file.read(file.nbytes - size, size)
+    try:
+        footer = pq.read_metadata(pa.PythonFile(SeekableFile(file, (file.nbytes - len(tail), tail)), mode="r"))
+    except (pa.ArrowException, OSError) as error:
+        raise _no_footer(file, str(error)) from error
+    return footer, show(digest(tail[-size:]))[:16]
+
+
+def _no_footer(file: FileBytes, why: str) -> DataError:
+    return DataError(
+        f"{file.path} ({file.nbytes:,} bytes) is no whole parquet file: {why}.",
+        path=file.path,
+        remedy="Was it cut off? Write or fetch it again, or leave it out.",
+    )

@@ -1,0 +1,68 @@
+"""An index in parts: which files a rank indexes, what is known of a file already, and all of it together again."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from allranks.data.index import Index, SourceFile
+from allranks.errors import DataError
+
+_COLUMNS = ("begin", "end", "skip", "rows", "check")
+
+
+def parts(sizes: Sequence[int], ranks: int) -> tuple[tuple[int, ...], ...]:
+    """Return which of the files, by place, each rank indexes: about equally many bytes, the same wherever it is asked.
+
+    A rank may get none.
+    """
+    least = [(0, 0, rank) for rank in range(ranks)]  # bytes, files, rank
+    mine: list[list[int]] = [[] for _ in range(ranks)]
+    for file in sorted(range(len(sizes)), key=lambda file: (-sizes[file], file)):
+        nbytes, many, rank = least[0]
+        mine[rank].append(file)
+        heapq.heapreplace(least, (nbytes + sizes[file], many + 1, rank))
+    return tuple(tuple(sorted(files)) for files in mine)
+
+
+def merge(kind: str, indexes: Iterable[Index]) -> Index:
+    """Return one index of several of the same kind: their files by name, each with its blocks.
+
+    Raises DataError where two hold the same file, or one is of another kind.
+    """
+    files: dict[str, tuple[SourceFile, Index, slice]] = {}
+    for index in indexes:
+        if index.kind != kind:
+            raise DataError(f"an index of {index.kind} does not go with one of {kind}.")
+        for file, blocks in zip(index.files, _blocks_by_file(index), strict=True):
+            if file.name in files:
+                raise DataError(f"{file.name} is in two parts of an index.", path=file.name)
+            files[file.name] = (file, index, blocks)
+    ordered = [files[name] for name in sorted(files)]
+    counts = [blocks.stop - blocks.start for _, _, blocks in ordered]
+    columns = (
+        {name: np.concatenate([getattr(index, name)[blocks] for _, index, blocks in ordered]) for name in _COLUMNS}
+        if ordered
+        else {name: np.zeros(0, np.int64) for name in _COLUMNS}
+    )
+    number = np.repeat(np.arange(len(ordered), dtype=np.int32), counts)
+    return Index(kind, tuple(file for file, _, _ in ordered), number, **columns)
+
+
+def only(index: Index, names: Iterable[str]) -> Index:
+    """Return the part of an index that is of these files, those that it does not have left out."""
+    wanted = set(names)
+    kept = np.array([file.name in wanted for file in index.files], bool)
+    blocks = kept[index.file] if len(kept) else np.zeros(0, bool)
+    number = (np.cumsum(kept) - 1).astype(np.int32)
+    files = tuple(file for file, stays in zip(index.files, kept.tolist(), strict=True) if stays)
+    columns = {name: getattr(index, name)[blocks] for name in _COLUMNS}
+    return Index(index.kind, files, number[index.file[blocks]] if len(kept) else index.file, **columns)
+
+
+def _blocks_by_file(index: Index) -> list[slice]:
+    """Return which blocks are of each file; a file's stand together."""
+    ends = np.cumsum(np.bincount(index.file, minlength=len(index.files))).tolist()
+    return [slice(begin, end) for begin, end in zip([0, *ends], ends, strict=False)]

@@ -1,0 +1,104 @@
+"""How files are named: paths, globs and folders, of a file system or a bucket, as a root and patterns below it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from urllib.parse import unquote
+
+from allranks.errors import DataError
+from allranks.storage.detect import CLOUDS
+
+Pattern = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+# One step of a pattern: a name, a name with * ? [], ** (folders, none or many), or BELOW.
+Steps = tuple[str, ...]
+BELOW = "/"  # every file below, of the kinds that are wanted
+_RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
+_CHOICE = re.compile(r"\{([^{}]*,[^{}]*)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Files below ``root``, a folder or an address of a storage: those that one of ``patterns`` matches.
+
+    ``written`` is how a person wrote it.
+    """
+
+    root: str
+    patterns: tuple[Steps, ...]
+    written: str
+
+
+def place(pattern: Pattern) -> Place:
+    """Return the place of a path, a glob (``**`` too; ``{0..9}`` and ``{a,b}``), a folder, an address, or many of them.
+
+    The root is the deepest folder that all have in common. Raises DataError where there is none, and for no pattern.
+    """
+    many = [pattern] if isinstance(pattern, str | os.PathLike) else list(pattern)
+    written = [os.fspath(one) for one in many]
+    found = [_split(each) for one in written for each in expand(one)]
+    if not found:
+        raise DataError("no file was named: the list of patterns is empty.")
+    stores = sorted({store for store, _, _ in found})
+    if len(stores) > 1:
+        raise DataError(
+            f"one source reads from one storage, these patterns name {len(stores)}: {', '.join(stores)}.",
+            remedy="Make a source of each, and mix them.",
+        )
+    common = _common([folder for _, folder, _ in found])
+    root = stores[0] + "/".join(common)
+    patterns = {folder[len(common) :] + rest for _, folder, rest in found}
+    told = ", ".join(written[:3]) + (f", ... ({len(written)} patterns)" if len(written) > 3 else "")
+    return Place(root, tuple(sorted(patterns)), told)
+
+
+def expand(pattern: str) -> Iterator[str]:
+    """Yield the patterns that ``{000..012}`` and ``{a,b}`` stand for; the pattern itself where there are none."""
+    if found := _RANGE.search(pattern):
+        low, high = found.groups()
+        inside: Iterator[str] = (str(number).zfill(len(low)) for number in range(int(low), int(high) + 1))
+    elif found := _CHOICE.search(pattern):
+        inside = iter(found[1].split(","))
+    else:
+        yield pattern
+        return
+    for each in inside:
+        yield from expand(pattern[: found.start()] + each + pattern[found.end() :])
+
+
+def is_wild(step: str) -> bool:
+    """Whether a step stands for more than one name."""
+    return any(sign in step for sign in "*?[") or step == BELOW
+
+
+def matches(name: str, step: str) -> bool:
+    """Whether a step stands for this name. Hidden names are matched by steps that begin with a dot only."""
+    return fnmatchcase(name, step) and (not name.startswith(".") or step.startswith("."))
+
+
+def _split(pattern: str) -> tuple[str, Steps, Steps]:
+    """Return the storage, the folders without wild signs, and the steps below them."""
+    scheme, separator, path = pattern.partition("://")
+    if separator and scheme in CLOUDS:
+        store, _, path = path.partition("/")
+        store, folder = f"{scheme}://{store}/", path.endswith("/") or "." not in path.rpartition("/")[2]
+    elif separator and scheme != "file":
+        known = ", ".join(f"{cloud}://" for cloud in ("file", *CLOUDS))
+        raise DataError(f"{pattern!r}: expected a path or one of {known}, found {scheme}://.", path=pattern)
+    else:
+        local = os.path.abspath(unquote(path.removeprefix("localhost")) if separator else pattern)
+        store, path, folder = "/", local.lstrip("/"), os.path.isdir(local)
+    steps = tuple(step for step in path.split("/") if step)
+    fixed = next((at for at, step in enumerate(steps) if is_wild(step)), len(steps))
+    if fixed < len(steps):
+        return store, steps[:fixed], steps[fixed:]
+    return (store, steps, (BELOW,)) if folder else (store, steps[:-1], steps[-1:])
+
+
+def _common(folders: Sequence[Steps]) -> Steps:
+    low, high = min(folders), max(folders)
+    many = next((at for at, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), min(len(low), len(high)))
+    return low[:many]

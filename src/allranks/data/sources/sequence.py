@@ -1,0 +1,119 @@
+"""Anything with a length and rows: a list, a NumPy array, a map-style torch Dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Sized
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allranks.data.base import Bad, Progress, Rows, silent
+from allranks.data.index import Index, SourceFile
+from allranks.errors import DataChanged, DataError
+
+_MOST_BLOCKS = 1 << 20
+
+
+class Indexable(Sized, Protocol):
+    """A length, and rows by number."""
+
+    def __getitem__(self, row: int, /) -> Any: ...
+
+
+def sequence(rows: Indexable, *, on_corrupt: Literal["raise", "mask"] = "raise") -> SequenceSource:
+    """Return an object with ``__len__`` and ``__getitem__`` as a source: sample i is ``rows[i]``.
+
+    Rows are asked for one by one, from several threads at once, and shuffled one by one up to 2**20 of them, above in
+    runs. What a row raises becomes DataError, or, with ``on_corrupt="mask"``, a Bad row. The content is not looked at:
+    another object of the same type and length, on another rank or after a restart, is taken for the same.
+    """
+    if not (hasattr(rows, "__len__") and hasattr(rows, "__getitem__")):
+        raise DataError(
+            f"expected an object with a length and rows (__len__, __getitem__), found {type(rows).__name__}.",
+            remedy="What can only be iterated can be neither split exactly nor resumed: give its files to a source.",
+        )
+    return SequenceSource(rows, on_corrupt == "mask")
+
+
+def evenly(kind: str, file: SourceFile, rows: int, each: int) -> Index:
+    """Return an index of runs of ``each`` rows; the last may be shorter."""
+    begin = np.arange(0, rows, each, dtype=np.int64)
+    end = np.minimum(begin + each, rows)
+    many = len(begin)
+    none = np.zeros(many, np.int32)
+    return Index(kind, (file,), none, begin, end, none, end - begin, np.zeros(many, np.uint64))
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceSource:
+    """The source of ``sequence``."""
+
+    rows: Indexable
+    mask: bool
+
+    @property
+    def where(self) -> str:
+        return f"{_type_of(self.rows)} of {len(self.rows):,} rows"
+
+    @property
+    def _file(self) -> SourceFile:
+        nbytes = getattr(self.rows, "nbytes", 0)
+        return SourceFile("rows", nbytes if isinstance(nbytes, int) else 0, f"{_type_of(self.rows)}:{len(self.rows)}")
+
+    def index(self, *, progress: Progress = silent) -> Index:
+        file, rows = self._file, len(self.rows)
+        progress(file.nbytes, file.nbytes)
+        return evenly("sequence", file, rows, -(-max(rows, 1) // _MOST_BLOCKS))
+
+    def open(self, index: Index) -> SequenceReader:
+        """Raises DataChanged where the object has another type or length than in the index."""
+        here, there = self._file.stamp, index.files[0].stamp
+        if here != there:
+            raise DataChanged(
+                f"the rows are {here} here, {there} in the index (type:length).",
+                remedy="Every rank, and every restart, must bring the same object.",
+            )
+        return SequenceReader(self.rows, index, self.mask)
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceReader:
+    """Reads nothing before a row is taken; knows of no bytes."""
+
+    rows: Indexable
+    index: Index
+    mask: bool
+
+    @property
+    def bytes_read(self) -> int:
+        return 0
+
+    def read(self, block: int) -> Rows:
+        return SequenceRows(self.rows, int(self.index.begin[block]), self.mask)
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceRows:
+    """A run of rows."""
+
+    rows: Indexable
+    begin: int
+    mask: bool
+
+    def take(self, rows: NDArray[np.int64]) -> list[Any]:
+        return [self._one(self.begin + row) for row in rows.tolist()]
+
+    def _one(self, row: int) -> Any:
+        try:
+            return self.rows[row]
+        except Exception as error:  # every kind: it is the user's code
+            why = f"row {row:,} of {_type_of(self.rows)}: {type(error).__name__}: {error}"
+            if self.mask:
+                return Bad(why)
+            raise DataError(f"{why}.", sample=row, remedy='Mend it, or read on with on_corrupt="mask".') from error
+
+
+def _type_of(rows: object) -> str:
+    return f"{type(rows).__module__}.{type(rows).__qualname__}"

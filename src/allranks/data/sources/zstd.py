@@ -1,0 +1,13 @@
+"""Zstandard, through python-zstandard."""
+
+from __future__ import annotations
+
+import zstandard
+
+ERRORS = (zstandard.ZstdError,)
+_WIDEST = 1 << 31  # what `zstd --long=31` writes
+
+
+def unpacker() -> zstandard.ZstdDecompressionObj:
+    """Return what unpacks one frame."""
+    return zstandard.ZstdDecompressor(max_window_size=_WIDEST).decompressobj()

@@ -1,0 +1,80 @@
+"""The gate before step 0 of the data: do all ranks read the same, and together all of it?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allranks.data import agreement
+from allranks.data.agreement import Shares
+from allranks.digest import digest
+from allranks.errors import BatchMismatch
+from allranks.world.base import World
+
+
+def start(world: World, facts: Mapping[str, str | int], rows: Sequence[int], *, global_batch: int) -> Shares:
+    """Make sure that all ranks begin alike, and return which rows this rank counts. **Every rank must call.**
+
+    ``facts`` is what must be equal on all ranks, by name (index, plan, epoch, depth, ...); the global batch and the
+    version of allranks are added. ``rows`` are those of the global batch that this rank holds, ascending. One exchange.
+    Raises on every rank: Mismatch naming ranks and facts; BatchMismatch if a row is held by no rank, or does not exist.
+    """
+    said = {**facts, "global batch": global_batch, "allranks": version("allranks")}
+    verdict = world.exchange("data", "start", [said, agreement.ranges(rows)], decide=_judge)
+    if "wrong" in verdict:
+        raise BatchMismatch(
+            f"rank {world.rank}: start of the data: {verdict['wrong']}.",
+            remedy="Let every rank take the rows that its devices hold: give the loader the sharding of the batch.",
+        )
+    return agreement.shares(rows, verdict["runs"], world.rank)
+
+
+def _judge(values: Sequence[Any]) -> dict[str, Any]:
+    agreement.compare([facts for facts, _ in values])
+    global_batch, said = values[0][0]["global batch"], [ranges for _, ranges in values]
+    wrong = agreement.refuse_rows(said, global_batch)
+    return {"wrong": wrong} if wrong else {"runs": agreement.runs(said, global_batch)}
+
+
+def row_hashes(columns: Mapping[str, NDArray[Any]]) -> NDArray[np.uint64]:
+    """Return 64 bits of every row of a batch: of its bytes in all columns."""
+    names = sorted(columns)
+    heads = [f"{name} {columns[name].dtype}{columns[name].shape[1:]}" for name in names]
+    rows = zip(*(columns[name] for name in names), strict=True)
+    found = [digest(*heads, *map(_bytes, values)) & (1 << 64) - 1 for values in rows]
+    return np.array(found, np.uint64)
+
+
+def _bytes(value: Any) -> bytes:
+    if isinstance(value, str):
+        return value.encode(errors="surrogatepass")
+    if isinstance(value, np.ndarray | np.generic) and value.dtype != object:
+        return value.tobytes()
+    return value if isinstance(value, bytes) else repr(value).encode(errors="surrogatepass")
+
+
+def compare_shared_rows(world: World, rows: Sequence[int], hashes: NDArray[np.uint64]) -> None:
+    """Make sure that ranks that hold the same rows brought the same bytes for them. **Every rank must call.**
+
+    ``rows`` are the shared ones of this rank (there may be none), ``hashes`` those of its first batch. One exchange.
+    Raises BatchMismatch on every rank, naming rows and ranks.
+    """
+    said = [agreement.ranges(rows), hashes.astype("<u8").tobytes()]
+    odd = world.exchange("data", "shared rows", said, decide=agreement.odd_rows)
+    if odd is not None:
+        where, holders, ranks = odd
+        raise BatchMismatch(
+            f"rank {world.rank}: the first batch: ranks {_listed(holders)} hold {agreement.name_rows(where)} together, "
+            f"and brought different bytes; {_listed(ranks)} stand alone.",
+            ranks=ranks,
+            remedy="Are the samples mapped with something that is not the same on every rank: a clock, an unseeded "
+            "random generator, a file of the host?",
+        )
+
+
+def _listed(ranks: Sequence[int]) -> str:
+    return ", ".join(map(str, ranks))

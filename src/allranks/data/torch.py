@@ -1,0 +1,81 @@
+"""Batches as tensors, and the rows of a DeviceMesh."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.distributed.device_mesh import DeviceMesh
+
+from allranks.data.plan import rows_of_part
+from allranks.errors import DataError
+
+
+def rows_of(where: object, *, global_batch: int, rank: int) -> range | None:
+    """Return the rows of this rank's coordinate along the mesh dimensions that cut the batch: several count as one, the
+    last named the fastest. None if ``where`` is no torch DeviceMesh, or pair of one and names.
+    """
+    mesh, names = where if isinstance(where, tuple) and len(where) == 2 else (where, None)
+    if not isinstance(mesh, DeviceMesh):
+        return None
+    known = mesh.mesh_dim_names or ()
+    if names is None and mesh.ndim > 1:
+        raise DataError(
+            f"rank {rank}: the mesh has the dimensions {', '.join(known) or mesh.ndim}.",
+            remedy="Say which of them cut the batch: (mesh, 'dp').",
+        )
+    wanted = (names,) if isinstance(names, str) else names
+    if wanted is not None and (unknown := [name for name in wanted if name not in known]):
+        raise DataError(
+            f"rank {rank}: the mesh has the dimensions {', '.join(known) or 'without names'}, no {unknown}."
+        )
+    dims = (0,) if wanted is None else tuple(known.index(name) for name in wanted)
+    place = mesh.get_coordinate()
+    if place is None:
+        raise DataError(f"rank {rank} is not in the mesh {mesh}, so it holds no rows.")
+    part = 0
+    for dim in dims:
+        part = part * mesh.size(dim) + place[dim]
+    return rows_of_part(part, math.prod(mesh.size(dim) for dim in dims), global_batch, rank=rank)
+
+
+def _dims(mesh: DeviceMesh, names: str | Sequence[str] | None, rank: int) -> tuple[int, ...]:
+    if names is None and mesh.ndim == 1:
+        return (0,)
+    known, wanted = mesh.mesh_dim_names or (), (names,) if isinstance(names, str) else names or ()
+    if not wanted or not set(wanted) <= set(known):
+        raise DataError(
+            f"rank {rank}: the mesh has {mesh.ndim} dimensions, called {', '.join(known) or 'nothing'}"
+            f"{f', and not {wanted}' if wanted else ''}.",
+            remedy="Say which of them cut the batch: (mesh, 'dp').",
+        )
+    return tuple(known.index(name) for name in wanted)
+
+
+def to_torch(
+    columns: Mapping[str, NDArray[Any]],
+    device: torch.device | str | int | None = None,
+    *,
+    pin_memory: bool = False,
+) -> dict[str, Any]:
+    """Return a batch as tensors, which share the columns' memory where ``device`` is None and nothing is pinned.
+
+    With ``pin_memory`` a copy to ``device`` is under way when this returns. Columns of text, bytes and objects are
+    returned as they are.
+    """
+    return {
+        name: column if column.dtype.kind in "OSUMmV" else _tensor(column, device, pin_memory)
+        for name, column in columns.items()
+    }
+
+
+def _tensor(column: NDArray[Any], device: torch.device | str | int | None, pin_memory: bool) -> torch.Tensor:
+    writable = column.flags.writeable and column.dtype.isnative and min(column.strides, default=0) >= 0
+    tensor = torch.from_numpy(column if writable else np.array(column, column.dtype.newbyteorder("=")))
+    if pin_memory:
+        tensor = tensor.pin_memory()
+    return tensor if device is None else tensor.to(device, non_blocking=pin_memory)

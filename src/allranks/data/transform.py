@@ -1,0 +1,149 @@
+"""What is done to samples, one after the other: maps and filters that move no sample from its place.
+
+A sample's result follows from the sample, its id and the epoch alone: which rank, worker or strip it is in decides
+nothing. So a strip of samples may be cut anywhere and done anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allranks.data import order
+from allranks.data.base import Bad
+from allranks.errors import DataError
+
+OnError = Literal["raise", "mask"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Operation:
+    """A function of a sample.
+
+    ``random``: it also gets a numpy Generator of the sample's own, the same in every run of this seed and epoch.
+    ``batched``: it gets lists (of samples, and of Generators) and returns a list as long; None asks its attribute
+    ``batched``. It must treat each sample by itself, since how samples come together depends on the world.
+    ``on_error``: "mask" makes a Bad of a sample for which it raises; "raise" stops the run by a DataError.
+    """
+
+    fn: Callable[..., Any]
+    random: bool = False
+    batched: bool | None = None
+    on_error: OnError = "raise"
+
+    def __post_init__(self) -> None:
+        if not callable(self.fn):
+            raise DataError(f"{self.name} is no function.", remedy="Give a callable that takes a sample.")
+        if self.on_error not in ("raise", "mask"):
+            raise DataError(f'on_error of {self.name} is {self.on_error!r}; expected "raise" or "mask".')
+
+    @property
+    def name(self) -> str:
+        """The function, as an error names it."""
+        return str(getattr(self.fn, "__qualname__", None) or type(self.fn).__qualname__)
+
+    @property
+    def takes_many(self) -> bool:
+        return bool(getattr(self.fn, "batched", False) if self.batched is None else self.batched)
+
+    def outcome(self, sample: Any, result: Any) -> Any:
+        """Return what stands in the sample's place when the function has returned ``result`` for it."""
+        if isinstance(self, Filter):
+            return sample if result else Bad(f"left out by {self.name}", filtered=True)
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class Map(_Operation):
+    """Puts what the function returns in the sample's place; a Bad that it returns masks the row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filter(_Operation):
+    """Masks the rows of samples for which the function returns something false; no other row moves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Operations in the order in which they are done. ``seed`` decides their random numbers."""
+
+    operations: tuple[Map | Filter, ...] = ()
+    seed: int = 0
+
+    def apply(self, samples: Sequence[Any], ids: NDArray[np.int64], epoch: int) -> list[Any]:
+        """Return the samples with these ids after all operations, each in its place; a Bad stays as it is.
+
+        Raises DataError, naming sample and function, with what the function raised as its cause.
+        """
+        done, names = list(samples), ids.tolist()
+        for number, operation in enumerate(self.operations):
+            live = [at for at, sample in enumerate(done) if not isinstance(sample, Bad)]
+            turn = _Turn(operation, (int(self.seed), int(epoch)), number)
+            results = turn.all([done[at] for at in live], [names[at] for at in live])
+            for at, result in zip(live, results, strict=True):
+                done[at] = result
+        return done
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """One operation of a chain in one epoch."""
+
+    operation: Map | Filter
+    seed: tuple[int, int]
+    number: int
+
+    def all(self, samples: list[Any], ids: list[int]) -> list[Any]:
+        if not self.operation.takes_many:
+            return [self._one(sample, name) for sample, name in zip(samples, ids, strict=True)]
+        return self._many(samples, ids) if samples else []
+
+    def _one(self, sample: Any, name: int) -> Any:
+        operation = self.operation
+        try:
+            result = operation.fn(sample, self._generator(name)) if operation.random else operation.fn(sample)
+        except Exception as error:
+            return self._failed(error, name)
+        return operation.outcome(sample, result)
+
+    def _many(self, samples: list[Any], ids: list[int]) -> list[Any]:
+        """Call once for all; if that raises, once for each, to find whose fault it is."""
+        try:
+            return self._call(samples, ids)
+        except Exception as error:
+            if len(samples) == 1:
+                return [self._failed(error, ids[0])]
+            found = [self._many([sample], [name])[0] for sample, name in zip(samples, ids, strict=True)]
+            if not any(isinstance(one, Bad) and not one.filtered for one in found):
+                raise self._error(
+                    error, f"{len(ids)} samples together (from {ids[0]} on), and for none alone"
+                ) from error
+            return found
+
+    def _call(self, samples: list[Any], ids: list[int]) -> list[Any]:
+        operation = self.operation
+        generators = ([self._generator(name) for name in ids],) if operation.random else ()
+        results = operation.fn(samples, *generators)
+        if len(results) != len(samples):
+            raise ValueError(f"it returned {len(results)} results for {len(samples)} samples")
+        return [operation.outcome(sample, result) for sample, result in zip(samples, results, strict=True)]
+
+    def _generator(self, name: int) -> np.random.Generator:
+        return order.generator(order.key("augment", *self.seed, name, self.number))
+
+    def _failed(self, error: Exception, name: int) -> Bad:
+        """Memory that runs out is no property of a sample, so it is never masked."""
+        if self.operation.on_error == "raise" or isinstance(error, MemoryError):
+            raise self._error(error, f"sample {name}", name) from error
+        return Bad(f"{self.operation.name} raised {type(error).__name__}: {error}")
+
+    def _error(self, error: Exception, where: str, sample: int | None = None) -> DataError:
+        return DataError(
+            f"{self.operation.name} raised {type(error).__name__} for {where} in epoch {self.seed[1]}: {error}.",
+            sample=sample,
+            remedy='Repair the function or the sample, or give on_error="mask" to mask its row.',
+        )

@@ -1,0 +1,101 @@
+"""Who looks at every batch that is taken: with all ranks, or for a rank that reads alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allranks.data import audit, gaps
+from allranks.data.agreement import Shares
+from allranks.data.batch import Column
+from allranks.data.ledger import Ledger, Sum, sums
+from allranks.data.pipeline import Taken
+from allranks.data.plan import Plan
+from allranks.data.snapshot import Snapshot
+from allranks.data.start import compare_shared_rows, row_hashes
+from allranks.errors import DataError, LedgerMismatch
+from allranks.world.base import World
+
+
+class Together:
+    """All ranks. Each row of the global batch is counted by one of those that hold it; the others count copies."""
+
+    def __init__(self, world: World, shares: Shares) -> None:
+        self._world, self._shares = world, shares
+        held = np.array(shares.rows, np.int64)
+        counted = np.isin(held, np.array(shares.counted, np.int64))
+        self._counted, self._copied = np.flatnonzero(counted), np.flatnonzero(~counted)
+        self._to_compare = shares.anywhere
+
+    def begin(self, plan: Plan, step: int, seen: Sum) -> None:
+        self._plan = plan
+        rows = self._shares.rows
+        self._ledger = Ledger(plan.steps, [rows[at] for at in self._counted], begin=step, seen=seen)
+        self._copies = Ledger(plan.steps, [rows[at] for at in self._copied], begin=step) if len(self._copied) else None
+
+    def take(self, taken: Taken) -> None:
+        batch = taken.batch
+        if self._to_compare:
+            self._to_compare = False
+            self._compare(taken)
+        if self._copies is None:
+            self._ledger.take(batch.step, *taken.sum, batch.ids)
+            return
+        for ledger, places in ((self._ledger, self._counted), (self._copies, self._copied)):
+            ids = batch.ids[places]
+            count, mixed = sums(ids[None])
+            unusable = int((~batch.mask[places] & (ids >= 0)).sum())
+            ledger.take(batch.step, count[0], mixed[0], unusable, ids)
+
+    def verify(self) -> Sum:
+        return audit.verify(self._world, self._plan, self._ledger, copies=self._copies)
+
+    def snapshot(self, epoch: int, depth: int) -> Snapshot:
+        ledger = self._ledger
+        return Snapshot(self._world, epoch, depth, self._plan.facts(), ledger.total, ledger.seen)
+
+    def _compare(self, taken: Taken) -> None:
+        shared = set(self._shares.shared)
+        places = [at for at, row in enumerate(self._shares.rows) if row in shared]
+        columns = {name: _some(column, places) for name, column in taken.batch.columns.items()}
+        hashes = row_hashes(columns) if places else np.empty(0, np.uint64)
+        compare_shared_rows(self._world, self._shares.shared, hashes)
+
+
+def _some(column: Column, places: Sequence[int]) -> NDArray[Any]:
+    if isinstance(column, np.ndarray):
+        return column[list(places)]
+    values = np.empty(len(places), object)
+    values[:] = [column[at] for at in places]
+    return values
+
+
+class Alone:
+    """A rank of a world that is not there: what it takes is compared with its own part of the plan."""
+
+    def __init__(self, rows: Sequence[int], rank: int) -> None:
+        self._rows, self._rank = rows, rank
+
+    def begin(self, plan: Plan, step: int, seen: Sum) -> None:
+        self._plan = plan
+        self._ledger = Ledger(plan.steps, self._rows, begin=step, seen=seen)
+
+    def take(self, taken: Taken) -> None:
+        self._ledger.take(taken.batch.step, *taken.sum, taken.batch.ids)
+
+    def verify(self) -> Sum:
+        found = gaps.gaps(self._plan, self._ledger, self._rank)
+        if found:
+            raise LedgerMismatch(
+                f"rank {self._rank}: the ledger of epoch {self._plan.epoch}: {gaps.in_words(found[0])}.", gaps=found
+            )
+        return self._ledger.total
+
+    def snapshot(self, _epoch: int, _depth: int) -> Snapshot:
+        raise DataError(
+            f"rank {self._rank} reads alone, and knows nothing of what the others take.",
+            remedy="Give the loader a world instead of a rank and a size.",
+        )

@@ -1,0 +1,78 @@
+"""The program of a worker process: it applies a chain to the pieces that arrive, until its parent is gone."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import sys
+import threading
+import traceback
+from queue import SimpleQueue
+
+import allranks.data.workers.wire as wire
+from allranks.data.transform import Chain
+from allranks.errors import DataError
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main(descriptor: int) -> None:
+    """Serve the socket ``descriptor``; never returns. The first frame is the chain, each further one a piece.
+
+    A thread reads ahead, so that the next piece is here when one is done, and notices the parent's end at once;
+    a function that does not let other threads run is ended by the kernel.
+    """
+    channel = socket.socket(fileno=descriptor)
+    frames: SimpleQueue[wire.Frame] = SimpleQueue()
+    threading.Thread(target=_listen, args=(channel, frames), daemon=True).start()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    chain = frames.get()
+    applied = _loaded(chain)
+    while True:
+        wire.send(channel, _answer(applied, frames.get()))
+
+
+def _listen(channel: socket.socket, frames: SimpleQueue[wire.Frame]) -> None:
+    try:
+        while True:
+            frames.put(wire.receive(channel))
+    except (EOFError, OSError):
+        os._exit(0)  # nobody is left to hear of anything
+
+
+def _loaded(frame: wire.Frame) -> Chain | DataError:
+    """Return the chain, or what every piece is to be answered with."""
+    try:
+        chain: Chain = wire.load(frame)
+    except Exception as error:
+        text = f"a worker process cannot load the functions to apply: {type(error).__name__}: {error}."
+        refusal = DataError(text, remedy="What they import must be importable from this process' sys.path, too.")
+        refusal.__cause__ = error
+        return refusal
+    return chain
+
+
+def _answer(chain: Chain | DataError, frame: wire.Frame) -> wire.Frame:
+    try:
+        if isinstance(chain, DataError):
+            raise chain
+        samples, ids, epoch = wire.unpack(frame)
+        return wire.pack(chain.apply(samples, ids, epoch), None)
+    except Exception as error:
+        return _failure(error)
+
+
+def _failure(error: Exception) -> wire.Frame:
+    """Return an error as far as it can be sent: with its cause, without, or in words; always with its traceback."""
+    text = f"In worker process {os.getpid()}:\n{traceback.format_exc()}"
+    for carried in ((error, error.__cause__), (error, None)):
+        try:
+            frame = wire.pack([], (*carried, text))
+            wire.unpack(frame)
+        except Exception:  # noqa: S112 - whatever a stranger's exception does when it is pickled
+            continue
+        return frame
+    return wire.pack([], (DataError(f"{type(error).__name__}: {error}"), None, text))

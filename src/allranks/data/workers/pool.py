@@ -1,0 +1,234 @@
+"""Worker processes behind one queue of pieces; each has a thread here that feeds it, and starts it again if it dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import weakref
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import allranks.data.workers.wire as wire
+from allranks.data.base import Doing
+from allranks.data.workers.process import Process
+from allranks.errors import DataError, WorkerDied
+
+_IN_HAND = 2  # pieces a worker has: the one it works at, and the next
+_MOST_DEATHS = 2
+
+
+@dataclass(slots=True, eq=False)
+class _Piece:
+    samples: list[Any]
+    ids: NDArray[np.int64]
+    epoch: int
+    future: Future[list[Any]]
+    deaths: int = 0
+
+    def frame(self) -> wire.Frame:
+        return wire.pack(self.samples, self.ids, self.epoch)
+
+    def settle(self, answer: wire.Frame) -> None:
+        """Hand a worker's answer to who waits for it."""
+        try:
+            samples, failure = wire.unpack(answer)
+        except Exception as error:
+            self.fail(f"what a worker process made of samples cannot be read: {type(error).__name__}: {error}.", error)
+            return
+        if failure is None:
+            self.future.set_result(samples)
+            return
+        raised, cause, text = failure
+        raised.__cause__ = cause
+        raised.add_note(text)
+        self.future.set_exception(raised)
+
+    def fail(self, why: str, cause: Exception) -> None:
+        failure = DataError(why)
+        failure.__cause__ = cause
+        self.future.set_exception(failure)
+
+    def blame(self, how: str) -> bool:
+        """Note that a worker died of this piece; after the second death it fails, and the answer is True."""
+        self.deaths += 1
+        if self.deaths < _MOST_DEATHS:
+            return False
+        first, last = int(self.ids.min()), int(self.ids.max())
+        ids = ", ".join(map(str, self.ids[:8].tolist())) + (", ..." if len(self.ids) > 8 else "")
+        self.future.set_exception(
+            WorkerDied(
+                f"a worker process {how} at {len(self.ids)} samples of epoch {self.epoch} (ids {ids}, from {first} to "
+                f"{last}), and so did the one that tried them again.",
+                sample=first if first == last else None,
+                remedy="Killed by SIGKILL, it was probably out of memory; otherwise, apply the functions to these "
+                "samples with workers=0.",
+            )
+        )
+        return True
+
+
+class _Queue:
+    """The pieces that no worker has yet; ``takers`` are numbered from 0."""
+
+    def __init__(self, takers: int) -> None:
+        self.closed = False
+        self._pieces: deque[_Piece] = deque()
+        self._hungry = set(range(takers))
+        self._changed = threading.Condition()
+
+    def put(self, piece: _Piece) -> None:
+        with self._changed:
+            if self.closed:
+                raise DataError("samples were submitted to workers that are closed.")
+            self._pieces.append(piece)
+            self._changed.notify()
+
+    def take(self, taker: int, *, wait: bool) -> _Piece | None:
+        """Return the next piece; None once closed, or without ``wait``, if those who have nothing will need them all.
+
+        Who waits has nothing; nobody has at the start.
+        """
+        with self._changed:
+            while True:
+                if wait:
+                    self._hungry.add(taker)
+                    self._changed.wait_for(lambda: self._pieces or self.closed)
+                if not self._pieces or (not wait and len(self._pieces) <= len(self._hungry)):
+                    return None
+                piece = self._pieces.popleft()
+                if piece.future.set_running_or_notify_cancel():
+                    self._hungry.discard(taker)
+                    return piece
+
+    def close(self) -> None:
+        with self._changed:
+            self.closed = True
+            left = list(self._pieces)
+            self._pieces.clear()
+            self._changed.notify_all()
+        for piece in left:
+            piece.future.cancel()
+
+
+class _Feeder:
+    """Gives pieces to one worker, and takes its answers, in a thread. It knows the queue but not the pool."""
+
+    def __init__(self, number: int, queue: _Queue, chain: wire.Frame) -> None:
+        self._number, self._queue, self._chain = number, queue, chain
+        self._held: deque[_Piece] = deque()
+        self._lock = threading.Lock()  # of the process: none is started any more once the queue is closed
+        self._process: Process | None = None
+        self.thread = threading.Thread(target=self._run, name="allranks worker", daemon=True)
+        self.thread.start()
+
+    @property
+    def pid(self) -> int | None:
+        process = self._process
+        return process.pid if process else None
+
+    def stop(self) -> None:
+        """End the process, and so the thread; the queue must be closed."""
+        with self._lock:
+            if self._process is not None:
+                self._process.kill()
+        if self.thread is not threading.current_thread():
+            self.thread.join()
+
+    def _run(self) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+        while not self._queue.closed:
+            try:
+                self._serve(self._start())
+            except (EOFError, OSError) as error:
+                self._blame(self._bury() or f"could not be started ({error})")
+        self._bury()
+        for piece in self._held:
+            piece.future.set_exception(DataError("the workers were closed before these samples were done."))
+
+    def _start(self) -> Process:
+        with self._lock:
+            if self._queue.closed:
+                raise EOFError
+            self._process = Process(self._chain)
+            return self._process
+
+    def _serve(self, process: Process) -> None:
+        """Work until the queue is closed (returns) or the process has ended (raises EOFError or OSError)."""
+        for piece in self._held:
+            process.send(piece.frame())
+        while True:
+            while len(self._held) < _IN_HAND and (taken := self._queue.take(self._number, wait=not self._held)):
+                self._hand(process, taken)
+            if not self._held:
+                return
+            answer = process.receive()
+            self._held.popleft().settle(answer)
+
+    def _hand(self, process: Process, piece: _Piece) -> None:
+        try:
+            frame = piece.frame()
+        except Exception as error:
+            piece.fail(f"samples cannot be sent to a worker process: {type(error).__name__}: {error}.", error)
+            return
+        self._held.append(piece)
+        process.send(frame)
+
+    def _bury(self) -> str:
+        with self._lock:
+            process, self._process = self._process, None
+            return process.bury() if process else ""
+
+    def _blame(self, how: str) -> None:
+        """Blame the piece that a process had in work; what else it had is innocent, and done by the next."""
+        if not self._held and (piece := self._queue.take(self._number, wait=True)):
+            self._held.append(piece)
+        if not self._queue.closed and self._held and self._held[0].blame(how):
+            self._held.popleft()
+
+
+class Pool:
+    """``count`` worker processes that apply a chain."""
+
+    def __init__(self, chain: Doing, count: int) -> None:
+        """Start them; they need some 0.2 s, in which pieces can be submitted already.
+
+        Raises DataError if the chain cannot be sent to them.
+        """
+        try:
+            frame = wire.dump(chain)
+        except Exception as error:
+            raise DataError(
+                f"the functions to apply cannot be sent to worker processes: {type(error).__name__}: {error}.",
+                remedy="They must not hold open files, locks or device arrays; or use workers=0.",
+            ) from error
+        self._queue = _Queue(count)
+        self._feeders = [_Feeder(number, self._queue, frame) for number in range(count)]
+        self._end = weakref.finalize(self, _end, self._queue, self._feeders, os.getpid())
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes that are there now."""
+        return [pid for feeder in self._feeders if (pid := feeder.pid) is not None]
+
+    def submit(self, samples: Sequence[Any], ids: NDArray[np.int64], epoch: int) -> Future[list[Any]]:
+        piece = _Piece(list(samples), ids, epoch, Future())
+        self._queue.put(piece)
+        return piece.future
+
+    def close(self) -> None:
+        self._end()
+
+
+def _end(queue: _Queue, feeders: list[_Feeder], owner: int) -> None:
+    if os.getpid() != owner:
+        return  # a fork of the process that has the workers
+    queue.close()
+    for feeder in feeders:
+        feeder.stop()

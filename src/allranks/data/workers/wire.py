@@ -1,0 +1,133 @@
+"""Lists of samples as bytes between two processes.
+
+Small dicts travel by columns: one array of all the tokens in a piece instead of a thousand arrays (measured: 8 times
+cheaper). Large arrays are never copied into the pickle. Functions and classes of ``__main__`` travel by value.
+"""
+
+from __future__ import annotations
+
+import pickle
+import socket
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle  # type: ignore[import-untyped]
+import numpy as np
+from numpy.typing import NDArray
+
+_HEAD = struct.Struct("<QI")
+_LENGTH = struct.Struct("<Q")
+_OUT_OF_BAND = 1 << 16  # smaller buffers cost more by themselves than copied
+
+Frame = Sequence[bytes | memoryview]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ragged:
+    """Arrays of one dimension and one dtype, put together."""
+
+    values: NDArray[Any]
+    ends: list[int]
+
+    @classmethod
+    def of(cls, arrays: list[NDArray[Any]]) -> _Ragged:
+        return cls(np.concatenate(arrays), np.cumsum(np.fromiter(map(len, arrays), np.int64, len(arrays))).tolist())
+
+    def split(self) -> list[NDArray[Any]]:
+        return [self.values[begin:end] for begin, end in zip([0, *self.ends], self.ends, strict=False)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """Samples that are dicts with the same keys, by column; and the others, by place."""
+
+    keys: tuple[Any, ...]
+    columns: list[_Ragged | list[Any]]
+    others: dict[int, Any]
+
+    @classmethod
+    def of(cls, samples: list[Any]) -> _Columns:
+        keys = next((tuple(sample) for sample in samples if type(sample) is dict and sample), ())
+        if not keys:
+            return cls((), [], dict(enumerate(samples)))
+        others = {at: one for at, one in enumerate(samples) if type(one) is not dict or tuple(one) != keys}
+        same = [one for at, one in enumerate(samples) if at not in others] if others else samples
+        return cls(keys, [_column([one[key] for one in same]) for key in keys], others)
+
+    def samples(self) -> list[Any]:
+        columns = [column.split() if isinstance(column, _Ragged) else column for column in self.columns]
+        same = (dict(zip(self.keys, row, strict=True)) for row in zip(*columns, strict=True))
+        if not self.others:
+            return list(same)
+        many = len(self.others) + max(map(len, columns), default=0)
+        return [self.others[at] if at in self.others else next(same) for at in range(many)]
+
+
+def _column(values: list[Any]) -> _Ragged | list[Any]:
+    first = values[0]
+    if type(first) is not np.ndarray or first.ndim != 1 or first.dtype.hasobject or first.nbytes > _OUT_OF_BAND:
+        return values
+    if all(type(value) is np.ndarray and value.ndim == 1 and value.dtype == first.dtype for value in values):
+        return _Ragged.of(values)
+    return values
+
+
+def pack(samples: list[Any], *rest: Any) -> Frame:
+    """Return samples and what goes with them as a frame. Raises what pickling raises."""
+    return dump((_Columns.of(samples), *rest))
+
+
+def unpack(frame: Frame) -> tuple[Any, ...]:
+    """Return what was given to ``pack``."""
+    columns, *rest = load(frame)
+    return columns.samples(), *rest
+
+
+def dump(value: Any) -> Frame:
+    """Return any value as a frame."""
+    buffers: list[memoryview] = []
+
+    def aside(buffer: pickle.PickleBuffer) -> bool:
+        view = buffer.raw()
+        if view.nbytes >= _OUT_OF_BAND:
+            buffers.append(view)
+        return view.nbytes < _OUT_OF_BAND
+
+    return [cloudpickle.dumps(value, 5, buffer_callback=aside), *buffers]
+
+
+def load(frame: Frame) -> Any:
+    """Return the value of a frame."""
+    return pickle.loads(frame[0], buffers=frame[1:])
+
+
+def send(channel: socket.socket, frame: Frame) -> None:
+    """Send a frame. Raises OSError where the other end has gone."""
+    sizes = b"".join(_LENGTH.pack(len(part)) for part in frame)
+    channel.sendall(_HEAD.pack(sum(map(len, frame)), len(frame)) + sizes)
+    for part in frame:
+        channel.sendall(part)
+
+
+def receive(channel: socket.socket) -> Frame:
+    """Wait for a frame; its large arrays can be written to. Raises EOFError or OSError if the other end has gone."""
+    total, count = _HEAD.unpack(_exactly(channel, _HEAD.size))
+    sizes = [size for (size,) in _LENGTH.iter_unpack(_exactly(channel, count * _LENGTH.size))]
+    body, frame, begin = _exactly(channel, total), [], 0
+    for size in sizes:
+        frame.append(body[begin : begin + size])
+        begin += size
+    return frame
+
+
+def _exactly(channel: socket.socket, size: int) -> memoryview:
+    data = memoryview(bytearray(size))
+    have = 0
+    while have < size:
+        got = channel.recv_into(data[have:])
+        if not got:
+            raise EOFError
+        have += got
+    return data

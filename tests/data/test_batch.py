@@ -1,0 +1,83 @@
+"""Samples become columns of one kind, on every rank; rows without a sample are masked."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from allranks.data.base import Bad
+from allranks.data.batch import Collator
+from allranks.errors import DataError
+
+
+def columns(*samples, example=None, collator=None):
+    made = collator or Collator(lambda: example)
+    return made.columns(samples, range(100, 100 + len(samples)))
+
+
+def test_numbers_and_arrays_are_stacked_and_all_else_is_listed():
+    """int, float, bool and arrays make arrays; text, lists and None make lists."""
+    found, mask = columns(
+        {"n": 1, "x": 0.5, "b": True, "a": np.zeros(3, np.int32), "s": "one", "l": [1, 2], "o": None},
+        {"n": 2, "x": 1.5, "b": False, "a": np.ones(3, np.int32), "s": "two", "l": [], "o": "here"},
+    )
+    assert mask.tolist() == [True, True]
+    assert {name: found[name].dtype.name for name in "nxba"} == {
+        "n": "int64",
+        "x": "float64",
+        "b": "bool",
+        "a": "int32",
+    }
+    assert found["a"].shape == (2, 3)
+    assert (found["s"], found["l"], found["o"]) == (["one", "two"], [[1, 2], []], [None, "here"])
+
+
+def test_masked_rows_look_like_the_others():
+    """A row without a sample has zeros and empty text of the same shape and kind."""
+    found, mask = columns({"t": np.arange(2), "s": "a"}, Bad("no"), {"t": np.arange(2), "s": "b"})
+    assert mask.tolist() == [True, False, True]
+    assert found["t"].tolist() == [[0, 1], [0, 0], [0, 1]]
+    assert found["s"] == ["a", "", "b"]
+
+
+def test_rows_are_known_from_an_example_where_none_was_seen():
+    """A rank that begins with padding knows from an example what its rows look like."""
+    found, mask = columns(Bad("padding"), example={"t": np.ones(4, np.float32)})
+    assert not mask.any()
+    assert (found["t"].shape, found["t"].dtype) == ((1, 4), np.float32)
+
+
+def test_samples_that_are_no_dicts_have_columns_too():
+    """A tuple's columns are its numbers; anything else is one column, ``value``."""
+    assert columns((1, "a"), (2, "b"))[0]["1"] == ["a", "b"]
+    assert columns("a", "b")[0] == {"value": ["a", "b"]}
+    assert columns(0, 7)[0]["value"].tolist() == [0, 7]
+
+
+@pytest.mark.parametrize(
+    ("samples", "says"),
+    [
+        (({"x": 1}, {"x": 1.5}), "column 'x' of sample 101 is 1.5, a float; before it was a int"),
+        (({"x": 1}, {"x": None}), "column 'x' of sample 101 is None, a NoneType; before it was a int"),
+        (({"x": None}, {"x": 3}), "column 'x' of sample 101 is 3, a int; before it was a NoneType"),
+        (({"x": 1}, {"y": 1}), r"sample 101 has the columns \['y'\]; before they were \['x'\]"),
+        (({"x": 1}, {"x": 1, "y": 1}), r"sample 101 has the columns \['x', 'y'\]"),
+        (
+            ({"x": np.zeros(2)}, {"x": np.zeros(3)}),
+            r"column 'x' of sample 101 is float64\[3\]; before it was float64\[2\]",
+        ),
+        (({"x": np.zeros(2)}, {"x": np.zeros(2, "i4")}), r"is int32\[2\]; before it was float64\[2\].*\.pack"),
+    ],
+)
+def test_a_column_is_of_one_kind(samples, says):
+    """What would have another dtype or shape on another rank is an error that names the sample."""
+    with pytest.raises(DataError, match=says):
+        columns(*samples)
+
+
+def test_a_column_is_of_one_kind_over_batches():
+    """The first batch decides for all that follow."""
+    collator = Collator(lambda: None)
+    columns({"x": 1}, collator=collator)
+    with pytest.raises(DataError, match="a float; before it was a int"):
+        columns({"x": 0.5}, collator=collator)

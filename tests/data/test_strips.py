@@ -1,0 +1,130 @@
+"""Strips hand out what the plan says, from any step on, reading each block once and only shortly before."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from blocks import Numbers, index_of, uneven
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allranks.data.lanes import PADDING, Lane, MixLane
+from allranks.data.mix import MixPlan
+from allranks.data.plan import EpochPlan, Layout, divisors, layout
+from allranks.data.strips import strips
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with ThreadPoolExecutor(2) as made:
+        yield made
+
+
+def taken(plan, rows, begin, pool, *, sample_bytes=100.0):
+    """What strips yield: samples and ids, both (steps, rows)."""
+    reader = Numbers(plan.index)
+    samples, ids, at = [], [], begin
+    for strip in strips(
+        plan, rows, begin, open_lane=lambda lane: Lane(plan, lane, reader=reader, pool=pool), sample_bytes=sample_bytes
+    ):
+        assert strip.begin == at
+        at += len(strip.ids)
+        samples += [-1 if sample is PADDING else sample for sample in strip.samples]
+        ids.append(strip.ids)
+    whole = np.concatenate(ids) if ids else np.empty((0, len(rows)), np.int64)
+    return np.array(samples, np.int64).reshape(whole.shape), whole, reader
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_samples_are_those_of_the_plan(data, pool):
+    """Whatever rows a rank has, wherever it begins: samples and ids are the plan's, padding where that has ended."""
+    index = uneven(data.draw(st.integers(1, 400)), seed=data.draw(st.integers(0, 9)))
+    start = data.draw(st.integers(0, index.samples - 1))
+    index = index.slice(start, index.samples)
+    batch = data.draw(st.integers(1, 12))
+    how = Layout(batch, data.draw(st.sampled_from(divisors(batch))), data.draw(st.integers(1, 5)), 0, True)
+    plan = EpochPlan(index, how, 0)
+    rows = sorted(data.draw(st.sets(st.integers(0, batch - 1), min_size=1)))
+    begin = data.draw(st.integers(0, plan.steps))
+    samples, ids, _ = taken(plan, rows, begin, pool)
+    assert np.array_equal(ids, plan.row_ids(rows, begin, plan.steps))
+    assert np.array_equal(samples, ids)
+
+
+def test_a_rank_reads_its_lanes_and_every_block_of_them_once(pool):
+    """A quarter of the rows costs a quarter of the blocks, but for those where a lane begins or ends."""
+    index = uneven(10_000)
+    plan = EpochPlan(index, layout(index, global_batch=24, seed=0, shuffle=True), 0)
+    _, _, reader = taken(plan, range(6), 0, pool)
+    assert max(reader.reads) <= 2
+    assert sum(reader.reads) <= 1.1 * len(index) / 4
+
+
+def test_the_first_step_needs_one_block_of_every_lane(pool):
+    """The first batch, also in the middle of the epoch, waits for the blocks of two steps, not for windows."""
+    index = index_of([50] * 2000)
+    plan = EpochPlan(index, Layout(8, 8, 32, 0, True), 0)
+    for begin in (0, plan.steps * 4 // 5):
+        reader = Numbers(index)
+        made = strips(
+            plan,
+            range(8),
+            begin,
+            open_lane=lambda lane, reader=reader: Lane(plan, lane, reader=reader, pool=pool),
+            sample_bytes=100.0,
+        )
+        next(made)
+        pool.submit(lambda: None).result()  # what was asked for before has been begun
+        assert sum(reader.reads) <= 8 * 3
+
+
+def test_large_samples_make_short_strips(pool):
+    """A strip of large samples is short: memory is bounded by bytes, not by a number of steps."""
+    index = index_of([1] * 64, sample_bytes=4 << 20)
+    plan = EpochPlan(index, Layout(2, 2, 4, 0, True), 0)
+    lengths = [
+        len(strip.ids)
+        for strip in strips(
+            plan,
+            range(2),
+            0,
+            open_lane=lambda lane: Lane(plan, lane, reader=Numbers(index), pool=pool),
+            sample_bytes=4 << 20,
+        )
+    ]
+    assert max(lengths) == 1
+
+
+def test_a_mixture_hands_out_what_its_plan_says(pool):
+    """Samples of all parts, through several epochs of the smaller one, are those of the mixture's plan."""
+    indexes = [uneven(2000, seed=1), uneven(150, seed=2)]
+    plan = MixPlan(indexes, [1, 1], Layout(12, 6, 3, 0, True), 1, stop="all")
+    readers = [Numbers(index) for index in indexes]
+    ids, samples = [], []
+    for strip in strips(
+        plan, range(4, 12), 5, open_lane=lambda lane: MixLane(plan, lane, readers=readers, pool=pool), sample_bytes=100
+    ):
+        ids.append(strip.ids)
+        samples += strip.samples
+    found = np.concatenate(ids)
+    assert np.array_equal(found, plan.row_ids(range(4, 12), 5, plan.steps))
+    assert np.array_equal(np.array(samples).reshape(found.shape), np.where(found >= 2000, found - 2000, found))
+
+
+def test_an_error_of_the_reader_is_raised_where_its_sample_was_due(pool):
+    """A block that cannot be read stops the strip that needs it."""
+
+    class Broken(Numbers):
+        def read(self, block):
+            raise OSError(f"block {block}")
+
+    index = uneven(100)
+    plan = EpochPlan(index, Layout(4, 2, 4, 0, True), 0)
+    made = strips(
+        plan, range(4), 0, open_lane=lambda lane: Lane(plan, lane, reader=Broken(index), pool=pool), sample_bytes=100
+    )
+    with pytest.raises(OSError, match="block"):
+        next(made)

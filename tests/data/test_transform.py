@@ -1,0 +1,118 @@
+"""Chains of maps and filters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allranks.data.base import Bad
+from allranks.data.transform import Chain, Filter, Map
+from allranks.errors import DataError
+
+IDS = np.arange(100, 110)
+GOLDEN = [6380676797988579796, 836983838563215863]
+
+
+def double(sample: int) -> int:
+    return 2 * sample
+
+
+def allergic(sample: int) -> int:
+    if sample == 3:
+        raise ValueError("three")
+    return sample
+
+
+def allergic_many(samples: list[int]) -> list[int]:
+    return [allergic(sample) for sample in samples]
+
+
+def noise(sample: int, rng: np.random.Generator) -> tuple[int, int]:
+    return sample, int(rng.integers(1 << 62))
+
+
+def noise_many(samples: list[int], rngs: list[np.random.Generator]) -> list[tuple[int, int]]:
+    return [noise(sample, rng) for sample, rng in zip(samples, rngs, strict=True)]
+
+
+def test_every_sample_keeps_its_place() -> None:
+    """Filtered rows and bad ones stay where they stand, and later functions do not see them."""
+    chain = Chain((Map(double), Filter(lambda sample: sample % 4 == 0), Map(double)))
+    samples = [0, Bad("torn"), 2, 3, *range(4, 10)]
+    done = chain.apply(samples, IDS, 0)
+    assert [one if isinstance(one, int) else one.filtered for one in done] == [
+        0, False, 8, True, 16, True, 24, True, 32, True,
+    ]  # fmt: skip
+    assert samples[0] == 0
+    assert done[1] is samples[1]
+
+
+FAULTY: list[tuple[Callable[..., Any], bool]] = [(allergic, False), (allergic_many, True)]
+
+
+@pytest.mark.parametrize(("fn", "batched"), FAULTY)
+def test_an_error_names_the_sample(fn: Callable[..., Any], batched: bool) -> None:
+    """Of a batched function, too: it is called for each sample, to find whose fault it is."""
+    with pytest.raises(DataError, match=r"allergic.* raised ValueError for sample 103 in epoch 7: three") as caught:
+        Chain((Map(fn, batched=batched),)).apply(range(10), IDS, 7)
+    assert caught.value.sample == 103
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+@pytest.mark.parametrize(("fn", "batched"), FAULTY)
+def test_an_error_masks_one_row(fn: Callable[..., Any], batched: bool) -> None:
+    """With on_error="mask" the others are as if nothing had happened."""
+    done = Chain((Map(fn, batched=batched, on_error="mask"),)).apply(range(10), IDS, 0)
+    assert done == [0, 1, 2, Bad("allergic raised ValueError: three".replace("allergic", fn.__name__)), *range(4, 10)]
+
+
+def test_a_batched_function_that_fails_only_in_company_is_no_bad_sample() -> None:
+    """Nor is one that loses samples; and memory that runs out is never masked."""
+
+    def shy(samples: list[int]) -> list[int]:
+        if len(samples) > 1:
+            raise RuntimeError("too many")
+        return samples
+
+    def forgetful(samples: list[int]) -> list[int]:
+        return samples[:-1]
+
+    def greedy(_: int) -> int:
+        raise MemoryError
+
+    with pytest.raises(DataError, match=r"10 samples together .* and for none alone"):
+        Chain((Map(shy, batched=True, on_error="mask"),)).apply(range(10), IDS, 0)
+    with pytest.raises(DataError, match="returned 0 results for 1 samples"):
+        Chain((Map(forgetful, batched=True),)).apply(range(10), IDS, 0)
+    with pytest.raises(DataError, match="MemoryError"):
+        Chain((Map(greedy, on_error="mask"),)).apply(range(10), IDS, 0)
+
+
+@given(cut=st.integers(0, 10), batched=st.booleans())
+def test_random_numbers_belong_to_the_sample(cut: int, batched: bool) -> None:
+    """However samples are cut into strips; another epoch, seed or place in the chain gives others."""
+    operation = Map(noise_many if batched else noise, random=True, batched=batched)
+
+    def numbers(seed: int, epoch: int, at: int, parts: Sequence[slice]) -> list[Any]:
+        chain = Chain((*[Map(int)] * at, operation), seed)
+        return [one for part in parts for one in chain.apply(range(10)[part], IDS[part], epoch)]
+
+    whole = numbers(0, 0, 0, [slice(None)])
+    assert len(set(whole)) == 10
+    assert numbers(0, 0, 0, [slice(cut), slice(cut, None)]) == whole
+    for other in [(1, 0, 0), (0, 1, 0), (0, 0, 1)]:
+        assert not set(numbers(*other, [slice(None)])) & set(whole)
+
+
+def test_random_numbers_stay_the_same_for_ever() -> None:
+    """Golden: a run that goes on with a newer allranks goes on with the same augmentation (but for NumPy's own)."""
+
+    def bits(_: int, rng: np.random.Generator) -> int:
+        return int(rng.bit_generator.random_raw())
+
+    assert Chain((Map(bits, random=True),), seed=5).apply([0, 1], IDS[:2], 3) == GOLDEN
