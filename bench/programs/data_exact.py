@@ -1,8 +1,8 @@
-"""All ranks of several worlds read an epoch, one after the other. argv: way, corpus, documents, worlds as 4,3,..., elastic.
+"""All ranks of several worlds read an epoch, one after the other. argv: way, corpus, documents, worlds, elastic.
 
-Tells for every world the ranks' fewest and most steps, the documents read twice and lost, and a digest of every global
-batch, as a set. ``elastic`` as 4-3: ranks of the first world stop in the middle, and ranks of the second go on, each with
-the state of the rank of its number.
+``worlds`` are their sizes, as 4,3. Tells for each of them the ranks' fewest and most steps, the documents read twice and
+lost, and what part of their global batches, as sets, all worlds have in common. With ``elastic`` as 4-3, ranks of the
+first world stop in the middle, and those of the second go on, each with the state of the rank of its number.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def shared(one: Sequence[int], other: Sequence[int]) -> float:
 found = {size: whole(size) for size in map(int, worlds.split(","))}
 sets = [batches for world in found.values() if (batches := world.pop("batches"))]
 same = min(shared(sets[0], other) for other in sets)
-after = resumed(*map(int, elastic.split("-")))
+after = resumed(*map(int, elastic.split("-"))) if elastic else {}
 os.environ["RANK"] = "0"  # peers are told other ranks there
 tell(worlds=found, same=same, elastic=after)
 os._exit(0)

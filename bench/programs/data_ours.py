@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from itertools import islice
 from typing import Any
 
 from data_peers import SEED, Opened, Rank, Way
 
-import _standin as allranks
+import allranks
 
 
 def _opened(form: str) -> Way:
     def opened(at: Rank) -> Opened:
         read = getattr(allranks.Dataset, form)
-        data = read(str(at.folder / form / f"*.{form}"), seed=SEED).batch(global_batch=at.batch)
+        data = read(str(at.folder / form / f"*.{form}"), seed=SEED).batch(at.batch)
         loader = data.loader(rank=at.rank, size=at.size, state=at.state)
-        return Opened(iter(loader), documents, loader.state)
+        return Opened(iter(loader), documents, lambda: state_at(data, loader.step))
 
     return opened
 
@@ -25,6 +25,16 @@ def documents(batch: Any) -> Sequence[int]:
     """Return the numbers that stand in the documents, not those of the index; without padding."""
     numbers: list[int] = batch["id"][batch.mask].tolist()
     return numbers
+
+
+def state_at(data: allranks.Dataset, step: int) -> Any:
+    """Return the state at a step. A rank that reads alone has none: it is that of a world of one, for any world."""
+    whole = data.loader(allranks.init(backend="single"))
+    for _ in islice(whole, step):
+        pass
+    state = whole.state().gathered()
+    whole.close()
+    return state
 
 
 WAYS: dict[str, Way] = {f"ours-{form}": _opened(form) for form in ("jsonl", "parquet")}

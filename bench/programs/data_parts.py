@@ -13,6 +13,7 @@ from ckpt_limits import forget_peak, resident
 from numpy.typing import NDArray
 from told import tell
 
+from allranks.data.gaps import gaps
 from allranks.data.index import Index, SourceFile
 from allranks.data.ledger import Ledger, sums
 from allranks.data.plan import EpochPlan, Layout, layout, rows_of_rank
@@ -50,7 +51,7 @@ def ledger(documents: int, faults: int) -> dict[str, Any]:
     planned = EpochPlan(index, Layout(96, 96, 32, 0, True), 0)
     rows = rows_of_rank(0, 4, 96)
     ids = planned.row_ids(rows, 0, planned.steps)
-    noted, begin = Ledger(planned.steps), time.perf_counter()
+    noted, begin = Ledger(planned.steps, rows), time.perf_counter()
     for step in range(planned.steps):
         counts, mixed = sums(ids[step : step + 1])
         noted.take(step, counts[0], mixed[0])
@@ -59,7 +60,7 @@ def ledger(documents: int, faults: int) -> dict[str, Any]:
     begin, rounds = time.perf_counter(), 10
     for _ in range(rounds):
         at = noise.choice(planned.steps - 1, faults // rounds, replace=False)
-        told = [(gap.begin, gap.end) for gap in _damaged(planned, ids, at, noise).gaps(planned, rows, 0)]
+        told = [(gap.begin, gap.end) for gap in gaps(planned, _damaged(planned, ids, at, noise), 0)]
         injected = {(step, step + 1) for step in at.tolist()}
         found += len(injected & set(told))
         wrong += len(set(told) - injected)
@@ -86,7 +87,7 @@ def _damaged(planned: EpochPlan, ids: Ids, at: Ids, noise: np.random.Generator) 
             taken[step, row] = (taken[step, row] + 1) % planned.samples  # another one
         else:
             taken[step] = ids[step + 1]  # the next batch
-    noted = Ledger(planned.steps)
+    noted = Ledger(planned.steps, rows_of_rank(0, 4, 96))
     for step, (count, mixed) in enumerate(zip(*sums(taken), strict=True)):
         noted.take(step, count, mixed)
     return noted

@@ -1,9 +1,9 @@
-"""One rank reads its part for a while. argv: way, corpus, small corpus, options as JSON.
+"""Rank 0 of a world reads its part for a while. argv: way, corpus, small corpus, options as JSON.
 
-Rank 0 reads. Options: ``size`` of its world, ``documents`` of the corpus, ``seconds`` to read at most, ``keep`` (a file for the state at
-80 % of the epoch), ``resume`` (that file). Tells the samples read and the seconds and bytes for that, memory beyond what
-the process had before, and seconds to the first batch: of the first start, and of a fresh one and a resumed one after
-that. A batch of the small corpus is read before, so that no figure holds imports.
+Options: ``size`` of the world, ``documents`` of the corpus, ``seconds`` to read at most, ``resume`` (a file with a
+state); or ``keep``, a file for the state at 80 % of the epoch, and no more. Tells the samples read and the seconds and
+bytes for that, memory beyond what the process had before, and seconds to the first batch: of the first start, and of a
+fresh one and a resumed one after that. A batch of the small corpus is read before, so that no figure holds imports.
 """
 
 from __future__ import annotations
@@ -49,8 +49,7 @@ def read() -> dict[str, float]:
     part = opened()
     batch = next(part.batches)
     start, taken = time.perf_counter(), 1
-    for batch in part.batches:
-        taken += 1
+    for taken, batch in enumerate(part.batches, 2):
         if time.perf_counter() - start > options["seconds"]:
             break
     seconds = time.perf_counter() - start
