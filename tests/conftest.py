@@ -19,9 +19,15 @@ FILES = {
         "arrays/test_jax.py",
         "arrays/test_open_tree_jax.py",
         "checkpoint/test_trip_jax.py",
+        "data/test_rows_jax.py",
         "testing/test_plugin.py",
     ],
-    "torch": ["arrays/test_torch.py", "arrays/test_open_tree_torch.py", "checkpoint/test_trip_torch.py"],
+    "torch": [
+        "arrays/test_torch.py",
+        "arrays/test_open_tree_torch.py",
+        "checkpoint/test_trip_torch.py",
+        "data/test_rows_torch.py",
+    ],
     "equinox": ["arrays/test_open_tree_pytrees.py", "checkpoint/test_trip_jax.py"],
 }
 

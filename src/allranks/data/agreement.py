@@ -62,7 +62,8 @@ def name_rows(told: Ranges) -> str:
 
 def compare(facts: Sequence[Mapping[str, Any]]) -> None:
     """Raise Mismatch, saying who says what, unless the facts of all ranks are equal."""
-    names = [name for name in facts[0] if any(one.get(name) != facts[0][name] for one in facts)]
+    known = dict.fromkeys(name for one in facts for name in one)
+    names = [name for name in known if any(one.get(name) != facts[0].get(name) for one in facts)]
     if not names:
         return
     groups: defaultdict[str, list[int]] = defaultdict(list)

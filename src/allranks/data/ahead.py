@@ -5,9 +5,23 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+
+
+@contextmanager
+def ahead(items: Iterable[T], most: int) -> Iterator[Iterable[T]]:
+    """Give what yields ``items``, made up to ``most`` ahead by a thread that ends with this; with 0, here and now."""
+    if not most:
+        yield items
+        return
+    made = Ahead(items, most, name="allranks-data")
+    try:
+        yield made
+    finally:
+        made.close()
 
 
 class Ahead(Generic[T], Iterator[T]):

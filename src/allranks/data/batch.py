@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allranks.data.base import Bad
+from allranks.data.detect import backend
 from allranks.errors import DataError
 
 Column = NDArray[Any] | list[Any]
@@ -22,8 +23,9 @@ class Batch(Mapping[str, Column]):
 
     Numbers and arrays make arrays (Python's int: int64, float: float64), all else lists. ``mask`` is False for rows
     that hold no sample: padding behind the last one, samples that were filtered out or could not be used; their values
-    are zeros, empty strings, or None. ``ids`` are the samples' numbers in the data set, -1 for padding. ``rows`` are
-    the rows' numbers in the global batch, ``step`` its number in the epoch.
+    are zeros, empty strings, or None. ``ids`` are the samples' numbers in the data set, -1 for padding; of packed rows,
+    the numbers of all samples that end in them. ``rows`` are the rows' numbers in the global batch, ``step`` its number
+    in the epoch.
     """
 
     columns: dict[str, Column]
@@ -43,6 +45,31 @@ class Batch(Mapping[str, Column]):
     def __len__(self) -> int:
         """The number of columns."""
         return len(self.columns)
+
+    def to_jax(self, where: Any, *, mask: str = "mask") -> dict[str, Any]:
+        """Return the global batch as jax.Arrays; no row travels between ranks, and no rank waits for another.
+
+        ``where`` is what cuts the batch: a NamedSharding, or a (mesh, axis names). The mask is in it by the name
+        ``mask``. Columns that are lists stay this rank's. Raises BatchMismatch where the rows are not those that this
+        process' devices hold: then give the loader the same ``rows=where``.
+        """
+        arrays, lists = self._with_mask(mask)
+        return {**backend("jax").to_jax(arrays, self.rows, where, self.global_batch), **lists}
+
+    def to_torch(self, device: Any = None, *, pin_memory: bool = False, mask: str = "mask") -> dict[str, Any]:
+        """Return this rank's rows as tensors, and the mask by the name ``mask``; columns that are lists stay lists.
+
+        On ``device``, or where they are, sharing memory. With ``pin_memory`` the copy is under way on return.
+        """
+        arrays, lists = self._with_mask(mask)
+        return {**backend("torch").to_torch(arrays, device, pin_memory=pin_memory), **lists}
+
+    def _with_mask(self, mask: str) -> tuple[dict[str, NDArray[Any]], dict[str, list[Any]]]:
+        if mask in self.columns:
+            raise DataError(f"the batch has a column {mask!r}.", remedy='Give the mask another name: mask="valid".')
+        arrays = {name: column for name, column in self.columns.items() if isinstance(column, np.ndarray)}
+        lists = {name: column for name, column in self.columns.items() if not isinstance(column, np.ndarray)}
+        return {**arrays, mask: self.mask}, lists
 
 
 class Collator:

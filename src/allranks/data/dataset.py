@@ -11,6 +11,8 @@ from allranks.data.base import Source
 from allranks.data.loader import Loader
 from allranks.data.mix import Stop
 from allranks.data.opening import open_alone, open_loader
+from allranks.data.pack import Long, Method, Packing
+from allranks.data.packed_loader import PackedLoader
 from allranks.data.plan import Tail
 from allranks.data.recipe import Batching, Operation, Part, Recipe
 from allranks.data.sources.detect import source
@@ -126,6 +128,26 @@ class Dataset(Recipe):
         """Leave out the first ``count`` samples in the order of the files, of all ranks together."""
         return self._cut(count, None)
 
+    def pack(
+        self,
+        length: int,
+        *,
+        method: Method = "split",
+        column: str = "tokens",
+        pad_id: int = 0,
+        eos_id: int | None = None,
+        long: Long = "split",
+    ) -> Dataset:
+        """Make rows of ``length`` tokens of samples whose ``column`` is an array of tokens; the last but for .batch.
+
+        A batch then has ``tokens``, ``segment_ids`` (from 1 on in each row, 0 for padding) and ``positions``, all int32
+        (rows, length). ``split``: samples one after the other, cut where a row is full. ``best-fit``: whole samples in
+        the row with the least space for them; a longer one is split, or cut by ``long="truncate"``. ``eos_id`` ends
+        every sample.
+        """
+        packing = Packing(length, method, pad_id, eos_id, long)
+        return replace(self, packing=packing, column=column)
+
     def batch(
         self, global_batch: int, *, tail: Tail = "pad", lanes: int | None = None, window: int | None = None
     ) -> Dataset:
@@ -147,7 +169,7 @@ class Dataset(Recipe):
         state: Mapping[str, Any] | None = None,
         rank: int | None = None,
         size: int | None = None,
-    ) -> Loader:
+    ) -> Loader | PackedLoader:
         """Open it for this rank. **Every rank must call**: rank 0 indexes the files, and all agree before step 0.
 
         ``world`` is by default the one that ``allranks.init()`` made. ``rows`` is what cuts the batch, where rows do
@@ -166,6 +188,8 @@ class Dataset(Recipe):
         return open_loader(self, world or current(), rows=rows, prefetch=prefetch, state=state)
 
     def _with(self, operation: Operation, workers: int) -> Dataset:
+        if self.packing is not None:
+            raise DataError("packed rows are no samples any more.", remedy="Map and filter before .pack.")
         if workers < 0:
             raise DataError(f"workers is {workers}.", remedy="Say how many processes, or 0 for this one.")
         return replace(self, operations=(*self.operations, operation), workers=max(self.workers, workers))

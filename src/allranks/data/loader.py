@@ -7,13 +7,13 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from allranks.data.ahead import Ahead
+from allranks.data.ahead import ahead
 from allranks.data.base import Bad, Reader
 from allranks.data.batch import Batch, Collator
 from allranks.data.lanes import Lane, MixLane
 from allranks.data.ledger import Sum
 from allranks.data.mix import MixPlan
-from allranks.data.pipeline import Taken, batches
+from allranks.data.pipeline import Submit, Taken, batches, transformed
 from allranks.data.plan import EpochPlan, Plan
 from allranks.data.snapshot import Resume, Snapshot
 from allranks.data.strips import Strip, Taking, strips
@@ -26,19 +26,20 @@ _MOST_LOOKED_AT = 1000
 class Supply:
     """What a loader reads from, opened.
 
-    ``plan`` returns that of an epoch; ``prepared`` applies what is to be done to the samples of an epoch's strips;
+    ``plan`` returns that of an epoch; ``submit`` hands samples to what is to be done to them, in ``workers`` processes;
     ``sample_bytes`` is the mean of a sample in its file; ``close`` ends what works in the background.
     """
 
     plan: Callable[[int], Plan]
     readers: tuple[Reader, ...]
     pool: Executor
-    prepared: Callable[[Iterator[Strip], int], Iterator[Strip]]
+    submit: Submit
+    workers: int
     sample_bytes: float
     close: Callable[[], None]
 
-    def strips(self, plan: Plan, rows: Sequence[int], begin: int) -> Iterator[Strip]:
-        """Yield the prepared strips of these rows from a step on."""
+    def lanes(self, plan: Plan) -> Callable[[int], Taking]:
+        """Return what opens a lane of a plan."""
 
         def open_lane(lane: int) -> Taking:
             if isinstance(plan, MixPlan):
@@ -46,8 +47,12 @@ class Supply:
             assert isinstance(plan, EpochPlan)
             return Lane(plan, lane, reader=self.readers[0], pool=self.pool)
 
-        raw = strips(plan, rows, begin, open_lane=open_lane, sample_bytes=self.sample_bytes)
-        return self.prepared(raw, plan.epoch)
+        return open_lane
+
+    def strips(self, plan: Plan, rows: Sequence[int], begin: int) -> Iterator[Strip]:
+        """Yield the strips of these rows from a step on, with all done to their samples."""
+        raw = strips(plan, rows, begin, open_lane=self.lanes(plan), sample_bytes=self.sample_bytes)
+        return transformed(raw, self.submit, epoch=plan.epoch, workers=self.workers)
 
     def example(self) -> Any:
         """Return a sample that can be used. Raises DataError if the first thousand of an epoch cannot."""
@@ -114,16 +119,11 @@ class Loader:
 
     def __iter__(self) -> Iterator[Batch]:
         strips = self._supply.strips(self._plan, self.rows, self._step)
-        made: Iterator[Taken] = batches(strips, self._plan, self.rows, self._collator)
-        ahead = Ahead(made, self._prefetch, name="allranks-data") if self._prefetch else None
-        try:
-            for taken in ahead or made:
+        with ahead(batches(strips, self._plan, self.rows, self._collator), self._prefetch) as made:
+            for taken in made:
                 self._step += 1
                 self._witness.take(taken)
                 yield taken.batch
-        finally:
-            if ahead:
-                ahead.close()
         self._witness.verify()
         self._begin(self.epoch + 1, 0, Sum())
 

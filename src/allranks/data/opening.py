@@ -11,13 +11,14 @@ from allranks.data.detect import rows_of
 from allranks.data.index import Index
 from allranks.data.loader import Loader, Supply
 from allranks.data.mix import MixPlan
-from allranks.data.pipeline import transformed
+from allranks.data.pack import Carry
+from allranks.data.packed import Group, Work, groups
+from allranks.data.packed_loader import PackedAlone, PackedLoader, PackedTogether, PackedWitness
 from allranks.data.plan import EpochPlan, Plan, layout, rows_of_rank
 from allranks.data.recipe import Recipe
 from allranks.data.share import shared_index
 from allranks.data.snapshot import Resume
 from allranks.data.start import start
-from allranks.data.strips import Strip
 from allranks.data.transform import Chain
 from allranks.data.witness import Alone, Together
 from allranks.data.workers import start_workers
@@ -27,27 +28,62 @@ from allranks.world.base import World
 _READERS = 4  # threads that read blocks
 
 
-def open_loader(data: Recipe, world: World, *, rows: object, prefetch: int, state: Mapping[str, Any] | None) -> Loader:
+def open_loader(
+    data: Recipe, world: World, *, rows: object, prefetch: int, state: Mapping[str, Any] | None
+) -> Loader | PackedLoader:
     """Open a data set on every rank of a world: see ``Dataset.loader``."""
     indexes = _indexes(data, [shared_index(part.source, world) for part in data.parts])
     plan = _planner(data, indexes)
     first = plan(0)
     batch = first.layout.global_batch
+    packing = _facts(data)
+    facts = {**first.facts(), **packing}
     held = rows_of(rows, global_batch=batch, world=world)
-    resume = None if state is None else Resume.from_state(state, first.facts(), first.layout, rank=world.rank)
+    resume = None if state is None else Resume.from_state(state, facts, first.layout, rank=world.rank)
     place = {"epoch": resume.epoch, "depth": resume.depth} if resume else {"epoch": 0, "depth": 0}
-    shares = start(world, {**first.facts(), **place}, held, global_batch=batch)
-    return Loader(_supply(data, indexes, plan), held, witness=Together(world, shares), prefetch=prefetch, resume=resume)
+    shares = start(world, {**facts, **place}, held, global_batch=batch)
+    supply = _supply(data, indexes, plan)
+    if data.packing is None:
+        return Loader(supply, held, witness=Together(world, shares), prefetch=prefetch, resume=resume)
+    witness = PackedTogether(world, shares, packing)
+    return _packed(data, supply, held, witness=witness, resume=resume)
 
 
-def open_alone(data: Recipe, rank: int, size: int, *, prefetch: int, state: Mapping[str, Any] | None) -> Loader:
+def open_alone(
+    data: Recipe, rank: int, size: int, *, prefetch: int, state: Mapping[str, Any] | None
+) -> Loader | PackedLoader:
     """Open a data set for a rank of a world that is not there."""
     indexes = _indexes(data, [part.source.index() for part in data.parts])
     plan = _planner(data, indexes)
     first = plan(0)
     rows = rows_of_rank(rank, size, first.layout.global_batch)
-    resume = None if state is None else Resume.from_state(state, first.facts(), first.layout, rank=rank)
-    return Loader(_supply(data, indexes, plan), rows, witness=Alone(rows, rank), prefetch=prefetch, resume=resume)
+    facts = {**first.facts(), **_facts(data)}
+    resume = None if state is None else Resume.from_state(state, facts, first.layout, rank=rank)
+    supply = _supply(data, indexes, plan)
+    if data.packing is None:
+        return Loader(supply, rows, witness=Alone(rows, rank), prefetch=prefetch, resume=resume)
+    return _packed(data, supply, rows, witness=PackedAlone(rank), resume=resume)
+
+
+def _facts(data: Recipe) -> dict[str, str | int]:
+    """Return what decides the packed rows, by name."""
+    how = data.packing
+    if how is None:
+        return {}
+    words = (how.method, how.length, how.pad_id, how.eos_id, how.long, how.open_rows)
+    return {"packing": "/".join(map(str, words))}
+
+
+def _packed(
+    data: Recipe, supply: Supply, rows: Sequence[int], *, witness: PackedWitness, resume: Resume | None
+) -> PackedLoader:
+    assert data.packing is not None
+    work = Work(data.packing, data.column, supply.submit, data.workers)
+
+    def made(plan: Plan, begin: int, carries: Mapping[int, Carry]) -> Iterator[Group]:
+        return groups(plan, rows, begin, open_lane=supply.lanes(plan), work=work, carries=carries)
+
+    return PackedLoader(made, supply.plan, rows, witness=witness, close=supply.close, resume=resume)
 
 
 def _indexes(data: Recipe, whole: Sequence[Index]) -> tuple[Index, ...]:
@@ -87,15 +123,12 @@ def _supply(data: Recipe, indexes: Sequence[Index], plan: Callable[[int], Plan])
     chain = _chain(data, indexes)
     workers = start_workers(chain, data.workers)
 
-    def prepared(strips: Iterator[Strip], epoch: int) -> Iterator[Strip]:
-        return transformed(strips, workers.submit, epoch=epoch, workers=data.workers)
-
     def close() -> None:
         pool.shutdown(cancel_futures=True)
         workers.close()
 
     nbytes, samples = sum(index.nbytes for index in indexes), sum(index.samples for index in indexes)
-    return Supply(plan, readers, pool, prepared, nbytes / samples, close)
+    return Supply(plan, readers, pool, workers.submit, data.workers, nbytes / samples, close)
 
 
 def _chain(data: Recipe, indexes: Sequence[Index]) -> Chain | MixedChain:

@@ -6,6 +6,7 @@ They stand on the raw Philox stream, which NumPy has frozen; its ``Generator.per
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,5 +31,15 @@ def permutation(key: int, count: int) -> NDArray[np.int64]:
 
 def generator(key: int) -> np.random.Generator:
     """Return a generator of a key's own stream, for augmentation."""
-    words = np.array([key & (1 << 64) - 1, key >> 64], np.uint64)
-    return np.random.Generator(np.random.Philox(key=words))
+    return np.random.Generator(np.random.Philox(_Seed(key)))  # type: ignore[arg-type]  # any ISeedSequence will do
+
+
+class _Seed(np.random.bit_generator.ISeedSequence):
+    """A key as what Philox takes its key from: given as ``key``, it would ask the system for entropy first (15 us)."""
+
+    def __init__(self, key: int) -> None:
+        self._words = np.array([key & (1 << 64) - 1, key >> 64], np.uint64)
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> NDArray[Any]:
+        assert (n_words, np.dtype(dtype)) == (2, np.uint64), (n_words, dtype)
+        return self._words

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from allranks.data.base import Source
 from allranks.data.mix import Stop
+from allranks.data.pack import Packing
 from allranks.data.plan import Tail
 from allranks.data.transform import Filter, Map
 
@@ -43,4 +44,6 @@ class Recipe:
     stop: Stop = "first"
     operations: tuple[Operation, ...] = ()
     workers: int = 0
+    packing: Packing | None = None
+    column: str = "tokens"
     batching: Batching | None = None

@@ -146,7 +146,9 @@ def _parsed(state: object, who: str) -> tuple[int, int, Sum, dict[int, Any]]:
         epoch, depth = int(state["epoch"]), int(state["depth"])
         _, _ = state["plan"], dict(state["of"])
     except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{who}: this is no state of a loader ({error!r}).", remedy=_WHAT) from error
+        raise DataError(
+            f"{who}: this is no state of a loader ({type(error).__name__}: {error}).", remedy=_WHAT
+        ) from error
     if min(epoch, depth) < 0:
         raise DataError(f"{who}: epoch {epoch}, depth {depth} is no place.", remedy=_WHAT)
     return epoch, depth, seen, carry

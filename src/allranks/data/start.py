@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from allranks.data import agreement
 from allranks.data.agreement import Shares
 from allranks.digest import digest
-from allranks.errors import BatchMismatch
+from allranks.errors import BatchMismatch, name_ranks
 from allranks.world.base import World
 
 
@@ -67,14 +67,11 @@ def compare_shared_rows(world: World, rows: Sequence[int], hashes: NDArray[np.ui
     odd = world.exchange("data", "shared rows", said, decide=agreement.odd_rows)
     if odd is not None:
         where, holders, ranks = odd
+        unlike = f"; {name_ranks(ranks)} unlike most" if len(ranks) < len(holders) else ""
         raise BatchMismatch(
-            f"rank {world.rank}: the first batch: ranks {_listed(holders)} hold {agreement.name_rows(where)} together, "
-            f"and brought different bytes; {_listed(ranks)} stand alone.",
+            f"rank {world.rank}: the first batch: {name_ranks(holders)} brought different bytes for "
+            f"{agreement.name_rows(where)}, which they hold together{unlike}.",
             ranks=ranks,
             remedy="Are the samples mapped with something that is not the same on every rank: a clock, an unseeded "
             "random generator, a file of the host?",
         )
-
-
-def _listed(ranks: Sequence[int]) -> str:
-    return ", ".join(map(str, ranks))

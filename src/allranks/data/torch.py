@@ -22,18 +22,7 @@ def rows_of(where: object, *, global_batch: int, rank: int) -> range | None:
     mesh, names = where if isinstance(where, tuple) and len(where) == 2 else (where, None)
     if not isinstance(mesh, DeviceMesh):
         return None
-    known = mesh.mesh_dim_names or ()
-    if names is None and mesh.ndim > 1:
-        raise DataError(
-            f"rank {rank}: the mesh has the dimensions {', '.join(known) or mesh.ndim}.",
-            remedy="Say which of them cut the batch: (mesh, 'dp').",
-        )
-    wanted = (names,) if isinstance(names, str) else names
-    if wanted is not None and (unknown := [name for name in wanted if name not in known]):
-        raise DataError(
-            f"rank {rank}: the mesh has the dimensions {', '.join(known) or 'without names'}, no {unknown}."
-        )
-    dims = (0,) if wanted is None else tuple(known.index(name) for name in wanted)
+    dims = _dims(mesh, names, rank)
     place = mesh.get_coordinate()
     if place is None:
         raise DataError(f"rank {rank} is not in the mesh {mesh}, so it holds no rows.")

@@ -1,0 +1,345 @@
+"""Rows of a fixed length from the token sequences of one lane, and where to begin again to get the next row.
+
+The rows of a lane follow from its documents alone, in the order of their depths; how many are pushed at once decides
+nothing. Two methods:
+
+- ``split``: the documents one after the other, cut where a row is full. No padding but in the last row.
+- ``best-fit``: whole documents, each in the open row with the least space that it fits in. A row leaves when it is
+  full, or as the fullest when a new one is needed and ``open_rows`` are open. First-fit leaves more padding, and its
+  search is slower.
+
+A document's piece in a row is a segment: numbered from 1 in the row, 0 where there is padding. Positions count from 0
+in each segment, also where a document goes on in the next row: attention does not reach back over the row's start, and
+no position is ever beyond a model's ``length``. Padding has position 0.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allranks.errors import DataError
+
+Method = Literal["split", "best-fit"]
+Long = Literal["split", "truncate"]
+Tokens = NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """How documents become rows of ``length`` tokens.
+
+    ``eos_id`` ends every document that has a token. A document longer than a row is split or, by ``long="truncate"``
+    (of best-fit), cut to one row, without eos_id.
+    """
+
+    length: int
+    method: Method = "split"
+    pad_id: int = 0
+    eos_id: int | None = None
+    long: Long = "split"
+    open_rows: int = 16
+
+    def __post_init__(self) -> None:
+        if self.length < 1 or self.open_rows < 1:
+            raise DataError(f"length is {self.length}, open_rows {self.open_rows}.", remedy="Both must be at least 1.")
+        for name, value, known in (
+            ("method", self.method, ("split", "best-fit")),
+            ("long", self.long, ("split", "truncate")),
+        ):
+            if value not in known:
+                raise DataError(f"{name} is {value!r}.", remedy=f"Known are {' and '.join(map(repr, known))}.")
+        if self.method == "split" and self.long == "truncate":
+            raise DataError('long="truncate" goes with method="best-fit".', remedy='"split" splits all documents.')
+
+
+@dataclass(frozen=True, slots=True)
+class Carry:
+    """Where the row after some row begins: all that a checkpoint keeps of the packing.
+
+    ``depth`` is that of the next document to push; its first ``offset`` tokens are in earlier rows. ``open`` are the
+    depths of the documents in each open row, to be read again; and of the rows that come then, the first ``skip``
+    were taken already.
+    """
+
+    depth: int = 0
+    offset: int = 0
+    open: tuple[tuple[int, ...], ...] = ()
+    skip: int = 0
+
+    @property
+    def again(self) -> list[int]:
+        """The depths to read again, in ascending order."""
+        return sorted(depth for row in self.open for depth in row)
+
+    def to_json(self) -> list[Any]:
+        return [self.depth, self.offset, [list(row) for row in self.open], self.skip]
+
+    @classmethod
+    def from_json(cls, value: Sequence[Any]) -> Carry:
+        """Return the carry of ``to_json``'s value. Raises DataError for another."""
+        try:
+            depth, offset, rows, skip = value
+            return cls(int(depth), int(offset), tuple(tuple(map(int, row)) for row in rows), int(skip))
+        except (TypeError, ValueError) as error:
+            raise DataError(f"{value!r} is no state of a packing: {error}.") from error
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Packed:
+    """A row: ``tokens``, ``segment_ids`` and ``positions`` have the packing's length.
+
+    ``ids`` are those of the samples that end in it, so that each is counted once; ``padding`` is the number of
+    positions without a token; ``carry`` is where the next row begins.
+    """
+
+    tokens: Tokens
+    segment_ids: NDArray[np.int32]
+    positions: NDArray[np.int32]
+    ids: NDArray[np.int64]
+    padding: int
+    carry: Carry
+
+
+class Packer(Protocol):
+    """Packs the documents of one lane."""
+
+    def push(self, depths: Sequence[int], ids: Sequence[int], documents: Sequence[Tokens]) -> list[Packed]:
+        """Take documents at further depths, in order; return the rows that this completes.
+
+        A masked sample is pushed as a document without tokens: its id comes in some row, and nothing else of it.
+        Push some hundreds at once, it is far cheaper. Raises DataError for what is no array of integers.
+        """
+
+    def flush(self) -> list[Packed]:
+        """Return what is left, padded: the lane has ended."""
+
+
+def packer(
+    packing: Packing,
+    carry: Carry = Carry(),
+    *,
+    ids: Sequence[int] = (),
+    documents: Sequence[Tokens] = (),
+) -> Packer:
+    """Return a packer whose next row is the one at ``carry``; push it the documents from ``carry.depth`` on.
+
+    ``documents`` are those of ``carry.again``, and ``ids`` theirs.
+    """
+    if packing.method == "split":
+        return _Splitter(packing, carry)
+    again = dict(zip(carry.again, zip(ids, documents, strict=True), strict=True))
+    return _Fitter(packing, carry, again)
+
+
+class _Splitter:
+    """The row that is not full, and what ends in it or later: a column (depth, id, begin, end) of each document."""
+
+    def __init__(self, packing: Packing, carry: Carry) -> None:
+        self._packing, self._next, self._offset = packing, carry.depth, carry.offset
+        self._tokens: Tokens = np.empty(0, np.int32)
+        self._table = np.empty((4, 0), np.int64)
+
+    def push(self, depths: Sequence[int], ids: Sequence[int], documents: Sequence[Tokens]) -> list[Packed]:
+        if not len(documents):
+            return []
+        tokens, ends = _joined(self._packing, documents, ids)
+        begins = np.concatenate([np.zeros(1, np.int64), ends[:-1]])
+        shift = len(self._tokens) - self._offset
+        if self._offset > ends[0]:
+            raise DataError(f"sample {ids[0]} has {ends[0]} tokens now, and had more than {self._offset} before.")
+        table = np.stack([np.asarray(depths, np.int64), np.asarray(ids, np.int64), begins + shift, ends + shift])
+        self._table = np.concatenate([self._table, table], axis=1)
+        self._tokens = np.concatenate([self._tokens, tokens[self._offset :]])
+        self._next, self._offset = int(depths[-1]) + 1, 0
+        return self._rows(len(self._tokens) // self._packing.length)
+
+    def flush(self) -> list[Packed]:
+        if not self._table.size:
+            return []
+        fill, length = len(self._tokens), self._packing.length
+        self._tokens = np.pad(self._tokens, (0, length - fill), constant_values=self._packing.pad_id)
+        return self._rows(1, fill)
+
+    def _rows(self, many: int, fill: int | None = None) -> list[Packed]:
+        """Return the first rows and keep the rest; with ``fill``, it is one row with so many tokens, the last."""
+        if not many:
+            return []
+        length = self._packing.length
+        depths, ids, begins, ends = self._table
+        cuts = np.arange(1, many + 1) * length
+        # A document without tokens is in the row where it would begin.
+        done = np.searchsorted(np.maximum(ends, begins + 1), cuts, side="right")
+        tokens, self._tokens = self._tokens[: cuts[-1]].reshape(many, length), self._tokens[cuts[-1] :].copy()
+        fills = np.full(many, length if fill is None else fill)
+        starts = begins[(ends > begins) & (begins >= 0) & (begins < cuts[-1])]
+        segments, positions = _structure(starts, fills, length)
+        carries = [
+            Carry(int(depths[at]), max(0, int(cut - begins[at]))) if at < len(depths) else Carry(self._next)
+            for at, cut in zip(done.tolist(), cuts.tolist(), strict=True)
+        ]
+        ends_here = np.split(ids, done)
+        self._table = self._table[:, done[-1] :] - np.array([[0], [0], [cuts[-1]], [cuts[-1]]])
+        rows = zip(tokens, segments, positions, ends_here, (length - fills).tolist(), carries, strict=False)
+        return [Packed(*row) for row in rows]
+
+
+@dataclass(slots=True, eq=False)
+class _Row:
+    """An open row."""
+
+    tokens: Tokens
+    fill: int = 0
+    starts: list[int] = field(default_factory=list)
+    depths: list[int] = field(default_factory=list)
+    ids: list[int] = field(default_factory=list)
+
+    def add(self, depth: int, name: int, tokens: Tokens) -> None:
+        end = self.fill + len(tokens)
+        self.tokens[self.fill : end] = tokens
+        if len(tokens):
+            self.starts.append(self.fill)
+        self.depths.append(depth)
+        self.ids.append(name)
+        self.fill = end
+
+
+class _Fitter:
+    """Open rows, the fullest first, and the space that each has."""
+
+    def __init__(self, packing: Packing, carry: Carry, again: dict[int, tuple[int, Tokens]]) -> None:
+        self._packing, self._next, self._skip = packing, carry.depth, carry.skip
+        self._open: list[_Row] = []
+        for depths in carry.open:
+            row = self._new()
+            for depth in depths:
+                name, document = again[depth]
+                row.add(depth, name, self._pieces(_joined(packing, [document], [name])[0])[-1])
+            self._open.append(row)
+        self._space = [packing.length - row.fill for row in self._open]
+
+    def push(self, depths: Sequence[int], ids: Sequence[int], documents: Sequence[Tokens]) -> list[Packed]:
+        if not len(documents):
+            return []
+        tokens, ends = _joined(self._packing, documents, ids)
+        done: list[_Row] = []
+        before, begin = self._carry(), 0
+        for depth, name, end in zip(_ints(depths), _ints(ids), ends.tolist(), strict=True):
+            self._place(depth, name, tokens[begin:end], done)
+            begin = end
+        self._next = int(depths[-1]) + 1
+        return self._packed(done, before)
+
+    def flush(self) -> list[Packed]:
+        before, done = self._carry(), self._open
+        self._open, self._space = [], []
+        return self._packed(done, before)
+
+    def _carry(self) -> Carry:
+        return Carry(self._next, open=tuple(tuple(row.depths) for row in self._open))
+
+    def _new(self) -> _Row:
+        return _Row(np.full(self._packing.length, self._packing.pad_id, np.int32))
+
+    def _pieces(self, tokens: Tokens) -> list[Tokens]:
+        """Return a document by rows: those that it fills, and the rest."""
+        length = self._packing.length
+        if len(tokens) <= length:
+            return [tokens]
+        if self._packing.long == "truncate":
+            return [tokens[:length]]
+        return [tokens[begin : begin + length] for begin in range(0, len(tokens), length)]
+
+    def _place(self, depth: int, name: int, tokens: Tokens, done: list[_Row]) -> None:
+        """Put a document into the row where it leaves the least space; add the rows that are done."""
+        if len(tokens) > self._packing.length:
+            *whole, tokens = self._pieces(tokens)
+            done += [_Row(piece.copy(), len(piece), [0]) for piece in whole]
+        at = bisect_left(self._space, len(tokens))
+        if at < len(self._space):
+            row, space = self._open.pop(at), self._space.pop(at)
+        else:
+            if len(self._open) == self._packing.open_rows:
+                del self._space[0]
+                done.append(self._open.pop(0))
+            row, space = self._new(), self._packing.length
+        row.add(depth, name, tokens)
+        space -= len(tokens)
+        if not space:
+            done.append(row)
+            return
+        at = bisect_left(self._space, space)
+        self._open.insert(at, row)
+        self._space.insert(at, space)
+
+    def _packed(self, rows: list[_Row], before: Carry) -> list[Packed]:
+        if not rows:
+            return []
+        length, skip = self._packing.length, min(self._skip, len(rows))
+        fills = np.fromiter((row.fill for row in rows), np.int64, len(rows))
+        starts = np.array([at * length + start for at, row in enumerate(rows) for start in row.starts], np.int64)
+        segments, positions = _structure(starts, fills, length)
+        self._skip -= skip
+        return [
+            Packed(
+                row.tokens,
+                segments[at],
+                positions[at],
+                np.array(row.ids, np.int64),
+                length - row.fill,
+                Carry(before.depth, open=before.open, skip=at + 1),
+            )
+            for at, row in enumerate(rows)
+        ][skip:]
+
+
+def _ints(values: Iterable[int]) -> list[int]:
+    return np.asarray(values).tolist()  # type: ignore[no-any-return]
+
+
+def _joined(packing: Packing, documents: Sequence[Tokens], ids: Sequence[int]) -> tuple[Tokens, NDArray[np.int64]]:
+    """Return all tokens, eos_id included, and where each document ends in them."""
+    try:
+        tokens = np.concatenate(documents, dtype=np.int32, casting="same_kind")
+        sizes = np.fromiter(map(len, documents), np.int64, len(documents))
+    except (TypeError, ValueError) as error:
+        raise _no_tokens(documents, ids) from error
+    if tokens.shape != (sizes.sum(),):
+        raise _no_tokens(documents, ids)
+    if packing.eos_id is not None:
+        tokens = np.insert(tokens, np.cumsum(sizes)[sizes > 0], packing.eos_id)
+        sizes += sizes > 0
+    return tokens, np.cumsum(sizes)
+
+
+def _no_tokens(documents: Sequence[Any], ids: Sequence[int]) -> DataError:
+    """Return the error that names the first document that is no sequence of tokens."""
+    told = [(int(name), np.asarray(document)) for name, document in zip(ids, documents, strict=True)]
+    name, found = next(((name, one) for name, one in told if one.ndim != 1 or one.dtype.kind not in "iu"), told[0])
+    return DataError(
+        f"the tokens of sample {name} are an array of {found.dtype} with the shape {found.shape}.",
+        sample=name,
+        remedy="Expected a one-dimensional array of integers.",
+    )
+
+
+def _structure(
+    starts: NDArray[np.int64], fills: NDArray[np.int64], length: int
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Return segment_ids and positions of rows with ``fills`` tokens, where documents start (rows put end to end)."""
+    many = len(fills)
+    firsts = np.arange(many) * length
+    pads = (firsts + fills)[fills < length]
+    every = np.unique(np.concatenate([starts, firsts, pads]))
+    sizes = np.diff(every, append=many * length)
+    numbers = np.arange(1, len(every) + 1) - np.searchsorted(every, firsts)[every // length]
+    numbers[np.searchsorted(every, pads)] = 0
+    segments = np.repeat(numbers.astype(np.int32), sizes)
+    positions = np.arange(many * length, dtype=np.int32) - np.repeat(every.astype(np.int32), sizes)
+    positions[segments == 0] = 0
+    return segments.reshape(many, length), positions.reshape(many, length)

@@ -1,0 +1,232 @@
+"""Packed rows, step by step: the documents of each lane are packed behind its plan, so that no world size enters."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allranks.data.base import Bad
+from allranks.data.batch import Batch, Column
+from allranks.data.pack import Carry, Packed, Packing, packer
+from allranks.data.pipeline import Submit
+from allranks.data.plan import Plan, lanes_of
+from allranks.data.strips import Taking
+from allranks.errors import DataError
+
+_MOST_STEPS = 32  # that all ranks agree about at once
+_MOST_DOCUMENTS = 4096
+_NONE = np.empty(0, np.int32)
+
+
+@dataclass(frozen=True, slots=True)
+class PackedTaken:
+    """A batch of packed rows. Of every row: the ids of the samples that end in it, and how many of them could not be
+    used. Of every lane: where it goes on behind this batch."""
+
+    batch: Batch
+    ids: tuple[NDArray[np.int64], ...]
+    bad: tuple[int, ...]
+    carries: Mapping[int, Carry]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Some steps; the first ``have`` are those for which this rank has a row, the others are padding."""
+
+    steps: tuple[PackedTaken, ...]
+    have: int
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is done to documents before they are packed: ``workers`` processes behind ``submit``; the tokens are then in
+    ``column`` of a sample, or the sample itself."""
+
+    packing: Packing
+    column: str
+    submit: Submit
+    workers: int
+
+
+def groups(
+    plan: Plan,
+    rows: Sequence[int],
+    begin: int,
+    *,
+    open_lane: Callable[[int], Taking],
+    work: Work,
+    carries: Mapping[int, Carry],
+) -> Iterator[Group]:
+    """Yield groups of steps from ``begin`` on, without end: behind the last document come groups that have none.
+
+    The first groups are short, as all ranks' are: how long they are follows from ``begin`` alone.
+    """
+    many = plan.layout.depth_of_step
+    owned = lanes_of(rows, many)
+    tokenized = _Tokenized(plan.epoch, work)
+    lanes = {lane: _PackedLane(plan, lane, open_lane(lane), work.packing, carries.get(lane, Carry())) for lane in owned}
+    tokenized.fetch(list(lanes.values()), [lane.again() for lane in lanes.values()], _PackedLane.start)
+    length = 1
+    while True:
+        tokenized.fill(list(lanes.values()), length * many)
+        have = max(min(-(-len(lane.ready) // many), length) for lane in lanes.values())
+        steps = tuple(_batch(plan, rows, step, owned, lanes, work.packing) for step in range(begin, begin + length))
+        yield Group(steps, have)
+        begin += length
+        length = min(2 * length, _MOST_STEPS)
+
+
+class _PackedLane:
+    """The documents of one lane, and the rows made of them that nobody has taken yet."""
+
+    def __init__(self, plan: Plan, lane: int, taking: Taking, packing: Packing, carry: Carry) -> None:
+        self.taking = taking
+        self.ready: deque[Packed] = deque()
+        self.carry = carry
+        self._length = plan.length(lane)
+        self._packing = packing
+        self._next = carry.depth
+        self._bad: set[int] = set()
+        self._ended = False
+
+    def again(self) -> NDArray[np.int64]:
+        """Return the depths of the documents that are to be read again, before any other."""
+        return np.array(self.carry.again, np.int64)
+
+    def start(self, _depths: NDArray[np.int64], ids: NDArray[np.int64], documents: list[Any]) -> None:
+        """Begin where the carry says."""
+        tokens = self._tokens(ids, documents)
+        self._packer = packer(self._packing, self.carry, ids=ids.tolist(), documents=tokens)
+
+    def wants(self, rows: int, mean: float) -> NDArray[np.int64]:
+        """Return the depths of about as many documents as make the rows that lack; flush where there are no more."""
+        missing = rows - len(self.ready)
+        if missing <= 0 or self._ended:
+            return np.empty(0, np.int64)
+        if self._next == self._length:
+            self._ended = True
+            self.ready += self._packer.flush()
+            return np.empty(0, np.int64)
+        many = int(np.clip(missing * self._packing.length / max(mean, 1.0) + 1, 8, _MOST_DOCUMENTS))
+        depths = np.arange(self._next, min(self._next + many, self._length))
+        self._next = int(depths[-1]) + 1
+        return depths
+
+    def push(self, depths: NDArray[np.int64], ids: NDArray[np.int64], documents: list[Any]) -> None:
+        self.ready += self._packer.push(depths.tolist(), ids.tolist(), self._tokens(ids, documents))
+
+    def take(self, many: int) -> list[tuple[Packed, int]]:
+        """Take the next rows, fewer at the end; each with how many samples end in it that could not be used."""
+        taken = []
+        for _ in range(min(many, len(self.ready))):
+            row = self.ready.popleft()
+            unusable = self._bad.intersection(row.ids.tolist()) if self._bad else set()
+            self._bad -= unusable
+            self.carry = row.carry
+            taken.append((row, len(unusable)))
+        if self._ended and not self.ready:
+            self.carry = Carry(self._length)
+        return taken
+
+    def _tokens(self, ids: NDArray[np.int64], documents: list[Any]) -> list[Any]:
+        self._bad |= {
+            int(one)
+            for one, document in zip(ids, documents, strict=True)
+            if isinstance(document, Bad) and not document.filtered
+        }
+        return [_NONE if isinstance(document, Bad) else document for document in documents]
+
+
+class _Tokenized:
+    """Fetches documents of several lanes at once, through what is done to them."""
+
+    def __init__(self, epoch: int, work: Work) -> None:
+        self._epoch, self._work = epoch, work
+        self._documents, self._tokens = 1, work.packing.length // 8
+
+    def fill(self, lanes: Sequence[_PackedLane], rows: int) -> None:
+        """Have every lane hold so many rows, or all that it has."""
+        while True:
+            mean = self._tokens / self._documents
+            wanted = [(lane, lane.wants(rows, mean)) for lane in lanes]
+            some = [(lane, depths) for lane, depths in wanted if len(depths)]
+            if not some:
+                return
+            self.fetch([lane for lane, _ in some], [depths for _, depths in some], _PackedLane.push)
+
+    def fetch(
+        self,
+        lanes: Sequence[_PackedLane],
+        depths: Sequence[NDArray[np.int64]],
+        hand: Callable[[_PackedLane, NDArray[np.int64], NDArray[np.int64], list[Any]], None],
+    ) -> None:
+        """Hand every lane the documents at its depths."""
+        for lane, some in zip(lanes, depths, strict=True):
+            lane.taking.ask(some)
+        taken = [lane.taking.take(some) for lane, some in zip(lanes, depths, strict=True)]
+        ids = np.concatenate([own for _, own in taken]) if taken else np.empty(0, np.int64)
+        done = iter(self._done([sample for samples, _ in taken for sample in samples], ids))
+        for lane, some, (_, own) in zip(lanes, depths, taken, strict=True):
+            hand(lane, some, own, list(islice(done, len(some))))
+
+    def _done(self, samples: list[Any], ids: NDArray[np.int64]) -> list[Any]:
+        part = max(-(-len(samples) // max(self._work.workers, 1)), 1)
+        parts: list[Future[list[Any]]] = [
+            self._work.submit(samples[at : at + part], ids[at : at + part], self._epoch)
+            for at in range(0, len(samples), part)
+        ]
+        found = [
+            _document(sample, self._work.column, int(one))
+            for sample, one in zip((one for done in parts for one in done.result()), ids, strict=True)
+        ]
+        self._documents += len(found)
+        self._tokens += sum(len(one) for one in found if not isinstance(one, Bad))
+        return found
+
+
+def _document(sample: Any, column: str, one: int) -> Any:
+    """Return a sample's tokens; a Bad as it is."""
+    if isinstance(sample, Bad | np.ndarray):
+        return sample
+    if isinstance(sample, dict) and isinstance(sample.get(column), np.ndarray):
+        return sample[column]
+    found = f"the columns {sorted(sample)}" if isinstance(sample, dict) else f"a {type(sample).__name__}"
+    raise DataError(
+        f"sample {one} cannot be packed: {found}, and no array of tokens in column {column!r}.",
+        sample=one,
+        remedy="Tokenize before .pack (.map(tokenizer(...))), or say which column it is (.pack(..., column=...)).",
+    )
+
+
+def _batch(
+    plan: Plan,
+    rows: Sequence[int],
+    step: int,
+    owned: Mapping[int, tuple[int, ...]],
+    lanes: Mapping[int, _PackedLane],
+    packing: Packing,
+) -> PackedTaken:
+    """Take a step's rows from the lanes, and make its batch."""
+    shape = (len(rows), packing.length)
+    tokens, segments, positions = (np.full(shape, fill, np.int32) for fill in (packing.pad_id, 0, 0))
+    mask = np.zeros(len(rows), np.bool_)
+    ids, bad = [np.empty(0, np.int64)] * len(rows), [0] * len(rows)
+    at = 0
+    for number, offsets in owned.items():
+        taken = lanes[number].take(plan.layout.depth_of_step)
+        for offset in offsets:
+            if offset < len(taken):
+                row, bad[at] = taken[offset]
+                tokens[at], segments[at], positions[at] = row.tokens, row.segment_ids, row.positions
+                mask[at], ids[at] = row.padding < packing.length, row.ids
+            at += 1
+    columns: dict[str, Column] = {"tokens": tokens, "segment_ids": segments, "positions": positions}
+    batch = Batch(columns, mask, np.concatenate(ids), rows, plan.epoch, step, plan.layout.global_batch)
+    return PackedTaken(batch, tuple(ids), tuple(bad), {number: lane.carry for number, lane in lanes.items()})

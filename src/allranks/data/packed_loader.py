@@ -1,0 +1,207 @@
+"""The loader of packed rows. How many there are is known when all is tokenized, so the ranks agree step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from allranks.data.agreement import Shares
+from allranks.data.ahead import ahead
+from allranks.data.batch import Batch
+from allranks.data.ledger import Sum, sum_of
+from allranks.data.pack import Carry
+from allranks.data.packed import Group, PackedTaken
+from allranks.data.plan import Plan
+from allranks.data.snapshot import Resume, Snapshot
+from allranks.errors import DataError, LedgerMismatch
+from allranks.world.base import World
+
+
+class PackedWitness(Protocol):
+    """Who looks at what is taken, and knows what the other ranks say."""
+
+    def begin(self, plan: Plan, carries: Mapping[int, Carry], seen: Sum) -> None:
+        """An epoch begins here, of which other jobs took ``seen``."""
+
+    def agree(self, have: int) -> int:
+        """Return the most steps that a rank has of the next ones. Collective."""
+
+    def take(self, taken: PackedTaken) -> None:
+        """A batch is handed out."""
+
+    def end(self, carries: Mapping[int, Carry]) -> None:
+        """No rank has another row; the lanes stand here."""
+
+    def verify(self) -> Sum:
+        """Prove what was taken until now. Collective. Raises LedgerMismatch."""
+
+    def snapshot(self, epoch: int, depth: int, /) -> Snapshot:
+        """Return the state of the loader at a place."""
+
+
+class PackedLoader:
+    """This rank's packed rows of the global batches. Made by ``Dataset.pack(...).batch(...).loader``.
+
+    As ``Loader``, but that the number of steps, and so ``len()``, is not known before: every rank takes as many as the
+    one that has most rows, with masked rows where it has none. The ranks agree about up to 32 steps at once, in the
+    thread that iterates.
+    """
+
+    def __init__(
+        self,
+        groups: Callable[[Plan, int, Mapping[int, Carry]], Iterator[Group]],
+        plan: Callable[[int], Plan],
+        rows: Sequence[int],
+        *,
+        witness: PackedWitness,
+        close: Callable[[], None],
+        resume: Resume | None = None,
+    ) -> None:
+        self.rows = rows
+        self._groups, self._plan_of, self._witness, self._close = groups, plan, witness, close
+        self._step = 0
+        self._carries: Mapping[int, Carry] = {}
+        if resume is None:
+            self._begin(0, 0, {}, Sum())
+        else:
+            carries = {lane: Carry.from_json(carry) for lane, carry in resume.carry.items()}
+            self._begin(resume.epoch, resume.step, carries, resume.seen)
+
+    @property
+    def epoch(self) -> int:
+        """Which epoch this is, from 0 on."""
+        return self._plan.epoch
+
+    @property
+    def step(self) -> int:
+        """How many batches of this epoch were taken."""
+        return self._step
+
+    def __iter__(self) -> Iterator[Batch]:
+        with ahead(self._groups(self._plan, self._step, self._carries), 1) as made:
+            for group in made:
+                agreed = self._witness.agree(group.have)
+                for taken in group.steps[:agreed]:
+                    self._step, self._carries = self._step + 1, taken.carries
+                    self._witness.take(taken)
+                    yield taken.batch
+                if agreed < len(group.steps):
+                    self._witness.end(group.steps[-1].carries)
+                    break
+        self._witness.verify()
+        self._begin(self.epoch + 1, 0, {}, Sum())
+
+    def state(self) -> Snapshot:
+        """Return where this loader stands, as ``Loader.state`` does; with what packing has begun in every lane."""
+        return self._witness.snapshot(self.epoch, self._step * self._plan.layout.depth_of_step)
+
+    def audit(self) -> Sum:
+        """Prove what was taken until now, as ``Loader.audit`` does; **every rank must call**.
+
+        Raises DataError in the middle of an epoch that is packed by best-fit: which samples should have ended by then
+        is known only at its end.
+        """
+        return self._witness.verify()
+
+    def close(self) -> None:
+        """End threads and workers. What was taken stays taken."""
+        self._close()
+
+    def _begin(self, epoch: int, step: int, carries: Mapping[int, Carry], seen: Sum) -> None:
+        self._plan, self._step, self._carries = self._plan_of(epoch), step, carries
+        self._witness.begin(self._plan, carries, seen)
+
+
+class PackedTogether:
+    """All ranks. Of a row that several hold, one counts the samples."""
+
+    def __init__(self, world: World, shares: Shares, facts: Mapping[str, str | int]) -> None:
+        self._world, self._facts = world, facts
+        self._counted = np.flatnonzero(np.isin(shares.rows, shares.counted)).tolist()
+
+    def begin(self, plan: Plan, carries: Mapping[int, Carry], seen: Sum) -> None:
+        self._plan, self._carries = plan, dict(carries)
+        self._seen, self._taken = seen, Sum()
+
+    def agree(self, have: int) -> int:
+        most: float = self._world.max(have, name="packed steps")
+        return int(most)
+
+    def take(self, taken: PackedTaken) -> None:
+        self._carries = dict(taken.carries)
+        for at in self._counted:
+            self._taken = self._taken.plus(sum_of(taken.ids[at], taken.bad[at]))
+
+    def end(self, carries: Mapping[int, Carry]) -> None:
+        self._carries = dict(carries)
+
+    def verify(self) -> Sum:
+        wanted = {str(lane): list(_ended(self._plan, lane, carry)) for lane, carry in self._carries.items()}
+        said = [list(self._taken), list(self._seen), wanted]
+        verdict = self._world.exchange("ledger", f"packed epoch {self._plan.epoch}", said, decide=_add)
+        total, due = Sum(*verdict[0]), Sum(*verdict[1])
+        if not total.same_samples(due):
+            raise LedgerMismatch(
+                f"rank {self._world.rank}: the ledger of epoch {self._plan.epoch}: {total.samples} samples have ended, "
+                f"and {due.samples} should have{', other ones' if total.samples == due.samples else ''}.",
+                remedy="Restore a checkpoint from before: its ledger goes back with the weights.",
+            )
+        return total
+
+    def snapshot(self, epoch: int, depth: int, /) -> Snapshot:
+        carry = {lane: one.to_json() for lane, one in self._carries.items()}
+        return Snapshot(
+            self._world, epoch, depth, {**self._plan.facts(), **self._facts}, self._taken, self._seen, carry
+        )
+
+
+def _ended(plan: Plan, lane: int, carry: Carry) -> Sum:
+    """Return the sum of the samples of a lane that have ended where a carry is."""
+    if carry.open or carry.skip:
+        raise DataError(
+            "what is packed by best-fit can be proven at the end of an epoch only.",
+            remedy='Do not call audit() before, or pack by method="split".',
+        )
+    return sum_of(plan.lane_ids(lane, 0, carry.depth))
+
+
+def _add(values: Sequence[Any]) -> list[list[int]]:
+    total, lanes = Sum(*values[0][1]), dict[str, list[int]]()
+    for taken, _, wanted in values:
+        total = total.plus(Sum(*taken))
+        lanes |= wanted
+    due = Sum()
+    for one in lanes.values():
+        due = due.plus(Sum(*one))
+    return [list(total), list(due)]
+
+
+class PackedAlone:
+    """A rank of a world that is not there: its epoch ends with its own rows."""
+
+    def __init__(self, rank: int) -> None:
+        self._rank = rank
+
+    def begin(self, _plan: Plan, _carries: Mapping[int, Carry], seen: Sum) -> None:
+        self._taken = seen
+
+    def agree(self, have: int) -> int:
+        return have
+
+    def take(self, taken: PackedTaken) -> None:
+        for ids, bad in zip(taken.ids, taken.bad, strict=True):
+            self._taken = self._taken.plus(sum_of(ids, bad))
+
+    def end(self, _carries: Mapping[int, Carry]) -> None:
+        pass
+
+    def verify(self) -> Sum:
+        return self._taken
+
+    def snapshot(self, _epoch: int, _depth: int, /) -> Snapshot:
+        raise DataError(
+            f"rank {self._rank} reads alone, and knows nothing of what the others take.",
+            remedy="Give the loader a world instead of a rank and a size.",
+        )

@@ -1,0 +1,57 @@
+"""Rows of a DeviceMesh, and batches as tensors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+
+import allranks
+from allranks.data.detect import rows_of
+from allranks.data.start import compare_shared_rows, start
+from allranks.data.torch import to_torch
+from allranks.errors import BatchMismatch, DataError
+
+
+@pytest.mark.world(n=4, backend="torch")
+def test_ranks_of_one_model_hold_the_rows_of_their_coordinate(world: allranks.World) -> None:
+    """Two ways dp x two ways tp: by rank / world, the ranks of one model would train on different rows."""
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    half = tuple(range(4) if world.rank < 2 else range(4, 8))
+    for where in ((mesh, "dp"), (mesh, ("dp",)), mesh["dp"]):
+        assert rows_of(where, global_batch=8, world=world) == half
+    assert rows_of((mesh, ("dp", "tp")), global_batch=8, world=world) == (2 * world.rank, 2 * world.rank + 1)
+    swapped = (0, 2, 1, 3)[world.rank]
+    assert rows_of((mesh, ("tp", "dp")), global_batch=8, world=world) == (2 * swapped, 2 * swapped + 1)
+    shares = start(world, {"seed": 0}, half, global_batch=8)
+    assert (shares.counted, shares.shared) == (half if world.rank in (0, 2) else (), half)
+    hashes = np.arange(4, dtype=np.uint64) + np.uint64(world.rank // 2)
+    compare_shared_rows(world, half, hashes)
+    with pytest.raises(BatchMismatch, match="ranks 0-1 brought different bytes for rows 0-3, which they hold together"):
+        compare_shared_rows(world, half, hashes + np.uint64(10 * world.rank if world.rank < 2 else 0))
+
+    for where, says in ((mesh, "2 dimensions, called dp, tp"), ((mesh, "fsdp"), r"2 .* dp, tp, and not \('fsdp',\)")):
+        with pytest.raises(DataError, match=rf"rank {world.rank}: the mesh has {says}\. Say which"):
+            rows_of(where, global_batch=8, world=world)
+    with pytest.raises(DataError, match=r"9 rows does not divide over 2 parts of the mesh. It does over 1, 3, 9"):
+        rows_of((mesh, "dp"), global_batch=9, world=world)
+
+
+def test_tensors_share_the_memory_of_their_columns() -> None:
+    """What torch cannot share is copied, without a warning; text stays as it is."""
+    batch = {
+        "tokens": np.arange(6, dtype=np.int32).reshape(3, 2),
+        "mask": np.ones(3, bool),
+        "frozen": np.arange(3.0),
+        "backwards": np.arange(3)[::-1],
+        "text": np.array(["a", "b", "c"]),
+    }
+    batch["frozen"].flags.writeable = False
+    made = to_torch(batch)
+    assert [made[name].dtype for name in ("tokens", "mask", "frozen")] == [torch.int32, torch.bool, torch.float64]
+    assert made["backwards"].tolist() == [2, 1, 0]
+    assert made["text"] is batch["text"]
+    batch["tokens"][0, 0] = 9
+    assert made["tokens"].tolist()[0] == [9, 1]
+    assert to_torch(batch, "meta")["tokens"].device.type == "meta"
