@@ -84,6 +84,8 @@ def made(*, quick: bool, forms: Iterable[str]) -> Iterator[Place]:
         _must(place.run("data_corpus.py", "jsonl", place.more.folder, place.more.documents, place.more.files))
         _must(place.run("data_corpus.py", "parquet", place.more.folder))
         _copied(place.large, place.tenfold)
+        for corpus in (place.large, place.more, place.tenfold, place.small, place.odd):
+            _must(place.run("data_corpus.py", "index", corpus.folder))
         yield place
 
 

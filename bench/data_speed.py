@@ -1,9 +1,8 @@
-"""Speed and memory of one process, the first batch of a fresh and of a resumed start, and the bytes that a rank reads."""
+"""Speed and memory of one process, first batches of fresh and of resumed starts, and the bytes that a rank reads."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 
 from bench.data_place import Corpus, Place
@@ -31,9 +30,8 @@ from bench.data_runs import (
     tried,
     two_at_a_time,
 )
-from bench.measure import in_turns
 from bench.page import table
-from bench.runs import Goal, Part, Runs, Told, jobs, megabytes, seconds, tabulated, x
+from bench.runs import Goal, Part, Runs, Told, jobs, megabytes, seconds, x
 
 SIZE, READ = 4, 2.0  # the world of the rank that reads; seconds to read
 SLOWER_TWINS = {TORCHDATA, GRAIN_SLICE}  # they read as others do
@@ -42,16 +40,14 @@ AGAIN = Way("allranks, jsonl, ten times the corpus", "ours-jsonl", "jsonl")
 
 def tables(place: Place, *, quick: bool, rounds: int) -> Part:
     """Ways in turns. Where there is a state it was saved at 80 % of the epoch."""
-    ways = [way for way in tried((*OURS, *PEERS, PLAIN_JSONL, PLAIN_PARQUET), place, quick=quick)]
+    ways = tried((*OURS, *PEERS, PLAIN_JSONL, PLAIN_PARQUET), place, quick=quick)
     ways = [way for way in ways if way not in SLOWER_TWINS]
     if not quick:
         ways.insert(1, AGAIN)
     states = two_at_a_time(ways, lambda way: reading(place, way, _corpus(place, way), SIZE, keep=_state(place, way)))
 
     def job(way: Way) -> object:
-        return reading(
-            place, way, _corpus(place, way), SIZE, seconds=0.5 if quick else READ, resume=_state(place, way)
-        )
+        return reading(place, way, _corpus(place, way), SIZE, seconds=0.5 if quick else READ, resume=_state(place, way))
 
     results = jobs(ways, job, rounds)
     headers = (
@@ -139,7 +135,7 @@ def bytes_read(place: Place, *, quick: bool, rounds: int) -> Part:
     """What rank 0 asks the file system for, over its share of the corpus, for files that divide by the ranks or not."""
     del rounds  # bytes are the same every time
     ways = tried((*OURS, HF_JSONL, HF_PARQUET), place, quick=quick)
-    cases = [(corpus, size) for corpus in (place.large, place.more) for size in (4, 3)]
+    cases = [(corpus, size) for corpus in (place.large, place.more) for size in ((4,) if quick else (4, 3))]
     found = {
         case: two_at_a_time(ways, lambda way, case=case: reading(place, way, *case, seconds=2.0 if quick else 10.0))
         for case in cases
@@ -147,7 +143,7 @@ def bytes_read(place: Place, *, quick: bool, rounds: int) -> Part:
     headers = ("bytes read, of a rank's share", *(f"{corpus.files} files, W={size}" for corpus, size in cases))
     rows = [(way.label, *(x(_share(way, found[case][way], *case)) for case in cases)) for way in ways]
     worst = max(_share(way, found[case][way], *case) for case in cases for way in OURS)
-    theirs = max((_share(way, found[case][way], *case) for case in cases for way in ways if way not in OURS))
+    theirs = max(_share(way, found[case][way], *case) for case in cases for way in ways if way not in OURS)
     goal = Goal("bytes read by a rank", "<= 1.10 of its share", x(worst), f"HF streaming {x(theirs)}", worst, 1.1)
     return Part(table(headers, rows), (goal,))
 

@@ -114,6 +114,15 @@ def mds(folder: Path) -> None:
                 writer.write(sample)
 
 
+def index(folder: Path) -> None:
+    """What our own reading builds once: of the forms that are there."""
+    from data_peers import Rank, way
+
+    for form in ("jsonl", "parquet"):
+        if (folder / form).exists():
+            way(f"ours-{form}")(Rank(folder, 0, 1))
+
+
 def _lines(path: str) -> Iterator[Any]:
     with open(path) as file:
         yield from map(json.loads, file)
@@ -133,7 +142,7 @@ def _jsonl(folder: Path) -> list[Path]:
 
 
 FORMS: dict[str, Callable[[Path], None]] = {
-    made.__name__: made for made in (parquet, arrow, arrayrecord, tar, offsets, litdata, mds)
+    made.__name__: made for made in (parquet, arrow, arrayrecord, tar, offsets, litdata, mds, index)
 }
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
@@ -16,10 +17,13 @@ from told import tell
 from allranks.data.gaps import gaps
 from allranks.data.index import Index, SourceFile
 from allranks.data.ledger import Ledger, sums
+from allranks.data.pack import Packing, packer
 from allranks.data.plan import EpochPlan, Layout, layout, rows_of_rank
+from allranks.data.sources.detect import source
 
 Ids = NDArray[np.int64]
 SIZES = 10_000  # ranks
+LENGTH, PUSHED = 2_048, 512
 
 
 def _index(samples: int, blocks: int) -> Index:
@@ -93,9 +97,41 @@ def _damaged(planned: EpochPlan, ids: Ids, at: Ids, noise: np.random.Generator) 
     return noted
 
 
-PARTS: dict[str, Callable[..., dict[str, Any]]] = {"plan": plan, "ledger": ledger}
+def index(folder: str) -> dict[str, Any]:
+    """Seconds, by the clock and of the processor, to index the jsonl files of a corpus that are in the page cache."""
+    with tempfile.TemporaryDirectory() as cache:
+        files = source("jsonl", f"{folder}/jsonl/*.jsonl", cache=cache)
+        begin, cpu = time.perf_counter(), time.process_time()
+        made = files.index()
+        seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu
+    return {"seconds": seconds, "cpu": cpu, "nbytes": made.nbytes, "index": len(made.encode())}
+
+
+def packing(tokens: int, method: str) -> dict[str, Any]:
+    """Seconds to pack documents of 62 tokens in the mean to rows of 2,048, and the share that is padding."""
+    noise = np.random.default_rng(0)
+    lengths = np.minimum(noise.geometric(1 / 62, tokens // 62), LENGTH)
+    ends = np.cumsum(lengths)
+    documents = np.split(noise.integers(1, 50_000, ends[-1], dtype=np.int32), ends[:-1])
+    made, rows, padding = packer(Packing(LENGTH, method)), 0, 0  # type: ignore[arg-type]
+    begin = time.perf_counter()
+    for at in range(0, len(documents), PUSHED):
+        some = documents[at : at + PUSHED]
+        packed = made.push(range(at, at + len(some)), range(at, at + len(some)), some)
+        rows += len(packed)
+        padding += sum(row.padding for row in packed)
+    seconds = time.perf_counter() - begin
+    return {"seconds": seconds, "tokens": rows * LENGTH - padding, "padding": padding / (rows * LENGTH)}
+
+
+PARTS: dict[str, Callable[..., dict[str, Any]]] = {
+    "plan": lambda samples, blocks: plan(int(samples), int(blocks)),
+    "ledger": lambda documents, faults: ledger(int(documents), int(faults)),
+    "index": index,
+    "packing": lambda tokens, method: packing(int(tokens), method),
+}
 
 if __name__ == "__main__":
     part, *words = sys.argv[1:]
     os.environ["RANK"] = "0"
-    tell(**PARTS[part](*map(int, words)))
+    tell(**PARTS[part](*words))

@@ -49,9 +49,11 @@ def read() -> dict[str, float]:
     part = opened()
     batch = next(part.batches)
     start, taken = time.perf_counter(), 1
-    for taken, batch in enumerate(part.batches, 2):
-        if time.perf_counter() - start > options["seconds"]:
+    while time.perf_counter() - start < options["seconds"]:
+        following = next(part.batches, None)
+        if following is None:
             break
+        batch, taken = following, taken + 1
     seconds = time.perf_counter() - start
     samples = (taken - 1) * rows + len(part.ids(batch))
     return {"first": start - begin, "samples": samples, "seconds": seconds, "read": bytes_read() - before}
