@@ -11,7 +11,10 @@ from hypothesis import settings
 settings.register_profile("allranks", deadline=None)
 settings.load_profile("allranks")
 
-NEEDED = ("jax", "torch", "equinox", "obstore", "moto", "transformers")
+NEEDED = (
+    *("jax", "torch", "equinox", "obstore", "moto", "transformers"),
+    *("pyarrow", "orjson", "zstandard", "datasets"),
+)
 MISSING = [module for module in NEEDED if find_spec(module) is None]
 # Files that import a framework themselves, or run a program that does from their first line on.
 FILES = {

@@ -101,6 +101,7 @@ def test_every_token_is_in_one_row(case: Case) -> None:
 def test_the_next_row_is_found_again_from_every_row(case: Case, data: st.DataObject) -> None:
     """Bit for bit, in the middle of documents, with other strips, and a second time from a row that came then."""
     rows = case.rows()
+    assert all(map(same, case.rows(strips=(1,)), rows))
     strips = tuple(data.draw(st.lists(st.integers(1, 30), min_size=1, max_size=3)))
     for at, row in enumerate(rows):
         carry = Carry.from_json(json.loads(json.dumps(row.carry.to_json())))
@@ -141,9 +142,9 @@ def test_rows_as_a_person_would_write_them() -> None:
     assert written(Packing(5, "best-fit", long="truncate"))[0][3] == [1]
 
 
-@pytest.mark.parametrize(("method", "most"), [("split", 0.0), ("best-fit", 0.005)])
+@pytest.mark.parametrize(("method", "most"), [("split", 0.0), ("best-fit", 0.002)])
 def test_little_is_padding(method: str, most: float) -> None:
-    """At most 0.5 % with short documents, and nothing but the last row where they are split."""
+    """0.1 % with short documents, and nothing but the last row where they are split."""
     sizes = np.random.default_rng(0).lognormal(4, 0.6, 20_000).astype(int)
     rows = Case(Packing(2048, method), tuple(sizes.tolist()), (1000,)).rows()  # type: ignore[arg-type]
     assert sum(row.padding for row in rows[:-16]) <= most * 2048 * len(rows)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -13,10 +15,12 @@ from jax.sharding import PartitionSpec as P
 from samples import plan_of
 
 import allranks
+from allranks.data.dataset import Dataset
 from allranks.data.detect import rows_of
-from allranks.data.jax import device_batches, to_jax
+from allranks.data.jax import to_jax
 from allranks.data.plan import rows_of_rank
 from allranks.data.start import compare_shared_rows, row_hashes, start
+from allranks.data.under_way import under_way
 from allranks.errors import BatchMismatch, DataError
 
 BATCH = 8
@@ -89,36 +93,48 @@ def test_what_does_not_add_up_is_refused(world: allranks.World) -> None:
     assert to_jax({"id": np.arange(8)}, range(8), cut, 8)["id"].dtype == np.int32
 
 
-class Batch:
-    """A batch as a loader makes it."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def to_jax(self, sharding: Any) -> dict[str, Any]:
-        return to_jax({"x": np.full(BATCH, self.number, np.int32)}, range(BATCH), sharding, BATCH)
-
-
-@pytest.mark.world(n=1, devices=2)
 def test_batches_are_under_way_before_they_are_needed() -> None:
-    """Two of them while one is computed on, in order; only what is handed out counts as taken."""
-    fetched: list[int] = []
-    taken: list[int] = []
+    """Two of them while one is computed on, in order, to the last; only what is handed out is taken."""
+    placed: list[int] = []
 
-    def batches() -> Any:
-        for number in range(5):
-            fetched.append(number)
-            yield Batch(number)
+    def place(number: int) -> int:
+        placed.append(number)
+        return 10 * number
 
-    stream = device_batches(batches(), mesh_of("data"), ahead=2, taken=lambda batch: taken.append(batch.number))
-    seen = []
-    for arrays in stream:
-        seen.append(int(arrays["x"][0]))
-        assert taken == seen
-        assert fetched == list(range(min(len(seen) + 2, 5)))
-    assert seen == list(range(5))
-    with pytest.raises(ValueError, match="ahead is 0"):
-        device_batches([], mesh_of("data"), ahead=0)
+    for taken, (number, made) in enumerate(under_way(range(5), place, ahead=2)):
+        assert (number, made) == (taken, 10 * taken)
+        assert placed == list(range(min(taken + 3, 5)))
+    assert taken == 4
+    with pytest.raises(DataError, match="ahead is 0"):
+        under_way([], place, ahead=0)
+
+
+@pytest.mark.world(n=4, devices=2)
+def test_a_loader_gives_a_mesh_what_one_process_reads(world: allranks.World, shared_tmp_path: Path) -> None:
+    """Two ways data x four ways model: global batches are those of one process, the ledger counts every sample once.
+
+    Also after a restore of an older step: there the state goes back with the weights.
+    """
+    cut = NamedSharding(mesh_of("data", "model", shape=(2, 4)), P("data"))
+    data = Dataset.sequence([{"x": 3 * number} for number in range(101)], seed=7).batch(BATCH)
+    expected = [batch["x"].tolist() for batch in data.loader(rank=0, size=1)]
+    assert len(expected) == 13
+
+    with allranks.Checkpointer(shared_tmp_path, world, every=5, on_sigterm=False) as ckpt:
+        loader = data.loader(world, rows=cut)
+        assert loader.rows == tuple(range(4) if world.rank < 2 else range(4, 8))
+        first = []
+        for batch in islice(loader, 8):
+            first.append(everywhere(batch.to_jax(cut)["x"]).tolist())
+            ckpt.maybe_save(loader.step, {"w": np.zeros(2)}, extra={"data": loader.state()})
+        assert first == expected[:8]
+        restored = ckpt.restore({"w": np.zeros(2)})
+        assert restored is not None
+        assert restored[1] == 5
+    again = data.loader(world, rows=cut, state=restored.extra["data"])
+    rest = [everywhere(arrays["x"]).tolist() for _, arrays in under_way(again, lambda batch: batch.to_jax(cut))]
+    assert rest == expected[5:]
+    assert again.epoch == 1
 
 
 @pytest.mark.world(n=4, devices=2)

@@ -8,25 +8,30 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from samples import index_of, plan_of, read
+from samples import plan_of, read
 
 from allranks import SimulatedWorld, World
 from allranks.data import plan
 from allranks.data.audit import verify
 from allranks.data.ledger import Sum, planned
 from allranks.data.reduce import masked_mean
-from allranks.data.snapshot import Resume, Snapshot, facts
+from allranks.data.snapshot import Resume, Snapshot
 from allranks.errors import DataError, LedgerMismatch, Mismatch
 
 one = plan_of(1003, 24, lanes=8)
-index, layout = index_of(1003), one.layout
+layout = one.layout
 MANY = layout.depth_of_step
+
+
+def facts_of(here: plan.Layout) -> dict[str, str | int]:
+    """Return the facts of the same data in another layout."""
+    return plan.EpochPlan(one.index, here, 0).facts()
 
 
 def snapshot(world: World, step: int, *, carry: Mapping[int, Any] | None = None) -> Snapshot:
     """Return the state of a rank that has taken steps 0 to ``step``."""
     ledger = read(one, plan.rows_of_rank(world.rank, world.size, 24), 0, step)
-    return Snapshot(world, 0, step * MANY, facts(index, layout), ledger.total, ledger.seen, carry)
+    return Snapshot(world, 0, step * MANY, one.facts(), ledger.total, ledger.seen, carry)
 
 
 def state_of(size: int, step: int) -> dict[str, Any]:
@@ -39,7 +44,7 @@ def test_the_state_is_small_and_the_same_on_every_rank_and_world() -> None:
     """256 bytes at most, also late in a huge training; a rank's own look at it says that it is a part."""
     assert state_of(1, 20) == state_of(3, 20) == state_of(8, 20)
     [world] = SimulatedWorld(1).run(lambda world: world).values()
-    large = {**facts(index, layout), "samples": 10**12, "lanes": 4096, "seed": 2**31, "window": 1024}
+    large = {**one.facts(), "samples": 10**12, "lanes": 4096, "seed": 2**31, "window": 1024}
     late = Snapshot(world, 10**4, 10**11, large, Sum(10**12, 2**64 - 1, 10**9), Sum())
     assert len(json.dumps(late.gathered())) <= 256
     assert dict(late) == late.gathered()
@@ -50,7 +55,7 @@ def test_the_state_is_small_and_the_same_on_every_rank_and_world() -> None:
 @pytest.mark.parametrize(("before", "after"), [(4, 3), (3, 8), (1, 4), (8, 1)])
 def test_a_ledger_goes_on_over_another_number_of_ranks(before: int, after: int) -> None:
     """The sums of the first ranks are in the state; the proof at the end is over both jobs."""
-    resume = Resume.from_state(state_of(before, 17), facts(index, layout), layout, rank=0)
+    resume = Resume.from_state(state_of(before, 17), one.facts(), layout, rank=0)
     assert (resume.epoch, resume.step, resume.depth) == (0, 17, 17 * MANY)
     assert resume.seen == planned(one, range(24), 0, 17)
 
@@ -81,7 +86,7 @@ def test_carries_of_packing_are_put_together_by_lane() -> None:
     four = SimulatedWorld(4)
     [state, *others] = four.run(lambda world: carry(world, odd=False)).values()
     assert others == [state] * 3
-    resume = Resume.from_state(state, facts(index, layout), layout, rank=0)
+    resume = Resume.from_state(state, one.facts(), layout, rank=0)
     assert resume.carry == {lane: [lane, 0] for lane in range(4)}
     errors = four.run(lambda world: carry(world, odd=True)).errors
     assert len(errors) == 4
@@ -120,13 +125,13 @@ REFUSED: dict[str, tuple[Any, plan.Layout, str]] = {
 def test_a_state_that_does_not_fit_is_refused(name: str) -> None:
     state, here, says = REFUSED[name]
     with pytest.raises(DataError, match=f"rank 3: resuming the data: .*{says}"):
-        Resume.from_state(state, facts(index, here), here, rank=3)
+        Resume.from_state(state, facts_of(here), here, rank=3)
 
 
 def test_another_global_batch_may_go_on_where_the_depth_allows() -> None:
     """Depth counts samples of a lane, so it stands for the same samples."""
     doubled = replace(layout, global_batch=48)
-    assert Resume.from_state(state_of(2, 4), facts(index, doubled), doubled, rank=0).step == 2
+    assert Resume.from_state(state_of(2, 4), facts_of(doubled), doubled, rank=0).step == 2
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])

@@ -109,8 +109,8 @@ def test_an_error_in_a_worker_comes_back() -> None:
         assert results(running, 1) == list(range(100))
 
 
-def test_a_killed_worker_changes_nothing(tmp_path: Path) -> None:
-    """What it had is done again by a new one, in order."""
+def test_a_killed_worker_changes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What it had is done again by a new one, in order, and somebody is told."""
     gate = tmp_path / "gate"
 
     def wait(sample: int) -> int:
@@ -129,6 +129,7 @@ def test_a_killed_worker_changes_nothing(tmp_path: Path) -> None:
         gate.touch()
         assert [one for future in futures for one in future.result(PATIENCE)] == list(range(1000))
         assert set(running.pids) != set(before)
+    assert "a worker process was killed by SIGKILL; the 100 samples" in caplog.text
 
 
 def test_samples_that_kill_every_worker_are_named() -> None:

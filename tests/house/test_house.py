@@ -75,7 +75,13 @@ PURE = {
     "data/order.py",
     "data/pack.py",
     "data/plan.py",
+    "data/sources/columns.py",
+    "data/sources/lines.py",
+    "data/sources/parts.py",
+    "data/sources/tar.py",
+    "data/tokenizers/base.py",
     "data/transform.py",
+    "data/under_way.py",
     "digest.py",
     "errors.py",
     "extent.py",
@@ -108,8 +114,9 @@ FRAMEWORKS = {
     "torch": "torch.py",
     "obstore": "object.py",
     "cloudpickle": "wire.py",
+    "orjson": "jsonl.py",
+    "zstandard": "zstd.py",
     "tokenizers": "huggingface.py",
-    "tiktoken": "tiktoken.py",
 }
 # Only these may import inside a function: they choose among what is installed, or keep the command line fast.
 LAZY = {"detect.py"}

@@ -8,6 +8,8 @@ from allranks import SimulatedWorld, World
 from allranks.arrays.base import Declared, Split
 from allranks.checkpoint.manifest import Shard
 from allranks.checkpoint.save_plan import file_plan, layout
+from allranks.data.agreement import Shares
+from allranks.data.start import start
 from allranks.errors import AllranksError
 from allranks.world.base import DEFAULT_FANOUT
 from allranks.world.faults import Crash
@@ -70,3 +72,19 @@ def test_a_save_of_ten_thousand_ranks_is_planned_alike_by_all() -> None:
         for part in file_plan(declared, rank=rank, size=MANY).parts:
             shards = files.leaves[declared[part.leaf].path].shards
             assert Shard(rank, part.begin, part.extent) in shards
+
+
+def begin(world: World) -> Shares:
+    """Pairs of ranks, eight apart, hold the same two rows, as under tensor parallelism over hosts."""
+    pair = world.rank // 16 * 8 + world.rank % 8
+    return start(world, {"plan": "0123456789abcdef"}, range(2 * pair, 2 * pair + 2), global_batch=MANY)
+
+
+def test_ten_thousand_ranks_begin_to_read() -> None:
+    """One exchange; each learns which rows it counts, and what it is told does not grow with the ranks."""
+    told = SimulatedWorld(MANY).run(begin)
+    shares = told.values()
+    assert sorted(row for one in shares for row in one.counted) == list(range(MANY))
+    assert all(one.shared == one.rows for one in shares)
+    assert each(told) <= 4
+    assert told.seconds < 1, "of simulated time"

@@ -102,6 +102,14 @@ def test_a_read_outlives_faults(open_s3: Opener, proxy: Proxy, fault: str) -> No
     assert b"".join(buffers) == DATA[7 : 107 + BLOCK]
 
 
+@pytest.mark.parametrize("fault", ["503", "cut", "half an answer"])
+def test_a_listing_outlives_faults(open_s3: Opener, proxy: Proxy, fault: str) -> None:
+    storage = open_s3(proxy.port)
+    storage.put("folder/file", b"12")
+    proxy.fail("GET", fault, times=2)
+    assert [(entry.name, entry.size) for entry in storage.list("folder")] == [("file", 2)]
+
+
 def test_few_blocks_are_in_memory(open_s3: Opener, proxy: Proxy) -> None:
     """A source is not asked for more than the uploads under way and the next."""
 

@@ -138,9 +138,10 @@ class Checkpointer:
         """Save now; every rank must call. Returns once the program may change or donate the state; the rest goes on
         behind, and ``wait()`` of what is returned tells its end. With ``block``, returns at the end.
 
-        ``extra`` is JSON (a data loader's state), equal on all ranks; of ``metrics`` rank 0's count. Waits for the
-        save before. Raises on every rank, and writes nothing: Mismatch where ranks differ in step, tree or the bytes of
-        what they hold together; CannotStore; StepExists. Raises SaveFailed for the save before, if that failed.
+        ``extra`` is JSON (a data loader's state), equal on all ranks; of ``metrics`` rank 0's count. A value in it with
+        a method ``gathered()``, which every rank calls, is replaced by what that returns. Waits for the save before.
+        Raises on every rank, and writes nothing: Mismatch where ranks differ in step, tree or the bytes of what they
+        hold together; CannotStore; StepExists. Raises SaveFailed for the save before, if that failed.
         """
         self._refuse_to_write()
         refused, numbers = self._refusal(step), {}

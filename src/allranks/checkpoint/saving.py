@@ -26,7 +26,7 @@ from allranks.checkpoint.prepare import Planner, Prepared
 from allranks.checkpoint.stage import BlockPool
 from allranks.consistency.replicas import Replicas
 from allranks.digest import digest, show
-from allranks.errors import AllranksError
+from allranks.errors import AllranksError, Mismatch
 from allranks.gate.ticket import Entry
 from allranks.storage.base import BLOCK, Storage
 from allranks.world.base import World
@@ -129,7 +129,10 @@ class Saver:
         except Exception as refused:  # whatever it is: the others must not wait for this rank
             error = refused
         if world.size > 1:
-            self._meet(order, tree, job, error)
+            try:
+                self._meet(order, tree, job, error)
+            except Mismatch as odd:  # where the others are, while this rank could not even gather
+                raise (error or odd) from odd
         if error is not None:
             raise error
         assert job is not None

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,15 +19,6 @@ from allranks.errors import BatchMismatch, DataError
 
 Columns = Mapping[str, NDArray[Any]]
 _ON_THE_HOST = "OSUMmV"  # kinds of dtypes: objects, bytes, text, times, and what NumPy knows nothing of
-
-
-class Placeable(Protocol):
-    """What ``device_batches`` needs of a batch."""
-
-    def to_jax(self, sharding: Any) -> dict[str, Any]: ...
-
-
-B = TypeVar("B", bound=Placeable)
 
 
 def sharding_of(where: object, *, rank: int) -> Sharding | None:
@@ -78,56 +67,25 @@ def to_jax(columns: Columns, rows: Sequence[int], where: object, global_batch: i
     if sharding is None:
         raise DataError(f"rank {rank}: to_jax needs a sharding, or a (mesh, axis names), not {where!r}.")
     held = tuple(rows)
-    pieces: list[NDArray[Any]] = []
-    devices: list[Any] = []
-    placed: dict[str, tuple[Sharding, tuple[int, ...], int]] = {}
+    made: dict[str, Any] = {}
     for name, column in columns.items():
         _refuse_count(name, column, len(held), rank)
         if column.dtype.kind in _ON_THE_HOST and not jnp.issubdtype(column.dtype, np.number):
-            continue
-        _refuse_wide(name, column, rank)
-        shape = (global_batch, *column.shape[1:])
-        cut = _of_rank(sharding, column.ndim)
-        cuts = _cuts(cut, shape, held, rank)
-        pieces += [column[index] for _, index in cuts]
-        devices += [device for device, _ in cuts]
-        placed[name] = cut, shape, len(cuts)
-    there = iter(jax.device_put(pieces, devices))
-    made = {
-        name: jax.make_array_from_single_device_arrays(shape, cut, [next(there) for _ in range(count)])
-        for name, (cut, shape, count) in placed.items()
-    }
-    return {name: made.get(name, column) for name, column in columns.items()}
+            made[name] = column
+        else:
+            _refuse_wide(name, column, rank)
+            made[name] = _place(column, held, _of_rank(sharding, column.ndim), global_batch, rank)
+    return made
 
 
-def device_batches(
-    batches: Iterable[B], sharding: object, *, ahead: int = 2, taken: Callable[[B], object] | None = None
-) -> Iterator[dict[str, Any]]:
-    """Yield every batch as global arrays; ``ahead`` of them are on their way to the devices while one is computed on.
+def _place(column: NDArray[Any], rows: tuple[int, ...], sharding: Sharding, global_batch: int, rank: int) -> jax.Array:
+    here = _here(sharding, rows, global_batch, rank)
 
-    ``taken(batch)`` is called when a batch is handed out, and not when it is fetched: who counts what was trained on
-    counts there. Raises ValueError for ``ahead`` below 1.
-    """
-    if ahead < 1:
-        raise ValueError(f"ahead is {ahead}; it must be at least 1.")
-    return _ahead(iter(batches), sharding, ahead, taken)
+    def part(index: tuple[slice, ...] | None) -> NDArray[Any]:
+        assert index is not None
+        return column[here[index[0].start or 0], *index[1:]]
 
-
-def _ahead(
-    batches: Iterator[B], sharding: object, ahead: int, taken: Callable[[B], object] | None
-) -> Iterator[dict[str, Any]]:
-    under_way: deque[tuple[B, dict[str, Any]]] = deque()
-    while True:
-        for batch in batches:
-            under_way.append((batch, batch.to_jax(sharding)))
-            if len(under_way) > ahead:
-                break
-        if not under_way:
-            return
-        batch, arrays = under_way.popleft()
-        if taken is not None:
-            taken(batch)
-        yield arrays
+    return jax.make_array_from_callback((global_batch, *column.shape[1:]), sharding, part)
 
 
 def _refuse_count(name: str, column: NDArray[Any], count: int, rank: int) -> None:
@@ -154,25 +112,21 @@ def _refuse_wide(name: str, column: NDArray[Any], rank: int) -> None:
 
 
 @lru_cache(maxsize=256)
-def _cuts(
-    sharding: Sharding, shape: tuple[int, ...], rows: tuple[int, ...], rank: int
-) -> list[tuple[Any, tuple[slice, ...]]]:
-    """Return for each device of this process which part of the rows held here, and of the other dimensions, it gets."""
+def _here(sharding: Sharding, rows: tuple[int, ...], global_batch: int, rank: int) -> dict[int, slice]:
+    """Return where among the rows held here the part of the batch is that begins at a row, for all that devices need.
+
+    Raises BatchMismatch where what is held is not what they need.
+    """
     parts, mine = shards(_of_rank(sharding, 1))
-    needed = tuple(row for part in mine for row in rows_of_part(part, parts, shape[0], rank=rank))
-    if needed != rows:
-        missing, idle = (sorted(set(one) - set(other)) for one, other in ((needed, rows), (rows, needed)))
-        told = [f"no row here for {name_rows(ranges(missing))}"] if missing else []
-        told += [f"{name_rows(ranges(idle))} here, which no device of this process needs"] if idle else []
-        raise BatchMismatch(
-            f"rank {rank}: to_jax: this process' devices need {name_rows(ranges(needed))} of a batch of {shape[0]}; "
-            f"there is {' and '.join(told) or 'another order of rows'}.",
-            remedy="Give the loader the sharding that the batch will have, so that it reads these rows.",
-        )
-    found = []
-    for device, index in sharding.addressable_devices_indices_map(shape).items():
-        assert index is not None
-        start, stop, _ = index[0].indices(shape[0])
-        at = bisect_left(rows, start)
-        found.append((device, (slice(at, at + stop - start), *index[1:])))
-    return found
+    cuts = [rows_of_part(part, parts, global_batch, rank=rank) for part in mine]
+    needed = tuple(row for cut in cuts for row in cut)
+    if needed == rows:
+        return {cut.start: slice(number * len(cut), (number + 1) * len(cut)) for number, cut in enumerate(cuts)}
+    missing, idle = (ranges(sorted(set(one) - set(other))) for one, other in ((needed, rows), (rows, needed)))
+    told = [f"no row here for {name_rows(missing)}"] if missing else []
+    told += [f"{name_rows(idle)} here, which no device of this process needs"] if idle else []
+    raise BatchMismatch(
+        f"rank {rank}: to_jax: this process' devices need {name_rows(ranges(needed))} of a batch of {global_batch}; "
+        f"there is {' and '.join(told) or 'another order of rows'}.",
+        remedy="Give the loader the sharding that the batch will have, so that it reads these rows.",
+    )

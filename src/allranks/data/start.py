@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib.metadata import version
 from typing import Any
 
@@ -16,6 +17,12 @@ from allranks.errors import BatchMismatch, name_ranks
 from allranks.world.base import World
 
 
+@cache
+def code() -> str:
+    """Return the version of allranks."""
+    return version("allranks")
+
+
 def start(world: World, facts: Mapping[str, str | int], rows: Sequence[int], *, global_batch: int) -> Shares:
     """Make sure that all ranks begin alike, and return which rows this rank counts. **Every rank must call.**
 
@@ -23,21 +30,21 @@ def start(world: World, facts: Mapping[str, str | int], rows: Sequence[int], *, 
     version of allranks are added. ``rows`` are those of the global batch that this rank holds, ascending. One exchange.
     Raises on every rank: Mismatch naming ranks and facts; BatchMismatch if a row is held by no rank, or does not exist.
     """
-    said = {**facts, "global batch": global_batch, "allranks": version("allranks")}
+    said = {**facts, "global batch": global_batch, "allranks": code()}
     verdict = world.exchange("data", "start", [said, agreement.ranges(rows)], decide=_judge)
     if "wrong" in verdict:
         raise BatchMismatch(
             f"rank {world.rank}: start of the data: {verdict['wrong']}.",
             remedy="Let every rank take the rows that its devices hold: give the loader the sharding of the batch.",
         )
-    return agreement.shares(rows, verdict["runs"], world.rank)
+    return agreement.shares(rows, verdict["counters"], world.rank)
 
 
 def _judge(values: Sequence[Any]) -> dict[str, Any]:
     agreement.compare([facts for facts, _ in values])
     global_batch, said = values[0][0]["global batch"], [ranges for _, ranges in values]
     wrong = agreement.refuse_rows(said, global_batch)
-    return {"wrong": wrong} if wrong else {"runs": agreement.runs(said, global_batch)}
+    return {"wrong": wrong} if wrong else {"counters": agreement.counters(said, global_batch)}
 
 
 def row_hashes(columns: Mapping[str, NDArray[Any]]) -> NDArray[np.uint64]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import os
+import time
 from collections.abc import Sequence
-from pathlib import Path
 
 from allranks.data.index import Index
 from allranks.data.sources.listing import Found
@@ -17,6 +17,7 @@ from allranks.storage.base import Storage
 from allranks.storage.detect import open_storage
 
 FOLDER = ".allranks-index"
+YOUNG_S = 2.0  # a file that is changed again so soon may keep its time: the clocks of storages are coarse
 _FORMAT = 1
 
 
@@ -24,7 +25,8 @@ class IndexCache:
     """One index, kept under the words that say what it is of.
 
     ``folder``, if given, is the only place; otherwise ``.allranks-index/`` of the data, and where that cannot be
-    written, ``$XDG_CACHE_HOME/allranks``. An index is kept with the files' sizes and times, and dropped with them.
+    written, ``$XDG_CACHE_HOME/allranks``. An index is kept with the files' sizes and times. What it has of a file that
+    was changed in the two seconds before is not used again.
     """
 
     def __init__(self, data: Storage, words: Sequence[str], folder: str | None) -> None:
@@ -33,20 +35,21 @@ class IndexCache:
         if folder is not None:
             self._places = [(open_storage(folder), f"{elsewhere}.index")]
         else:
-            users = open_storage(_users_folder())
-            self._places = [(data, f"{FOLDER}/{beside}.index"), (users, f"{elsewhere}.index")]
+            self._places = [(data, f"{FOLDER}/{beside}.index")]
+            if users := _users_folder():
+                self._places.append((open_storage(users), f"{elsewhere}.index"))
 
     def load(self) -> tuple[Index, dict[str, Found]] | None:
         """Return the index that was kept, and the files as they were; None where there is none.
 
-        A damaged one is as good as none, and said to be.
+        One that is damaged or cannot be read is as good as none, and said to be.
         """
         for storage, path in self._places:
             try:
                 return _decoded(storage.get(path))
             except NotThere:
                 continue
-            except DataError as error:
+            except (DataError, StorageError) as error:
                 log("%s/%s: %s It is built anew.", storage.url, path, error, level=logging.WARNING)
         return None
 
@@ -63,13 +66,16 @@ class IndexCache:
         log("the index is not kept: %s", " ".join(map(str, refused)), level=logging.WARNING)
 
 
-def _users_folder() -> Path:
-    home = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(home) if os.path.isabs(home) else Path("~/.cache").expanduser()) / "allranks" / "index"
+def _users_folder() -> str | None:
+    """Return the user's folder for caches; None for a user without a home, as in some containers."""
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    folder = given if os.path.isabs(given) else os.path.expanduser("~/.cache")
+    return os.path.join(folder, "allranks", "index") if os.path.isabs(folder) else None
 
 
 def _encoded(index: Index, found: Sequence[Found]) -> bytes:
-    files = [[one.name, one.nbytes, one.modified] for one in found]
+    old = time.time() - YOUNG_S
+    files = [[one.name, one.nbytes, one.modified] for one in found if one.modified is None or one.modified < old]
     head = json.dumps({"cache": _FORMAT, "files": files}, separators=(",", ":")).encode()
     body = head + b"\n" + index.encode()
     return show(digest(body)).encode() + b"\n" + body

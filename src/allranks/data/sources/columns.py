@@ -34,13 +34,14 @@ class TableRows:
             return [self._one(number) for number in numbers]
 
     def _dicts(self, numbers: list[int]) -> list[Any]:
-        if len(self._names) == 1:
-            name = self._names[0]
-            return [{name: value} for value in self._getters[0](numbers)]
-        columns = [getter(numbers) for getter in self._getters]
-        if not columns:
+        if not self._names:
             return [{} for _ in numbers]
-        return [dict(zip(self._names, values, strict=True)) for values in zip(*columns, strict=True)]
+        first = self._names[0]
+        found = [{first: value} for value in self._getters[0](numbers)]
+        for name, getter in zip(self._names[1:], self._getters[1:], strict=True):  # three times as fast as dict(zip())
+            for one, value in zip(found, getter(numbers), strict=True):
+                one[name] = value
+        return found
 
     def _one(self, number: int) -> Any:
         try:
@@ -59,6 +60,8 @@ def _getter(values: pa.Array) -> Getter:
     kind = values.type
     if pa.types.is_dictionary(kind):
         return _getter(values.dictionary_decode())
+    if pa.types.is_string_view(kind):
+        return _getter(values.cast(pa.large_string()))
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return _nulls(values, _texts(values))
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
@@ -116,8 +119,9 @@ def _bytes(values: pa.Array) -> Getter:
 
 
 def _numbers(values: pa.Array) -> Getter:
-    filled = values.fill_null(False if pa.types.is_boolean(values.type) else 0) if values.null_count else values
-    numbers = filled.to_numpy(zero_copy_only=False).tolist()
+    if values.null_count and pa.types.is_integer(values.type):
+        values = values.fill_null(0)  # NumPy would make floats of them, which are not exact
+    numbers = values.to_numpy(zero_copy_only=False).tolist()
     return lambda rows: [numbers[row] for row in rows]
 
 
@@ -134,4 +138,4 @@ def _rectangle(values: pa.Array) -> Getter:
 
 
 def _anything(values: pa.Array) -> Getter:
-    return lambda rows: values.take(pa.array(rows, pa.int64())).to_pylist()
+    return lambda rows: [values[row].as_py() for row in rows]

@@ -52,8 +52,8 @@ def scan(file: FileBytes, codec: str, *, size: int, blanks: bool) -> Scan:
             owner.lines(piece[stop:])
     if owner is not None:
         owner.close()
-    ends = [block.begin // 2 for block in blocks[1:]] + [file.nbytes]
-    found = tuple((each.begin, end, each.rows, each.check) for each, end in zip(blocks, ends, strict=True))
+    ends = [*(block.begin // 2 for block in blocks[1:]), file.nbytes]
+    found = tuple((each.begin, end, each.rows, each.check) for each, end in zip(blocks, ends, strict=False))
     return Scan(found, show(digest(*(str(block) for block in found)))[:16])
 
 

@@ -106,7 +106,7 @@ def changed(path: str, expected: str, found: str) -> DataChanged:
     return DataChanged(
         f"{path} has changed since it was indexed: expected {expected}, found {found}.",
         path=path,
-        remedy="Put the file back as it was; or start a new epoch of the new files, which are indexed at the start.",
+        remedy="Put it back as it was; or start anew with the files as they are: a start indexes what has changed.",
     )
 
 

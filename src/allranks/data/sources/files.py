@@ -115,7 +115,7 @@ class FileSource:
         """Index these files, several at a time."""
         total = sum(one.nbytes for one in found)
         storage, kind = self._storage, self.format.kind
-        done = Counter(lambda _: progress(done.total, total))
+        done = Counter(lambda _: progress(min(done.total, total), total))  # some bytes are read twice
 
         def one_of(one: Found) -> Index:
             read = Counter(done.add)

@@ -40,7 +40,8 @@ class JsonLines:
 
     @property
     def suffixes(self) -> tuple[str, ...]:
-        return tuple(name + more for name in (".jsonl", ".ndjson", ".json") for more in compressed.SUFFIXES)
+        lines = [name + more for name in (".jsonl", ".ndjson") for more in compressed.SUFFIXES]
+        return (*lines, ".json.gz", ".json.zst")  # plain .json beside data is nearly always about the data
 
     @property
     def words(self) -> tuple[str, ...]:

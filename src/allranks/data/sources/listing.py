@@ -52,10 +52,13 @@ def _look(
     deeper: dict[str, set[Steps]],
 ) -> None:
     """Sort what stands in a folder into files that are wanted and folders to look into."""
-    wanted = {steps for pattern in patterns for steps in _ways(pattern)}
+    wild: set[Steps] = set()
+    named: dict[str, set[Steps]] = {}  # there may be thousands
+    for steps in (each for pattern in patterns for each in _ways(pattern)):
+        (wild if is_wild(steps[0]) else named.setdefault(steps[0], set())).add(steps)
     for entry in entries:
         path = f"{folder}/{entry.name}" if folder else entry.name
-        left = {rest for steps in wanted for rest in _after(entry, steps, suffixes)}
+        left = {rest for steps in wild | named.get(entry.name, set()) for rest in _after(entry, steps, suffixes)}
         if entry.size is None:
             if left - {()}:
                 deeper[path] = left - {()}

@@ -20,7 +20,7 @@ from allranks.digest import digest, show
 from allranks.errors import DataError
 
 OnCorrupt = Literal["raise", "mask"]
-_TAIL = 1 << 16  # what is read of a file at first; most footers are in it
+_TAIL = 1 << 13  # what is read of a file at first; most footers are in it
 _GAP = 1 << 16  # bytes that are read though not wanted, rather than in a read of their own
 _MAGIC = b"PAR1"
 
@@ -170,9 +170,9 @@ def _footer(file: FileBytes) -> tuple[pq.FileMetaData, str]:
     if size > file.nbytes:
         raise _no_footer(file, f"its footer would be {size:,} bytes long")
     if size > len(tail):
-        tail = file.read(file.nbytes - size, size)
+        tail = file.read(file.nbytes - size, size - len(tail)) + tail
     try:
-        footer = pq.read_metadata(pa.PythonFile(SeekableFile(file, (file.nbytes - len(tail), tail)), mode="r"))
+        footer = pq.read_metadata(pa.BufferReader(_MAGIC + tail[-size:]))
     except (pa.ArrowException, OSError) as error:
         raise _no_footer(file, str(error)) from error
     return footer, show(digest(tail[-size:]))[:16]

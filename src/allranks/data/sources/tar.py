@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 HEADER = 512
 _FILES = b"0\0" + b"7"
@@ -17,8 +17,7 @@ class NoTar(ValueError):
         super().__init__(f"at byte {at:,}, {why}")
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(NamedTuple):
     """A file in a tar: from ``begin`` (of its first header) to ``end`` (of its padding); its content within."""
 
     name: str

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from allranks.data.base import Bad, Rows
-from allranks.data.sources.file import FileBytes, changed
+from allranks.data.sources.file import CHUNK, FileBytes, changed
 from allranks.data.sources.files import Block, FileSource, OpenFile, Scan
 from allranks.data.sources.patterns import Pattern, place
 from allranks.data.sources.tar import Member, NoTar, members
@@ -20,7 +21,7 @@ from allranks.digest import digest, show
 from allranks.errors import DataError
 
 _BLOCK_BYTES = 1 << 20
-_AHEAD = 1 << 18  # headers are looked for in what was read; what is farther than this is jumped over
+_AHEAD = 1 << 18  # bytes that are read on behind a header, in which the next one is looked for
 
 
 def webdataset(pattern: Pattern, *, decode: bool = False, cache: str | None = None) -> FileSource:
@@ -29,7 +30,7 @@ def webdataset(pattern: Pattern, *, decode: bool = False, cache: str | None = No
     The key of "a/b.seg.png" is "a/b", its extension "seg.png"; members that follow each other with one key are a
     sample, which has it as "__key__". Members without a dot, folders and links are passed over. With ``decode``, by the
     last part of the extension: json is parsed, txt and text become str, cls int; where that fails, the sample is Bad.
-    A block is about 1 MiB of samples; indexing reads the headers, and jumps over what is larger than 256 KiB.
+    A block is about 1 MiB of samples. Indexing reads the headers: it jumps over large members, and reads small ones.
     """
     return FileSource(place(pattern), Shards(decode), cache)
 
@@ -55,21 +56,21 @@ class Shards:
     def scan(self, file: FileBytes) -> Scan:
         """Return runs of samples; begin and end are their bytes."""
         blocks: list[tuple[int, int, int, int]] = []
-        begin, rows = 0, 0
+        begin, end, rows = 0, 0, 0
         told = []
         try:
             for sample in _samples(members(_ahead(file), file.nbytes)):
-                begin = sample[0].begin if not rows else begin
+                begin, end = begin if rows else sample[0].member.begin, sample[-1].member.end
                 rows += 1
-                told += [f"{one.name}\0{one.content}\0{one.size}" for one in sample]
-                if sample[-1].end - begin >= _BLOCK_BYTES:
-                    blocks.append((begin, sample[-1].end, rows, 0))
+                told += [f"{member.name}\0{member.content}\0{member.size}" for _, _, member in sample]
+                if end - begin >= _BLOCK_BYTES:
+                    blocks.append((begin, end, rows, 0))
                     rows = 0
         except NoTar as error:
             remedy = "Was it cut off, or is it compressed? Shards must be plain tar files."
             raise DataError(f"{file.path} is no whole tar: {error}.", path=file.path, remedy=remedy) from error
         if rows:
-            blocks.append((begin, sample[-1].end, rows, 0))
+            blocks.append((begin, end, rows, 0))
         return Scan(tuple(blocks), show(digest(*told))[:16])
 
     def open(self, file: FileBytes, stamp: str) -> OpenFile:  # noqa: ARG002  of all headers: too many to read again
@@ -100,40 +101,42 @@ class ShardRows:
     """Samples of a run."""
 
     data: bytes
-    samples: list[list[Member]]
+    samples: list[list[_Part]]
     decode: bool
     where: str
 
     def take(self, rows: NDArray[np.int64]) -> list[Any]:
         return [self._one(self.samples[row]) for row in rows.tolist()]
 
-    def _one(self, sample: list[Member]) -> Any:
-        found: dict[str, Any] = {"__key__": _key(sample[0])}
-        for member in sample:
-            name = _extension(member)
+    def _one(self, sample: list[_Part]) -> Any:
+        found: dict[str, Any] = {"__key__": sample[0].key}
+        for _, extension, member in sample:
             content = self.data[member.content : member.content + member.size]
             try:
-                found[name] = _decoder(name)(content) if self.decode else content
+                found[extension] = _decoder(extension)(content) if self.decode else content
             except ValueError as error:
                 return Bad(f"{self.where}: {member.name} cannot be decoded: {error}")
         return found
 
 
-def _samples(found: Iterator[Member]) -> Iterator[list[Member]]:
-    with_dot = (member for member in found if "." in _base(member))
-    return (list(group) for _, group in groupby(with_dot, _key))
+class _Part(NamedTuple):
+    """A file of a sample."""
+
+    key: str
+    extension: str
+    member: Member
 
 
-def _base(member: Member) -> str:
-    return member.name.rpartition("/")[2]
+def _samples(found: Iterable[Member]) -> Iterator[list[_Part]]:
+    return (list(parts) for _, parts in groupby(_parts(found), attrgetter("key")))
 
 
-def _key(member: Member) -> str:
-    return member.name[: len(member.name) - len(_extension(member)) - 1]
-
-
-def _extension(member: Member) -> str:
-    return _base(member).partition(".")[2]
+def _parts(found: Iterable[Member]) -> Iterator[_Part]:
+    for member in found:
+        folders, slash, base = member.name.rpartition("/")
+        stem, dot, extension = base.partition(".")
+        if dot:
+            yield _Part(folders + slash + stem, extension, member)
 
 
 def _decoder(extension: str) -> Callable[[bytes], Any]:
@@ -150,12 +153,13 @@ _DECODERS: dict[str, Callable[[bytes], Any]] = {
 
 def _ahead(file: FileBytes) -> Callable[[int, int], bytes]:
     """Return what reads bytes by offset and count, and some on behind them, so that near headers are one read."""
-    at, data = 0, b""
+    at, data, ahead = 0, b"", _AHEAD
 
     def read(offset: int, count: int) -> bytes:
-        nonlocal at, data
+        nonlocal at, data, ahead
         if not at <= offset <= offset + count <= at + len(data):
-            at, data = offset, file.read(offset, min(max(count, _AHEAD), file.nbytes - offset))
+            ahead = min(2 * ahead, CHUNK) if offset <= at + len(data) else _AHEAD  # nothing was jumped over
+            at, data = offset, file.read(offset, min(max(count, ahead), file.nbytes - offset))
         return data[offset - at : offset - at + count]
 
     return read

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
@@ -20,6 +21,7 @@ from allranks.data.base import Doing
 from allranks.data.workers.process import Process
 from allranks.errors import DataError, WorkerDied
 
+_LOG = logging.getLogger("allranks.data")
 _IN_HAND = 2  # pieces a worker has: the one it works at, and the next
 _MOST_DEATHS = 2
 
@@ -59,6 +61,7 @@ class _Piece:
         """Note that a worker died of this piece; after the second death it fails, and the answer is True."""
         self.deaths += 1
         if self.deaths < _MOST_DEATHS:
+            _LOG.warning("a worker process %s; the %d samples that it had are done again", how, len(self.ids))
             return False
         first, last = int(self.ids.min()), int(self.ids.max())
         ids = ", ".join(map(str, self.ids[:8].tolist())) + (", ..." if len(self.ids) > 8 else "")
@@ -123,7 +126,7 @@ class _Feeder:
     def __init__(self, number: int, queue: _Queue, chain: wire.Frame) -> None:
         self._number, self._queue, self._chain = number, queue, chain
         self._held: deque[_Piece] = deque()
-        self._lock = threading.Lock()  # of the process: none is started any more once the queue is closed
+        self._lock = threading.RLock()  # of the process: none is started any more once the queue is closed
         self._process: Process | None = None
         self.thread = threading.Thread(target=self._run, name="allranks worker", daemon=True)
         self.thread.start()
@@ -156,11 +159,12 @@ class _Feeder:
         with self._lock:
             if self._queue.closed:
                 raise EOFError
-            self._process = Process(self._chain)
+            self._process = Process()
             return self._process
 
     def _serve(self, process: Process) -> None:
         """Work until the queue is closed (returns) or the process has ended (raises EOFError or OSError)."""
+        process.send(self._chain)
         for piece in self._held:
             process.send(piece.frame())
         while True:

@@ -1,8 +1,8 @@
 """One worker process, seen from its parent.
 
 It is a Python of its own, not a fork (a fork of a process with JAX's threads may hang) and not multiprocessing's spawn
-(that runs the training script again in each worker, unless it is guarded). It runs one thread in each numeric library,
-as the workers share the cores, and leaves accelerators alone.
+(that runs the training script again in each worker, unless it is guarded). Its numeric libraries take one thread each,
+as the workers share the cores, and its JAX, if a function imports it, no accelerator.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ _ENVIRONMENT = {
     "RAYON_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",
     "JAX_PLATFORMS": "cpu",
+    "PYTHONUNBUFFERED": "1",  # what a function prints is there when the worker is killed
 }
 
 
 class Process:
     """A started worker. Start it from a thread that lasts: the kernel ends the worker with the thread."""
 
-    def __init__(self, chain: wire.Frame) -> None:
-        """Start it and hand it the chain. Raises OSError where no process can be started.
+    def __init__(self) -> None:
+        """Start it. Raises OSError where no process can be started.
 
         SIGINT and SIGTERM, sent to the whole group, are the parent's business: the calling thread must block them, and
         the worker inherits that.
@@ -44,14 +45,11 @@ class Process:
                 pass_fds=[theirs.fileno()],
                 env={**os.environ, **_ENVIRONMENT},
             )
-        self._channel, self._chain = ours, chain
+        self._channel = ours
         self.pid = self._popen.pid
 
     def send(self, frame: wire.Frame) -> None:
-        """Hand over a piece. Raises OSError if the process has ended."""
-        if self._chain:
-            wire.send(self._channel, self._chain)
-            self._chain = []
+        """Hand over the chain, first, or a piece. Raises OSError if the process has ended."""
         wire.send(self._channel, frame)
 
     def receive(self) -> wire.Frame:

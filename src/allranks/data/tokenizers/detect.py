@@ -1,0 +1,63 @@
+"""Which tokenizer an argument means; a library is imported only for a file that it reads."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from allranks.data.tokenizers.base import Each, Encode, Tokenize, utf8
+from allranks.errors import DataError
+
+_KNOWN = (
+    'Give "bytes", a tokenizer.json (or the folder that has it), a tokenizers.Tokenizer, a tiktoken encoding, or a '
+    "function from text to ids."
+)
+
+
+def tokenizer(
+    which: Any, *, column: str = "text", into: str = "tokens", keep: bool = False, add_special_tokens: bool = True
+) -> Tokenize:
+    """Return a function for ``map`` that puts a text's tokens, an int32 array, in its place.
+
+    ``which``: "bytes" (UTF-8), the path of a tokenizer.json or of its folder, a ``tokenizers.Tokenizer`` (or a
+    transformers tokenizer that has one), a tiktoken encoding (special tokens in the text are text to it), or any
+    function from a text to ids. Nothing is downloaded. ``keep`` keeps the text, too. ``add_special_tokens`` is for
+    Hugging Face's: what the tokenizer adds at both ends; its padding is switched off.
+    """
+    return Tokenize(_encode(which, add_special_tokens), column, into, keep)
+
+
+def _encode(which: Any, add_special_tokens: bool) -> Encode:
+    if isinstance(which, str | os.PathLike):
+        return utf8 if which == "bytes" else _hugging_face(_path(which), add_special_tokens)
+    which = getattr(which, "backend_tokenizer", which)
+    library = type(which).__module__.partition(".")[0]
+    if library == "tokenizers":
+        return _hugging_face(which, add_special_tokens)
+    if library == "tiktoken":
+        return Each(which.encode_ordinary)
+    if callable(which):
+        return Each(which)
+    raise DataError(f"{which!r} is no tokenizer.", remedy=_KNOWN)
+
+
+def _path(which: str | os.PathLike[str]) -> str:
+    path = os.fspath(which)
+    if os.path.isdir(path):
+        path = os.path.join(path, "tokenizer.json")
+    if os.path.isfile(path):
+        return path
+    remedy = f"{_KNOWN} For a tiktoken encoding by name: tiktoken.get_encoding({path!r})."
+    raise DataError(f"there is no tokenizer file {path}.", path=path, remedy=remedy)
+
+
+def _hugging_face(which: Any, add_special_tokens: bool) -> Encode:
+    try:
+        import allranks.data.tokenizers.huggingface as huggingface
+    except ModuleNotFoundError as error:
+        if error.name != "tokenizers":
+            raise
+        remedy = 'Install it: pip install "allranks[tokenizers]"'
+        raise DataError(f"{which} needs tokenizers, which is not installed.", remedy=remedy) from error
+    found = huggingface.read(which) if isinstance(which, str) else which
+    return huggingface.HuggingFace(huggingface.unpadded(found), add_special_tokens)

@@ -1,0 +1,41 @@
+"""Hugging Face's `tokenizers`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from allranks.data.tokenizers.base import Tokens
+from allranks.errors import DataError
+
+
+@dataclass(frozen=True, slots=True)
+class HuggingFace:
+    """Encodes many texts in one call: on all cores, but in worker processes, where it takes one."""
+
+    tokenizer: Tokenizer
+    add_special_tokens: bool
+
+    def __call__(self, texts: Sequence[str]) -> list[Tokens]:
+        found = self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=self.add_special_tokens)
+        return [np.array(one.ids, np.int32) for one in found]
+
+
+def read(path: str) -> Tokenizer:
+    """Read a tokenizer.json. Raises DataError if it is none."""
+    try:
+        return Tokenizer.from_file(path)
+    except Exception as error:  # the library raises nothing narrower
+        raise DataError(f"{path} is no tokenizer.json: {error}.", path=path) from error
+
+
+def unpadded(tokenizer: Tokenizer) -> Tokenizer:
+    """Return it without padding, which would depend on the texts that come together. The original is not changed."""
+    if tokenizer.padding is None:
+        return tokenizer
+    own: Tokenizer = Tokenizer.from_str(tokenizer.to_str())
+    own.no_padding()
+    return own
