@@ -42,8 +42,7 @@ def tables(place: Place, *, quick: bool, rounds: int) -> Part:
     """Ways in turns. Where there is a state it was saved at 80 % of the epoch."""
     ways = tried((*OURS, *PEERS, PLAIN_JSONL, PLAIN_PARQUET), place, quick=quick)
     ways = [way for way in ways if way not in SLOWER_TWINS]
-    if not quick:
-        ways.insert(1, AGAIN)
+    ways.insert(1, HF_PARQUET if quick else AGAIN)
     states = two_at_a_time(ways, lambda way: reading(place, way, _corpus(place, way), SIZE, keep=_state(place, way)))
 
     def job(way: Way) -> object:
@@ -96,7 +95,7 @@ def _cells(way: Way, results: Results, states: Results) -> tuple[str, ...]:
 def _goals(results: Results, states: Results) -> tuple[Goal, ...]:
     def against(ours: Way, peer: Way, least: float, what: str) -> Goal:
         found = times(results[ours], results[peer], rate) if peer in results else math.nan
-        theirs = f"{peer.label} {results[peer].median(rate):,.0f}/s" if peer in results else "not installed here"
+        theirs = f"{peer.label} {results[peer].median(rate):,.0f}/s" if peer in results else "not tried"
         return Goal(f"speed against {what}", f">= {least:g} x", x(found), theirs, least / found, 1)
 
     jsonl, again = results[OURS_JSONL], results.get(AGAIN)
@@ -148,7 +147,7 @@ def bytes_read(place: Place, *, quick: bool, rounds: int) -> Part:
     return Part(table(headers, rows), (goal,))
 
 
-def _share(way: Way, runs: Runs, corpus: Corpus, _size: int) -> float:
+def _share(way: Way, runs: Runs, corpus: Corpus, _: int) -> float:
     def of_share(told: Told) -> float:
         return float(told[0]["read"]) / (corpus.nbytes(way.form) * told[0]["samples"] / corpus.documents)
 

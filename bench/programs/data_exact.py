@@ -1,8 +1,8 @@
 """All ranks of several worlds read an epoch, one after the other. argv: way, corpus, documents, worlds, elastic.
 
 ``worlds`` are their sizes, as 4,3. Tells for each of them the ranks' fewest and most steps, the documents read twice
-and lost, and what part of their global batches, as sets, all worlds have in common. With ``elastic`` as 4-3, ranks of the
-first world stop in the middle, and those of the second go on, each with the state of the rank of its number.
+and lost, and what part of their global batches, as sets, all worlds have in common. With ``elastic`` as 4-3, ranks of
+the first world stop in the middle, and those of the second go on, each with the state of the rank of its number.
 """
 
 from __future__ import annotations
