@@ -16,7 +16,8 @@ from bench.data_runs import (
     PEERS,
     Results,
     Way,
-    not_tried,
+    below,
+    rows_of,
     tried,
     two_at_a_time,
 )
@@ -39,13 +40,9 @@ def tables(place: Place, *, quick: bool, rounds: int) -> Part:
         *("ranks read, one after the other", "steps W=4", "twice / lost", "steps W=3", "twice / lost"),
         *("same global batches", "odd tail: steps", "4 -> 3: twice / lost", "steps"),
     )
-    rows = [(way.label, *_cells(runs, odd[way])) for way, runs in results.items() if runs.told]
-    failed = [f"{way.label} failed: {runs.failures[-1]}" for way, runs in results.items() if runs.failures]
-    ours = _all_worlds(whole, corpus)
-    return Part(
-        "\n\n".join([table(headers, rows), *failed, not_tried(PEERS, place), ours]).replace("\n\n\n\n", "\n\n"),
-        (*_goals(whole, results),),
-    )
+    rows = rows_of(results, lambda way, runs: _cells(runs, odd[way]))
+    text = [table(headers, rows), *below(results, place, *_all_worlds(whole, corpus))]
+    return Part("\n\n".join(text), (*_goals(whole, results),))
 
 
 def _job(place: Place, way: Way, corpus: Corpus, worlds: str) -> Ran:
@@ -72,7 +69,7 @@ def _twice_lost(world: Any) -> str:
     return f"{world['twice']:,} / {world['lost']:,}"
 
 
-def _all_worlds(whole: Results, corpus: Corpus) -> str:
+def _all_worlds(whole: Results, corpus: Corpus) -> list[str]:
     lines = []
     for way, runs in whole.items():
         for job in runs.told:
@@ -83,7 +80,7 @@ def _all_worlds(whole: Results, corpus: Corpus) -> str:
                 "(where the size divides 96; else the batch is its multiple next to 96)."
             )
         lines += [f"{way.label}, worlds of 1 to 16 ranks: {failure}" for failure in runs.failures]
-    return "\n\n".join(lines)
+    return lines
 
 
 def _worst(worlds: Any) -> tuple[int, int, int]:

@@ -62,9 +62,16 @@ def missing(way: Way, place: Place) -> str:
     return place.missing.get(way.form, place.missing.get("own", "") if way.own else "")
 
 
-def not_tried(ways: Iterable[Way], place: Place) -> str:
-    """A line for each way that is not there."""
-    return "\n\n".join(f"{way.label} is not installed here: {why}" for way in ways if (why := missing(way, place)))
+def rows_of(results: Results, cells: Callable[[Way, Runs], Sequence[str]]) -> list[tuple[str, ...]]:
+    """A row for each way that told something."""
+    return [(way.label, *cells(way, runs)) for way, runs in results.items() if runs.told]
+
+
+def below(results: Results, place: Place, *more: str) -> list[str]:
+    """What is said below a table: who failed and how, who is not there and why."""
+    failed = [f"{way.label} failed: {runs.failures[-1]}" for way, runs in results.items() if runs.failures]
+    absent = [f"{way.label} is not installed here: {why}" for way in PEERS if (why := missing(way, place))]
+    return [*failed, *absent, *more]
 
 
 def two_at_a_time(ways: Sequence[Way], job: Callable[[Way], Ran]) -> Results:

@@ -22,14 +22,16 @@ from bench.data_runs import (
     TORCHDATA,
     Results,
     Way,
+    below,
     figure,
-    not_tried,
     rate,
     reading,
+    rows_of,
     times,
     tried,
     two_at_a_time,
 )
+from bench.measure import Ran
 from bench.page import table
 from bench.runs import Goal, Part, Runs, Told, jobs, megabytes, seconds, x
 
@@ -45,7 +47,7 @@ def tables(place: Place, *, quick: bool, rounds: int) -> Part:
     ways.insert(1, HF_PARQUET if quick else AGAIN)
     states = two_at_a_time(ways, lambda way: reading(place, way, _corpus(place, way), SIZE, keep=_state(place, way)))
 
-    def job(way: Way) -> object:
+    def job(way: Way) -> Ran:
         return reading(place, way, _corpus(place, way), SIZE, seconds=0.5 if quick else READ, resume=_state(place, way))
 
     results = jobs(ways, job, rounds)
@@ -53,10 +55,8 @@ def tables(place: Place, *, quick: bool, rounds: int) -> Part:
         *("rank 0 of 4, shuffled, one process", "samples/s", "of the plain loop", "allranks is faster", "memory"),
         *("first batch", "resumed at 80 %", "resumed / fresh", "state"),
     )
-    rows = [(way.label, *_cells(way, results, states)) for way in ways if results[way].told]
-    failed = [f"{way.label} failed: {runs.failures[-1]}" for way, runs in results.items() if runs.failures]
-    text = "\n\n".join(part for part in [table(headers, rows), *failed, not_tried(PEERS, place)] if part)
-    return Part(text, _goals(results, states))
+    rows = rows_of(results, lambda way, _: _cells(way, results, states))
+    return Part("\n\n".join([table(headers, rows), *below(results, place)]), _goals(results, states))
 
 
 def _corpus(place: Place, way: Way) -> Corpus:
@@ -142,7 +142,8 @@ def bytes_read(place: Place, *, quick: bool, rounds: int) -> Part:
     headers = ("bytes read, of a rank's share", *(f"{corpus.files} files, W={size}" for corpus, size in cases))
     rows = [(way.label, *(x(_share(way, found[case][way], *case)) for case in cases)) for way in ways]
     worst = max(_share(way, found[case][way], *case) for case in cases for way in OURS)
-    theirs = max(_share(way, found[case][way], *case) for case in cases for way in ways if way not in OURS)
+    others = [way for way in ways if way not in OURS]
+    theirs = max((_share(way, found[case][way], *case) for case in cases for way in others), default=math.nan)
     goal = Goal("bytes read by a rank", "<= 1.10 of its share", x(worst), f"HF streaming {x(theirs)}", worst, 1.1)
     return Part(table(headers, rows), (goal,))
 

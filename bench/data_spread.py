@@ -13,7 +13,9 @@ from bench.data_runs import (
     OURS_JSONL,
     WEBDATASET,
     Results,
+    below,
     figure,
+    rows_of,
     tried,
     two_at_a_time,
 )
@@ -36,9 +38,8 @@ def tables(place: Place, *, quick: bool, rounds: int) -> Part:
         ways, lambda way: place.run("data_spread.py", way.name, corpus.folder, corpus.documents, own=way.own)
     )
     headers = ("4 ranks, the first 1 % of the epoch", "corpus touched", "neighbours in a global batch, of uniform")
-    rows = [(way.label, _percent(runs), x(near(runs))) for way, runs in results.items() if runs.told]
-    failed = [f"{way.label} failed: {runs.failures[-1]}" for way, runs in results.items() if runs.failures]
-    return Part("\n\n".join([table(headers, rows), *failed]), _goals(results))
+    rows = rows_of(results, lambda _, runs: (_percent(runs), x(near(runs))))
+    return Part("\n\n".join([table(headers, rows), *below(results, place)]), _goals(results))
 
 
 def _percent(runs: Runs) -> str:
