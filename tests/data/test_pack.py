@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from allranks.data.pack import Carry, Packed, Packer, Packing, Tokens, packer
@@ -101,7 +101,6 @@ def test_every_token_is_in_one_row(case: Case) -> None:
 def test_the_next_row_is_found_again_from_every_row(case: Case, data: st.DataObject) -> None:
     """Bit for bit, in the middle of documents, with other strips, and a second time from a row that came then."""
     rows = case.rows()
-    assert all(map(same, case.rows(strips=(1,)), rows))
     strips = tuple(data.draw(st.lists(st.integers(1, 30), min_size=1, max_size=3)))
     for at, row in enumerate(rows):
         carry = Carry.from_json(json.loads(json.dumps(row.carry.to_json())))
@@ -114,6 +113,16 @@ def test_the_next_row_is_found_again_from_every_row(case: Case, data: st.DataObj
         again = case.rows(rows[middle].carry, strips)
         third = data.draw(st.integers(0, len(again) - 1))
         assert all(map(same, case.rows(again[third].carry), rows[middle + third + 2 :]))
+
+
+@given(cases())
+@example(Case(Packing(2, pad_id=PAD), (2, 0, 1), (3,)))
+@example(Case(Packing(2, "best-fit", PAD), (2, 0, 1), (3,)))
+def test_how_many_are_pushed_at_once_decides_nothing(case: Case) -> None:
+    """Also for a document without tokens that stands where a row ends."""
+    rows, one_by_one = case.rows(), case.rows(strips=(1,))
+    assert len(rows) == len(one_by_one)
+    assert all(map(same, rows, one_by_one))
 
 
 def test_rows_as_a_person_would_write_them() -> None:

@@ -61,6 +61,7 @@ def test_one_process_places_every_row_once(world: allranks.World) -> None:
             assert_is_the_batch(made)
             assert made["tokens"].sharding == sharding
             assert made["text"] is batch["text"]
+    assert to_jax(batch, range(BATCH), (straight, ()), BATCH)["label"].is_fully_replicated
     halves = to_jax(columns_of(range(BATCH)), range(BATCH), (straight, "data"), BATCH)["tokens"]
     assert {shard.data.shape for shard in halves.addressable_shards} == {(2, 4)}
     assert jax.jit(jnp.sum)(halves) == columns_of(range(BATCH))["tokens"].sum()

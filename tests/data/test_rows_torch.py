@@ -24,6 +24,7 @@ def test_ranks_of_one_model_hold_the_rows_of_their_coordinate(world: allranks.Wo
     assert rows_of((mesh, ("dp", "tp")), global_batch=8, world=world) == (2 * world.rank, 2 * world.rank + 1)
     swapped = (0, 2, 1, 3)[world.rank]
     assert rows_of((mesh, ("tp", "dp")), global_batch=8, world=world) == (2 * swapped, 2 * swapped + 1)
+    assert rows_of((mesh, ()), global_batch=8, world=world) == tuple(range(8)), "no dimension cuts the batch"
     shares = start(world, {"seed": 0}, half, global_batch=8)
     assert (shares.counted, shares.shared) == (half if world.rank in (0, 2) else (), half)
     hashes = np.arange(4, dtype=np.uint64) + np.uint64(world.rank // 2)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from samples import plan_of, read
 
@@ -149,3 +150,10 @@ def test_a_mean_counts_each_row_once(size: int) -> None:
     assert len(none) == size
     with pytest.raises(DataError, match="no row of any rank counts"):
         raise none[size - 1]
+    last = SimulatedWorld(size).run(lambda w: masked_mean([1.0], [True] * (1 + (w.rank == size - 1)), w)).errors
+    assert len(last) == size
+    with pytest.raises(
+        DataError, match=rf"rank 0: .* the mask of rank {size - 1} is \(2,\), and its values are \(1,\)"
+    ):
+        raise last[0]
+    assert SimulatedWorld(size).run(lambda w: masked_mean([[1, np.inf]], [True], w)).results[0] == np.inf

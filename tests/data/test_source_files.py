@@ -139,7 +139,7 @@ class Watched:
 
 @pytest.fixture
 def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
-    monkeypatch.setattr("allranks.data.sources.cache.YOUNG_S", 0.0)
+    monkeypatch.setattr("allranks.data.sources.listing.YOUNG_S", 0.0)
     return Watched(monkeypatch)
 
 

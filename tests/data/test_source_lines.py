@@ -63,6 +63,22 @@ def samples(source: Source, index: Index) -> list[object]:
     return [one for block in range(len(index)) for one in reader.read(block).take(np.arange(index.rows[block]))]
 
 
+def test_frames_are_read_about_once(tmp_path: Path) -> None:
+    """A block's last line is in the next frame, of which little is read."""
+    lines = [f"{number} {number**9} {number**11}" for number in range(100_000)]
+    data = "\n".join(lines).encode()
+    packed = b"".join(gzip.compress(data[at : at + 65_280]) for at in range(0, len(data), 65_280))
+    (tmp_path / "a.txt.gz").write_bytes(packed)
+    source = text(tmp_path)
+    index = source.index()
+    assert len(index) > 10
+    reader = source.open(index)
+    assert [
+        one for block in range(len(index)) for one in reader.read(block).take(np.arange(index.rows[block]))
+    ] == lines
+    assert reader.bytes_read < 1.5 * len(packed)
+
+
 def test_a_huge_line_is_a_block(tmp_path: Path) -> None:
     """Larger than what is read at a time."""
     huge = "x" * (9 << 20)

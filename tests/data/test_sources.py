@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,16 @@ def test_any_rows_of_any_block_come_as_they_are_asked_for(corpus: Corpus) -> Non
 
 
 @pytest.mark.parametrize("corpus", ALL, indirect=True)
+def test_threads_share_a_reader(corpus: Corpus) -> None:
+    source, expected = corpus
+    index = source.index()
+    reader = source.open(index)
+    with ThreadPoolExecutor(8) as pool:
+        blocks = list(pool.map(lambda block: read(reader, index, block), range(len(index))))
+    assert all(map(same, (sample for block in blocks for sample in block), expected))
+
+
+@pytest.mark.parametrize("corpus", ALL, indirect=True)
 def test_the_index_is_the_same_again(corpus: Corpus) -> None:
     """From the cache, and built anew; ``where`` names the source."""
     source, _ = corpus
@@ -70,27 +81,28 @@ def test_the_index_is_the_same_again(corpus: Corpus) -> None:
     assert source.where
 
 
-FILES = [
-    pytest.param(kind, marks=pytest.mark.needs(*NEEDS.get(kind, ())))
-    for kind in KINDS
-    if kind[:4] not in ("sequ", "hugg")
-]
-
-
-@pytest.mark.parametrize("corpus", FILES, indirect=True)
-def test_bytes_are_counted(corpus: Corpus) -> None:
-    """One pass over all blocks reads about the size of the files."""
+@pytest.mark.parametrize(
+    ("corpus", "most"),
+    [
+        ("jsonl", 1.0),
+        ("jsonl.gz", 1.0),
+        ("text", 1.0),
+        ("parquet", 1.5),  # a footer is long beside rows that are few
+        ("arrow", 1.5),
+        ("webdataset", 1.0),
+        ("folder", 1.0),
+    ],
+    indirect=["corpus"],
+)
+@pytest.mark.needs("orjson", "pyarrow")
+def test_bytes_are_counted_and_read_once(corpus: Corpus, most: float) -> None:
     source, _ = corpus
     index = source.index()
     reader = source.open(index)
     for block in range(len(index)):
         reader.read(block)
-    # Frames of a few hundred bytes are read again for the end of a line, and footers are long beside tiny files.
-    assert (
-        0.5 * sum(file.nbytes for file in index.files)
-        <= reader.bytes_read
-        <= 40 * sum(file.nbytes for file in index.files)
-    )
+    there = sum(file.nbytes for file in index.files)
+    assert 0.9 * there <= reader.bytes_read <= most * there
 
 
 def test_progress_reaches_the_end(tmp_path: Path) -> None:

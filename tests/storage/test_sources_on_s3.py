@@ -45,7 +45,7 @@ EXPECTED = [f"{number} {line}" for number in range(3) for line in range(1000)]
 
 def test_lines_of_a_bucket(bucket: Storage, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a pattern; the second index is from the cache in the bucket; bytes are those of the blocks."""
-    monkeypatch.setattr("allranks.data.sources.cache.YOUNG_S", 0.0)
+    monkeypatch.setattr("allranks.data.sources.listing.YOUNG_S", 0.0)
     lines = source("text", f"{bucket.url}/*.txt", block_bytes=1000)
     index = lines.index()
     before = len(proxy.answered)

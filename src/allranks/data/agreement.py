@@ -9,6 +9,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -70,8 +71,9 @@ def compare(facts: Sequence[Mapping[str, Any]]) -> None:
     groups: defaultdict[str, list[int]] = defaultdict(list)
     for rank, one in enumerate(facts):
         groups[", ".join(f"{name} {one.get(name)}" for name in names)].append(rank)
+    more = f"; and {len(groups) - _MOST} more parties" if len(groups) > _MOST else ""
     raise Mismatch(
-        f"the ranks do not read the same data: {who_says_what(groups.items())}.",
+        f"the ranks do not read the same data: {who_says_what(islice(groups.items(), _MOST))}{more}.",
         ranks=minority(groups.values()),
         remedy=" ".join(dict.fromkeys(_REMEDY.get(name, _SAME_DATA) for name in names)),
     )

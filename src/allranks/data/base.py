@@ -37,7 +37,11 @@ class Doing(Protocol):
 
 
 class Rows(Protocol):
-    """The samples of one block in memory; decoded when they are taken."""
+    """The samples of one block in memory; decoded when they are taken.
+
+    Where a call for the few rows of each block would take long, its class has a static method ``gather(blocks, pieces,
+    rows)``, which returns the samples that are ``rows[i]`` of ``blocks[pieces[i]]`` (a Mapping and two arrays).
+    """
 
     def take(self, rows: NDArray[np.int64]) -> list[Any]:
         """Return the samples of these rows of the block (0: its first, ``skip`` or not), in this order.

@@ -33,7 +33,7 @@ def sharding_of(where: object, *, rank: int) -> Sharding | None:
             f"rank {rank}: the mesh has the axes {', '.join(map(str, mesh.axis_names))}.",
             remedy="Say which of them cut the batch: (mesh, 'data').",
         )
-    return NamedSharding(mesh, PartitionSpec(axes or mesh.axis_names[0]))  # type: ignore[no-untyped-call]
+    return NamedSharding(mesh, PartitionSpec(mesh.axis_names[0] if axes is None else axes))  # type: ignore[no-untyped-call]
 
 
 def rows_of(where: object, *, global_batch: int, rank: int) -> tuple[int, ...] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from itertools import pairwise
 from typing import Any
@@ -16,6 +16,7 @@ from allranks.data.mix import MixPlan
 from allranks.data.plan import EpochPlan, Window
 
 PADDING = Bad("padding behind the last sample")
+_AT_ONCE = 4  # blocks that a thread reads before it lets another go on
 
 Ids = NDArray[np.int64]
 
@@ -79,30 +80,28 @@ class _Opened:
         shift = starts - (self._ends - counts)
         self._row_shift = shift + index.skip[self._blocks]
         self._id_shift = shift + index.first[self._blocks]
-        self._left = counts.tolist()
+        self._left = counts
         self._rows: list[Future[Rows] | None] = [None] * len(self._blocks)
 
     def ask(self, depths: Ids) -> None:
-        for piece in np.unique(self._pieces(self._numbers(depths))).tolist():
-            self._ask(piece)
+        pieces = np.flatnonzero(np.bincount(self._pieces(self._numbers(depths)), minlength=len(self._rows)))
+        missing = [piece for piece in pieces.tolist() if self._rows[piece] is None]
+        for at in range(0, len(missing), _AT_ONCE):
+            self._read(missing[at : at + _AT_ONCE])
 
     def take(self, depths: Ids, into: list[Any]) -> Ids:
         """Append the samples to a list; return their ids."""
         numbers = self._numbers(depths)
         pieces = self._pieces(numbers)
-        rows = numbers + self._row_shift[pieces]
-        by_piece = np.argsort(pieces, kind="stable")
-        sorted_rows, sorted_pieces = rows[by_piece], pieces[by_piece]
-        bounds = [0, *(np.flatnonzero(np.diff(sorted_pieces)) + 1).tolist(), len(rows)]
-        found: list[Any] = []
-        for piece, (begin, end) in zip(sorted_pieces[bounds[:-1]].tolist(), pairwise(bounds), strict=True):
-            found += self._ask(piece).result().take(sorted_rows[begin:end])
-            self._left[piece] -= end - begin
+        counts = np.bincount(pieces, minlength=len(self._left))
+        needed = np.flatnonzero(counts).tolist()
+        self.ask(depths)
+        blocks = {piece: self._block(piece) for piece in needed}
+        into += _gathered(blocks, pieces, numbers + self._row_shift[pieces])
+        self._left -= counts
+        for piece in needed:
             if not self._left[piece]:
                 self._rows[piece] = None
-        places = np.empty(len(by_piece), np.int64)
-        places[by_piece] = np.arange(len(by_piece))
-        into += [found[place] for place in places.tolist()]
         ids: Ids = numbers + self._id_shift[pieces]
         return ids
 
@@ -112,11 +111,41 @@ class _Opened:
     def _pieces(self, numbers: Ids) -> Ids:
         return np.searchsorted(self._ends, numbers, side="right")
 
-    def _ask(self, piece: int) -> Future[Rows]:
+    def _read(self, pieces: Sequence[int]) -> None:
+        """Have a thread read some blocks, one after the other."""
+        futures = {piece: Future[Rows]() for piece in pieces}
+        self._rows = [futures.get(piece, known) for piece, known in enumerate(self._rows)]
+        self._pool.submit(_fill, self._reader, [(self._blocks[piece], future) for piece, future in futures.items()])
+
+    def _block(self, piece: int) -> Rows:
         asked = self._rows[piece]
-        if asked is None:
-            asked = self._rows[piece] = self._pool.submit(self._reader.read, self._blocks[piece])
-        return asked
+        assert asked is not None
+        return asked.result()
+
+
+def _fill(reader: Reader, asked: Sequence[tuple[int, Future[Rows]]]) -> None:
+    for block, future in asked:
+        try:
+            future.set_result(reader.read(block))
+        except BaseException as error:  # whatever it is: the one who waits gets it
+            future.set_exception(error)
+
+
+def _gathered(blocks: Mapping[int, Rows], pieces: Ids, rows: Ids) -> list[Any]:
+    """Return the samples of rows of several blocks, in this order."""
+    gather = getattr(next(iter(blocks.values())), "gather", None)
+    if gather is not None:
+        found: list[Any] = gather(blocks, pieces, rows)
+        return found
+    by_piece = np.argsort(pieces, kind="stable")
+    sorted_rows, sorted_pieces = rows[by_piece], pieces[by_piece]
+    bounds = [0, *(np.flatnonzero(np.diff(sorted_pieces)) + 1).tolist(), len(rows)]
+    grouped: list[Any] = []
+    for piece, (begin, end) in zip(sorted_pieces[bounds[:-1]].tolist(), pairwise(bounds), strict=True):
+        grouped += blocks[piece].take(sorted_rows[begin:end])
+    places = np.empty(len(by_piece), np.int64)
+    places[by_piece] = np.arange(len(by_piece))
+    return [grouped[place] for place in places.tolist()]
 
 
 class MixLane:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from allranks.data import order
 from allranks.data.chains import MixedChain
 from allranks.data.detect import rows_of
 from allranks.data.index import Index
@@ -139,4 +140,5 @@ def _chain(data: Recipe, indexes: Sequence[Index]) -> Chain | MixedChain:
     bases = [0]
     for index in indexes:
         bases.append(bases[-1] + index.samples)
-    return MixedChain(tuple(Chain(part.operations, data.seed) for part in data.parts), tuple(bases), common)
+    chains = [Chain(part.operations, order.key("part", number, data.seed)) for number, part in enumerate(data.parts)]
+    return MixedChain(tuple(chains), tuple(bases), common)

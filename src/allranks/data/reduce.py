@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from allranks.errors import DataError
 from allranks.world.base import World
@@ -19,22 +19,31 @@ def masked_mean(values: ArrayLike, mask: ArrayLike, world: World) -> float:
     ``values`` are this rank's: one or several of each row; ``mask`` is of the rows, or has the values' shape. What is
     masked may be NaN. The sum is exact to the last bit but one, so the mean does not depend on the number of ranks.
     Rows that several ranks hold weigh as often: mask them on all but one. Raises DataError on every rank where the mask
-    is true nowhere.
+    is true nowhere, or does not fit the values on some rank.
     """
     numbers, kept = np.asarray(values), np.asarray(mask, bool)
-    if numbers.shape[: kept.ndim] != kept.shape:
-        raise DataError(f"rank {world.rank}: the mask is {kept.shape}, and the values {numbers.shape}.")
-    counted = numbers[kept].astype(np.float64).ravel().tolist()
-    high = math.fsum(counted)
-    low = math.fsum([*counted, -high]) if math.isfinite(high) else 0.0
-    mean = world.exchange("masked_mean", "mean", [len(counted), high, low], decide=_mean)
-    if mean is None:
-        raise DataError(f"rank {world.rank}: masked_mean: no row of any rank counts.")
+    fits = numbers.shape[: kept.ndim] == kept.shape
+    wrong = "" if fits else f"the mask of rank {world.rank} is {kept.shape}, and its values are {numbers.shape}"
+    counted = numbers[kept].astype(np.float64).ravel() if fits else np.empty(0)
+    said = [wrong, counted.size, *_two_floats(counted)]
+    mean, wrong = world.exchange("masked_mean", "mean", said, decide=_mean)
+    if wrong:
+        raise DataError(f"rank {world.rank}: masked_mean: {wrong}.")
     return float(mean)
 
 
-def _mean(values: Sequence[Any]) -> float | None:
-    count = sum(count for count, _, _ in values)
-    parts = [part for _, high, low in values for part in (high, low)]
-    total = math.fsum(parts) if all(map(math.isfinite, parts)) else sum(parts)
-    return total / count if count else None
+def _two_floats(values: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the sum, and what its rounding has lost."""
+    if not np.isfinite(values).all():
+        return float(values.sum()), 0.0
+    high = math.fsum(values)
+    return high, math.fsum([*values, -high])
+
+
+def _mean(values: Sequence[Any]) -> tuple[float, str]:
+    wrong = next((wrong for wrong, *_ in values if wrong), "")
+    count = sum(count for _, count, _, _ in values)
+    if wrong or not count:
+        return 0.0, wrong or "no row of any rank counts"
+    total, lost = _two_floats(np.array([part for _, _, high, low in values for part in (high, low)]))
+    return (total + lost) / count, ""

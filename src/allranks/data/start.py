@@ -24,7 +24,8 @@ def code() -> str:
 
 
 def start(world: World, facts: Mapping[str, str | int], rows: Sequence[int], *, global_batch: int) -> Shares:
-    """Make sure that all ranks begin alike, and return which rows this rank counts. **Every rank must call.**
+    """Make sure that all ranks begin, or go on after a restore, alike; return which rows this rank counts. **Every rank
+    must call.**
 
     ``facts`` is what must be equal on all ranks, by name (index, plan, epoch, depth, ...); the global batch and the
     version of allranks are added. ``rows`` are those of the global batch that this rank holds, ascending. One exchange.

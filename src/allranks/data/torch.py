@@ -35,8 +35,8 @@ def rows_of(where: object, *, global_batch: int, rank: int) -> range | None:
 def _dims(mesh: DeviceMesh, names: str | Sequence[str] | None, rank: int) -> tuple[int, ...]:
     if names is None and mesh.ndim == 1:
         return (0,)
-    known, wanted = mesh.mesh_dim_names or (), (names,) if isinstance(names, str) else names or ()
-    if not wanted or not set(wanted) <= set(known):
+    known, wanted = mesh.mesh_dim_names or (), (names,) if isinstance(names, str) else names
+    if wanted is None or not set(wanted) <= set(known):
         raise DataError(
             f"rank {rank}: the mesh has {mesh.ndim} dimensions, called {', '.join(known) or 'nothing'}"
             f"{f', and not {wanted}' if wanted else ''}.",

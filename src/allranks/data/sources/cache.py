@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import time
 from collections.abc import Sequence
 
 from allranks.data.index import Index
@@ -17,7 +16,6 @@ from allranks.storage.base import Storage
 from allranks.storage.detect import open_storage
 
 FOLDER = ".allranks-index"
-YOUNG_S = 2.0  # a file that is changed again so soon may keep its time: the clocks of storages are coarse
 _FORMAT = 1
 
 
@@ -25,8 +23,8 @@ class IndexCache:
     """One index, kept under the words that say what it is of.
 
     ``folder``, if given, is the only place; otherwise ``.allranks-index/`` of the data, and where that cannot be
-    written, ``$XDG_CACHE_HOME/allranks``. An index is kept with the files' sizes and times. What it has of a file that
-    was changed in the two seconds before is not used again.
+    written, ``$XDG_CACHE_HOME/allranks``. An index is kept with the files' sizes and times, and used again for those
+    that have the same.
     """
 
     def __init__(self, data: Storage, words: Sequence[str], folder: str | None) -> None:
@@ -74,8 +72,7 @@ def _users_folder() -> str | None:
 
 
 def _encoded(index: Index, found: Sequence[Found]) -> bytes:
-    old = time.time() - YOUNG_S
-    files = [[one.name, one.nbytes, one.modified] for one in found if one.modified is None or one.modified < old]
+    files = [[one.name, one.nbytes, one.modified] for one in found]
     head = json.dumps({"cache": _FORMAT, "files": files}, separators=(",", ":")).encode()
     body = head + b"\n" + index.encode()
     return show(digest(body)).encode() + b"\n" + body

@@ -2,23 +2,25 @@
 
 A line belongs to the block in which it begins: the block's reader unpacks on behind its end until the line ends, and
 leaves out the rest of a line from before. So a file of many frames (``pzstd``, ``bgzip``, seekable zstd, or ``cat`` of
-many) is read as finely as one that is not compressed. A file of a single frame, which is what ``gzip`` and ``zstd``
-write, is one block: it is unpacked in memory, whole, by each rank that has a part of it.
+many) is read nearly as finely as one that is not compressed. A file of a single frame, which is what ``gzip`` and
+``zstd`` write, is one block: it is unpacked in memory, whole, by each rank that has a part of it, and shuffled within
+itself only.
 
-In the index, ``begin`` is twice the frame's first byte in the file, plus one if the block begins inside a line; ``end``
-is the byte behind the last frame; ``check`` is of the unpacked bytes.
+In the index, ``begin`` is four times the byte where the first frame begins, plus 1 if that is inside a line, plus 2 if
+the last line goes on behind the block; ``end`` is the byte behind the last frame; ``check`` is of the unpacked bytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain, pairwise
 from typing import Any
 
 import xxhash
 
 from allranks.data.sources import detect
-from allranks.data.sources.file import FileBytes, changed
+from allranks.data.sources.file import FileBytes, check
 from allranks.data.sources.files import Block, Scan
 from allranks.data.sources.lines import count
 from allranks.digest import digest, show
@@ -27,6 +29,9 @@ from allranks.errors import DataError
 _CODECS = {".gz": "gzip", ".zst": "zstd"}
 SUFFIXES = ("", *_CODECS)
 _PIECE = 1 << 18
+_INSIDE, _GOES_ON = 1, 2
+_LARGER = 4  # than blocks of plain lines, for what is read behind a block's end
+_BEHIND = 1 << 15  # bytes that are read with a block for its last line; nearly always enough
 
 
 def codec_of(name: str) -> str | None:
@@ -35,13 +40,13 @@ def codec_of(name: str) -> str | None:
 
 
 def scan(file: FileBytes, codec: str, *, size: int, blanks: bool) -> Scan:
-    """Cut a file into blocks of frames that have ``size`` bytes or more when unpacked."""
+    """Cut a file into blocks of frames that have four times ``size`` bytes or more when unpacked."""
     blocks: list[_Block] = []
     owner = None  # of the line that is open
     for begin, piece in _unpacked(file, codec, file.chunks()):
-        if begin is not None and (not blocks or blocks[-1].nbytes >= size):
+        if begin is not None and (not blocks or blocks[-1].nbytes >= _LARGER * size):
             inside = owner is not None and owner.open
-            blocks.append(_Block(2 * begin + inside, blanks))
+            blocks.append(_Block(begin, inside, blanks))
             owner = owner if inside else blocks[-1]
         assert owner is not None
         blocks[-1].take(piece)
@@ -52,27 +57,36 @@ def scan(file: FileBytes, codec: str, *, size: int, blanks: bool) -> Scan:
             owner.lines(piece[stop:])
     if owner is not None:
         owner.close()
-    ends = [*(block.begin // 2 for block in blocks[1:]), file.nbytes]
-    found = tuple((each.begin, end, each.rows, each.check) for each, end in zip(blocks, ends, strict=False))
+    last = _Block(file.nbytes, False, blanks)
+    found = tuple(
+        (4 * block.begin + _INSIDE * block.inside + _GOES_ON * after.inside, after.begin, block.rows, block.check)
+        for block, after in pairwise([*blocks, last])
+    )
     return Scan(found, show(digest(*(str(block) for block in found)))[:16])
 
 
 def read(file: FileBytes, codec: str, block: Block) -> bytes:
     """Return the lines of a block, unpacked. Raises DataChanged where the check is another one."""
-    begin, inside = divmod(block.begin, 2)
-    pieces = [piece for _, piece in _unpacked(file, codec, [file.read(begin, block.end - begin)], begin)]
-    data = b"".join(pieces)
-    if xxhash.xxh3_64_intdigest(data) != block.check:
-        raise changed(file.path, f"other lines in bytes {begin:,} to {block.end:,}", "these")
-    if inside:
+    begin, end = begin_of(block), block.end
+    stop = min(end + _BEHIND, file.nbytes) if block.begin & _GOES_ON else end
+    packed = file.read(begin, stop - begin)
+    data = b"".join(piece for _, piece in _unpacked(file, codec, [packed[: end - begin]], begin))
+    check(file.path, data, block.check, f"bytes {begin:,} to {end:,}, unpacked")
+    if block.begin & _INSIDE:
         data = data[data.find(b"\n") + 1 :]
-    if data.endswith(b"\n") or block.end == file.nbytes:
+    if not block.begin & _GOES_ON:
         return data
-    return data + b"".join(_until_newline(_unpacked(file, codec, file.chunks(block.end, size=_PIECE), block.end)))
+    behind: Iterable[bytes | bytearray] = chain([packed[end - begin :]], file.chunks(stop, size=_PIECE))
+    return data + b"".join(_until_newline(piece for _, piece in _unpacked(file, codec, behind, end)))
 
 
-def _until_newline(unpacked: Iterable[tuple[int | None, bytes]]) -> Iterator[bytes]:
-    for _, piece in unpacked:
+def begin_of(block: Block) -> int:
+    """Return the byte of the file where a block begins."""
+    return block.begin // 4
+
+
+def _until_newline(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    for piece in pieces:
         stop = piece.find(b"\n") + 1
         yield piece[:stop] if stop else piece
         if stop:
@@ -124,6 +138,7 @@ class _Block:
     """A block while its lines are counted."""
 
     begin: int
+    inside: bool  # of a line
     blanks: bool
     nbytes: int = 0
     rows: int = 0

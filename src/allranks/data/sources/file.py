@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 import numpy as np
+import xxhash
 
 from allranks.data.index import SourceFile
 from allranks.errors import DataChanged, NotThere, Truncated
@@ -108,6 +109,13 @@ def changed(path: str, expected: str, found: str) -> DataChanged:
         path=path,
         remedy="Put it back as it was; or start anew with the files as they are: a start indexes what has changed.",
     )
+
+
+def check(path: str, data: bytes, digest: int, what: str) -> None:
+    """Raise DataChanged if XXH3-64 of these bytes of a file is not the digest of the index."""
+    found = xxhash.xxh3_64_intdigest(data)
+    if found != digest:
+        raise changed(path, f"the digest {digest:016x} in {what}", f"{found:016x}")
 
 
 def of_index(storage: Storage, file: SourceFile, counter: Counter) -> FileBytes:

@@ -109,7 +109,8 @@ class FileSource:
         if kept is None:
             return parts.merge(self.format.kind, [])
         index, then = kept
-        return parts.only(index, [one.name for one in found if then.get(one.name) == one])
+        same = [one.name for one in found if one.modified is not None and then.get(one.name) == one]
+        return parts.only(index, same)
 
     def scan(self, found: Sequence[Found], *, progress: Progress = silent) -> Index:
         """Index these files, several at a time."""
@@ -121,9 +122,8 @@ class FileSource:
             read = Counter(done.add)
             scan = self.format.scan(FileBytes(storage, one.name, one.nbytes, read))
             done.add(max(0, one.nbytes - read.total))  # of some formats, little must be read
-            return Index.of(
-                kind, [SourceFile(one.name, one.nbytes, scan.stamp)], [(0, *block) for block in scan.blocks]
-            )
+            about = SourceFile(one.name, one.nbytes, scan.stamp)
+            return Index.of(kind, [about], [(0, *block) for block in scan.blocks])
 
         return parts.merge(self.format.kind, _each(one_of, found, self._threads))
 

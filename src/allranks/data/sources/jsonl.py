@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,12 +63,21 @@ class JsonRows:
 
     def take(self, rows: NDArray[np.int64]) -> list[Any]:
         try:
-            return line_file.decoded(self.lines, rows.tolist(), orjson.loads)
+            return line_file.decoded(self.lines, rows, orjson.loads)
         except orjson.JSONDecodeError:
             return [self._one(row) for row in rows.tolist()]
 
+    @staticmethod
+    def gather(blocks: Mapping[int, JsonRows], pieces: NDArray[np.int64], rows: NDArray[np.int64]) -> list[Any]:
+        try:
+            return line_file.gathered(
+                {piece: block.lines for piece, block in blocks.items()}, pieces, rows, orjson.loads
+            )
+        except orjson.JSONDecodeError:
+            return [blocks[piece]._one(row) for piece, row in zip(pieces.tolist(), rows.tolist(), strict=True)]
+
     def _one(self, row: int) -> Any:
         try:
-            return line_file.decoded(self.lines, [row], orjson.loads)[0]
+            return line_file.decoded(self.lines, np.array([row]), orjson.loads)[0]
         except orjson.JSONDecodeError as error:
             return Bad(f"{self.lines.where(row)} is no JSON: {error}")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import xxhash
+from numpy.typing import NDArray
 
 from allranks.data.base import Rows
 from allranks.data.sources import compressed
-from allranks.data.sources.file import FileBytes, changed
+from allranks.data.sources.file import FileBytes, check
 from allranks.data.sources.files import Block, Scan
 from allranks.data.sources.lines import cut, spans
 from allranks.digest import digest, show
@@ -24,14 +24,14 @@ class Lines:
     """A block's lines: line i is the bytes from ``begins[i]`` to ``ends[i]`` of ``data``, without its line end."""
 
     data: bytes
-    begins: Sequence[int]
-    ends: Sequence[int]
+    begins: NDArray[np.int64]
+    ends: NDArray[np.int64]
     path: str
-    at: str  # where in the file the block is, for a person
+    begin: int  # of the block, in the file
 
     def where(self, row: int) -> str:
         """Say where a line is."""
-        return f"{self.path}: line {row + 1} of the block at {self.at}"
+        return f"{self.path}: line {row + 1} of the block at byte {self.begin:,}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +45,12 @@ class LineFile:
     def rows(self, block: Block) -> Rows:
         codec = compressed.codec_of(self.file.name)
         if codec:
-            data, at = compressed.read(self.file, codec, block), f"frame {block.begin // 2:,}"
+            data, begin = compressed.read(self.file, codec, block), compressed.begin_of(block)
         else:
-            data, at = _plain(self.file, block), f"byte {block.begin:,}"
+            data, begin = self.file.read(block.begin, block.end - block.begin), block.begin
+            check(self.file.path, data, block.check, f"bytes {block.begin:,} to {block.end:,}")
         begins, ends = spans(data, blanks=self.blanks)
-        return self.make(Lines(data, begins.tolist(), ends.tolist(), self.file.path, at))
+        return self.make(Lines(data, begins, ends, self.file.path, begin))
 
 
 def scan(file: FileBytes, *, size: int, blanks: bool) -> Scan:
@@ -65,16 +66,25 @@ def scan(file: FileBytes, *, size: int, blanks: bool) -> Scan:
     )
 
 
-def _plain(file: FileBytes, block: Block) -> bytes:
-    data = file.read(block.begin, block.end - block.begin)
-    found = xxhash.xxh3_64_intdigest(data)
-    if found != block.check:
-        where = f"in bytes {block.begin:,} to {block.end:,}"
-        raise changed(file.path, f"the digest {block.check:016x} {where}", f"{found:016x}")
-    return data
-
-
-def decoded(lines: Lines, rows: Sequence[int], decode: Callable[[bytes], Any]) -> list[Any]:
+def decoded(lines: Lines, rows: NDArray[np.int64], decode: Callable[[bytes], Any]) -> list[Any]:
     """Return these lines, decoded."""
-    data, begins, ends = lines.data, lines.begins, lines.ends
-    return [decode(data[begins[row] : ends[row]]) for row in rows]
+    data, begins, ends = lines.data, lines.begins[rows].tolist(), lines.ends[rows].tolist()
+    return [decode(data[begin:end]) for begin, end in zip(begins, ends, strict=True)]
+
+
+def gathered(
+    blocks: Mapping[int, Lines], pieces: NDArray[np.int64], rows: NDArray[np.int64], decode: Callable[[bytes], Any]
+) -> list[Any]:
+    """Return lines of several blocks, decoded.
+
+    Where a line is, is looked up for all at once: of Python's numbers, each would be a cache miss of its own.
+    """
+    base, total = np.zeros(max(blocks) + 1, np.int64), 0
+    for piece, lines in blocks.items():
+        base[piece] = total
+        total += len(lines.begins)
+    places = base[pieces] + rows
+    begins = np.concatenate([lines.begins for lines in blocks.values()])[places].tolist()
+    ends = np.concatenate([lines.ends for lines in blocks.values()])[places].tolist()
+    data = {piece: lines.data for piece, lines in blocks.items()}
+    return [decode(data[piece][begin:end]) for piece, begin, end in zip(pieces.tolist(), begins, ends, strict=True)]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from allranks.data.sources.patterns import BELOW, Place, Steps, is_wild, matches
 from allranks.errors import DataError
@@ -12,11 +13,16 @@ from allranks.storage.base import Entry, Storage
 
 _LISTINGS = 16  # at a time
 _SHOWN = 10
+YOUNG_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A file that is there: its name below the root, its bytes, and when it was last changed (seconds since 1970)."""
+    """A file that is there: its name below the root, its bytes, and when it was last changed (seconds since 1970).
+
+    ``modified`` is None where the storage does not know it, and of a file that was changed just now: it may be changed
+    again and keep its time, as the clocks of storages are coarse.
+    """
 
     name: str
     nbytes: int
@@ -30,6 +36,7 @@ def find(place: Place, storage: Storage, suffixes: Sequence[str] = ("",)) -> tup
     with a dot or an underscore. Raises DataError where there is none: it says what is there instead.
     """
     found: dict[str, Found] = {}
+    settled = time.time() - YOUNG_S
     level = {"": set(place.patterns)}
     with ThreadPoolExecutor(_LISTINGS) as pool:
         while level:
@@ -40,7 +47,8 @@ def find(place: Place, storage: Storage, suffixes: Sequence[str] = ("",)) -> tup
             level = deeper
     if not found:
         raise _nothing(place, storage, suffixes)
-    return tuple(found[name] for name in sorted(found))
+    by_name = (found[name] for name in sorted(found))
+    return tuple(one if (one.modified or 0) <= settled else replace(one, modified=None) for one in by_name)
 
 
 def _look(

@@ -100,7 +100,8 @@ class ParquetFile:
             return TableRows(self._table(block), f"{self.file.path}, row group {block.begin}")
         except (pa.ArrowException, OSError, ValueError) as error:
             why = self._corrupt(block, error)
-            if self.on_corrupt == "raise":
+            # Too little memory, or a codec that this pyarrow lacks, is no fault of the file.
+            if self.on_corrupt == "raise" or isinstance(error, MemoryError | NotImplementedError):
                 raise DataError(
                     why, path=self.file.path, remedy='Write the file again, or read on with on_corrupt="mask".'
                 ) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,12 +60,21 @@ class TextRows:
 
     def take(self, rows: NDArray[np.int64]) -> list[Any]:
         try:
-            return line_file.decoded(self.lines, rows.tolist(), bytes.decode)
+            return line_file.decoded(self.lines, rows, bytes.decode)
         except UnicodeDecodeError:
             return [self._one(row) for row in rows.tolist()]
 
+    @staticmethod
+    def gather(blocks: Mapping[int, TextRows], pieces: NDArray[np.int64], rows: NDArray[np.int64]) -> list[Any]:
+        try:
+            return line_file.gathered(
+                {piece: block.lines for piece, block in blocks.items()}, pieces, rows, bytes.decode
+            )
+        except UnicodeDecodeError:
+            return [blocks[piece]._one(row) for piece, row in zip(pieces.tolist(), rows.tolist(), strict=True)]
+
     def _one(self, row: int) -> Any:
         try:
-            return line_file.decoded(self.lines, [row], bytes.decode)[0]
+            return line_file.decoded(self.lines, np.array([row]), bytes.decode)[0]
         except UnicodeDecodeError as error:
             return Bad(f"{self.lines.where(row)} is no UTF-8: {error}")
