@@ -64,13 +64,13 @@ def made(*, quick: bool, forms: Iterable[str]) -> Iterator[Place]:
     size = 10 if quick else 1
     with tempfile.TemporaryDirectory(prefix="bench-data-") as name:
         folder, missing = Path(name), dict[str, str]()
-        large = Corpus(folder / "large", 1_000_003 // size)
+        large = Corpus(folder / "large", 1_000_000 // size + 3)
         place = Place(
             large,
             more=Corpus(folder / "more", large.documents, 17),
             tenfold=Corpus(folder / "tenfold", large.documents * COPIES, 16 * COPIES),
-            small=Corpus(folder / "small", 100_003 // size),
-            odd=Corpus(folder / "odd", 9_601 // size // 96 * 96 + 1),
+            small=Corpus(folder / "small", 100_000 // size + 3),
+            odd=Corpus(folder / "odd", 9_600 // size + 1),
             missing=missing,
         )
         wanted = [form for form in forms if form != "jsonl"]
