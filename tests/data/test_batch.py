@@ -81,3 +81,12 @@ def test_a_column_is_of_one_kind_over_batches():
     columns({"x": 1}, collator=collator)
     with pytest.raises(DataError, match="a float; before it was a int"):
         columns({"x": 0.5}, collator=collator)
+
+
+def test_numbers_of_numpy_are_stacked_in_their_own_kind():
+    """Also where the first row is masked: its value is a zero of that kind."""
+    found, mask = columns(
+        Bad("no sample"), {"n": np.int16(7), "f": np.float32(0.5)}, example={"n": np.int16(3), "f": np.float32(1)}
+    )
+    assert (found["n"].tolist(), found["n"].dtype, found["f"].dtype) == ([0, 7], np.int16, np.float32)
+    assert mask.tolist() == [False, True]

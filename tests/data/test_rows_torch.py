@@ -8,10 +8,12 @@ import torch
 from torch.distributed.device_mesh import init_device_mesh
 
 import allranks
+from allranks.data.dataset import Dataset
 from allranks.data.detect import rows_of
 from allranks.data.start import compare_shared_rows, start
 from allranks.data.torch import to_torch
 from allranks.errors import BatchMismatch, DataError
+from allranks.world.single import single_world
 
 
 @pytest.mark.world(n=4, backend="torch")
@@ -56,3 +58,21 @@ def test_tensors_share_the_memory_of_their_columns() -> None:
     batch["tokens"][0, 0] = 9
     assert made["tokens"].tolist()[0] == [9, 1]
     assert to_torch(batch, "meta")["tokens"].device.type == "meta"
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_tensors_are_copied_ahead_and_counted_when_they_are_handed_out(packed: bool) -> None:
+    """At every step the state is that of a loader without copies ahead, and the epoch is proven at its end."""
+    draw = np.random.default_rng(0)
+    documents = [np.arange(draw.integers(1, 30), dtype=np.int32) + number for number in range(200)]
+    data = Dataset.sequence([{"tokens": one} if packed else {"x": one[0]} for one in documents])
+    data = (data.pack(32) if packed else data).batch(4)
+    plain, ahead = data.loader(single_world()), data.loader(single_world())
+    name = "tokens" if packed else "x"
+    for batch, tensors in zip(plain, ahead.to_torch(ahead=3), strict=True):
+        assert tensors[name].tolist() == batch[name].tolist()
+        assert tensors["mask"].tolist() == batch.mask.tolist()
+        assert ahead.state().gathered() == plain.state().gathered()
+    assert plain.epoch == ahead.epoch == 1
+    with pytest.raises(DataError, match="ahead is -1"):
+        ahead.to_torch(ahead=-1)

@@ -152,8 +152,6 @@ def test_a_mean_counts_each_row_once(size: int) -> None:
         raise none[size - 1]
     last = SimulatedWorld(size).run(lambda w: masked_mean([1.0], [True] * (1 + (w.rank == size - 1)), w)).errors
     assert len(last) == size
-    with pytest.raises(
-        DataError, match=rf"rank 0: .* the mask of rank {size - 1} is \(2,\), and its values are \(1,\)"
-    ):
+    with pytest.raises(DataError, match=rf"the mask of rank {size - 1} is \(2,\), and its values are \(1,\)"):
         raise last[0]
     assert SimulatedWorld(size).run(lambda w: masked_mean([[1, np.inf]], [True], w)).results[0] == np.inf

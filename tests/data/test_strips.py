@@ -30,9 +30,9 @@ def taken(plan, rows, begin, pool, *, sample_bytes=100.0):
         plan, rows, begin, open_lane=lambda lane: Lane(plan, lane, reader=reader, pool=pool), sample_bytes=sample_bytes
     ):
         assert strip.begin == at
-        at += len(strip.ids)
-        samples += [-1 if sample is PADDING else sample for sample in strip.samples]
-        ids.append(strip.ids)
+        at += len(strip.places)
+        samples += [-1 if strip.samples[place] is PADDING else strip.samples[place] for place in strip.places.ravel()]
+        ids.append(strip.ids[strip.places])
     whole = np.concatenate(ids) if ids else np.empty((0, len(rows)), np.int64)
     return np.array(samples, np.int64).reshape(whole.shape), whole, reader
 
@@ -86,7 +86,7 @@ def test_large_samples_make_short_strips(pool):
     index = index_of([1] * 64, sample_bytes=4 << 20)
     plan = EpochPlan(index, Layout(2, 2, 4, 0, True), 0)
     lengths = [
-        len(strip.ids)
+        len(strip.places)
         for strip in strips(
             plan,
             range(2),
@@ -107,8 +107,8 @@ def test_a_mixture_hands_out_what_its_plan_says(pool):
     for strip in strips(
         plan, range(4, 12), 5, open_lane=lambda lane: MixLane(plan, lane, readers=readers, pool=pool), sample_bytes=100
     ):
-        ids.append(strip.ids)
-        samples += strip.samples
+        ids.append(strip.ids[strip.places])
+        samples += [strip.samples[place] for place in strip.places.ravel()]
     found = np.concatenate(ids)
     assert np.array_equal(found, plan.row_ids(range(4, 12), 5, plan.steps))
     assert np.array_equal(np.array(samples).reshape(found.shape), np.where(found >= 2000, found - 2000, found))

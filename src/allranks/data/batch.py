@@ -154,8 +154,10 @@ def fields(sample: Any) -> Mapping[str, Any]:
 
 def _blank(value: Any) -> Any:
     """Return what stands in a masked row."""
-    if isinstance(value, np.ndarray | np.generic):
+    if isinstance(value, np.ndarray):
         return np.zeros_like(value)
+    if isinstance(value, np.generic):
+        return np.zeros_like(value)[()]  # a scalar of the same kind, where zeros_like makes an array
     if isinstance(value, str | bytes | Number):
         return type(value)()
     return None

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from allranks.data.ahead import ahead
+from allranks.data.ahead import ahead as run_ahead
 from allranks.data.base import Bad, Reader
 from allranks.data.batch import Batch, Collator
 from allranks.data.lanes import Lane, MixLane
@@ -17,9 +17,11 @@ from allranks.data.pipeline import Submit, Taken, batches, transformed
 from allranks.data.plan import EpochPlan, Plan
 from allranks.data.snapshot import Resume, Snapshot
 from allranks.data.strips import Strip, Taking, strips
+from allranks.data.under_way import ByDevices, under_way
 from allranks.errors import DataError
 
 _MOST_LOOKED_AT = 1000
+B = TypeVar("B")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,7 @@ class Witness(Protocol):
         """Return the state of the loader at a place."""
 
 
-class Loader:
+class Loader(ByDevices):
     """This rank's rows of the global batches. Made by ``Dataset.loader``.
 
     Iterating yields the batches from here to the end of the epoch, the same number on every rank, and ends with the
@@ -117,13 +119,13 @@ class Loader:
         """How many batches of this epoch were taken."""
         return self._step
 
-    def __iter__(self) -> Iterator[Batch]:
+    def _each(self, place: Callable[[Batch], B], *, ahead: int) -> Iterator[B]:
         strips = self._supply.strips(self._plan, self.rows, self._step)
-        with ahead(batches(strips, self._plan, self.rows, self._collator), self._prefetch) as made:
-            for taken in made:
+        with run_ahead(batches(strips, self._plan, self.rows, self._collator), self._prefetch) as made:
+            for taken, placed in under_way(made, lambda taken: place(taken.batch), ahead=ahead):
                 self._step += 1
                 self._witness.take(taken)
-                yield taken.batch
+                yield placed
         self._witness.verify()
         self._begin(self.epoch + 1, 0, Sum())
 

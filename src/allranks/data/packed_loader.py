@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from allranks.data.agreement import Shares
-from allranks.data.ahead import ahead
+from allranks.data.ahead import ahead as run_ahead
 from allranks.data.batch import Batch
 from allranks.data.ledger import Sum, sum_of
 from allranks.data.pack import Carry
 from allranks.data.packed import Group, PackedTaken
 from allranks.data.plan import Plan
 from allranks.data.snapshot import Resume, Snapshot
+from allranks.data.under_way import ByDevices, under_way
 from allranks.errors import DataError, LedgerMismatch
 from allranks.world.base import World
+
+B = TypeVar("B")
 
 
 class PackedWitness(Protocol):
@@ -41,7 +44,7 @@ class PackedWitness(Protocol):
         """Return the state of the loader at a place."""
 
 
-class PackedLoader:
+class PackedLoader(ByDevices):
     """This rank's packed rows of the global batches. Made by ``Dataset.pack(...).batch(...).loader``.
 
     As ``Loader``, but that the number of steps, and so ``len()``, is not known before: every rank takes as many as the
@@ -79,19 +82,24 @@ class PackedLoader:
         """How many batches of this epoch were taken."""
         return self._step
 
-    def __iter__(self) -> Iterator[Batch]:
-        with ahead(self._groups(self._plan, self._step, self._carries), 1) as made:
-            for group in made:
-                agreed = self._witness.agree(group.have)
-                for taken in group.steps[:agreed]:
-                    self._step, self._carries = self._step + 1, taken.carries
-                    self._witness.take(taken)
-                    yield taken.batch
-                if agreed < len(group.steps):
-                    self._witness.end(group.steps[-1].carries)
-                    break
+    def _each(self, place: Callable[[Batch], B], *, ahead: int) -> Iterator[B]:
+        with run_ahead(self._groups(self._plan, self._step, self._carries), 1) as made:
+            for taken, placed in under_way(self._agreed(made), lambda taken: place(taken.batch), ahead=ahead):
+                self._step, self._carries = self._step + 1, taken.carries
+                self._witness.take(taken)
+                yield placed
+        self._witness.end(self._end)
         self._witness.verify()
         self._begin(self.epoch + 1, 0, {}, Sum())
+
+    def _agreed(self, groups: Iterable[Group]) -> Iterator[PackedTaken]:
+        """Yield the steps for which some rank has rows."""
+        for group in groups:
+            agreed = self._witness.agree(group.have)
+            yield from group.steps[:agreed]
+            if agreed < len(group.steps):
+                self._end = group.steps[-1].carries
+                return
 
     def state(self) -> Snapshot:
         """Return where this loader stands, as ``Loader.state`` does; with what packing has begun in every lane."""

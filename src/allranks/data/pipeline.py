@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allranks.data.base import Bad
-from allranks.data.batch import Batch, Collator
+from allranks.data.batch import Batch, Collator, Column
 from allranks.data.lanes import PADDING
 from allranks.data.ledger import Sum, sums
 from allranks.data.plan import Plan
@@ -33,7 +33,7 @@ def transformed(strips: Iterable[Strip], submit: Submit, *, epoch: int, workers:
     """Yield the strips after a chain, in order; ``workers`` processes have parts of two strips (0: none is ahead)."""
     waiting: deque[tuple[Strip, list[Future[list[Any]]]]] = deque()
     for strip in strips:
-        ids = strip.ids.reshape(-1)
+        ids = strip.ids
         part = -(-len(ids) // max(workers, 1))
         parts = [submit(strip.samples[at : at + part], ids[at : at + part], epoch) for at in range(0, len(ids), part)]
         waiting.append((strip, parts))
@@ -51,17 +51,27 @@ def batches(strips: Iterable[Strip], plan: Plan, rows: Sequence[int], collator: 
     """Yield the batch of every step."""
     many, size = len(rows), plan.layout.global_batch
     for strip in strips:
-        counts, mixed = sums(strip.ids)
-        columns, mask = collator.columns(strip.samples, strip.ids.reshape(-1).tolist())
-        bad = _count_bad(strip.samples, many) if not mask.all() else [0] * len(counts)
+        places = strip.places.reshape(-1)
+        ids = strip.ids[strip.places]
+        counts, mixed = sums(ids)
+        found, good = collator.columns(strip.samples, strip.ids.tolist())
+        columns, mask = {name: _in_order(column, places) for name, column in found.items()}, good[places]
+        bad = _count_bad(strip) if not mask.all() else [0] * len(counts)
         for at in range(len(counts)):
             here = slice(at * many, (at + 1) * many)
             cut = {name: column[here] for name, column in columns.items()}
-            batch = Batch(cut, mask[here], strip.ids[at], rows, plan.epoch, strip.begin + at, size)
+            batch = Batch(cut, mask[here], ids[at], rows, plan.epoch, strip.begin + at, size)
             yield Taken(batch, Sum(counts[at], mixed[at], bad[at]))
 
 
-def _count_bad(samples: Sequence[Any], many: int) -> list[int]:
+def _in_order(column: Column, places: NDArray[np.int64]) -> Column:
+    if isinstance(column, np.ndarray):
+        return column[places]
+    return list(map(column.__getitem__, places.tolist()))
+
+
+def _count_bad(strip: Strip) -> list[int]:
     """Return of every step how many samples could not be used; padding and what a filter left out are none."""
-    bad = [isinstance(one, Bad) and not one.filtered and one is not PADDING for one in samples]
-    return [sum(bad[at : at + many]) for at in range(0, len(bad), many)]
+    bad = [isinstance(one, Bad) and not one.filtered and one is not PADDING for one in strip.samples]
+    counts: list[int] = np.array(bad)[strip.places].sum(axis=1).tolist()
+    return counts

@@ -11,17 +11,23 @@ from numpy.typing import NDArray
 
 from allranks.data.plan import Plan, lanes_of
 
-_MOST_SAMPLES = 1 << 14
+_MOST_SAMPLES = 1 << 13
 _MOST_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Strip:
-    """Steps from ``begin`` on: ``samples`` row by row, step after step; ``ids`` are (steps, rows)."""
+    """Steps from ``begin`` on: ``samples`` with their ``ids``, lane by lane; the sample of a step and row is number
+    ``places[step - begin, row]``.
+
+    Samples that were made one after the other lie beside each other in memory, so all that is done to them is done in
+    this order; in the order of the rows it would take three times as long.
+    """
 
     begin: int
     samples: list[Any]
     ids: NDArray[np.int64]
+    places: NDArray[np.int64]
 
 
 class Taking(Protocol):
@@ -51,13 +57,14 @@ def strips(
         for ahead in (steps, following):
             for lane, offsets in lanes.items():
                 lane.ask(depths(ahead, offsets))
-        columns: list[Any] = []
-        ids = []
+        samples: list[Any] = []
+        ids, places = [], []
         for lane, offsets in lanes.items():
-            samples, some = lane.take(depths(steps, offsets))
-            columns += [samples[number :: len(offsets)] for number in range(len(offsets))]
-            ids.append(some.reshape(len(steps), len(offsets)))
-        yield Strip(steps.start, [one for row in zip(*columns, strict=True) for one in row], np.concatenate(ids, 1))
+            places.append(np.arange(len(steps) * len(offsets)).reshape(len(steps), len(offsets)) + len(samples))
+            some, own = lane.take(depths(steps, offsets))
+            samples += some
+            ids.append(own)
+        yield Strip(steps.start, samples, np.concatenate(ids), np.concatenate(places, 1))
 
 
 def _cuts(begin: int, end: int, *, most: int) -> Iterator[range]:

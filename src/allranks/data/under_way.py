@@ -2,31 +2,61 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from allranks.data.batch import Batch
 from allranks.errors import DataError
 
 A = TypeVar("A")
 B = TypeVar("B")
 
 
-def under_way(batches: Iterable[A], place: Callable[[A], B], *, ahead: int = 2) -> Iterator[tuple[A, B]]:
+def under_way(batches: Iterable[A], place: Callable[[A], B], *, ahead: int) -> Iterator[tuple[A, B]]:
     """Yield every batch with what ``place`` makes of it, which may go on behind: ``ahead`` more are placed by then.
 
-    A batch is taken when it is yielded: who counts what was trained on counts there, not in ``batches``. With
-    ``ahead=1`` there are two buffers. Raises DataError for an ``ahead`` below 1.
+    A batch is taken when it is yielded: who counts what was trained on counts there, not in ``batches``.
     """
-    if ahead < 1:
-        raise DataError(f"ahead is {ahead}.", remedy="It must be at least 1.")
-    return _under_way(batches, place, ahead)
-
-
-def _under_way(batches: Iterable[A], place: Callable[[A], B], ahead: int) -> Iterator[tuple[A, B]]:
     placed: deque[tuple[A, B]] = deque()
     for batch in batches:
         placed.append((batch, place(batch)))
         if len(placed) > ahead:
             yield placed.popleft()
     yield from placed
+
+
+class ByDevices(ABC):
+    """What loaders have in common: batches as they are, or as arrays that are being copied while a step is computed."""
+
+    @abstractmethod
+    def _each(self, place: Callable[[Batch], B], *, ahead: int) -> Iterator[B]:
+        """Yield what ``place`` makes of every batch to the end of the epoch; a batch is taken when it is yielded."""
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self._each(lambda batch: batch, ahead=0)
+
+    def to_jax(self, where: Any, *, ahead: int = 2, mask: str = "mask") -> Iterator[dict[str, Any]]:
+        """Iterate as over the loader, and yield each batch as ``Batch.to_jax(where)`` makes it.
+
+        ``ahead`` more are on their way to the devices while one is computed on. They are not taken before they are
+        yielded, so ``state`` is right at every step. ``ahead`` is the same on every rank.
+        """
+        return self._each(lambda batch: batch.to_jax(where, mask=mask), ahead=_checked(ahead))
+
+    def to_torch(
+        self, device: Any = None, *, pin_memory: bool = False, ahead: int = 2, mask: str = "mask"
+    ) -> Iterator[dict[str, Any]]:
+        """Iterate as over the loader, and yield each batch as ``Batch.to_torch(device)`` makes it.
+
+        With ``pin_memory``, ``ahead`` more are on their way to the device while one is computed on. They are not taken
+        before they are yielded, so ``state`` is right at every step. ``ahead`` is the same on every rank.
+        """
+        return self._each(lambda batch: batch.to_torch(device, pin_memory=pin_memory, mask=mask), ahead=_checked(ahead))
+
+
+def _checked(ahead: int) -> int:
+    if ahead < 0:
+        raise DataError(f"ahead is {ahead}.", remedy="Say how many batches to copy while one is computed on, or 0.")
+    return ahead
