@@ -19,9 +19,11 @@ BENCHES = {
     "log_path": "lines a second from the ranks to the terminal",
     "plugin": "50 tests of four ranks",
     "checkpoint": "saves and restores against the raw limit and the peers",
+    "data": "exactness, speed, resumes and shuffles of reading, against the peers",
 }
 PAGE = ROOT / "docs" / "performance.md"
-PAGES = {"checkpoint": ROOT / "docs" / "checkpoint-performance.md"}  # of those with a page of their own
+# Of those with a page of their own.
+PAGES = {name: ROOT / "docs" / f"{name}-performance.md" for name in ("checkpoint", "data")}
 
 
 def main() -> None:

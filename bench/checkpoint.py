@@ -20,8 +20,8 @@ from bench import (
     checkpoint_ranks,
     checkpoint_verify,
 )
-from bench.checkpoint_runs import Goal, Part
 from bench.page import table
+from bench.runs import Goal, Part
 
 PARTS: Mapping[str, Callable[..., Part]] = {
     "One process": checkpoint_one.large,

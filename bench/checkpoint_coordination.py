@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from bench.checkpoint_runs import Goal, Part
 from bench.measure import PROGRAMS, median, must, run
 from bench.page import duration, table
+from bench.runs import Goal, Part
 
 RANKS = 10_000
 SECONDS, BYTES = 5.0, 200e6

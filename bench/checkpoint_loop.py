@@ -11,18 +11,12 @@ from bench.checkpoint_runs import (
     ORBAXES,
     OTHERS,
     SNAPSHOT,
-    Goal,
-    Part,
-    Runs,
-    Told,
     alone,
     best,
-    jobs,
     peers,
-    seconds,
-    tabulated,
     tried,
 )
+from bench.runs import Goal, Part, Runs, Told, jobs, seconds, tabulated
 
 WAYS = (ASYNC, ASYNC_JAX, DCP_ASYNC, SNAPSHOT, *ORBAXES)
 

@@ -19,21 +19,13 @@ from bench.checkpoint_runs import (
     SAFETENSORS_NUMPY,
     SAFETENSORS_TORCH,
     TORCH_SAVE,
-    Goal,
-    Part,
     Results,
-    Runs,
-    Told,
     alone,
     best,
-    jobs,
-    megabytes,
     peers,
-    seconds,
-    tabulated,
     tried,
-    x,
 )
+from bench.runs import Goal, Part, Runs, Told, jobs, megabytes, seconds, tabulated, x
 
 LARGE = (
     *(BLOCKING, NO_DIGESTS, ASYNC, ASYNC_JAX, DCP_SAVE, DCP_THREADS, DCP_ASYNC),

@@ -16,21 +16,14 @@ from bench.checkpoint_runs import (
     LIMIT,
     ORBAX,
     ORBAXES,
-    Goal,
-    Part,
     Results,
-    Runs,
-    Told,
     Way,
     best,
-    jobs,
     peers,
-    seconds,
-    tabulated,
     tried,
-    x,
 )
 from bench.measure import PROGRAMS, Ran, allranks, run
+from bench.runs import Goal, Part, Runs, Told, jobs, seconds, tabulated, x
 
 WAYS = (BLOCKING, BLOCKING_JAX, DCP_SAVE, DCP_THREADS, *ORBAXES)
 SCRIPT = PROGRAMS / "ckpt_ranks.py"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from bench.checkpoint_runs import BLOCKING, Goal, Part, Runs, Told, alone, jobs, seconds, tabulated, x
+from bench.checkpoint_runs import BLOCKING, alone
+from bench.runs import Goal, Part, Runs, Told, jobs, seconds, tabulated, x
 
 
 def whole(told: Told) -> float:
