@@ -104,7 +104,7 @@ class MixPlan:
             "lanes": how.lanes,
             "seed": how.seed,
             "shuffle": how.shuffle,
-            "depth": self.depth,
+            "epoch depth": self.depth,
         }
 
     def turns(self, lane: int, depths: Ids) -> Turns:

@@ -68,7 +68,7 @@ def open_alone(
 
 def plans(data: Recipe) -> Callable[[int], Plan]:
     """Return what plans an epoch of a data set, for who only looks: the files are indexed, and nothing is opened."""
-    return _planner(data, _indexes(data, [part.source.index() for part in data.parts]))
+    return planner(data, indexes_of(data, [part.source.index() for part in data.parts]))
 
 
 def _facts(data: Recipe) -> dict[str, str | int]:

@@ -24,9 +24,10 @@ from allranks.errors import DataError
 VERSION = 1
 Tail = Literal["pad", "drop"]
 
-_WINDOW_BYTES = 4 << 20
+_HELD_BYTES = 208 << 20  # by all lanes: four ranks hold 52 MB each
 _MOST_WINDOW = 32
 _BLOCKS_A_LANE = 20  # with fewer, a lane's end in the middle of a block costs too much reading
+_FEW_LANES = 8  # so many pay all the same: ranks that share a lane each read all of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +76,19 @@ def layout(
     window: int | None = None,
     tail: Tail = "pad",
 ) -> Layout:
-    """Return the layout that spreads well and reads little: as many lanes as 20 blocks each allow, 4 MB windows."""
-    many = lanes or max((d for d in divisors(max(global_batch, 1)) if d * _BLOCKS_A_LANE <= len(index)), default=1)
-    return Layout(global_batch, many, window or _default_window(index), seed, shuffle, tail)
+    """Return the layout that spreads well and reads little.
+
+    There are as many lanes as 20 blocks each allow, or 8 of 2 blocks; windows are 32 blocks, or as many as all lanes
+    together may hold.
+    """
+    fits = [d for d in divisors(max(global_batch, 1)) if d * (2 if d <= _FEW_LANES else _BLOCKS_A_LANE) <= len(index)]
+    many = lanes or max(fits, default=1)
+    return Layout(global_batch, many, window or _default_window(index, many), seed, shuffle, tail)
 
 
-def _default_window(index: Index) -> int:
-    nbytes = index.nbytes / max(len(index), 1)
-    return int(np.clip(_WINDOW_BYTES // max(nbytes, 1), 1, _MOST_WINDOW))
+def _default_window(index: Index, lanes: int) -> int:
+    nbytes = lanes * index.nbytes / max(len(index), 1)
+    return int(np.clip(_HELD_BYTES // max(nbytes, 1), 1, _MOST_WINDOW))
 
 
 def divisors(number: int) -> list[int]:
