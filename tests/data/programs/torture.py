@@ -70,19 +70,19 @@ def train(rank: int, size: int, port: int, folder: Path, diary: Diary, kind: str
     diary.write("end", step)
 
 
-def job(size: int, folder: Path, number: int, kind: str, epochs: int, *, patience: float | None) -> list[Diary]:
-    """Run a job; kill all of it ``patience`` seconds after its first step, or let it end."""
+def job(size: int, folder: Path, number: int, kind: str, epochs: int, *, steps: int | None) -> list[Diary]:
+    """Run a job; kill all of it, in the middle of something, when it has taken so many steps; or let it end."""
     port = quiet_port()
     diaries = [Diary(folder / f"{number}-{rank}") for rank in range(size)]
     pids = [
         fork(lambda rank=rank: train(rank, size, port, folder, diaries[rank], kind, epochs)) for rank in range(size)
     ]
     try:
-        wait_for("the first step", lambda: all(len(diary.read()) > 1 for diary in diaries))
-        if patience is None:
-            wait_for("the end", lambda: all(diary.read()[-1][1] == "end" for diary in diaries))
+        if steps is None:
+            wait_for("the end", lambda: all(diary.read()[-1:] and diary.read()[-1][1] == "end" for diary in diaries))
         else:
-            time.sleep(patience)  # any moment will do
+            wait_for(f"step {steps}", lambda: all(len(diary.read()) > steps for diary in diaries))
+            time.sleep(random.uniform(0.0, 0.02))  # any moment will do
     finally:
         kill_all(pids)
     return diaries
@@ -101,9 +101,9 @@ def main() -> None:
     again = 0
     for number, size in enumerate(sizes):
         last = number == len(sizes) - 1
-        diaries = job(size, folder, number, kind, epochs, patience=None if last else dice.uniform(0.0, 0.4))
+        diaries = job(size, folder, number, kind, epochs, steps=None if last else dice.randint(1, 20))
         again += judge_job(taken, diaries)
-        if any(diary.read()[-1][1] == "end" for diary in diaries):
+        if any(diary.read()[-1][1] == "end" for diary in diaries):  # which a random run may reach before its last job
             break
     judge(taken, epochs)
     print(f"{kind}: {epochs} epochs, {number} kills, {again} steps taken again, 0 twice, 0 lost")
