@@ -127,7 +127,7 @@ def test_plan_tells_what_the_ranks_then_do(data: Callable[..., Said], corpus: Pa
     assert said["world_sizes"] == [1, 2, 3, 4, 6, 8, 12, 24]
     for loader, nbytes in zip(loaders, said["per_rank"]["bytes"], strict=True):
         read = loader._supply.readers[0].bytes_read
-        assert abs(read - nbytes) / read < 0.05
+        assert abs(read - nbytes) / read < 0.1
     shown = data(*words)
     assert shown.code == 0
     *_, first, second, third = shown.out.splitlines()
@@ -148,7 +148,7 @@ def test_a_plan_of_many_ranks_is_told_in_short(data: Callable[..., Said], corpus
     assert said.code == 0
     assert "of 10,000 ranks; the others are alike" in said.out
     assert len(said.out.splitlines()) < 60
-    assert "note: 1 lane for 10,000 ranks, so several read the same" in said.out
+    assert "note: 8 lanes for 10,000 ranks, so several read the same" in said.out
     whole = data("plan", corpus, "--ranks", 10_000, "--batch", 20_000, "--json").document
     assert sum(whole["per_rank"]["samples"]) == 2400
     assert whole["padding"] == 20_000 - 2400

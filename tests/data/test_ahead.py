@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 
 import pytest
@@ -11,27 +12,28 @@ from allranks.data.ahead import Ahead
 
 def test_items_come_in_order_to_the_end():
     """All items, in order; then no more, however often one asks."""
-    ahead = Ahead(range(1000), 8, name="test")
-    assert list(ahead) == list(range(1000))
+    items = [[number] for number in range(1000)]
+    ahead = Ahead(items, 8, name="test")
+    assert list(ahead) == items
     assert list(ahead) == []
 
 
 def test_it_makes_so_many_ahead_and_no_more():
-    """The thread makes ``most`` items before one is asked for, and has one in hand."""
+    """The thread goes on until ``most`` wait, by their lengths, and has one more in hand."""
     made, enough = [], threading.Semaphore(0)
 
     def items():
         for number in range(100):
             made.append(number)
             enough.release()
-            yield number
+            yield [number] * 2
 
-    ahead = Ahead(items(), 3, name="test")
+    ahead = Ahead(items(), 5, name="test")
     for _ in range(4):
         assert enough.acquire(timeout=30)
     assert not enough.acquire(timeout=0.2)
     assert made == [0, 1, 2, 3]
-    assert next(ahead) == 0
+    assert next(ahead) == [0, 0]
     assert enough.acquire(timeout=30)
     ahead.close()
 
@@ -40,11 +42,11 @@ def test_an_error_comes_where_its_item_was_due():
     """What was made before the error is handed out first."""
 
     def items():
-        yield 1
+        yield [1]
         raise OSError("gone")
 
     ahead = Ahead(items(), 8, name="test")
-    assert next(ahead) == 1
+    assert next(ahead) == [1]
     for _ in range(2):
         with pytest.raises(OSError, match="gone"):
             next(ahead)
@@ -52,7 +54,7 @@ def test_an_error_comes_where_its_item_was_due():
 
 def test_closing_ends_the_thread():
     """close() returns when the thread has ended, also if it waits for room."""
-    ahead = Ahead(iter(int, 1), 2, name="allranks-test-endless")
-    assert next(ahead) == 0
+    ahead = Ahead(itertools.repeat("item"), 2, name="allranks-test-endless")
+    assert next(ahead) == "item"
     ahead.close()
     assert "allranks-test-endless" not in [thread.name for thread in threading.enumerate()]

@@ -6,14 +6,21 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-T = TypeVar("T")
+
+class Sized(Protocol):
+    """What says how much it is."""
+
+    def __len__(self) -> int: ...
+
+
+T = TypeVar("T", bound=Sized)
 
 
 @contextmanager
 def ahead(items: Iterable[T], most: int) -> Iterator[Iterable[T]]:
-    """Give what yields ``items``, made up to ``most`` ahead by a thread that ends with this; with 0, here and now."""
+    """Give what yields ``items``, made ahead as in ``Ahead`` by a thread that ends with this; with 0, here and now."""
     if not most:
         yield items
         return
@@ -25,9 +32,10 @@ def ahead(items: Iterable[T], most: int) -> Iterator[Iterable[T]]:
 
 
 class Ahead(Generic[T], Iterator[T]):
-    """Yields what ``items`` does, of which a thread makes up to ``most`` before they are asked for.
+    """Yields what ``items`` does, made by a thread before it is asked for.
 
-    What ``items`` raises is raised where its next item would have been. ``close`` ends the thread; so does the end.
+    The thread goes on as long as the lengths of the items that wait add up to less than ``most``. What ``items`` raises
+    is raised where its next item would have been. ``close`` ends the thread; so does the end.
     """
 
     def __init__(self, items: Iterable[T], most: int, *, name: str) -> None:
@@ -60,7 +68,7 @@ class Ahead(Generic[T], Iterator[T]):
         try:
             for item in items:
                 with self._changed:
-                    self._changed.wait_for(lambda: len(self._made) < self._most or self._closed)
+                    self._changed.wait_for(lambda: sum(map(len, self._made)) < self._most or self._closed)
                     if self._closed:
                         return
                     self._made.append(item)

@@ -51,7 +51,11 @@ class Rows(Protocol):
 
 
 class Reader(Protocol):
-    """An opened source. Safe for threads."""
+    """An opened source. Safe for threads.
+
+    A reader of blocks that are read in a moment may have a method ``hint(block)``, which says so by True and has the
+    system fetch the block meanwhile: then no thread is asked to read it, which would cost more than reading.
+    """
 
     def read(self, block: int) -> Rows:
         """Read one block of the index. Raises DataError: damaged, changed since it was indexed, gone."""

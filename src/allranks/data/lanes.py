@@ -75,52 +75,53 @@ class _Opened:
         self._blocks = [piece.block for piece in window.pieces]
         starts = np.array([piece.start for piece in window.pieces])
         counts = np.array([piece.stop - piece.start for piece in window.pieces])
-        self._ends = np.cumsum(counts)
+        self._piece_of = np.repeat(np.arange(len(counts)), counts)
         # Of the n-th sample of all pieces, n + shift is its row in the block, n + number its id.
-        shift = starts - (self._ends - counts)
+        shift = starts - (np.cumsum(counts) - counts)
         self._row_shift = shift + index.skip[self._blocks]
         self._id_shift = shift + index.first[self._blocks]
         self._left = counts
-        self._rows: list[Future[Rows] | None] = [None] * len(self._blocks)
+        self._asked: dict[int, Future[Rows] | None] = {}  # by piece; None: hinted at, and read when it is needed
+        self._there: dict[int, Rows] = {}
 
     def ask(self, depths: Ids) -> None:
-        pieces = np.flatnonzero(np.bincount(self._pieces(self._numbers(depths)), minlength=len(self._rows)))
-        missing = [piece for piece in pieces.tolist() if self._rows[piece] is None]
-        for at in range(0, len(missing), _AT_ONCE):
-            self._read(missing[at : at + _AT_ONCE])
+        self._ask(np.flatnonzero(np.bincount(self._piece_of[self._numbers(depths)])).tolist())
 
     def take(self, depths: Ids, into: list[Any]) -> Ids:
         """Append the samples to a list; return their ids."""
         numbers = self._numbers(depths)
-        pieces = self._pieces(numbers)
+        pieces = self._piece_of[numbers]
         counts = np.bincount(pieces, minlength=len(self._left))
         needed = np.flatnonzero(counts).tolist()
-        self.ask(depths)
-        blocks = {piece: self._block(piece) for piece in needed}
-        into += _gathered(blocks, pieces, numbers + self._row_shift[pieces])
+        self._ask(needed)
+        there = {piece: self._block(piece) for piece in needed}
+        into += _gathered(there, pieces, numbers + self._row_shift[pieces])
         self._left -= counts
-        for piece in needed:
-            if not self._left[piece]:
-                self._rows[piece] = None
+        for piece in np.flatnonzero((self._left == 0) & (counts > 0)).tolist():
+            del self._there[piece]
         ids: Ids = numbers + self._id_shift[pieces]
         return ids
 
     def _numbers(self, depths: Ids) -> Ids:
         return self.window.order[depths - self.window.begin]
 
-    def _pieces(self, numbers: Ids) -> Ids:
-        return np.searchsorted(self._ends, numbers, side="right")
-
-    def _read(self, pieces: Sequence[int]) -> None:
-        """Have a thread read some blocks, one after the other."""
-        futures = {piece: Future[Rows]() for piece in pieces}
-        self._rows = [futures.get(piece, known) for piece, known in enumerate(self._rows)]
-        self._pool.submit(_fill, self._reader, [(self._blocks[piece], future) for piece, future in futures.items()])
+    def _ask(self, pieces: Sequence[int]) -> None:
+        """Have the system fetch blocks, or a thread read them: some one after the other."""
+        missing = [piece for piece in pieces if piece not in self._asked and piece not in self._there]
+        hint = getattr(self._reader, "hint", None)
+        if hint is not None:
+            self._asked |= {piece: None for piece in missing if hint(self._blocks[piece])}
+            missing = [piece for piece in missing if piece not in self._asked]
+        for at in range(0, len(missing), _AT_ONCE):
+            futures = {piece: Future[Rows]() for piece in missing[at : at + _AT_ONCE]}
+            self._asked |= futures
+            self._pool.submit(_fill, self._reader, [(self._blocks[piece], future) for piece, future in futures.items()])
 
     def _block(self, piece: int) -> Rows:
-        asked = self._rows[piece]
-        assert asked is not None
-        return asked.result()
+        if piece not in self._there:
+            asked = self._asked.pop(piece)
+            self._there[piece] = self._reader.read(self._blocks[piece]) if asked is None else asked.result()
+        return self._there[piece]
 
 
 def _fill(reader: Reader, asked: Sequence[tuple[int, Future[Rows]]]) -> None:

@@ -13,7 +13,7 @@ from allranks.data.batch import Batch, Collator
 from allranks.data.lanes import Lane, MixLane
 from allranks.data.ledger import Sum
 from allranks.data.mix import MixPlan
-from allranks.data.pipeline import Submit, Taken, batches, transformed
+from allranks.data.pipeline import Submit, Taken, batches, collated, transformed
 from allranks.data.plan import EpochPlan, Plan
 from allranks.data.snapshot import Resume, Snapshot
 from allranks.data.strips import Strip, Taking, strips
@@ -121,8 +121,9 @@ class Loader(ByDevices):
 
     def _each(self, place: Callable[[Batch], B], *, ahead: int) -> Iterator[B]:
         strips = self._supply.strips(self._plan, self.rows, range(self._step, self._plan.steps))
-        with run_ahead(batches(strips, self._plan, self.rows, self._collator), self._prefetch) as made:
-            for taken, placed in under_way(made, lambda taken: place(taken.batch), ahead=ahead):
+        with run_ahead(collated(strips, self._collator), self._prefetch) as made:
+            taken_ones = batches(made, self._plan, self.rows)
+            for taken, placed in under_way(taken_ones, lambda taken: place(taken.batch), ahead=ahead):
                 self._step += 1
                 self._witness.take(taken)
                 yield placed

@@ -43,6 +43,10 @@ class Group:
     steps: tuple[PackedTaken, ...]
     have: int
 
+    def __len__(self) -> int:
+        """The number of steps."""
+        return len(self.steps)
+
 
 @dataclass(frozen=True, slots=True)
 class Work:

@@ -47,21 +47,40 @@ def _done(strip: Strip, parts: Sequence[Future[list[Any]]]) -> Strip:
     return replace(strip, samples=[sample for part in parts for sample in part.result()])
 
 
-def batches(strips: Iterable[Strip], plan: Plan, rows: Sequence[int], collator: Collator) -> Iterator[Taken]:
-    """Yield the batch of every step."""
-    many, size = len(rows), plan.layout.global_batch
+@dataclass(frozen=True, slots=True, eq=False)
+class Columns:
+    """The columns of several steps, row after row, and what the ledger notes of each step."""
+
+    steps: range
+    columns: dict[str, Column]
+    mask: NDArray[np.bool_]
+    ids: NDArray[np.int64]
+    sums: list[Sum]
+
+    def __len__(self) -> int:
+        """The number of steps."""
+        return len(self.steps)
+
+
+def collated(strips: Iterable[Strip], collator: Collator) -> Iterator[Columns]:
+    """Yield the columns of every strip."""
     for strip in strips:
-        places = strip.places.reshape(-1)
-        ids = strip.ids[strip.places]
-        counts, mixed = sums(ids)
+        places, ids = strip.places.reshape(-1), strip.ids[strip.places]
         found, good = collator.columns(strip.samples, strip.ids.tolist())
         columns, mask = {name: _in_order(column, places) for name, column in found.items()}, good[places]
-        bad = _count_bad(strip) if not mask.all() else [0] * len(counts)
-        for at in range(len(counts)):
+        bad = _count_bad(strip) if not mask.all() else [0] * len(ids)
+        yield Columns(strip.steps, columns, mask, ids, [Sum(*one) for one in zip(*sums(ids), bad, strict=True)])
+
+
+def batches(made: Iterable[Columns], plan: Plan, rows: Sequence[int]) -> Iterator[Taken]:
+    """Yield the batch of every step."""
+    many, size = len(rows), plan.layout.global_batch
+    for strip in made:
+        for at, step in enumerate(strip.steps):
             here = slice(at * many, (at + 1) * many)
-            cut = {name: column[here] for name, column in columns.items()}
-            batch = Batch(cut, mask[here], ids[at], rows, plan.epoch, strip.steps[at], size)
-            yield Taken(batch, Sum(counts[at], mixed[at], bad[at]))
+            cut = {name: column[here] for name, column in strip.columns.items()}
+            batch = Batch(cut, strip.mask[here], strip.ids[at], rows, plan.epoch, step, size)
+            yield Taken(batch, strip.sums[at])
 
 
 def _in_order(column: Column, places: NDArray[np.int64]) -> Column:

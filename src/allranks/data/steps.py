@@ -12,7 +12,7 @@ from allranks.data.detect import rows_of
 from allranks.data.index import Index
 from allranks.data.ledger import Sum, planned
 from allranks.data.opening import indexes_of, planner, supply_of
-from allranks.data.pipeline import batches
+from allranks.data.pipeline import batches, collated
 from allranks.data.plan import Plan
 from allranks.data.recipe import Recipe
 from allranks.data.share import shared_index
@@ -87,7 +87,7 @@ class StepMaker:
         try:
             plan = supply.plan(epoch)
             strips = supply.strips(plan, self.rows, range(begin, plan.steps, every))
-            for taken in batches(strips, plan, self.rows, Collator(supply.example)):
+            for taken in batches(collated(strips, Collator(supply.example)), plan, self.rows):
                 yield taken.batch
         finally:
             supply.close()

@@ -103,6 +103,15 @@ class LocalStorage:
             finally:
                 os.close(fd)
 
+    def hint(self, path: str, offset: int, count: int) -> None:
+        """Have the system fetch bytes into the page cache, and do not wait; what is not there is no error here."""
+        with suppress(OSError):
+            fd = os.open(f"{self._root}/{path}", os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.posix_fadvise(fd, offset, count, os.POSIX_FADV_WILLNEED)
+            finally:
+                os.close(fd)
+
     def size(self, path: str) -> int | None:
         where = self._at(path)
         with self._told("look at", path), suppress(*_NO_SUCH_FILE):

@@ -19,6 +19,7 @@ from allranks.data.sources.listing import Found, find
 from allranks.data.sources.patterns import Place
 from allranks.storage.base import Storage
 from allranks.storage.detect import CLOUDS, open_storage
+from allranks.storage.local import LocalStorage
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -52,7 +53,10 @@ class OpenFile(Protocol):
 
 
 class Format(Protocol):
-    """What is known of a format. Frozen, picklable."""
+    """What is known of a format. Frozen, picklable.
+
+    One whose blocks are read in a moment has a method ``is_quick(name)``: whether that is so of this file.
+    """
 
     @property
     def kind(self) -> str:
@@ -171,6 +175,16 @@ class FileReader:
         stop = int(index.skip[block] + index.rows[block])
         begin, end, check = int(index.begin[block]), int(index.end[block]), int(index.check[block])
         return self._file(int(index.file[block])).rows(Block(begin, end, stop, check))
+
+    def hint(self, block: int) -> bool:
+        """Have the system fetch a block, if it is lines of a local file; return whether it is."""
+        name = self._index.files[int(self._index.file[block])].name
+        is_quick = getattr(self._format, "is_quick", None)
+        if is_quick is None or not isinstance(self._storage, LocalStorage) or not is_quick(name):
+            return False
+        begin, end = int(self._index.begin[block]), int(self._index.end[block])
+        self._storage.hint(name, begin, end - begin)
+        return True
 
     def _file(self, number: int) -> OpenFile:
         with self._lock:

@@ -48,6 +48,9 @@ class JsonLines:
     def words(self) -> tuple[str, ...]:
         return (str(self.block_bytes),)
 
+    def is_quick(self, name: str) -> bool:
+        return compressed.codec_of(name) is None
+
     def scan(self, file: FileBytes) -> Scan:
         return line_file.scan(file, size=self.block_bytes, blanks=False)
 

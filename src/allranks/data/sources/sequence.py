@@ -91,6 +91,9 @@ class SequenceReader:
     def bytes_read(self) -> int:
         return 0
 
+    def hint(self, _block: int) -> bool:
+        return True
+
     def read(self, block: int) -> Rows:
         return SequenceRows(self.rows, int(self.index.begin[block]), self.mask)
 
