@@ -17,7 +17,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "data.md"
 def test_the_snippets_of_the_page_about_data_run(tmp_path: Path) -> None:
     """In one program, in an empty folder; the last one prints the error that it is about."""
     snippets = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert len(snippets) == 7
+    assert len(snippets) == 9
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", "\n".join(snippets)],
         cwd=tmp_path,
