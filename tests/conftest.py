@@ -13,7 +13,7 @@ settings.load_profile("allranks")
 
 NEEDED = (
     *("jax", "torch", "equinox", "obstore", "moto", "transformers"),
-    *("pyarrow", "orjson", "zstandard", "datasets", "grain"),
+    *("pyarrow", "orjson", "zstandard", "cloudpickle", "tokenizers", "tiktoken", "datasets", "grain"),
 )
 MISSING = [module for module in NEEDED if find_spec(module) is None]
 # Files that import a framework themselves, or run a program that does from their first line on.
@@ -32,6 +32,8 @@ FILES = {
         "data/test_rows_torch.py",
         "integrations/test_torch_loading.py",
     ],
+    "orjson": ["data/test_loader.py", "data/test_packed.py", "data/test_torture.py"],
+    "cloudpickle": ["data/test_loader.py", "data/test_workers.py"],
     "datasets": ["integrations/test_streaming.py"],
     "grain": ["integrations/test_grain.py"],
     "equinox": ["arrays/test_open_tree_pytrees.py", "checkpoint/test_trip_jax.py"],

@@ -78,14 +78,17 @@ def job(size: int, folder: Path, number: int, kind: str, epochs: int, *, steps: 
         fork(lambda rank=rank: train(rank, size, port, folder, diaries[rank], kind, epochs)) for rank in range(size)
     ]
     try:
-        if steps is None:
-            wait_for("the end", lambda: all(diary.read()[-1:] and diary.read()[-1][1] == "end" for diary in diaries))
-        else:
-            wait_for(f"step {steps}", lambda: all(len(diary.read()) > steps for diary in diaries))
+        wait_for("a step, or the end", lambda: all(is_there(diary.read(), steps) for diary in diaries))
+        if steps is not None:
             time.sleep(random.uniform(0.0, 0.02))  # any moment will do
     finally:
         kill_all(pids)
     return diaries
+
+
+def is_there(told: list[list[Any]], steps: int | None) -> bool:
+    """Whether a rank has taken so many steps, or is at the end."""
+    return (steps is not None and len(told) > steps) or (bool(told) and told[-1][1] == "end")
 
 
 def main() -> None:
