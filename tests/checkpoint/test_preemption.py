@@ -16,7 +16,15 @@ PROGRAM = Path(__file__).parent / "programs" / "preempted.py"
 
 
 @pytest.mark.needs("torch")
-@pytest.mark.parametrize("moment", ["in the write of a save", "right after a save", "before a meeting", "on all ranks"])
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "in the write of a save",
+        pytest.param("right after a save", marks=pytest.mark.soak),
+        "before a meeting",
+        pytest.param("on all ranks", marks=pytest.mark.soak),
+    ],
+)
 def test_all_ranks_save_the_same_step_and_leave(moment: str, tmp_path: Path) -> None:
     """Exactly one more save, whole, of the state at that step; and the next job goes on from there."""
     job = harness.run(3, [str(PROGRAM), str(tmp_path), moment])

@@ -37,7 +37,7 @@ def test_a_batch_that_does_not_divide_is_refused() -> None:
     ("how", "code", "says"),
     [
         pytest.param("kill", 137, "killed by SIGKILL", id="SIGKILL"),
-        pytest.param("raise", 1, "OSError: the disk is gone", id="raises"),
+        pytest.param("raise", 1, "OSError: the disk is gone", id="raises", marks=pytest.mark.soak),
     ],
 )
 def test_a_rank_that_fails_in_the_middle_ends_the_job(tmp_path: Path, how: str, code: int, says: str) -> None:
