@@ -15,8 +15,12 @@ from allranks import Dataset, World
 from allranks.errors import DataError
 from allranks.integrations.torch import Batches, BatchSampler
 
-# Three workers on two cores: torch says so.
-pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
+pytestmark = [
+    # Three workers on two cores: torch says so.
+    pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
+    # torch forks its workers, which use no JAX; it may be loaded here by tests that came before.
+    pytest.mark.filterwarnings("ignore:os.fork.. was called:RuntimeWarning"),
+]
 
 
 def rows(batch: dict[str, torch.Tensor]) -> list[int]:
