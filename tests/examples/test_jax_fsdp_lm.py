@@ -15,6 +15,7 @@ TRAIN = Path(__file__).parents[2] / "examples" / "jax_fsdp_lm" / "train.py"
 DEMO = TRAIN.with_name("demo.py")
 
 
+@pytest.mark.soak  # the demo's test compares four ranks with three
 def test_four_ranks_lose_what_one_process_loses(tmp_path: Path) -> None:
     """Step for step, sharded and in two micro-batches: 4 ranks x 2 devices equal 1 process x 1."""
     (alone,) = training.losses_of((), "train", tmp_path / "alone.json", "")
