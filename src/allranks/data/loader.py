@@ -15,9 +15,9 @@ from allranks.data.ledger import Sum
 from allranks.data.mix import MixPlan
 from allranks.data.pipeline import Submit, Taken, batches, collated, transformed
 from allranks.data.plan import EpochPlan, Plan
-from allranks.data.snapshot import Resume, Snapshot
+from allranks.data.snapshot import Resume
 from allranks.data.strips import Strip, Taking, strips
-from allranks.data.under_way import ByDevices, under_way
+from allranks.data.under_way import ByDevices, Testimony, under_way
 from allranks.errors import DataError
 
 _MOST_LOOKED_AT = 1000
@@ -71,7 +71,7 @@ class Supply:
         )
 
 
-class Witness(Protocol):
+class Witness(Testimony, Protocol):
     """Who looks at what is taken, and knows what the other ranks say: see ``data/witness.py``."""
 
     def begin(self, plan: Plan, step: int, seen: Sum) -> None:
@@ -79,12 +79,6 @@ class Witness(Protocol):
 
     def take(self, taken: Taken) -> None:
         """A batch is handed out."""
-
-    def verify(self) -> Sum:
-        """Prove what was taken until now. Collective. Raises LedgerMismatch."""
-
-    def snapshot(self, epoch: int, depth: int, /) -> Snapshot:
-        """Return the state of the loader at a place."""
 
 
 class Loader(ByDevices):
@@ -96,28 +90,20 @@ class Loader(ByDevices):
     steps of a whole epoch.
     """
 
+    _witness: Witness
+
     def __init__(
         self, supply: Supply, rows: Sequence[int], *, witness: Witness, prefetch: int, resume: Resume | None = None
     ) -> None:
         if prefetch < 0:
             raise DataError(f"prefetch is {prefetch}.", remedy="Say how many batches to prepare ahead, or 0.")
         self.rows = rows
-        self._supply, self._witness, self._prefetch = supply, witness, prefetch
+        self._supply, self._witness, self._prefetch, self._close = supply, witness, prefetch, supply.close
         self._collator = Collator(supply.example)
         self._begin(resume.epoch if resume else 0, resume.step if resume else 0, resume.seen if resume else Sum())
 
     def __len__(self) -> int:
         return self._plan.steps
-
-    @property
-    def epoch(self) -> int:
-        """Which epoch this is, from 0 on."""
-        return self._plan.epoch
-
-    @property
-    def step(self) -> int:
-        """How many batches of this epoch were taken."""
-        return self._step
 
     def _each(self, place: Callable[[Batch], B], *, ahead: int) -> Iterator[B]:
         strips = self._supply.strips(self._plan, self.rows, range(self._step, self._plan.steps))
@@ -129,26 +115,6 @@ class Loader(ByDevices):
                 yield placed
         self._witness.verify()
         self._begin(self.epoch + 1, 0, Sum())
-
-    def state(self) -> Snapshot:
-        """Return where this loader stands, for a checkpoint: ``extra={"data": loader.state()}``. Cheap; local.
-
-        ``allranks.Checkpointer`` makes it whole when it saves; for other checkpoints store ``state().gathered()``,
-        which every rank must call.
-        """
-        return self._witness.snapshot(self.epoch, self._step * self._plan.layout.depth_of_step)
-
-    def audit(self) -> Sum:
-        """Prove that what all ranks took of this epoch until now is what was planned; **every rank must call**.
-
-        Returns how many samples that are, the sum of their mixed ids, and how many of them could not be used. Raises
-        LedgerMismatch on every rank, with the ranks, steps and samples where it is not.
-        """
-        return self._witness.verify()
-
-    def close(self) -> None:
-        """End threads and workers. What was taken stays taken."""
-        self._supply.close()
 
     def _begin(self, epoch: int, step: int, seen: Sum) -> None:
         self._plan, self._step = self._supply.plan(epoch), step

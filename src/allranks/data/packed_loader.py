@@ -15,14 +15,14 @@ from allranks.data.pack import Carry
 from allranks.data.packed import Group, PackedTaken
 from allranks.data.plan import Plan
 from allranks.data.snapshot import Resume, Snapshot
-from allranks.data.under_way import ByDevices, under_way
+from allranks.data.under_way import ByDevices, Testimony, under_way
 from allranks.errors import DataError, LedgerMismatch
 from allranks.world.base import World
 
 B = TypeVar("B")
 
 
-class PackedWitness(Protocol):
+class PackedWitness(Testimony, Protocol):
     """Who looks at what is taken, and knows what the other ranks say."""
 
     def begin(self, plan: Plan, carries: Mapping[int, Carry], seen: Sum) -> None:
@@ -37,20 +37,17 @@ class PackedWitness(Protocol):
     def end(self, carries: Mapping[int, Carry]) -> None:
         """No rank has another row; the lanes stand here."""
 
-    def verify(self) -> Sum:
-        """Prove what was taken until now. Collective. Raises LedgerMismatch."""
-
-    def snapshot(self, epoch: int, depth: int, /) -> Snapshot:
-        """Return the state of the loader at a place."""
-
 
 class PackedLoader(ByDevices):
     """This rank's packed rows of the global batches. Made by ``Dataset.pack(...).batch(...).loader``.
 
     As ``Loader``, but that the number of steps, and so ``len()``, is not known before: every rank takes as many as the
     one that has most rows, with masked rows where it has none. The ranks agree about up to 32 steps at once, in the
-    thread that iterates.
+    thread that iterates. ``audit`` raises DataError in the middle of an epoch that is packed by best-fit: which samples
+    should have ended by then is known only at its end.
     """
+
+    _witness: PackedWitness
 
     def __init__(
         self,
@@ -72,16 +69,6 @@ class PackedLoader(ByDevices):
             carries = {lane: Carry.from_json(carry) for lane, carry in resume.carry.items()}
             self._begin(resume.epoch, resume.step, carries, resume.seen)
 
-    @property
-    def epoch(self) -> int:
-        """Which epoch this is, from 0 on."""
-        return self._plan.epoch
-
-    @property
-    def step(self) -> int:
-        """How many batches of this epoch were taken."""
-        return self._step
-
     def _each(self, place: Callable[[Batch], B], *, ahead: int) -> Iterator[B]:
         with run_ahead(self._groups(self._plan, self._step, self._carries), 1) as made:
             for taken, placed in under_way(self._agreed(made), lambda taken: place(taken.batch), ahead=ahead):
@@ -100,22 +87,6 @@ class PackedLoader(ByDevices):
             if agreed < len(group.steps):
                 self._end = group.steps[-1].carries
                 return
-
-    def state(self) -> Snapshot:
-        """Return where this loader stands, as ``Loader.state`` does; with what packing has begun in every lane."""
-        return self._witness.snapshot(self.epoch, self._step * self._plan.layout.depth_of_step)
-
-    def audit(self) -> Sum:
-        """Prove what was taken until now, as ``Loader.audit`` does; **every rank must call**.
-
-        Raises DataError in the middle of an epoch that is packed by best-fit: which samples should have ended by then
-        is known only at its end.
-        """
-        return self._witness.verify()
-
-    def close(self) -> None:
-        """End threads and workers. What was taken stays taken."""
-        self._close()
 
     def _begin(self, epoch: int, step: int, carries: Mapping[int, Carry], seen: Sum) -> None:
         self._plan, self._step, self._carries = self._plan_of(epoch), step, carries

@@ -5,9 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from allranks.data.batch import Batch
+from allranks.data.ledger import Sum
+from allranks.data.plan import Plan
+from allranks.data.snapshot import Snapshot
 from allranks.errors import DataError
 
 A = TypeVar("A")
@@ -27,8 +30,54 @@ def under_way(batches: Iterable[A], place: Callable[[A], B], *, ahead: int) -> I
     yield from placed
 
 
+class Testimony(Protocol):
+    """What every loader asks of who looks at what is taken."""
+
+    def verify(self) -> Sum:
+        """Prove what was taken until now. Collective. Raises LedgerMismatch."""
+
+    def snapshot(self, epoch: int, depth: int, /) -> Snapshot:
+        """Return the state of the loader at a place."""
+
+
 class ByDevices(ABC):
-    """What loaders have in common: batches as they are, or as arrays that are being copied while a step is computed."""
+    """What loaders have in common: batches as they are, or as arrays that are being copied while a step is computed;
+    where they stand, and the proof of it."""
+
+    _plan: Plan
+    _step: int
+    _witness: Testimony
+    _close: Callable[[], None]
+
+    @property
+    def epoch(self) -> int:
+        """Which epoch this is, from 0 on."""
+        return self._plan.epoch
+
+    @property
+    def step(self) -> int:
+        """How many batches of this epoch were taken."""
+        return self._step
+
+    def state(self) -> Snapshot:
+        """Return where this loader stands, for a checkpoint: ``extra={"data": loader.state()}``. Cheap; local.
+
+        ``allranks.Checkpointer`` makes it whole when it saves; for other checkpoints store ``state().gathered()``,
+        which every rank must call.
+        """
+        return self._witness.snapshot(self.epoch, self._step * self._plan.layout.depth_of_step)
+
+    def audit(self) -> Sum:
+        """Prove that what all ranks took of this epoch until now is what was planned; **every rank must call**.
+
+        Returns how many samples that are, the sum of their mixed ids, and how many of them could not be used. Raises
+        LedgerMismatch on every rank, with the ranks, steps and samples where it is not.
+        """
+        return self._witness.verify()
+
+    def close(self) -> None:
+        """End threads and workers. What was taken stays taken."""
+        self._close()
 
     @abstractmethod
     def _each(self, place: Callable[[Batch], B], *, ahead: int) -> Iterator[B]:
