@@ -12,7 +12,7 @@ from allranks.errors import DataError
 
 def columns(*samples, example=None, collator=None):
     made = collator or Collator(lambda: example)
-    return made.columns(samples, range(100, 100 + len(samples)))
+    return made.columns(samples, np.arange(100, 100 + len(samples)))
 
 
 def test_numbers_and_arrays_are_stacked_and_all_else_is_listed():

@@ -10,7 +10,8 @@ from blocks import Numbers, index_of, uneven
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allranks.data.lanes import PADDING, Lane, MixLane
+from allranks.data.found import PADDING, Decoder
+from allranks.data.lanes import Lane, MixLane
 from allranks.data.mix import MixPlan
 from allranks.data.plan import EpochPlan, Layout, divisors, layout
 from allranks.data.strips import strips
@@ -22,6 +23,11 @@ def pool():
         yield made
 
 
+def samples_of(strip):
+    found = strip.found
+    return Decoder(found.blocks).samples(found.keys.ravel(), found.spots.ravel())
+
+
 def taken(plan, rows, steps, pool, *, sample_bytes=100.0):
     """What strips yield: samples and ids, both (steps, rows)."""
     reader = Numbers(plan.index)
@@ -29,10 +35,11 @@ def taken(plan, rows, steps, pool, *, sample_bytes=100.0):
     for strip in strips(
         plan, rows, steps, open_lane=lambda lane: Lane(plan, lane, reader=reader, pool=pool), sample_bytes=sample_bytes
     ):
-        assert strip.steps == left[: len(strip.places)]
-        left = left[len(strip.places) :]
-        samples += [-1 if strip.samples[place] is PADDING else strip.samples[place] for place in strip.places.ravel()]
-        ids.append(strip.ids[strip.places])
+        found = strip.found
+        assert strip.steps == left[: len(found.ids)]
+        left = left[len(found.ids) :]
+        ids.append(found.ids)
+        samples += [-1 if one is PADDING else one for one in samples_of(strip)]
     whole = np.concatenate(ids) if ids else np.empty((0, len(rows)), np.int64)
     return np.array(samples, np.int64).reshape(whole.shape), whole, reader
 
@@ -86,7 +93,7 @@ def test_large_samples_make_short_strips(pool):
     index = index_of([1] * 64, sample_bytes=4 << 20)
     plan = EpochPlan(index, Layout(2, 2, 4, 0, True), 0)
     lengths = [
-        len(strip.places)
+        len(strip.steps)
         for strip in strips(
             plan,
             range(2),
@@ -112,8 +119,8 @@ def test_a_mixture_hands_out_what_its_plan_says(pool):
         open_lane=lambda lane: MixLane(plan, lane, readers=readers, pool=pool),
         sample_bytes=100,
     ):
-        ids.append(strip.ids[strip.places])
-        samples += [strip.samples[place] for place in strip.places.ravel()]
+        ids.append(strip.found.ids)
+        samples += samples_of(strip)
     found = np.concatenate(ids)
     assert np.array_equal(found, plan.row_ids(range(4, 12), 5, plan.steps))
     assert np.array_equal(np.array(samples).reshape(found.shape), np.where(found >= 2000, found - 2000, found))

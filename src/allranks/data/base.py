@@ -39,8 +39,9 @@ class Doing(Protocol):
 class Rows(Protocol):
     """The samples of one block in memory; decoded when they are taken.
 
-    Where a call for the few rows of each block would take long, its class has a static method ``gather(blocks, pieces,
-    rows)``, which returns the samples that are ``rows[i]`` of ``blocks[pieces[i]]`` (a Mapping and two arrays).
+    Where a call for the few rows of each block would take long, its class has a static method ``gather(blocks, keys,
+    spots)``, which returns the samples at ``spots[i]`` of ``blocks[keys[i]]`` (a Mapping and two arrays). What a spot
+    is, it says itself: ``spots()`` returns those of its rows, 64 bits each; without that they are the rows' numbers.
     """
 
     def take(self, rows: NDArray[np.int64]) -> list[Any]:

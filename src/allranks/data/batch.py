@@ -82,26 +82,30 @@ class Collator:
         self._example = example
         self._blank: dict[str, Any] = {}
 
-    def columns(self, samples: Sequence[Any], ids: Sequence[int]) -> tuple[dict[str, Column], NDArray[np.bool_]]:
+    def columns(self, samples: Sequence[Any], ids: NDArray[np.int64]) -> tuple[dict[str, Column], NDArray[np.bool_]]:
         """Return the columns of samples, and their mask. Raises DataError for samples that do not fit together."""
-        good = [not isinstance(sample, Bad) for sample in samples]
-        whole = all(good)
+        kinds = set(map(type, samples))
+        good = (
+            np.array([not isinstance(sample, Bad) for sample in samples])
+            if Bad in kinds
+            else np.ones(len(samples), np.bool_)
+        )
         if not self._blank:
-            first = samples[good.index(True)] if any(good) else self._example()
+            first = samples[int(good.argmax())] if good.any() else self._example()
             self._blank = {name: _blank(value) for name, value in fields(first).items()}
         blank = self._blank
-        if whole and type(samples[0]) is dict:
+        if kinds == {dict}:
             rows: Sequence[Mapping[str, Any]] = samples
         else:
-            rows = [fields(sample) if here else blank for sample, here in zip(samples, good, strict=True)]
+            rows = [fields(sample) if here else blank for sample, here in zip(samples, good.tolist(), strict=True)]
         if set(map(len, rows)) != {len(blank)}:
             raise self._other_columns(rows, ids)
         try:
-            return {name: self._column(name, [row[name] for row in rows], ids) for name in blank}, np.array(good)
+            return {name: self._column(name, [row[name] for row in rows], ids) for name in blank}, good
         except KeyError:
             raise self._other_columns(rows, ids) from None
 
-    def _column(self, name: str, values: list[Any], ids: Sequence[int]) -> Column:
+    def _column(self, name: str, values: list[Any], ids: NDArray[np.int64]) -> Column:
         wanted = type(self._blank[name])
         kinds = set(map(type, values))
         if not any(issubclass(kind, _STACKED) for kind in kinds | {wanted}):
@@ -121,7 +125,7 @@ class Collator:
                 )
         return np.stack(values)
 
-    def _other_kind(self, name: str, values: list[Any], ids: Sequence[int]) -> DataError:
+    def _other_kind(self, name: str, values: list[Any], ids: NDArray[np.int64]) -> DataError:
         wanted = type(self._blank[name])
         value, one = next((value, one) for value, one in zip(values, ids, strict=True) if type(value) is not wanted)
         return DataError(
@@ -131,7 +135,7 @@ class Collator:
             remedy="A column has one kind of value, on every rank: convert it in a .map.",
         )
 
-    def _other_columns(self, rows: Sequence[Mapping[str, Any]], ids: Sequence[int]) -> DataError:
+    def _other_columns(self, rows: Sequence[Mapping[str, Any]], ids: NDArray[np.int64]) -> DataError:
         row, one = next((row, one) for row, one in zip(rows, ids, strict=True) if row.keys() != self._blank.keys())
         return DataError(
             f"sample {one} has the columns {sorted(row)}; before they were {sorted(self._blank)}.",

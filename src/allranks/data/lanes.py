@@ -1,31 +1,29 @@
-"""A lane is read: blocks are asked for shortly before they are needed, and let go once all their samples were taken."""
+"""A lane is read: blocks are asked for shortly before they are needed, and let go at the end of their window."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
-from itertools import pairwise
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from allranks.data.base import Bad, Reader, Rows
+from allranks.data.base import Reader, Rows
+from allranks.data.found import Found, Ids
 from allranks.data.index import Index
 from allranks.data.mix import MixPlan
 from allranks.data.plan import EpochPlan, Window
 
-PADDING = Bad("padding behind the last sample")
 _AT_ONCE = 4  # blocks that a thread reads before it lets another go on
-
-Ids = NDArray[np.int64]
 
 
 class Lane:
-    """One lane of an epoch; its samples are taken in ascending order. ``pool`` reads blocks ahead."""
+    """One lane of an epoch; its samples are found in ascending order. ``pool`` reads blocks ahead.
 
-    def __init__(self, plan: EpochPlan, lane: int, *, reader: Reader, pool: Executor) -> None:
-        self._plan, self._index, self._lane = plan, plan.index, lane
+    ``first_key`` is the key of the index's block 0: of a mixture, the parts' are different.
+    """
+
+    def __init__(self, plan: EpochPlan, lane: int, *, reader: Reader, pool: Executor, first_key: int = 0) -> None:
+        self._plan, self._lane, self._first_key = plan, lane, first_key
         self._reader, self._pool = reader, pool
         self._length = plan.length(lane)
         self._open: list[_Opened] = []
@@ -35,25 +33,28 @@ class Lane:
         for opened, inside in self._parts(depths):
             opened.ask(inside)
 
-    def take(self, depths: Ids) -> tuple[list[Any], Ids]:
-        """Return the samples at these ascending depths, and their ids: PADDING and -1 behind the end of the lane."""
-        samples: list[Any] = []
-        ids = np.full(len(depths), -1, np.int64)
-        for opened, inside in self._parts(depths):
-            begin = len(samples)
-            ids[begin : begin + len(inside)] = opened.take(inside, samples)
-        samples += [PADDING] * (len(depths) - len(samples))
+    def find(self, depths: Ids) -> Found:
+        """Return where the samples at these ascending depths are; behind the end of the lane there is padding."""
+        parts = [opened.find(inside) for opened, inside in self._parts(depths)]
         if len(depths):
             self._open = [opened for opened in self._open if opened.window.end > depths[-1] + 1]
-        return samples, ids
+        if len(parts) == 1 and len(parts[0].keys) == len(depths):
+            return parts[0]
+        keys, spots, ids = np.full((3, len(depths)), -1, np.int64)
+        at = 0
+        for part in parts:
+            here = slice(at, at + len(part.keys))
+            keys[here], spots[here], ids[here] = part.keys, part.spots, part.ids
+            at = here.stop
+        return Found(keys, spots, ids, {key: block for part in parts for key, block in part.blocks.items()})
 
     def _parts(self, depths: Ids) -> list[tuple[_Opened, Ids]]:
-        """Cut depths at the windows' ends."""
+        """Cut depths at the windows' ends; each part counts from its window's begin on."""
         parts, left = [], depths[: np.searchsorted(depths, self._length)]
         while len(left):
             opened = self._opened(int(left[0]))
-            many = int(np.searchsorted(left, opened.window.end))
-            parts.append((opened, left[:many]))
+            many = len(left) if left[-1] < opened.window.end else int(np.searchsorted(left, opened.window.end))
+            parts.append((opened, left[:many] - opened.window.begin))
             left = left[many:]
         return parts
 
@@ -61,67 +62,66 @@ class Lane:
         for opened in self._open:
             if opened.window.begin <= depth < opened.window.end:
                 return opened
-        made = _Opened(self._plan.window(self._lane, depth), self._index, reader=self._reader, pool=self._pool)
+        window = self._plan.window(self._lane, depth)
+        made = _Opened(window, self._plan.index, self._first_key, reader=self._reader, pool=self._pool)
         self._open.append(made)
         return made
 
 
 class _Opened:
-    """A window of which some blocks were asked for."""
+    """A window of which some blocks were asked for. Its samples count from 0 on, in the order in which they are
+    taken."""
 
-    def __init__(self, window: Window, index: Index, *, reader: Reader, pool: Executor) -> None:
+    def __init__(self, window: Window, index: Index, first_key: int, *, reader: Reader, pool: Executor) -> None:
         self.window = window
-        self._reader, self._pool = reader, pool
-        self._blocks = [piece.block for piece in window.pieces]
+        self._first_key, self._reader, self._pool = first_key, reader, pool
+        blocks = np.array([piece.block for piece in window.pieces])
         starts = np.array([piece.start for piece in window.pieces])
         counts = np.array([piece.stop - piece.start for piece in window.pieces])
-        self._piece_of = np.repeat(np.arange(len(counts)), counts)
+        piece = np.repeat(np.arange(len(counts), dtype=np.int32), counts)[window.order]
         # Of the n-th sample of all pieces, n + shift is its row in the block, n + number its id.
         shift = starts - (np.cumsum(counts) - counts)
-        self._row_shift = shift + index.skip[self._blocks]
-        self._id_shift = shift + index.first[self._blocks]
-        self._left = counts
-        self._asked: dict[int, Future[Rows] | None] = {}  # by piece; None: hinted at, and read when it is needed
+        self._keys = (blocks + first_key)[piece]
+        self._ids = window.order + (shift + index.first[blocks])[piece]
+        self._spots = window.order + (shift + index.skip[blocks])[piece]  # rows, until their block is there
+        self._to_ask = set((blocks + first_key).tolist())
+        self._asked: dict[int, Future[Rows] | None] = {}  # by key; None: hinted at, and read when it is needed
         self._there: dict[int, Rows] = {}
 
-    def ask(self, depths: Ids) -> None:
-        self._ask(np.flatnonzero(np.bincount(self._piece_of[self._numbers(depths)])).tolist())
+    def ask(self, places: Ids) -> None:
+        if self._to_ask:
+            self._ask(self._to_ask.intersection(self._keys[places].tolist()))
 
-    def take(self, depths: Ids, into: list[Any]) -> Ids:
-        """Append the samples to a list; return their ids."""
-        numbers = self._numbers(depths)
-        pieces = self._piece_of[numbers]
-        counts = np.bincount(pieces, minlength=len(self._left))
-        needed = np.flatnonzero(counts).tolist()
-        self._ask(needed)
-        there = {piece: self._block(piece) for piece in needed}
-        into += _gathered(there, pieces, numbers + self._row_shift[pieces])
-        self._left -= counts
-        for piece in np.flatnonzero((self._left == 0) & (counts > 0)).tolist():
-            del self._there[piece]
-        ids: Ids = numbers + self._id_shift[pieces]
-        return ids
+    def find(self, places: Ids) -> Found:
+        if self._to_ask or self._asked:
+            keys = set(self._keys[places].tolist())
+            self._ask(self._to_ask & keys)
+            for key in self._asked.keys() & keys:
+                self._fetch(key)
+        return Found(self._keys[places], self._spots[places], self._ids[places], self._there)
 
-    def _numbers(self, depths: Ids) -> Ids:
-        return self.window.order[depths - self.window.begin]
-
-    def _ask(self, pieces: Sequence[int]) -> None:
+    def _ask(self, keys: Iterable[int]) -> None:
         """Have the system fetch blocks, or a thread read them: some one after the other."""
-        missing = [piece for piece in pieces if piece not in self._asked and piece not in self._there]
+        wanted = list(keys)
+        self._to_ask.difference_update(wanted)
         hint = getattr(self._reader, "hint", None)
         if hint is not None:
-            self._asked |= {piece: None for piece in missing if hint(self._blocks[piece])}
-            missing = [piece for piece in missing if piece not in self._asked]
-        for at in range(0, len(missing), _AT_ONCE):
-            futures = {piece: Future[Rows]() for piece in missing[at : at + _AT_ONCE]}
+            self._asked |= {key: None for key in wanted if hint(key - self._first_key)}
+            wanted = [key for key in wanted if key not in self._asked]
+        for at in range(0, len(wanted), _AT_ONCE):
+            futures = {key: Future[Rows]() for key in wanted[at : at + _AT_ONCE]}
             self._asked |= futures
-            self._pool.submit(_fill, self._reader, [(self._blocks[piece], future) for piece, future in futures.items()])
+            asked = [(key - self._first_key, future) for key, future in futures.items()]
+            self._pool.submit(_fill, self._reader, asked)
 
-    def _block(self, piece: int) -> Rows:
-        if piece not in self._there:
-            asked = self._asked.pop(piece)
-            self._there[piece] = self._reader.read(self._blocks[piece]) if asked is None else asked.result()
-        return self._there[piece]
+    def _fetch(self, key: int) -> None:
+        """Have a block there that was asked for; from now on its samples' spots are those of its class."""
+        asked = self._asked.pop(key)
+        rows = self._reader.read(key - self._first_key) if asked is None else asked.result()
+        self._there[key] = rows
+        if hasattr(rows, "spots"):
+            here = np.flatnonzero(self._keys == key)
+            self._spots[here] = rows.spots()[self._spots[here]]
 
 
 def _fill(reader: Reader, asked: Sequence[tuple[int, Future[Rows]]]) -> None:
@@ -132,52 +132,36 @@ def _fill(reader: Reader, asked: Sequence[tuple[int, Future[Rows]]]) -> None:
             future.set_exception(error)
 
 
-def _gathered(blocks: Mapping[int, Rows], pieces: Ids, rows: Ids) -> list[Any]:
-    """Return the samples of rows of several blocks, in this order."""
-    gather = getattr(next(iter(blocks.values())), "gather", None)
-    if gather is not None:
-        found: list[Any] = gather(blocks, pieces, rows)
-        return found
-    by_piece = np.argsort(pieces, kind="stable")
-    sorted_rows, sorted_pieces = rows[by_piece], pieces[by_piece]
-    bounds = [0, *(np.flatnonzero(np.diff(sorted_pieces)) + 1).tolist(), len(rows)]
-    grouped: list[Any] = []
-    for piece, (begin, end) in zip(sorted_pieces[bounds[:-1]].tolist(), pairwise(bounds), strict=True):
-        grouped += blocks[piece].take(sorted_rows[begin:end])
-    places = np.empty(len(by_piece), np.int64)
-    places[by_piece] = np.arange(len(by_piece))
-    return [grouped[place] for place in places.tolist()]
-
-
 class MixLane:
-    """One lane of a mixture: takes from a lane of each part. Has the methods of ``Lane``."""
+    """One lane of a mixture: its samples are found in a lane of each part. Has the methods of ``Lane``."""
 
     def __init__(self, plan: MixPlan, lane: int, *, readers: Sequence[Reader], pool: Executor) -> None:
         self._plan, self._lane = plan, lane
         self._readers, self._pool = readers, pool
         self._length = plan.length(lane)
         self._lanes: dict[tuple[int, int], Lane] = {}
+        blocks = [len(plan.part(number, 0).index) for number in range(len(readers))]
+        self._first_keys = np.cumsum([0, *blocks]).tolist()
 
     def ask(self, depths: Ids) -> None:
         """Have the blocks of these depths read, in the background."""
         for lane, _, _, inside in self._parts(depths):
             lane.ask(inside)
 
-    def take(self, depths: Ids) -> tuple[list[Any], Ids]:
-        """Return the samples at these ascending depths, and their ids: PADDING and -1 behind the end of the lane."""
-        samples: list[Any] = [PADDING] * len(depths)
-        ids = np.full(len(depths), -1, np.int64)
+    def find(self, depths: Ids) -> Found:
+        """Return where the samples at these ascending depths are; behind the end of the lane there is padding."""
+        keys, spots, ids = np.full((3, len(depths)), -1, np.int64)
+        blocks: dict[int, Rows] = {}
         begun: dict[int, int] = {}
         for lane, (number, epoch), places, inside in self._parts(depths):
-            found, own = lane.take(inside)
-            for place, sample in zip(places.tolist(), found, strict=True):
-                samples[place] = sample
-            ids[places] = own + self._plan.bases[number]
+            found = lane.find(inside)
+            keys[places], spots[places], ids[places] = found.keys, found.spots, found.ids + self._plan.bases[number]
+            blocks |= found.blocks
             begun[number] = epoch
         for number, epoch in list(self._lanes):
             if epoch < begun.get(number, 0):
                 del self._lanes[number, epoch]
-        return samples, ids
+        return Found(keys, spots, ids, blocks)
 
     def _parts(self, depths: Ids) -> Iterator[tuple[Lane, tuple[int, int], Ids, Ids]]:
         """Yield a part's lane, its number and epoch, places among ``depths``, and the depths in it that these are."""
@@ -191,6 +175,6 @@ class MixLane:
 
     def _opened(self, number: int, epoch: int) -> Lane:
         if (number, epoch) not in self._lanes:
-            plan = self._plan.part(number, epoch)
-            self._lanes[number, epoch] = Lane(plan, self._lane, reader=self._readers[number], pool=self._pool)
+            plan, reader, first_key = self._plan.part(number, epoch), self._readers[number], self._first_keys[number]
+            self._lanes[number, epoch] = Lane(plan, self._lane, reader=reader, pool=self._pool, first_key=first_key)
         return self._lanes[number, epoch]

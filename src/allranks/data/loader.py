@@ -16,7 +16,7 @@ from allranks.data.mix import MixPlan
 from allranks.data.pipeline import Submit, Taken, batches, collated, transformed
 from allranks.data.plan import EpochPlan, Plan
 from allranks.data.snapshot import Resume
-from allranks.data.strips import Strip, Taking, strips
+from allranks.data.strips import Finding, Samples, decoded, strips
 from allranks.data.under_way import ByDevices, Testimony, under_way
 from allranks.errors import DataError
 
@@ -40,10 +40,10 @@ class Supply:
     sample_bytes: float
     close: Callable[[], None]
 
-    def lanes(self, plan: Plan) -> Callable[[int], Taking]:
+    def lanes(self, plan: Plan) -> Callable[[int], Finding]:
         """Return what opens a lane of a plan."""
 
-        def open_lane(lane: int) -> Taking:
+        def open_lane(lane: int) -> Finding:
             if isinstance(plan, MixPlan):
                 return MixLane(plan, lane, readers=self.readers, pool=self.pool)
             assert isinstance(plan, EpochPlan)
@@ -51,19 +51,19 @@ class Supply:
 
         return open_lane
 
-    def strips(self, plan: Plan, rows: Sequence[int], steps: range) -> Iterator[Strip]:
-        """Yield the strips of these rows and steps, with all done to their samples."""
-        raw = strips(plan, rows, steps, open_lane=self.lanes(plan), sample_bytes=self.sample_bytes)
-        return transformed(raw, self.submit, epoch=plan.epoch, workers=self.workers)
+    def samples(self, plan: Plan, rows: Sequence[int], steps: range) -> Iterator[Samples]:
+        """Yield the samples of these rows and steps, with all done to them."""
+        found = strips(plan, rows, steps, open_lane=self.lanes(plan), sample_bytes=self.sample_bytes)
+        return transformed(decoded(found, workers=self.workers), self.submit, epoch=plan.epoch, workers=self.workers)
 
     def example(self) -> Any:
         """Return a sample that can be used. Raises DataError if the first thousand of an epoch cannot."""
         plan, seen = self.plan(0), list[Any]()
-        for strip in self.strips(plan, range(plan.layout.global_batch), range(plan.steps)):
-            usable = next((sample for sample in strip.samples if not isinstance(sample, Bad)), None)
+        for some in self.samples(plan, range(plan.layout.global_batch), range(plan.steps)):
+            usable = next((sample for sample in some.samples if not isinstance(sample, Bad)), None)
             if usable is not None:
                 return usable
-            seen += strip.samples
+            seen += some.samples
             if len(seen) > _MOST_LOOKED_AT:
                 break
         raise DataError(
@@ -106,8 +106,8 @@ class Loader(ByDevices):
         return self._plan.steps
 
     def _each(self, place: Callable[[Batch], B], *, ahead: int) -> Iterator[B]:
-        strips = self._supply.strips(self._plan, self.rows, range(self._step, self._plan.steps))
-        with run_ahead(collated(strips, self._collator), self._prefetch) as made:
+        samples = self._supply.samples(self._plan, self.rows, range(self._step, self._plan.steps))
+        with run_ahead(collated(samples, self._collator), self._prefetch) as made:
             taken_ones = batches(made, self._plan, self.rows)
             for taken, placed in under_way(taken_ones, lambda taken: place(taken.batch), ahead=ahead):
                 self._step += 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -14,10 +13,11 @@ from numpy.typing import NDArray
 
 from allranks.data.base import Bad
 from allranks.data.batch import Batch, Column
+from allranks.data.found import Decoder, beside
 from allranks.data.pack import Carry, Packed, Packing, packer
-from allranks.data.pipeline import Submit
+from allranks.data.pipeline import Submit, submitted
 from allranks.data.plan import Plan, lanes_of
-from allranks.data.strips import Taking
+from allranks.data.strips import Finding
 from allranks.errors import DataError
 
 _MOST_STEPS = 32  # that all ranks agree about at once
@@ -64,7 +64,7 @@ def groups(
     rows: Sequence[int],
     begin: int,
     *,
-    open_lane: Callable[[int], Taking],
+    open_lane: Callable[[int], Finding],
     work: Work,
     carries: Mapping[int, Carry],
 ) -> Iterator[Group]:
@@ -90,8 +90,8 @@ def groups(
 class _PackedLane:
     """The documents of one lane, and the rows made of them that nobody has taken yet."""
 
-    def __init__(self, plan: Plan, lane: int, taking: Taking, packing: Packing, carry: Carry) -> None:
-        self.taking = taking
+    def __init__(self, plan: Plan, lane: int, finding: Finding, packing: Packing, carry: Carry) -> None:
+        self.finding = finding
         self.ready: deque[Packed] = deque()
         self.carry = carry
         self._length = plan.length(lane)
@@ -173,22 +173,18 @@ class _Tokenized:
     ) -> None:
         """Hand every lane the documents at its depths."""
         for lane, some in zip(lanes, depths, strict=True):
-            lane.taking.ask(some)
-        taken = [lane.taking.take(some) for lane, some in zip(lanes, depths, strict=True)]
-        ids = np.concatenate([own for _, own in taken]) if taken else np.empty(0, np.int64)
-        done = iter(self._done([sample for samples, _ in taken for sample in samples], ids))
-        for lane, some, (_, own) in zip(lanes, depths, taken, strict=True):
-            hand(lane, some, own, list(islice(done, len(some))))
+            lane.finding.ask(some)
+        found = beside([lane.finding.find(some) for lane, some in zip(lanes, depths, strict=True)])
+        done = iter(self._done(Decoder(found.blocks).samples(found.keys, found.spots), found.ids))
+        ends = np.cumsum([len(some) for some in depths])
+        for lane, some, ids in zip(lanes, depths, np.split(found.ids, ends[:-1]), strict=True):
+            hand(lane, some, ids, list(islice(done, len(some))))
 
     def _done(self, samples: list[Any], ids: NDArray[np.int64]) -> list[Any]:
-        part = max(-(-len(samples) // max(self._work.workers, 1)), 1)
-        parts: list[Future[list[Any]]] = [
-            self._work.submit(samples[at : at + part], ids[at : at + part], self._epoch)
-            for at in range(0, len(samples), part)
-        ]
+        parts = submitted(self._work.submit, samples, ids, self._epoch, workers=self._work.workers)
         found = [
             _document(sample, self._work.column, int(one))
-            for sample, one in zip((one for done in parts for one in done.result()), ids, strict=True)
+            for sample, one in zip((one for part in parts for one in part.result()), ids, strict=True)
         ]
         self._documents += len(found)
         self._tokens += sum(len(one) for one in found if not isinstance(one, Bad))

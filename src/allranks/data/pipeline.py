@@ -1,4 +1,4 @@
-"""From strips to batches: transformed in workers or here, made into columns, cut into steps."""
+"""From samples to batches: transformed in workers or here, made into columns, cut into steps."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from allranks.data.base import Bad
 from allranks.data.batch import Batch, Collator, Column
-from allranks.data.lanes import PADDING
+from allranks.data.found import PADDING
 from allranks.data.ledger import Sum, sums
 from allranks.data.plan import Plan
-from allranks.data.strips import Strip
+from allranks.data.strips import Samples
 
 Submit = Callable[[list[Any], NDArray[np.int64], int], Future[list[Any]]]
 
@@ -29,22 +29,27 @@ class Taken:
     sum: Sum
 
 
-def transformed(strips: Iterable[Strip], submit: Submit, *, epoch: int, workers: int) -> Iterator[Strip]:
-    """Yield the strips after a chain, in order; ``workers`` processes have parts of two strips (0: none is ahead)."""
-    waiting: deque[tuple[Strip, list[Future[list[Any]]]]] = deque()
-    for strip in strips:
-        ids = strip.ids
-        part = -(-len(ids) // max(workers, 1))
-        parts = [submit(strip.samples[at : at + part], ids[at : at + part], epoch) for at in range(0, len(ids), part)]
-        waiting.append((strip, parts))
+def transformed(taken: Iterable[Samples], submit: Submit, *, epoch: int, workers: int) -> Iterator[Samples]:
+    """Yield samples after a chain, in order; ``workers`` processes have parts of two of them (0: none is ahead)."""
+    waiting: deque[tuple[Samples, list[Future[list[Any]]]]] = deque()
+    for one in taken:
+        waiting.append((one, submitted(submit, one.samples, one.ids.ravel(), epoch, workers=workers)))
         if len(waiting) > (1 if workers else 0):
             yield _done(*waiting.popleft())
     while waiting:
         yield _done(*waiting.popleft())
 
 
-def _done(strip: Strip, parts: Sequence[Future[list[Any]]]) -> Strip:
-    return replace(strip, samples=[sample for part in parts for sample in part.result()])
+def submitted(
+    submit: Submit, samples: list[Any], ids: NDArray[np.int64], epoch: int, *, workers: int
+) -> list[Future[list[Any]]]:
+    """Hand every worker a part of samples; return what they will make of them, in order."""
+    part = max(-(-len(samples) // max(workers, 1)), 1)
+    return [submit(samples[at : at + part], ids[at : at + part], epoch) for at in range(0, len(samples), part)]
+
+
+def _done(one: Samples, parts: Sequence[Future[list[Any]]]) -> Samples:
+    return replace(one, samples=[sample for part in parts for sample in part.result()])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,14 +67,12 @@ class Columns:
         return len(self.steps)
 
 
-def collated(strips: Iterable[Strip], collator: Collator) -> Iterator[Columns]:
-    """Yield the columns of every strip."""
-    for strip in strips:
-        places, ids = strip.places.reshape(-1), strip.ids[strip.places]
-        found, good = collator.columns(strip.samples, strip.ids.tolist())
-        columns, mask = {name: _in_order(column, places) for name, column in found.items()}, good[places]
-        bad = _count_bad(strip) if not mask.all() else [0] * len(ids)
-        yield Columns(strip.steps, columns, mask, ids, [Sum(*one) for one in zip(*sums(ids), bad, strict=True)])
+def collated(made: Iterable[Samples], collator: Collator) -> Iterator[Columns]:
+    """Yield the columns of all samples."""
+    for one in made:
+        columns, mask = collator.columns(one.samples, one.ids.ravel())
+        bad = _count_bad(one) if not mask.all() else [0] * len(one.steps)
+        yield Columns(one.steps, columns, mask, one.ids, [Sum(*each) for each in zip(*sums(one.ids), bad, strict=True)])
 
 
 def batches(made: Iterable[Columns], plan: Plan, rows: Sequence[int]) -> Iterator[Taken]:
@@ -83,14 +86,8 @@ def batches(made: Iterable[Columns], plan: Plan, rows: Sequence[int]) -> Iterato
             yield Taken(batch, strip.sums[at])
 
 
-def _in_order(column: Column, places: NDArray[np.int64]) -> Column:
-    if isinstance(column, np.ndarray):
-        return column[places]
-    return list(map(column.__getitem__, places.tolist()))
-
-
-def _count_bad(strip: Strip) -> list[int]:
+def _count_bad(one: Samples) -> list[int]:
     """Return of every step how many samples could not be used; padding and what a filter left out are none."""
-    bad = [isinstance(one, Bad) and not one.filtered and one is not PADDING for one in strip.samples]
-    counts: list[int] = np.array(bad)[strip.places].sum(axis=1).tolist()
+    bad = [isinstance(sample, Bad) and not sample.filtered and sample is not PADDING for sample in one.samples]
+    counts: list[int] = np.array(bad).reshape(one.ids.shape).sum(axis=1).tolist()
     return counts

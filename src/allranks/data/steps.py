@@ -86,8 +86,8 @@ class StepMaker:
         supply = supply_of(recipe, self.indexes, planner(recipe, self.indexes))
         try:
             plan = supply.plan(epoch)
-            strips = supply.strips(plan, self.rows, range(begin, plan.steps, every))
-            for taken in batches(collated(strips, Collator(supply.example)), plan, self.rows):
+            samples = supply.samples(plan, self.rows, range(begin, plan.steps, every))
+            for taken in batches(collated(samples, Collator(supply.example)), plan, self.rows):
                 yield taken.batch
         finally:
             supply.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -83,7 +83,7 @@ def _nulls(values: pa.Array, getter: Getter) -> Getter:
     """Return None where a value is null."""
     if not values.null_count:
         return getter
-    valid = values.is_valid().to_numpy(zero_copy_only=False).tolist()
+    valid = values.is_valid().to_numpy(zero_copy_only=False).data
 
     def get(rows: list[int]) -> list[Any]:
         return [got if valid[row] else None for row, got in zip(rows, getter(rows), strict=True)]
@@ -99,13 +99,16 @@ def _offsets(values: pa.Array, kind: type) -> NDArray[Any]:
     return np.frombuffer(buffer, kind, len(values) + 1, values.offset * np.dtype(kind).itemsize)
 
 
-def _letters(values: pa.Array, *, wide: bool) -> tuple[bytes, Sequence[int]]:
-    """Return the bytes of all values, and where each begins in them and the last ends."""
+def _letters(values: pa.Array, *, wide: bool) -> tuple[bytes, memoryview]:
+    """Return the bytes of all values, and where each begins in them and the last ends.
+
+    Of numbers that are held, a list would be eight times as large as the array: a memoryview gives Python's, too.
+    """
     offsets = _offsets(values, np.int64 if wide else np.int32)
     low, high = int(offsets[0]), int(offsets[-1])
     buffer = values.buffers()[2]
     data = buffer.slice(low, high - low).to_pybytes() if buffer is not None else b""
-    return data, (offsets - low).tolist()
+    return data, (offsets - low).data
 
 
 def _texts(values: pa.Array) -> Getter:
@@ -119,15 +122,15 @@ def _bytes(values: pa.Array) -> Getter:
 
 
 def _numbers(values: pa.Array) -> Getter:
-    if values.null_count and pa.types.is_integer(values.type):
-        values = values.fill_null(0)  # NumPy would make floats of them, which are not exact
-    numbers = values.to_numpy(zero_copy_only=False).tolist()
+    if values.null_count and not pa.types.is_floating(values.type):
+        values = values.fill_null(pa.scalar(0).cast(values.type))  # NumPy would make floats of integers: not exact
+    numbers = values.to_numpy(zero_copy_only=False).data
     return lambda rows: [numbers[row] for row in rows]
 
 
 def _arrays(values: pa.Array) -> Getter:
     wide = pa.types.is_large_list(values.type)
-    at = _offsets(values, np.int64 if wide else np.int32).tolist()
+    at = _offsets(values, np.int64 if wide else np.int32).data
     numbers = values.values.to_numpy(zero_copy_only=False)
     return lambda rows: [numbers[at[row] : at[row + 1]].copy() for row in rows]  # a view would keep the block alive
 

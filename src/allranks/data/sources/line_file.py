@@ -15,23 +15,11 @@ from allranks.data.sources.file import FileBytes, check
 from allranks.data.sources.files import Block, OpenFile, Scan
 from allranks.data.sources.lines import cut, spans
 from allranks.digest import digest, show
+from allranks.errors import DataError
 
+_LENGTH_BITS = 28  # of a spot: blocks up to 32 GB, lines up to 256 MB
+_LONGEST = (1 << _LENGTH_BITS) - 1
 _MARK = b"\xef\xbb\xbf"  # of UTF-8, at the beginning of files from Windows
-
-
-@dataclass(frozen=True, slots=True)
-class Lines:
-    """A block's lines: line i is the bytes from ``begins[i]`` to ``ends[i]`` of ``data``, without its line end."""
-
-    data: bytes
-    begins: NDArray[np.int64]
-    ends: NDArray[np.int64]
-    path: str
-    begin: int  # of the block, in the file
-
-    def where(self, row: int) -> str:
-        """Say where a line is."""
-        return f"{self.path}: line {row + 1} of the block at byte {self.begin:,}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,30 +33,47 @@ class Decoding:
 
 @dataclass(frozen=True, slots=True)
 class LineRows:
-    """Samples of a block, decoded when they are taken."""
+    """Samples of a block, decoded when they are taken. A spot is where a line begins, and its length without the line
+    end: ``begin << 28 | length``."""
 
-    lines: Lines
+    data: bytes
+    blanks: bool
     decoding: Decoding
+    path: str
+    begin: int  # of the block, in the file
+
+    def spots(self) -> NDArray[np.int64]:
+        begins, ends = spans(self.data, blanks=self.blanks)
+        lengths = ends - begins
+        if len(lengths) and lengths.max() > _LONGEST:
+            longest = int(lengths.argmax())
+            raise DataError(
+                f"{self.path}: line {longest + 1} of the block at byte {self.begin:,} has {lengths[longest]:,} bytes; "
+                f"the most is {_LONGEST:,}.",
+                path=self.path,
+            )
+        return begins << _LENGTH_BITS | lengths
 
     def take(self, rows: NDArray[np.int64]) -> list[Any]:
-        try:
-            return _decoded(self.lines, rows, self.decoding.decode)
-        except self.decoding.refuses:
-            return [self._one(row) for row in rows.tolist()]
+        return self.gather({0: self}, np.zeros(len(rows), np.int64), self.spots()[rows])
 
     @staticmethod
-    def gather(blocks: Mapping[int, LineRows], pieces: NDArray[np.int64], rows: NDArray[np.int64]) -> list[Any]:
+    def gather(blocks: Mapping[int, LineRows], keys: NDArray[np.int64], spots: NDArray[np.int64]) -> list[Any]:
         decoding = next(iter(blocks.values())).decoding
+        decode, begins = decoding.decode, spots >> _LENGTH_BITS
+        lines = list(zip(keys.tolist(), begins.tolist(), (begins + (spots & _LONGEST)).tolist(), strict=True))
         try:
-            return _gathered({piece: block.lines for piece, block in blocks.items()}, pieces, rows, decoding.decode)
+            return [decode(blocks[key].data[begin:end]) for key, begin, end in lines]
         except decoding.refuses:
-            return [blocks[piece]._one(row) for piece, row in zip(pieces.tolist(), rows.tolist(), strict=True)]
+            return [blocks[key]._one(begin, end) for key, begin, end in lines]
 
-    def _one(self, row: int) -> Any:
+    def _one(self, begin: int, end: int) -> Any:
         try:
-            return _decoded(self.lines, np.array([row]), self.decoding.decode)[0]
+            return self.decoding.decode(self.data[begin:end])
         except self.decoding.refuses as error:
-            return Bad(f"{self.lines.where(row)} is no {self.decoding.noun}: {error}")
+            row = int(np.searchsorted(self.spots(), begin << _LENGTH_BITS))
+            where = f"{self.path}: line {row + 1} of the block at byte {self.begin:,}"
+            return Bad(f"{where} is no {self.decoding.noun}: {error}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +91,7 @@ class LineFile:
         else:
             data, begin = self.file.read(block.begin, block.end - block.begin), block.begin
             check(self.file.path, data, block.check, f"bytes {block.begin:,} to {block.end:,}")
-        begins, ends = spans(data, blanks=self.blanks)
-        return LineRows(Lines(data, begins, ends, self.file.path, begin), self.decoding)
+        return LineRows(data, self.blanks, self.decoding, self.file.path, begin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,27 +129,3 @@ def scan(file: FileBytes, *, size: int, blanks: bool) -> Scan:
         tuple((block.begin, block.end, block.rows, block.check) for block in found),
         show(digest(str(file.nbytes), checks.tobytes()))[:16],
     )
-
-
-def _decoded(lines: Lines, rows: NDArray[np.int64], decode: Callable[[bytes], Any]) -> list[Any]:
-    """Return these lines, decoded."""
-    data, begins, ends = lines.data, lines.begins[rows].tolist(), lines.ends[rows].tolist()
-    return [decode(data[begin:end]) for begin, end in zip(begins, ends, strict=True)]
-
-
-def _gathered(
-    blocks: Mapping[int, Lines], pieces: NDArray[np.int64], rows: NDArray[np.int64], decode: Callable[[bytes], Any]
-) -> list[Any]:
-    """Return lines of several blocks, decoded.
-
-    Where a line is, is looked up for all at once: of Python's numbers, each would be a cache miss of its own.
-    """
-    base, total = np.zeros(max(blocks) + 1, np.int64), 0
-    for piece, lines in blocks.items():
-        base[piece] = total
-        total += len(lines.begins)
-    places = base[pieces] + rows
-    begins = np.concatenate([lines.begins for lines in blocks.values()])[places].tolist()
-    ends = np.concatenate([lines.ends for lines in blocks.values()])[places].tolist()
-    data = {piece: lines.data for piece, lines in blocks.items()}
-    return [decode(data[piece][begin:end]) for piece, begin, end in zip(pieces.tolist(), begins, ends, strict=True)]
