@@ -55,12 +55,11 @@ class Indexed:
         self._rows = SequenceRows(samples, 0, mask=False)
         self._layout = layout(self._index, global_batch=1, seed=seed, shuffle=shuffle, lanes=1)
         facts = EpochPlan(self._index, self._layout, 0).facts()
-        resume = None if state is None else Resume.from_state(state, facts, self._layout, rank=world.rank)
-        place = {"epoch": resume.epoch, "depth": resume.depth} if resume else {"epoch": 0, "depth": 0}
-        start(world, {**facts, **place, "tail": tail}, [world.rank], global_batch=world.size)
+        resume = Resume.begin(state, facts, self._layout, rank=world.rank)
+        start(world, {**facts, **resume.place, "tail": tail}, [world.rank], global_batch=world.size)
         if not len(samples):
             raise DataError(f"rank {world.rank}: {sequence(samples).where}: there is no sample.")
-        self._begin(place["epoch"], place["depth"], resume.seen if resume else Sum())
+        self._begin(resume.epoch, resume.depth, resume.seen)
 
     def __len__(self) -> int:
         return self._rounds(self._plan.samples)

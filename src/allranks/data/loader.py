@@ -92,15 +92,13 @@ class Loader(ByDevices):
 
     _witness: Witness
 
-    def __init__(
-        self, supply: Supply, rows: Sequence[int], *, witness: Witness, prefetch: int, resume: Resume | None = None
-    ) -> None:
+    def __init__(self, supply: Supply, rows: Sequence[int], *, witness: Witness, prefetch: int, resume: Resume) -> None:
         if prefetch < 0:
             raise DataError(f"prefetch is {prefetch}.", remedy="Say how many batches to prepare ahead, or 0.")
         self.rows = rows
         self._supply, self._witness, self._prefetch, self._close = supply, witness, prefetch, supply.close
         self._collator = Collator(supply.example)
-        self._begin(resume.epoch if resume else 0, resume.step if resume else 0, resume.seen if resume else Sum())
+        self._begin(resume.epoch, resume.step, resume.seen)
 
     def __len__(self) -> int:
         return self._plan.steps

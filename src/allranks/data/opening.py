@@ -40,9 +40,8 @@ def open_loader(
     packing = _facts(data)
     facts = {**first.facts(), **packing}
     held = rows_of(rows, global_batch=batch, world=world)
-    resume = None if state is None else Resume.from_state(state, facts, first.layout, rank=world.rank)
-    place = {"epoch": resume.epoch, "depth": resume.depth} if resume else {"epoch": 0, "depth": 0}
-    shares = start(world, {**facts, **place}, held, global_batch=batch)
+    resume = Resume.begin(state, facts, first.layout, rank=world.rank)
+    shares = start(world, {**facts, **resume.place}, held, global_batch=batch)
     supply = supply_of(data, indexes, plan)
     if data.packing is None:
         return Loader(supply, held, witness=Together(world, shares), prefetch=prefetch, resume=resume)
@@ -59,7 +58,7 @@ def open_alone(
     first = plan(0)
     rows = rows_of_rank(rank, size, first.layout.global_batch)
     facts = {**first.facts(), **_facts(data)}
-    resume = None if state is None else Resume.from_state(state, facts, first.layout, rank=rank)
+    resume = Resume.begin(state, facts, first.layout, rank=rank)
     supply = supply_of(data, indexes, plan)
     if data.packing is None:
         return Loader(supply, rows, witness=Alone(rows, rank), prefetch=prefetch, resume=resume)
@@ -81,7 +80,7 @@ def _facts(data: Recipe) -> dict[str, str | int]:
 
 
 def _packed(
-    data: Recipe, supply: Supply, rows: Sequence[int], *, witness: PackedWitness, resume: Resume | None
+    data: Recipe, supply: Supply, rows: Sequence[int], *, witness: PackedWitness, resume: Resume
 ) -> PackedLoader:
     assert data.packing is not None
     work = Work(data.packing, data.column, supply.submit, data.workers)

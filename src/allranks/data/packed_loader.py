@@ -14,7 +14,7 @@ from allranks.data.ledger import Sum, sum_of
 from allranks.data.pack import Carry
 from allranks.data.packed import Group, PackedTaken
 from allranks.data.plan import Plan
-from allranks.data.snapshot import Resume, Snapshot
+from allranks.data.snapshot import Resume, Snapshot, state_of_one
 from allranks.data.under_way import ByDevices, Testimony, under_way
 from allranks.errors import DataError, LedgerMismatch
 from allranks.world.base import World
@@ -48,6 +48,7 @@ class PackedLoader(ByDevices):
     """
 
     _witness: PackedWitness
+    _carries: Mapping[int, Carry]
 
     def __init__(
         self,
@@ -57,17 +58,12 @@ class PackedLoader(ByDevices):
         *,
         witness: PackedWitness,
         close: Callable[[], None],
-        resume: Resume | None = None,
+        resume: Resume,
     ) -> None:
         self.rows = rows
         self._groups, self._plan_of, self._witness, self._close = groups, plan, witness, close
-        self._step = 0
-        self._carries: Mapping[int, Carry] = {}
-        if resume is None:
-            self._begin(0, 0, {}, Sum())
-        else:
-            carries = {lane: Carry.from_json(carry) for lane, carry in resume.carry.items()}
-            self._begin(resume.epoch, resume.step, carries, resume.seen)
+        carries = {lane: Carry.from_json(carry) for lane, carry in resume.carry.items()}
+        self._begin(resume.epoch, resume.step, carries, resume.seen)
 
     def _each(self, place: Callable[[Batch], B], *, ahead: int) -> Iterator[B]:
         with run_ahead(self._groups(self._plan, self._step, self._carries), 1) as made:
@@ -180,7 +176,4 @@ class PackedAlone:
         return self._taken
 
     def snapshot(self, _epoch: int, _depth: int, /) -> Snapshot:
-        raise DataError(
-            f"rank {self._rank} reads alone, and knows nothing of what the others take.",
-            remedy="Give the loader a world instead of a rank and a size.",
-        )
+        raise state_of_one(self._rank)

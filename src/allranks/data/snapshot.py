@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from allranks.data.ledger import Sum
@@ -100,13 +100,23 @@ def _gather(values: Sequence[Any]) -> dict[str, Any]:
 @dataclass(frozen=True, slots=True)
 class Resume:
     """Where to go on: from ``step`` of ``epoch``, at ``depth`` samples of every lane. ``seen`` and ``carry`` (by lane;
-    empty without packing) are of all ranks."""
+    empty without packing) are of all ranks. Without arguments, the beginning."""
 
-    epoch: int
-    step: int
-    depth: int
-    seen: Sum
-    carry: Mapping[int, Any]
+    epoch: int = 0
+    step: int = 0
+    depth: int = 0
+    seen: Sum = field(default_factory=Sum)
+    carry: Mapping[int, Any] = field(default_factory=dict)
+
+    @property
+    def place(self) -> dict[str, int]:
+        """What ranks compare before they begin."""
+        return {"epoch": self.epoch, "depth": self.depth}
+
+    @classmethod
+    def begin(cls, state: object | None, facts: Mapping[str, str | int], layout: Layout, *, rank: int) -> Resume:
+        """Return where a program begins that was given a state, or none."""
+        return cls() if state is None else cls.from_state(state, facts, layout, rank=rank)
 
     @classmethod
     def from_state(cls, state: object, facts: Mapping[str, str | int], layout: Layout, *, rank: int) -> Resume:
@@ -128,6 +138,14 @@ class Resume:
                 remedy=f"Go on with a global batch of {fits}.",
             )
         return cls(epoch, depth // many, depth, seen, carry)
+
+
+def state_of_one(rank: int) -> DataError:
+    """Return the error for who asks a rank that reads alone for a state."""
+    return DataError(
+        f"rank {rank} reads alone, and knows nothing of what the others take.",
+        remedy="Give the loader a world instead of a rank and a size.",
+    )
 
 
 def _parsed(state: object, who: str) -> tuple[int, int, Sum, dict[int, Any]]:

@@ -36,12 +36,11 @@ class Steps:
         first = self.plan(0)
         facts, layout = first.facts(), first.layout
         self.rows = rows_of(rows, global_batch=layout.global_batch, world=world)
-        resume = None if state is None else Resume.from_state(state, facts, layout, rank=world.rank)
-        self.epoch, self.step = (resume.epoch, resume.step) if resume else (0, 0)
-        place = {"epoch": self.epoch, "depth": self.step * layout.depth_of_step}
-        shares = start(world, {**facts, **place}, self.rows, global_batch=layout.global_batch)
+        resume = Resume.begin(state, facts, layout, rank=world.rank)
+        self.epoch, self.step = resume.epoch, resume.step
+        shares = start(world, {**facts, **resume.place}, self.rows, global_batch=layout.global_batch)
         self._world, self._counted = world, shares.counted
-        self._seen = resume.seen if resume else Sum()
+        self._seen = resume.seen
         self._length = first.steps
 
     def __len__(self) -> int:

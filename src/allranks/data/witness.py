@@ -14,9 +14,9 @@ from allranks.data.batch import Column
 from allranks.data.ledger import Ledger, Sum, sums
 from allranks.data.pipeline import Taken
 from allranks.data.plan import Plan
-from allranks.data.snapshot import Snapshot
+from allranks.data.snapshot import Snapshot, state_of_one
 from allranks.data.start import compare_shared_rows, row_hashes
-from allranks.errors import DataError, LedgerMismatch
+from allranks.errors import LedgerMismatch
 from allranks.world.base import World
 
 
@@ -95,7 +95,4 @@ class Alone:
         return self._ledger.total
 
     def snapshot(self, _epoch: int, _depth: int) -> Snapshot:
-        raise DataError(
-            f"rank {self._rank} reads alone, and knows nothing of what the others take.",
-            remedy="Give the loader a world instead of a rank and a size.",
-        )
+        raise state_of_one(self._rank)
