@@ -79,11 +79,7 @@ class Format(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FileSource:
-    """Files of one format, as a source.
-
-    A rank can do it all by ``index()``. To spread the work, one rank calls ``found`` and ``known``, every rank
-    ``scan``s its ``parts.parts`` of the files that are not known, and one merges and keeps what they found.
-    """
+    """Files of one format, as a source."""
 
     place: Place
     format: Format

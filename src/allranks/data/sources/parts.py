@@ -1,9 +1,8 @@
-"""An index in parts: which files a rank indexes, what is known of a file already, and all of it together again."""
+"""An index in parts: what is known of files already, what was just indexed, and all of it together."""
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -11,20 +10,6 @@ from allranks.data.index import Index, SourceFile
 from allranks.errors import DataError
 
 _COLUMNS = ("begin", "end", "skip", "rows", "check")
-
-
-def parts(sizes: Sequence[int], ranks: int) -> tuple[tuple[int, ...], ...]:
-    """Return which of the files, by place, each rank indexes: about equally many bytes, the same wherever it is asked.
-
-    A rank may get none.
-    """
-    least = [(0, 0, rank) for rank in range(ranks)]  # bytes, files, rank
-    mine: list[list[int]] = [[] for _ in range(ranks)]
-    for file in sorted(range(len(sizes)), key=lambda file: (-sizes[file], file)):
-        nbytes, many, rank = least[0]
-        mine[rank].append(file)
-        heapq.heapreplace(least, (nbytes + sizes[file], many + 1, rank))
-    return tuple(tuple(sorted(files)) for files in mine)
 
 
 def merge(kind: str, indexes: Iterable[Index]) -> Index:
