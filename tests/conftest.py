@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from importlib.util import find_spec
 
 import pytest
@@ -47,6 +48,12 @@ if {"jax", "torch", "equinox"} & set(MISSING):
 def pytest_report_header() -> str:
     left_out = f"; left out: {', '.join(collect_ignore)}" if collect_ignore else ""
     return f"not installed: {', '.join(MISSING) or 'nothing that a test needs'}{left_out}"
+
+
+def pytest_collection_finish() -> None:
+    """What the imports of all tests have made is there to stay: Python's collector need not look at it again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
