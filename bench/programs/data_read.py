@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import json
+import math
 import os
 import pickle
 import sys
@@ -23,6 +24,7 @@ from data_peers import BATCH, COUNTERS, Opened, Rank, way
 from told import tell
 
 KEPT = 0.8  # of the epoch
+LOOK, QUIET = 0.1, 0.002  # seconds; of the processor, in that time
 name, folder, small, words = sys.argv[1:]
 options = json.loads(words)
 rows = BATCH // options["size"]
@@ -35,8 +37,18 @@ def opened(state: Any = None, at: str = folder) -> Opened:
     return parts[-1]
 
 
+def settled() -> None:
+    """Wait until nothing works in the background for those that were opened before."""
+    busy = math.inf
+    while busy > QUIET:
+        before = time.process_time()
+        time.sleep(LOOK)
+        busy = time.process_time() - before
+
+
 def first(state: Any = None, at: str = folder) -> float:
     """Seconds to the first batch."""
+    settled()
     begin = time.perf_counter()
     part = opened(state, at)
     next(part.batches)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -39,9 +39,8 @@ class Doing(Protocol):
 class Rows(Protocol):
     """The samples of one block in memory; decoded when they are taken.
 
-    Where a call for the few rows of each block would take long, its class has a static method ``gather(blocks, keys,
-    spots)``, which returns the samples at ``spots[i]`` of ``blocks[keys[i]]`` (a Mapping and two arrays). What a spot
-    is, it says itself: ``spots()`` returns those of its rows, 64 bits each; without that they are the rows' numbers.
+    Where a call for the few rows of each block would take long, it has an attribute ``together``, which gathers rows of
+    all blocks that have the same one, and a method ``spots()``: what ``together`` needs to know of each of its rows.
     """
 
     def take(self, rows: NDArray[np.int64]) -> list[Any]:
@@ -49,6 +48,13 @@ class Rows(Protocol):
 
         Each is what the source is of (a dict of columns, a str, ...), or Bad where it cannot be decoded.
         """
+
+
+class Together(Protocol):
+    """Takes rows of several blocks at once."""
+
+    def gather(self, blocks: Mapping[int, Rows], keys: NDArray[np.int64], spots: NDArray[np.int64], /) -> list[Any]:
+        """Return the samples at ``spots[i]`` of ``blocks[keys[i]]``, in this order."""
 
 
 class Reader(Protocol):

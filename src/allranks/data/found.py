@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from allranks.data.base import Bad, Rows
+from allranks.data.base import Bad, Rows, Together
 
 PADDING = Bad("padding behind the last sample")
 
 Ids = NDArray[np.int64]
-Gather = Callable[[Mapping[int, Rows], Ids, Ids], list[Any]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,28 +49,27 @@ class Decoder:
     """
 
     def __init__(self, blocks: Mapping[int, Rows]) -> None:
-        self._blocks = blocks
-        self._kinds = set(map(type, blocks.values()))
-        self.any_order = all(hasattr(kind, "gather") for kind in self._kinds)
+        self._kinds: dict[Together | None, dict[int, Rows]] = {}
+        for key, block in blocks.items():
+            self._kinds.setdefault(getattr(block, "together", None), {})[key] = block
+        self.any_order = None not in self._kinds
 
     def samples(self, keys: Ids, spots: Ids) -> list[Any]:
         """Return the samples at these places, PADDING where a key is -1; arrays of one dimension."""
         if len(self._kinds) == 1 and keys.min(initial=0) >= 0:
-            return _gather_of(*self._kinds)(self._blocks, keys, spots)
+            ((together, blocks),) = self._kinds.items()
+            return _gathered(together, blocks, keys, spots)
         found: list[Any] = [PADDING] * len(keys)
-        for kind in self._kinds:
-            of_kind = [key for key, block in self._blocks.items() if type(block) is kind]
-            here = np.flatnonzero(np.isin(keys, of_kind))
-            for place, sample in zip(
-                here.tolist(), _gather_of(kind)(self._blocks, keys[here], spots[here]), strict=True
-            ):
+        for together, blocks in self._kinds.items():
+            here = np.flatnonzero(np.isin(keys, list(blocks)))
+            some = _gathered(together, blocks, keys[here], spots[here])
+            for place, sample in zip(here.tolist(), some, strict=True):
                 found[place] = sample
         return found
 
 
-def _gather_of(kind: type) -> Gather:
-    gather: Gather = getattr(kind, "gather", _block_by_block)
-    return gather
+def _gathered(together: Together | None, blocks: Mapping[int, Rows], keys: Ids, spots: Ids) -> list[Any]:
+    return _block_by_block(blocks, keys, spots) if together is None else together.gather(blocks, keys, spots)
 
 
 def _block_by_block(blocks: Mapping[int, Rows], keys: Ids, rows: Ids) -> list[Any]:

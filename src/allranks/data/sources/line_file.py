@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,15 +30,24 @@ class Decoding:
     refuses: type[ValueError]
     noun: str
 
+    def gather(self, blocks: Mapping[int, Rows], keys: NDArray[np.int64], spots: NDArray[np.int64]) -> list[Any]:
+        begins = spots >> _LENGTH_BITS
+        lines = list(zip(keys.tolist(), begins.tolist(), (begins + (spots & _LONGEST)).tolist(), strict=True))
+        held = cast(Mapping[int, LineRows], blocks)
+        try:
+            return [self.decode(held[key].data[begin:end]) for key, begin, end in lines]
+        except self.refuses:
+            return [held[key].one(begin, end) for key, begin, end in lines]
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, eq=False)
 class LineRows:
     """Samples of a block, decoded when they are taken. A spot is where a line begins, and its length without the line
     end: ``begin << 28 | length``."""
 
     data: bytes
     blanks: bool
-    decoding: Decoding
+    together: Decoding
     path: str
     begin: int  # of the block, in the file
 
@@ -55,25 +64,16 @@ class LineRows:
         return begins << _LENGTH_BITS | lengths
 
     def take(self, rows: NDArray[np.int64]) -> list[Any]:
-        return self.gather({0: self}, np.zeros(len(rows), np.int64), self.spots()[rows])
+        return self.together.gather({0: self}, np.zeros(len(rows), np.int64), self.spots()[rows])
 
-    @staticmethod
-    def gather(blocks: Mapping[int, LineRows], keys: NDArray[np.int64], spots: NDArray[np.int64]) -> list[Any]:
-        decoding = next(iter(blocks.values())).decoding
-        decode, begins = decoding.decode, spots >> _LENGTH_BITS
-        lines = list(zip(keys.tolist(), begins.tolist(), (begins + (spots & _LONGEST)).tolist(), strict=True))
+    def one(self, begin: int, end: int) -> Any:
+        """Return the sample of these bytes of the block, Bad where it is none."""
         try:
-            return [decode(blocks[key].data[begin:end]) for key, begin, end in lines]
-        except decoding.refuses:
-            return [blocks[key]._one(begin, end) for key, begin, end in lines]
-
-    def _one(self, begin: int, end: int) -> Any:
-        try:
-            return self.decoding.decode(self.data[begin:end])
-        except self.decoding.refuses as error:
+            return self.together.decode(self.data[begin:end])
+        except self.together.refuses as error:
             row = int(np.searchsorted(self.spots(), begin << _LENGTH_BITS))
             where = f"{self.path}: line {row + 1} of the block at byte {self.begin:,}"
-            return Bad(f"{where} is no {self.decoding.noun}: {error}")
+            return Bad(f"{where} is no {self.together.noun}: {error}")
 
 
 @dataclass(frozen=True, slots=True)
