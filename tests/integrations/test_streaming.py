@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import datasets
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from datasets.distributed import split_dataset_by_node
 
 import allranks
 
 FILES = (100, 40, 130, 90, 77, 5)
 
 
+# Nothing is imported at the top that starts a thread, as Arrow does: then no rank of any test could be forked.
 def streaming(folder: Path) -> Any:
+    datasets = importlib.import_module("datasets")
     return datasets.load_dataset(
         "parquet", data_files=f"{folder}/*.parquet", split="train", streaming=True, cache_dir=f"{folder}/cache"
     )
@@ -29,11 +28,13 @@ def test_uneven_files_make_equal_steps(world: allranks.World, tmp_path: Path) ->
     """Six uneven files on three ranks: theirs end at three different steps; ours at one, each sample once, resumed."""
     folder = Path(str(world.broadcast(str(tmp_path))))
     if world.is_main:
+        pa, pq = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
         for number, many in enumerate(FILES):
             pq.write_table(pa.table({"x": [1000 * number + one for one in range(many)]}), folder / f"{number}.parquet")
     world.barrier()
 
-    theirs = sum(1 for _ in split_dataset_by_node(streaming(folder), rank=world.rank, world_size=world.size))
+    split = importlib.import_module("datasets.distributed").split_dataset_by_node
+    theirs = sum(1 for _ in split(streaming(folder), rank=world.rank, world_size=world.size))
     assert len(set(world.all_gather(theirs))) == 3
 
     mine = allranks.shard(streaming(folder), world)
