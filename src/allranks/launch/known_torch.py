@@ -10,7 +10,7 @@ _GLOO = "Gloo (torch, and JAX on CPUs)"
 _GROUP_TIMEOUT = (
     "torch: init_process_group(timeout=), default 10 min with NCCL and 30 min with Gloo; JAX on CPUs: "
     "--xla_cpu_collective_timeout_seconds (1800; psum_scatter: always 30). allranks run --rendezvous-timeout S sets "
-    "both, torch's where allranks.init() makes the group"
+    "both"
 )
 _ABSENT = (
     "Some rank did not come to this collective: it is busy elsewhere (data, a save, a longer validation), has left the "
