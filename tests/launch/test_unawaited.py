@@ -103,6 +103,7 @@ def test_in_an_ordinary_test(pytester: pytest.Pytester) -> None:
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.needs("jax")
 @pytest.mark.world(n=1, devices=8)
 def test_in_the_ranks_of_a_test(world: World) -> None:
     assert world.size == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 
 # Where readers of a variable are, by its prefix. NCCL is a package of its own beside torch and JAX's plugins.
@@ -25,7 +26,7 @@ def contains(name: str, program: Iterable[Path]) -> bool:
     """
     words = (name.encode(), name.lower().encode())
     packages = next(found for prefix, found in _PACKAGES.items() if name.startswith(prefix))
-    return any(_holds(path, words) for path in [*program, *_files(packages)])
+    return any(_holds(path, words) for path in chain(program, _files(packages)))
 
 
 def _files(packages: Iterable[str]) -> Iterator[Path]:
