@@ -109,14 +109,14 @@ def test_consequences_are_not_explained_in_place_nor_what_others_say_after_a_fai
 
 
 def test_a_flood_is_not_searched() -> None:
-    """Beyond a megabyte a second output is passed on unread; the reader is back when the flood ends."""
+    """Beyond a megabyte at once output is passed on unread; the reader is back when the flood ends."""
     explain = InPlace()
     flood = [b"x" * BURST]
     explain.hear(0, flood, 1.0)
     explain.hear(0, SEED.splitlines(), 1.0)
     assert explain.deadline is None
-    explain.hear(0, SEED.splitlines(), 2.0)
-    assert explain.deadline == 2.0 + WINDOW
+    explain.hear(0, SEED.splitlines(), 1.5)
+    assert explain.deadline == 1.5 + WINDOW
 
 
 LOG = b"".join(

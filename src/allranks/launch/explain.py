@@ -13,9 +13,9 @@ from allranks.launch.merge import WINDOW
 
 BOOK = Book((*known_jax.KNOWN, *known_torch.KNOWN, *known_system.KNOWN))
 WIDTH = 118
-# What is looked at of a job's output: as much as comes at once, and then so many bytes a second. All of what people
-# read, and no more than some percent of a core where ranks write as fast as they can.
-BURST, RATE = 1 << 20, 1 << 20
+# What is looked at of a job's output: as many bytes as come at once, and then so many a second. That is all of what
+# people read, and about a hundredth of a core where ranks write as fast as they can.
+BURST, RATE = 1 << 20, 1 << 19
 
 
 def told(known: Known, *, about: str, facts: str = "") -> str:
@@ -57,11 +57,11 @@ class InPlace:
 
     def hear(self, rank: int, lines: Sequence[bytes], now: float) -> None:
         """Take finished lines of a rank; ``now`` in seconds, never running backwards."""
-        text = b"\n".join(lines)
         self._allowance = min(BURST, self._allowance + (now - self._since) * RATE)
         self._since = now
-        if len(text) > self._allowance:
+        if self._allowance <= 0:
             return
+        text = b"\n".join(lines)
         self._allowance -= len(text)
         for _, line, known in BOOK.look(text):
             if known.name in self._kinds:

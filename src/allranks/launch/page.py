@@ -20,7 +20,7 @@ The exit code is 0 if a message was found, 1 if none was.
 
 `allranks run` says the same in place: below the first message of a kind, once a job, when the ranks had a moment to say
 it too. Causes and waits are explained so; consequences are not, since the end of the job names the first failure. It
-costs nothing that can be seen: of more than a megabyte of output a second only a part is searched.
+costs nothing that can be seen: of more than half a megabyte of output a second only a part is searched.
 
 This page is drawn from the code (`python -m allranks.launch.page > docs/explain.md`).
 """
