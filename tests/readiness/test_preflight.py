@@ -122,7 +122,7 @@ def test_the_command_on_two_ranks(tmp_path: Path) -> None:
     checks = {row["check"]: row for row in document["checks"]}
     assert document["ready"]
     assert checks["environment"]["found"] == "nothing reads XLA_RENDEZVOUS_WAIT_SECONDS"
-    assert checks["code"]["found"].startswith("1 files of the program")
+    assert checks["code"]["found"].startswith("1 file of the program")
     done = command("--batch", "6")
     assert done.returncode == 1
     assert "WRONG  a batch of 6 rows cannot be cut evenly" in done.stdout

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allranks.arrays.batch import BatchPlan
-from allranks.readiness.batch import LoaderFacts, first_rows, loader, planned
+from allranks.readiness.batch import LoaderFacts, first_rows, global_rows, loader, planned
 from allranks.readiness.facts import Fact, difference, differing, distinct, leaders
 from allranks.readiness.report import Readiness, Row, merged, note, ok, wrong
 from allranks.readiness.variables import decisive, others, unread
@@ -51,6 +51,12 @@ def test_leaves_with_different_numbers_of_rows_are_wrong() -> None:
     row = first_rows({"x": (8, 2), "y": (7,)}, None, devices=1, accumulation=1)
     assert row.verdict == "WRONG"
     assert "8 in 'x', 7 in 'y'" in row.found
+
+
+def test_a_batch_that_spans_all_ranks_has_the_rows_of_all() -> None:
+    assert global_rows({"x": (64, 2), "scale": ()}, PLAN).verdict == "ok"
+    assert global_rows({"x": (32, 2)}, PLAN).verdict == "ok"
+    assert global_rows({"x": (128, 2)}, PLAN).found == "global arrays of 128 rows; the batch has 64"
 
 
 def facts(**changes) -> LoaderFacts:

@@ -62,6 +62,16 @@ def first_rows(shapes: Mapping[str, Shape], plan: BatchPlan | None, devices: int
     return wrong("leading dimension", found, _advice(rows, plan))
 
 
+def global_rows(shapes: Mapping[str, Shape], plan: BatchPlan | None) -> Row:
+    """Return whether a batch that spans all ranks has the rows of the plan."""
+    rows = {shape[0] for shape in shapes.values() if shape}
+    told = ", ".join(map(str, sorted(rows)))
+    if plan is None or rows <= {plan.size, plan.size // plan.accumulation}:
+        return ok("leading dimension", f"global arrays of {told} rows")
+    remedy = "Every rank brings its own rows: allranks.global_batch(mesh, rows, global_rows=...)."
+    return wrong("leading dimension", f"global arrays of {told} rows; the batch has {plan.size}", remedy)
+
+
 def _one_a_device(shapes: Mapping[str, Shape], rows: int, devices: int, plan: BatchPlan | None = None) -> bool:
     """Whether the first dimension counts devices, as pmap has it, and the next ones the rows of each."""
     if rows != devices or any(len(shape) < 2 for shape in shapes.values()):

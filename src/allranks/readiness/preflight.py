@@ -6,10 +6,10 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from allranks.arrays.batch import BatchPlan
 from allranks.errors import NotReady
@@ -136,14 +136,20 @@ def _look(world: World, asked: _Asked) -> tuple[list[Row], list[Fact]]:
     rows += _waits()
     if jax is not None and (row := jax.pool()):
         rows.append(row)
-    return rows, [*_facts(asked), *([Fact("devices", [count, kind], f"{count} {kind} a rank", "")] if jax else [])]
+    facts = list(_facts(asked))
+    if jax is not None:
+        facts.append(
+            Fact("devices", [count, kind], f"{count} {kind} a rank", "Give every rank as many of the same kind.")
+        )
+    return rows, facts
 
 
 def _facts(asked: _Asked) -> Iterator[Fact]:
     files = code.digests(asked.files)
     where = code.commit(asked.files[0].resolve().parent) if asked.files else ""
-    told = f"{len(files)} files of the program" + (f", git {where[:10]}" if where else "")
-    told = told if files else "no file of the program is known"
+    told = f"{len(files)} file{'' if len(files) == 1 else 's'} of the program" + (
+        f", git {where[:10]}" if where else ""
+    )
     yield Fact("code", files, told, "Bring the same files to every host, and start again.", partial=True)
     versions = code.versions()
     told = ", ".join(f"{name} {versions[name]}" for name in ("python", "jax", "torch", "numpy") if name in versions)
@@ -152,6 +158,11 @@ def _facts(asked: _Asked) -> Iterator[Fact]:
     advice = "Set them equally on every rank."
     yield Fact("variables", decisive, f"{len(decisive)} that decide what is computed are equal", advice)
     yield Fact("other variables", others, f"{len(others)} are equal", advice, if_not="note")
+    if hasattr(getattr(asked.data, "dataset", None), "__len__"):
+        steps = len(cast(Sized, asked.data))
+        yield Fact(
+            "loader steps", steps, f"{steps} an epoch on every rank", "A rank with fewer steps leaves the others."
+        )
     for name, value in asked.same.items():
         text = values.described(value, what=name)
         yield Fact(f"same: {name}", text, "equal on all ranks", "Make it on rank 0, and world.broadcast() it.")
@@ -171,6 +182,8 @@ def _data(world: World, asked: _Asked, *, devices: int, jax: bool) -> Iterator[R
         yield ok("each rank its own rows", "planned by allranks: equal steps, every sample once")
     elif hasattr(asked.data, "batch_sampler"):
         yield from batches.loader(_loader_facts(asked.data), plan, rank=world.rank, ranks=world.size, jax=jax)
+    elif values.spans_ranks(asked.data):
+        yield batches.global_rows(values.shapes(asked.data), plan)
     else:
         yield batches.first_rows(values.shapes(asked.data), plan, devices, asked.accumulation)
 

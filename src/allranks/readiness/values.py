@@ -58,9 +58,18 @@ def parts(value: object, *, what: str) -> list[str]:
 
 def shapes(tree: object) -> dict[str, tuple[int, ...]]:
     """Return the shapes of a tree's arrays, by path."""
+    return {path: tuple(leaf.shape) for path, leaf in _arrays(tree)}
+
+
+def spans_ranks(tree: object) -> bool:
+    """Whether its arrays are JAX's global ones, of which this process holds a part."""
+    return any(not getattr(leaf, "is_fully_addressable", True) for _, leaf in _arrays(tree))
+
+
+def _arrays(tree: object) -> list[tuple[str, Any]]:
     walk = Walk(tree, is_leaf=lambda kind: hasattr(kind, "shape"), opener=lambda _: None)
     found = zip(walk.paths, walk.leaves, strict=True)
-    return {path: tuple(leaf.shape) for path, leaf in found if hasattr(leaf, "shape")}
+    return [(path, leaf) for path, leaf in found if hasattr(leaf, "shape")]
 
 
 def _digest(array: np.ndarray[Any, Any]) -> str:
