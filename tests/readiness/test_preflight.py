@@ -78,6 +78,9 @@ def test_keys_flags_and_the_pool_on_real_ranks(world: World) -> None:
     assert found["batch"].found == "16 = 2 ranks x 2 devices x 2 x 2 accumulation"
     assert found["distinct: keys of dropout"].found == "4 on 2 ranks, all different"
     assert found["un-awaited steps"].verdict == "ok"
+    whole = allranks.global_batch(jax.make_mesh((4,), ("d",)), {"x": np.full((8, 3), world.rank)})
+    found = {row.check: row for row in allranks.preflight(world, batch=16, data=whole).rows}
+    assert found["leading dimension"].found == "global arrays of 16 rows"
     os.environ["XLA_FLAGS"] = "--xla_cpu_collective_timeout_seconds=5"
     os.environ["XLA_RENDEZVOUS_WAIT_SECONDS"] = "120"
     with pytest.raises(NotReady) as raised:
