@@ -22,11 +22,13 @@ if _typing.TYPE_CHECKING:
     from allranks.checkpoint.checkpointer import Checkpointer as Checkpointer
     from allranks.data.dataset import Dataset as Dataset
     from allranks.data.shard import shard as shard
+    from allranks.readiness.preflight import preflight as preflight
 
 # These need NumPy, which is not light: they are imported when they are first asked for.
 _LATE = {
     "Checkpointer": "allranks.checkpoint.checkpointer",
     "Dataset": "allranks.data.dataset",
+    "preflight": "allranks.readiness.preflight",
     "shard": "allranks.data.shard",
 }
 

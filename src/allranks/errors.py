@@ -99,6 +99,10 @@ class BatchMismatch(AllranksError, ValueError):
     """Rows, ranks, devices and accumulation steps do not multiply to the global batch."""
 
 
+class NotReady(AllranksError):
+    """``preflight`` found something that must be put right before the first step; the message is its table."""
+
+
 class DataError(AllranksError):
     """A data set cannot be read as it was planned: ``path`` of which file, ``sample`` the id of which sample (or None).
 

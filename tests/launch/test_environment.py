@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allranks.launch.environment import Site, for_rank
+from allranks.launch.environment import Site, for_rank, rendezvous_flags
 from allranks.launch.job import STYLES, Job
 from allranks.launch.target import Command
 
@@ -103,3 +103,23 @@ def test_ranks_differ_in_their_number_only(ranks: int, style: str) -> None:
     assert first.keys() == last.keys()
     different = {name for name in first if first[name] != last[name]}
     assert all((first[name], last[name]) == ("0", str(ranks - 1)) for name in different)
+
+
+@given(st.floats(0, 1e5))
+def test_waits_are_ended_when_they_were_to_be(seconds: float) -> None:
+    """A warning comes before, half way at the latest; both together take as long as was asked for, in whole seconds."""
+    waits = dict(flag.removeprefix("--").split("=") for flag in rendezvous_flags(seconds))
+    for kind in ("xla_cpu_collective_call", "xla_gpu_first_collective_call"):
+        warning, end = (int(waits[f"{kind}_{what}_timeout_seconds"]) for what in ("warn_stuck", "terminate"))
+        assert 1 <= warning <= min(20, end)
+        assert max(2, seconds) <= warning + end < max(2, seconds) + 1
+
+
+def test_the_users_own_flags_come_after_those_of_the_timeout() -> None:
+    """XLA takes the last of two. Without the option, nothing is touched."""
+    job = Job(Command(("python",)), 2, rendezvous_timeout=7.5, xla_flags=("--xla_a=7",))
+    found = for_rank(job, 0, site(XLA_FLAGS="--xla_a=9"))
+    assert found["XLA_FLAGS"] == "--xla_a=7 --xla_a=9"
+    assert found["ALLRANKS_RENDEZVOUS_TIMEOUT"] == "7.5"
+    assert environment(XLA_FLAGS="--xla_a=9")["XLA_FLAGS"] == "--xla_a=9"
+    assert environment().keys().isdisjoint({"XLA_FLAGS", "ALLRANKS_RENDEZVOUS_TIMEOUT"})

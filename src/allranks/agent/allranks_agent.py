@@ -47,6 +47,7 @@ from typing import Any, NoReturn
 
 import allranks_agent_failure as failures  # type: ignore[import-not-found]
 import allranks_agent_jax as jax  # type: ignore[import-not-found]
+import allranks_agent_pool as pool  # type: ignore[import-not-found]
 import allranks_agent_torch as torch  # type: ignore[import-not-found]
 
 PR_SET_PDEATHSIG = 1
@@ -108,6 +109,7 @@ def _watch(rank: int, host: str, listener: Listener) -> None:
     _watch_the_main_thread()
     _watch_other_threads()
     jax.attach(tell, is_active, fail=_fail_late)
+    pool.attach()
 
 
 def is_active() -> bool:

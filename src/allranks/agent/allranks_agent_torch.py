@@ -1,14 +1,21 @@
-"""Tell when torch.distributed joins. A rank that ends needs no help here: its sockets close with the process."""
+"""Tell when torch.distributed joins; have it wait in collectives as long as the launcher was told.
+
+A rank that ends needs no help here: its sockets close with the process.
+"""
 
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable
+from datetime import timedelta
 from types import ModuleType
 from typing import Any
 
 from allranks_agent_imports import after_import  # type: ignore[import-not-found]
+
+_ARGUMENTS_TO_TIMEOUT = 3  # init_process_group(backend, init_method, timeout, ...)
 
 
 def attach(tell: Callable[..., None], is_active: Callable[[], bool]) -> None:
@@ -22,6 +29,8 @@ def attach(tell: Callable[..., None], is_active: Callable[[], bool]) -> None:
             if not is_active():
                 return join(*args, **kwargs)
             tell("joining", backend="torch")
+            if len(args) < _ARGUMENTS_TO_TIMEOUT and (seconds := os.environ.get("ALLRANKS_RENDEZVOUS_TIMEOUT")):
+                kwargs.setdefault("timeout", timedelta(seconds=float(seconds)))
             result = join(*args, **kwargs)
             tell("joined", backend="torch")
             return result

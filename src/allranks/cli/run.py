@@ -45,6 +45,13 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--timeout", type=_seconds, metavar="S", help="end the job after S seconds (exit code 124)")
     grace = "between Ctrl-C or SIGTERM and SIGKILL: time to save and leave (default 30)"
     p.add_argument("--grace", type=_seconds, default=30.0, metavar="S", help=grace)
+    p.add_argument(
+        "--rendezvous-timeout",
+        type=_seconds,
+        metavar="S",
+        help="end a collective that waits S seconds for other ranks or devices: sets XLA's flags, those that the "
+        "installed jaxlib knows, and torch's default timeout, before any of them starts",
+    )
     p.add_argument("--log-dir", type=Path, metavar="DIR", help="also keep the output of each rank in a file")
     p.add_argument(
         "--as",
@@ -101,6 +108,8 @@ def main(argv: Sequence[str]) -> int:
         style=arguments.style,
         zygote=arguments.zygote,
         grace=arguments.grace,
+        rendezvous_timeout=arguments.rendezvous_timeout,
+        xla_flags=_xla_flags(arguments.rendezvous_timeout),
     )
     style = choose_style(sys.stdout.isatty(), os.environ)
     width = shutil.get_terminal_size().columns
@@ -119,6 +128,17 @@ def main(argv: Sequence[str]) -> int:
     except OutputClosed:
         return 141
     return result.exit_code
+
+
+def _xla_flags(rendezvous_timeout: float | None) -> tuple[str, ...]:
+    """Return the flags that say so to XLA. A flag that a jaxlib does not know ends every process that imports it."""
+    if rendezvous_timeout is None:
+        return ()
+    from allranks.launch.environment import rendezvous_flags
+    from allranks.readiness.detect import has_jaxlib
+    from allranks.readiness.flags import accepted
+
+    return accepted(rendezvous_flags(rendezvous_timeout)) if has_jaxlib() else ()
 
 
 def _target(p: argparse.ArgumentParser, words: list[str], *, module: bool) -> Target:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
 from allranks.launch.chatter import without_chatter
+from allranks.launch.explain import InPlace
 from allranks.launch.fold import Fold
 from allranks.launch.lines import LineReader, clean
 from allranks.launch.logs import RankLogs
@@ -34,7 +36,7 @@ class Console:
     One thread calls it, with times in seconds that never run backwards. ``feed``, ``flush_due``, ``say`` and ``close``
     may raise OutputClosed, once; nothing that was fed is missing from the log files and from ``tail`` for that.
     What libraries are known to chatter (``chatter.py``) is kept in the log files only, and so is most of what ranks say
-    after another has failed (``fold``).
+    after another has failed (``fold``). A message that is known (``known.py``) is explained below it, once.
     A job of one rank is shown as it is: no prefix, no delay; on a terminal byte for byte.
     """
 
@@ -61,6 +63,7 @@ class Console:
         self._prefixes = Prefixes(size, color=color, names=names)
         self._tails: list[deque[bytes]] = [deque(maxlen=TAIL) for _ in range(size)]
         self._fold = Fold()
+        self._explain = InPlace()
         self._ready: list[bytes] = []
         self._shown: tuple[bytes, ...] = ()
         self._stale = False  # something unfinished has come since it was last shown
@@ -86,6 +89,8 @@ class Console:
         reader = self._readers[rank, stream]
         lines = without_chatter(reader.feed(data, now))
         self._tails[rank].extend(lines)
+        if lines and self._fold.spares(rank):
+            self._explain.hear(rank, lines, now)
         lines = self._fold.visible(rank, lines)
         if self._as_is:
             self._at_line_start = data.endswith(b"\n")
@@ -105,6 +110,7 @@ class Console:
         if self._on_screen:
             self._settle(now)
         self._queue(self._merger.due(now))
+        self._say_explanations(now)
         if not self._live and self._stale and now >= self._next_look:
             self._stale = False
             states = self._states(now)
@@ -158,8 +164,13 @@ class Console:
             self._logs.close()
             self._logs = None
         self._queue(self._merger.flush())
+        self._say_explanations(math.inf)
         self._put(())
         self._outlet.drain()
+
+    def _say_explanations(self, now: float) -> None:
+        for explanation in self._explain.due(now):
+            self.say(explanation)
 
     def _log(self, logs: RankLogs, rank: int, data: bytes) -> None:
         try:
@@ -212,6 +223,7 @@ class Console:
 
     def _deadlines(self) -> Iterable[float | None]:
         yield self._merger.deadline
+        yield self._explain.deadline
         yield from (reader.deadline for reader in self._on_screen)
         if self._outlet.waits_for is None and (self._stale or (self._ready and self._shown)):
             yield self._next_look

@@ -6,6 +6,7 @@ Slurm allocation SLURM_PROCID would otherwise contradict ours.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -44,6 +45,23 @@ class Site:
     base: Mapping[str, str]
 
 
+def rendezvous_flags(seconds: float) -> tuple[str, ...]:
+    """Return XLA's flags that end a wait for other devices or ranks after so many seconds, with a warning before."""
+    whole = max(2, math.ceil(seconds))
+    warning = min(20, whole // 2)
+    waits = {
+        "xla_cpu_collective_call_warn_stuck_timeout_seconds": warning,
+        "xla_cpu_collective_call_terminate_timeout_seconds": whole - warning,
+        "xla_cpu_collective_timeout_seconds": whole,
+        "xla_gpu_first_collective_call_warn_stuck_timeout_seconds": warning,
+        "xla_gpu_first_collective_call_terminate_timeout_seconds": whole - warning,
+        "xla_gpu_executable_warn_stuck_timeout": warning,
+        "xla_gpu_executable_terminate_timeout": whole - warning,
+        "xla_gpu_nccl_termination_timeout_seconds": whole,
+    }
+    return tuple(f"--{name}={value}" for name, value in waits.items())
+
+
 def for_rank(job: Job, rank: int, site: Site) -> dict[str, str]:
     """Return the whole environment of one rank."""
     inherited = {
@@ -54,6 +72,7 @@ def for_rank(job: Job, rank: int, site: Site) -> dict[str, str]:
         **({} if job.devices is None else {"JAX_PLATFORMS": "cpu"}),
         **inherited,
         **({} if job.devices is None else {"JAX_NUM_CPU_DEVICES": str(job.devices)}),
+        **_rendezvous(job, site.base.get("XLA_FLAGS", "")),
         "PYTHONUNBUFFERED": "1",
         "PYTHONFAULTHANDLER": "1",
         "PYTHONPATH": ":".join(filter(None, [site.agent_dir, site.base.get("PYTHONPATH")])),
@@ -71,6 +90,14 @@ def _performance(job: Job, cores: int) -> dict[str, str]:
     share = max(1, cores // job.ranks)
     threads = dict.fromkeys(["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"], str(share))
     return {**threads, "NPROC": str(max(2 * (job.devices or 1), share))}
+
+
+def _rendezvous(job: Job, own_flags: str) -> dict[str, str]:
+    """Return what sets the timeouts of collectives. XLA takes the last of two equal flags: the user's own."""
+    if job.rendezvous_timeout is None:
+        return {}
+    flags = " ".join(filter(None, [*job.xla_flags, own_flags]))
+    return {"ALLRANKS_RENDEZVOUS_TIMEOUT": f"{job.rendezvous_timeout:g}", **({"XLA_FLAGS": flags} if flags else {})}
 
 
 def _agent(job: Job, rank: int, site: Site) -> dict[str, str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from allranks.errors import name_ranks
 from allranks.failure import Failure, describe_exit
+from allranks.launch.explain import BOOK, told
 from allranks.launch.result import JobResult, RankResult
 from allranks.launch.verdict import LEFT_EARLY
 from allranks.report import table
@@ -34,6 +35,8 @@ def _failure(first: Failure, result: JobResult) -> Iterator[str]:
         yield f"  last lines of rank {first.rank}:"
         yield from (f"    {line}" for line in tail)
     yield from (f"  {line}" for line in trace)
+    if not trace and (known := BOOK.find(first.what.encode())):
+        yield from told(known, about=f"  rank {first.rank}").splitlines()
 
 
 def _last_words(tail: Sequence[str], trace: Sequence[str]) -> list[str]:

@@ -21,9 +21,13 @@ class Fold:
         """From now on fold what the ranks other than ``cause`` say. A better knowledge of the cause may come later."""
         self._cause = cause
 
+    def spares(self, rank: int) -> bool:
+        """Whether all that a rank says is shown."""
+        return self._cause is None or rank == self._cause
+
     def visible(self, rank: int, lines: list[bytes]) -> list[bytes]:
         """Return those of a rank's next lines that are to be shown."""
-        if self._cause is None or rank == self._cause:
+        if self.spares(rank):
             return lines
         shown = lines[: SHOWN - self._shown[rank]]
         self._shown[rank] += len(shown)

@@ -18,7 +18,8 @@ class Job:
     ``devices`` is the number of virtual CPU devices per rank (None: as JAX finds them); ``timeout`` and ``grace`` are
     seconds (the whole job may take ``timeout``; ranks have ``grace`` to end after Ctrl-C or SIGTERM); ``style`` is the
     launcher whose variables the ranks see; ``zygote`` allows ranks to be forked from a process that has imported the
-    frameworks.
+    frameworks. ``rendezvous_timeout`` is how many seconds ranks wait for each other in a collective (None: as the
+    libraries have it), ``xla_flags`` what says so to XLA.
     """
 
     target: Target
@@ -28,3 +29,5 @@ class Job:
     style: Style = "default"
     zygote: bool = True
     grace: float = 30.0
+    rendezvous_timeout: float | None = None
+    xla_flags: tuple[str, ...] = ()

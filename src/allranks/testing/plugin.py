@@ -21,6 +21,7 @@ from pathlib import Path
 
 import pytest
 
+from allranks import agent
 from allranks.launch.console import Console
 from allranks.launch.engines import local
 from allranks.launch.job import Job
@@ -58,6 +59,12 @@ def mark_of(item: pytest.Item) -> Mark | None:
     if mark.n < 1 or mark.devices < 1:
         raise pytest.UsageError(f"{item.nodeid}: {mark}: n and devices must be at least 1.")
     return mark
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests() -> None:
+    """Have tests of one rank on virtual CPU devices, too, launch as many steps as they like without awaiting them."""
+    agent.load("allranks_agent_pool").attach()
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -68,15 +68,8 @@ class World:
         self.clock = clock or SystemClock()
         self.lookout = lookout or Alone()
         self.timeout = timeout
-        self._exchanger = Exchanger(
-            store,
-            self.clock,
-            rank=identity.rank,
-            size=identity.size,
-            fanout=fanout,
-            host_of=lambda rank: self.identity.hosts[rank],
-            locate=self.lookout.locate,
-        )
+        self._fanout = fanout
+        self._exchanger = self.line("x")
 
     def __repr__(self) -> str:
         me = self.identity
@@ -116,6 +109,19 @@ class World:
     def is_main(self) -> bool:
         """Whether this is rank 0, the main rank."""
         return self.rank == 0
+
+    def line(self, name: str) -> Exchanger:
+        """Return a line of exchanges of its own, for another thread; ``name`` is the first word of its keys."""
+        return Exchanger(
+            self.store,
+            self.clock,
+            rank=self.rank,
+            size=self.size,
+            fanout=self._fanout,
+            host_of=lambda rank: self.identity.hosts[rank],
+            locate=self.lookout.locate,
+            line=name,
+        )
 
     def exchange(self, op: str, name: str, value: Value, *, decide: Decide, timeout: float | None = None) -> Value:
         """Meet all ranks; return, on every rank, what ``decide(values of ranks 0 ... size-1)`` returned on rank 0.

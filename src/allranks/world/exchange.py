@@ -2,7 +2,7 @@
 
 The k-th exchange of every rank is the same exchange: the number k, counted by each rank for itself, is its identity.
 So a rank that skipped one, or came with another in mind, is found at the next exchange by comparing tickets, not by a
-timeout. Keys of exchange k, below ``x/<k>/``:
+timeout. Keys of exchange k, below ``<line>/<k>/``:
 
     up/<rank>   a rank has come, and brings its own value and those of its subtree (tree.py)
     at/<rank>   a rank that has children in the tree has come, and waits for them
@@ -44,7 +44,10 @@ class _Bundle(NamedTuple):
 
 @dataclass(slots=True)
 class Exchanger:
-    """One rank's side of all exchanges. Not for two threads at once."""
+    """One rank's side of all exchanges of one ``line``: those of another line are counted by themselves.
+
+    Not for two threads at once.
+    """
 
     store: KeyValueStore
     clock: Clock
@@ -53,6 +56,7 @@ class Exchanger:
     fanout: int
     host_of: Callable[[int], str]
     locate: Callable[[Sequence[int]], Mapping[int, str]]
+    line: str = "x"
     count: int = 0
     _mine: list[list[str]] = field(default_factory=list)
 
@@ -65,7 +69,7 @@ class Exchanger:
         packed = pack(value, what=f"rank {self.rank}: {ticket}: the value")
         self.count += 1
         self._mine.append([])
-        call = _Call(self, f"x/{self.count}", ticket, self.clock.now() + timeout, timeout)
+        call = _Call(self, f"{self.line}/{self.count}", ticket, self.clock.now() + timeout, timeout)
         agreed = call.run(packed, decide) if self.size > 1 else outcome.decided({0: packed}, decide)
         if agreed.all_came:
             self._forget_earlier()

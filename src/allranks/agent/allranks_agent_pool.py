@@ -1,0 +1,71 @@
+"""Give XLA's CPU client enough threads that steps which nobody awaits cannot deadlock.
+
+The launch of a step waits, on a thread of XLA's pool, for its turn on each device; a step that runs needs a thread for
+each device, to meet at its collectives. With fewer than two threads a device, a run of un-awaited steps can leave none
+for the one that all others wait for: XLA's "rendezvous" message, though nothing in the program is wrong. The pool is as
+large as PJRT_NPROC or NPROC says, else as the machine has cores.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+from allranks_agent_imports import after_import  # type: ignore[import-not-found]
+
+VARIABLES = ("PJRT_NPROC", "NPROC")  # XLA takes the first that is set
+THREADS_A_DEVICE = 2
+_VIRTUAL_DEVICES = re.compile(r"--xla_force_host_platform_device_count=(\d+)")
+
+
+def attach() -> None:
+    """See to the pool of each CPU client that JAX makes from now on."""
+    after_import("jaxlib.xla_client", _watch)
+
+
+def virtual_devices(asked: int | None) -> int:
+    """Return how many devices a CPU client will have, of which JAX has ``asked`` for some number or left it open."""
+    found = _VIRTUAL_DEVICES.findall(os.environ.get("XLA_FLAGS", ""))
+    return asked or (int(found[-1]) if found else 1)
+
+
+def threads() -> int:
+    """Return how large XLA would make its pool."""
+    said = next((os.environ[name] for name in VARIABLES if name in os.environ), "")
+    return int(said) if said.isdecimal() and int(said) else len(os.sched_getaffinity(0))
+
+
+def _watch(xla_client: ModuleType) -> None:
+    make: Callable[..., Any] = xla_client.make_cpu_client
+    if hasattr(make, "__wrapped__"):
+        return
+
+    @functools.wraps(make)
+    def make_with_room(*args: Any, **kwargs: Any) -> Any:
+        with _at_least(THREADS_A_DEVICE * virtual_devices(kwargs.get("num_devices"))):
+            return make(*args, **kwargs)
+
+    xla_client.make_cpu_client = make_with_room  # type: ignore[attr-defined]
+
+
+@contextmanager
+def _at_least(wanted: int) -> Iterator[None]:
+    """Have XLA read a larger number, where its own is too small; the program and its children keep theirs."""
+    if threads() >= wanted:
+        yield
+        return
+    theirs = {name: os.environ.get(name) for name in VARIABLES}
+    os.environ.update(dict.fromkeys(VARIABLES, str(wanted)))
+    try:
+        yield
+    finally:
+        for name, value in theirs.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -1,0 +1,89 @@
+"""``allranks explain``: what the known messages in a log mean."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, BinaryIO
+
+if TYPE_CHECKING:
+    from allranks.launch.found import Finder, Found
+
+DESCRIPTION = """\
+Find the messages in logs that are known: of XLA, JAX's coordination service, Gloo, NCCL, torch and its DataLoader,
+torchrun, CUDA, Slurm and the kernel; say what each means, what to do, and which timeout governs it. Any job's logs will
+do, also of jobs that never used allranks. What is wrong comes first, consequences come last."""
+EPILOG = """\
+examples:
+  allranks explain slurm-4711.out
+  allranks explain logs/rank-*.log
+  kubectl logs trainer-0 | allranks explain -
+
+The exit code is 0 if a message was found, 1 if none was, 2 if a file cannot be read.
+All messages that are known: docs/explain.md."""
+BLOCK = 1 << 22
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of ``allranks explain``."""
+    p = argparse.ArgumentParser(
+        prog="allranks explain",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    p.add_argument("logs", nargs="+", metavar="LOGFILE", help="a log, or - for standard input")
+    p.add_argument("--json", action="store_true", help="one JSON document instead of text")
+    return p
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    arguments = parser().parse_args(argv)
+    from allranks.launch.found import Finder
+
+    finder = Finder()
+    try:
+        for name in arguments.logs:
+            if name == "-":
+                _read(finder, "standard input", sys.stdin.buffer)
+                continue
+            with open(name, "rb") as log:
+                _read(finder, name, log)
+    except OSError as error:
+        print(f"allranks explain: {error}", file=sys.stderr)
+        return 2
+    found = finder.found()
+    print(_json(found) if arguments.json else _text(found, len(arguments.logs)))
+    return 0 if found else 1
+
+
+def _read(finder: Finder, name: str, log: BinaryIO) -> None:
+    for first, block in _blocks(log):
+        finder.read(name, first, block)
+
+
+def _blocks(log: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Yield whole lines, many at once, with the number of the first, from 1."""
+    number, rest = 1, b""
+    while data := log.read(BLOCK):
+        whole, newline, rest = (rest + data).rpartition(b"\n")
+        if newline:
+            yield number, whole
+            number += whole.count(b"\n") + 1
+    if rest:
+        yield number, rest
+
+
+def _text(found: Sequence[Found], logs: int) -> str:
+    from allranks.launch.found import in_words
+
+    if not found:
+        return "No known message was found. If the job hangs: allranks doctor, or the stacks of every rank."
+    return "\n\n".join(in_words(one, name_log=logs > 1) for one in found)
+
+
+def _json(found: Sequence[Found]) -> str:
+    return json.dumps([one.document() for one in found], indent=1)

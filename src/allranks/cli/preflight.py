@@ -1,0 +1,61 @@
+"""``allranks preflight``: what can be checked on every rank before a program starts."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+DESCRIPTION = """\
+Check on every rank, before the program starts, that it can: the same files, versions, environment and devices
+everywhere, flags that XLA knows, no variable that nothing reads, a batch that can be cut. Start it as the program
+will be started; alone it looks at this machine."""
+EPILOG = """\
+examples:
+  allranks preflight train.py --batch 256
+  srun -N 16 allranks preflight train.py --batch 4096 --accumulation 2
+  allranks run -n 4 -d 2 -- allranks preflight train.py --batch 64
+
+The exit code is 0 if nothing is WRONG, 1 if something is, 2 for a wrong command line.
+In the program, allranks.preflight(world, ...) checks its data, keys and configuration too."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of ``allranks preflight``."""
+    p = argparse.ArgumentParser(
+        prog="allranks preflight",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    p.add_argument("program", nargs="?", type=Path, help="the script or folder whose Python files must be equal")
+    p.add_argument("--batch", type=int, metavar="ROWS", help="rows of a global batch")
+    p.add_argument("--accumulation", type=int, default=1, metavar="K", help="accumulation steps (default 1)")
+    p.add_argument("--backend", choices=("jax", "torch", "single"), help="what carries the world (as allranks.init)")
+    p.add_argument("--json", action="store_true", help="one JSON document instead of text")
+    return p
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    p = parser()
+    arguments = p.parse_args(argv)
+    if arguments.program is not None and not arguments.program.exists():
+        p.error(f"no such file or folder: {arguments.program}")
+    from allranks.errors import AllranksError
+    from allranks.readiness.code import files_under
+    from allranks.readiness.preflight import examine_files
+    from allranks.world.detect import init
+
+    try:
+        world = init(arguments.backend)
+        files = files_under(arguments.program) if arguments.program else []
+        found = examine_files(world, files, batch=arguments.batch, accumulation=arguments.accumulation)
+    except AllranksError as error:
+        print(f"allranks: {error}", file=sys.stderr)
+        return 2
+    if world.is_main:
+        print(json.dumps(found.document(), indent=1) if arguments.json else found)
+    return 1 if found.wrong else 0

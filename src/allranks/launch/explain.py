@@ -1,0 +1,84 @@
+"""Explanations: of the messages in a log, and in place, below a message in the output of a running job."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from allranks.errors import name_ranks
+from allranks.launch import known_jax, known_system, known_torch
+from allranks.launch.known import Book, Known
+from allranks.launch.merge import WINDOW
+
+BOOK = Book((*known_jax.KNOWN, *known_torch.KNOWN, *known_system.KNOWN))
+WIDTH = 118
+# What is looked at of a job's output: as many bytes as come at once, and then so many a second. That is all of what
+# people read, and about a hundredth of a core where ranks write as fast as they can.
+BURST, RATE = 1 << 20, 1 << 19
+
+
+def told(known: Known, *, about: str, facts: str = "") -> str:
+    """Return an explanation as a block of lines: what the message means, what to do, which timeout governs it."""
+    parts = {"said": facts, "means": known.means, "to do": known.do, "timeout": known.timeout}
+    lines = [f"{about}: {known.title} [{known.name}]"]
+    for word, text in parts.items():
+        if text:
+            lead = f"    {word + ':':<9}"
+            lines += textwrap.wrap(text, WIDTH, initial_indent=lead, subsequent_indent=" " * len(lead))
+    return "\n".join(lines)
+
+
+def facts_of(known: Known, line: bytes) -> str:
+    """Return ``seconds 20, expected 2``: what a line says that matters."""
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in known.facts_in(line).items())
+
+
+@dataclass(slots=True)
+class _Heard:
+    known: Known
+    line: bytes
+    due: float
+    ranks: set[int] = field(default_factory=set)
+
+
+class InPlace:
+    """Explains each kind of message once a job, a moment after it came: then all ranks that say it have said it.
+
+    Consequences are left to the end of the job, which names the first failure; harmless messages are left alone.
+    """
+
+    def __init__(self) -> None:
+        known = [one for one in BOOK.known if one.kind in ("cause", "waiting")]
+        self._kinds = {one.name for one in known}
+        self._heard: dict[str, _Heard] = {}
+        self._waiting: list[_Heard] = []
+        self._allowance, self._since = float(BURST), 0.0
+
+    def hear(self, rank: int, lines: Sequence[bytes], now: float) -> None:
+        """Take finished lines of a rank; ``now`` in seconds, never running backwards."""
+        self._allowance = min(BURST, self._allowance + (now - self._since) * RATE)
+        self._since = now
+        if self._allowance <= 0:
+            return
+        text = b"\n".join(lines)
+        self._allowance -= len(text)
+        for _, line, known in BOOK.look(text):
+            if known.name in self._kinds:
+                heard = self._heard.get(known.name)
+                if heard is None:
+                    heard = self._heard[known.name] = _Heard(known, line, now + WINDOW)
+                    self._waiting.append(heard)
+                heard.ranks.add(rank)
+
+    @property
+    def deadline(self) -> float | None:
+        """When ``due`` has something, or None."""
+        return self._waiting[0].due if self._waiting else None
+
+    def due(self, now: float) -> Iterator[str]:
+        """Yield what is to be said."""
+        while self._waiting and now >= self._waiting[0].due:
+            heard = self._waiting.pop(0)
+            about = f"allranks: what {name_ranks(heard.ranks)} said above"
+            yield told(heard.known, about=about, facts=facts_of(heard.known, heard.line))

@@ -1,0 +1,70 @@
+"""What was found in logs: each kind of message once, with where and how often; what is wrong comes first. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from allranks.launch.explain import BOOK, facts_of, told
+from allranks.launch.known import KINDS, Known
+from allranks.launch.lines import clean
+
+# torch and torchrun name the rank that speaks; so do `allranks run` and `srun --label`.
+_SPEAKER = re.compile(rb"^(?:\[rank(\d+)\]|\[default(\d+)\]|[\[(](\d+)[\])] |(\d+): )")
+_MOST_SHOWN = 400  # bytes of a line
+_ORDER = tuple(KINDS)
+
+
+@dataclass(slots=True)
+class Found:
+    """A known message: ``log`` and ``number`` (from 1) of its first line; how often; which ranks say it, if known."""
+
+    known: Known
+    log: str
+    number: int
+    line: str
+    facts: str
+    count: int = 0
+    ranks: tuple[int, ...] = ()
+
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        known = self.known
+        said = {"log": self.log, "line": self.number, "text": self.line, "facts": self.facts}
+        meant = {"title": known.title, "means": known.means, "to_do": known.do, "timeout": known.timeout}
+        return {"name": known.name, "kind": known.kind, "count": self.count, "ranks": self.ranks} | said | meant
+
+
+class Finder:
+    """Reads logs, in blocks of whole lines."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, Found] = {}
+
+    def read(self, log: str, first: int, block: bytes) -> None:
+        """Read lines of ``log``, of which the first has the number ``first``."""
+        for number, line, known in BOOK.look(block):
+            found = self._found.get(known.name)
+            if found is None:
+                text = clean(line, color=False)[:_MOST_SHOWN].decode(errors="replace").strip()
+                found = Found(known, log, first + number, text, facts_of(known, line))
+                self._found[known.name] = found
+            found.count += 1
+            if speaker := _SPEAKER.match(line):
+                rank = int(speaker[speaker.lastindex or 0])
+                found.ranks = tuple(sorted({*found.ranks, rank}))
+
+    def found(self) -> list[Found]:
+        """Return what was found: causes, then waiting, consequences, harmless; each in the order of the logs."""
+        return sorted(self._found.values(), key=lambda found: _ORDER.index(found.known.kind))
+
+
+def in_words(found: Found, *, name_log: bool) -> str:
+    """Return what a person reads of it."""
+    place = f"{found.log}:{found.number}" if name_log else f"line {found.number}"
+    often = f", {found.count} times" if found.count > 1 else ""
+    ranks = f", ranks {', '.join(map(str, found.ranks))}" if found.ranks else ""
+    kind = f"    {found.known.kind}: {KINDS[found.known.kind]}"
+    head, *rest = told(found.known, about=f"{place}{often}{ranks}", facts=found.facts).splitlines()
+    return "\n".join([head, f"    {found.line}", kind, *rest])

@@ -1,0 +1,293 @@
+"""Messages of XLA and of JAX's coordination service."""
+
+from __future__ import annotations
+
+from allranks.launch.known import Known
+
+_RENDEZVOUS = "XLA, xla/service/rendezvous.cc"
+_COORDINATION = "JAX, xla/pjrt/distributed/coordination"
+_DEVICES = (
+    "A device's program failed (its error stands above), one device is much slower, devices run different programs "
+    "(lax.cond or a loop over axis_index with a collective inside), or two Python threads launch collectives. On "
+    "virtual CPU devices also: more than about 32 steps launched and none awaited, with fewer than two pool threads a "
+    "device."
+)
+_WHAT_TO_DO = (
+    "Look for an error above this line. On virtual CPU devices set NPROC to twice their number (allranks run does), or "
+    "wait for a step now and then (jax.block_until_ready). XLA_RENDEZVOUS_WAIT_SECONDS does not exist; "
+    "allranks run --rendezvous-timeout S sets the real flags."
+)
+_TIMEOUT = (
+    "XLA_FLAGS: --xla_cpu_collective_call_warn_stuck_timeout_seconds (20) and "
+    "--xla_cpu_collective_call_terminate_timeout_seconds (40 more); on GPU "
+    "--xla_gpu_first_collective_call_warn_stuck_timeout_seconds (20) and ..._terminate_timeout_seconds (40)"
+)
+
+KNOWN = (
+    Known(
+        name="xla-leader-stuck",
+        kind="waiting",
+        title="all device threads have come to a collective, and it does not end",
+        signs=("has not marked the rendezvous as completed",),
+        means="The devices have met; the thread that does the work for them (sets up NCCL, calls back into Python) "
+        "does not come back.",
+        do="Look at that work: a callback that waits for a lock or for another rank, NCCL that cannot reach a peer "
+        "(NCCL_DEBUG=INFO tells).",
+        timeout=_TIMEOUT,
+        source=_RENDEZVOUS,
+        facts=r"for `(?P<collective>[^`]*)` (?:for|of) (?P<seconds>\d+) seconds",
+        example="E1122 rendezvous.cc:98] [id=1] This thread has been waiting for `collective permute; run_id=5` for 20 "
+        "seconds and may be stuck. All 2 threads joined the rendezvous, however the leader has not marked the "
+        "rendezvous as completed. Leader can be deadlocked inside the rendezvous callback.",
+    ),
+    Known(
+        name="xla-rendezvous-abort",
+        kind="waiting",
+        title="XLA ends the process: not all device threads came to a collective",
+        signs=("seconds exceeded. Exiting to ensure a consistent program state",),
+        means=_DEVICES + " XLA then aborts the process (SIGABRT), and names nobody.",
+        do=_WHAT_TO_DO,
+        timeout=_TIMEOUT,
+        source=_RENDEZVOUS,
+        facts=r"for `(?P<collective>[^`]*)` of (?P<seconds>\d+) seconds.*?Expected (?P<expected>\d+) threads"
+        r"(?:.*but only (?P<came>\d+))?",
+        example="F0927 rendezvous.cc:77] [id=0] Termination timeout for `first call to collective operation 0; run_id=0"
+        "` of 40 seconds exceeded. Exiting to ensure a consistent program state. Expected 2 threads to join the "
+        "rendezvous, but only 1 of them arrived on time.",
+    ),
+    Known(
+        name="xla-rendezvous",
+        kind="waiting",
+        title="not all device threads of this process came to a collective",
+        signs=("and may be stuck",),
+        means="The devices of one process meet at every collective. " + _DEVICES,
+        do=_WHAT_TO_DO,
+        timeout=_TIMEOUT,
+        source=_RENDEZVOUS,
+        facts=r"for `(?P<collective>[^`]*)` for (?P<seconds>\d+) seconds.*?Expected (?P<expected>\d+) threads",
+        example="[id=0] This thread has been waiting for `first call to collective operation 190; run_id=-851342065` "
+        "for 20 seconds and may be stuck. Expected 2 threads to join the rendezvous, but not all of them arrived on "
+        "time.",
+    ),
+    Known(
+        name="xla-rendezvous-late",
+        kind="harmless",
+        title="the device threads met after all, late",
+        signs=("This thread is unstuck waiting for",),
+        means="The warning above it was a false alarm: one device came late, and the program went on.",
+        do="Nothing, if the machine was busy or a step is uneven by nature. Else find out what makes a device late.",
+        timeout=_TIMEOUT,
+        source=_RENDEZVOUS,
+        example="[id=0] This thread is unstuck waiting for `all-reduce; run_id=7` after 25.01s. Threads joined "
+        "rendezvous with significant delay, system can be overloaded.",
+    ),
+    Known(
+        name="xla-unknown-flag",
+        kind="cause",
+        title="XLA_FLAGS holds a flag that this jaxlib does not know",
+        signs=("Unknown flag in XLA_FLAGS", "Unknown flags in XLA_FLAGS"),
+        means="XLA ends the process at an unknown flag (unknown environment variables it ignores). Flags come and go "
+        "with versions of jaxlib.",
+        do="Take the flag out, or spell it as this jaxlib does: allranks preflight tells before the start.",
+        source="XLA, xla/parse_flags_from_env.cc",
+        facts=r"XLA_FLAGS: (?P<flags>.*)",
+        example="F1122 01:30:54.749763   14878 parse_flags_from_env.cc:234] Unknown flag in XLA_FLAGS: --xla_foo=1",
+    ),
+    Known(
+        name="xla-flag-value",
+        kind="cause",
+        title="a flag of XLA_FLAGS has a value that XLA cannot read",
+        signs=("Couldn't interpret value",),
+        means="XLA ends the process.",
+        do="Correct the value; XLA prints all flags and their types below.",
+        source="XLA, command_line_flags.cc",
+        facts=r"value (?P<value>.*) for flag (?P<flag>\w+)",
+        example="E1122 01:30:55.079391   14882 command_line_flags.cc:63] Couldn't interpret value abc for flag "
+        "xla_cpu_collective_timeout_seconds.",
+    ),
+    Known(
+        name="xla-flags-file",
+        kind="cause",
+        title="XLA_FLAGS was taken for the name of a file",
+        signs=('to read flags for environment variable "XLA_FLAGS"',),
+        means="A value that does not begin with -- names a file of flags, and there is none.",
+        do="Begin every flag with two hyphens.",
+        source="XLA, xla/parse_flags_from_env.cc",
+        facts=r'open file "(?P<file>[^"]*)"',
+        example='F1122 parse_flags_from_env.cc:171] Could not open file "xla_foo=1" to read flags for environment '
+        'variable "XLA_FLAGS". (We assumed "xla_foo=1" was a file name because it did not start with a "--".)',
+    ),
+    Known(
+        name="xla-out-of-memory",
+        kind="cause",
+        title="a device has no memory left",
+        signs=("RESOURCE_EXHAUSTED: Out of memory", "RESOURCE_EXHAUSTED: Failed to allocate"),
+        means="The arrays and the program's own buffers do not fit. The other ranks now wait for this one.",
+        do="Smaller batch, more accumulation, donated arguments, or parameters cut over more devices. Another process "
+        "on the same GPU? XLA takes 75 % of it at the start (XLA_PYTHON_CLIENT_MEM_FRACTION).",
+        source="XLA, allocator",
+        facts=r"allocat\w+ (?P<bytes>[\d.]+ ?\w+)",
+        example="jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 68719476736 bytes.",
+    ),
+    Known(
+        name="xla-slow-compile",
+        kind="harmless",
+        title="a compilation takes minutes",
+        signs=("Very slow compile?",),
+        means="This rank compiles; the others wait for it at the first collective.",
+        do="Let timeouts be longer than the compilation. A persistent compilation cache helps at restarts "
+        "(JAX_COMPILATION_CACHE_DIR).",
+        source="XLA, slow_operation_alarm.cc",
+        example="E1122 slow_operation_alarm.cc:73] Very slow compile? If you want to file a bug, run with envvar "
+        "XLA_FLAGS=--xla_dump_to=/tmp/foo and attach the results.",
+    ),
+    Known(
+        name="jax-not-all-came",
+        kind="cause",
+        title="jax.distributed.initialize gave up: not all processes came",
+        signs=("CoordinationService/RegisterTask", "Coordination service agent failed to register"),
+        means="Process 0 did not listen at the coordinator's address, or some process never called initialize.",
+        do="Count the processes that started, look at why one did not (its log ends early), check that all have the "
+        "same address, and that the port is open between hosts.",
+        timeout="jax.distributed.initialize(initialization_timeout=300); allranks.init(timeout=300)",
+        source=_COORDINATION,
+        example="RPC: /xla.coordination.CoordinationService/RegisterTask",
+    ),
+    Known(
+        name="jax-heartbeat",
+        kind="waiting",
+        title="a process gave no more heartbeats",
+        signs=("unhealthy (stopped sending heartbeats)", "heartbeat timeout. This indicates that the remote task"),
+        means="The process named on the next line (or in task:N) is gone: killed, its host lost or preempted; or it is "
+        "stopped, or holds Python's lock, for longer than the timeout. A process that is alive and stuck gives beats.",
+        do="Look at the end of that process' log, and at what the scheduler and the kernel say of its host "
+        "(dmesg: out of memory).",
+        timeout="jax.distributed.initialize(heartbeat_timeout_seconds=100)",
+        source=_COORDINATION,
+        facts=r"task:(?P<task>\d+) heartbeat|heartbeats\): (?P<tasks>[\d, ]+)",
+        example="client.h:80] Terminating process because the JAX distributed service detected fatal errors. absl::"
+        "Status: UNAVAILABLE: The following tasks are unhealthy (stopped sending heartbeats): 1",
+    ),
+    Known(
+        name="jax-shutdown-barrier",
+        kind="waiting",
+        title="the processes did not end together",
+        signs=("Barrier timed out. Id: Shutdown", "Shutdown barrier in coordination service has failed"),
+        means="Some processes were done and waited for the others to be: one left early, has failed (its traceback "
+        "stands in its log), or goes on with more steps than they had.",
+        do="Find the rank that is not among those that reached the barrier. Data of unequal length, or an early stop "
+        "on one rank: decide them together (docs/preflight.md).",
+        timeout="jax.distributed.initialize(shutdown_timeout_seconds=300)",
+        source=_COORDINATION,
+        example="DEADLINE_EXCEEDED: Barrier timed out. Id: Shutdown::15002938948575300764::0. This usually happens "
+        "because a task triggered the barrier too early or too slowly.",
+    ),
+    Known(
+        name="jax-barrier",
+        kind="waiting",
+        title="not every process came to a barrier in time",
+        signs=("Barrier timed out. Id:",),
+        means="The lines below it say how many came, and name some that did not.",
+        do="Find where those are. A barrier that only some ranks reach (if process_index() == 0) never completes.",
+        source=_COORDINATION,
+        facts=r"Id: (?P<barrier>[^.\s]+)",
+        example="DEADLINE_EXCEEDED: Barrier timed out. Id: restore::3. This usually happens because a task triggered "
+        "the barrier too early or too slowly.",
+    ),
+    Known(
+        name="jax-restarted",
+        kind="cause",
+        title="a process came back into a job that goes on",
+        signs=("The task has restarted and likely crashed earlier", "Leader incarnation ID mismatch"),
+        means="A scheduler restarted one process. JAX's service cannot take it in again: all must restart together.",
+        do="Have the scheduler restart the whole job; look at why that process ended.",
+        source=_COORDINATION,
+        example="ABORTED: /job:jax_worker/task:1 unexpectedly tried to connect. The task has restarted and likely "
+        "crashed earlier - check for any earlier errors.",
+    ),
+    Known(
+        name="jax-leader-gone",
+        kind="consequence",
+        title="process 0, which serves JAX's coordination, is gone",
+        signs=("Failed to send RPC to coordination service",),
+        means="All other processes end with it.",
+        do="Look at the end of process 0's log, and at its host.",
+        source=_COORDINATION,
+        example="UNAVAILABLE: Failed to send RPC to coordination service. Either the leader task was "
+        "preempted/died/restarted unexpectedly or this task is experiencing network issues.",
+    ),
+    Known(
+        name="jax-other-task-died",
+        kind="consequence",
+        title="JAX ends this process because another one failed",
+        signs=("JAX distributed service detected fatal errors", "Polled an error from coordination service"),
+        means="The first process that ended or was lost is elsewhere; this one is ended by SIGABRT.",
+        do="Look for the rank whose log ends first. allranks run shows it as the first failure.",
+        source=_COORDINATION,
+        example="F1122 01:36:25 client.h:80] Terminating process because the JAX distributed service detected fatal "
+        "errors. This most likely indicates that another task died; see the other task logs for more details.",
+    ),
+    Known(
+        name="jax-late-init",
+        kind="cause",
+        title="jax.distributed.initialize came too late",
+        signs=("initialize() must be called before",),
+        means="JAX was used (jax.devices(), an array) before the processes had joined, so each is alone.",
+        do="Call it (or allranks.init()) first; no array may be made while modules are imported.",
+        source="jax/_src/distributed.py",
+        example="RuntimeError: jax.distributed.initialize() must be called before any JAX calls that might initialise "
+        "the XLA backend.",
+    ),
+    Known(
+        name="jax-not-addressable",
+        kind="cause",
+        title="an array that lives on several processes was fetched on one",
+        signs=("spans non-addressable",),
+        means="float(x), print(x) or np.asarray(x) of a global array needs the parts of the other processes.",
+        do="On all ranks: jax.experimental.multihost_utils.process_allgather(x), or make the value replicated "
+        "(a loss is). Never on rank 0 alone.",
+        source="jax/_src/array.py",
+        example="RuntimeError: Fetching value for `jax.Array` that spans non-addressable (non process local) devices "
+        "is not possible.",
+    ),
+    Known(
+        name="jax-indivisible",
+        kind="cause",
+        title="a dimension does not divide over the devices",
+        signs=(
+            "implies that array axis",
+            "implies that the global size of its dimension",
+            "not evenly divisible by the corresponding mesh axis",
+            "got inconsistent sizes for array axes to be mapped",
+        ),
+        means="Most often the last, smaller batch of an epoch, or a batch size that is no multiple of the devices.",
+        do="drop_last=True, and allranks.preflight(world, batch=..., data=loader) before the first step.",
+        source="jax/_src/sharding_impls.py, pjit.py, shard_map.py, api.py",
+        facts=r"axis (?P<axis>\d+) is partitioned (?P<parts>\d+) times.*dimension size (?:is )?(?P<size>\d+)",
+        example="jax._src.sharding_impls.IndivisibleError: Sharding NamedSharding(mesh=Mesh('d': 2), spec=P('d',)) "
+        "implies that array axis 0 is partitioned 2 times, but the dimension size is 3 (full shape: (3,))",
+    ),
+    Known(
+        name="jax-fork",
+        kind="cause",
+        title="a process in which JAX runs was forked",
+        signs=("os.fork() is incompatible with multithreaded code",),
+        means="A DataLoader with num_workers > 0, or subprocess code that forks: the child may inherit a lock that "
+        "nobody will open, and hang.",
+        do='multiprocessing_context="spawn" (or "forkserver") for the DataLoader, or num_workers=0.',
+        source="jax/_src/xla_bridge.py",
+        example="RuntimeWarning: os.fork() was called. os.fork() is incompatible with multithreaded code, and JAX is "
+        "multithreaded, so this will likely lead to a deadlock.",
+    ),
+    Known(
+        name="jax-no-backend",
+        kind="cause",
+        title="JAX cannot use the accelerator it was asked for",
+        signs=("Unable to initialize backend", "The TPU is already in use by process"),
+        means="Its driver or plugin is missing or does not fit, or another process (one that was left over?) holds it.",
+        do="Look at the rest of the line. nvidia-smi or the named process id tell who holds the device.",
+        source="jax/_src/xla_bridge.py",
+        facts=r"backend '(?P<backend>\w+)'",
+        example="RuntimeError: Unable to initialize backend 'cuda': FAILED_PRECONDITION: No visible GPU devices.",
+    ),
+)

@@ -1,0 +1,121 @@
+"""Messages of the kernel, CUDA, Python and the scheduler."""
+
+from __future__ import annotations
+
+from allranks.launch.known import Known
+
+_KERNEL, _SLURM, _CUDA, _PYTHON = "the kernel", "Slurm", "CUDA", "Python"
+
+KNOWN = (
+    Known(
+        name="killed-for-memory",
+        kind="cause",
+        title="a process was killed because the host, or its cgroup, had no memory left",
+        signs=("oom-kill", "oom_kill", "Out of memory: Killed process", "OOMKilled", "exceeded memory limit"),
+        means="SIGKILL: the rank could say nothing. The other ranks then hang, or complain of broken connections.",
+        do="More memory a host, or less use: fewer loader workers, no whole data set in memory, no second copy of the "
+        "weights on the host (loading, saving).",
+        source=f"{_KERNEL}; {_SLURM}; Kubernetes",
+        facts=r"Killed process (?P<process>\d+ \([^)]*\))",
+        example="Out of memory: Killed process 4711 (python) total-vm:61234567kB, anon-rss:60012345kB",
+    ),
+    Known(
+        name="killed",
+        kind="cause",
+        title="a process was killed from outside",
+        signs=("killed by SIGKILL", "Signal 9 (SIGKILL) received"),
+        means="Programs do not kill themselves so: it was the kernel (no memory left), the scheduler, or a person.",
+        do="dmesg | grep -i kill on that host; the rank's peak memory stands in the table of allranks run.",
+        source=f"allranks run; torch elastic, of {_KERNEL}",
+        example="traceback : Signal 9 (SIGKILL) received by PID 4711",
+    ),
+    Known(
+        name="cuda-out-of-memory",
+        kind="cause",
+        title="a GPU has no memory left",
+        signs=("CUDA out of memory", "OutOfMemoryError", "CUDA_ERROR_OUT_OF_MEMORY"),
+        means="This rank fails; the others wait for it. Where only some ranks fail, their batches are larger, or "
+        "another process holds the GPU.",
+        do="Smaller batch or more accumulation, activation checkpointing, sharded parameters; nvidia-smi shows others. "
+        "Against fragmentation: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.",
+        source=f"torch; {_CUDA}",
+        facts=r"Tried to allocate (?P<wanted>[\d.]+ \w+)",
+        example="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of "
+        "79.11 GiB",
+    ),
+    Known(
+        name="cuda-fault",
+        kind="cause",
+        title="a kernel on the GPU failed",
+        signs=("device-side assert triggered", "an illegal memory access was encountered"),
+        means="Most often an index out of range (a label or token that the model does not have). The line in the "
+        "traceback is a later one: kernels run behind.",
+        do="CUDA_LAUNCH_BLOCKING=1 shows the right line; the same step on the CPU shows the right error.",
+        source=_CUDA,
+        example="RuntimeError: CUDA error: device-side assert triggered",
+    ),
+    Known(
+        name="gpu-broken",
+        kind="cause",
+        title="the GPU or its link has a fault",
+        signs=("NVRM: Xid", "uncorrectable ECC error", "GPU has fallen off the bus"),
+        means="Hardware, or its driver.",
+        do="Leave this host out, and tell who runs it.",
+        source="NVIDIA driver",
+        facts=r"Xid \([^)]*\): (?P<xid>\d+)",
+        example="NVRM: Xid (PCI:0000:3b:00): 79, pid=4711, GPU has fallen off the bus.",
+    ),
+    Known(
+        name="no-space",
+        kind="cause",
+        title="a disk is full",
+        signs=("No space left on device", "Disk quota exceeded"),
+        means="A checkpoint, a cache, a log or /tmp.",
+        do="df -h and quota on the host that says so; allranks ckpt gc removes what unfinished saves left.",
+        source=_KERNEL,
+        example="OSError: [Errno 28] No space left on device: 'runs/a/checkpoint-1000/rank-0.safetensors'",
+    ),
+    Known(
+        name="too-many-files",
+        kind="cause",
+        title="a process may open no more files",
+        signs=("Too many open files",),
+        means="DataLoader workers and connections to many ranks take descriptors.",
+        do='ulimit -n 65536; torch.multiprocessing.set_sharing_strategy("file_system").',
+        source=_KERNEL,
+        example="OSError: [Errno 24] Too many open files",
+    ),
+    Known(
+        name="time-limit",
+        kind="cause",
+        title="the scheduler ended the job",
+        signs=("DUE TO TIME LIMIT", "DUE TO PREEMPTION", "DUE TO NODE FAILURE"),
+        means="What comes after it is a consequence.",
+        do="Save before: SIGTERM comes first (docs/checkpoint.md), earlier with sbatch --signal=TERM@120. --requeue "
+        "starts the job again.",
+        source=_SLURM,
+        facts=r"DUE TO (?P<why>[A-Z ]+)",
+        example="slurmstepd: error: *** STEP 77.0 ON node-1 CANCELLED AT 2026-11-22T01:00:00 DUE TO TIME LIMIT ***",
+    ),
+    Known(
+        name="crashed",
+        kind="cause",
+        title="a C or C++ library crashed",
+        signs=("Fatal Python error: Segmentation fault", "Fatal Python error: Bus error"),
+        means="The Python stack below it says who called it. Bus error: no shared memory, or a mapped file was cut.",
+        do="Look at the innermost lines of the stack; versions that do not fit each other are the usual reason.",
+        source=f"{_PYTHON}, faulthandler",
+        example="Fatal Python error: Segmentation fault",
+    ),
+    Known(
+        name="aborted",
+        kind="consequence",
+        title="a C++ library ended the process (SIGABRT)",
+        signs=("Fatal Python error: Aborted", "terminate called"),
+        means="XLA, Gloo and NCCL end a process so, mostly because another rank is gone or brought something else. The "
+        "reason stands in the lines before, or after what().",
+        do="Read the line before; where it speaks of a peer, look at the other ranks.",
+        source=f"{_PYTHON}, faulthandler; the C++ library",
+        example="terminate called after throwing an instance of 'gloo::EnforceNotMet'",
+    ),
+)

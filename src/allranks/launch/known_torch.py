@@ -1,0 +1,368 @@
+"""Messages of torch: its process groups over NCCL and Gloo, its store, DDP, torchrun, and the DataLoader."""
+
+from __future__ import annotations
+
+from allranks.launch.known import Known
+
+_NCCL = "torch, ProcessGroupNCCL.cpp"
+_STORE = "torch, c10d TCPStore"
+_GLOO = "Gloo (torch, and JAX on CPUs)"
+_GROUP_TIMEOUT = (
+    "torch: init_process_group(timeout=), default 10 min with NCCL and 30 min with Gloo; JAX on CPUs: "
+    "--xla_cpu_collective_timeout_seconds (1800; psum_scatter: always 30). allranks run --rendezvous-timeout S sets "
+    "both"
+)
+_ABSENT = (
+    "Some rank did not come to this collective: it is busy elsewhere (data, a save, a longer validation), has left the "
+    "loop, or came to another collective. A longer timeout seldom helps."
+)
+_FIND_IT = (
+    "Find the rank that does not complain, and where it is: allranks doctor, or the end of its log. Decisions (skip on "
+    "NaN, end of data, early stop) must be the same on all ranks: docs/preflight.md."
+)
+
+KNOWN = (
+    Known(
+        name="nccl-timeout",
+        kind="waiting",
+        title="a collective on GPUs did not end in time",
+        signs=("Watchdog caught collective operation timeout",),
+        means=_ABSENT + " SeqNum, OpType and NumelIn differ between ranks where they are in different collectives.",
+        do=_FIND_IT + " Compare SeqNum and OpType over the ranks; TORCH_FR_BUFFER_SIZE keeps more of them.",
+        timeout=_GROUP_TIMEOUT,
+        source=_NCCL,
+        facts=r"SeqNum=(?P<sequence>\d+), OpType=(?P<op>\w+)(?:, NumelIn=(?P<elements>\d+))?.*ran for "
+        r"(?P<milliseconds>\d+)",
+        example="[rank1]:[E626 06:24:44 ProcessGroupNCCL.cpp:616] [Rank 1] Watchdog caught collective operation "
+        "timeout: WorkNCCL(SeqNum=808, OpType=ALLREDUCE, NumelIn=9801523, NumelOut=9801523, Timeout(ms)=600000) ran "
+        "for 600020 milliseconds before timing out.",
+    ),
+    Known(
+        name="nccl-watchdog-stuck",
+        kind="waiting",
+        title="torch's own NCCL watchdog hangs",
+        signs=("watchdog got stuck for", "Heartbeat monitor timed out"),
+        means="A call into CUDA or NCCL does not return, or another thread holds Python's lock inside one. Mostly it "
+        "follows a collective that did not end: look for an earlier watchdog message.",
+        do="Find the rank whose messages come first. Python stacks: allranks doctor --stacks, or py-spy.",
+        timeout="TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC (480; 600 in older versions); TORCH_NCCL_ENABLE_MONITORING=0",
+        source=_NCCL,
+        facts=r"stuck for (?P<seconds>\d+) seconds",
+        example="[rank7]:[E626 ProcessGroupNCCL.cpp:1743] [PG ID 0 Rank 7] ProcessGroupNCCL's watchdog got stuck for "
+        "480 seconds without making progress in monitoring enqueued collectives.",
+    ),
+    Known(
+        name="nccl-taken-down",
+        kind="consequence",
+        title="torch ends the process after a failed NCCL operation",
+        signs=("Some NCCL operations have failed or timed out", "we are taking the entire process down"),
+        means="The watchdog message above it has the collective.",
+        do="Look at the first watchdog message of all ranks.",
+        timeout="TORCH_NCCL_ASYNC_ERROR_HANDLING",
+        source=_NCCL,
+        example="[Rank 4] Some NCCL operations have failed or timed out. Due to the asynchronous nature of CUDA "
+        "kernels, subsequent GPU operations might run on corrupted/incomplete data.",
+    ),
+    Known(
+        name="nccl-peer-gone",
+        kind="consequence",
+        title="NCCL lost a peer",
+        signs=("ncclRemoteError",),
+        means="A process on the other end has ended, or its network has.",
+        do="Look for the rank whose log ends first.",
+        source="NCCL",
+        example="ncclRemoteError: A call failed possibly due to a network error or a remote process exiting "
+        "prematurely.",
+    ),
+    Known(
+        name="nccl-duplicate-gpu",
+        kind="cause",
+        title="two ranks use the same GPU",
+        signs=("Duplicate GPU detected",),
+        means="Every rank took the default device.",
+        do="torch.cuda.set_device(local_rank) before the process group is made, and as many ranks as GPUs.",
+        source="NCCL",
+        facts=r"rank (?P<one>\d+) and rank (?P<other>\d+) both on CUDA device (?P<device>\w+)",
+        example="Duplicate GPU detected : rank 3 and rank 0 both on CUDA device f000",
+    ),
+    Known(
+        name="nccl-no-interface",
+        kind="cause",
+        title="NCCL found no network interface",
+        signs=("no socket interface found",),
+        means="NCCL_SOCKET_IFNAME names an interface that this host does not have.",
+        do="Unset it, or name one that `ip addr` shows on every host.",
+        source="NCCL",
+        example="Bootstrap : no socket interface found",
+    ),
+    Known(
+        name="nccl-system",
+        kind="cause",
+        title="a system call or the network under NCCL failed",
+        signs=("ncclSystemError", "ncclUnhandledCudaError"),
+        means="Network, shared memory (/dev/shm too small in a container), or the GPU itself.",
+        do="NCCL_DEBUG=WARN says which call; raise --shm-size in containers; dmesg shows GPU errors (Xid).",
+        source="NCCL",
+        example="ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error.",
+    ),
+    Known(
+        name="gloo-size-mismatch",
+        kind="cause",
+        title="the ranks brought different sizes, or different operations, to a collective",
+        signs=("op.preamble.length <= op.nbytes", "Received data size doesn't match expected size"),
+        means="The ranks are in different collectives at the same time, or in the same one with different shapes. The "
+        "process ends by SIGABRT (gloo::EnforceNotMet). Where sizes happen to fit, the result is wrong in silence.",
+        do="Look for a collective that only some ranks reach, and for shapes that depend on the rank's data. "
+        "allranks.lockstep compares before each new collective; TORCH_DISTRIBUTED_DEBUG=DETAIL compares shapes.",
+        source=_GLOO,
+        facts=r"op\.nbytes\. (?P<came>\d+) vs (?P<expected>\d+)",
+        example="  what():  [enforce fail at gloo/transport/tcp/pair.cc:456] op.preamble.length <= op.nbytes. 4096 vs "
+        "4. Received data size doesn't match expected size. Is there a distributed collective mismatch in your code?",
+    ),
+    Known(
+        name="torch-detail-mismatch",
+        kind="cause",
+        title="the ranks are in different collectives",
+        signs=("Detected mismatch between collectives on ranks",),
+        means="TORCH_DISTRIBUTED_DEBUG=DETAIL compared them: the message has both sides. It does not see a different "
+        "reduce operation, nor a swapped order of equal shapes.",
+        do="Look for a collective that only some ranks reach (if rank == 0), and for data that differs in shape.",
+        source="torch, ProcessGroupWrapper.cpp",
+        facts=r"OpType=(?P<op>\w+), TensorShape=(?P<shape>\[[^\]]*\]).*?OpType=(?P<other_op>\w+), "
+        r"TensorShape=(?P<other_shape>\[[^\]]*\])",
+        example="RuntimeError: Detected mismatch between collectives on ranks. Rank 0 is running collective: "
+        "CollectiveFingerPrint(SequenceNumber=0, OpType=ALLREDUCE, TensorShape=[4096], TensorDtypes=Float), but Rank 1 "
+        "is running collective: CollectiveFingerPrint(SequenceNumber=0, OpType=ALLREDUCE, TensorShape=[4]",
+    ),
+    Known(
+        name="torch-monitored-barrier",
+        kind="waiting",
+        title="ranks did not come to a monitored barrier",
+        signs=("failed to pass monitoredBarrier",),
+        means="The message names them, on rank 0 only. " + _ABSENT,
+        do=_FIND_IT,
+        timeout="torch.distributed.monitored_barrier(timeout=)",
+        source="torch, ProcessGroupGloo.cpp",
+        facts=r"(?P<missing>Ranks? [\d, ]+) failed to pass monitoredBarrier in (?P<milliseconds>\d+)",
+        example="[rank0]: RuntimeError: [Rank 0]: Rank 1 failed to pass monitoredBarrier in 2000 ms",
+    ),
+    Known(
+        name="gloo-connect",
+        kind="cause",
+        title="the ranks cannot reach each other",
+        signs=("Gloo connectFullMesh failed", "Gloo context initialization failed"),
+        means="Every rank connects to every other; one has ended already, or announced an address that the others "
+        "cannot reach (a host name that resolves to 127.0.0.1, a second network).",
+        do="Set GLOO_SOCKET_IFNAME to the interface that the hosts share; look for a rank that has failed before.",
+        source=_GLOO,
+        example="RuntimeError: Gloo connectFullMesh failed with [pair.cc:144] no error",
+    ),
+    Known(
+        name="gloo-timeout",
+        kind="waiting",
+        title="a collective did not end in time",
+        signs=("ms for recv", "ms for send"),
+        means=_ABSENT,
+        do=_FIND_IT,
+        timeout=_GROUP_TIMEOUT,
+        source=_GLOO,
+        facts=r"waiting (?P<milliseconds>\d+)ms",
+        example="[rank0]: RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 4000ms for recv "
+        "operation to complete",
+    ),
+    Known(
+        name="gloo-peer-gone",
+        kind="consequence",
+        title="a peer closed its connection",
+        signs=("Connection closed by peer", "Connection reset by peer"),
+        means="The process on the other end has ended, or gave up.",
+        do="Look for the rank whose log ends first, or which complains of something else.",
+        source=_GLOO,
+        facts=r"\[(?P<peer>[\d.:a-f]+)\]:\d+",
+        example="RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:42638. This is "
+        "typically caused by a remote worker crashing.",
+    ),
+    Known(
+        name="ddp-unused-parameters",
+        kind="cause",
+        title="DDP waits for gradients that did not come",
+        signs=("Expected to have finished reduction in the prior iteration",),
+        means="Some parameters took no part in the loss, perhaps on some ranks only (a branch by data).",
+        do="Use every parameter on every rank, or DistributedDataParallel(find_unused_parameters=True).",
+        source="torch, reducer.cpp",
+        example="RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one. "
+        "This error indicates that your module has parameters that were not used in producing loss.",
+    ),
+    Known(
+        name="ddp-different-models",
+        kind="cause",
+        title="the ranks built different models",
+        signs=("DDP expects same model across all ranks", "appears not to match sizes of the same param in process 0"),
+        means="A configuration, a vocabulary or a number of classes differs between ranks.",
+        do="allranks.preflight(world, same={'config': config}); read such facts on rank 0 and broadcast them.",
+        source="torch, reducer.cpp",
+        example="RuntimeError: [1]: params[0] in this process with sizes [8, 4] appears not to match sizes of the same "
+        "param in process 0.",
+    ),
+    Known(
+        name="store-unreachable",
+        kind="cause",
+        title="rank 0's store cannot be reached",
+        signs=("The client socket has timed out after", "The client socket has failed to connect to"),
+        means="Rank 0 has not started, has failed, listens elsewhere, or a firewall is in between.",
+        do="Look at rank 0's log first. MASTER_ADDR and MASTER_PORT must be equal on all ranks and reachable.",
+        timeout="init_process_group(timeout=); allranks.init(timeout=300)",
+        source=_STORE,
+        facts=r"connect to \(?\[?(?P<host>[^,\]]+)\]?[,:] ?(?P<port>\d+)",
+        example="[W socket.cpp:759] [c10d] The client socket has failed to connect to [node-1]:29500 (errno: 111 - "
+        "Connection refused).",
+    ),
+    Known(
+        name="store-not-all-came",
+        kind="waiting",
+        title="not all ranks came to the store",
+        signs=("seconds waiting for clients.", "RendezvousTimeoutError"),
+        means="Fewer processes started than WORLD_SIZE says (or fewer hosts than --nnodes), or some failed before.",
+        do="Count the processes; look at those whose log ends early.",
+        timeout="init_process_group(timeout=); torchrun --rdzv-conf timeout=",
+        source=_STORE,
+        facts=r"(?P<joined>\d+/\d+) clients joined",
+        example="torch.distributed.DistStoreError: Timed out after 61 seconds waiting for clients. 1/2 clients joined.",
+    ),
+    Known(
+        name="store-wait",
+        kind="waiting",
+        title="a key did not come to the store",
+        signs=("wait timeout after",),
+        means="A rank waits for what another was to say, most often while a process group is made: new_group must be "
+        "called by all ranks, in the same order.",
+        do="Look for a new_group, a barrier or an object collective that only some ranks reach.",
+        timeout="init_process_group(timeout=)",
+        source=_STORE,
+        facts=r"after (?P<milliseconds>\d+)ms, keys: (?P<keys>\S+)",
+        example="torch.distributed.DistStoreError: wait timeout after 300000ms, keys: /default_pg/0//cpu//0/1",
+    ),
+    Known(
+        name="store-gone",
+        kind="consequence",
+        title="rank 0, which serves the store, is gone",
+        signs=("failed on SocketImpl", 'Failed to check the "should dump" flag on TCPStore'),
+        means="Rank 0 (or torchrun's agent) has ended, perhaps in order and too early.",
+        do="Look at the end of rank 0's log. A rank 0 that is done before the others must wait for them: a barrier, or "
+        "destroy_process_group() on all ranks.",
+        source=_STORE,
+        example="[W TCPStore.cpp:106] [c10d] sendBytes failed on SocketImpl(fd=3, addr=[localhost]:48166): Broken pipe",
+    ),
+    Known(
+        name="port-in-use",
+        kind="cause",
+        title="the port is taken",
+        signs=("EADDRINUSE", "Address already in use", "has failed to listen on any local network address"),
+        means="Another job, or processes that an earlier one left behind, listens at MASTER_PORT.",
+        do="`ss -ltnp` shows who. Choose another port, or let allranks run choose free ones.",
+        source=_STORE,
+        facts=r"port: (?P<port>\d+)",
+        example="RuntimeError: The server socket has failed to listen on any local network address. port: 29500, "
+        "useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use",
+    ),
+    Known(
+        name="torch-no-launcher",
+        kind="cause",
+        title="the variables of a launcher are missing",
+        signs=("expected, but not set",),
+        means="init_process_group reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; nobody has set them.",
+        do="Start with allranks run -n N or torchrun; under srun use allranks.init(), which reads Slurm's variables.",
+        source="torch/distributed/rendezvous.py",
+        facts=r"variable (?P<variable>\w+)",
+        example="ValueError: Error initializing torch.distributed using env:// rendezvous: environment variable RANK "
+        "expected, but not set",
+    ),
+    Known(
+        name="torchrun-summary",
+        kind="consequence",
+        title="torchrun's summary of a failed job",
+        signs=("ChildFailedError", "Root Cause (first observed failure)"),
+        means="Some rank has failed. torchrun shows the first that it saw, and no traceback of it without @record.",
+        do="Look at the named rank's own traceback, above. exitcode -9: killed, most often for memory.",
+        source="torch elastic",
+        example="torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
+    ),
+    Known(
+        name="torchrun-exit",
+        kind="cause",
+        title="torchrun saw a rank fail",
+        signs=("failed (exitcode:",),
+        means="-9 is SIGKILL (mostly the kernel's, for memory), -6 SIGABRT (C++ gave up), -11 a crash, 1 an exception.",
+        do="Look at that rank's own last lines. For -9: dmesg, and less memory (fewer workers, smaller batch).",
+        source="torch elastic",
+        facts=r"exitcode: (?P<exit_code>-?\d+)\) local_rank: (?P<local_rank>\d+)",
+        example="E1122 api.py:1003] failed (exitcode: -9) local_rank: 1 (pid: 812) of binary: /usr/bin/python",
+    ),
+    Known(
+        name="torchrun-stops-others",
+        kind="consequence",
+        title="torchrun stops the other ranks",
+        signs=("closing signal SIG",),
+        means="Some rank has failed, or torchrun itself was told to stop.",
+        do="Look for the failed rank above.",
+        source="torch elastic",
+        example="W1122 api.py:1029] Sending process 813 closing signal SIGTERM",
+    ),
+    Known(
+        name="torch-not-destroyed",
+        kind="harmless",
+        title="the process group was not taken down",
+        signs=("destroy_process_group() was not called",),
+        means="The program ended without it. Resources of NCCL may leak; the results are not touched.",
+        do="Call torch.distributed.destroy_process_group() at the end, on all ranks.",
+        source=_NCCL,
+        example="[rank0]:[W ProcessGroupNCCL.cpp:1496] Warning: WARNING: destroy_process_group() was not called before "
+        "program exit, which can leak resources.",
+    ),
+    Known(
+        name="loader-worker-killed",
+        kind="cause",
+        title="a worker of the DataLoader was killed",
+        signs=(") is killed by signal:",),
+        means="Killed: no memory left (every worker copies what it touches). Bus error: no shared memory left. "
+        "Segmentation fault: a C library, often one that was used before the fork.",
+        do="Fewer workers, smaller prefetch_factor; in a container a larger --shm-size; "
+        'multiprocessing_context="spawn".',
+        source="torch, DataLoader",
+        facts=r"is killed by signal: (?P<signal>[\w ]+)",
+        example="RuntimeError: DataLoader worker (pid 4711) is killed by signal: Killed. ",
+    ),
+    Known(
+        name="loader-worker-gone",
+        kind="cause",
+        title="a worker of the DataLoader ended",
+        signs=("exited unexpectedly",),
+        means="Its own error stands above, or was lost with the process.",
+        do="num_workers=0 shows the error.",
+        source="torch, DataLoader",
+        example="RuntimeError: DataLoader worker (pid(s) 812, 813) exited unexpectedly",
+    ),
+    Known(
+        name="loader-shm",
+        kind="cause",
+        title="shared memory is used up",
+        signs=("insufficient shared memory (shm)", "out of shared memory"),
+        means="Workers hand over batches in /dev/shm, which containers limit to 64 MB by default.",
+        do="docker run --shm-size=8g (or --ipc=host); in Kubernetes an emptyDir of medium Memory at /dev/shm.",
+        source="torch, DataLoader",
+        example="ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory "
+        "(shm).",
+    ),
+    Known(
+        name="loader-timeout",
+        kind="waiting",
+        title="the DataLoader waited too long for a batch",
+        signs=("DataLoader timed out after",),
+        means="The workers are stuck or too slow: a file system, a lock taken before the fork, one bad sample.",
+        do="num_workers=0 shows where. While one rank waits here, the others wait for it in the collective.",
+        timeout="DataLoader(timeout=)",
+        source="torch, DataLoader",
+        facts=r"after (?P<seconds>[\d.]+) seconds",
+        example="RuntimeError: DataLoader timed out after 60 seconds",
+    ),
+)

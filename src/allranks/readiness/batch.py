@@ -1,0 +1,136 @@
+"""Rows, ranks, devices and accumulation, before the first step: the batch, its first rows, the loader. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from allranks.arrays.batch import BatchPlan, count_rows
+from allranks.errors import BatchMismatch
+from allranks.readiness.report import Row, note, ok, wrong
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderFacts:
+    """What a torch DataLoader says of itself.
+
+    ``samples`` is None for an iterable data set; ``replicas`` and ``replica`` are those of a distributed sampler, None
+    where there is none; ``forks`` is whether its workers are forked.
+    """
+
+    batch_size: int | None
+    drop_last: bool
+    samples: int | None
+    replicas: int | None
+    replica: int | None
+    workers: int
+    forks: bool
+
+
+def planned(size: int, ranks: int, devices: int, accumulation: int) -> tuple[Row, BatchPlan | None]:
+    """Return whether a global batch of ``size`` rows can be cut evenly, and how."""
+    try:
+        plan = BatchPlan(size, ranks, devices, accumulation)
+    except BatchMismatch as error:
+        return wrong("batch", str(error).removesuffix(error.remedy).strip(), error.remedy), None
+    return ok("batch", str(plan)), plan
+
+
+def first_rows(shapes: Mapping[str, Shape], plan: BatchPlan | None, devices: int, accumulation: int) -> Row:
+    """Return whether the leading dimensions of what this rank brings fit the plan, or at least its devices."""
+    try:
+        rows = count_rows(shapes, who="the rows")
+    except BatchMismatch as error:
+        return wrong("leading dimension", str(error).removesuffix(error.remedy).strip(), error.remedy)
+    if plan is None:
+        unit = devices * accumulation
+        if rows % unit == 0 or _one_a_device(shapes, rows, devices):
+            return ok("leading dimension", f"{rows} rows on {devices} devices, {accumulation} accumulation")
+        found = f"{rows} rows do not divide by {devices} devices x {accumulation} accumulation"
+        return wrong("leading dimension", found, f"Bring a multiple of {unit} rows.")
+    micro = plan.rows_per_rank // plan.accumulation
+    if rows in (plan.rows_per_rank, micro):
+        kind = "rows of a batch" if rows == plan.rows_per_rank else "rows of a micro-batch"
+        return ok("leading dimension", f"{rows} {kind} on this rank")
+    if _one_a_device(shapes, rows, devices, plan):
+        return ok("leading dimension", f"{devices} devices x {plan.rows_at_once} rows or more")
+    found = f"this rank brings {rows} rows; its part is {plan.rows_per_rank} of {plan.size}"
+    if plan.accumulation > 1:
+        found += f", {micro} at once"
+    return wrong("leading dimension", found, _advice(rows, plan))
+
+
+def global_rows(shapes: Mapping[str, Shape], plan: BatchPlan | None) -> Row:
+    """Return whether a batch that spans all ranks has the rows of the plan."""
+    rows = {shape[0] for shape in shapes.values() if shape}
+    told = ", ".join(map(str, sorted(rows)))
+    if plan is None or rows <= {plan.size, plan.size // plan.accumulation}:
+        return ok("leading dimension", f"global arrays of {told} rows")
+    remedy = "Every rank brings its own rows: allranks.global_batch(mesh, rows, global_rows=...)."
+    return wrong("leading dimension", f"global arrays of {told} rows; the batch has {plan.size}", remedy)
+
+
+def _one_a_device(shapes: Mapping[str, Shape], rows: int, devices: int, plan: BatchPlan | None = None) -> bool:
+    """Whether the first dimension counts devices, as pmap has it, and the next ones the rows of each."""
+    if rows != devices or any(len(shape) < 2 for shape in shapes.values()):
+        return False
+    wanted = plan and {plan.rows_at_once, plan.rows_at_once * plan.accumulation, plan.accumulation}
+    return not wanted or all(shape[1] in wanted for shape in shapes.values())
+
+
+def _advice(rows: int, plan: BatchPlan) -> str:
+    if rows == plan.size:
+        return "These are the rows of all ranks: bring only this rank's own, BatchPlan.rows_of(rank)."
+    return "Set the loader's batch size to the rows of one rank."
+
+
+def loader(facts: LoaderFacts, plan: BatchPlan | None, *, rank: int, ranks: int, jax: bool) -> Iterator[Row]:
+    """Yield what is to be said of a DataLoader on this rank; ``jax`` is whether JAX runs in the process."""
+    if plan is not None and facts.batch_size is not None:
+        yield _batch_size(facts.batch_size, plan)
+    yield _shares(facts, rank, ranks)
+    if facts.samples is not None and facts.batch_size:
+        yield _last_batch(facts, facts.samples, facts.batch_size)
+    if jax and facts.workers and facts.forks:
+        found = f"{facts.workers} workers are forked from a process in which JAX runs threads"
+        yield note("loader workers", found, 'DataLoader(multiprocessing_context="spawn"), or num_workers=0.')
+
+
+def _batch_size(size: int, plan: BatchPlan) -> Row:
+    micro = plan.rows_per_rank // plan.accumulation
+    if size in (plan.rows_per_rank, micro):
+        return ok("loader batch size", f"{size} rows")
+    found = f"{size} rows; the part of one rank is {plan.rows_per_rank}, {micro} at once"
+    return wrong("loader batch size", found, f"DataLoader(batch_size={micro}).")
+
+
+def _shares(facts: LoaderFacts, rank: int, ranks: int) -> Row:
+    check = "each rank its own rows"
+    if facts.replicas is not None:
+        if (facts.replicas, facts.replica) == (ranks, rank):
+            return ok(check, f"a sampler for {ranks} ranks")
+        found = f"the sampler is for rank {facts.replica} of {facts.replicas}, this is rank {rank} of {ranks}"
+        return wrong(check, found, f"DistributedSampler(dataset, num_replicas={ranks}, rank={rank}).")
+    if ranks == 1:
+        return ok(check, "one rank")
+    if facts.samples is None:
+        return note(
+            check, "an iterable data set: what each rank reads cannot be seen", "allranks.shard(dataset, world)."
+        )
+    found = "no distributed sampler: every rank reads the whole data set"
+    return wrong(check, found, "DataLoader(sampler=DistributedSampler(dataset)), or allranks.shard(dataset, world).")
+
+
+def _last_batch(facts: LoaderFacts, samples: int, size: int) -> Row:
+    mine = -(-samples // (facts.replicas or 1))
+    rest = mine % size
+    if facts.drop_last or not rest:
+        return ok("drop_last", f"every batch has {size} rows")
+    found = f"drop_last is not set, and the last batch of an epoch has {rest} rows instead of {size}"
+    return wrong(
+        "drop_last",
+        found,
+        "DataLoader(drop_last=True): a smaller batch is another program, or does not divide over the devices.",
+    )

@@ -1,0 +1,41 @@
+"""The frameworks of this process: only those that the program has imported are asked."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+
+def framework(name: str) -> ModuleType | None:
+    """Return ``readiness/jax.py`` or ``readiness/torch.py``, None where the program has not imported the framework."""
+    return import_module(f"allranks.readiness.{name}") if name in sys.modules else None
+
+
+def has_jaxlib() -> bool:
+    """Whether there is a jaxlib to read flags."""
+    return find_spec("jaxlib") is not None
+
+
+def array_of(value: object) -> tuple[np.ndarray[Any, Any] | None, bool]:
+    """Return what this process holds of an array (or a generator's state), and whether it holds keys of JAX."""
+    if isinstance(value, np.ndarray | np.generic):
+        return np.asarray(value), _words_of_keys(np.asarray(value))
+    if isinstance(value, np.random.Generator):
+        state = repr(value.bit_generator.state).encode()
+        return np.frombuffer(state, np.uint8).reshape(1, -1), False
+    for name in ("jax", "torch"):
+        adapter = framework(name)
+        array = adapter.as_array(value) if adapter is not None else None
+        if adapter is not None and array is not None:
+            return array, name == "jax" and (adapter.is_key(value) or _words_of_keys(array))
+    return None, False
+
+
+def _words_of_keys(array: np.ndarray[Any, Any]) -> bool:
+    """Whether an array looks like jax.random.PRNGKey's: words of 32 bits, two or four a key."""
+    return array.dtype == np.uint32 and array.ndim >= 1 and array.shape[-1] in (2, 4)

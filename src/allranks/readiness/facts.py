@@ -1,0 +1,127 @@
+"""What must be equal on all ranks, and what must differ: N ranks' words in, rows out. Pure.
+
+A fact is any JSON value with a name. Digests of all facts meet first; only of those that differ, and only one rank of
+each group that agrees, the values themselves.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from allranks.digest import digest, show
+from allranks.errors import name_ranks
+from allranks.readiness.report import Row, Verdict, ok
+from allranks.world.ticket import who_says_what
+
+Groups = list[list[int]]
+_MOST_GROUPS, _MOST_PLACES, _MOST_SHOWN = 8, 4, 60
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """Something that all ranks must have equal. ``found`` says what this rank has, ``remedy`` what if they differ.
+
+    Of a ``partial`` one only the parts count that all ranks have: one of them may have imported more.
+    """
+
+    check: str
+    value: Any
+    found: str
+    remedy: str
+    if_not: Verdict = "WRONG"
+    partial: bool = False
+
+    @property
+    def digest(self) -> str:
+        return digest_of(self.value)
+
+
+def digest_of(value: Any) -> str:
+    """Return a digest of a JSON value."""
+    return show(digest(json.dumps(value, sort_keys=True)))
+
+
+def differing(said: Sequence[Mapping[str, str]]) -> dict[str, Groups]:
+    """Return the checks whose digests are not equal on all ranks, and the ranks that agree with each other.
+
+    ``said`` are the ranks' digests by check, in rank order.
+    """
+    groups: dict[str, dict[str, list[int]]] = {}
+    for check in {check: None for digests in said for check in digests}:
+        for rank, digests in enumerate(said):
+            groups.setdefault(check, {}).setdefault(digests.get(check, ""), []).append(rank)
+    return {check: list(by.values()) for check, by in groups.items() if len(by) > 1}
+
+
+def leaders(groups: Groups) -> list[int]:
+    """Return the ranks that say what their groups have."""
+    return [ranks[0] for ranks in groups[:_MOST_GROUPS]]
+
+
+def difference(fact: Fact, groups: Groups, values: Mapping[int, Any]) -> Row:
+    """Return the row of a fact that differs; ``values`` are those of the groups' leaders."""
+    flat = {rank: dict(_flat(values.get(rank))) for rank in leaders(groups)}
+    places = sorted({place for places in flat.values() for place in places})
+    absent = object()
+    if fact.partial:
+        places = [place for place in places if all(place in there for there in flat.values())]
+    odd = [place for place in places if len({repr(there.get(place, absent)) for there in flat.values()}) > 1]
+    if not odd:
+        return ok(fact.check, fact.found)
+    told = [_told(place, groups, flat) for place in odd[:_MOST_PLACES]]
+    more = f"; and {len(odd) - _MOST_PLACES} more" if len(odd) > _MOST_PLACES else ""
+    return Row(fact.check, fact.if_not, "; ".join(told) + more, fact.remedy)
+
+
+def _told(place: str, groups: Groups, flat: Mapping[int, Mapping[str, Any]]) -> str:
+    """Return ``lr: ranks 0, 2: 0.1; rank 1: 0.2``."""
+    by_value: dict[str, list[int]] = {}
+    for ranks in groups[:_MOST_GROUPS]:
+        there = flat[ranks[0]]
+        value = _short(json.dumps(there[place])) if place in there else "(none)"
+        by_value.setdefault(value, []).extend(ranks)
+    return (f"{place}: " if place else "") + who_says_what(by_value.items())
+
+
+def _flat(value: Any, path: str = "") -> list[tuple[str, Any]]:
+    """Return the parts of a JSON value with their places: ``optimizer.lr``."""
+    if isinstance(value, dict) and value:
+        dot = f"{path}." if path else ""
+        return [part for name in value for part in _flat(value[name], f"{dot}{name}")]
+    if isinstance(value, list) and value:
+        return [part for at, one in enumerate(value) for part in _flat(one, f"{path}[{at}]")]
+    return [(path, value)]
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+
+
+def distinct(check: str, said: Sequence[Sequence[str]]) -> Row:
+    """Return the row of what must differ between all ranks and their devices; ``said`` are digests, in rank order."""
+    first: dict[str, tuple[int, int]] = {}
+    clashes: list[tuple[tuple[int, int], tuple[int, int]]] = []
+    for rank, digests in enumerate(said):
+        for at, part in enumerate(digests):
+            there = first.setdefault(part, (rank, at))
+            if there != (rank, at):
+                clashes.append((there, (rank, at)))
+    total = sum(map(len, said))
+    if not clashes:
+        return ok(check, f"{total} on {len(said)} rank{'s' if len(said) > 1 else ''}, all different")
+    (one, i), (other, j) = clashes[0]
+    same = (
+        f"rank {one} holds the same at places {i} and {j}" if one == other else f"ranks {one} and {other} hold the same"
+    )
+    ranks = {rank for pair in clashes for rank, _ in pair}
+    found = f"{same}; {len(clashes)} of {total} are repeated, on {name_ranks(ranks)}"
+    return Row(
+        check,
+        "WRONG",
+        found,
+        "Fold the rank (and the device's number) in: jax.random.fold_in(key, world.rank),"
+        " torch.Generator().manual_seed(seed + world.rank).",
+    )

@@ -1,0 +1,48 @@
+"""Does anything that is installed, or the program itself, contain a name? What reads a variable has its name in it."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
+from itertools import chain
+from pathlib import Path
+
+# Where readers of a variable are, by its prefix. NCCL is a package of its own beside torch and JAX's plugins.
+_PACKAGES = {
+    "JAX_": ("jax", "jaxlib", "libtpu", "jax_plugins"),
+    "XLA_": ("jaxlib", "jax", "libtpu", "jax_plugins", "torch_xla"),
+    "TORCH_": ("torch",),
+    "GLOO_": ("torch", "jaxlib"),
+    "NCCL_": ("nvidia", "torch", "jaxlib", "jax_plugins"),
+}
+_KINDS = (".py", ".so")
+
+
+def contains(name: str, program: Iterable[Path]) -> bool:
+    """Say whether ``name`` stands in the program's own files or in a package that could read it; reads them all if not.
+
+    JAX makes the names of its variables of those of its options, in capitals.
+    """
+    words = (name.encode(), name.lower().encode())
+    packages = next(found for prefix, found in _PACKAGES.items() if name.startswith(prefix))
+    return any(_holds(path, words) for path in chain(program, _files(packages)))
+
+
+def _files(packages: Iterable[str]) -> Iterator[Path]:
+    for package in packages:
+        spec = find_spec(package)
+        for folder in (spec.submodule_search_locations or ()) if spec else ():
+            yield from (path for path in Path(folder).rglob("*") if _is_code(path))
+
+
+def _is_code(path: Path) -> bool:
+    return path.suffix in _KINDS or ".so." in path.name
+
+
+def _holds(path: Path, words: tuple[bytes, ...]) -> bool:
+    with path.open("rb") as file:
+        if not file.seek(0, 2):
+            return False
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return any(data.find(word) >= 0 for word in words)

@@ -1,0 +1,27 @@
+"""What torch says of this process: generators, tensors, and how long its collectives wait."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+
+def as_array(value: Any) -> np.ndarray[Any, Any] | None:
+    """Return a generator's state, or a tensor's values; None for others."""
+    if isinstance(value, torch.Generator):
+        return np.asarray(value.get_state()).reshape(1, -1)
+    if isinstance(value, torch.Tensor):
+        return np.asarray(value.detach().cpu())
+    return None
+
+
+def group_timeout() -> float | None:
+    """Return how many seconds a collective of the default process group waits for other ranks; None without one."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return None
+    group: Any = dist.group.WORLD
+    backend = group._get_backend(torch.device("cuda" if dist.get_backend() == "nccl" else "cpu"))
+    return float(backend.options._timeout.total_seconds())

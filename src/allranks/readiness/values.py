@@ -1,0 +1,77 @@
+"""What a user wants compared, as JSON values and digests: configurations, keys, generators, small arrays."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+
+from allranks.arrays.walk import Walk
+from allranks.digest import digest, show
+from allranks.errors import AllranksError
+from allranks.readiness.detect import array_of
+
+
+def described(value: object, *, what: str) -> Any:
+    """Return a value as JSON values, an array as its shape, dtype and digest. Raises AllranksError for other things."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, enum.Enum):
+        return f"{type(value).__name__}.{value.name}"
+    if isinstance(value, PurePath | np.dtype | type) or (callable(value) and hasattr(value, "__qualname__")):
+        return getattr(value, "__qualname__", str(value))
+    if isinstance(value, Namespace):
+        value = vars(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): described(one, what=f"{what}.{key}") for key, one in value.items()}
+    if isinstance(value, set | frozenset):
+        return sorted((described(one, what=what) for one in value), key=repr)
+    array, _ = array_of(value)
+    if array is not None:
+        return f"{array.dtype}{list(array.shape)} {_digest(array)[:12]}"
+    if isinstance(value, Sequence):
+        return [described(one, what=f"{what}[{at}]") for at, one in enumerate(value)]
+    raise AllranksError(
+        f"{what} is a {type(value).__qualname__}, which cannot be compared over ranks.",
+        remedy="Give JSON values, dataclasses, arrays, keys or generators: vars(config), config.to_dict().",
+    )
+
+
+def parts(value: object, *, what: str) -> list[str]:
+    """Return a digest of each thing that must differ from all others: of each key, seed, or row of an array."""
+    if isinstance(value, list | tuple):
+        return [part for at, one in enumerate(value) for part in parts(one, what=f"{what}[{at}]")]
+    array, keys = array_of(value)
+    if array is None:
+        return [show(digest(repr(described(value, what=what))))]
+    if keys:
+        array = array.reshape(-1, array.shape[-1])
+    return [_digest(row) for row in array] if array.ndim else [_digest(array)]
+
+
+def shapes(tree: object) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of a tree's arrays, by path."""
+    return {path: tuple(leaf.shape) for path, leaf in _arrays(tree)}
+
+
+def spans_ranks(tree: object) -> bool:
+    """Whether its arrays are JAX's global ones, of which this process holds a part."""
+    return any(not getattr(leaf, "is_fully_addressable", True) for _, leaf in _arrays(tree))
+
+
+def _arrays(tree: object) -> list[tuple[str, Any]]:
+    walk = Walk(tree, is_leaf=lambda kind: hasattr(kind, "shape"), opener=lambda _: None)
+    found = zip(walk.paths, walk.leaves, strict=True)
+    return [(path, leaf) for path, leaf in found if hasattr(leaf, "shape")]
+
+
+def _digest(array: np.ndarray[Any, Any]) -> str:
+    whole = np.ascontiguousarray(array)
+    return show(digest(str(whole.dtype), repr(whole.shape), whole.tobytes()))

@@ -1,0 +1,119 @@
+"""Decisions of a training loop that all ranks take together, and that cost no waiting.
+
+Theory. A rank that skips a step, or ends its loop, by itself slips: from then on its collectives meet those of other
+steps. So what one rank sees is asked of all (``any``, ``all``, ``main``), and ``steps`` ends a loop for all where the
+first rank has no more data. A question is asked as soon as it can be (the loss is there, before the backward pass), and
+answered where it matters (before the optimizer's step): in between a thread meets the other ranks, so that the round
+trip costs the training thread nothing. Questions are numbered and named like all exchanges: ranks whose loops have
+slipped ask different questions, and all of them get a Mismatch that says who is where.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Generic, TypeVar, cast
+
+from allranks.callsite import call_site
+from allranks.world import zone
+from allranks.world.base import World
+from allranks.world.codec import Value
+from allranks.world.exchange import Decide
+from allranks.world.ticket import Ticket
+
+T = TypeVar("T")
+A = TypeVar("A")
+_END = object()
+
+
+class Answer(Generic[A]):
+    """What all ranks will agree on. ``result()`` waits for it; equal on every rank."""
+
+    def __init__(self, future: Future[Value]) -> None:
+        self._future = future
+
+    def result(self) -> A:
+        """Return the answer. Raises Mismatch, BarrierTimeout or RankDied, on every rank, where there is none."""
+        found: A = self._future.result()
+        return found
+
+
+class Together:
+    """Asks all ranks. **Every rank must make one, and ask the same questions in the same order.**
+
+        together = Together(world)
+        for batch in together.steps(loader):                # ends on all ranks with the shortest data
+            loss = forward(batch)
+            bad = together.any(not math.isfinite(loss))     # asked now,
+            loss.backward()
+            if bad.result():                                # answered here: skipped on all ranks, or on none
+                optimizer.zero_grad()
+                continue
+            optimizer.step()
+            if together.main(patience_is_over).result():    # rank 0 decides for all
+                break
+
+    One for a world and ``name``. ``close()`` it, or use it in a ``with``; it need not be closed where the program ends.
+    """
+
+    def __init__(self, world: World, name: str = "together", *, timeout: float | None = None) -> None:
+        self._world = world
+        self._timeout = world.timeout if timeout is None else timeout
+        self._exchanger = world.line(f"x-{name}")
+        # A simulated rank is no thread: it asks when it is told to.
+        self._thread = None if world.backend == "simulated" else ThreadPoolExecutor(1, f"allranks-{name}")
+
+    def __enter__(self) -> Together:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def any(self, flag: bool, name: str = "any") -> Answer[bool]:
+        """Ask whether ``flag`` is true on any rank."""
+        return Answer(self._ask("any", name, bool(flag), builtins.any))
+
+    def all(self, flag: bool, name: str = "all") -> Answer[bool]:
+        """Ask whether ``flag`` is true on all ranks."""
+        return Answer(self._ask("all", name, bool(flag), builtins.all))
+
+    def main(self, value: Value = None, name: str = "main") -> Answer[Value]:
+        """Ask for rank 0's ``value``, a small JSON value; the other ranks' values are ignored."""
+        return Answer(self._ask("main", name, value if self._world.is_main else None, lambda values: values[0]))
+
+    def steps(self, data: Iterable[T], name: str = "steps") -> Iterator[T]:
+        """Yield this rank's items until the first rank has no more; what the others have left is not yielded.
+
+        Whether all have a next item is asked one item ahead, while the loop works on this one.
+        """
+        items = iter(data)
+        number = 0
+        item, all_have = self._look(items, f"{name} {number}")
+        while all_have.result():
+            now, number = item, number + 1
+            item, all_have = self._look(items, f"{name} {number}")
+            yield now
+
+    def close(self) -> None:
+        """Wait for the questions that were asked, and end the thread."""
+        if self._thread is not None:
+            self._thread.shutdown()
+
+    def _look(self, items: Iterator[T], name: str) -> tuple[T, Future[Value]]:
+        """Take the next item, if there is one, and ask whether all ranks have one."""
+        item = next(items, _END)
+        return cast(T, item), self._ask("steps", name, item is not _END, builtins.all)
+
+    def _ask(self, op: str, name: str, value: Value, decide: Decide) -> Future[Value]:
+        zone.refuse(f"{op} {name!r}")
+        ticket = Ticket(op, name, call_site())
+
+        def meet() -> Value:
+            return self._exchanger.exchange(ticket, value, decide=decide, timeout=self._timeout)
+
+        if self._thread is not None:
+            return self._thread.submit(meet)
+        asked: Future[Value] = Future()
+        asked.set_result(meet())
+        return asked

@@ -1,0 +1,179 @@
+"""The pure parts of preflight: batches, loaders, facts, variables and the table."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allranks.arrays.batch import BatchPlan
+from allranks.readiness.batch import LoaderFacts, first_rows, global_rows, loader, planned
+from allranks.readiness.facts import Fact, difference, differing, distinct, leaders
+from allranks.readiness.report import Readiness, Row, merged, note, ok, wrong
+from allranks.readiness.variables import decisive, others, unread
+
+PLAN = BatchPlan(64, ranks=2, devices=2, accumulation=2)
+
+
+def test_a_batch_that_cannot_be_cut_is_wrong_and_names_those_that_can() -> None:
+    row, plan = planned(62, 2, 2, 1)
+    assert (row.verdict, plan) == ("WRONG", None)
+    assert row.remedy == "The nearest batch sizes are 60 and 64."
+    row, plan = planned(64, 2, 2, 2)
+    assert (row.verdict, plan) == ("ok", PLAN)
+    assert row.found == "64 = 2 ranks x 2 devices x 8 x 2 accumulation"
+
+
+@pytest.mark.parametrize(
+    ("shape", "plan", "verdict", "says"),
+    [
+        ((32, 7), PLAN, "ok", "32 rows of a batch"),
+        ((16, 7), PLAN, "ok", "micro-batch"),
+        ((2, 8, 7), PLAN, "ok", "2 devices x 8"),
+        ((2, 16, 7), PLAN, "ok", "2 devices"),
+        ((2, 7), PLAN, "WRONG", "its part is 32 of 64, 16 at once"),
+        ((64, 7), PLAN, "WRONG", "bring only this rank's own"),
+        ((31, 7), PLAN, "WRONG", "Set the loader's batch size"),
+        ((8, 7), None, "ok", "8 rows on 2 devices"),
+        ((6, 7), None, "WRONG", "Bring a multiple of 4 rows"),
+        ((2, 5, 7), None, "ok", "2 rows"),
+        ((), None, "WRONG", "no dimension of rows"),
+    ],
+)
+def test_leading_dimensions(shape: tuple[int, ...], plan: BatchPlan | None, verdict: str, says: str) -> None:
+    """A rank's rows, a micro-batch of them, or one part for each device as pmap has it; nothing else."""
+    row = first_rows({"x": shape}, plan, devices=2, accumulation=2)
+    assert row.verdict == verdict
+    assert says in f"{row.found} {row.remedy}"
+
+
+def test_leaves_with_different_numbers_of_rows_are_wrong() -> None:
+    row = first_rows({"x": (8, 2), "y": (7,)}, None, devices=1, accumulation=1)
+    assert row.verdict == "WRONG"
+    assert "8 in 'x', 7 in 'y'" in row.found
+
+
+def test_a_batch_that_spans_all_ranks_has_the_rows_of_all() -> None:
+    assert global_rows({"x": (64, 2), "scale": ()}, PLAN).verdict == "ok"
+    assert global_rows({"x": (32, 2)}, PLAN).verdict == "ok"
+    assert global_rows({"x": (128, 2)}, PLAN).found == "global arrays of 128 rows; the batch has 64"
+
+
+def facts(**changes) -> LoaderFacts:
+    good = {"batch_size": 16, "drop_last": True, "samples": 100, "replicas": 2, "replica": 1, "workers": 0}
+    return LoaderFacts(**{**good, "forks": True, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "check", "verdict", "says"),
+    [
+        ({}, "drop_last", "ok", "every batch has 16 rows"),
+        ({"drop_last": False}, "drop_last", "WRONG", "2 rows instead of 16"),
+        ({"drop_last": False, "samples": 64}, "drop_last", "ok", "every batch"),
+        ({"batch_size": 64}, "loader batch size", "WRONG", "DataLoader(batch_size=16)"),
+        ({"replicas": None, "replica": None}, "each rank its own rows", "WRONG", "every rank reads the whole"),
+        ({"replica": 0}, "each rank its own rows", "WRONG", "rank 0 of 2, this is rank 1 of 2"),
+        ({"replicas": 4}, "each rank its own rows", "WRONG", "num_replicas=2, rank=1"),
+        ({"replicas": None, "samples": None}, "each rank its own rows", "note", "cannot be seen"),
+        ({"workers": 2}, "loader workers", "note", "spawn"),
+    ],
+)
+def test_a_loader(changes: dict[str, object], check: str, verdict: str, says: str) -> None:
+    rows = {row.check: row for row in loader(facts(**changes), PLAN, rank=1, ranks=2, jax=True)}
+    assert rows[check].verdict == verdict
+    assert says in f"{rows[check].found} {rows[check].remedy}"
+    assert [row.check for row in rows.values() if row.verdict != "ok"] == ([check] if verdict != "ok" else [])
+
+
+CONFIG = Fact("same: config", {"lr": 0.1, "layers": [1, 2]}, "equal", "Broadcast it.")
+
+
+def test_a_fact_that_differs_is_told_by_its_first_different_places() -> None:
+    """Who has what, at which place; what is equal is not told."""
+    values = [CONFIG.value, {"lr": 0.2, "layers": [1, 2]}, CONFIG.value, {"lr": 0.2, "layers": [1, 2]}]
+    said = [{"a": "x", CONFIG.check: Fact("", value, "", "").digest} for value in values]
+    groups = differing(said)
+    assert groups == {CONFIG.check: [[0, 2], [1, 3]]}
+    assert leaders(groups[CONFIG.check]) == [0, 1]
+    row = difference(CONFIG, groups[CONFIG.check], dict(enumerate(values)))
+    assert (row.verdict, row.found) == ("WRONG", "lr: ranks 0, 2: 0.1; ranks 1, 3: 0.2")
+
+
+def test_what_only_some_ranks_have_counts_unless_a_fact_is_partial() -> None:
+    """Rank 0 may have imported more; a file that all have must be equal."""
+    there = {0: {"a.py": "1", "plots.py": "9"}, 1: {"a.py": "1"}}
+    assert difference(Fact("code", {}, "2 files", "", partial=True), [[0], [1]], there) == ok("code", "2 files")
+    row = difference(Fact("code", {}, "2 files", "Copy."), [[0], [1]], there)
+    assert row.found == 'plots.py: rank 0: "9"; rank 1: (none)'
+    there[1]["a.py"] = "2"
+    assert (
+        'a.py: rank 0: "1"; rank 1: "2"' in difference(Fact("code", {}, "", "", partial=True), [[0], [1]], there).found
+    )
+
+
+def test_a_check_that_only_some_ranks_made_differs() -> None:
+    assert differing([{"a": "1"}, {}]) == {"a": [[0], [1]]}
+
+
+@given(st.lists(st.lists(st.sampled_from("abcdef"), max_size=3), min_size=1, max_size=6))
+def test_distinct_means_no_two_anywhere(said: list[list[str]]) -> None:
+    """Neither on one rank nor on two."""
+    everything = [part for parts in said for part in parts]
+    row = distinct("keys", said)
+    assert (row.verdict == "ok") == (len(everything) == len(set(everything)))
+
+
+def test_who_holds_the_same_is_named() -> None:
+    assert distinct("keys", [["a", "b"], ["c", "b"]]).found.startswith("ranks 0 and 1 hold the same; 1 of 4")
+    assert distinct("keys", [["a", "a"]]).found.startswith("rank 0 holds the same at places 0 and 1")
+
+
+def test_variables_that_nothing_reads_are_named_with_what_was_meant() -> None:
+    """Those that are known, or stand in what is installed, are none of them; a near miss is told."""
+    environ = {
+        "XLA_RENDEZVOUS_WAIT_SECONDS": "120",
+        "XLA_FLAGS": "",
+        "NCCL_DEBUG": "INFO",
+        "NCCL_DEBUGG": "INFO",
+        "JAX_OF_TOMORROW": "1",
+        "MY_OWN": "1",
+        "JAX_PROCESS_COUNT": "4",
+    }
+    row = unread(environ, lambda name: name == "JAX_OF_TOMORROW")
+    assert row.verdict == "note"
+    assert row.found == "nothing reads JAX_PROCESS_COUNT, NCCL_DEBUGG, XLA_RENDEZVOUS_WAIT_SECONDS"
+    assert "did you mean NCCL_DEBUG" in row.remedy
+    assert "allranks run --rendezvous-timeout" in row.remedy
+    ours = {"JAX_PROCESS_COUNT": "4", "JAX_PROCESS_INDEX": "0", "ALLRANKS_RANK": "0"}
+    assert unread(ours, lambda _: False).verdict == "ok"
+
+
+def test_what_is_each_ranks_own_is_not_compared() -> None:
+    environ = {"JAX_PLATFORMS": "cpu", "JAX_PROCESS_INDEX": "3", "NCCL_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "2"}
+    assert decisive(environ) == {"JAX_PLATFORMS": "cpu"}
+    assert others(environ) == {"OMP_NUM_THREADS": "2"}
+
+
+def test_rows_of_all_ranks_become_one_table() -> None:
+    """Equal rows stand once with their ranks, named only where others see it differently; what is wrong is told."""
+    rows = [
+        (0, ok("a", "fine")),
+        (0, wrong("b", "bad", "Mend it.")),
+        (1, wrong("b", "bad", "Mend it.")),
+        (1, note("c", "odd", "Look.")),
+        (2, wrong("b", "worse", "Mend it.")),
+        (0, note("d", "all say so")),
+    ]
+    found = merged(rows, {"a": 2, "c": 2})
+    assert found == [
+        ok("a", "fine"),
+        Row("b", "WRONG", "bad", "Mend it.", (0, 1)),
+        Row("b", "WRONG", "worse", "Mend it.", (2,)),
+        Row("c", "note", "odd", "Look.", (1,)),
+        note("d", "all say so"),
+    ]
+    readiness = Readiness(tuple(found))
+    assert [row.found for row in readiness.wrong] == ["bad", "worse"]
+    assert "b      WRONG  ranks 0-1: bad" in str(readiness)
+    assert str(readiness).endswith("c: Look.")
+    assert readiness.document()["ready"] is False
