@@ -10,6 +10,7 @@ from importlib.metadata import version
 
 COMMANDS = {
     "run": "run a script as N ranks on this machine",
+    "doctor": "ask a running job who waits for whom",
     "ckpt": "look at, verify, compare, export and clean up checkpoints",
     "data": "look at data, at who would read what, and at whether a run has",
 }

@@ -34,6 +34,7 @@ PATIENCE = 10
 _ANSWER, _VERDICT = 2.0, 15.0
 # In a larger world, each rank sends the stack of its training thread alone: all must pass through one store.
 _MOST_TO_TELL_ALL = 128
+_RECOVERED = 4  # beats
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,7 @@ class Alarm:
         self._waits_for: tuple[int, float] | None = None  # another's verdict on this hang, until then
         self._due = limit
         self._reported = self._judged = False
+        self._well = 0  # beats since which this rank moves
         world.lookout.on_ring(self.heard)
 
     def tick(self) -> None:
@@ -105,11 +107,13 @@ class Alarm:
         beat, number = self._eyes.beat(), self._next
         self._store.set(f"beat/{self._world.rank}", dumps(beat.to_json()))
         if beat.still < self.limit / 2:
-            self._moved()
-        elif self._waits_for is not None:
+            return self._moved()
+        self._well = 0
+        if self._waits_for is not None:
             self._read_verdict(*self._waits_for)
         elif beat.still >= self._due and not self._reported:
             self._call(number)
+        return None
 
     def heard(self) -> None:
         """Answer every call that was not answered yet."""
@@ -120,11 +124,13 @@ class Alarm:
             self._next += 1
 
     def _moved(self) -> None:
-        if self._judged:
-            self._over()
         self._due = self.limit
         self._waits_for = None
-        self._reported = self._judged = False
+        self._reported = False
+        self._well += 1
+        if self._judged and self._well == _RECOVERED:  # before, this may be its end
+            self._judged = False
+            self._over()
 
     def _call(self, number: int) -> None:
         mine = dumps(self._world.rank)

@@ -19,8 +19,9 @@ class Beat:
 
     ``phase`` is a word of ``world.progress`` and ``what`` the call in it; ``where`` is the user's line; ``kernel`` is
     the system call that the thread is in, ``before`` what it was in before. ``order`` says how far the rank is: how
-    many collectives and meetings it has entered (0: nobody counts). In seconds: ``since``, how long in this call;
-    ``still``, how long without any sign of progress; ``alike``, how long every look has found it at the same place.
+    many collectives and meetings it has entered; 0 where it waits in one that nobody counts. In seconds: ``since``, how
+    long in this call; ``still``, how long without any sign of progress; ``alike``, how long every look has found it at
+    the same place.
     ``cores`` and ``io`` (bytes a second) are what the process uses. ``pace`` is the median of its busy seconds a step,
     0 where unknown, ``noise`` the error of that. ``when`` is Unix time on the rank's host.
     """

@@ -121,16 +121,19 @@ def _culprits(
 
 def _late(outside: Sequence[int], waiting: Collection[int], beats: Mapping[int, Beat]) -> tuple[int, ...]:
     """Return the outside ranks that have not been where the waiting ones are; all, where nobody counts."""
-    farthest = max(beats[rank].order for rank in waiting)
+    orders = [beats[rank].order for rank in waiting]
+    farthest = max(orders) if all(orders) else 0
     return tuple(rank for rank in outside if beats[rank].order < farthest) or tuple(outside)
 
 
 def _apart(beats: Mapping[int, Beat]) -> tuple[tuple[int, ...], Verdict]:
     """All wait: return those that wait for something else."""
     farthest = max(beat.order for beat in beats.values())
-    if behind := tuple(rank for rank, beat in beats.items() if beat.order < farthest):
-        return behind, "behind"
-    return _crowd({rank: (beat.phase, beat.what) for rank, beat in beats.items()}), "elsewhere"
+    if all(beat.order for beat in beats.values()):
+        if behind := tuple(rank for rank, beat in beats.items() if beat.order < farthest):
+            return behind, "behind"
+        return _crowd({rank: (beat.phase, beat.what) for rank, beat in beats.items()}), "elsewhere"
+    return _crowd({rank: (beat.phase, beat.where) for rank, beat in beats.items()}), "elsewhere"
 
 
 def _crowd(places: Mapping[int, Hashable]) -> tuple[int, ...]:

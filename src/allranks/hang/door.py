@@ -100,7 +100,7 @@ class Door:
             channel, _ = self._sock.accept()
         except BlockingIOError:  # who knocked has left
             return
-        threading.Thread(target=self._talk, args=(channel,), name=f"{OURS}door", daemon=True).start()
+        threading.Thread(target=self._talk, args=(channel,), name=f"{OURS}-door", daemon=True).start()
 
     def close(self) -> None:
         self._sock.close()

@@ -9,6 +9,7 @@ Signs of progress, of which the training thread alone can give any:
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -23,7 +24,7 @@ from allranks.hang.callee import runs_jitted
 from allranks.hang.detect import flight
 from allranks.hang.sites import classify, place
 from allranks.hang.stragglers import Pace
-from allranks.world.progress import PYTHON, Progress, progress
+from allranks.world.progress import PYTHON, WAITS, Progress, progress
 
 # Over how many looks the use of cores and files is taken.
 _LOOKS = 10
@@ -42,6 +43,8 @@ class Look:
     ) -> None:
         self._rank = rank
         self._thread = thread or threading.main_thread()
+        # Python does not know the main thread's new one after a fork, and this is one of ``allranks run``.
+        self._native = os.getpid() if self._thread is threading.main_thread() else self._thread.native_id or 0
         self._progress = of
         self._now = now
         self._signs: tuple[Any, ...] = ()
@@ -60,6 +63,7 @@ class Look:
         self._take_signs(now, at, (mark, self._progress.calls, begun), stamped=stamped)
         if not stamped or classify(stack)[0] == "compile":
             phase, what = self._read(stack, frame, begun)
+        counted = stamped or begun is not None or phase not in WAITS
         alike = now - self._elsewhere
         pace, noise = self._pace.measure()
         cores, io = self._use(now)
@@ -70,10 +74,10 @@ class Look:
             phase=phase,
             what=what,
             where=place(stack),
-            kernel=kernel.system_call(self._thread.native_id or 0) if alike else "",
+            kernel=kernel.system_call(self._native) if alike else "",
             before=f"{last[0]} {last[1]}".strip() if last[0] != PYTHON else "",
             step=self._progress.step,
-            order=self._progress.waits + (begun[0] if begun else 0),
+            order=self._progress.waits + (begun[0] if begun else 0) if counted else 0,
             since=now - began if stamped else alike,
             still=now - self._moved,
             alike=alike,
@@ -100,7 +104,7 @@ class Look:
         if (at, stamps) != self._place:
             self._place, self._elsewhere = (at, stamps), now
             stacks.remember(code.co_filename for code, _ in at)
-        signs = (stamps,) if stamped else (stamps, at, kernel.switches(self._thread.native_id or 0))
+        signs = (stamps,) if stamped else (stamps, at, kernel.switches(self._native))
         if signs != self._signs:
             self._signs, self._moved = signs, now
 

@@ -47,7 +47,8 @@ def classify(stack: Sequence[Frame]) -> tuple[str, str]:
             break
         for path, function, phase in _SIGNS:
             if path in frame.file and function in frame.function:
-                return phase, frame.function
+                library = "of JAX" if "/jax/" in path else "of torch"
+                return phase, library if frame.function.startswith("_") else frame.function
     return PYTHON, ""
 
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import linecache
+import os
+import re
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from types import FrameType
+from types import CodeType, FrameType
 
 from allranks.callsite import is_users, short_path
 from allranks.hang.sites import Frame
 
+_HOUSE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # Frames of one stack, from the innermost one out.
 _DEEPEST = 100
 # Our own threads: nobody looks for a fault there.
-OURS = "allranks-"
+OURS = "allranks"
 
 
 @lru_cache(maxsize=4096)
@@ -46,15 +49,22 @@ def in_words(frame: FrameType | None) -> str:
 
     Source lines are those that were read while all was well: a file system that hangs must not hang who looks.
     """
-    lines = []
-    for step in walk(frame):
-        name = step.f_code.co_filename
-        lines.append(f"{_known(name)[0]}:{step.f_lineno} in {step.f_code.co_name}{_source(name, step.f_lineno or 0)}")
-    return "\n".join(reversed(lines))
+    steps = [(step.f_code, step.f_lineno or 0) for step in walk(frame)]
+    while any(_is_users(code) for code, _ in steps) and not _is_users(steps[-1][0]):
+        steps.pop()  # what started the program, or the thread
+    while len(steps) > 1 and steps[0][0].co_filename.startswith(_HOUSE):
+        del steps[0]
+    words = [f"{_known(code.co_filename)[0]}:{line} in {code.co_name}{_source(code, line)}" for code, line in steps]
+    return "\n".join(reversed(words))
 
 
-def _source(filename: str, line: int) -> str:
-    source = linecache.getline(filename, line).strip() if filename in linecache.cache else ""
+def _is_users(code: CodeType) -> bool:
+    return _known(code.co_filename)[1] and not code.co_filename.startswith("<")
+
+
+def _source(code: CodeType, line: int) -> str:
+    name = code.co_filename
+    source = linecache.getline(name, line).strip() if name in linecache.cache else ""
     return f":  {source}" if source else ""
 
 
@@ -87,3 +97,16 @@ def remember(filenames: Iterable[str]) -> None:
         if filename not in linecache.cache and _known(filename)[1]:
             linecache.getlines(filename)
             linecache.cache.setdefault(filename, (0, None, [], filename))
+
+
+def of_dump(text: str) -> str:
+    """Return the main thread's stack out of what ``faulthandler`` wrote, in our words."""
+    main = text.strip().rpartition("\n\n")[2].splitlines()
+    steps = [_DUMPED.fullmatch(line.strip()) for line in main]
+    places = [(match[1], match[2], match[3]) for match in steps if match]
+    while any(_known(file)[1] for file, _, _ in places) and not _known(places[-1][0])[1]:
+        places.pop()
+    return "\n".join(f"{_known(file)[0]}:{line} in {name}" for file, line, name in reversed(places))
+
+
+_DUMPED = re.compile(r'File "(.*)", line (\d+) in (.*)')

@@ -77,7 +77,7 @@ class Watch:
         self._dump: BinaryIO | None = None
         self._job = ""
         self._threads = [
-            threading.Thread(target=self._guard, args=(target,), name=f"{stacks.OURS}{name}", daemon=True)
+            threading.Thread(target=self._guard, args=(target,), name=f"{stacks.OURS}-{name}", daemon=True)
             for name, target in (("look", self._keep_looking), ("heartbeat", self._keep_beating))
         ]
 
@@ -172,12 +172,13 @@ class Watch:
     def _keep_beating(self) -> None:
         try:
             alarm = Alarm(self._world, self, limit=self._settings.limit, report=self._report, over=self._say_over)
-            while not self._over.wait(self._every):
+            while not self._over.is_set():
                 self._asked = time.monotonic()
                 alarm.tick()
                 if self._world.is_main and self._beat.pace and self._world.size <= _MOST_PACES:
                     self._look_for_stragglers()
                 self._asked = None
+                self._over.wait(self._every)
         except StoreError:
             self._asked = None  # the sentinel sees it too, and knows whether it is an end in order
 
@@ -197,8 +198,8 @@ class Watch:
             if pid is None or beat is None or rank in case.sights:
                 continue
             path = door.name(self._job, rank, pid).stacks
-            if path.exists() and (text := path.read_text(errors="replace").strip()):
-                found[rank] = Sight(beat, text, {}, {})
+            if path.exists() and (text := path.read_text(errors="replace")):
+                found[rank] = Sight(beat, stacks.of_dump(text), {}, {})
         return found
 
     def _end(self, case: Case) -> None:
@@ -216,7 +217,7 @@ class Watch:
         return Failure(rank, self._world.hosts[rank], what, time.time(), where=where, exit_code=EXIT_CODE)
 
     def _say_over(self) -> None:
-        say("HANG: over: this rank goes on")
+        say(f"HANG: it is over: rank {self._world.rank} goes on")
 
     def _look_for_stragglers(self) -> None:
         """Rank 0: name a rank once, when it begins to be slow; and again once it was as fast as the others."""

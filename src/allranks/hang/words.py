@@ -12,8 +12,9 @@ from allranks.hang.limits import Limits, governing
 from allranks.hang.stacks import alike
 from allranks.hang.stragglers import Straggler
 from allranks.report import table
+from allranks.world.progress import PYTHON
 
-_MOST = 8  # culprits, groups of ranks, and stacks that are told one by one
+MOST = 8  # culprits, groups of ranks, and stacks that are told one by one
 _DOES: dict[Verdict, str] = {
     "working": "works, and makes the others wait",
     "stuck": "has not come to the call in which the others wait",
@@ -47,8 +48,8 @@ def headline(case: Case, hosts: Sequence[str]) -> str:
     """Return one line: who everybody waits for, and where that is."""
     culprits, waiting = case.diagnosis.culprits, case.diagnosis.waiting
     if not culprits:
-        beat = _beats(case)[0]
-        return f"all ranks stand in {_call(beat)}, since {beat.still:.0f} s, and nobody is missing"
+        beat = beats_of(case)[0]
+        return f"all ranks stand in {call_of(beat)}, since {beat.still:.0f} s, and nobody is missing"
     who = _named(culprits, hosts)
     still = max((seen.beat.still for seen in case.seen if seen.beat and seen.rank in waiting), default=0.0)
     if not waiting:
@@ -60,12 +61,13 @@ def headline(case: Case, hosts: Sequence[str]) -> str:
 def report(case: Case, hosts: Sequence[str], limits: Limits) -> str:
     """Return the whole report; lines without a newline at the end."""
     lines = [f"HANG: {headline(case, hosts)}"]
-    for rank in case.diagnosis.culprits[:_MOST]:
-        lines += [f"  {line}" for line in _culprit(case.seen[rank], case.diagnosis.verdicts[rank], hosts[rank])]
+    verdicts, now = case.diagnosis.verdicts, max(beat.when for beat in beats_of(case))
+    for rank in case.diagnosis.culprits[:MOST]:
+        lines += [f"  {line}" for line in culprit(case.seen[rank], verdicts[rank], hosts[rank], now)]
     waiting = [seen.beat for seen in case.seen if seen.beat and seen.rank in case.diagnosis.waiting]
     lines += [f"  limit: {text}" for beat in waiting[:1] for text in governing(beat, limits)]
     lines += ["", table(("ranks", "verdict", "in", "at", "for", "step"), _groups(case), indent="  "), ""]
-    lines += _stacks(case)
+    lines += stack_lines(case)
     return "\n".join(lines)
 
 
@@ -76,12 +78,12 @@ def remedy(seen: Seen, verdict: Verdict) -> str:
     return _REMEDIES[seen.beat.phase if seen.beat else "silent"]
 
 
-def _culprit(seen: Seen, verdict: Verdict, host: str) -> Iterator[str]:
+def culprit(seen: Seen, verdict: Verdict, host: str, now: float) -> Iterator[str]:
     ended = f" ({seen.ended})" if seen.ended else ""
     yield f"rank {seen.rank} (host {host}) {_DOES.get(verdict, verdict)}{ended}"
     if (beat := seen.beat) is not None:
-        old = "" if seen.fresh else "last seen "
-        yield f"  {old}{_call(beat)} at {beat.where or '(no Python line)'}{_kernel(beat)}, for {beat.since:.0f} s"
+        old = "" if seen.fresh else f"{now - beat.when:.0f} s ago: "
+        yield f"  {old}{call_of(beat)} at {beat.where or '(no Python line)'}{_kernel(beat)}, for {beat.since:.0f} s"
         told = [f"step {beat.step}"] if beat.step is not None else []
         told += [f"before: {beat.before}"] if beat.before else []
         told += [f"its process uses {beat.cores:.1f} cores"] if seen.fresh else []
@@ -95,30 +97,31 @@ def _groups(case: Case) -> Iterator[tuple[object, ...]]:
     groups: dict[tuple[object, ...], list[Seen]] = {}
     for seen, verdict in zip(case.seen, case.diagnosis.verdicts, strict=True):
         beat = seen.beat
-        key = (verdict, _call(beat), beat.where, beat.step) if beat else (verdict, None, None, None)
+        key = (verdict, call_of(beat), beat.where, beat.step) if beat else (verdict, None, None, None)
         groups.setdefault(key, []).append(seen)
     ordered = sorted(groups.items(), key=lambda group: (len(group[1]), group[1][0].rank))
-    for (judged, call, where, step), ones in ordered[:_MOST]:
+    for (judged, call, where, step), ones in ordered[:MOST]:
         longest = max((one.beat.since for one in ones if one.beat), default=None)
         yield (
             rank_list(one.rank for one in ones), judged, call, where,
             None if longest is None else f"{longest:.0f} s", step,
         )  # fmt: skip
-    if len(ordered) > _MOST:
-        yield (f"and {len(ordered) - _MOST} more groups", "", "", "", "", "")
+    if len(ordered) > MOST:
+        yield (f"and {len(ordered) - MOST} more groups", "", "", "", "", "")
 
 
-def _stacks(case: Case) -> Iterator[str]:
+def stack_lines(case: Case, *, every_thread: bool = False) -> Iterator[str]:
+    """Yield the stacks of the training threads, equal ones once, and of other threads: of all ranks or of culprits."""
     groups = alike({rank: sight.stack for rank, sight in case.sights.items()})
-    for stack, ranks in groups[:_MOST]:
+    for stack, ranks in groups[:MOST]:
         yield f"  stack of {name_ranks(ranks)}:"
         yield from (f"    {line}" for line in stack.splitlines())
-    for rank in case.diagnosis.culprits[:_MOST]:
+    for rank in sorted(case.sights) if every_thread else case.diagnosis.culprits[:MOST]:
         for name, stack in case.sights[rank].threads.items() if rank in case.sights else ():
             yield f"  rank {rank}, thread {name}:"
             yield from (f"    {line}" for line in stack.splitlines())
-    if len(groups) > _MOST:
-        yield f"  ({len(groups) - _MOST} more stacks: allranks doctor --stacks)"
+    if len(groups) > MOST:
+        yield f"  ({len(groups) - MOST} more stacks: allranks doctor --stacks)"
 
 
 def _named(ranks: Sequence[int], hosts: Sequence[str]) -> str:
@@ -126,19 +129,24 @@ def _named(ranks: Sequence[int], hosts: Sequence[str]) -> str:
 
 
 def _where(case: Case, rank: int) -> str:
-    beat = case.seen[rank].beat
-    return f": {_call(beat)} at {beat.where}{_kernel(beat)}" if beat and beat.where else ""
+    beat, verdict = case.seen[rank].beat, case.diagnosis.verdicts[rank]
+    if beat is None or not beat.where:
+        return f": {verdict}"
+    if not case.seen[rank].fresh:
+        return f": {verdict}, last seen at {beat.where}"
+    call = f"{call_of(beat)} " if beat.phase != PYTHON else ""
+    return f": {call}at {beat.where}{_kernel(beat)}"
 
 
-def _call(beat: Beat) -> str:
-    return f"{beat.phase} {beat.what}".strip()
+def call_of(beat: Beat) -> str:
+    return "Python" if beat.phase == PYTHON else f"{beat.phase} {beat.what}".strip()
 
 
 def _kernel(beat: Beat) -> str:
     return f", in {beat.kernel}" if beat.kernel and not beat.kernel.startswith("futex") else ""
 
 
-def _beats(case: Case) -> list[Beat]:
+def beats_of(case: Case) -> list[Beat]:
     return [seen.beat for seen in case.seen if seen.beat is not None]
 
 
@@ -147,7 +155,7 @@ def mute_store(beat: Beat, hosts: Sequence[str], *, state: str, seconds: float) 
     stopped = "; its process is stopped (SIGSTOP, a debugger, Ctrl-Z)" if state in ("T", "t") else ""
     return (
         f"HANG: rank 0 (host {hosts[0]}), which serves the store of all ranks, has not answered for {seconds:.0f} s"
-        f"{stopped}\n  this rank, {beat.rank}, stands in {_call(beat)} at {beat.where}, for {beat.still:.0f} s\n"
+        f"{stopped}\n  this rank, {beat.rank}, stands in {call_of(beat)} at {beat.where}, for {beat.still:.0f} s\n"
         f"  what to do: {_REMEDIES['stopped' if stopped else 'silent']}"
     )
 

@@ -18,7 +18,8 @@ class Job:
     ``devices`` is the number of virtual CPU devices per rank (None: as JAX finds them); ``timeout`` and ``grace`` are
     seconds (the whole job may take ``timeout``; ranks have ``grace`` to end after Ctrl-C or SIGTERM); ``style`` is the
     launcher whose variables the ranks see; ``zygote`` allows ranks to be forked from a process that has imported the
-    frameworks.
+    frameworks. ``hang_after`` (seconds, 0 for never) and ``on_hang`` overrule what the program says; None: they do not.
+    ``restart`` counts the starts before this one, of which ``restarts`` are allowed; ``reason`` is why it is needed.
     """
 
     target: Target
@@ -28,3 +29,8 @@ class Job:
     style: Style = "default"
     zygote: bool = True
     grace: float = 30.0
+    hang_after: float | None = None
+    on_hang: str | None = None
+    restart: int = 0
+    restarts: int = 0
+    reason: str = ""
