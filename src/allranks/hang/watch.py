@@ -85,6 +85,7 @@ class Watch:
         mine = f"{os.getpid():x}{time.time_ns():x}"[-12:]
         self._job = self._world.store.claim("hang/job", mine.encode()).decode()
         self._open_the_door()
+        self._arm()
         self._sentinel.at_end(self.stop)
         for thread in self._threads:
             thread.start()

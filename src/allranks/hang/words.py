@@ -113,15 +113,16 @@ def _groups(case: Case) -> Iterator[tuple[object, ...]]:
 def stack_lines(case: Case, *, every_thread: bool = False) -> Iterator[str]:
     """Yield the stacks of the training threads, equal ones once, and of other threads: of all ranks or of culprits."""
     groups = alike({rank: sight.stack for rank, sight in case.sights.items()})
-    for stack, ranks in groups[:MOST]:
+    most = len(groups) if every_thread else MOST
+    for stack, ranks in groups[:most]:
         yield f"  stack of {name_ranks(ranks)}:"
         yield from (f"    {line}" for line in stack.splitlines())
     for rank in sorted(case.sights) if every_thread else case.diagnosis.culprits[:MOST]:
         for name, stack in case.sights[rank].threads.items() if rank in case.sights else ():
             yield f"  rank {rank}, thread {name}:"
             yield from (f"    {line}" for line in stack.splitlines())
-    if len(groups) > MOST:
-        yield f"  ({len(groups) - MOST} more stacks: allranks doctor --stacks)"
+    if len(groups) > most:
+        yield f"  ({len(groups) - most} more stacks: allranks doctor --stacks)"
 
 
 def _named(ranks: Sequence[int], hosts: Sequence[str]) -> str:
