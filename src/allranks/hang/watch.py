@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, BinaryIO, Literal
 
-from allranks.errors import StoreError
+from allranks.errors import AllranksError, StoreError
 from allranks.failure import Failure
 from allranks.hang import door, kernel, stacks, words
 from allranks.hang.alarm import Alarm, Case, Sight
@@ -93,9 +93,9 @@ class Watch:
     def stop(self) -> None:
         """End the threads, before Python does: one that comes back from C++ later would abort the process."""
         self._over.set()
-        faulthandler.cancel_dump_traceback_later()
         for thread in self._threads:
             thread.join(_LEAVING)
+        faulthandler.cancel_dump_traceback_later()
         if self._door is not None:
             self._door.close()
 
@@ -236,7 +236,7 @@ class Watch:
             at = door.name(self._job, self._world.rank, os.getpid())
             self._door = door.Door(at, self._answer)
             self._dump = at.stacks.open("wb+", buffering=0)
-        except OSError as error:
+        except (AllranksError, OSError) as error:
             say(f"allranks doctor cannot ask this rank: {error}")
 
     def _answer(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
