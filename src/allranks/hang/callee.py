@@ -1,4 +1,7 @@
-"""What a frame is calling: a jitted function runs without a Python frame of its own, so the caller is asked for it."""
+"""What a frame is calling: a jitted function, and the wait for an array, run in C without a Python frame of their own.
+
+So the caller is asked: the words of the call that it is in, and what they stand for.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,16 @@ from types import CodeType, FrameType
 _NOTHING = object()
 
 
-def runs_jitted(frame: FrameType | None) -> str:
-    """Return the words of the call, ``step(state, batch)``, if a frame is in one of a function that JAX compiled."""
+def runs_jax(frame: FrameType | None) -> str:
+    """Return the words of the call, ``step(state, batch)``, if a frame is in JAX: a compiled function, or a wait."""
     expression = None if frame is None else _expression(frame.f_code, frame.f_lasti)
     if frame is None or expression is None:
         return ""
-    kind = type(_resolve(expression.func, frame))
+    called = expression.func
+    kind = type(_resolve(called, frame))
     jitted = kind.__module__.startswith("jaxlib") and kind.__name__.endswith("Function")
-    return ast.unparse(expression) if jitted else ""
+    waits = isinstance(called, ast.Attribute) and called.attr == "block_until_ready"
+    return ast.unparse(expression) if jitted or waits else ""
 
 
 @lru_cache(maxsize=256)

@@ -20,7 +20,7 @@ from typing import Any
 
 from allranks.hang import kernel, stacks
 from allranks.hang.beat import Beat
-from allranks.hang.callee import runs_jitted
+from allranks.hang.callee import runs_jax
 from allranks.hang.detect import flight
 from allranks.hang.sites import classify, place
 from allranks.hang.stragglers import Pace
@@ -113,7 +113,7 @@ class Look:
         phase, what = classify(stack)
         if phase != PYTHON:
             return phase, what
-        if call := runs_jitted(frame):
+        if call := runs_jax(frame):
             return "collective", call
         in_c = bool(stack) and (stack[0].users or "/torch/" in stack[0].file)
         if begun is not None and begun[1] < begun[0] and in_c:

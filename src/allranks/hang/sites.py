@@ -45,7 +45,7 @@ def classify(stack: Sequence[Frame]) -> tuple[str, str]:
     for frame in stack:
         if frame.users:
             break
-        for path, function, phase in _SIGNS:
+        for path, function, phase in () if frame.function == "<module>" else _SIGNS:
             if path in frame.file and function in frame.function:
                 library = "of JAX" if "/jax/" in path else "of torch"
                 return phase, library if frame.function.startswith("_") else frame.function

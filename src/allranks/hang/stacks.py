@@ -50,7 +50,7 @@ def in_words(frame: FrameType | None) -> str:
     Source lines are those that were read while all was well: a file system that hangs must not hang who looks.
     """
     steps = [(step.f_code, step.f_lineno or 0) for step in walk(frame)]
-    while any(_is_users(code) for code, _ in steps) and not _is_users(steps[-1][0]):
+    while any(_is_users(code.co_filename) for code, _ in steps) and not _is_users(steps[-1][0].co_filename):
         steps.pop()  # what started the program, or the thread
     while len(steps) > 1 and steps[0][0].co_filename.startswith(_HOUSE):
         del steps[0]
@@ -58,8 +58,8 @@ def in_words(frame: FrameType | None) -> str:
     return "\n".join(reversed(words))
 
 
-def _is_users(code: CodeType) -> bool:
-    return _known(code.co_filename)[1] and not code.co_filename.startswith("<")
+def _is_users(file: str) -> bool:
+    return _known(file)[1] and not file.startswith("<")
 
 
 def _source(code: CodeType, line: int) -> str:
@@ -104,7 +104,7 @@ def of_dump(text: str) -> str:
     main = text.strip().rpartition("\n\n")[2].splitlines()
     steps = [_DUMPED.fullmatch(line.strip()) for line in main]
     places = [(match[1], match[2], match[3]) for match in steps if match]
-    while any(_known(file)[1] for file, _, _ in places) and not _known(places[-1][0])[1]:
+    while any(_is_users(file) for file, _, _ in places) and not _is_users(places[-1][0]):
         places.pop()
     return "\n".join(f"{_known(file)[0]}:{line} in {name}" for file, line, name in reversed(places))
 

@@ -97,8 +97,11 @@ def worker():
     next(iter(DataLoader(Stuck(), num_workers=1)))
 
 
-def none():
-    """Nothing happens."""
+def slow_in_step(steps=150):
+    """All ranks meet in every step; the victim takes 1.3 times as long for it."""
+    for _ in range(steps):
+        time.sleep(0.065 if world.rank == victim else 0.05)
+        world.barrier("step")
 
 
 if framework == "jax":
@@ -128,6 +131,9 @@ else:
 
 
 world = allranks.init(framework, timeout=60)
+if fault == "slow":
+    slow_in_step()
+    sys.exit()
 total = prepare()
 for step in range(STEPS):
     assert total() == world.size
