@@ -13,9 +13,9 @@ from allranks.gate.log import log as log
 from allranks.gate.log import print as print  # noqa: A004
 from allranks.gate.main_rank import main_rank as main_rank
 from allranks.gate.writer import RankWriter as RankWriter
+from allranks.hang.start import init as init
 from allranks.world.base import World as World
 from allranks.world.detect import current as current
-from allranks.world.detect import init as init
 from allranks.world.simulated import SimulatedWorld as SimulatedWorld
 
 if _typing.TYPE_CHECKING:

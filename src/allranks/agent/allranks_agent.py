@@ -135,6 +135,11 @@ def _tell_launcher(kind: str, **fields: object) -> None:
         print(f"allranks: rank {rank} could not tell its launcher {kind!r}: {error}", file=sys.stderr)
 
 
+def accuse(failure: Mapping[str, object]) -> None:
+    """Tell the launcher of the failure of any rank, which that one cannot tell itself: it hangs, or is stopped."""
+    _tell_launcher("failed", failure=failure)
+
+
 def part(code: int, why: str) -> None:
     """Take note that this rank is about to leave in order by SystemExit(code), with all others: that is no failure."""
     _Rank.parting = code, why

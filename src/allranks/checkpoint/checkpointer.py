@@ -24,6 +24,7 @@ from allranks.world import sigterm
 from allranks.world.base import World
 from allranks.world.detect import current
 from allranks.world.notices import Kind, Notices
+from allranks.world.progress import progress
 
 T = TypeVar("T")
 
@@ -95,7 +96,8 @@ class Checkpointer:
         Steps after the restored one, if there are any, are of a branch that is given up: the next save removes them.
         """
         self._saver.settle()
-        restored = restore(self._storage, self._world, like, step=step, fallback=fallback)
+        with progress.inside("restore", self._storage.url):
+            restored = restore(self._storage, self._world, like, step=step, fallback=fallback)
         if restored is not None:
             self._resumed = self._saved = restored[1]
             if self._keeping is not None:
@@ -112,6 +114,7 @@ class Checkpointer:
         next call goes on); SystemExit, once all is saved, after SIGTERM.
         """
         self._refuse_to_write()
+        progress.step = step
         before = self._seen[0] if self._seen is not None else self._resumed
         self._calls += 1
         self._seen = step, state, extra, metrics or {}
@@ -152,7 +155,9 @@ class Checkpointer:
             refused = refused or error
         order = Order(step, extra, numbers, replace=replace, wait=block, refused=refused)
         self._began = time.monotonic()
-        handle = self._saver.save(order, state)
+        progress.step = step
+        with progress.inside("save", f"step {step}"):
+            handle = self._saver.save(order, state)
         self._saved = step
         return handle
 
@@ -165,7 +170,8 @@ class Checkpointer:
 
     def wait(self) -> None:
         """Wait for the save that goes on, if one does. Raises what stopped it."""
-        self._saver.settle()
+        with progress.inside("save", "the one that goes on"):
+            self._saver.settle()
 
     def steps(self) -> tuple[int, ...]:
         """Return the steps that are saved and whole as far as their manifests say. Any rank may call it alone."""

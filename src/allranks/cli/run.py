@@ -26,7 +26,7 @@ examples:
 Options of the launcher come before the script; everything behind it belongs to the script.
 A line is shown once, after the ranks that wrote it: [0-3] on stdout, (0-3) on stderr.
 The exit code is that of the rank that failed first (128 + n for signal n), 130 after Ctrl-C, 143 after SIGTERM,
-124 after --timeout, 2 for a wrong command line.
+124 after --timeout, 75 after a hang that --on-hang end has ended, 2 for a wrong command line.
 """
 
 
@@ -53,6 +53,11 @@ def parser() -> argparse.ArgumentParser:
         "installed jaxlib knows, and torch's default timeout, before any of them starts",
     )
     p.add_argument("--log-dir", type=Path, metavar="DIR", help="also keep the output of each rank in a file")
+    p.add_argument("--hang-after", type=_seconds, metavar="S", help="report who hangs after S seconds (0: never)")
+    p.add_argument("--on-hang", choices=("warn", "end"), help="after that report: go on waiting, or end the job (75)")
+    p.add_argument(
+        "--restarts", type=_count, default=0, metavar="N", help="start again after a failure, at most N times"
+    )
     p.add_argument(
         "--as",
         dest="style",
@@ -72,8 +77,14 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _at_least_one(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
+    if _count(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
+    return int(text)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
     return int(text)
 
 
@@ -95,10 +106,16 @@ def main(argv: Sequence[str]) -> int:
     if not words:
         p.error("nothing to run: name a script (train.py), a module (-m package.train), or a command (-- command)")
     target = _target(p, words, module=arguments.module)
+    from allranks.launch import restarts
     from allranks.launch.console import Console, OutputClosed, choose_style
     from allranks.launch.engines import local
     from allranks.launch.epilogue import epilogue
     from allranks.launch.job import Job
+    from allranks.launch.result import JobResult
+
+    def start(job: Job) -> JobResult:
+        console.begin_again()
+        return local.run(job, console)
 
     job = Job(
         target,
@@ -110,6 +127,9 @@ def main(argv: Sequence[str]) -> int:
         grace=arguments.grace,
         rendezvous_timeout=arguments.rendezvous_timeout,
         xla_flags=_xla_flags(arguments.rendezvous_timeout),
+        hang_after=arguments.hang_after,
+        on_hang=arguments.on_hang,
+        restarts=arguments.restarts,
     )
     style = choose_style(sys.stdout.isatty(), os.environ)
     width = shutil.get_terminal_size().columns
@@ -120,7 +140,7 @@ def main(argv: Sequence[str]) -> int:
         if style.live:
             signal.signal(signal.SIGWINCH, lambda *_: setattr(console, "width", shutil.get_terminal_size().columns))
         try:
-            result = local.run(job, console)
+            result = restarts.run(job, start, say=console.say)
             for line in epilogue(result):
                 console.say(line)
         finally:

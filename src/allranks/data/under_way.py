@@ -12,6 +12,7 @@ from allranks.data.ledger import Sum
 from allranks.data.plan import Plan
 from allranks.data.snapshot import Snapshot
 from allranks.errors import DataError
+from allranks.world.progress import progress
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -84,7 +85,7 @@ class ByDevices(ABC):
         """Yield what ``place`` makes of every batch to the end of the epoch; a batch is taken when it is yielded."""
 
     def __iter__(self) -> Iterator[Batch]:
-        return self._each(lambda batch: batch, ahead=0)
+        return _stamped(self._each(lambda batch: batch, ahead=0))
 
     def to_jax(self, where: Any, *, ahead: int = 2, mask: str = "mask") -> Iterator[dict[str, Any]]:
         """Iterate as over the loader, and yield each batch as ``Batch.to_jax(where)`` makes it.
@@ -92,7 +93,7 @@ class ByDevices(ABC):
         ``ahead`` more are on their way to the devices while one is computed on. They are not taken before they are
         yielded, so ``state`` is right at every step. ``ahead`` is the same on every rank.
         """
-        return self._each(lambda batch: batch.to_jax(where, mask=mask), ahead=_checked(ahead))
+        return _stamped(self._each(lambda batch: batch.to_jax(where, mask=mask), ahead=_checked(ahead)))
 
     def to_torch(
         self, device: Any = None, *, pin_memory: bool = False, ahead: int = 2, mask: str = "mask"
@@ -102,7 +103,20 @@ class ByDevices(ABC):
         With ``pin_memory``, ``ahead`` more are on their way to the device while one is computed on. They are not taken
         before they are yielded, so ``state`` is right at every step. ``ahead`` is the same on every rank.
         """
-        return self._each(lambda batch: batch.to_torch(device, pin_memory=pin_memory, mask=mask), ahead=_checked(ahead))
+        placed = self._each(
+            lambda batch: batch.to_torch(device, pin_memory=pin_memory, mask=mask), ahead=_checked(ahead)
+        )
+        return _stamped(placed)
+
+
+def _stamped(batches: Iterator[B]) -> Iterator[B]:
+    """Have whoever watches this rank know that it waits for data, and not for other ranks."""
+    while True:
+        with progress.inside("data", "the next batch"):
+            batch = next(batches, None)
+        if batch is None:
+            return
+        yield batch
 
 
 def _checked(ahead: int) -> int:

@@ -134,6 +134,10 @@ class Console:
         """From now on show only a few lines of the ranks other than ``cause``, which has failed and takes them down."""
         self._fold.close(cause)
 
+    def begin_again(self) -> None:
+        """The job starts once more: its ranks' lines are shown in full again."""
+        self._fold = Fold()
+
     def say_what_is_folded(self) -> None:
         """Say how many lines were not shown, and where they are."""
         if count := self._fold.count():

@@ -23,6 +23,8 @@ OUTER = frozenset(
         *("JAX_COORDINATOR_BIND_ADDRESS", "JAX_PROCESS_COUNT", "JAX_PROCESS_INDEX", "JAX_LOCAL_DEVICE_IDS"),
     ]
 )
+# What the user himself asks of the ranks.
+WISHES = ("ALLRANKS_HANG_AFTER", "ALLRANKS_ON_HANG")
 OUTER_PREFIXES = ("ALLRANKS_", "TORCHELASTIC_", "SLURM_STEP_", "OMPI_", "PMIX_", "PMI_")
 
 
@@ -110,6 +112,11 @@ def _agent(job: Job, rank: int, site: Site) -> dict[str, str]:
         "ALLRANKS_CONTROL": site.control_path,
         "ALLRANKS_STYLE": job.style,
         "ALLRANKS_COORDINATOR": f"127.0.0.1:{site.coordinator_port}",
+        "ALLRANKS_RESTART": str(job.restart),
+        **({"ALLRANKS_RESTART_REASON": job.reason} if job.reason else {}),
+        **{name: site.base[name] for name in WISHES if name in site.base},
+        **({} if job.hang_after is None else {"ALLRANKS_HANG_AFTER": f"{job.hang_after:g}"}),
+        **({} if job.on_hang is None else {"ALLRANKS_ON_HANG": job.on_hang}),
     }
 
 
@@ -143,8 +150,8 @@ def _torchrun(job: Job, rank: int, site: Site) -> dict[str, str]:
         "ROLE_NAME": "default",
         "ROLE_WORLD_SIZE": str(job.ranks),
         "GROUP_WORLD_SIZE": "1",
-        "TORCHELASTIC_RESTART_COUNT": "0",
-        "TORCHELASTIC_MAX_RESTARTS": "0",
+        "TORCHELASTIC_RESTART_COUNT": str(job.restart),
+        "TORCHELASTIC_MAX_RESTARTS": str(job.restarts),
         "TORCHELASTIC_RUN_ID": site.job_id,
         "TORCHELASTIC_USE_AGENT_STORE": "False",
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": site.base.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),

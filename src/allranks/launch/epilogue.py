@@ -74,7 +74,9 @@ def _table(result: JobResult) -> list[str]:
         for r in result.ranks
     ]
     text = table(("rank", "host", "devices", "exit", "time", "peak memory"), rows)
-    return [*text.splitlines(), f"exit code {result.exit_code} after {result.seconds:.1f} s"]
+    restarts = len(result.restarts)
+    again = f", {restarts} restart{'s' if restarts > 1 else ''}" if restarts else ""
+    return [*text.splitlines(), f"exit code {result.exit_code} after {result.seconds:.1f} s{again}"]
 
 
 def _exit(rank: RankResult) -> str | None:

@@ -20,6 +20,8 @@ class Job:
     launcher whose variables the ranks see; ``zygote`` allows ranks to be forked from a process that has imported the
     frameworks. ``rendezvous_timeout`` is how many seconds ranks wait for each other in a collective (None: as the
     libraries have it), ``xla_flags`` what says so to XLA.
+    frameworks. ``hang_after`` (seconds, 0 for never) and ``on_hang`` overrule what the program says; None: they do not.
+    ``restart`` counts the starts before this one, of which ``restarts`` are allowed; ``reason`` is why it is needed.
     """
 
     target: Target
@@ -31,3 +33,8 @@ class Job:
     grace: float = 30.0
     rendezvous_timeout: float | None = None
     xla_flags: tuple[str, ...] = ()
+    hang_after: float | None = None
+    on_hang: str | None = None
+    restart: int = 0
+    restarts: int = 0
+    reason: str = ""

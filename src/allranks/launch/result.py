@@ -29,10 +29,14 @@ class RankResult:
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """The end of a job: ``first_failure`` where a rank caused it, else ``cause`` where we were asked to stop it."""
+    """The end of a job: ``first_failure`` where a rank caused it, else ``cause`` where we were asked to stop it.
+
+    ``restarts`` are the failures after which it was started again, before this end.
+    """
 
     exit_code: int
     ranks: tuple[RankResult, ...]
     first_failure: Failure | None = None
     cause: str = ""
     seconds: float = 0.0
+    restarts: tuple[Failure, ...] = ()

@@ -16,6 +16,7 @@ from allranks.world import outcome, zone
 from allranks.world.codec import Value, pack, unpack
 from allranks.world.exchange import Decide, Exchanger
 from allranks.world.lookout import Alone, Lookout
+from allranks.world.progress import progress
 from allranks.world.store import KeyValueStore
 from allranks.world.ticket import Ticket, minority, who_says_what
 
@@ -131,9 +132,13 @@ class World:
         """
         zone.refuse(f"{op} {name!r}")
         ticket = Ticket(op, name, call_site())
-        return self._exchanger.exchange(
-            ticket, value, decide=decide, timeout=self.timeout if timeout is None else timeout
-        )
+        before = progress.enter("meeting", f"{op} {name!r}")
+        try:
+            return self._exchanger.exchange(
+                ticket, value, decide=decide, timeout=self.timeout if timeout is None else timeout
+            )
+        finally:
+            progress.leave(before)
 
     def barrier(self, name: str = "barrier", timeout: float | None = None) -> None:
         """Wait until every rank is here."""

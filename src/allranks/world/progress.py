@@ -5,9 +5,14 @@ Only the thread that trains stamps, so that a thread which is stuck cannot look 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from time import monotonic
 
 PYTHON = "python"  # the phase outside of all calls that stamp
+# Phases in which a rank waits for the others. Every rank enters them in one order, so how many it entered is how far
+# it is.
+WAITS = frozenset(["collective", "meeting"])
 
 
 # A phase of one word (python, meeting, collective, compile, data, save, restore), the call or ticket that it is in, and
@@ -16,25 +21,47 @@ Mark = tuple[str, str, float]
 
 
 class Progress:
-    """One process' progress. ``calls`` counts what was entered, ``step`` is the last one that the program told of."""
+    """One process' progress.
 
-    __slots__ = ("calls", "mark", "step")
+    ``calls`` counts what was entered, ``waits`` those of it in which ranks wait for each other, ``waited`` is the
+    seconds spent in these; ``last`` is what was left last; ``step`` is the last one that the program told of.
+    """
+
+    __slots__ = ("calls", "last", "mark", "step", "waited", "waits")
 
     def __init__(self) -> None:
         self.step: int | None = None
         self.calls = 0
+        self.waits = 0
+        self.waited = 0.0
         self.mark: Mark = (PYTHON, "", monotonic())
+        self.last: Mark = self.mark
 
     def enter(self, phase: str, what: str) -> Mark:
         """Begin something; return what ``leave`` takes."""
         before = self.mark
         self.calls += 1
+        if phase in WAITS:
+            self.waits += 1
         self.mark = (phase, what, monotonic())
         return before
 
     def leave(self, before: Mark) -> None:
         """End it: this thread is where it was before, and was not stuck there meanwhile."""
-        self.mark = (before[0], before[1], monotonic())
+        ended, now = self.mark, monotonic()
+        if ended[0] in WAITS:
+            self.waited += now - ended[2]
+        self.last = ended
+        self.mark = (before[0], before[1], now)
+
+    @contextmanager
+    def inside(self, phase: str, what: str) -> Iterator[None]:
+        """Enter for the length of a ``with``."""
+        before = self.enter(phase, what)
+        try:
+            yield
+        finally:
+            self.leave(before)
 
 
 progress = Progress()

@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, NoReturn
 
 from allranks import agent
@@ -53,6 +53,7 @@ class Sentinel:
         self._rank, self._size, self._me = rank, size, me
         self._ends_all = fail_fast and "ALLRANKS_CONTROL" not in os.environ
         self._hosts: Mapping[int, str] = {rank: me.host}
+        self.near: Mapping[int, int] = {}  # the pids of the other ranks of this machine, by rank
         self._heard = threading.Event()
         self._left = False
         self._dead: set[int] = set()
@@ -71,9 +72,10 @@ class Sentinel:
     def watch(self, everybody: Sequence[Presence]) -> None:
         """Watch over the ranks of this machine; ``everybody`` is all ranks' presence, in rank order."""
         self._hosts = {rank: one.host for rank, one in enumerate(everybody)}
-        near = {r: one.pid for r, one in enumerate(everybody) if one.machine == self._me.machine and r != self._rank}
-        if self._me.machine and "ALLRANKS_CONTROL" not in os.environ:
-            self._deaths = DeathWatch(near, self._died)
+        here = self._me.machine
+        self.near = {r: one.pid for r, one in enumerate(everybody) if here == one.machine != "" and r != self._rank}
+        if here and "ALLRANKS_CONTROL" not in os.environ:
+            self._deaths = DeathWatch(self.near, self._died)
 
     def ring(self) -> None:
         """Wake what listens on every rank."""
@@ -82,6 +84,18 @@ class Sentinel:
     def on_ring(self, heard: Callable[[], None]) -> None:
         """Have ``heard`` called now and after every ring, in a thread of its own: this one must not miss a failure."""
         self._listeners.append(_Listener(heard))
+
+    def end_all(self, failure: Failure) -> None:
+        """End the job, on all ranks, because of what this rank has found: the failure of any rank. Returns at once."""
+        if "ALLRANKS_CONTROL" in os.environ:
+            agent.load().accuse(asdict(failure))
+            return
+        gone.mark(self._store, failure.rank, f"has failed: {failure.what}")
+        self._board.post_failure(failure)
+
+    def at_end(self, farewell: Callable[[], None]) -> None:
+        """Have ``farewell`` called when the process ends in order, before this thread leaves the store."""
+        self._store.at_end(farewell)
 
     def locate(self, missing: Sequence[int]) -> Mapping[int, str]:
         """Return where ranks are, those that are known to have ended or that answer in about two seconds."""

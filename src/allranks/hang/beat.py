@@ -1,0 +1,62 @@
+"""One look at a rank's training thread, as it goes to the store and to whoever asks."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from allranks.world.progress import PYTHON, WAITS
+
+# Phases that may take very long in one call, and are at work while their process is.
+PATIENT = frozenset(["compile", "save", "restore"])
+# A process that uses fewer cores, and moves fewer bytes a second, does not work.
+_AT_WORK_CORES, _AT_WORK_BYTES = 0.1, 100e3
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """What the training thread of one rank is in, by its stamps, its Python stack and the kernel.
+
+    ``phase`` is a word of ``world.progress`` and ``what`` the call in it; ``where`` is the user's line; ``kernel`` is
+    the system call that the thread is in, ``before`` what it was in before. ``order`` says how far the rank is: how
+    many collectives and meetings it has entered; 0 where it waits in one that nobody counts. In seconds: ``since``, how
+    long in this call; ``still``, how long without any sign of progress; ``alike``, how long every look has found it at
+    the same place.
+    ``cores`` and ``io`` (bytes a second) are what the process uses. ``pace`` is the median of its busy seconds a step,
+    0 where unknown, ``noise`` the error of that. ``when`` is Unix time on the rank's host.
+    """
+
+    rank: int
+    when: float
+    phase: str = PYTHON
+    what: str = ""
+    where: str = ""
+    kernel: str = ""
+    before: str = ""
+    step: int | None = None
+    order: int = 0
+    since: float = 0.0
+    still: float = 0.0
+    alike: float = 0.0
+    cores: float = 0.0
+    io: float = 0.0
+    pace: float = 0.0
+    noise: float = 0.0
+
+    @property
+    def waits(self) -> bool:
+        """Whether the rank waits for others."""
+        return self.phase in WAITS
+
+    def at_work(self, limit: float) -> bool:
+        """Say whether the rank does something, though it makes the others wait for ``limit`` seconds."""
+        if self.phase in PATIENT:
+            return self.cores >= _AT_WORK_CORES or self.io >= _AT_WORK_BYTES
+        return max(self.still, self.alike) < limit / 2
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: round(value, 3) if isinstance(value, float) else value for name, value in asdict(self).items()}
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> Beat:
+        return cls(**fields)

@@ -1,0 +1,55 @@
+"""What a frame is calling: a jitted function, and the wait for an array, run in C without a Python frame of their own.
+
+So the caller is asked: the words of the call that it is in, and what they stand for.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+from functools import lru_cache
+from itertools import islice
+from types import CodeType, FrameType
+
+_NOTHING = object()
+
+
+def runs_jax(frame: FrameType | None) -> str:
+    """Return the words of the call, ``step(state, batch)``, if a frame is in JAX: a compiled function, or a wait."""
+    expression = None if frame is None else _expression(frame.f_code, frame.f_lasti)
+    if frame is None or expression is None:
+        return ""
+    called = expression.func
+    kind = type(_resolve(called, frame))
+    jitted = kind.__module__.startswith("jaxlib") and kind.__name__.endswith("Function")
+    waits = isinstance(called, ast.Attribute) and called.attr == "block_until_ready"
+    return ast.unparse(expression) if jitted or waits else ""
+
+
+@lru_cache(maxsize=256)
+def _expression(code: CodeType, instruction: int) -> ast.Call | None:
+    """Return the call that an instruction of a code is, read from its source."""
+    position = next(islice(code.co_positions(), instruction // 2, None), None)
+    if position is None or None in position or code.co_filename not in linecache.cache:
+        return None
+    first, last, begin, end = (number or 0 for number in position)
+    lines = [line.encode() for line in linecache.getlines(code.co_filename)[first - 1 : last]]
+    if not lines:
+        return None
+    lines[-1] = lines[-1][:end]
+    lines[0] = lines[0][begin:]
+    try:
+        parsed = ast.parse(b"".join(lines).decode(), mode="eval").body
+    except (SyntaxError, UnicodeDecodeError):
+        return None
+    return parsed if isinstance(parsed, ast.Call) else None
+
+
+def _resolve(word: ast.expr, frame: FrameType) -> object:
+    """Return what a name, or a name in an object, stands for; nothing is called for it."""
+    if isinstance(word, ast.Name):
+        return frame.f_locals.get(word.id, frame.f_globals.get(word.id, _NOTHING))
+    if isinstance(word, ast.Attribute) and (owner := _resolve(word.value, frame)) is not _NOTHING:
+        return inspect.getattr_static(owner, word.attr, _NOTHING)
+    return _NOTHING

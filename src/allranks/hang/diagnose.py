@@ -1,0 +1,144 @@
+"""Who is everybody waiting for? From what is known of every rank to a verdict on each; values in, values out.
+
+Theory. A rank is *ended* (it raised, died, or left), *mute* (its process is there, but its heartbeat thread does not
+answer: stopped, or in a call that holds Python's lock), *waiting* (in a collective or a meeting) or *outside* (data,
+files, Python). Waiting ranks wait for whoever is not with them, so the culprits are the first of these that exist:
+
+1. ranks that raised or died;
+2. ranks that are mute;
+3. ranks that left, if anybody waits;
+4. outside ranks, if anybody waits; those that are ahead of a waiting rank are not what it waits for;
+5. where all wait: those that have entered fewer calls than others; else those in another call than most;
+6. where all wait in the same call: nobody. It is the network, the device, or a long program;
+7. where nobody waits: the outside ranks that stand still; where most stand at one place, those that are not there
+   (an unknown wait, in which most are).
+
+What the culprits do tells a hang from a rank that merely takes long (``Diagnosis.at_work``).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from allranks.hang.beat import Beat
+
+Verdict = Literal[
+    "healthy", "waiting", "working", "stuck", "behind", "elsewhere", "stopped", "frozen", "silent", "dead", "raised",
+    "left",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is known of one rank.
+
+    ``beat`` is its last, ``fresh`` if it answers now. ``ended`` says how it ended, ``""`` where that is not known.
+    ``process`` is the kernel's letter for the state of its process (proc(5); ``X``: there is none), where a rank of
+    its machine could look.
+    """
+
+    rank: int
+    beat: Beat | None = None
+    fresh: bool = True
+    ended: str = ""
+    process: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """``verdicts`` in rank order; ``culprits`` are who the ``waiting`` ranks wait for, perhaps nobody that is known.
+
+    ``at_work``: every culprit does something, so that the others' waiting may end.
+    """
+
+    verdicts: tuple[Verdict, ...]
+    culprits: tuple[int, ...]
+    waiting: tuple[int, ...]
+    at_work: bool = False
+
+
+def diagnose(seen: Sequence[Seen], *, limit: float) -> Diagnosis:
+    """Judge all ranks, given in rank order; a rank that shows nothing for nearly ``limit`` seconds stands still."""
+    limit *= _NEARLY
+    verdicts = [_alone(one, limit) for one in seen]
+    beats = {one.rank: one.beat for one, verdict in zip(seen, verdicts, strict=True) if one.beat and verdict in _LIVES}
+    waiting = frozenset(rank for rank, beat in beats.items() if beat.waits)
+    culprits, role = _culprits(verdicts, beats, waiting, limit=limit)
+    at_work = bool(culprits) and all(rank in beats and beats[rank].at_work(limit) for rank in culprits)
+    if role is not None:
+        for rank in culprits:
+            verdicts[rank] = "working" if beats[rank].at_work(limit) else role
+    return Diagnosis(tuple(verdicts), culprits, tuple(sorted(waiting.difference(culprits))), at_work)
+
+
+# Ranks that wait for one another do not begin at the same moment.
+_NEARLY = 0.5
+_LIVES = frozenset(["healthy", "waiting", "stuck"])
+_FAILED = frozenset(["raised", "dead"])
+_MUTE = frozenset(["stopped", "frozen", "silent"])
+_LEFT = frozenset(["left"])
+
+
+def _alone(one: Seen, limit: float) -> Verdict:
+    """Judge a rank without the others."""
+    if one.ended:
+        return (
+            "left" if one.ended.startswith("has left") else "raised" if one.ended.startswith("has failed") else "dead"
+        )
+    if one.process in ("X", "Z"):
+        return "dead"
+    if one.process in ("T", "t"):
+        return "stopped"
+    if not one.fresh or one.beat is None:
+        return "frozen" if one.process else "silent"
+    if one.beat.still < limit:
+        return "healthy"
+    return "waiting" if one.beat.waits else "stuck"
+
+
+def _culprits(
+    verdicts: Sequence[Verdict], beats: Mapping[int, Beat], waiting: Collection[int], *, limit: float
+) -> tuple[tuple[int, ...], Verdict | None]:
+    """Return who is waited for; and what that makes of them, where they are not what they are without the others."""
+    for kinds in (_FAILED, _MUTE, _LEFT if waiting else frozenset[Verdict]()):
+        if found := tuple(rank for rank, verdict in enumerate(verdicts) if verdict in kinds):
+            return found, None
+    still = tuple(rank for rank, beat in beats.items() if beat.still >= limit)
+    if not still:
+        return (), None
+    outside = [rank for rank in beats if rank not in waiting]
+    if not outside:
+        return _apart(beats)
+    if waiting:
+        return _late(outside, waiting, beats), "stuck"
+    if len(still) < len(outside):
+        return still, "stuck"
+    return _crowd({rank: beat.where for rank, beat in beats.items()}) or still, "stuck"
+
+
+def _late(outside: Sequence[int], waiting: Collection[int], beats: Mapping[int, Beat]) -> tuple[int, ...]:
+    """Return the outside ranks that have not been where the waiting ones are; all, where nobody counts."""
+    orders = [beats[rank].order for rank in waiting]
+    farthest = max(orders) if all(orders) else 0
+    return tuple(rank for rank in outside if beats[rank].order < farthest) or tuple(outside)
+
+
+def _apart(beats: Mapping[int, Beat]) -> tuple[tuple[int, ...], Verdict]:
+    """All wait: return those that wait for something else."""
+    farthest = max(beat.order for beat in beats.values())
+    if all(beat.order for beat in beats.values()):
+        if behind := tuple(rank for rank, beat in beats.items() if beat.order < farthest):
+            return behind, "behind"
+        return _crowd({rank: (beat.phase, beat.what) for rank, beat in beats.items()}), "elsewhere"
+    return _crowd({rank: (beat.phase, beat.where) for rank, beat in beats.items()}), "elsewhere"
+
+
+def _crowd(places: Mapping[int, Hashable]) -> tuple[int, ...]:
+    """Return the ranks that are not where most are; all, where most are nowhere; none, where all are at one place."""
+    crowds = Counter(places.values()).most_common(2)
+    if len(crowds) == 2 and crowds[0][1] == crowds[1][1]:
+        return tuple(places)
+    return tuple(rank for rank, place in places.items() if place != crowds[0][0])

@@ -1,0 +1,117 @@
+"""Where ``allranks doctor`` knocks: a socket of each rank, in a folder of this machine that only its user can open."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from allranks.errors import AllranksError
+from allranks.hang.stacks import OURS
+
+Answer = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+# A question, and how long who asked has to send it and to take the answer, in seconds.
+_LONGEST, _PATIENCE = 4096, 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Knocker:
+    """A rank's socket as its name says it: ``<job>.<rank>.<pid>``."""
+
+    path: Path
+    job: str
+    rank: int
+    pid: int
+
+    @property
+    def stacks(self) -> Path:
+        """Where the rank's stacks are written when it holds Python's lock for too long."""
+        return self.path.with_name(f"{self.path.name}.stacks")
+
+
+def folder() -> Path:
+    """Return the folder, the same for all processes of a user whatever TMPDIR says. Raises AllranksError if unsafe."""
+    path = Path(f"/tmp/allranks-{os.getuid()}")  # noqa: S108 - it is made for one user, and looked at
+    path.mkdir(mode=0o700, exist_ok=True)
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise AllranksError(f"{path} is open to others: no rank of this machine can be asked.", remedy="Remove it.")
+    return path
+
+
+def name(job: str, rank: int, pid: int) -> Knocker:
+    return Knocker(folder() / f"{job}.{rank}.{pid}", job, rank, pid)
+
+
+def known() -> list[Knocker]:
+    """Return the ranks of this machine that have a socket, by job and rank; those that are gone are cleared away."""
+    found = []
+    for path in folder().iterdir():
+        job, *numbers = path.name.split(".")
+        if len(numbers) != 2 or not all(number.isdecimal() for number in numbers):
+            continue
+        knocker = Knocker(path, job, int(numbers[0]), int(numbers[1]))
+        if Path(f"/proc/{knocker.pid}").exists():
+            found.append(knocker)
+        else:
+            knocker.path.unlink(missing_ok=True)
+            knocker.stacks.unlink(missing_ok=True)
+    return sorted(found, key=lambda knocker: (knocker.job, knocker.rank))
+
+
+def ask(knocker: Knocker, question: Mapping[str, Any], *, timeout: float) -> dict[str, Any] | None:
+    """Return a rank's answer; None where it gives none within ``timeout`` seconds, or is gone."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel:
+        channel.settimeout(timeout)
+        try:
+            channel.connect(str(knocker.path))
+            channel.sendall(json.dumps(question).encode())
+            channel.shutdown(socket.SHUT_WR)
+            text = b"".join(iter(lambda: channel.recv(1 << 16), b""))
+        except OSError:  # it is stopped, or has ended meanwhile
+            return None
+    return json.loads(text) if text else None
+
+
+class Door:
+    """The socket of this rank. ``open_to_one`` lets one in, who is answered in a thread: an answer may take long."""
+
+    def __init__(self, at: Knocker, answer: Answer) -> None:
+        self.at = at
+        self._answer = answer
+        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        at.path.unlink(missing_ok=True)
+        self._sock.bind(str(at.path))
+        self._sock.listen()
+        self._sock.setblocking(False)
+
+    def fileno(self) -> int:
+        """For a selector: readable when somebody knocks."""
+        return self._sock.fileno()
+
+    def open_to_one(self) -> None:
+        try:
+            channel, _ = self._sock.accept()
+        except BlockingIOError:  # who knocked has left
+            return
+        threading.Thread(target=self._talk, args=(channel,), name=f"{OURS}-door", daemon=True).start()
+
+    def close(self) -> None:
+        self._sock.close()
+        self.at.path.unlink(missing_ok=True)
+        self.at.stacks.unlink(missing_ok=True)
+
+    def _talk(self, channel: socket.socket) -> None:
+        with channel:
+            channel.settimeout(_PATIENCE)
+            try:
+                question = b"".join(iter(lambda: channel.recv(_LONGEST), b""))
+                channel.sendall(json.dumps(self._answer(json.loads(question))).encode())
+            except (OSError, ValueError):  # who asked has left, or is no doctor
+                return

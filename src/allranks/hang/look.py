@@ -1,0 +1,129 @@
+"""Look at the training thread from another thread: what it is in, and for how long it has shown no sign of progress.
+
+Signs of progress, of which the training thread alone can give any:
+
+- its stamps (``world.progress``), and the collectives that torch counts: nothing else counts where there is a stamp;
+- its Python stack has changed;
+- the kernel has seen it begin another wait: a loop that is in the same call at every look is not one long call.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from allranks.hang import kernel, stacks
+from allranks.hang.beat import Beat
+from allranks.hang.callee import runs_jax
+from allranks.hang.detect import flight
+from allranks.hang.sites import classify, place
+from allranks.hang.stragglers import Pace
+from allranks.world.progress import PYTHON, WAITS, Progress, progress
+
+# Over how many looks the use of cores and files is taken.
+_LOOKS = 10
+
+
+class Look:
+    """Looks at one thread of this process (default: the main one). For one thread at a time; never waits."""
+
+    def __init__(
+        self,
+        rank: int,
+        *,
+        thread: threading.Thread | None = None,
+        of: Progress = progress,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._rank = rank
+        self._thread = thread or threading.main_thread()
+        # Python does not know the main thread's new one after a fork, and this is one of ``allranks run``.
+        self._native = os.getpid() if self._thread is threading.main_thread() else self._thread.native_id or 0
+        self._progress = of
+        self._now = now
+        self._signs: tuple[Any, ...] = ()
+        self._moved = self._elsewhere = now()
+        self._place: tuple[Any, ...] = ()
+        self._used = deque([(now(), time.process_time(), kernel.transferred())], maxlen=_LOOKS)
+        self._pace = Pace()
+
+    def beat(self) -> Beat:
+        """Look, and return what is seen."""
+        now, frame, begun = self._now(), self.frame(), flight()
+        at = tuple((step.f_code, step.f_lasti) for step in stacks.walk(frame))
+        stack = stacks.read(frame)
+        phase, what, began = mark = self._progress.mark
+        stamped = phase != PYTHON
+        self._take_signs(now, at, (mark, self._progress.calls, begun), stamped=stamped)
+        if not stamped or classify(stack)[0] == "compile":
+            phase, what = self._read(stack, frame, begun)
+        counted = stamped or begun is not None or phase not in WAITS
+        alike = now - self._elsewhere
+        pace, noise = self._pace.measure()
+        cores, io = self._use(now)
+        last = self._progress.last
+        return Beat(
+            rank=self._rank,
+            when=time.time(),
+            phase=phase,
+            what=what,
+            where=place(stack),
+            kernel=kernel.system_call(self._native) if alike else "",
+            before=f"{last[0]} {last[1]}".strip() if last[0] != PYTHON else "",
+            step=self._progress.step,
+            order=self._progress.waits + (begun[0] if begun else 0) if counted else 0,
+            since=now - began if stamped else alike,
+            still=now - self._moved,
+            alike=alike,
+            cores=cores,
+            io=io,
+            pace=pace,
+            noise=noise,
+        )
+
+    def pace(self) -> None:
+        """Take note of waits and busy time: a look for stragglers, cheap enough to be taken often."""
+        self._pace.look(self._now(), self._progress.waits, self._progress.waited)
+
+    @property
+    def thread(self) -> int:
+        """The ident of the thread."""
+        return self._thread.ident or 0
+
+    def frame(self) -> FrameType | None:
+        """Return the innermost Python frame of the thread; None once it has ended."""
+        return sys._current_frames().get(self._thread.ident or 0)
+
+    def _take_signs(self, now: float, at: tuple[Any, ...], stamps: tuple[Any, ...], *, stamped: bool) -> None:
+        if (at, stamps) != self._place:
+            self._place, self._elsewhere = (at, stamps), now
+            stacks.remember(code.co_filename for code, _ in at)
+        signs = (stamps,) if stamped else (stamps, at, kernel.switches(self._native))
+        if signs != self._signs:
+            self._signs, self._moved = signs, now
+
+    def _read(self, stack: Any, frame: FrameType | None, begun: tuple[int, int] | None) -> tuple[str, str]:
+        """Return phase and call of a thread without a stamp."""
+        phase, what = classify(stack)
+        if phase != PYTHON:
+            return phase, what
+        if call := runs_jax(frame):
+            return "collective", call
+        in_c = bool(stack) and (stack[0].users or "/torch/" in stack[0].file)
+        if begun is not None and begun[1] < begun[0] and in_c:
+            return "collective", f"torch's collective {begun[0]}"
+        return phase, what
+
+    def _use(self, now: float) -> tuple[float, float]:
+        """Return the cores, and the bytes a second, that the process has used over the last looks."""
+        then, cpu, moved = self._used[0]
+        used = now, time.process_time(), kernel.transferred()
+        self._used.append(used)
+        seconds = now - then
+        return ((used[1] - cpu) / seconds, (used[2] - moved) / seconds) if seconds > 0 else (0.0, 0.0)

@@ -1,0 +1,58 @@
+"""What a thread is in, read off its Python stack: for programs that do not stamp what they enter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from allranks.world.progress import PYTHON
+
+
+class Frame(NamedTuple):
+    """One frame of a stack: its file, function and line, and whether the file is the user's own."""
+
+    file: str
+    function: str
+    line: int
+    users: bool
+
+
+# (part of a path, part of a function's name, phase): the first that fits a frame tells what it is in. Frames are tried
+# from the innermost one out, up to the user's own.
+_SIGNS = (
+    ("/jax/_src/compiler.py", "", "compile"),
+    ("/jax/_src/", "compile", "compile"),
+    ("/torch/_inductor/", "", "compile"),
+    ("/torch/_dynamo/", "compile", "compile"),
+    ("/jax/_src/distributed.py", "", "meeting"),
+    ("/jax/_src/array.py", "", "collective"),
+    ("/jax/_src/api.py", "block_until_ready", "collective"),
+    ("/jax/_src/interpreters/pxla.py", "__call__", "collective"),
+    ("/jax/experimental/multihost_utils.py", "", "collective"),
+    ("/torch/utils/data/", "", "data"),
+    ("/torch/distributed/checkpoint/", "", "save"),
+    ("/torch/distributed/rendezvous.py", "", "meeting"),
+    ("/torch/distributed/", "", "collective"),
+)
+
+
+def classify(stack: Sequence[Frame]) -> tuple[str, str]:
+    """Return the phase, and the call in it, of a stack that is given from its innermost frame; python where unknown.
+
+    >>> classify([Frame("/x/torch/distributed/distributed_c10d.py", "all_reduce", 3252, False)])
+    ('collective', 'all_reduce')
+    """
+    for frame in stack:
+        if frame.users:
+            break
+        for path, function, phase in () if frame.function == "<module>" else _SIGNS:
+            if path in frame.file and function in frame.function:
+                library = "of JAX" if "/jax/" in path else "of torch"
+                return phase, library if frame.function.startswith("_") else frame.function
+    return PYTHON, ""
+
+
+def place(stack: Sequence[Frame]) -> str:
+    """Return ``data.py:41 in next_batch``, the innermost line of the user's code; of any where there is none."""
+    frame = next((frame for frame in stack if frame.users), stack[0] if stack else None)
+    return f"{frame.file}:{frame.line} in {frame.function}" if frame else ""

@@ -1,0 +1,112 @@
+"""Python stacks of this process' threads, taken from another thread; and equal stacks of many ranks as one."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import re
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from types import CodeType, FrameType
+
+from allranks.callsite import is_users, short_path
+from allranks.hang.sites import Frame
+
+_HOUSE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+# Frames of one stack, from the innermost one out.
+_DEEPEST = 100
+# Our own threads: nobody looks for a fault there.
+OURS = "allranks"
+
+
+@lru_cache(maxsize=4096)
+def _known(filename: str) -> tuple[str, bool]:
+    return short_path(filename), is_users(filename)
+
+
+def walk(frame: FrameType | None) -> Iterator[FrameType]:
+    """Yield a frame and those that called it."""
+    for _ in range(_DEEPEST):
+        if frame is None:
+            return
+        yield frame
+        frame = frame.f_back
+
+
+def read(frame: FrameType | None) -> tuple[Frame, ...]:
+    """Return a stack, innermost frame first."""
+    found = []
+    for step in walk(frame):
+        file, users = _known(step.f_code.co_filename)
+        found.append(Frame(file, step.f_code.co_name, step.f_lineno or 0, users))
+    return tuple(found)
+
+
+def in_words(frame: FrameType | None) -> str:
+    """Return a stack as Python writes one, innermost frame last.
+
+    Source lines are those that were read while all was well: a file system that hangs must not hang who looks.
+    """
+    steps = [(step.f_code, step.f_lineno or 0) for step in walk(frame)]
+    while any(_is_users(code.co_filename) for code, _ in steps) and not _is_users(steps[-1][0].co_filename):
+        steps.pop()  # what started the program, or the thread
+    while len(steps) > 1 and steps[0][0].co_filename.startswith(_HOUSE):
+        del steps[0]
+    words = [f"{_known(code.co_filename)[0]}:{line} in {code.co_name}{_source(code, line)}" for code, line in steps]
+    return "\n".join(reversed(words))
+
+
+def _is_users(file: str) -> bool:
+    return _known(file)[1] and not file.startswith("<")
+
+
+def _source(code: CodeType, line: int) -> str:
+    name = code.co_filename
+    source = linecache.getline(name, line).strip() if name in linecache.cache else ""
+    return f":  {source}" if source else ""
+
+
+def of_others(but: int) -> dict[str, str]:
+    """Return, by name, the stacks of all threads but one (its ident) and our own."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    found: dict[str, str] = {}
+    for ident, frame in sys._current_frames().items():
+        name = names.get(ident, f"thread {ident}")
+        if ident != but and not name.startswith(OURS):
+            found[name if name not in found else f"{name} ({ident})"] = in_words(frame)
+    return found
+
+
+def alike(stacks: Mapping[int, str]) -> list[tuple[str, tuple[int, ...]]]:
+    """Group ranks whose stacks are equal, the smallest group first: who is not where the others are.
+
+    >>> alike({0: "a", 1: "b", 2: "a"})
+    [('b', (1,)), ('a', (0, 2))]
+    """
+    groups: dict[str, list[int]] = {}
+    for rank in sorted(stacks):
+        groups.setdefault(stacks[rank], []).append(rank)
+    return sorted(((stack, tuple(ranks)) for stack, ranks in groups.items()), key=lambda group: (len(group[1]), group))
+
+
+def remember(filenames: Iterable[str]) -> None:
+    """Read the user's sources among these files now, so that ``in_words`` has them later."""
+    for filename in filenames:
+        if filename not in linecache.cache and _known(filename)[1]:
+            linecache.getlines(filename)
+            linecache.cache.setdefault(filename, (0, None, [], filename))
+
+
+def of_dump(text: str) -> str:
+    """Return the main thread's stack out of what ``faulthandler`` wrote, in our words."""
+    main = text.strip().rpartition("\n\n")[2].splitlines()
+    steps = [_DUMPED.fullmatch(line.strip()) for line in main]
+    places = [(match[1], match[2], match[3]) for match in steps if match]
+    while any(_is_users(file) for file, _, _ in places) and not _is_users(places[-1][0]):
+        places.pop()
+    return "\n".join(f"{_known(file)[0]}:{line} in {name}" for file, line, name in reversed(places))
+
+
+_DUMPED = re.compile(r'File "(.*)", line (\d+) in (.*)')

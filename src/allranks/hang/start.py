@@ -1,0 +1,81 @@
+"""``allranks.init()``: join the other ranks, and watch over them."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from allranks.errors import AllranksError
+from allranks.hang.watch import Policy, Settings, Watch
+from allranks.world import detect
+from allranks.world.base import DEFAULT_TIMEOUT, World
+from allranks.world.sentinel import Sentinel
+
+# Below the world's own timeout, so that the report is there before a meeting gives up.
+DEFAULT_HANG_AFTER = 240.0
+_POLICIES: dict[str, Policy] = {"warn": "warn", "end": "end"}
+
+_lock = threading.Lock()
+_made: tuple[Settings | None, Watch | None] | None = None
+
+
+def init(
+    backend: str | None = None,
+    *,
+    timeout: float = DEFAULT_TIMEOUT,
+    fail_fast: bool = True,
+    hang_after: float = DEFAULT_HANG_AFTER,
+    on_hang: str = "warn",
+) -> World:
+    """Join the other ranks, or be a world of one if there is no sign of any. Every rank must call.
+
+    Joins whatever started us: ``allranks run``, torchrun, Slurm's srun, Open MPI, a TPU pod or a Kubernetes job (as
+    JAX detects them), or a framework that is already initialised; initialises ``jax.distributed`` or
+    ``torch.distributed`` where that is not done. With several ranks and no framework initialised, the imported one
+    carries the world; with both or none imported, torch under torchrun, else jax.
+
+    ``backend`` insists on ``jax`` or ``torch`` as carrier, or on ``single``, a world of one. ``timeout`` is in seconds,
+    for joining and as the world's default. With ``fail_fast``, whatever ends one rank ends all of them within seconds,
+    with the first failure on stderr. When ranks have shown no progress for ``hang_after`` seconds (0: never), one
+    report on stderr says who everybody waits for, where that is, and what to do; then ``on_hang``: ``warn`` leaves it
+    at that, ``end`` ends all ranks with exit code 75. ALLRANKS_HANG_AFTER and ALLRANKS_ON_HANG in the environment
+    (``allranks run --hang-after --on-hang``) overrule these two.
+
+    Raises ContradictingSigns where two signs cannot both be true. A second call returns the same world.
+    """
+    global _made
+    settings = _settings(hang_after, on_hang)
+    with _lock:
+        world = detect.init(backend, timeout=timeout, fail_fast=fail_fast)
+        if _made is None:
+            _made = settings, _watch(world, settings)
+        elif _made[0] != settings:
+            raise AllranksError(
+                f"allranks.init was called before with {_made[0]}, and now with {settings}.",
+                remedy="Call it with the same arguments, or use allranks.current().",
+            )
+        return world
+
+
+def _settings(hang_after: float, on_hang: str) -> Settings | None:
+    after = os.environ.get("ALLRANKS_HANG_AFTER", hang_after)
+    policy = os.environ.get("ALLRANKS_ON_HANG", on_hang)
+    try:
+        limit = float(after)
+    except ValueError:
+        limit = -1.0
+    if not 0 <= limit < float("inf") or policy not in _POLICIES:
+        raise AllranksError(
+            f"hang_after is {after!r} and on_hang {policy!r}.",
+            remedy="hang_after is in seconds, 0 for never; on_hang is warn or end.",
+        )
+    return Settings(limit, _POLICIES[policy]) if limit else None
+
+
+def _watch(world: World, settings: Settings | None) -> Watch | None:
+    """Watch over a world of several processes; in a world of one nobody waits for anybody."""
+    if settings is None or not isinstance(world.lookout, Sentinel):
+        return None
+    watch = Watch(world, world.lookout, settings)
+    watch.start()
+    return watch

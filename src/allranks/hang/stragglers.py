@@ -1,0 +1,81 @@
+"""Which rank is slower than its peers: from how long each is busy between two waits; values in, values out.
+
+Theory. Ranks in step take equally long for a step; a slow one is *busy* longer and *waits* less, and its peers wait for
+it. Busy time needs no clock in common. The median of many short looks tells a slow rank from one that stood still once
+(a collection of garbage, a save); the spread of the looks tells how sure that is.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+WINDOW = 30  # steps
+SLOW = 1.10  # times the median of all ranks
+# A difference that is smaller than so many of its standard errors may be chance.
+_SURE = 5.0
+_FEWEST_LOOKS = 5
+# From the median distance to the median to a standard error of the median, for a normal distribution.
+_ERROR = 1.4826 * 1.2533
+
+
+class Pace:
+    """How long one rank is busy a step, over the last ``WINDOW`` steps."""
+
+    def __init__(self) -> None:
+        self._looks: deque[tuple[int, float]] = deque()
+        self._steps = 0
+        self._before: tuple[float, int, float] | None = None
+
+    def look(self, now: float, waits: int, waited: float) -> None:
+        """Take note of how many waits were entered until ``now``, and of the seconds spent in them."""
+        if self._before is None:
+            self._before = now, waits, waited
+            return
+        began, entered, in_waits = self._before
+        if (steps := waits - entered) == 0:
+            return
+        self._before = now, waits, waited
+        self._looks.append((steps, (now - began - (waited - in_waits)) / steps))
+        self._steps += steps
+        while self._steps - self._looks[0][0] >= WINDOW and len(self._looks) > _FEWEST_LOOKS:
+            self._steps -= self._looks.popleft()[0]
+
+    def measure(self) -> tuple[float, float]:
+        """Return busy seconds a step and the standard error of that; zeros before there are enough steps."""
+        if self._steps < WINDOW or len(self._looks) < _FEWEST_LOOKS:
+            return 0.0, 0.0
+        busy = [seconds for _, seconds in self._looks]
+        middle = statistics.median(busy)
+        spread = statistics.median(abs(seconds - middle) for seconds in busy)
+        return middle, _ERROR * spread / math.sqrt(len(busy))
+
+
+@dataclass(frozen=True, slots=True)
+class Straggler:
+    """``rank`` takes ``ratio`` times as long as the median rank, and all lose ``seconds`` a step by it."""
+
+    rank: int
+    ratio: float
+    seconds: float
+
+
+def stragglers(paces: Mapping[int, tuple[float, float]]) -> tuple[Straggler, ...]:
+    """Return the ranks that are surely slow, the slowest first; ``paces`` are what ``Pace.measure`` returned, by rank.
+
+    Of two ranks that differ, the slower one: what is normal for a step nobody knows.
+    """
+    known = {rank: pace for rank, pace in paces.items() if pace[0] > 0}
+    if len(known) < 2:
+        return ()
+    normal = statistics.median_low(pace for pace, _ in known.values())
+    chance = statistics.median(noise for _, noise in known.values())
+    slow = [
+        Straggler(rank, pace / normal, pace - normal)
+        for rank, (pace, noise) in known.items()
+        if pace >= SLOW * normal and pace - normal >= _SURE * math.hypot(noise, chance)
+    ]
+    return tuple(sorted(slow, key=lambda straggler: -straggler.ratio))

@@ -1,0 +1,254 @@
+"""This rank's watch: two threads that look, beat, call, judge and answer. One never waits for the store.
+
+``allranks-look`` looks at the training thread, keeps the last beat, re-arms the dump of stacks that needs no Python,
+and opens the door to the doctor. ``allranks-heartbeat`` carries the beat to the store, and judges. Where the store does
+not answer any more (its rank is stopped), the first thread is left to say so.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import select
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, BinaryIO, Literal
+
+from allranks.errors import AllranksError, StoreError
+from allranks.failure import Failure
+from allranks.hang import door, kernel, stacks, words
+from allranks.hang.alarm import Alarm, Case, Sight
+from allranks.hang.beat import Beat
+from allranks.hang.detect import torch_timeout
+from allranks.hang.limits import Limits
+from allranks.hang.look import Look
+from allranks.hang.stragglers import Straggler, stragglers
+from allranks.world import gone
+from allranks.world.base import World
+from allranks.world.codec import loads
+from allranks.world.sentinel import Sentinel
+
+Policy = Literal["warn", "end"]
+# What a job ends with that was ended for a hang: EX_TEMPFAIL of sysexits.h, try again.
+EXIT_CODE = 75
+# Beats are this long apart, in seconds: in a large world longer, so that the store serves as many a second.
+_EVERY, _MOST_BEATS = 1.0, 1000
+_PACE = 0.25
+# A larger world is not looked through for stragglers: its beats are too many to be read every second.
+_MOST_PACES = 256
+# Of a process, as proc(5) has them: stopped, traced, gone, not collected yet.
+_MUTE_STATES = frozenset("TtXZ")
+# How long the end of a process waits for these threads: the store may not answer any more.
+_LEAVING = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """``limit`` is in seconds: how long a rank may stand still."""
+
+    limit: float
+    policy: Policy
+
+
+def period(limit: float, size: int) -> float:
+    """Return the seconds between two beats."""
+    return max(min(_EVERY, limit / 8), size / _MOST_BEATS)
+
+
+class Watch:
+    """The watch of this process; ``start`` begins it, and it ends with the world."""
+
+    def __init__(self, world: World, sentinel: Sentinel, settings: Settings) -> None:
+        self._world, self._sentinel, self._settings = world, sentinel, settings
+        self._every = period(settings.limit, world.size)
+        self._look = Look(world.rank)
+        self._beat = self._look.beat()
+        self._looking = threading.Lock()
+        self._over = threading.Event()
+        self._asked: float | None = None  # since when the store has not answered
+        self._said_so = False
+        self._slow: dict[int, Straggler] = {}
+        self._door: door.Door | None = None
+        self._dump: BinaryIO | None = None
+        self._job = ""
+        self._threads = [
+            threading.Thread(target=self._guard, args=(target,), name=f"{stacks.OURS}-{name}", daemon=True)
+            for name, target in (("look", self._keep_looking), ("heartbeat", self._keep_beating))
+        ]
+
+    def start(self) -> None:
+        mine = f"{os.getpid():x}{time.time_ns():x}"[-12:]
+        self._job = self._world.store.claim("hang/job", mine.encode()).decode()
+        self._open_the_door()
+        self._arm()
+        self._sentinel.at_end(self.stop)
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """End the threads, before Python does: one that comes back from C++ later would abort the process."""
+        self._over.set()
+        for thread in self._threads:
+            thread.join(_LEAVING)
+        faulthandler.cancel_dump_traceback_later()
+        if self._door is not None:
+            self._door.close()
+
+    def _guard(self, work: Callable[[], None]) -> None:
+        """A fault in the watch must not end the training that it watches."""
+        try:
+            work()
+        except Exception:
+            say(f"rank {self._world.rank}: the hang watch has ended, by its own fault:\n{traceback.format_exc()}")
+
+    # What the alarm asks for.
+
+    def beat(self) -> Beat:
+        return self._beat
+
+    def sight(self, *, threads: bool) -> Sight:
+        with self._looking:
+            beat = self._beat = self._look.beat()
+            stack = stacks.in_words(self._look.frame())
+        others = stacks.of_others(self._look.thread) if threads else {}
+        near = {rank: kernel.state(pid) for rank, pid in self._sentinel.near.items()}
+        return Sight(beat, stack, others, near)
+
+    # The thread that looks.
+
+    def _keep_looking(self) -> None:
+        due = time.monotonic()
+        watched = [] if self._door is None else [self._door]
+        while not self._over.is_set():
+            if select.select(watched, [], [], min(_PACE, self._every))[0] and self._door is not None:
+                self._door.open_to_one()
+            self._look.pace()
+            if time.monotonic() >= due:
+                due = time.monotonic() + self._every
+                with self._looking:
+                    self._beat = self._look.beat()
+                self._arm()
+                self._look_at_the_store()
+
+    def _arm(self) -> None:
+        """Have all stacks written by a thread of C, should Python not come back here."""
+        if self._dump is not None:
+            if self._dump.tell():
+                self._dump.seek(0)
+                self._dump.truncate()
+            faulthandler.dump_traceback_later(max(1.0, 0.9 * self._settings.limit), file=self._dump)
+
+    def _look_at_the_store(self) -> None:
+        """Speak where the heartbeat cannot: its store does not answer, and this rank stands still."""
+        asked, limit = self._asked, self._settings.limit
+        if asked is None or time.monotonic() - asked < limit or self._beat.still < limit or self._said_so:
+            return
+        self._said_so = True
+        states = {rank: kernel.state(pid) for rank, pid in self._sentinel.near.items()}
+        speakers = [
+            rank for rank in (self._world.rank, *states) if rank and states.get(rank) not in ("T", "t", "X", "Z")
+        ]
+        if self._world.rank != min(speakers):
+            return
+        text = words.mute_store(self._beat, self._world.hosts, state=states.get(0, ""), seconds=limit)
+        say(text)
+        if self._settings.policy == "end":
+            self._end_without_a_store(text.partition("\n")[0])
+
+    def _end_without_a_store(self, what: str) -> None:
+        if "ALLRANKS_CONTROL" in os.environ:
+            self._sentinel.end_all(self._failure(0, what, ""))
+        elif 0 in self._sentinel.near:
+            os.kill(self._sentinel.near[0], signal.SIGKILL)  # the sentinels of its machine end the job
+        else:
+            os._exit(EXIT_CODE)
+
+    # The thread that beats.
+
+    def _keep_beating(self) -> None:
+        try:
+            alarm = Alarm(self._world, self, limit=self._settings.limit, report=self._report, over=self._say_over)
+            while not self._over.is_set():
+                self._asked = time.monotonic()
+                alarm.tick()
+                if self._world.is_main and self._beat.pace and self._world.size <= _MOST_PACES:
+                    self._look_for_stragglers()
+                self._asked = None
+                self._over.wait(self._every)
+        except StoreError:
+            self._asked = None  # the sentinel sees it too, and knows whether it is an end in order
+
+    def _report(self, case: Case) -> None:
+        case = replace(case, sights={**case.sights, **self._dumped(case)})
+        flags = os.environ.get("XLA_FLAGS", "")
+        limits = Limits(self._world.timeout, torch_timeout(), flags)
+        say(words.report(case, self._world.hosts, limits))
+        if self._settings.policy == "end" and not case.diagnosis.at_work:
+            self._end(case)
+
+    def _dumped(self, case: Case) -> dict[int, Sight]:
+        """Return what C wrote of ranks of this machine that do not answer."""
+        found = {}
+        for rank in case.diagnosis.culprits:
+            pid, beat = self._sentinel.near.get(rank), case.seen[rank].beat
+            if pid is None or beat is None or rank in case.sights:
+                continue
+            path = door.name(self._job, rank, pid).stacks
+            if path.exists() and (text := path.read_text(errors="replace")):
+                found[rank] = Sight(beat, stacks.of_dump(text), {}, {})
+        return found
+
+    def _end(self, case: Case) -> None:
+        culprits = case.diagnosis.culprits or (self._world.rank,)
+        beat = case.seen[culprits[0]].beat
+        where = beat.where.partition(" in ")[0] if beat else ""
+        failure = self._failure(culprits[0], f"HANG: {words.headline(case, self._world.hosts)}", where)
+        self._sentinel.end_all(failure)
+        if "ALLRANKS_CONTROL" not in os.environ:
+            for rank in culprits:
+                if case.diagnosis.verdicts[rank] in ("stopped", "frozen") and rank in self._sentinel.near:
+                    os.kill(self._sentinel.near[rank], signal.SIGKILL)  # it cannot end itself
+
+    def _failure(self, rank: int, what: str, where: str) -> Failure:
+        return Failure(rank, self._world.hosts[rank], what, time.time(), where=where, exit_code=EXIT_CODE)
+
+    def _say_over(self) -> None:
+        say(f"HANG: it is over: rank {self._world.rank} goes on")
+
+    def _look_for_stragglers(self) -> None:
+        """Rank 0: name a rank once, when it begins to be slow; and again once it was as fast as the others."""
+        beats = [Beat.from_json(loads(text)) for text in self._world.store.list("beat/").values()]
+        slow = {one.rank: one for one in stragglers({beat.rank: (beat.pace, beat.noise) for beat in beats})}
+        for rank, one in slow.items():
+            if rank not in self._slow:
+                say(words.straggler(one, next(beat for beat in beats if beat.rank == rank), self._world.hosts[rank]))
+        self._slow = slow
+
+    # The door.
+
+    def _open_the_door(self) -> None:
+        try:
+            at = door.name(self._job, self._world.rank, os.getpid())
+            self._door = door.Door(at, self._answer)
+            self._dump = at.stacks.open("wb+", buffering=0)
+        except (AllranksError, OSError) as error:
+            say(f"allranks doctor cannot ask this rank: {error}")
+
+    def _answer(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
+        if question.get("want") == "beats":
+            beats = self._world.store.list("beat/").values()
+            ended = {str(rank): why for rank, why in gone.read(self._world.store).items()}
+            return {"beats": [loads(text) for text in beats], "ended": ended}
+        me = {**asdict(self._world.identity), "pid": os.getpid(), "command": sys.argv, "limit": self._settings.limit}
+        return {"rank": me, "sight": self.sight(threads=bool(question.get("threads"))).to_json()}
+
+
+def say(text: str) -> None:
+    """Write to stderr past Python's own stream, whose lock the training thread may hold."""
+    lines = "".join(f"allranks: {line}".rstrip() + "\n" for line in text.splitlines())
+    os.write(2, lines.encode(errors="backslashreplace"))

@@ -1,0 +1,37 @@
+"""A job that is started again after a failure; the program goes on from what it has saved. Decisions; no process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from allranks.launch.job import Job
+from allranks.launch.result import JobResult
+
+_REASON = 1000  # characters of a failure that travel in the environment
+
+
+def again(job: Job, result: JobResult) -> Job | None:
+    """Return the job to start next after an end, None where this was the last.
+
+    A failure of a rank is worth another start; success, Ctrl-C, SIGTERM and the time limit are not. The time limit is
+    that of all starts together.
+    """
+    failed = result.first_failure
+    left = None if job.timeout is None else job.timeout - result.seconds
+    if failed is None or job.restart >= job.restarts or (left is not None and left <= 0):
+        return None
+    return replace(job, restart=job.restart + 1, timeout=left, reason=failed.headline()[:_REASON])
+
+
+def run(job: Job, start: Callable[[Job], JobResult], *, say: Callable[[str], None]) -> JobResult:
+    """Run a job, and again as often as its ``restarts`` allow; return its last end."""
+    result, following = start(job), job
+    while (next_one := again(following, result)) is not None:
+        failed = result.first_failure
+        assert failed is not None
+        say(f"allranks: restart {next_one.restart} of {job.restarts} after {result.seconds:.1f} s: {next_one.reason}")
+        before, following = result, next_one
+        result = start(following)
+        result = replace(result, restarts=(*before.restarts, failed), seconds=before.seconds + result.seconds)
+    return result

@@ -1,0 +1,162 @@
+"""The protocol of a hang in simulated worlds: one report, the right culprit, whoever is stuck; nothing while all is
+well; a flat number of store operations."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import pytest
+
+from allranks.errors import KeyTimeout
+from allranks.hang.alarm import PATIENCE, Alarm, Case, Sight
+from allranks.hang.beat import Beat
+from allranks.hang.diagnose import diagnose
+from allranks.world.base import World
+from allranks.world.faults import Crash, Fault
+from allranks.world.simulated import SimulatedWorld
+
+LIMIT = 60.0
+WAITS = Beat(0, 0.0, "collective", "train_step", "train.py:88 in main", order=7)
+
+
+@dataclass
+class Rank:
+    """A rank whose training thread stands in what ``state(now)`` returns, since when it did not before."""
+
+    world: World
+    state: Callable[[float], Beat | None]
+    since: float = 0.0
+    last: Beat | None = None
+
+    def beat(self) -> Beat:
+        now = self.world.clock.now()
+        state = self.state(now)
+        if state is None or state != self.last:
+            self.since, self.last = now, state
+        still = now - self.since
+        return replace(state or WAITS, rank=self.world.rank, when=now, since=still, still=still, alike=still)
+
+    def sight(self, *, threads: bool) -> Sight:
+        del threads
+        return Sight(self.beat(), "stack", {}, {})
+
+
+def run(
+    size: int,
+    state: Callable[[int, float], Beat | None],
+    *,
+    seconds: float,
+    every: float = 1.0,
+    faults: tuple[Fault, ...] = (),
+    seed: int = 0,
+) -> tuple[list[Case], object]:
+    """Let all ranks beat for so long; ``state(rank, now)`` is None while the rank goes through its steps."""
+    cases: list[Case] = []
+
+    def program(world: World) -> None:
+        alarm = Alarm(world, Rank(world, lambda now: state(world.rank, now)), limit=LIMIT, report=cases.append)
+        pause(world, random.Random(f"{seed} {world.rank}").uniform(0, every))
+        while world.clock.now() <= seconds - every:
+            alarm.tick()
+            pause(world, every)
+
+    return cases, SimulatedWorld(size, seed=seed, faults=faults).run(program)
+
+
+def pause(world: World, seconds: float) -> None:
+    with contextlib.suppress(KeyTimeout):
+        world.store.wait(f"pause/{world.rank}", seconds)
+
+
+def stuck(culprit: int, at: Beat, *, since: float = 10.0) -> Callable[[int, float], Beat | None]:
+    """All is well until ``since``; then one rank stands somewhere, and the others wait for it."""
+    return lambda rank, now: None if now < since else at if rank == culprit else WAITS
+
+
+DATA = Beat(0, 0.0, "data", "the next batch", "data.py:41 in next_batch", order=6)
+
+
+@pytest.mark.parametrize("culprit", [0, 1, 7])
+def test_one_rank_judges_and_reports_once(culprit: int) -> None:
+    """After the limit, two beats and the time to answer; then never again while nothing moves."""
+    cases, outcome = run(8, stuck(culprit, DATA), seconds=400)
+    outcome.values()  # type: ignore[attr-defined]
+    (case,) = cases
+    assert case.diagnosis.culprits == (culprit,)
+    assert len(case.sights) == 8
+    assert max(sight.beat.when for sight in case.sights.values()) <= 10 + LIMIT + 2 * 1.0 + 1.0
+
+
+def test_a_second_hang_is_reported_too() -> None:
+    """After the first one is over."""
+
+    def state(rank: int, now: float) -> Beat | None:
+        first, second = 10 <= now < 120, now >= 200
+        culprit = 3 if first else 5
+        return None if not (first or second) else DATA if rank == culprit else WAITS
+
+    cases, _ = run(8, state, seconds=400)
+    assert [case.diagnosis.culprits for case in cases] == [(3,), (5,)]
+
+
+@pytest.mark.parametrize("at", range(60, 76))
+def test_a_rank_that_ends_without_a_word_is_named_by_the_others(at: int) -> None:
+    """At any moment, also as a judge that has just claimed the hang."""
+    crash = Crash(2, at=2 * at, noticed_after=None)
+    cases, outcome = run(5, stuck(2, WAITS, since=30), seconds=300, faults=(crash,))
+    assert outcome.crashed == (2,)  # type: ignore[attr-defined]
+    assert cases
+    assert all(case.diagnosis.culprits == (2,) for case in cases if 2 not in case.sights)
+    assert 2 not in cases[-1].sights
+
+
+@pytest.mark.parametrize("phase", ["compile", "save", "restore"])
+def test_a_rank_at_work_is_reported_late(phase: str) -> None:
+    """It uses its cores: the others wait ten times as long before anybody is told."""
+    works = Beat(0, 0.0, phase, "step 100", "train.py:90 in main", order=6, cores=1.0)
+    assert run(4, stuck(1, works), seconds=10 + PATIENCE * LIMIT - 1)[0] == []
+    cases, _ = run(4, stuck(1, works), seconds=10 + (PATIENCE + 1) * LIMIT)
+    assert [(case.diagnosis.culprits, case.diagnosis.at_work) for case in cases] == [((1,), True)]
+
+
+def test_10_000_healthy_steps_give_no_report() -> None:
+    """Among them a compilation and a save of 60 s each on one rank, for which all others wait; a step takes 1 s, of
+    which ranks wait for each other in a part."""
+    works = {phase: Beat(0, 0.0, phase, "", "train.py:90 in main", order=6, cores=1.0) for phase in ("compile", "save")}
+
+    def state(rank: int, now: float) -> Beat | None:
+        for phase, begin in (("compile", 0.0), ("save", 5000.0)):
+            if begin <= now < begin + 60:
+                return works[phase] if rank == 1 else WAITS
+        step = int(now)
+        return replace(WAITS, what=f"step {step}") if (rank + step) % 3 else None
+
+    cases, outcome = run(4, state, seconds=10_120)
+    outcome.values()  # type: ignore[attr-defined]
+    assert cases == []
+
+
+@pytest.mark.parametrize("size", [100, pytest.param(10_000, marks=pytest.mark.soak)])
+def test_a_beat_is_one_operation_however_many_ranks_there_are(size: int) -> None:
+    """While all is well nobody reads beats; the waits are those of the simulated clock."""
+    _, outcome = run(size, lambda rank, now: None, seconds=10)  # noqa: ARG005
+    operations = outcome.operations  # type: ignore[attr-defined]
+    assert 8 * size <= operations["set"] <= 10 * size
+    assert operations["list"] == operations["claim"] == 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "size", [50, pytest.param(1000, marks=pytest.mark.soak), pytest.param(10_000, marks=pytest.mark.soak)]
+)
+def test_in_large_worlds_the_planted_culprit_is_reported(size: int, seed: int) -> None:
+    """Through the store, with all ranks' answers: a rank that is stuck, or that never answers."""
+    culprit = random.Random(f"{seed} {size}").randrange(size)
+    every = max(1.0, size / 1000)
+    faults = () if seed % 2 else (Crash(culprit, at=20, noticed_after=None),)
+    cases, _ = run(size, stuck(culprit, DATA), seconds=30 + LIMIT + 4 * every, every=every, faults=faults, seed=seed)
+    assert [case.diagnosis.culprits for case in cases] == [(culprit,)]
+    assert diagnose(cases[0].seen, limit=LIMIT) == cases[0].diagnosis

@@ -1,0 +1,179 @@
+"""What a look at a thread of this process says: its phase, its line, its system call, and for how long."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from allranks.hang import kernel, stacks
+from allranks.hang.beat import Beat
+from allranks.hang.look import Look
+from allranks.hang.sites import Frame, classify, place
+from allranks.world.progress import Progress
+
+PATIENCE = 30.0
+
+
+@contextmanager
+def thread(work: Callable[[], object]) -> Iterator[threading.Thread]:
+    """A thread that is at work; whoever enters ends it."""
+    one = threading.Thread(target=work, daemon=True)
+    one.start()
+    yield one
+    one.join(PATIENCE)
+    assert not one.is_alive()
+
+
+def until(look: Look, true: Callable[[Beat], bool]) -> Beat:
+    """Look until something is seen."""
+    deadline = time.monotonic() + PATIENCE
+    while not true(beat := look.beat()):
+        assert time.monotonic() < deadline, beat
+        time.sleep(0.01)
+    return beat
+
+
+def test_a_thread_that_stands_still_is_seen_at_its_line_and_system_call(tmp_path: Path) -> None:
+    """It opens a FIFO that nobody writes to."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    def opens() -> None:
+        with open(pipe):
+            return
+
+    with thread(opens) as one:
+        beat = until(Look(3, thread=one, of=Progress()), lambda beat: beat.still > 0.05)
+        assert beat.rank == 3
+        assert beat.phase == "python"
+        assert beat.where.startswith(f"{stacks.short_path(__file__)}:")
+        assert beat.where.endswith(" in opens")
+        assert beat.kernel == f"openat({str(pipe)!r})"
+        assert beat.alike >= beat.still
+        with open(pipe, "w"):
+            pass
+
+
+def test_a_loop_of_equal_calls_is_not_one_long_call() -> None:
+    """Every look finds it in the same call, and the kernel knows that it waits again and again."""
+    over = threading.Event()
+
+    def loops() -> None:
+        while not over.is_set():
+            time.sleep(0.002)
+
+    with thread(loops) as one:
+        look = Look(0, thread=one, of=Progress())
+        looks = []
+        for _ in range(20):
+            time.sleep(0.02)
+            looks.append(look.beat().still)
+        over.set()
+    assert max(looks) < 0.2
+
+
+def test_where_a_thread_stamps_nothing_else_counts() -> None:
+    """It polls within a call that is stamped: it is still in that call, since it was entered."""
+    over, progress = threading.Event(), Progress()
+
+    def meets() -> None:
+        with progress.inside("meeting", "barrier 'a'"):
+            while not over.is_set():
+                time.sleep(0.002)
+
+    with thread(meets) as one:
+        beat = until(Look(0, thread=one, of=progress), lambda beat: beat.still > 0.1)
+        assert (beat.phase, beat.what, beat.order, beat.waits) == ("meeting", "barrier 'a'", 1, True)
+        assert beat.since >= beat.still
+        over.set()
+    assert progress.last[:2] == ("meeting", "barrier 'a'")
+    assert progress.waited > 0.1
+
+
+@pytest.mark.needs("jax")
+def test_a_call_of_a_jitted_function_is_known_by_its_name() -> None:
+    """It has no Python frame of its own; a lock has none either, and is not taken for one."""
+    import jax
+    import numpy as np
+
+    slow = jax.jit(lambda x: jax.lax.fori_loop(0, 1000, lambda _, y: jax.numpy.sin(y @ y), x))
+    held = threading.Lock()
+    ones = np.ones((300, 300))
+    slow(ones).block_until_ready()
+
+    def computes() -> None:
+        slow(ones).block_until_ready()
+        held.acquire()
+
+    with held, thread(computes) as one:
+        look = Look(0, thread=one, of=Progress())
+        beat = until(look, lambda beat: beat.phase == "collective" and beat.alike > 0.05)
+        assert beat.what in ("slow(ones)", "slow(ones).block_until_ready()")
+        assert beat.order == 0
+        beat = until(look, lambda beat: beat.phase == "python" and beat.alike > 0.05)
+        assert beat.where.endswith("in computes")
+        held.release()
+        one.join(PATIENCE)
+        held.acquire()  # the ``with`` lets go of it
+
+
+@pytest.mark.parametrize(
+    ("file", "function", "phase"),
+    [
+        ("/v/site-packages/jax/_src/compiler.py", "backend_compile_and_load", "compile"),
+        ("/v/site-packages/jax/_src/array.py", "_value", "collective"),
+        ("/v/site-packages/jax/_src/distributed.py", "shutdown", "meeting"),
+        ("/v/site-packages/torch/distributed/distributed_c10d.py", "all_reduce", "collective"),
+        ("/v/site-packages/torch/distributed/checkpoint/state_dict_saver.py", "save", "save"),
+        ("/v/site-packages/torch/utils/data/dataloader.py", "_try_get_data", "data"),
+        ("/v/lib/python3.11/threading.py", "wait", "python"),
+    ],
+)
+def test_a_stack_tells_what_a_thread_is_in(file: str, function: str, phase: str) -> None:
+    """By the frames inside of the user's own; those outside of it do not count."""
+    mine = Frame("train.py", "main", 88, True)
+    stack = [Frame("/v/lib/python3.11/queue.py", "get", 1, False), Frame(file, function, 2, False), mine]
+    assert classify(stack)[0] == phase
+    assert classify([mine, *stack])[0] == "python"
+    assert place(stack) == "train.py:88 in main"
+
+
+def test_stacks_begin_at_the_users_code_and_have_its_lines() -> None:
+    over = threading.Event()
+
+    def waits() -> None:
+        over.wait(PATIENCE)
+
+    with thread(waits) as one:
+        look = Look(0, thread=one, of=Progress())
+        until(look, lambda beat: beat.where.endswith("in waits"))
+        lines = stacks.in_words(look.frame()).splitlines()
+        assert lines[0].endswith("in waits:  over.wait(PATIENCE)")
+        assert "threading.py" in lines[-1]
+        assert one.name in stacks.of_others(threading.main_thread().ident or 0)
+        over.set()
+
+
+def test_what_c_has_written_is_read_like_our_own() -> None:
+    """The main thread is the last; what started the program is left out."""
+    other = 'Thread 0x1 (most recent call first):\n  File "/usr/lib/x.py", line 1 in other\n'
+    steps = [f'File "{__file__}", line 7 in inner', f'File "{__file__}", line 9 in outer', 'File "<run>", line 8 in x']
+    dump = "\n  ".join([f"Timeout (0:00:02)!\n{other}\nThread 0x2 (most recent call first):", *steps])
+    here = stacks.short_path(__file__)
+    assert stacks.of_dump(dump) == f"{here}:9 in outer\n{here}:7 in inner"
+
+
+def test_equal_stacks_are_one() -> None:
+    assert stacks.alike({0: "a", 1: "b", 2: "a", 3: "c"}) == [("b", (1,)), ("c", (3,)), ("a", (0, 2))]
+
+
+def test_the_kernel_knows_the_state_of_a_process() -> None:
+    assert kernel.state(os.getpid()) == "R"
+    assert kernel.state(2**22 + 1) == "X"
+    assert kernel.system_call(2**22 + 1) == ""

@@ -1,0 +1,112 @@
+"""A report says who, where, for how long, what to do and which timeout governs; the rest in few lines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from allranks.hang.alarm import Case, Sight
+from allranks.hang.beat import Beat
+from allranks.hang.diagnose import Seen, diagnose
+from allranks.hang.limits import Limits, governing
+from allranks.hang.words import headline, report
+
+HOSTS = ("a", "a", "b", "b")
+WAITS = Beat(0, 100.0, "collective", "train_step", "train.py:88 in main", "futex", "data the next batch", 119, 120)
+WAITS = replace(WAITS, since=61.0, still=61.0, alike=61.0)
+OPENS = replace(WAITS, phase="python", what="", where="data.py:41 in rows", kernel="openat('/data/7')", order=119)
+
+
+def case(culprits: dict[int, Seen], others: Beat = WAITS) -> Case:
+    seen = tuple(culprits.get(rank, Seen(rank, replace(others, rank=rank))) for rank in range(4))
+    threads = {"Thread-7": "x.py:1 in f"}
+    sights = {s.rank: Sight(s.beat, f"stack of {s.beat.where}", threads, {}) for s in seen if s.beat}
+    return Case(1, 60.0, seen, sights, diagnose(seen, limit=60.0))
+
+
+def test_a_whole_report() -> None:
+    """Word for word: this is what a person gets at three in the morning."""
+    found = report(case({2: Seen(2, replace(OPENS, rank=2, cores=0.01))}), HOSTS, Limits(300.0, torch=1800.0))
+    assert (
+        found
+        == """\
+HANG: ranks 0-1, 3 wait for rank 2 (host b), since 61 s: at data.py:41 in rows, in openat('/data/7')
+  rank 2 (host b) has not come to the call in which the others wait
+    Python at data.py:41 in rows, in openat('/data/7'), for 61 s
+    step 119; before: data the next batch; its process uses 0.0 cores
+    what to do: Look at its line: a lock, a file, a socket, a child process, or a loop that does not end.
+  limit: torch gives up after 1800 s: init_process_group(timeout=...)
+
+  ranks   verdict  in                     at                    for  step
+  ------  -------  ---------------------  -------------------  ----  ----
+  2       stuck    Python                 data.py:41 in rows   61 s   119
+  0-1, 3  waiting  collective train_step  train.py:88 in main  61 s   119
+
+  stack of rank 2:
+    stack of data.py:41 in rows
+  stack of ranks 0-1, 3:
+    stack of train.py:88 in main
+  rank 2, thread Thread-7:
+    x.py:1 in f"""
+    )
+
+
+@pytest.mark.parametrize(
+    ("culprits", "others", "says"),
+    [
+        ({}, WAITS, "all ranks stand in collective train_step, since 61 s, and nobody is missing"),
+        (
+            {1: Seen(1, replace(OPENS, rank=1), False, "", "T")},
+            WAITS,
+            "ranks 0, 2-3 wait for rank 1 (host a), since 61 s: stopped, last seen at data.py:41 in rows",
+        ),
+        (
+            {1: Seen(1, None, False, "has failed: ValueError: bad row")},
+            WAITS,
+            "ranks 0, 2-3 wait for rank 1 (host a), since 61 s: raised",
+        ),
+        (
+            {0: Seen(0, OPENS), 1: Seen(1, replace(OPENS, rank=1))},
+            WAITS,
+            "ranks 2-3 wait for ranks 0-1, since 61 s: at data.py:41 in rows, in openat('/data/7')",
+        ),
+        (
+            {3: Seen(3, replace(OPENS, rank=3))},
+            replace(WAITS, phase="python", still=0.1, alike=0.1),
+            "rank 3 (host b) stands still: at data.py:41 in rows, in openat('/data/7')",
+        ),
+    ],
+)
+def test_the_headline_of_each_kind(culprits: dict[int, Seen], others: Beat, says: str) -> None:
+    assert headline(case(culprits, others), HOSTS) == says
+
+
+def test_a_report_of_10_000_ranks_is_short() -> None:
+    """Ranks that are alike are one row and one stack."""
+    seen = tuple(Seen(rank, replace(WAITS if rank else OPENS, rank=rank)) for rank in range(10_000))
+    sights = {one.rank: Sight(one.beat, one.beat.where, {}, {}) for one in seen if one.beat}
+    big = Case(1, 60.0, seen, sights, diagnose(seen, limit=60.0))
+    text = report(big, ("a",) * 10_000, Limits(300.0))
+    assert len(text.splitlines()) < 25
+    assert "1-9999" in text
+
+
+@pytest.mark.parametrize(
+    ("phase", "limits", "says"),
+    [
+        ("meeting", Limits(300.0), ["the meeting gives up after 300 s: allranks.init(timeout=...)"]),
+        ("collective", Limits(300.0, torch=600.0), ["torch gives up after 600 s: init_process_group(timeout=...)"]),
+        (
+            "collective",
+            Limits(300.0, xla_flags="--a=b --xla_cpu_collective_timeout_seconds=8"),
+            [
+                "on CPUs JAX gives up after 8 s: --xla_cpu_collective_timeout_seconds in XLA_FLAGS",
+                "on GPUs JAX waits for ever: --xla_gpu_nccl_termination_timeout_seconds in XLA_FLAGS",
+            ],
+        ),
+        ("data", Limits(300.0), []),
+    ],
+)
+def test_the_timeout_that_governs(phase: str, limits: Limits, says: list[str]) -> None:
+    assert list(governing(replace(WAITS, phase=phase), limits)) == says

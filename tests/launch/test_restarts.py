@@ -1,0 +1,48 @@
+"""A job that failed is started again, as often as allowed; one that was ended on purpose is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from allranks.failure import Failure
+from allranks.launch.job import Job
+from allranks.launch.restarts import again, run
+from allranks.launch.result import JobResult
+from allranks.launch.target import Command
+
+FAILURE = Failure(1, "a", "ValueError: bad row", 0.0, where="train.py:3")
+FAILED = JobResult(1, (), first_failure=FAILURE, seconds=10.0)
+JOB = Job(Command(("python",)), 4, restarts=2, timeout=25.0)
+
+
+def test_a_failure_is_worth_another_start() -> None:
+    """Which knows how many there were, why it is needed, and how much time is left."""
+    second = again(JOB, FAILED)
+    assert second is not None
+    assert (second.restart, second.timeout) == (1, 15.0)
+    assert second.reason == "rank 1 (host a) failed at train.py:3: ValueError: bad row"
+    third = again(second, FAILED)
+    assert third is not None
+    assert again(third, FAILED) is None
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        JobResult(0, (), seconds=1.0),
+        JobResult(130, (), cause="interrupted by Ctrl-C", seconds=1.0),
+        JobResult(143, (), cause="saved step 7 and left (SIGTERM on rank 0)", seconds=1.0),
+        JobResult(1, (), first_failure=FAILURE, seconds=25.0),
+    ],
+    ids=["success", "Ctrl-C", "SIGTERM", "no time left"],
+)
+def test_another_end_is_not(result: JobResult) -> None:
+    assert again(JOB, result) is None
+
+
+def test_the_last_end_counts_and_the_failures_before_are_kept() -> None:
+    ends = iter([FAILED, JobResult(0, (), seconds=5.0)])
+    said: list[str] = []
+    result = run(JOB, lambda _: next(ends), say=said.append)
+    assert (result.exit_code, result.seconds, result.restarts) == (0, 15.0, (FAILURE,))
+    assert said == ["allranks: restart 1 of 2 after 10.0 s: rank 1 (host a) failed at train.py:3: ValueError: bad row"]
