@@ -61,8 +61,9 @@ class Together:
         self._world = world
         self._timeout = world.timeout if timeout is None else timeout
         self._exchanger = world.line(f"x-{name}")
-        # A simulated rank is no thread: it asks when it is told to.
-        self._thread = None if world.backend == "simulated" else ThreadPoolExecutor(1, f"allranks-{name}")
+        # A simulated rank is no thread, and one rank has nobody to meet: these ask when they are told to.
+        inline = world.backend == "simulated" or world.size == 1
+        self._thread = None if inline else ThreadPoolExecutor(1, f"allranks-{name}")
 
     def __enter__(self) -> Together:
         return self
