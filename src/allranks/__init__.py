@@ -20,6 +20,7 @@ from allranks.world.simulated import SimulatedWorld as SimulatedWorld
 
 if _typing.TYPE_CHECKING:
     from allranks.checkpoint.checkpointer import Checkpointer as Checkpointer
+    from allranks.consistency.verify import verify as verify
     from allranks.data.dataset import Dataset as Dataset
     from allranks.data.shard import shard as shard
 
@@ -27,6 +28,7 @@ if _typing.TYPE_CHECKING:
 _LATE = {
     "Checkpointer": "allranks.checkpoint.checkpointer",
     "Dataset": "allranks.data.dataset",
+    "verify": "allranks.consistency.verify",
     "shard": "allranks.data.shard",
 }
 

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
 from typing import cast
 
-from allranks.arrays.base import Declared, Held, Target
+from allranks.arrays.base import Copy, Declared, Held, Target
 from allranks.arrays.leaves.base import Adapter, Filling, Here, Refused, Spec
 from allranks.arrays.walk import Opener, Walk
 from allranks.errors import CannotStore
@@ -48,6 +48,10 @@ class Opened:
     def held(self, array: int, cell: int) -> Held:
         leaf = self._walk.leaves[self._places[array]]
         return self._adapter(leaf).held(leaf, cell, self._here)
+
+    def copies(self, array: int) -> tuple[Copy, ...]:
+        leaf = self._walk.leaves[self._places[array]]
+        return self._adapter(leaf).copies(leaf, self._here)
 
     def targets(self, array: int) -> tuple[Target, ...]:
         if array not in self._fillings:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from allranks.arrays.base import Held, Split, Target
+from allranks.arrays.base import Copy, Held, Split, Target
 from allranks.arrays.walk import Opener
 
 
@@ -60,6 +60,9 @@ class Adapter(Protocol):
 
     def held(self, leaf: Any, cell: int, here: Here) -> Held:
         """Return the bytes of a cell that this rank holds."""
+
+    def copies(self, leaf: Any, here: Here) -> tuple[Copy, ...]:
+        """Return every copy of a cell that a device of this process holds."""
 
     def filling(self, leaf: Any, here: Here) -> Filling:
         """Return how a leaf is filled."""

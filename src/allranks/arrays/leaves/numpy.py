@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from allranks.arrays.base import Held, Target
+from allranks.arrays.base import Copy, Held, Target
 from allranks.arrays.grid import everywhere
 from allranks.arrays.leaves.base import Filling, Here, Refused, Spec
 from allranks.arrays.walk import Opener
@@ -58,6 +58,14 @@ def held(leaf: Any, _cell: int, _here: Here) -> Held:
     if array is leaf and array.flags.c_contiguous and array.dtype in _NAMES:
         return Held(flat(array), mutable=True)
     return Held(flat(np.array(array, DTYPES[name_of(array.dtype)], order="C")), mutable=False)
+
+
+def copies(leaf: Any, here: Here) -> tuple[Copy, ...]:
+    return (Copy(0, "host", "numpy", leaf, True, partial(_bytes, leaf, here)),)
+
+
+def _bytes(leaf: Any, here: Here) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    return held(leaf, 0, here).data
 
 
 def flat(array: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8]]:
