@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
-from typing import cast
+from typing import Any, cast
 
 from allranks.arrays.base import Copy, Declared, Held, Target
 from allranks.arrays.leaves.base import Adapter, Filling, Here, Refused, Spec
-from allranks.arrays.walk import Opener, Walk
+from allranks.arrays.walk import Branch, Opener, Walk
 from allranks.errors import CannotStore
 
 Value = bool | int | float | str | None
@@ -98,8 +98,14 @@ class Opened:
         return kind in _JSON or self._of_type[kind] is not None
 
     def _opener(self, node: object) -> Opener | None:
+        if self._here.comparing and callable(getattr(node, "alike", None)):
+            return _open_alike
         openers = (adapter.opener(node, self._here) for adapter in self._adapters)
         return next((opener for opener in openers if opener), None)
+
+
+def _open_alike(node: Any) -> Branch:
+    return Branch(None, (node.alike(),), lambda _: node)
 
 
 def _stranger(leaf: object) -> tuple[str, str]:

@@ -94,7 +94,7 @@ class _Verification:
         """Return what differs, with the tree and what this rank says of it; ``everything``, or the first few."""
         world, tree, claim, error = self._world, None, None, None
         try:
-            tree = open_tree(state, rank=world.rank, size=world.size)
+            tree = open_tree(state, rank=world.rank, size=world.size, comparing=True)
             claim = claim_of(tree, world, name="verify", proof=self._proof)
         except Exception as found:  # whatever it is: the others must not wait for this rank
             error = found

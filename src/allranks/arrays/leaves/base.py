@@ -12,11 +12,15 @@ from allranks.arrays.walk import Opener
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """Who opens a tree, and what for: ``restoring`` if it is a template to be filled."""
+    """Who opens a tree, and what for: ``restoring`` if it is a template to be filled, ``comparing`` if it is not stored.
+
+    What is compared is of an object that each rank has a part of, a loader's snapshot, what its ``alike()`` returns.
+    """
 
     rank: int
     size: int
     restoring: bool
+    comparing: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

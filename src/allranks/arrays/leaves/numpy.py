@@ -12,7 +12,7 @@ import numpy as np
 from allranks.arrays.base import Copy, Held, Target
 from allranks.arrays.grid import everywhere
 from allranks.arrays.leaves.base import Filling, Here, Refused, Spec
-from allranks.arrays.walk import Opener
+from allranks.arrays.walk import Branch, Opener, stateful
 from allranks.extent import Extent
 
 # What a checkpoint knows by name: the same bytes on every machine. (No long double, text, dates or records.)
@@ -29,8 +29,15 @@ def claims(kind: type) -> bool:
     return issubclass(kind, np.ndarray | np.generic)
 
 
-def opener(_node: object, _here: Here) -> Opener | None:
-    return None
+def opener(node: object, _here: Here) -> Opener | None:
+    return _open_generator if isinstance(node, np.random.Generator) else None
+
+
+def _open_generator(generator: np.random.Generator) -> Branch:
+    def load(state: Any) -> None:
+        generator.bit_generator.state = state
+
+    return stateful(generator, generator.bit_generator.state, load)
 
 
 def spec(leaf: Any, here: Here) -> Spec:

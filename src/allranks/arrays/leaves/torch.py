@@ -40,6 +40,8 @@ def opener(node: object, here: Here) -> Opener | None:
         return _open_module
     if isinstance(node, torch.optim.Optimizer):
         return lambda optimizer: _open_optimizer(optimizer, here)
+    if isinstance(node, torch.Generator):
+        return lambda generator: stateful(generator, generator.get_state(), generator.set_state)
     return None
 
 
