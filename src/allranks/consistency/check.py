@@ -44,6 +44,8 @@ def claim_of(tree: OpenTree, world: World, *, name: str, proof: bool = False) ->
 
 def _compared(split: Split, copies: tuple[Copy, ...]) -> tuple[Copy, ...]:
     """Return the copies that there is anything to compare with: one that is alone need not be read."""
+    if len(copies) == 1:
+        return copies if len(split.holders[copies[0].cell]) > 1 else ()
     cells = [copy.cell for copy in copies]
     return tuple(copy for copy in copies if len(split.holders[copy.cell]) > 1 or cells.count(copy.cell) > 1)
 

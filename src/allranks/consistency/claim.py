@@ -7,9 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from allranks.arrays.base import Declared, OpenTree
-from allranks.arrays.grid import cell
-from allranks.arrays.leaves.numpy import DTYPES
+from allranks.arrays.base import OpenTree
 from allranks.consistency.digests import PROOF, QUICK, Copies, digest_of_value, digests
 from allranks.consistency.plan import VALUE, Entry, Plan
 from allranks.consistency.vote import Party
@@ -36,7 +34,7 @@ class Claim:
 
     def __init__(self, tree: OpenTree, plan: Plan, copies: Copies, *, proof: bool) -> None:
         self.width = PROOF if proof else QUICK
-        self.plan, self.copies, self.nbytes = plan, copies, _nbytes(tree.declared, copies)
+        self.plan, self.copies, self.nbytes = plan, copies, sum(copy.part.nbytes for of in copies for copy in of)
         self._values = tree.values
         self._hasher = hasher("blake3" if proof else "xxh3-128")
         found = digests(tree.declared, copies, proof=proof)
@@ -81,11 +79,3 @@ def told_party(ranks: Sequence[int], told: Sequence[Any]) -> Party:
 def _text(value: object) -> str:
     text = json.dumps(value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
-
-
-def _nbytes(declared: Sequence[Declared], copies: Copies) -> int:
-    return sum(
-        cell(copy.cell, one.shape, one.split.cuts).size * DTYPES[one.dtype].itemsize
-        for one, of in zip(declared, copies, strict=True)
-        for copy in of
-    )

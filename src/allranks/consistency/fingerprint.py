@@ -22,6 +22,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from allranks.extent import Extent
 
@@ -49,6 +50,7 @@ def words_in(itemsize: int) -> int:
     return max(1, itemsize // 4)
 
 
+@lru_cache
 def bits_in(dtype: str, itemsize: int) -> int:
     """Return how many bits of an element count: dtypes narrower than a byte take one in memory."""
     narrow = re.fullmatch(r"(?:u?int|float)([1-7])(?:_.*)?", dtype)

@@ -12,9 +12,9 @@ from allranks.arrays.walk import Opener
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """Who opens a tree, and what for: ``restoring`` if it is a template to be filled, ``comparing`` if it is not stored.
+    """Who opens a tree, and what for: ``restoring`` if it is a template to be filled, ``comparing`` if it is only read.
 
-    What is compared is of an object that each rank has a part of, a loader's snapshot, what its ``alike()`` returns.
+    What is compared of an object of which each rank has a part, a loader's snapshot, is what its ``alike()`` returns.
     """
 
     rank: int
