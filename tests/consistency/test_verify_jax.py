@@ -29,9 +29,7 @@ def mesh_of(shape: tuple[int, ...], *axes: str) -> Mesh:
 
 def any_bits(dtype: str, shape: tuple[int, ...]) -> np.ndarray:
     values = np.random.default_rng(0).integers(-8 if dtype != "bool" else 0, 8, shape)
-    return (
-        values.astype(jnp.dtype(dtype)) * np.array(1.5, jnp.dtype(dtype)) if dtype != "int4" else values.astype("int4")
-    )
+    return values.astype(dtype) if dtype == "int4" else values.astype(dtype) * np.array(1.5, jnp.dtype(dtype))
 
 
 @pytest.mark.world(n=1, devices=8)
@@ -41,9 +39,8 @@ def test_one_value_whatever_the_sharding(monkeypatch: pytest.MonkeyPatch) -> Non
     with jax.enable_x64(True):
         arrays = {dtype: any_bits(dtype, (8, 8)) for dtype in DTYPES}
         arrays |= {"none": np.zeros((0, 8), np.float32), "thick": any_bits("float32", (8, 8, 3))}
-        tree = {
-            name: [jax.device_put(array, NamedSharding(mesh, spec)) for spec in SPECS] for name, array in arrays.items()
-        }
+        cuts = [NamedSharding(mesh, spec) for spec in SPECS]
+        tree = {name: [jax.device_put(array, cut) for cut in cuts] for name, array in arrays.items()}
         tree["scalar"] = [jax.device_put(np.float64(3), NamedSharding(mesh, P()))]
     opened = open_tree(tree, rank=0, size=1)
     copies = [opened.copies(number) for number in range(len(opened.declared))]
@@ -65,9 +62,8 @@ def test_one_value_whatever_the_sharding(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_one_process_compares_the_copies_of_its_devices() -> None:
     """No other rank is needed to see that one device of four has another value; of two and two it is a tie."""
     odd = array_of(mesh_of((4,), "d"), P(), lambda device: np.full(3, device == 2, np.float32))
-    with pytest.raises(
-        Mismatch, match=r"leaf 'w', float32\[3\], on rank 0 \(cpu:2\) against rank 0 \(cpu:0, cpu:1, cpu:3\)"
-    ):
+    one = r"leaf 'w', float32\[3\], on rank 0 \(cpu:2\) against rank 0 \(cpu:0, cpu:1, cpu:3\)"
+    with pytest.raises(Mismatch, match=one):
         allranks.verify({"w": odd})
     verdict = allranks.verify({"w": odd}, on_mismatch="repair")
     assert verdict is not None
@@ -114,9 +110,8 @@ def test_a_bit_on_one_rank_is_found_where_jax_sees_nothing(
         verdict = allranks.verify(good)
         assert verdict is not None
         assert verdict.alone == ("ok",)
-        with pytest.raises(
-            Mismatch, match=r"leaf 'w', float32\[8, 4\], on rank 2 \(.*:\d+\) against ranks 0-1, 3, rank 2"
-        ) as a:
+        whole = r"leaf 'w', float32\[8, 4\], on rank 2 \(.*:\d+\) against ranks 0-1, 3, rank 2"
+        with pytest.raises(Mismatch, match=whole) as a:
             allranks.verify({**good, "w": array_of(mesh, P(), flipped(5))})
         cut = r"leaf 'w'\[0:8, 0:2\], float32\[8, 4\], on rank 3 against ranks 0-2 \[rank 3: 1 element, first \[1, 1\]"
         with pytest.raises(Mismatch, match=cut) as b:

@@ -43,6 +43,7 @@ def test_tensors_have_the_value_of_their_bytes(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.soak
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler, of torch's own calls
 def test_the_fused_kernel_has_the_same_value() -> None:
     """What runs on CUDA, compiled for the CPU: words of all widths, in one dimension and in two."""
     fused = torch.compile(ours._sums, dynamic=True)
