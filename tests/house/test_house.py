@@ -38,7 +38,6 @@ FLOOR = {
 }
 # Values in, values out: no clock, no environment, no file, no process, no network.
 PURE = {
-    "arrays/agreement.py",
     "arrays/base.py",
     "arrays/batch.py",
     "arrays/grid.py",

@@ -43,20 +43,6 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """A part of a leaf that this rank holds, as a digest of its place and bytes.
-
-    Every part exists ``replicas`` times over all ranks, numbered by ``replica``: the pieces of one replica number,
-    taken over all ranks, cover the leaf exactly once.
-    """
-
-    path: str
-    replica: int
-    replicas: int
-    digest: int
-
-
-@dataclass(frozen=True, slots=True)
 class Split:
     """How arrays are cut over ranks: a grid of cells, and who holds each.
 
@@ -164,5 +150,3 @@ class Backend(Protocol):
     def owns(self, tree: object) -> bool: ...
 
     def describe(self, tree: object) -> tuple[Leaf, ...]: ...
-
-    def pieces(self, tree: object, *, rank: int, size: int) -> tuple[Piece, ...]: ...

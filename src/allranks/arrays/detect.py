@@ -7,12 +7,10 @@ from importlib import import_module
 from types import ModuleType
 from typing import cast
 
-from allranks.arrays import agreement
-from allranks.arrays.base import Backend, Gathering, Leaf, OpenTree
+from allranks.arrays.base import Backend, Leaf, OpenTree
 from allranks.arrays.leaves.base import Adapter, Here
 from allranks.arrays.opened import Opened
-from allranks.digest import show
-from allranks.errors import AllranksError, Mismatch, name_ranks
+from allranks.errors import AllranksError
 
 # What adapts the leaves of a module that the program has imported; the first that claims a leaf has it.
 _LEAVES = {
@@ -28,26 +26,6 @@ def describe(tree: object) -> tuple[Leaf, ...]:
     split, and the bytes that a device holds. No byte moves; any rank may call it alone.
     """
     return _backend(tree).describe(tree)
-
-
-def tree_digest(tree: object, world: Gathering) -> str:
-    """Return a digest of the whole tree, the same on every rank, of all shards and wherever they are.
-
-    Every rank must call it. Raises Mismatch on every rank, naming leaves and ranks, where replicas of the same values
-    differ. The digest depends on how the leaves are cut: compare it between runs on the same mesh only.
-    """
-    held = _backend(tree).pieces(tree, rank=world.rank, size=world.size)
-    total, odd = agreement.judge(world.all_gather(agreement.words(held, by_leaf=False), name="tree_digest"))
-    if not odd:
-        return show(total)
-    _, odd = agreement.judge(world.all_gather(agreement.words(held, by_leaf=True), name="tree_digest by leaf"))
-    told = "; ".join(f"leaf '{one.path}' on {name_ranks(one.ranks)}" for one in odd[:8])
-    raise Mismatch(
-        f"rank {world.rank}: replicas differ: {told}{f'; and {len(odd) - 8} more leaves' if len(odd) > 8 else ''}.",
-        ranks={rank for one in odd for rank in one.ranks},
-        leaf=odd[0].path,
-        remedy="They should be equal on every rank: were they loaded, seeded or stepped on some ranks only?",
-    )
 
 
 def open_tree(tree: object, *, rank: int, size: int, restoring: bool = False, comparing: bool = False) -> OpenTree:

@@ -65,7 +65,7 @@ class Opened:
             leaves[self._places[array]] = filling.done()
         if self.values:
             for place, path in enumerate(self._walk.paths):
-                if path in self.values:
+                if path in self.values and type(leaves[place]) in _JSON:
                     leaves[place] = values.get(path, self.values[path])
         return self._walk.make(iter(leaves))
 
@@ -78,6 +78,9 @@ class Opened:
                 continue
             adapter = self._of_type[kind]
             try:
+                if adapter is None and self._here.comparing and hasattr(leaf, "__qualname__"):
+                    self.values[path] = f"{leaf.__module__}.{leaf.__qualname__}"
+                    continue
                 if adapter is None:
                     raise Refused(*_stranger(leaf))
                 self._specs.append(adapter.spec(leaf, self._here))

@@ -14,7 +14,8 @@ from allranks.arrays.walk import Opener
 class Here:
     """Who opens a tree, and what for: ``restoring`` if it is a template to be filled, ``comparing`` if it is only read.
 
-    What is compared of an object of which each rank has a part, a loader's snapshot, is what its ``alike()`` returns.
+    What is compared of an object of which each rank has a part, a loader's snapshot, is what its ``alike()`` returns,
+    and of a function its name.
     """
 
     rank: int
