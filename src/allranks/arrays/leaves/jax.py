@@ -51,13 +51,13 @@ def _open(node: object) -> Branch:
 class _Cut:
     """How this process sees arrays of one sharding and shape: ``parts`` are its extents, each once.
 
-    ``cells`` has which cell each of its devices holds, ``numbers`` the place, among its shards, of one of each cell;
+    ``places`` has of each of its devices the cell and a name, ``numbers`` the place, among its shards, of one of each cell;
     ``on_host`` says whether they are in the host's memory.
     """
 
     split: Split
     parts: tuple[Extent, ...]
-    cells: dict[Any, int]
+    places: dict[Any, tuple[int, str]]
     numbers: dict[int, int]
     on_host: bool
 
@@ -104,10 +104,11 @@ def _cut(sharding: Sharding, shape: tuple[int, ...], size: int) -> _Cut:
         split = split_of(shape, (((device.process_index,), _extent(index, shape)) for device, index in placed))
     if split is None:
         raise Refused(f"cut as {sharding}, which is no grid of equal cells", "Place it by a NamedSharding.")
-    cells = {device: cell_of(extent, shape, split.cuts) for device, extent in zip(local, mine, strict=True)}
-    numbers = {cell: number for number, cell in enumerate(cells.values())}
+    cells = [cell_of(extent, shape, split.cuts) for extent in mine]
+    places = {device: (cell, f"{device.platform}:{device.id}") for device, cell in zip(local, cells, strict=True)}
+    numbers = {cell: number for number, cell in enumerate(cells)}
     on_host = all(device.platform == "cpu" for device in local)
-    return _Cut(split, tuple(dict.fromkeys(mine)), cells, numbers, on_host)
+    return _Cut(split, tuple(dict.fromkeys(mine)), places, numbers, on_host)
 
 
 def _extent(index: Any, shape: tuple[int, ...]) -> Extent:
@@ -126,18 +127,12 @@ def held(leaf: Any, cell: int, here: Here) -> Held:
 def copies(leaf: Any, here: Here) -> tuple[Copy, ...]:
     array = _bits(leaf)
     cut = _cut(array.sharding, array.shape, here.size)
-    # (Of an array that is the same everywhere, addressable_data() only ever returns the first.)
-    parts = (shard.data for shard in array.addressable_shards) if len(cut.cells) > 1 else (array.addressable_data(0),)
+    if len(cut.places) == 1:
+        parts = list(zip(cut.places.values(), [array.addressable_data(0)], strict=True))
+    else:  # (of an array that is the same everywhere, addressable_data() only ever returns the first)
+        parts = [(cut.places[shard.device], shard.data) for shard in array.addressable_shards]
     return tuple(
-        Copy(
-            cut.cells[part.device],
-            f"{part.device.platform}:{part.device.id}",
-            "jax",
-            part,
-            cut.on_host,
-            partial(_bytes, part, cut.on_host),
-        )
-        for part in parts
+        Copy(cell, name, "jax", part, cut.on_host, partial(_bytes, part, cut.on_host)) for (cell, name), part in parts
     )
 
 
