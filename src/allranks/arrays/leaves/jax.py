@@ -51,7 +51,7 @@ def _open(node: object) -> Branch:
 class _Cut:
     """How this process sees arrays of one sharding and shape: ``parts`` are its extents, each once.
 
-    ``places`` has of each of its devices the cell and a name, ``numbers`` the place, among its shards, of one of each cell;
+    ``places`` has the cell and a name of each of its devices, ``numbers`` which of its shards is one of each cell;
     ``on_host`` says whether they are in the host's memory.
     """
 
