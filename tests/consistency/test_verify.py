@@ -225,6 +225,17 @@ def test_every_so_many_steps() -> None:
     assert outcome.results == {}
 
 
+def test_seventy_opinions_on_a_hundred_ranks() -> None:
+    """Not all are heard, and no majority is claimed that could be none."""
+
+    def program(world: allranks.World) -> Any:
+        mine = {"odd": np.array(max(0, world.rank - 29)), "even": np.array(world.rank == 99)}
+        return allranks.verify(mine, world=world, on_mismatch=len_of)
+
+    verdict = allranks.SimulatedWorld(100).run(program).values()[0]
+    assert [(one.path, one.decided, len(one.camps)) for one in verdict.differences] == [("odd", False, 64)]
+
+
 def test_a_thousand_leaves_on_64_ranks() -> None:
     """One exchange while all is well, two where one bit is not; few and small messages."""
     leaves = {f"layer{n:04}": np.full(8, n, np.float32) for n in range(1000)}

@@ -75,6 +75,12 @@ def test_one_device_of_one_of_two_ranks() -> None:
     assert str(one.camps[0]) == "rank 0, rank 1 (gpu:4, gpu:5, gpu:7)"
 
 
+def test_a_majority_is_one_of_all_ranks() -> None:
+    """Three of five who were heard are no majority of eight."""
+    of = [Party((0, 1, 2), GOOD), Party((3, 4), BAD)]
+    assert [one.decided for silent in (0, 1) for one in count(of, width=4, silent=silent)] == [True, False]
+
+
 def test_each_entry_is_counted_for_itself() -> None:
     """Rank 1 is odd in the second entry, rank 2 in the fourth: each is named once, where it is."""
     blobs = {(0, 3): GOOD * 4, (1,): GOOD + BAD + GOOD * 2, (2,): GOOD * 3 + BAD}

@@ -80,30 +80,51 @@ def find(
         if any(world.rank == party[0] for party in parties)
     }
     most = None if everything else _MOST_TOLD
-    decide = partial(_count, heard, width=claim.width, most=most)
+    silent = {label: sum(map(len, parties[_MOST_PARTIES:])) for label, parties in odd.items()}
+    decide = partial(_count, heard, silent, width=claim.width, most=most)
     total, first = world.exchange("verify leaves", name, told, decide=decide)
-    return Found(total, tuple(_read(*one) for one in first))
+    return Found(total, tuple(_read(heard[label], *one) for label, *one in first))
 
 
 def _count(
-    heard: Mapping[str, Sequence[Sequence[int]]], told: Sequence[Any], *, width: int, most: int | None
+    heard: Mapping[str, Sequence[Sequence[int]]],
+    silent: Mapping[str, int],
+    told: Sequence[Any],
+    *,
+    width: int,
+    most: int | None,
 ) -> list[Any]:
-    """Return how many entries differ, and the first of them in the tree's order, as JSON."""
+    """Return how many entries differ, and the first of them in the tree's order, as JSON; ranks by their party."""
     found = []
     for label, parties in heard.items():
-        names = told[parties[0][0]][label][3]
-        values = {party[0]: told[party[0]][label][2] for party in parties}
-        for one in vote.count([told_party(party, told[party[0]][label]) for party in parties], width=width):
-            says = [
-                next(v.get(str(one.entry), "") for rank, v in values.items() if rank in c.members) for c in one.camps
-            ]
-            camps = [[list(camp.ranks), list(camp.devices)] for camp in one.camps]
-            found.append([names[one.entry], camps, one.decided, says])
-    found.sort(key=lambda one: one[0][:2])
+        says = [told[party[0]][label] for party in parties]
+        of = [told_party(party, its) for party, its in zip(parties, says, strict=True)]
+        for one in vote.count(of, width=width, silent=silent[label]):
+            camps = [_written(camp, parties) for camp in one.camps]
+            values = [says[numbers[0]][2].get(str(one.entry), "") if numbers else "" for numbers, _ in camps]
+            found.append([label, says[0][3][one.entry], camps, one.decided, values])
+    found.sort(key=lambda one: one[1][:2])
     return [len(found), found[:most]]
 
 
-def _read(entry: Sequence[Any], camps: Sequence[Any], decided: bool, says: Sequence[str]) -> tuple[Entry, Difference]:
+def _written(camp: vote.Camp, parties: Sequence[Sequence[int]]) -> tuple[list[int], list[tuple[int, str]]]:
+    members = set(camp.ranks)
+    return [number for number, party in enumerate(parties) if party[0] in members], list(camp.devices)
+
+
+def _read(
+    parties: Sequence[Sequence[int]],
+    entry: Sequence[Any],
+    camps: Sequence[Any],
+    decided: bool,
+    values: Sequence[str],
+) -> tuple[Entry, Difference]:
     of = Entry(*entry)
-    read = tuple(vote.Camp(tuple(ranks), tuple((rank, device) for rank, device in devices)) for ranks, devices in camps)
-    return of, Difference(of.path, of.what, of.part, read, decided, values=tuple(says) if any(says) else ())
+    read = tuple(
+        vote.Camp(
+            tuple(sorted(rank for number in numbers for rank in parties[number])),
+            tuple((rank, device) for rank, device in devices),
+        )
+        for numbers, devices in camps
+    )
+    return of, Difference(of.path, of.what, of.part, read, decided, values=tuple(values) if any(values) else ())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -51,7 +51,7 @@ def look(world: World, name: str, declared: Sequence[Declared], copies: Copies, 
         (case.entry.array, case.entry.cell): tuple(_read(case.camps[1:], of))
         for case, of in zip(cases, told, strict=True)
     }
-    return [_with(one, elements.get((entry.array, entry.cell), ())) for entry, one in found.first]
+    return [replace(one, elements=elements.get((entry.array, entry.cell), ())) for entry, one in found.first]
 
 
 def copy_of(copies: Copies, entry: Entry, device: str) -> Bytes:
@@ -126,6 +126,8 @@ def _compare(
 
 
 def _differing(one: Declared, number: int, blocks: Sequence[tuple[int, bytes, bytes]], *, least: bool) -> list[Any]:
+    if not blocks:
+        return [0, False, None, []]
     dtype, extent = DTYPES[one.dtype], cell(number, one.shape, one.split.cuts)
     size = _block(extent.size * dtype.itemsize)
     places, pairs = [], []
@@ -146,7 +148,7 @@ def _texts(a: Bytes, b: Bytes, dtype: np.dtype[Any]) -> tuple[str, str]:
     one, other = str(a.view(dtype)[0]), str(b.view(dtype)[0])
     if one != other:
         return one, other
-    return tuple(f"{text} (0x{side[::-1].tobytes().hex()})" for text, side in ((one, a), (other, b)))  # type: ignore[return-value]
+    return f"{one} (0x{a[::-1].tobytes().hex()})", f"{other} (0x{b[::-1].tobytes().hex()})"
 
 
 def _largest(a: Bytes, b: Bytes, dtype: np.dtype[Any]) -> float | None:
@@ -160,7 +162,3 @@ def _largest(a: Bytes, b: Bytes, dtype: np.dtype[Any]) -> float | None:
 def _read(camps: Sequence[Camp], told: Sequence[Sequence[Any]]) -> Iterator[Elements]:
     for camp, (many, least, largest, first) in zip(camps, told, strict=True):
         yield Elements(camp, many, least, largest, tuple((tuple(index), one, other) for index, one, other in first))
-
-
-def _with(one: Difference, elements: tuple[Elements, ...]) -> Difference:
-    return Difference(one.path, one.what, one.part, one.camps, one.decided, one.values, elements)

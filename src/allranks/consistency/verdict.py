@@ -29,7 +29,7 @@ class Elements:
     """By how much a camp's copy differs from the first camp's: ``count`` elements (``least`` if more blocks differ).
 
     ``first`` are some, as (index, the first camp's, the other's), and ``largest`` is the largest absolute difference
-    among those that are numbers, None if none is.
+    among those that are numbers, None if none is. A count of 0: what differed does so no more, or the digest was wrong.
     """
 
     camp: Camp
@@ -39,6 +39,8 @@ class Elements:
     first: tuple[tuple[tuple[int, ...], str, str], ...]
 
     def __str__(self) -> str:
+        if not self.first:
+            return f"{self.camp}: no element, now that it is read again"
         index, one, other = self.first[0]
         many = f"{'at least ' if self.least else ''}{self.count} element{'s' if self.count > 1 else ''}"
         most = "" if self.largest is None or self.count == 1 else f", by at most {self.largest:g}"

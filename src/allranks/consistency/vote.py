@@ -69,16 +69,19 @@ def parties(said: Mapping[int, tuple[str, bool]]) -> list[list[int]] | None:
     return sorted(by_root.values(), key=len, reverse=True)
 
 
-def count(of: Sequence[Party], *, width: int) -> Iterator[Count]:
-    """Yield the count for each entry on which there are two opinions, in order; digests are ``width`` bytes."""
+def count(of: Sequence[Party], *, width: int, silent: int = 0) -> Iterator[Count]:
+    """Yield the count for each entry on which there are two opinions, in order; digests are ``width`` bytes.
+
+    ``silent`` ranks have a vote, too, and are not among the parties: a majority is one whatever they hold.
+    """
     first = of[0].digests
     for entry, at in enumerate(range(0, len(first), width)):
         value = first[at : at + width]
         if any(entry in party.torn or party.digests[at : at + width] != value for party in of):
-            yield _count(entry, of, slice(at, at + width))
+            yield _count(entry, of, slice(at, at + width), silent)
 
 
-def _count(entry: int, of: Sequence[Party], at: slice) -> Count:
+def _count(entry: int, of: Sequence[Party], at: slice, silent: int) -> Count:
     ranks: defaultdict[bytes, list[int]] = defaultdict(list)
     devices: defaultdict[bytes, list[tuple[int, str]]] = defaultdict(list)
     votes: defaultdict[bytes, Fraction] = defaultdict(Fraction)
@@ -93,4 +96,4 @@ def _count(entry: int, of: Sequence[Party], at: slice) -> Count:
             votes[value] += Fraction(len(party.ranks), len(torn))
     order = sorted(votes, key=lambda value: (-votes[value], min([*ranks[value], *(r for r, _ in devices[value])])))
     camps = tuple(Camp(tuple(sorted(ranks[value])), tuple(sorted(devices[value]))) for value in order)
-    return Count(entry, camps, 2 * votes[order[0]] > sum(votes.values()))
+    return Count(entry, camps, 2 * votes[order[0]] > sum(votes.values()) + silent)
