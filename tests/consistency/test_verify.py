@@ -214,6 +214,20 @@ def test_a_rank_that_cannot_is_named_by_all() -> None:
         assert f"rank {rank}: verify: rank 1 cannot: rank 1: a leaf of the state cannot be stored" in str(errors[rank])
 
 
+def test_functions_are_compared_by_name() -> None:
+    """A model may have them among its leaves; a repair leaves them alone."""
+
+    def program(world: allranks.World) -> Any:
+        chosen = str.__add__ if world.rank == 1 else len_of
+        mine = {"activation": chosen if world.size == 2 else len_of, "w": np.zeros(2) + (world.rank == 1)}
+        verdict = allranks.verify(mine, world=world, on_mismatch="repair")
+        return verdict is not None and verdict.state["activation"] is len_of
+
+    assert all(allranks.SimulatedWorld(3).run(program).values())
+    errors = allranks.SimulatedWorld(2).run(program).errors
+    assert "leaf 'activation' is \".str.__add__\" on rank 1 against " in str(errors[0])
+
+
 def test_every_so_many_steps() -> None:
     """Steps between cost nothing and need no world; ranks at different steps are told so."""
     assert allranks.verify({1, 2}, 101, every=100) is None

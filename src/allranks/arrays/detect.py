@@ -31,11 +31,10 @@ def describe(tree: object) -> tuple[Leaf, ...]:
 def open_tree(tree: object, *, rank: int, size: int, restoring: bool = False, comparing: bool = False) -> OpenTree:
     """Return a state taken apart, to be saved or, if ``restoring``, to be filled and put together again.
 
-    If ``comparing``, of what has a method ``alike()``, as a loader's snapshot has, the JSON that it returns is opened.
-
     Containers, pytrees and objects with ``state_dict()`` and ``load_state_dict()`` are opened; arrays of JAX, NumPy and
     PyTorch and JSON values are leaves. Moves no byte; every rank calls it. Raises CannotStore, naming every leaf that
-    is neither. Optimizers without state yet make theirs if ``restoring``.
+    is neither. Optimizers without state yet make theirs if ``restoring``. If ``comparing``, an object with a method
+    ``alike()``, as a loader's snapshot, is opened as the JSON that this returns, and a function is a leaf, its name.
     """
     adapters = [cast(Adapter, import_module(name)) for needs, name in _LEAVES.items() if needs in sys.modules]
     return Opened(tree, adapters, Here(rank, size, restoring, comparing))

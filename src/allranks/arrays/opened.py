@@ -79,7 +79,7 @@ class Opened:
             adapter = self._of_type[kind]
             try:
                 if adapter is None and self._here.comparing and hasattr(leaf, "__qualname__"):
-                    self.values[path] = f"{leaf.__module__}.{leaf.__qualname__}"
+                    self.values[path] = f"{getattr(leaf, '__module__', '')}.{leaf.__qualname__}"
                     continue
                 if adapter is None:
                     raise Refused(*_stranger(leaf))

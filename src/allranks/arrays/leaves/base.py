@@ -12,11 +12,7 @@ from allranks.arrays.walk import Opener
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """Who opens a tree, and what for: ``restoring`` if it is a template to be filled, ``comparing`` if it is only read.
-
-    What is compared of an object of which each rank has a part, a loader's snapshot, is what its ``alike()`` returns,
-    and of a function its name.
-    """
+    """Who opens a tree, and what for: ``restoring`` if it is a template to be filled, ``comparing`` if it is only read."""
 
     rank: int
     size: int
