@@ -47,25 +47,38 @@ def plan(
 ) -> Plan:
     """Return the plan; ``off_host`` says of each array whether it lies on a device, where other digests are made."""
     everyone = _label(range(size))
-    labels: dict[Split, list[str]] = {}
+    seen: dict[int, _Layout] = {}  # by identity: of equal splits there is one object
     words: dict[str, str] = {}
     groups: dict[str, list[Entry]] = {}
+    covered: list[Covered] = []
     for number, (one, off) in enumerate(zip(declared, off_host, strict=True)):
-        split = one.split
-        of_cells = labels.get(split) or labels.setdefault(split, [_label(ranks) for ranks in split.holders])
+        layout = seen.get(id(one.split)) or seen.setdefault(id(one.split), _layout(one.split, everyone, rank=rank))
         what = array_in_words(one.dtype, one.shape, (), kind=one.kind)
-        layout = f" held as {show(digest(*of_cells))[:8]}" if of_cells != [everyone] else ""
-        pieces = array_in_words(one.dtype, one.shape, split.cuts, kind=one.kind)
-        words[one.path] = f"{pieces}{layout}{' on a device' if off else ''}"
-        for at, holders in enumerate(split.holders):
-            if rank in holders:
-                entry = Entry(number, at, one.path, what, _part(one, at))
-                groups.setdefault(of_cells[at], []).append(entry)
+        pieces = array_in_words(one.dtype, one.shape, one.split.cuts, kind=one.kind)
+        words[one.path] = f"{pieces}{layout.words}{' on a device' if off else ''}"
+        covered.append(Covered(one.path, len(one.split.holders), layout.fewest))
+        for at, label in layout.mine.items():
+            groups.setdefault(label, []).append(Entry(number, at, one.path, what, _part(one, at)))
     for path in values:
         words[path] = "a value"
         groups.setdefault(everyone, []).append(Entry(VALUE, 0, path, "", ""))
-    covered = tuple(Covered(d.path, len(d.split.holders), min(map(len, d.split.holders))) for d in declared)
-    return Plan(words, digest_of(words), {label: tuple(entries) for label, entries in groups.items()}, covered)
+    return Plan(words, digest_of(words), {label: tuple(entries) for label, entries in groups.items()}, tuple(covered))
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """A split as one rank sees it: ``words`` for who holds what, ``mine`` the group of each cell that it holds."""
+
+    words: str
+    mine: Mapping[int, str]
+    fewest: int
+
+
+def _layout(split: Split, everyone: str, *, rank: int) -> _Layout:
+    labels = [_label(ranks) for ranks in split.holders]
+    words = "" if labels == [everyone] else f" held as {show(digest(*labels))[:8]}"
+    mine = {at: labels[at] for at, ranks in enumerate(split.holders) if rank in ranks}
+    return _Layout(words, mine, min(map(len, split.holders)))
 
 
 def _label(ranks: Iterable[int]) -> str:

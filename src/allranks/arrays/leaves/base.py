@@ -12,7 +12,7 @@ from allranks.arrays.walk import Opener
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """Who opens a tree, and what for: ``restoring`` if it is a template to be filled, ``comparing`` if it is only read."""
+    """Who opens a tree, and what for: ``restoring`` a template that is to be filled, ``comparing`` it between ranks."""
 
     rank: int
     size: int
