@@ -19,11 +19,13 @@ BENCHES = {
     "log_path": "lines a second from the ranks to the terminal",
     "plugin": "50 tests of four ranks",
     "checkpoint": "saves and restores against the raw limit and the peers",
+    "verify": "comparing the state of all ranks: speeds, costs, and the frameworks' ways",
     "data": "exactness, speed, resumes and shuffles of reading, against the peers",
 }
 PAGE = ROOT / "docs" / "performance.md"
 # Of those with a page of their own.
 PAGES = {name: ROOT / "docs" / f"{name}-performance.md" for name in ("checkpoint", "data")}
+PAGES["verify"] = ROOT / "docs" / "consistency.md"
 
 
 def main() -> None:

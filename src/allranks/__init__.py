@@ -6,7 +6,6 @@ from importlib import import_module as _import_module
 from allranks.arrays.base import Leaf as Leaf
 from allranks.arrays.batch import BatchPlan as BatchPlan
 from allranks.arrays.detect import describe as describe
-from allranks.arrays.detect import tree_digest as tree_digest
 from allranks.data.rows import global_batch as global_batch
 from allranks.gate.collective import collective as collective
 from allranks.gate.log import log as log
@@ -20,6 +19,8 @@ from allranks.world.simulated import SimulatedWorld as SimulatedWorld
 
 if _typing.TYPE_CHECKING:
     from allranks.checkpoint.checkpointer import Checkpointer as Checkpointer
+    from allranks.consistency.tree import tree_digest as tree_digest
+    from allranks.consistency.verify import verify as verify
     from allranks.data.dataset import Dataset as Dataset
     from allranks.data.shard import shard as shard
     from allranks.readiness.preflight import preflight as preflight
@@ -29,6 +30,8 @@ _LATE = {
     "Checkpointer": "allranks.checkpoint.checkpointer",
     "Dataset": "allranks.data.dataset",
     "preflight": "allranks.readiness.preflight",
+    "tree_digest": "allranks.consistency.tree",
+    "verify": "allranks.consistency.verify",
     "shard": "allranks.data.shard",
 }
 

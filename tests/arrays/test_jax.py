@@ -78,13 +78,14 @@ def test_ranks_along_another_axis_bring_the_same_rows(world: allranks.World) -> 
 def test_a_digest_covers_all_shards_and_names_the_odd_replica(world: allranks.World) -> None:
     """Sharded, partly and wholly replicated leaves; then rank 2 holds other bytes in a leaf that says it is replicated.
 
-    JAX's own assertion on such an array passes: it compares what the array claims to be.
+    JAX's own assertion on such an array passes: it compares what the array claims to be. On another mesh, and on
+    another number of ranks, the digest is the same.
     """
     mesh = mesh_of("copy", "shard", shape=(4, 2))
 
-    def place(spec: P, array: np.ndarray, *, odd: bool = False) -> jax.Array:
+    def place(spec: P, array: np.ndarray, *, odd: bool = False, on: Mesh = mesh) -> jax.Array:
         mine = array + (odd and world.rank == 2)
-        return jax.make_array_from_callback(array.shape, NamedSharding(mesh, spec), lambda index: mine[index])
+        return jax.make_array_from_callback(array.shape, NamedSharding(on, spec), lambda index: mine[index])
 
     values = np.arange(16.0, dtype=np.float32).reshape(8, 2)
     tree = {
@@ -94,15 +95,21 @@ def test_a_digest_covers_all_shards_and_names_the_odd_replica(world: allranks.Wo
         "host": values,
         "key": jax.random.key(7),
     }
+    alone = dict.fromkeys(["cut", "half", "whole", "host"], values) | {"key": jax.random.key(7)}
     digest = allranks.tree_digest(tree, world)
     assert world.agree(digest) == digest
     assert allranks.tree_digest(tree | {"cut": place(P(("copy", "shard")), values + 1)}, world) != digest
 
+    specs = {"cut": P("shard"), "half": P(), "whole": P(("shard", "copy"))}
+    others = {name: place(spec, values, on=mesh_of("copy", "shard", shape=(2, 4))) for name, spec in specs.items()}
+    assert allranks.tree_digest(tree | others, world) == digest
+    assert allranks.SimulatedWorld(3).run(lambda one: allranks.tree_digest(alone, one)).values() == (digest,) * 3
+
     for spec in (P(), P("shard")):
-        with pytest.raises(Mismatch, match="leaf 'odd/0' on rank 2") as caught:
+        with pytest.raises(Mismatch, match=r"leaf 'odd/0'.* on rank 2 against") as caught:
             allranks.tree_digest({**tree, "odd": [place(spec, values, odd=True)]}, world)
         assert caught.value.ranks == (2,)
-    with pytest.raises(Mismatch, match="leaf 'host' on rank 2"):
+    with pytest.raises(Mismatch, match=r"leaf 'host', .* on rank 2 against ranks 0-1, 3"):
         allranks.tree_digest({**tree, "host": values + (world.rank == 2)}, world)
 
 

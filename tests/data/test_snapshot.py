@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from samples import plan_of, read
 
+import allranks
 from allranks import SimulatedWorld, World
 from allranks.data import plan
 from allranks.data.audit import verify
@@ -51,6 +52,19 @@ def test_the_state_is_small_and_the_same_on_every_rank_and_world() -> None:
     assert dict(late) == late.gathered()
     [_, part, _] = SimulatedWorld(3).run(lambda world: dict(snapshot(world, 20))).values()
     assert (part["epoch"], part["depth"], part["part"], part["seen"][0]) == (0, 20 * MANY, [1, 3], 160)
+
+
+def test_a_loader_that_took_a_batch_more_is_found_in_the_state() -> None:
+    """``allranks.verify`` compares where the loaders stand, and not what each has taken."""
+
+    def program(world: World, odd: int) -> Any:
+        step = 18 if world.rank == odd else 17
+        return allranks.verify({"data": snapshot(world, step), "w": np.zeros(3)}, world=world)
+
+    assert all(one.ok for one in SimulatedWorld(4).run(lambda world: program(world, -1)).values())
+    said = rf"leaf 'data/depth' is {18 * MANY} on rank 2 against {17 * MANY} on ranks 0-1, 3"
+    with pytest.raises(Mismatch, match=said):
+        SimulatedWorld(4).run(lambda world: program(world, 2)).values()
 
 
 @pytest.mark.parametrize(("before", "after"), [(4, 3), (3, 8), (1, 4), (8, 1)])

@@ -38,7 +38,6 @@ FLOOR = {
 }
 # Values in, values out: no clock, no environment, no file, no process, no network.
 PURE = {
-    "arrays/agreement.py",
     "arrays/base.py",
     "arrays/batch.py",
     "arrays/grid.py",
@@ -66,6 +65,10 @@ PURE = {
     "checkpoint/save_plan.py",
     "checkpoint/shards.py",
     "checkpoint/sound.py",
+    "consistency/fingerprint.py",
+    "consistency/plan.py",
+    "consistency/verdict.py",
+    "consistency/vote.py",
     "data/agreement.py",
     "data/base.py",
     "data/gaps.py",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -40,20 +40,6 @@ class Leaf:
     def sharded(self) -> bool:
         """Whether no device holds the whole array."""
         return math.prod(self.pieces) > 1
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A part of a leaf that this rank holds, as a digest of its place and bytes.
-
-    Every part exists ``replicas`` times over all ranks, numbered by ``replica``: the pieces of one replica number,
-    taken over all ranks, cover the leaf exactly once.
-    """
-
-    path: str
-    replica: int
-    replicas: int
-    digest: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +81,21 @@ class Held(NamedTuple):
     mutable: bool
 
 
+class Copy(NamedTuple):
+    """One copy of a cell in this process, as a device holds it.
+
+    ``part`` is the framework's own array on ``device``, ``framework`` who knows it (``numpy``, ``jax``, ``torch``),
+    ``on_host`` whether it lies in the host's memory. ``fetch()`` returns its bytes there: flat, in row-major order.
+    """
+
+    cell: int
+    device: str
+    framework: str
+    part: Any
+    on_host: bool
+    fetch: Callable[[], NDArray[np.uint8]]
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """Where a part of an array goes: ``buffer`` has the extent's shape and the array's dtype, and any strides."""
@@ -121,6 +122,9 @@ class OpenTree(Protocol):
     def held(self, array: int, cell: int) -> Held:
         """Return a cell, which this rank holds, of ``declared[array]``."""
 
+    def copies(self, array: int) -> tuple[Copy, ...]:
+        """Return every copy of a cell of ``declared[array]`` that a device of this process holds."""
+
     def targets(self, array: int) -> tuple[Target, ...]:
         """Return what this rank needs of ``declared[array]``: each part once, to be filled."""
 
@@ -146,5 +150,3 @@ class Backend(Protocol):
     def owns(self, tree: object) -> bool: ...
 
     def describe(self, tree: object) -> tuple[Leaf, ...]: ...
-
-    def pieces(self, tree: object, *, rank: int, size: int) -> tuple[Piece, ...]: ...

@@ -7,12 +7,10 @@ from importlib import import_module
 from types import ModuleType
 from typing import cast
 
-from allranks.arrays import agreement
-from allranks.arrays.base import Backend, Gathering, Leaf, OpenTree
+from allranks.arrays.base import Backend, Leaf, OpenTree
 from allranks.arrays.leaves.base import Adapter, Here
 from allranks.arrays.opened import Opened
-from allranks.digest import show
-from allranks.errors import AllranksError, Mismatch, name_ranks
+from allranks.errors import AllranksError
 
 # What adapts the leaves of a module that the program has imported; the first that claims a leaf has it.
 _LEAVES = {
@@ -30,35 +28,16 @@ def describe(tree: object) -> tuple[Leaf, ...]:
     return _backend(tree).describe(tree)
 
 
-def tree_digest(tree: object, world: Gathering) -> str:
-    """Return a digest of the whole tree, the same on every rank, of all shards and wherever they are.
-
-    Every rank must call it. Raises Mismatch on every rank, naming leaves and ranks, where replicas of the same values
-    differ. The digest depends on how the leaves are cut: compare it between runs on the same mesh only.
-    """
-    held = _backend(tree).pieces(tree, rank=world.rank, size=world.size)
-    total, odd = agreement.judge(world.all_gather(agreement.words(held, by_leaf=False), name="tree_digest"))
-    if not odd:
-        return show(total)
-    _, odd = agreement.judge(world.all_gather(agreement.words(held, by_leaf=True), name="tree_digest by leaf"))
-    told = "; ".join(f"leaf '{one.path}' on {name_ranks(one.ranks)}" for one in odd[:8])
-    raise Mismatch(
-        f"rank {world.rank}: replicas differ: {told}{f'; and {len(odd) - 8} more leaves' if len(odd) > 8 else ''}.",
-        ranks={rank for one in odd for rank in one.ranks},
-        leaf=odd[0].path,
-        remedy="They should be equal on every rank: were they loaded, seeded or stepped on some ranks only?",
-    )
-
-
-def open_tree(tree: object, *, rank: int, size: int, restoring: bool = False) -> OpenTree:
+def open_tree(tree: object, *, rank: int, size: int, restoring: bool = False, comparing: bool = False) -> OpenTree:
     """Return a state taken apart, to be saved or, if ``restoring``, to be filled and put together again.
 
     Containers, pytrees and objects with ``state_dict()`` and ``load_state_dict()`` are opened; arrays of JAX, NumPy and
     PyTorch and JSON values are leaves. Moves no byte; every rank calls it. Raises CannotStore, naming every leaf that
-    is neither. Optimizers without state yet make theirs if ``restoring``.
+    is neither. Optimizers without state yet make theirs if ``restoring``. If ``comparing``, an object with a method
+    ``alike()``, as a loader's snapshot, is opened as the JSON that this returns, and a function is a leaf, its name.
     """
     adapters = [cast(Adapter, import_module(name)) for needs, name in _LEAVES.items() if needs in sys.modules]
-    return Opened(tree, adapters, Here(rank, size, restoring))
+    return Opened(tree, adapters, Here(rank, size, restoring, comparing))
 
 
 def backend_named(framework: str) -> ModuleType:

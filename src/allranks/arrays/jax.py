@@ -1,4 +1,4 @@
-"""Trees of JAX arrays: how they are split, what this process holds, and rows made into a global batch."""
+"""Trees of JAX arrays: how they are split, and rows made into a global batch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from allranks.arrays import batch
-from allranks.arrays.base import Gathering, Leaf, Piece
+from allranks.arrays.base import Gathering, Leaf
 from allranks.digest import digest, merge, show
 from allranks.errors import BatchMismatch
 
@@ -49,33 +49,6 @@ def _leaf(path: str, array: Any) -> Leaf:
     part = array.sharding.shard_shape(array.shape) if isinstance(array, jax.Array) else array.shape
     pieces = tuple(whole // cut if cut else 1 for whole, cut in zip(array.shape, part, strict=True))
     return Leaf(path, tuple(array.shape), str(array.dtype), pieces, math.prod(part) * array.dtype.itemsize)
-
-
-def pieces(tree: object, *, rank: int, size: int) -> tuple[Piece, ...]:
-    """Return the parts of the arrays that this rank's devices hold. Copies them to the host, one at a time.
-
-    An array that lives on this process only (NumPy's too) is taken as one of ``size`` replicas, number ``rank``.
-    """
-    found: list[Piece] = []
-    for path, array in _arrays(tree).items():
-        if isinstance(array, jax.Array) and (size == 1 or not array.is_fully_addressable):
-            cut = math.prod(_leaf(path, array).pieces)
-            copies = len(array.sharding.device_set) // cut
-            found += [
-                Piece(path, shard.replica_id, copies, _digest(path, array, shard.data, _offset(shard.index)))
-                for shard in array.addressable_shards
-            ]
-        else:
-            found.append(Piece(path, rank, size, _digest(path, array, array, "")))
-    return tuple(found)
-
-
-def _digest(path: str, whole: Any, part: Any, offset: str) -> int:
-    return digest(path, f"{whole.dtype}{whole.shape}", offset, _raw(part))
-
-
-def _offset(index: tuple[slice, ...]) -> str:
-    return ",".join(str(cut.start or 0) for cut in index)
 
 
 def _raw(array: Any) -> memoryview:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
-from typing import cast
+from typing import Any, cast
 
-from allranks.arrays.base import Declared, Held, Target
+from allranks.arrays.base import Copy, Declared, Held, Target
 from allranks.arrays.leaves.base import Adapter, Filling, Here, Refused, Spec
-from allranks.arrays.walk import Opener, Walk
+from allranks.arrays.walk import Branch, Opener, Walk
 from allranks.errors import CannotStore
 
 Value = bool | int | float | str | None
@@ -49,6 +49,10 @@ class Opened:
         leaf = self._walk.leaves[self._places[array]]
         return self._adapter(leaf).held(leaf, cell, self._here)
 
+    def copies(self, array: int) -> tuple[Copy, ...]:
+        leaf = self._walk.leaves[self._places[array]]
+        return self._adapter(leaf).copies(leaf, self._here)
+
     def targets(self, array: int) -> tuple[Target, ...]:
         if array not in self._fillings:
             leaf = self._walk.leaves[self._places[array]]
@@ -61,7 +65,7 @@ class Opened:
             leaves[self._places[array]] = filling.done()
         if self.values:
             for place, path in enumerate(self._walk.paths):
-                if path in self.values:
+                if path in self.values and type(leaves[place]) in _JSON:
                     leaves[place] = values.get(path, self.values[path])
         return self._walk.make(iter(leaves))
 
@@ -74,6 +78,9 @@ class Opened:
                 continue
             adapter = self._of_type[kind]
             try:
+                if adapter is None and self._here.comparing and hasattr(leaf, "__qualname__"):
+                    self.values[path] = f"{getattr(leaf, '__module__', '')}.{leaf.__qualname__}"
+                    continue
                 if adapter is None:
                     raise Refused(*_stranger(leaf))
                 self._specs.append(adapter.spec(leaf, self._here))
@@ -94,8 +101,14 @@ class Opened:
         return kind in _JSON or self._of_type[kind] is not None
 
     def _opener(self, node: object) -> Opener | None:
+        if self._here.comparing and callable(getattr(node, "alike", None)):
+            return _open_alike
         openers = (adapter.opener(node, self._here) for adapter in self._adapters)
         return next((opener for opener in openers if opener), None)
+
+
+def _open_alike(node: Any) -> Branch:
+    return Branch(None, (node.alike(),), lambda _: node)
 
 
 def _stranger(leaf: object) -> tuple[str, str]:

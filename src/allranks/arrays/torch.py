@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch.distributed.tensor import DTensor
 
-from allranks.arrays.base import Leaf, Piece
-from allranks.digest import digest
+from allranks.arrays.base import Leaf
 from allranks.errors import AllranksError
 
 
@@ -21,14 +20,6 @@ def describe(tree: object) -> tuple[Leaf, ...]:
     """Return the tensors of the tree, each whole on its device. Any rank may call it alone."""
     return tuple(
         Leaf(path, tuple(tensor.shape), _dtype(tensor), (1,) * tensor.ndim, tensor.nbytes)
-        for path, tensor in _tensors(tree)
-    )
-
-
-def pieces(tree: object, *, rank: int, size: int) -> tuple[Piece, ...]:
-    """Return the tensors as replica ``rank`` of ``size``, as under data parallelism. Copies them to the host."""
-    return tuple(
-        Piece(path, rank, size, digest(path, f"{_dtype(tensor)}{tuple(tensor.shape)}", "", _raw(tensor)))
         for path, tensor in _tensors(tree)
     )
 
@@ -50,8 +41,3 @@ def _tensors(tree: object, path: str = "") -> Iterator[tuple[str, torch.Tensor]]
 
 def _dtype(tensor: torch.Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
-
-
-def _raw(tensor: torch.Tensor) -> memoryview:
-    flat: memoryview = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
-    return flat

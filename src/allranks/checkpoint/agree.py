@@ -11,7 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from allranks.arrays.base import Declared
-from allranks.consistency.replicas import Replicas, differing
+from allranks.consistency.check import odd_groups
+from allranks.consistency.claim import Claim
+from allranks.consistency.verify import refuse
 from allranks.errors import (
     AllranksError,
     CannotStore,
@@ -47,7 +49,7 @@ def agree(
     *,
     error: Exception | None,
     words: Callable[[], Mapping[str, str]],
-    replicas: Replicas | None,
+    claim: Claim | None,
 ) -> None:
     """Raise on every rank unless all save the same. **Every rank must call.**
 
@@ -57,7 +59,7 @@ def agree(
     """
     name = f"save of step {entry.step}"
     ticket = [entry.sequence, entry.step, entry.digest, True, entry.where]
-    said = [refusal(error), ticket, replicas.sums() if replicas else {}]
+    said = [refusal(error), ticket, claim.roots(rank=world.rank) if claim else {}]
     odd = world.exchange("checkpoint", name, said, decide=_decide)
     match odd:
         case None:
@@ -67,8 +69,9 @@ def agree(
                 raise quoted(refused, who=f"rank {world.rank}: {name}", step=entry.step)
         case {"trees": parties}:
             name_the_leaf(world, name, parties, words=words())
-        case {"replicas": [label, parties]}:
-            name_the_leaf(world, name, parties, words=replicas.by_leaf(label) if replicas else {})
+        case {"copies": groups}:
+            assert claim is not None  # a rank that has none refuses
+            refuse(world, name, claim, groups, step=entry.step)
 
 
 def _decide(values: Sequence[Any]) -> dict[str, Any] | None:
@@ -77,9 +80,8 @@ def _decide(values: Sequence[Any]) -> dict[str, Any] | None:
         return {"refused": refused}
     if (parties := compare([Entry(*ticket) for _, ticket, _ in values])) is not None:
         return {"trees": parties}
-    if (odd := differing([sums for _, _, sums in values])) is not None:
-        return {"replicas": odd}
-    return None
+    odd = odd_groups([roots for _, _, roots in values])
+    return {"copies": odd} if odd else None
 
 
 def refusal(error: Exception | None) -> list[str] | None:

@@ -24,7 +24,7 @@ from allranks.checkpoint.job import Content, Job, check_storable, shard_file
 from allranks.checkpoint.keeping import Keeping
 from allranks.checkpoint.prepare import Planner, Prepared
 from allranks.checkpoint.stage import BlockPool
-from allranks.consistency.replicas import Replicas
+from allranks.consistency.check import claim_of
 from allranks.digest import digest, show
 from allranks.errors import AllranksError, Mismatch
 from allranks.gate.ticket import Entry
@@ -147,7 +147,7 @@ class Saver:
             Entry(self._count, order.step, said, True, call_site()),
             error=error,
             words=lambda: {**agree.declared_in_words(prepared.declared if prepared else ()), **values},
-            replicas=Replicas(tree, rank=self._world.rank) if tree and job else None,
+            claim=claim_of(tree, self._world, name="save") if tree and job else None,
         )
 
     def _job(self, order: Order, tree: OpenTree, prepared: Prepared) -> Job:

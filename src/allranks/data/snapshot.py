@@ -43,6 +43,10 @@ class Snapshot(Mapping[str, Any]):
         document: dict[str, Any] = self.world.exchange("data", "state", said, decide=_gather)
         return document
 
+    def alike(self) -> dict[str, Any]:
+        """Return, as JSON, what is equal on all ranks that stand at one place: ``allranks.verify`` compares it."""
+        return _document(self.epoch, self.depth, self.facts, self.seen, None)
+
     def _here(self) -> dict[str, Any]:
         one = self.world.size == 1
         carry = None if self.carry is None else sorted(self.carry.items())

@@ -6,17 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from allranks.arrays.base import Held, Split, Target
+from allranks.arrays.base import Copy, Held, Split, Target
 from allranks.arrays.walk import Opener
 
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """Who opens a tree, and what for: ``restoring`` if it is a template to be filled."""
+    """Who opens a tree, and what for: ``restoring`` a template that is to be filled, ``comparing`` it between ranks."""
 
     rank: int
     size: int
     restoring: bool
+    comparing: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,6 +61,9 @@ class Adapter(Protocol):
 
     def held(self, leaf: Any, cell: int, here: Here) -> Held:
         """Return the bytes of a cell that this rank holds."""
+
+    def copies(self, leaf: Any, here: Here) -> tuple[Copy, ...]:
+        """Return every copy of a cell that a device of this process holds."""
 
     def filling(self, leaf: Any, here: Here) -> Filling:
         """Return how a leaf is filled."""

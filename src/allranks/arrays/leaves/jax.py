@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, cast
 
 import jax
@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Sharding
 
-from allranks.arrays.base import Held, Split, Target
+from allranks.arrays.base import Copy, Held, Split, Target
 from allranks.arrays.grid import cell_of, everywhere, split_of
 from allranks.arrays.leaves.base import Filling, Here, Refused, Spec
 from allranks.arrays.leaves.numpy import DTYPES, aligned, flat, name_of
@@ -51,12 +51,13 @@ def _open(node: object) -> Branch:
 class _Cut:
     """How this process sees arrays of one sharding and shape: ``parts`` are its extents, each once.
 
-    ``numbers`` has the place, among the process' shards, of one that holds each of its cells; ``on_host`` says whether
-    these are in the host's memory.
+    ``places`` has the cell and a name of each of its devices, ``numbers`` which of its shards is one of each cell;
+    ``on_host`` says whether they are in the host's memory.
     """
 
     split: Split
     parts: tuple[Extent, ...]
+    places: dict[Any, tuple[int, str]]
     numbers: dict[int, int]
     on_host: bool
 
@@ -92,7 +93,8 @@ def _bits(leaf: Any) -> Any:
 
 @lru_cache(maxsize=1 << 14)
 def _cut(sharding: Sharding, shape: tuple[int, ...], size: int) -> _Cut:
-    mine = [_extent(index, shape) for index in sharding.addressable_devices_indices_map(shape).values()]
+    local: Any = sharding.addressable_devices_indices_map(shape)
+    mine = [_extent(index, shape) for index in local.values()]
     if sharding.is_fully_addressable and sharding.is_fully_replicated:
         split: Split | None = everywhere(len(shape), size)
     elif sharding.is_fully_addressable:  # every rank has such an array for itself
@@ -102,9 +104,11 @@ def _cut(sharding: Sharding, shape: tuple[int, ...], size: int) -> _Cut:
         split = split_of(shape, (((device.process_index,), _extent(index, shape)) for device, index in placed))
     if split is None:
         raise Refused(f"cut as {sharding}, which is no grid of equal cells", "Place it by a NamedSharding.")
-    numbers = {cell_of(extent, shape, split.cuts): number for number, extent in enumerate(mine)}
-    on_host = all(device.platform == "cpu" for device in cast(Any, sharding.addressable_devices))
-    return _Cut(split, tuple(dict.fromkeys(mine)), numbers, on_host)
+    cells = [cell_of(extent, shape, split.cuts) for extent in mine]
+    places = {device: (cell, f"{device.platform}:{device.id}") for device, cell in zip(local, cells, strict=True)}
+    numbers = {cell: number for number, cell in enumerate(cells)}
+    on_host = all(device.platform == "cpu" for device in local)
+    return _Cut(split, tuple(dict.fromkeys(mine)), places, numbers, on_host)
 
 
 def _extent(index: Any, shape: tuple[int, ...]) -> Extent:
@@ -117,11 +121,27 @@ def held(leaf: Any, cell: int, here: Here) -> Held:
     cut = _cut(array.sharding, array.shape, here.size)
     whole = len(cut.split.holders) == 1 and cut.on_host
     part = array if whole else array.addressable_data(cut.numbers[cell])
-    if not cut.on_host or part.dtype.itemsize == 1:
+    return Held(_bytes(part, cut.on_host), mutable=False)
+
+
+def copies(leaf: Any, here: Here) -> tuple[Copy, ...]:
+    array = _bits(leaf)
+    cut = _cut(array.sharding, array.shape, here.size)
+    if len(cut.places) == 1:
+        parts = list(zip(cut.places.values(), [array.addressable_data(0)], strict=True))
+    else:  # (of an array that is the same everywhere, addressable_data() only ever returns the first)
+        parts = [(cut.places[shard.device], shard.data) for shard in array.addressable_shards]
+    return tuple(
+        Copy(cell, name, "jax", part, cut.on_host, partial(_bytes, part, cut.on_host)) for (cell, name), part in parts
+    )
+
+
+def _bytes(part: Any, on_host: bool) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    if not on_host or part.dtype.itemsize == 1:
         # Where JAX copies (from a device, or what it packs), it keeps the copy with the array that was asked for it.
         part = part.addressable_data(0)
         part = jax.make_array_from_single_device_arrays(part.shape, part.sharding, [part])
-    return Held(flat(np.asarray(part)), mutable=False)
+    return flat(np.asarray(part))
 
 
 def filling(leaf: Any, here: Here) -> Filling:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from allranks.arrays.base import Held, Target
+from allranks.arrays.base import Copy, Held, Target
 from allranks.arrays.grid import everywhere
 from allranks.arrays.leaves.base import Filling, Here, Refused, Spec
-from allranks.arrays.walk import Opener
+from allranks.arrays.walk import Branch, Opener, stateful
 from allranks.extent import Extent
 
 # What a checkpoint knows by name: the same bytes on every machine. (No long double, text, dates or records.)
@@ -29,8 +29,15 @@ def claims(kind: type) -> bool:
     return issubclass(kind, np.ndarray | np.generic)
 
 
-def opener(_node: object, _here: Here) -> Opener | None:
-    return None
+def opener(node: object, _here: Here) -> Opener | None:
+    return _open_generator if isinstance(node, np.random.Generator) else None
+
+
+def _open_generator(generator: np.random.Generator) -> Branch:
+    def load(state: Any) -> None:
+        generator.bit_generator.state = state
+
+    return stateful(generator, generator.bit_generator.state, load)
 
 
 def spec(leaf: Any, here: Here) -> Spec:
@@ -58,6 +65,14 @@ def held(leaf: Any, _cell: int, _here: Here) -> Held:
     if array is leaf and array.flags.c_contiguous and array.dtype in _NAMES:
         return Held(flat(array), mutable=True)
     return Held(flat(np.array(array, DTYPES[name_of(array.dtype)], order="C")), mutable=False)
+
+
+def copies(leaf: Any, here: Here) -> tuple[Copy, ...]:
+    return (Copy(0, "host", "numpy", leaf, True, partial(_bytes, leaf, here)),)
+
+
+def _bytes(leaf: Any, here: Here) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    return held(leaf, 0, here).data
 
 
 def flat(array: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from allranks.arrays.base import Held, Target
+from allranks.arrays.base import Copy, Held, Target
 from allranks.arrays.leaves.base import Filling, Here, Refused, Spec
 from allranks.arrays.leaves.numpy import DTYPES, flat, whole
 from allranks.arrays.walk import Branch, Opener, stateful
@@ -39,6 +40,8 @@ def opener(node: object, here: Here) -> Opener | None:
         return _open_module
     if isinstance(node, torch.optim.Optimizer):
         return lambda optimizer: _open_optimizer(optimizer, here)
+    if isinstance(node, torch.Generator):
+        return lambda generator: stateful(generator, generator.get_state(), generator.set_state)
     return None
 
 
@@ -138,6 +141,20 @@ def held(leaf: torch.Tensor, _cell: int, _here: Here) -> Held:
     if _in_reach(tensor) and tensor.is_contiguous():
         return Held(flat(_view(tensor)), mutable=True)
     return Held(flat(_view(tensor.cpu().resolve_conj().resolve_neg().contiguous())), mutable=False)
+
+
+def copies(leaf: torch.Tensor, here: Here) -> tuple[Copy, ...]:
+    return (copy_of(leaf, 0, here),)
+
+
+def copy_of(part: torch.Tensor, cell: int, here: Here) -> Copy:
+    """Return a tensor, this rank's part of the whole, as the copy of a cell."""
+    tensor = part.detach()
+    return Copy(cell, str(tensor.device), "torch", tensor, tensor.is_cpu, partial(_bytes, tensor, here))
+
+
+def _bytes(tensor: torch.Tensor, here: Here) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    return held(tensor, 0, here).data
 
 
 def _in_reach(tensor: torch.Tensor) -> bool:

@@ -14,7 +14,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.placement_types import Placement
 
-from allranks.arrays.base import Held, Split
+from allranks.arrays.base import Copy, Held, Split
 from allranks.arrays.grid import cell, held_at, split_of
 from allranks.arrays.leaves import torch as plain
 from allranks.arrays.leaves.base import Filling, Here, Refused, Spec
@@ -71,11 +71,21 @@ def _mine(leaf: DTensor, here: Here) -> Extent | None:
 @lru_cache(maxsize=1 << 14)
 def _part(mesh: DeviceMesh, placements: tuple[Placement, ...], shape: tuple[int, ...], rank: int) -> Extent | None:
     split = _split(mesh, placements, shape)
-    return next((cell(n, shape, split.cuts) for n, holders in enumerate(split.holders) if rank in holders), None)
+    number = _cell(split, rank)
+    return None if number is None else cell(number, shape, split.cuts)
+
+
+def _cell(split: Split, rank: int) -> int | None:
+    return next((number for number, holders in enumerate(split.holders) if rank in holders), None)
 
 
 def held(leaf: DTensor, cell: int, here: Here) -> Held:
     return plain.held(plain.local(leaf), cell, here)
+
+
+def copies(leaf: DTensor, here: Here) -> tuple[Copy, ...]:
+    number = _cell(_split(leaf.device_mesh, leaf.placements, tuple(leaf.shape)), here.rank)
+    return () if number is None else (plain.copy_of(plain.local(leaf), number, here),)
 
 
 def filling(leaf: DTensor, here: Here) -> Filling:

@@ -1,0 +1,81 @@
+"""What one rank says of what it holds: a digest of each group, and, where these differ, one of each entry."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from allranks.arrays.base import OpenTree
+from allranks.consistency.digests import PROOF, QUICK, Copies, digest_of_value, digests
+from allranks.consistency.plan import VALUE, Entry, Plan
+from allranks.consistency.vote import Party
+from allranks.digest import Hasher, hasher
+
+_LONGEST = 60
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """``torn`` has, by entry, what each device says, where they disagree."""
+
+    digests: bytes
+    torn: Mapping[int, Mapping[str, bytes]]
+
+    def root(self, of: Hasher, rank: int) -> str:
+        """Return one digest for all; that of a rank whose devices disagree is like no other's."""
+        found = of(self.digests)
+        return f"{found} torn on {rank}" if self.torn else found
+
+
+class Claim:
+    """What a rank says of the groups of a plan, about a tree of which it has read these copies: ``nbytes`` of them."""
+
+    def __init__(self, tree: OpenTree, plan: Plan, copies: Copies, *, proof: bool) -> None:
+        self.width = PROOF if proof else QUICK
+        self.plan, self.copies, self.nbytes = plan, copies, sum(copy.part.nbytes for of in copies for copy in of)
+        self._values = tree.values
+        self._hasher = hasher("blake3" if proof else "xxh3-128")
+        found = digests(tree.declared, copies, proof=proof)
+        self._by_cell: dict[tuple[int, int], dict[str, bytes]] = {}
+        for array, (of, said) in enumerate(zip(copies, found, strict=True)):
+            for copy, one in zip(of, said, strict=True):
+                self._by_cell.setdefault((array, copy.cell), {})[copy.device] = one
+        self._groups = {label: self._group(entries, proof=proof) for label, entries in plan.groups.items()}
+
+    def roots(self, *, rank: int) -> dict[str, list[Any]]:
+        """Return, by the label of each group, its digest and whether this rank's own devices disagree on it."""
+        return {label: [one.root(self._hasher, rank), bool(one.torn)] for label, one in self._groups.items()}
+
+    def tell(self, label: str, *, names: bool) -> list[Any]:
+        """Return all of a group as JSON: digests, what is torn, the JSON values and, with ``names``, the entries."""
+        group, entries = self._groups[label], self.plan.groups[label]
+        values = {str(n): _text(self._values[e.path]) for n, e in enumerate(entries) if e.array == VALUE}
+        torn = [[number, list(said.items())] for number, said in group.torn.items()]
+        named = [[e.array, e.cell, e.path, e.what, e.part] for e in entries] if names else []
+        return [group.digests, torn, values, named]
+
+    def _group(self, entries: Sequence[Entry], *, proof: bool) -> _Group:
+        digests: list[bytes] = []
+        torn: dict[int, dict[str, bytes]] = {}
+        for number, entry in enumerate(entries):
+            if entry.array == VALUE:
+                digests.append(digest_of_value(self._values[entry.path], proof=proof))
+                continue
+            said = self._by_cell.get((entry.array, entry.cell), {})
+            first = next(iter(said.values()), bytes(self.width))
+            digests.append(first)
+            if len(said) > 1 and any(one != first for one in said.values()):
+                torn[number] = said
+        return _Group(b"".join(digests), torn)
+
+
+def told_party(ranks: Sequence[int], told: Sequence[Any]) -> Party:
+    """Return the party that what its first rank told, ``Claim.tell``, is about."""
+    return Party(tuple(ranks), told[0], {number: dict(said) for number, said in told[1]})
+
+
+def _text(value: object) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

@@ -1,0 +1,21 @@
+"""Who takes fingerprints on devices: the framework whose arrays they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, Protocol, cast
+
+from allranks.consistency.fingerprint import Lanes, Seat
+
+
+class OnDevice(Protocol):
+    """What ``consistency/jax.py`` and ``consistency/torch.py`` each provide as module functions."""
+
+    def lanes(self, leaves: Sequence[tuple[Sequence[Any], Sequence[Seat]]]) -> list[list[Lanes]]:
+        """Return the fingerprint of each box of each leaf: arrays on one device each, and where they stand."""
+
+
+def on_device(framework: str) -> OnDevice:
+    """Return the file that knows a framework, which the program has imported."""
+    return cast(OnDevice, import_module(f"allranks.consistency.{framework}"))

@@ -1,0 +1,89 @@
+"""A digest of every copy that this process holds, taken where the copy is."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allranks.arrays.base import Copy, Declared
+from allranks.arrays.grid import cell
+from allranks.arrays.leaves.numpy import DTYPES
+from allranks.consistency import numpy as on_host
+from allranks.consistency.detect import on_device
+from allranks.consistency.fingerprint import Lanes, Seat, bits_in, seat, words_in
+from allranks.digest import hasher
+
+# The bytes of a digest. A fingerprint's eight are filled up.
+QUICK, PROOF = 16, 32
+
+Copies = Sequence[tuple[Copy, ...]]
+
+
+def digests(declared: Sequence[Declared], copies: Copies, *, proof: bool) -> list[list[bytes]]:
+    """Return a digest of each copy of each array: XXH3 of bytes in the host's memory, elsewhere the fingerprint.
+
+    With ``proof``, BLAKE3 of path, dtype, shape, place and bytes, wherever they are; what is on a device is copied.
+    """
+    pairs = list(zip(declared, copies, strict=True))
+    if proof:
+        return [[_proof(one, copy) for copy in of] for one, of in pairs]
+    quick = hasher("xxh3-128")
+    found = [[bytes.fromhex(quick(_bits(one, copy).data)) if copy.on_host else b"" for copy in of] for one, of in pairs]
+    for array, fingerprints in _on_devices(pairs):
+        found[array] = [b"".join(lane.to_bytes(QUICK // 2, "little") for lane in lanes) for lanes in fingerprints]
+    return found
+
+
+def fingerprints(declared: Sequence[Declared], copies: Copies) -> list[list[Lanes]]:
+    """Return the fingerprint of each copy of each array, wherever it is."""
+    pairs = list(zip(declared, copies, strict=True))
+    found = [[_on_host(one, copy) if copy.on_host else (0, 0) for copy in of] for one, of in pairs]
+    for array, lanes in _on_devices(pairs):
+        found[array] = lanes
+    return found
+
+
+def digest_of_value(value: object, *, proof: bool) -> bytes:
+    """Return the digest of a JSON value."""
+    return bytes.fromhex(hasher("blake3" if proof else "xxh3-128")(json.dumps(value).encode()))
+
+
+def _on_devices(pairs: Sequence[tuple[Declared, tuple[Copy, ...]]]) -> Iterator[tuple[int, list[Lanes]]]:
+    """Yield which arrays are not in the host's memory, and the fingerprints of their copies."""
+    of: defaultdict[str, list[int]] = defaultdict(list)
+    for array, (_, copies) in enumerate(pairs):
+        if copies and not copies[0].on_host:
+            of[copies[0].framework].append(array)
+    for framework, arrays in of.items():
+        leaves = [
+            ([copy.part for copy in pairs[array][1]], [_seat(pairs[array][0], copy) for copy in pairs[array][1]])
+            for array in arrays
+        ]
+        yield from zip(arrays, on_device(framework).lanes(leaves), strict=True)
+
+
+def _seat(one: Declared, copy: Copy) -> Seat:
+    return seat(one.shape, cell(copy.cell, one.shape, one.split.cuts), words=words_in(DTYPES[one.dtype].itemsize))
+
+
+def _on_host(one: Declared, copy: Copy) -> Lanes:
+    return on_host.lanes(copy.fetch(), _seat(one, copy), dtype=one.dtype, itemsize=DTYPES[one.dtype].itemsize)
+
+
+def _bits(one: Declared, copy: Copy) -> NDArray[np.uint8]:
+    """Return the bytes of a copy, of which only those bits that count are not zero."""
+    data = copy.fetch()
+    bits = bits_in(one.dtype, 1)
+    return data & np.uint8((1 << bits) - 1) if bits < 8 else data
+
+
+def _proof(one: Declared, copy: Copy) -> bytes:
+    extent = cell(copy.cell, one.shape, one.split.cuts)
+    stream = hasher("blake3").stream()
+    stream.update(json.dumps([one.path, one.dtype, one.kind, one.shape, extent.offset, extent.shape]).encode())
+    stream.update(_bits(one, copy).data)
+    return bytes.fromhex(stream.hexdigest())

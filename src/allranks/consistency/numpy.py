@@ -1,0 +1,70 @@
+"""Fingerprints of what lies in the host's memory: the definition of fingerprint.py in NumPy, a cacheful at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allranks.consistency.fingerprint import MIX_1, MIX_2, WORD, K, Lanes, M, Seat, bits_in
+
+Words = NDArray[np.uint32]
+
+_BLOCK = 1 << 16  # words
+
+
+def lanes(data: NDArray[np.uint8], seat: Seat, *, dtype: str, itemsize: int) -> Lanes:
+    """Return the fingerprint of a box, given its bytes. Releases the interpreter while it works."""
+    words: NDArray[Any] = data.view(f"u{min(itemsize, 4)}")
+    if (bits := bits_in(dtype, itemsize)) < 8:
+        words = words & np.uint8((1 << bits) - 1)
+    first = second = 0
+    for block, keys in _blocks(words, seat):
+        h, g = _mixed(block, keys)
+        first, second = first + int(h), second + int(g)
+    return first & WORD, second & WORD
+
+
+def _blocks(words: NDArray[Any], seat: Seat) -> Iterator[tuple[NDArray[Any], Words]]:
+    """Yield the words in blocks of two dimensions, with the key of each: its place times K."""
+    inner, stride = (seat.lengths[-1], seat.strides[-1]) if seat.lengths else (1, 0)
+    if words.size == 0:
+        return
+    rows = words.reshape(-1, inner)
+    wide, high = min(inner, _BLOCK), max(1, _BLOCK // inner)
+    across = np.arange(wide, dtype=np.uint32) * np.uint32(stride * K & WORD)
+    for top in range(0, len(rows), high):
+        down = _keys_of_rows(seat, top, min(top + high, len(rows)))
+        for left in range(0, inner, wide):
+            block = rows[top : top + high, left : left + wide]
+            ahead = np.uint32(left * stride * K & WORD)
+            yield block, (down + ahead)[:, None] + across[: block.shape[1]]
+
+
+def _keys_of_rows(seat: Seat, start: int, stop: int) -> Words:
+    rest = np.arange(start, stop, dtype=np.uint64)
+    keys = np.full(stop - start, seat.base * K & WORD, np.uint32)
+    for length, stride in zip(seat.lengths[-2::-1], seat.strides[-2::-1], strict=True):
+        rest, at = np.divmod(rest, np.uint64(length))
+        keys += at.astype(np.uint32) * np.uint32(stride * K & WORD)
+    return keys
+
+
+def _mixed(block: NDArray[Any], keys: Words) -> tuple[Any, Any]:
+    h = keys ^ block
+    t = h >> 16
+    h ^= t
+    h *= np.uint32(MIX_1)
+    np.right_shift(h, 13, out=t)
+    h ^= t
+    h *= np.uint32(MIX_2)
+    np.right_shift(h, 16, out=t)
+    h ^= t
+    first = h.sum(dtype=np.uint32)
+    h += keys
+    h *= np.uint32(M)
+    np.right_shift(h, 15, out=t)
+    h ^= t
+    return first, h.sum(dtype=np.uint32)

@@ -1,0 +1,92 @@
+"""What of a state is compared with whom: follows from what all ranks know of it, and is the same at every step. Pure.
+
+Ranks that hold the same cells of the same leaves are a group; its entries are these cells, in the tree's order, and the
+JSON values, which every rank holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from allranks.arrays.base import Declared, Split
+from allranks.arrays.grid import cell
+from allranks.consistency.verdict import Covered
+from allranks.digest import digest, show
+from allranks.gate.ticket import array_in_words, digest_of
+
+VALUE = -1  # in the place of an array's number
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A cell of the ``array``-th array, or the JSON value at ``path``; ``what`` and ``part`` say it in words."""
+
+    array: int
+    cell: int
+    path: str
+    what: str
+    part: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """``words`` is what must be said alike of each leaf by all ranks, and ``digest`` a digest of it.
+
+    ``groups`` are those that this rank is in, by a label that follows from their ranks. ``covered`` is of all arrays.
+    """
+
+    words: Mapping[str, str]
+    digest: str
+    groups: Mapping[str, tuple[Entry, ...]]
+    covered: tuple[Covered, ...]
+
+
+def plan(
+    declared: Sequence[Declared], values: Iterable[str], off_host: Sequence[bool], *, rank: int, size: int
+) -> Plan:
+    """Return the plan; ``off_host`` says of each array whether it lies on a device, where other digests are made."""
+    everyone = _label(range(size))
+    seen: dict[int, _Layout] = {}  # by identity: of equal splits there is one object
+    words: dict[str, str] = {}
+    groups: dict[str, list[Entry]] = {}
+    covered: list[Covered] = []
+    for number, (one, off) in enumerate(zip(declared, off_host, strict=True)):
+        layout = seen.get(id(one.split)) or seen.setdefault(id(one.split), _layout(one.split, everyone, rank=rank))
+        what = array_in_words(one.dtype, one.shape, (), kind=one.kind)
+        pieces = array_in_words(one.dtype, one.shape, one.split.cuts, kind=one.kind)
+        words[one.path] = f"{pieces}{layout.words}{' on a device' if off else ''}"
+        covered.append(Covered(one.path, len(one.split.holders), layout.fewest))
+        for at, label in layout.mine.items():
+            groups.setdefault(label, []).append(Entry(number, at, one.path, what, _part(one, at)))
+    for path in values:
+        words[path] = "a value"
+        groups.setdefault(everyone, []).append(Entry(VALUE, 0, path, "", ""))
+    return Plan(words, digest_of(words), {label: tuple(entries) for label, entries in groups.items()}, tuple(covered))
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """A split as one rank sees it: ``words`` for who holds what, ``mine`` the group of each cell that it holds."""
+
+    words: str
+    mine: Mapping[int, str]
+    fewest: int
+
+
+def _layout(split: Split, everyone: str, *, rank: int) -> _Layout:
+    labels = [_label(ranks) for ranks in split.holders]
+    words = "" if labels == [everyone] else f" held as {show(digest(*labels))[:8]}"
+    mine = {at: labels[at] for at, ranks in enumerate(split.holders) if rank in ranks}
+    return _Layout(words, mine, min(map(len, split.holders)))
+
+
+def _label(ranks: Iterable[int]) -> str:
+    return show(digest(",".join(map(str, ranks))))[:16]
+
+
+def _part(one: Declared, number: int) -> str:
+    if len(one.split.holders) == 1:
+        return ""
+    extent = cell(number, one.shape, one.split.cuts)
+    return f"[{', '.join(f'{a}:{b}' for a, b in zip(extent.offset, extent.end, strict=True))}]"

@@ -1,0 +1,105 @@
+"""The majority's copies for those who dissent: over the key-value store, from one rank to those that need them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allranks.arrays.base import OpenTree
+from allranks.arrays.grid import cell, cell_of
+from allranks.arrays.leaves.numpy import DTYPES
+from allranks.consistency.digests import Copies
+from allranks.consistency.elements import copy_of, holder
+from allranks.consistency.plan import VALUE, Entry
+from allranks.consistency.verdict import Difference
+from allranks.world.base import World
+from allranks.world.codec import dumps, loads
+
+Case = tuple[Entry, Difference]
+
+# Bytes of one key of the store, and of all that are in it at a time.
+_PIECE, _LOAD = 1 << 20, 64 << 20
+
+
+def repair(world: World, state: object, tree: OpenTree, copies: Copies, cases: Sequence[Case]) -> object:
+    """Return the state with all differences settled as the majority has it. **Every rank must call.**
+
+    All cases are decided. Tensors, modules and NumPy arrays are changed in place; of what is not, as JAX's arrays, the
+    state that is returned has new ones.
+    """
+    arrays: defaultdict[int, dict[int, NDArray[np.uint8]]] = defaultdict(dict)
+    values: dict[str, Any] = {}
+    for load in _loads(tree, cases):
+        put = [key for number, case in load for key in _send(world, number, case, tree, copies)]
+        for number, (entry, one) in load:
+            if world.rank not in one.ranks:
+                continue
+            data = _receive(world, number)
+            if entry.array == VALUE:
+                values[entry.path] = loads(data)
+            else:
+                arrays[entry.array][entry.cell] = np.frombuffer(data, np.uint8)
+        world.exchange("verify", "repaired", None, decide=lambda _: None)
+        for key in put:
+            world.store.delete(key)
+    for array, received in arrays.items():
+        _fill(tree, array, received)
+    return tree.rebuild({**tree.values, **values}) if arrays or values else state
+
+
+def _loads(tree: OpenTree, cases: Sequence[Case]) -> Iterator[list[tuple[int, Case]]]:
+    """Yield the cases, numbered, as many at a time as the store should hold; the same on every rank."""
+    load: list[tuple[int, Case]] = []
+    size = 0
+    for number, case in enumerate(cases):
+        load.append((number, case))
+        size += _nbytes(tree, case[0])
+        if size >= _LOAD:
+            yield load
+            load, size = [], 0
+    if load:
+        yield load
+
+
+def _nbytes(tree: OpenTree, entry: Entry) -> int:
+    if entry.array == VALUE:
+        return 0
+    one = tree.declared[entry.array]
+    size: int = DTYPES[one.dtype].itemsize
+    return cell(entry.cell, one.shape, one.split.cuts).size * size
+
+
+def _send(world: World, number: int, case: Case, tree: OpenTree, copies: Copies) -> list[str]:
+    """Put what the majority has into the store, if this rank speaks for it; return the keys."""
+    entry, one = case
+    rank, device = holder(one.camps[0])
+    if world.rank != rank:
+        return []
+    is_value = entry.array == VALUE
+    data = dumps(tree.values[entry.path]) if is_value else copy_of(copies, entry, device).tobytes()
+    pieces = [data[at : at + _PIECE] for at in range(0, len(data), _PIECE)]
+    keys = [f"repair/{number}/{place}" for place in range(len(pieces))]
+    for key, piece in zip(keys, pieces, strict=True):
+        world.store.set(key, piece)
+    world.store.set(f"repair/{number}", dumps(len(pieces)))
+    return [*keys, f"repair/{number}"]
+
+
+def _receive(world: World, number: int) -> bytes:
+    many = int(loads(world.store.wait(f"repair/{number}", world.timeout)))
+    return b"".join(world.store.wait(f"repair/{number}/{place}", world.timeout) for place in range(many))
+
+
+def _fill(tree: OpenTree, array: int, received: Mapping[int, NDArray[np.uint8]]) -> None:
+    """Fill all that this rank holds of an array: with what it received, and else with what it has."""
+    one = tree.declared[array]
+    own = {copy.cell: copy for copy in tree.copies(array)}
+    for target in tree.targets(array):
+        if target.extent.size:
+            number = cell_of(target.extent, one.shape, one.split.cuts)
+            data = received[number] if number in received else own[number].fetch()
+            target.buffer[...] = data.view(DTYPES[one.dtype]).reshape(target.extent.shape)

@@ -1,0 +1,87 @@
+"""Fingerprints of PyTorch tensors, taken where they are: on CUDA by one fused kernel, elsewhere piece by piece.
+
+torch has no arithmetic on unsigned words: these are signed ones, whose bits are the same.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Sequence
+
+import torch
+
+from allranks.consistency.fingerprint import MIX_1, MIX_2, WORD, K, Lanes, M, Seat
+
+_PIECE = 1 << 22  # words: what the steps of the eager way make in memory is some times as much
+_CARRIERS = {1: torch.uint8, 2: torch.int16}
+
+Sums = Callable[[torch.Tensor, int, Sequence[int]], torch.Tensor]
+
+
+def lanes(leaves: Sequence[tuple[Sequence[torch.Tensor], Sequence[Seat]]]) -> list[list[Lanes]]:
+    """Return the fingerprint of each box of each leaf: tensors on one device each, and where they are in the whole."""
+    with torch.no_grad():
+        started = [torch.stack([_start(*one) for one in zip(*leaf, strict=True)]) for leaf in leaves]
+    return [[(h & WORD, g & WORD) for h, g in found.tolist()] for found in started]
+
+
+def _start(part: torch.Tensor, seat: Seat) -> torch.Tensor:
+    words = _words(part.detach()).reshape(seat.lengths or (1,))
+    steps = [_signed(stride * K) for stride in seat.strides or (0,)]
+    if words.is_cuda:
+        return _fused()(words, _signed(seat.base * K), steps)
+    found = torch.zeros(2, dtype=torch.int64, device=words.device)
+    high = max(1, _PIECE // max(1, words[:1].numel()))
+    for top in range(0, len(words), high):
+        found += _sums(words[top : top + high], _signed(seat.base * K + top * steps[0]), steps)
+    return found
+
+
+def _sums(words: torch.Tensor, start: int, steps: Sequence[int]) -> torch.Tensor:
+    """Return both sums, which their low 32 bits are; the key of a word is ``start`` and so many of each ``steps``."""
+    h = words.to(torch.int32)
+    if words.dtype is torch.int16:
+        h = h & 0xFFFF
+    keys = torch.full((), start, dtype=torch.int32, device=words.device)
+    for length, step in zip(words.shape, steps, strict=True):
+        keys = keys[..., None] + torch.arange(length, dtype=torch.int32, device=words.device) * step
+    h = h ^ keys
+    h = (h ^ (h >> 16 & 0xFFFF)) * _MIX_1
+    h = (h ^ (h >> 13 & 0x7FFFF)) * _MIX_2
+    h = h ^ (h >> 16 & 0xFFFF)
+    g = (h + keys) * M
+    g = g ^ (g >> 15 & 0x1FFFF)
+    return torch.stack([h.sum(dtype=torch.int64), g.sum(dtype=torch.int64)])
+
+
+@functools.cache
+def _fused() -> Sums:
+    """Return ``_sums`` as one kernel; as it is, with a warning, where torch cannot compile it."""
+    compiled: Sums = torch.compile(_sums, dynamic=True)
+    try:
+        one = torch.ones(1, dtype=torch.int32, device="cuda")
+        compiled(one, 0, [0])
+    except Exception as error:  # whatever the compiler may raise, the slower way works
+        warnings.warn(
+            f"allranks: torch.compile cannot build the fingerprint ({type(error).__name__}: {error}); "
+            "verify() takes several times as long.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return _sums
+    return compiled
+
+
+def _words(part: torch.Tensor) -> torch.Tensor:
+    """Return the bits of a tensor, flat, an element a word or several."""
+    flat = part.resolve_conj().resolve_neg().contiguous().reshape(-1)
+    return flat.view(_CARRIERS.get(part.dtype.itemsize, torch.int32))
+
+
+def _signed(word: int) -> int:
+    word &= WORD
+    return word - (1 << 32) if word >> 31 else word
+
+
+_MIX_1, _MIX_2 = _signed(MIX_1), _signed(MIX_2)

@@ -1,0 +1,55 @@
+"""``allranks.tree_digest``: one number for a state, the same however it is cut and on however many ranks."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from allranks.arrays.base import Declared, OpenTree
+from allranks.arrays.detect import open_tree
+from allranks.consistency.digests import fingerprints
+from allranks.consistency.fingerprint import WORD, Lanes, total
+from allranks.consistency.verify import verify
+from allranks.digest import digest
+from allranks.world.base import World
+from allranks.world.detect import current
+
+
+def tree_digest(state: Any, world: World | None = None) -> str:
+    """Return a fingerprint of a state as 16 hexadecimal digits; **every rank must call**.
+
+    The same on every rank, and whatever the number of ranks and the mesh: what was saved by four ranks has it still
+    after three have restored it. Of all that ``verify`` takes, names, dtypes and shapes too. Raises Mismatch on every
+    rank, naming leaves and ranks, where copies of the same values differ. ``world``: default, the current one.
+    """
+    world = world or current()
+    verify(state, world=world)
+    tree = open_tree(state, rank=world.rank, size=world.size, comparing=True)
+    h, g = total(world.all_gather(_share(tree, world.rank), name="tree_digest"))
+    return f"{h:08x}{g:08x}"
+
+
+def _share(tree: OpenTree, rank: int) -> Lanes:
+    """Return this rank's summand. What several hold is fingerprinted by one of them, in turns."""
+    mine = []
+    for number, one in enumerate(tree.declared):
+        cells = {cell for cell, ranks in enumerate(one.split.holders) if ranks[(number + cell) % len(ranks)] == rank}
+        mine.append(tuple({copy.cell: copy for copy in tree.copies(number) if copy.cell in cells}.values()))
+    found = fingerprints(tree.declared, mine)
+    arrays = (_weighed(total(lanes), one) for lanes, one in zip(found, tree.declared, strict=True))
+    words = [json.dumps(item) for item in tree.values.items()] + [_described(one) for one in tree.declared]
+    names = (_halves(digest(word)) for word in words) if rank == 0 else ()
+    return total([*arrays, *names])
+
+
+def _weighed(lanes: Lanes, one: Declared) -> Lanes:
+    """Return the fingerprint as that of no other leaf: times two odd numbers."""
+    return lanes[0] * (digest(one.path) | 1) & WORD, lanes[1] * (digest(one.path, "") | 1) & WORD
+
+
+def _described(one: Declared) -> str:
+    return json.dumps([one.path, one.dtype, one.shape, one.kind])
+
+
+def _halves(value: int) -> Lanes:
+    return value & WORD, value >> 32 & WORD

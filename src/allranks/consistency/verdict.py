@@ -1,0 +1,141 @@
+"""What ``verify`` found, in words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from allranks.consistency.vote import Camp
+from allranks.errors import Mismatch
+
+_TOLD = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Covered:
+    """A leaf, and who could notice if it were wrong: each of its ``cells`` is held by ``ranks`` ranks, or more.
+
+    Where that is one rank, there is nothing to compare its part with (but for copies on its own devices).
+    """
+
+    path: str
+    cells: int
+    ranks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Elements:
+    """By how much a camp's copy differs from the first camp's: ``count`` elements (``least`` if more blocks differ).
+
+    ``first`` are some, as (index, the first camp's, the other's), and ``largest`` is the largest absolute difference
+    among those that are numbers, None if none is. A count of 0: what differed does so no more, or the digest was wrong.
+    """
+
+    camp: Camp
+    count: int
+    least: bool
+    largest: float | None
+    first: tuple[tuple[tuple[int, ...], str, str], ...]
+
+    def __str__(self) -> str:
+        if not self.first:
+            return f"{self.camp}: no element, now that it is read again"
+        index, one, other = self.first[0]
+        many = f"{'at least ' if self.least else ''}{self.count} element{'s' if self.count > 1 else ''}"
+        most = "" if self.largest is None or self.count == 1 else f", by at most {self.largest:g}"
+        return f"{self.camp}: {many}, first {list(index)}: {other} for {one}{most}"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A leaf, or a part of one, whose copies differ.
+
+    ``what`` is its dtype and shape, ``part`` which part (``[0:128, 0:64]``; "" for the whole leaf). ``camps`` agree
+    each within itself, the most votes first; ``decided`` says whether the first has the majority. ``values`` are what
+    they hold, where it is a JSON value, and ``elements`` which elements differ, where that was asked for.
+    """
+
+    path: str
+    what: str
+    part: str
+    camps: tuple[Camp, ...]
+    decided: bool
+    values: tuple[str, ...] = ()
+    elements: tuple[Elements, ...] = ()
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Those in the minority; all, in a tie."""
+        odd = self.camps[1:] if self.decided else self.camps
+        return tuple(sorted({rank for camp in odd for rank in camp.members}))
+
+    def __str__(self) -> str:
+        if self.values:
+            leaf = f"leaf {self.path!r} is"
+            most, *others = (f"{value} on {camp}" for value, camp in zip(self.values, self.camps, strict=True))
+        else:
+            leaf = f"leaf {self.path!r}{self.part}, {self.what}, on"
+            most, *others = map(str, self.camps)
+        told = f"{leaf} {' and '.join(others)} against {most}" + ("" if self.decided else ", a tie")
+        return told + "".join(f" [{one}]" for one in self.elements)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What ``verify`` found; equal on all ranks but for ``state`` and ``seconds``.
+
+    ``step`` is the one it was told, ``leaves`` how many it looked at and ``nbytes`` their bytes on this rank.
+    ``differing`` is how many leaves (or parts) have copies that differ, ``differences`` the first of them in the
+    tree's order. ``covered`` tells of each leaf how many ranks hold it. ``state`` is the state: after a repair, the
+    repaired one. ``seconds`` is how long it took here.
+    """
+
+    step: int | None
+    leaves: int
+    nbytes: int
+    differing: int
+    differences: tuple[Difference, ...]
+    covered: tuple[Covered, ...]
+    state: Any
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether all copies of everything are equal."""
+        return not self.differing
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks that dissent, of all differences that are told."""
+        return tuple(sorted({rank for one in self.differences for rank in one.ranks}))
+
+    @property
+    def alone(self) -> tuple[str, ...]:
+        """The leaves of which some part is held by one rank only, so that no other can tell if it is wrong."""
+        return tuple(one.path for one in self.covered if one.ranks == 1)
+
+    def __str__(self) -> str:
+        at = "" if self.step is None else f" at step {self.step}"
+        alone = f"; {len(self.alone)} of them held in part by one rank only" if self.alone else ""
+        if self.ok:
+            return f"all copies are equal{at}: {self.leaves} leaves{alone}"
+        return f"copies differ{at}: {_tell(self.differing, self.differences)}"
+
+
+def _tell(differing: int, differences: Sequence[Difference]) -> str:
+    more = f"; and {differing - _TOLD} more" if differing > _TOLD else ""
+    return f"{'; '.join(map(str, differences[:_TOLD]))}{more}"
+
+
+def mismatch(verdict: Verdict, *, who: str) -> Mismatch:
+    """Return the error for a verdict that is not ok; ``who`` says which rank, doing what."""
+    first = verdict.differences[0]
+    if first.decided:
+        remedy = (
+            "Was it loaded, seeded or stepped on some ranks only? If one rank dissents alone, time and again, suspect "
+            "its device. allranks.verify(state, elements=True) tells by how much, on_mismatch='repair' mends it."
+        )
+    else:
+        remedy = "No copy has a majority, so none is known to be right: three copies or more could tell."
+    return Mismatch(f"{who}: {verdict}.", ranks=verdict.ranks, step=verdict.step, leaf=first.path, remedy=remedy)

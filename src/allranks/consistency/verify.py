@@ -1,0 +1,151 @@
+"""``allranks.verify``: do all ranks hold the same?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, NoReturn
+
+from allranks.arrays.base import OpenTree
+from allranks.arrays.detect import open_tree
+from allranks.callsite import call_site
+from allranks.consistency import elements as by_element
+from allranks.consistency.check import Found, claim_of, find, odd_groups
+from allranks.consistency.claim import Claim
+from allranks.consistency.repair import repair
+from allranks.consistency.verdict import Verdict, mismatch
+from allranks.errors import AllranksError, name_ranks
+from allranks.gate.collective import name_the_leaf
+from allranks.world.base import World
+from allranks.world.detect import current
+
+Odd = Mapping[str, Sequence[Sequence[int]]]
+OnMismatch = Literal["raise", "repair"] | Callable[[Verdict], object]
+
+
+def verify(
+    state: Any,
+    step: int | None = None,
+    *,
+    every: int = 1,
+    proof: bool = False,
+    elements: bool = False,
+    on_mismatch: OnMismatch = "raise",
+    world: World | None = None,
+) -> Verdict | None:
+    """Compare what all ranks hold of a state; **every rank must call**, with the same arguments.
+
+    ``state`` is what a checkpoint takes: containers, modules, optimizers, generators, loaders' snapshots, arrays, JSON
+    values. Each rank takes digests of its own parts where they are: no device waits for another rank. Copies that
+    should be equal are compared over the key-value store, also those on several devices of a rank; a leaf that is cut
+    is compared where several ranks hold a part. Bits count: -0.0 is not 0.0, and NaNs are equal if their bits are.
+
+    With ``every``, returns None at once but for steps that it divides. ``proof`` takes BLAKE3 of names and bytes.
+    ``elements`` also says which elements differ, and by how much. ``on_mismatch``: ``raise`` a Mismatch that names
+    ranks and leaves on every rank; ``repair``: give those in the minority what the majority holds (raise where there
+    is none), the repaired state is the verdict's ``state``; or a callable, which gets the Verdict on every rank.
+    Raises Mismatch, too, where the ranks' states are not made of the same leaves. ``world``: default, the current one.
+    """
+    if every != 1 and (step is None or every < 1):
+        raise AllranksError(f"verify: every={every} needs a step.", remedy="verify(state, step, every=100), from 1 on.")
+    if step is not None and step % every:
+        return None
+    return _Verification(world or current(), step, proof).run(state, elements, on_mismatch)
+
+
+def agree(tree: OpenTree, world: World, *, name: str) -> None:
+    """Raise Mismatch on every rank unless all copies of a state are equal. **Every rank must call.**"""
+    if world.size == 1:
+        return
+    claim = claim_of(tree, world, name="agree")
+    odd = world.exchange("verify", name, claim.roots(rank=world.rank), decide=odd_groups)
+    if odd:
+        refuse(world, name, claim, odd)
+
+
+def refuse(world: World, name: str, claim: Claim, odd: Odd, *, step: int | None = None) -> NoReturn:
+    """Raise the Mismatch that names what differs in ``odd`` groups. **Every rank must call.**"""
+    found = find(world, name, claim, odd)
+    raise mismatch(_verdict(None, step, claim, found), who=f"rank {world.rank}: {name}")
+
+
+class _Verification:
+    """One call of ``verify`` on one rank."""
+
+    def __init__(self, world: World, step: int | None, proof: bool) -> None:
+        self._world, self._step, self._proof = world, step, proof
+        self._name = ("state" if step is None else f"state at step {step}") + (", proof" if proof else "")
+
+    def run(self, state: Any, elements: bool, on_mismatch: OnMismatch) -> Verdict:
+        began, where = time.monotonic(), call_site()
+        tree, claim, found = self._compare(state, everything=on_mismatch == "repair")
+        verdict = _verdict(state, self._step, claim, found)
+        if elements and not verdict.ok:
+            looked = by_element.look(self._world, self._name, tree.declared, claim.copies, found)
+            verdict = replace(verdict, differences=tuple(looked))
+        if on_mismatch == "repair" and not verdict.ok and all(one.decided for _, one in found.first):
+            verdict = replace(verdict, state=self._repaired(state, tree, claim, found))
+        elif callable(on_mismatch) and not verdict.ok:
+            on_mismatch(verdict)
+        elif not verdict.ok:
+            raise mismatch(verdict, who=f"rank {self._world.rank}: verify {self._name!r} ({where})")
+        return replace(verdict, seconds=time.monotonic() - began)
+
+    def _compare(self, state: Any, *, everything: bool = False) -> tuple[OpenTree, Claim, Found]:
+        """Return what differs, with the tree and what this rank says of it; ``everything``, or the first few."""
+        world, tree, claim, error = self._world, None, None, None
+        try:
+            tree = open_tree(state, rank=world.rank, size=world.size, comparing=True)
+            claim = claim_of(tree, world, name="verify", proof=self._proof)
+        except Exception as found:  # whatever it is: the others must not wait for this rank
+            error = found
+        said = [str(error)] if claim is None else [None, claim.plan.digest, claim.roots(rank=world.rank)]
+        outcome = world.exchange("verify", self._name, said, decide=_decide)
+        if error is not None:
+            raise error
+        assert tree is not None
+        assert claim is not None
+        match outcome:
+            case {"refused": [ranks, why]}:
+                raise AllranksError(f"rank {world.rank}: verify: {name_ranks(ranks)} cannot: {why}", ranks=ranks)
+            case {"trees": groups}:
+                name_the_leaf(world, f"verify {self._name}", groups, words=claim.plan.words)
+            case {"odd": odd}:
+                return tree, claim, find(world, self._name, claim, odd, everything=everything)
+        return tree, claim, Found(0, ())
+
+    def _repaired(self, state: Any, tree: OpenTree, claim: Claim, found: Found) -> Any:
+        """Return the state, repaired, and proven to be so."""
+        state = repair(self._world, state, tree, claim.copies, found.first)
+        _, claim, found = self._compare(state)
+        if found.total:
+            verdict = _verdict(state, self._step, claim, found)
+            raise mismatch(verdict, who=f"rank {self._world.rank}: verify {self._name!r}, after a repair")
+        return state
+
+
+def _decide(said: Sequence[Any]) -> dict[str, Any] | None:
+    """Return None if all is alike; else who cannot say, whose trees differ, or which groups are odd."""
+    if refused := [rank for rank, one in enumerate(said) if one[0] is not None]:
+        return {"refused": [refused, said[refused[0]][0]]}
+    trees: dict[str, list[int]] = {}
+    for rank, (_, tree, _) in enumerate(said):
+        trees.setdefault(tree, []).append(rank)
+    if len(trees) > 1:
+        return {"trees": list(trees.values())}
+    odd = odd_groups([roots for _, _, roots in said])
+    return {"odd": odd} if odd else None
+
+
+def _verdict(state: Any, step: int | None, claim: Claim, found: Found) -> Verdict:
+    return Verdict(
+        step=step,
+        leaves=len(claim.plan.words),
+        nbytes=claim.nbytes,
+        differing=found.total,
+        differences=tuple(one for _, one in found.first),
+        covered=claim.plan.covered,
+        state=state,
+        seconds=0.0,
+    )

@@ -1,0 +1,99 @@
+"""Which copies of the same values differ, and who is in the minority? Pure: digests in, verdict out.
+
+A cell of an array is held by several ranks, and by several devices of a rank. Every rank has one vote on it, which its
+copies share; the value with more than half of the votes is the majority's, and who holds another dissents. Where no
+value has more than half it is a tie, and all that is said is who agrees with whom.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from allranks.errors import name_ranks
+
+
+@dataclass(frozen=True, slots=True)
+class Party:
+    """Ranks that say the same of a group of entries: ``digests``, of equal width, one after the other.
+
+    A rank whose own devices disagree is a party of its own: ``torn`` has what each device says, by entry.
+    """
+
+    ranks: tuple[int, ...]
+    digests: bytes
+    torn: Mapping[int, Mapping[str, bytes]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Camp:
+    """Copies that agree: all those of ``ranks``, and single devices of others, as (rank, device)."""
+
+    ranks: tuple[int, ...]
+    devices: tuple[tuple[int, str], ...] = ()
+
+    @property
+    def members(self) -> frozenset[int]:
+        """Every rank that has such a copy."""
+        return frozenset(self.ranks) | {rank for rank, _ in self.devices}
+
+    def __str__(self) -> str:
+        of: defaultdict[int, list[str]] = defaultdict(list)
+        for rank, device in self.devices:
+            of[rank].append(device)
+        told = [name_ranks(self.ranks)] if self.ranks else []
+        return ", ".join([*told, *(f"rank {rank} ({', '.join(devices)})" for rank, devices in of.items())])
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """How the vote on one entry went: ``camps`` with the most votes first; ``decided`` if the first has over half."""
+
+    entry: int
+    camps: tuple[Camp, ...]
+    decided: bool
+
+
+def parties(said: Mapping[int, tuple[str, bool]]) -> list[list[int]] | None:
+    """Return which ranks say the same of a group, the largest party first; None if all is well.
+
+    ``said`` is each rank's digest of the group, and whether its own devices disagree.
+    """
+    by_root: defaultdict[str, list[int]] = defaultdict(list)
+    for rank, (root, _) in sorted(said.items()):
+        by_root[root].append(rank)
+    if len(by_root) == 1 and not any(torn for _, torn in said.values()):
+        return None
+    return sorted(by_root.values(), key=len, reverse=True)
+
+
+def count(of: Sequence[Party], *, width: int, silent: int = 0) -> Iterator[Count]:
+    """Yield the count for each entry on which there are two opinions, in order; digests are ``width`` bytes.
+
+    ``silent`` ranks have a vote, too, and are not among the parties: a majority is one whatever they hold.
+    """
+    first = of[0].digests
+    for entry, at in enumerate(range(0, len(first), width)):
+        value = first[at : at + width]
+        if any(entry in party.torn or party.digests[at : at + width] != value for party in of):
+            yield _count(entry, of, slice(at, at + width), silent)
+
+
+def _count(entry: int, of: Sequence[Party], at: slice, silent: int) -> Count:
+    ranks: defaultdict[bytes, list[int]] = defaultdict(list)
+    devices: defaultdict[bytes, list[tuple[int, str]]] = defaultdict(list)
+    votes: defaultdict[bytes, Fraction] = defaultdict(Fraction)
+    for party in of:
+        torn = party.torn.get(entry)
+        if torn is None:
+            ranks[party.digests[at]] += party.ranks
+            votes[party.digests[at]] += len(party.ranks)
+            continue
+        for device, value in torn.items():
+            devices[value] += ((rank, device) for rank in party.ranks)
+            votes[value] += Fraction(len(party.ranks), len(torn))
+    order = sorted(votes, key=lambda value: (-votes[value], min([*ranks[value], *(r for r, _ in devices[value])])))
+    camps = tuple(Camp(tuple(sorted(ranks[value])), tuple(sorted(devices[value]))) for value in order)
+    return Count(entry, camps, 2 * votes[order[0]] > sum(votes.values()) + silent)

@@ -1,0 +1,19 @@
+"""Arrays in the host's memory taken for a device's: so devices' fingerprints are tested where there are none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from allranks.arrays.opened import Opened
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have ``verify`` believe that nothing lies in the host's memory."""
+    copies = Opened.copies
+
+    def off(self: Opened, array: int) -> tuple[Any, ...]:
+        return tuple(copy._replace(on_host=False) for copy in copies(self, array))
+
+    monkeypatch.setattr(Opened, "copies", off)

@@ -1,0 +1,88 @@
+"""Who is in the minority: all small votes, counted a second time by hand."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from fractions import Fraction
+from itertools import product
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allranks.consistency.vote import Camp, Count, Party, count, parties
+
+GOOD, BAD, WORSE = b"good", b"bad!", b"wors"
+
+
+def votes(values: list[bytes]) -> list[Count]:
+    """The count where every rank holds one value, through the parties that they make."""
+    made = parties({rank: (value.hex(), False) for rank, value in enumerate(values)})
+    return list(count([Party(tuple(ranks), values[ranks[0]]) for ranks in made], width=4)) if made else []
+
+
+def test_every_vote_of_up_to_six_ranks() -> None:
+    """Nothing is said where all agree; else the camps are those of the values, and over half of the ranks decides."""
+    for size in range(1, 7):
+        for values in product((GOOD, BAD, WORSE), repeat=size):
+            found = votes(list(values))
+            camps = {value: tuple(r for r in range(size) if values[r] == value) for value in set(values)}
+            if len(camps) == 1:
+                assert found == []
+                continue
+            (one,) = found
+            assert {camp.ranks for camp in one.camps} == set(camps.values())
+            sizes = [len(camp.ranks) for camp in one.camps]
+            assert sizes == sorted(sizes, reverse=True)
+            assert one.decided == (max(sizes) > size / 2)
+
+
+@given(st.lists(st.lists(st.sampled_from([GOOD, BAD, WORSE]), min_size=1, max_size=4), min_size=1, max_size=5))
+def test_the_devices_of_a_rank_share_its_vote(held: list[list[bytes]]) -> None:
+    """Ranks with several copies each: the camps hold every copy once, and the votes add up as one for each rank."""
+    named = {rank: {f"d{n}": value for n, value in enumerate(copies)} for rank, copies in enumerate(held)}
+    torn = {rank: len(set(copies)) > 1 for rank, copies in enumerate(held)}
+    own = {rank: f" torn on {rank}" if torn[rank] else "" for rank in named}
+    roots = {rank: (f"{copies[0].hex()}{own[rank]}", torn[rank]) for rank, copies in enumerate(held)}
+    made = parties(roots)
+    if len({value for copies in held for value in copies}) == 1:
+        assert made is None
+        return
+    assert made is not None
+    of = [Party(tuple(rs), held[rs[0]][0], {0: named[rs[0]]} if torn[rs[0]] else {}) for rs in made]
+    (one,) = count(of, width=4)
+    shares: defaultdict[bytes, Fraction] = defaultdict(Fraction)
+    for copies in held:
+        for value in copies:
+            shares[value] += Fraction(1, len(copies))
+    by_camp = [share_of(camp, held) for camp in one.camps]
+    assert sorted(by_camp, reverse=True) == sorted(shares.values(), reverse=True) == by_camp
+    assert one.decided == (2 * by_camp[0] > len(held))
+    seen = sorted((r, d) for camp in one.camps for r, d in camp.devices) + sorted(r for c in one.camps for r in c.ranks)
+    assert len(seen) == sum(len(copies) if torn[rank] else 1 for rank, copies in enumerate(held)) == len(set(seen))
+
+
+def share_of(camp: Camp, held: list[list[bytes]]) -> Fraction:
+    return len(camp.ranks) + sum((Fraction(1, len(held[rank])) for rank, _ in camp.devices), Fraction())
+
+
+def test_one_device_of_one_of_two_ranks() -> None:
+    """Two ranks with four copies each, and one bad: seven agree, so it is known which is wrong, and where."""
+    copies = {"gpu:4": GOOD, "gpu:5": GOOD, "gpu:6": BAD, "gpu:7": GOOD}
+    (one,) = count([Party((0,), GOOD), Party((1,), GOOD, {0: copies})], width=4)
+    assert one.decided
+    assert one.camps[1] == Camp((), ((1, "gpu:6"),))
+    assert str(one.camps[1]) == "rank 1 (gpu:6)"
+    assert str(one.camps[0]) == "rank 0, rank 1 (gpu:4, gpu:5, gpu:7)"
+
+
+def test_a_majority_is_one_of_all_ranks() -> None:
+    """Three of five who were heard are no majority of eight."""
+    of = [Party((0, 1, 2), GOOD), Party((3, 4), BAD)]
+    assert [one.decided for silent in (0, 1) for one in count(of, width=4, silent=silent)] == [True, False]
+
+
+def test_each_entry_is_counted_for_itself() -> None:
+    """Rank 1 is odd in the second entry, rank 2 in the fourth: each is named once, where it is."""
+    blobs = {(0, 3): GOOD * 4, (1,): GOOD + BAD + GOOD * 2, (2,): GOOD * 3 + BAD}
+    found = list(count([Party(ranks, blob) for ranks, blob in blobs.items()], width=4))
+    assert [(one.entry, one.camps[1].ranks, one.decided) for one in found] == [(1, (1,), True), (3, (2,), True)]
