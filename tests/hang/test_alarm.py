@@ -102,6 +102,17 @@ def test_a_second_hang_is_reported_too() -> None:
     assert [case.diagnosis.culprits for case in cases] == [(3,), (5,)]
 
 
+def test_a_rank_that_polls_is_reported_once() -> None:
+    """It seems to move now and then, and calls again; the others have waited since the report."""
+
+    def state(rank: int, now: float) -> Beat | None:
+        polls = rank == 1 and now % 100 < 1.5
+        return None if now < 10 or polls else DATA if rank == 1 else WAITS
+
+    cases, _ = run(4, state, seconds=600)
+    assert [case.diagnosis.culprits for case in cases] == [(1,)]
+
+
 @pytest.mark.parametrize("at", range(60, 76))
 def test_a_rank_that_ends_without_a_word_is_named_by_the_others(at: int) -> None:
     """At any moment, also as a judge that has just claimed the hang."""

@@ -118,9 +118,8 @@ def test_a_call_of_a_jitted_function_is_known_by_its_name() -> None:
         assert beat.order == 0
         beat = until(look, lambda beat: beat.phase == "python" and beat.alike > 0.05)
         assert beat.where.endswith("in computes")
-        held.release()
+        held.release()  # the thread has it now, and the ``with`` lets go of it
         one.join(PATIENCE)
-        held.acquire()  # the ``with`` lets go of it
 
 
 @pytest.mark.parametrize(

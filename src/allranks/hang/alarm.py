@@ -10,6 +10,8 @@ beats. Below ``hang/<n>/``:
     at/<rank>    what a rank says: its beat, its stacks, and the state of processes of its machine that do not run
     verdict      what the judge made of it: ``reported``, or that it is too early to say
 
+``hang/last`` is when a hang was reported last.
+
 While the verdict is that the culprits work, it is asked for again after ``limit`` more seconds, and at last
 (``PATIENCE`` times ``limit``) reported all the same. Once reported, nobody calls before he has moved.
 """
@@ -75,6 +77,11 @@ class Case:
     seen: tuple[Seen, ...]
     sights: Mapping[int, Sight]
     diagnosis: Diagnosis
+
+    @property
+    def when(self) -> float:
+        """When it was seen, in Unix seconds."""
+        return max((sight.beat.when for sight in self.sights.values()), default=0.0)
 
 
 class Alarm:
@@ -162,10 +169,21 @@ class Alarm:
         anybody = case.diagnosis.culprits or len(case.diagnosis.waiting) == self._world.size
         reported = bool(anybody) and not too_early
         self._store.set(f"hang/{number}/verdict", dumps({"reported": reported}))
-        if reported:
-            self._judged = True
+        if reported and not self._is_known(case):
+            self._judged = self._world.rank not in case.diagnosis.culprits
+            self._store.set("hang/last", dumps(case.when))
             self._report(case)
         return reported
+
+    def _is_known(self, case: Case) -> bool:
+        """Say whether a rank has not moved since the last report: one that polls seems to move, and calls again."""
+        last = self._store.get("hang/last")
+        if last is None:
+            return False
+        since: float = case.when - loads(last)
+        stood = [one.beat.still for one in case.seen if one.beat and one.rank in case.diagnosis.waiting]
+        stood += [one.beat.alike for one in case.seen if one.beat and one.rank in case.diagnosis.culprits]
+        return max(stood, default=0.0) > since
 
     def _gather(self, number: int) -> dict[int, Sight]:
         """Return what the ranks say, once all that are not known to have ended have, or their time is over."""

@@ -108,6 +108,6 @@ def in_words(finding: Finding) -> Iterator[str]:
         yield "all is well"
     elif case.diagnosis.culprits or case.diagnosis.waiting:
         yield words.headline(case, hosts)
-        now = max(beat.when for beat in words.beats_of(case))
+        now = case.when
         for rank in case.diagnosis.culprits[: words.MOST]:
             yield from words.culprit(case.seen[rank], case.diagnosis.verdicts[rank], hosts[rank], now)

@@ -61,7 +61,7 @@ def headline(case: Case, hosts: Sequence[str]) -> str:
 def report(case: Case, hosts: Sequence[str], limits: Limits) -> str:
     """Return the whole report; lines without a newline at the end."""
     lines = [f"HANG: {headline(case, hosts)}"]
-    verdicts, now = case.diagnosis.verdicts, max(beat.when for beat in beats_of(case))
+    verdicts, now = case.diagnosis.verdicts, case.when
     for rank in case.diagnosis.culprits[:MOST]:
         lines += [f"  {line}" for line in culprit(case.seen[rank], verdicts[rank], hosts[rank], now)]
     waiting = [seen.beat for seen in case.seen if seen.beat and seen.rank in case.diagnosis.waiting]
