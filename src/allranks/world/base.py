@@ -68,11 +68,12 @@ class World:
         self.clock = clock or SystemClock()
         self.lookout = lookout or Alone()
         self.timeout = timeout
+        self.fanout = fanout
         self._exchanger = Exchanger(
             store,
             self.clock,
             rank=identity.rank,
-            size=identity.size,
+            members=range(identity.size),
             fanout=fanout,
             host_of=lambda rank: self.identity.hosts[rank],
             locate=self.lookout.locate,
