@@ -18,7 +18,8 @@ def make(sentry: Sentry, words: str, members: tuple[int, ...] | None = None, whe
     """Make the calls that the letters stand for, as an edge does."""
     lane = sentry.lane(members or tuple(range(sentry.world.size)))
     for word in words:
-        made = lane.same(call(f"all_reduce {word}", where or f"train.py:{ord(word)}", same_line=True))
+        line = where or f"train.py:{ord(word)}"
+        made = lane.same(call(f"all_reduce {word}", line, key=line))
         if lane.forecast.expected is made:
             lane.forecast.went()
         else:

@@ -152,9 +152,9 @@ class Lane:
         finally:
             self._take_question_down()
         if found is not None:
-            self._tell(ticket, call, place, found, timeout=limit)
+            self._tell(call, place, found, timeout=limit)
 
-    def _tell(self, ticket: Ticket, call: Call | None, place: int, found: Value, *, timeout: float) -> None:
+    def _tell(self, call: Call | None, place: int, found: Value, *, timeout: float) -> None:
         """Raise, on every rank, what differs; the first rank of each group of ranks that agree tells what it does."""
         number, groups = found
         ranks = [[self.members[position] for position in positions] for positions in groups]
@@ -166,7 +166,7 @@ class Lane:
             told = [(group, values[positions[0]]) for group, positions in zip(ranks, groups, strict=True)]
             raise mismatch(number, told)
 
-        self._exchanger.exchange(ticket, words, decide=decide, timeout=timeout)
+        self._exchanger.exchange(Ticket("lockstep", self.name, ""), words, decide=decide, timeout=timeout)
 
     def _words(self, call: Call | None) -> dict[str, Any]:
         gone = {"what": "a call of long ago", "where": "", "lines": [], "digest": ""}

@@ -45,10 +45,10 @@ class Call:
         return {**asdict(self), "lines": list(self.lines[:_MOST_LINES])}
 
 
-def call(what: str, where: str = "", *, lines: Iterable[str] = (), key: str = "", same_line: bool = False) -> Call:
-    """Return a call. ``key`` counts as well, unseen; with ``same_line`` all ranks must start it from one line."""
+def call(what: str, where: str = "", *, lines: Iterable[str] = (), key: str = "") -> Call:
+    """Return a call. ``key`` counts as well, unseen: what must be alike on all ranks beside what they are told."""
     listed = tuple(lines)
-    return Call(what, where, listed, show(digest(what, where if same_line else "", key, *listed)))
+    return Call(what, where, listed, show(digest(what, key, *listed)))
 
 
 def leaving(where: str) -> Call:

@@ -1,0 +1,151 @@
+"""JAX ranks that part in one way or another, under lockstep or without: ``lockstep_jax.py CASE [without]``.
+
+Each rank prints RESULT and what it got: the numbers, or the error and how long after the bad call it came.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import allranks
+
+case, ours = sys.argv[1], "without" not in sys.argv
+world = allranks.init(backend="jax", timeout=8, fail_fast=False)
+rank, odd = world.rank, world.rank == world.size - 1
+mesh = Mesh(np.array(jax.devices()), "d")
+split, whole = NamedSharding(mesh, P("d")), NamedSharding(mesh, P())
+start = [0.0]
+
+
+def over(reduce: Callable[..., Any], name: str, scale: float = 1.0) -> Callable[[Any], Any]:
+    def body(x: Any) -> Any:
+        return reduce(x.sum() * scale, "d")
+
+    body.__name__ = name
+    mapped = jax.jit(jax.shard_map(body, mesh=mesh, in_specs=P("d"), out_specs=P()))
+    return allranks.lockstep(mapped, timeout=8) if ours else mapped
+
+
+def rows(per_rank: int = 1, dtype: Any = np.float32) -> Any:
+    mine = np.full((per_rank, 4), rank + 1, dtype)
+    return jax.make_array_from_process_local_data(split, mine)
+
+
+add, largest, double = over(jax.lax.psum, "add"), over(jax.lax.pmax, "largest"), over(jax.lax.psum, "add", 2.0)
+
+
+def number(found: Any) -> float:
+    return float(found.addressable_data(0))
+
+
+def warm(rounds: int = 6) -> None:
+    for _ in range(rounds):
+        number(add(rows()))
+        number(largest(rows()))
+
+
+def first_order() -> list[float]:
+    return [number(f(rows())) for f in ((largest, add) if odd else (add, largest))]
+
+
+def first_shape() -> list[float]:
+    return [number(add(rows(2 if odd else 1)))]
+
+
+def first_dtype() -> list[float]:
+    return [number(add(rows(dtype=np.int32 if odd else np.float32)))]
+
+
+def first_constant() -> list[float]:
+    return [number((double if odd else add)(rows()))]
+
+
+def first_extra() -> list[float]:
+    found = [number(add(rows()))] if odd else []
+    return [*found, number(add(rows())), number(largest(rows()))]
+
+
+def order() -> list[float]:
+    warm()
+    return first_order()
+
+
+def shape() -> list[float]:
+    warm()
+    return first_shape()
+
+
+def known_shape() -> list[float]:
+    warm()
+    for per_rank in (2, 1, 2, 1, 1):
+        number(add(rows(per_rank)))
+    return first_shape()
+
+
+def extra() -> list[float]:
+    warm()
+    return first_extra()
+
+
+def branch() -> list[float]:
+    """A branch that was taken by all before, and is taken by one now."""
+    for i in range(12):
+        number(add(rows()))
+        if i % 4 == 3 and not (odd and i == 11):
+            number(largest(rows()))
+    return []
+
+
+def absent() -> list[float]:
+    if odd:
+        time.sleep(12)
+        return []
+    return [number(add(rows()))]
+
+
+def early() -> list[float]:
+    warm()
+    for _ in range(1 if odd else 2):
+        number(add(rows()))
+        number(largest(rows()))
+    return []
+
+
+def healthy() -> list[float]:
+    found = []
+    for i in range(200):
+        found.append(number(add(rows(1 + (i % 10 == 9)))))
+        if i % 7 == rank % 7:
+            time.sleep(0.001)
+        if i % 50 == 49:
+            found.append(number(largest(rows())))
+        if i == 20:
+            found.append(float(jnp.mean(jax.device_put(np.ones(8, np.float32), whole)).addressable_data(0)))
+    return [sum(found)]
+
+
+def main() -> dict[str, Any]:
+    region = allranks.lockstep(timeout=8) if ours else nullcontext()
+    with region:
+        start[0] = time.monotonic()
+        return {"numbers": globals()[case]()}
+
+
+try:
+    result = main()
+except allranks.world.base.AllranksError as error:
+    result = {"error": f"{type(error).__name__}: {error}", "ranks": error.ranks}
+result["seconds"] = time.monotonic() - start[0]
+print("RESULT " + json.dumps(result), flush=True)
+world.barrier("end", timeout=20)
