@@ -1,6 +1,7 @@
-"""JAX ranks that part in one way or another, under lockstep or without: ``lockstep_jax.py CASE [without]``.
+"""JAX ranks that part in one way or another: ``lockstep_jax.py CASE,CASE,... [without | bare | unknown]``.
 
-Each rank prints RESULT and what it got: the numbers, or the error and how long after the bad call it came.
+Under lockstep, or without; bare: with wrapped functions and no block; unknown: in a JAX whose inside has moved.
+Each rank prints RESULT and, by case, what it got: numbers, or the error and how long after the bad call it came.
 """
 
 from __future__ import annotations
@@ -20,8 +21,12 @@ from jax.sharding import PartitionSpec as P
 
 import allranks
 
-case, ours = sys.argv[1], "without" not in sys.argv
-world = allranks.init(backend="jax", timeout=8, fail_fast=False)
+cases, how = sys.argv[1].split(","), "".join(sys.argv[2:])
+ours = how != "without"
+if how == "unknown":
+    del jax._src.config.config_ext.Config
+patience = 3 if "absent" in cases else 60
+world = allranks.init(backend="jax")
 rank, odd = world.rank, world.rank == world.size - 1
 mesh = Mesh(np.array(jax.devices()), "d")
 split, whole = NamedSharding(mesh, P("d")), NamedSharding(mesh, P())
@@ -34,7 +39,7 @@ def over(reduce: Callable[..., Any], name: str, scale: float = 1.0) -> Callable[
 
     body.__name__ = name
     mapped = jax.jit(jax.shard_map(body, mesh=mesh, in_specs=P("d"), out_specs=P()))
-    return allranks.lockstep(mapped, timeout=8) if ours else mapped
+    return allranks.lockstep(mapped, timeout=patience) if ours else mapped
 
 
 def rows(per_rank: int = 1, dtype: Any = np.float32) -> Any:
@@ -78,11 +83,13 @@ def first_extra() -> list[float]:
 
 def order() -> list[float]:
     warm()
+    start[0] = time.monotonic()
     return first_order()
 
 
 def shape() -> list[float]:
     warm()
+    start[0] = time.monotonic()
     return first_shape()
 
 
@@ -90,16 +97,18 @@ def known_shape() -> list[float]:
     warm()
     for per_rank in (2, 1, 2, 1, 1):
         number(add(rows(per_rank)))
+    start[0] = time.monotonic()
     return first_shape()
 
 
 def extra() -> list[float]:
     warm()
+    start[0] = time.monotonic()
     return first_extra()
 
 
 def branch() -> list[float]:
-    """A branch that was taken by all before, and is taken by one now."""
+    """A branch that all took before, and one does not take now."""
     for i in range(12):
         number(add(rows()))
         if i % 4 == 3 and not (odd and i == 11):
@@ -135,17 +144,29 @@ def healthy() -> list[float]:
     return [sum(found)]
 
 
-def main() -> dict[str, Any]:
-    region = allranks.lockstep(timeout=8) if ours else nullcontext()
-    with region:
+def ended() -> list[float]:
+    """One rank's program ends early."""
+    found = early()
+    if odd:
+        print("RESULT {}", flush=True)
+        sys.exit()
+    return found
+
+
+def main() -> None:
+    results = {}
+    for case in cases:
         start[0] = time.monotonic()
-        return {"numbers": globals()[case]()}
+        try:
+            results[case] = {"numbers": globals()[case]()}
+        except allranks.world.base.AllranksError as error:
+            results[case] = {"error": f"{type(error).__name__}: {error}", "ranks": error.ranks}
+            if case == cases[-1]:
+                raise
+        finally:
+            results.setdefault(case, {})["seconds"] = time.monotonic() - start[0]
+            print("RESULT " + json.dumps(results), flush=True)
 
 
-try:
-    result = main()
-except allranks.world.base.AllranksError as error:
-    result = {"error": f"{type(error).__name__}: {error}", "ranks": error.ranks}
-result["seconds"] = time.monotonic() - start[0]
-print("RESULT " + json.dumps(result), flush=True)
-world.barrier("end", timeout=20)
+with allranks.lockstep(timeout=patience) if ours and how != "bare" else nullcontext():
+    main()

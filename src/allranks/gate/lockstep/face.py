@@ -59,8 +59,12 @@ def _block(world: World, lines: bool, timeout: float | None) -> Iterator[None]:
         yield
         return
     sentry = _sentry(world)
-    with detect.watched(sentry, same_lines=lines, timeout=timeout):
-        yield
+    try:
+        with detect.watched(sentry, same_lines=lines, timeout=timeout):
+            yield
+    except Exception as error:
+        sentry.explain(error)
+        raise
     sentry.leave(call_site(), timeout)
 
 

@@ -164,14 +164,19 @@ class Stepped:
             if variant is None:
                 return self._first(frame, args, kwargs)
             site = self._site(variant, frame)
-        self._begin(site)
-        programs, lane = self._programs(), site[1]
-        programs.calling = self
-        before = progress.enter("collective", site[0].what)
+        made, lane, forecast, _ = site
+        if forecast.expected is made:
+            forecast.went()
+        else:
+            lane.take(made, self.timeout)
+        programs = self._programs()
+        lane.inside, programs.calling = True, self
+        before = progress.enter("collective", made.what)
         try:
             result = self._fn(*args, **kwargs)
-        except BaseException:
-            site[2].take_back()
+        except BaseException as error:
+            forecast.take_back()
+            programs.sentry.explain(error)
             raise
         finally:
             lane.inside, programs.calling = False, None
@@ -191,16 +196,13 @@ class Stepped:
         assert self.unknown is not None
         variant = next((known for _, known in self._variants if known.program == program), _Variant(program))
         site = self._site(variant, self.unknown.frame)
-        self._begin(site)
-        self.unknown.variant, self.unknown.site = variant, site
-
-    def _begin(self, site: _Site) -> None:
         made, lane, forecast, _ = site
         if forecast.expected is made:
             forecast.went()
         else:
             lane.take(made, self.timeout)
         lane.inside = True
+        self.unknown.variant, self.unknown.site = variant, site
 
     def _variant(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Variant | None:
         """Return which program runs for such arguments; None if that is not known."""

@@ -124,10 +124,10 @@ class Lane:
             return False
         return self.place > place or (self.place == place and self.inside and self.executing())
 
-    def answer(self, asked: int) -> AllranksError | None:
-        """Come in the training thread's place, which is beyond the place where the others ask; return the verdict.
+    def answer(self, asked: int) -> None:
+        """Come in the training thread's place, which is beyond the place where the others ask, and keep the verdict.
 
-        None if it has come by itself meanwhile. For the sentry's thread.
+        Does nothing if it has come by itself meanwhile. For the sentry's thread.
         """
         with self._lock:
             if self.verdict is None and self._exchanger.count < asked:
@@ -135,7 +135,11 @@ class Lane:
                     self._meet(None, self.place, {}, timeout=None)
                 except AllranksError as error:
                     self.verdict = error
-            return self.verdict
+
+    def judge(self, verdict: AllranksError) -> None:
+        """Have the training thread raise this where it asks next, unless there is a verdict."""
+        with self._lock:
+            self.verdict = self.verdict or verdict
 
     @property
     def exchanges(self) -> int:

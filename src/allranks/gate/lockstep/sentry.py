@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Sequence
 
-from allranks.errors import AllranksError, StoreError
+from allranks.errors import StoreError
 from allranks.gate.lockstep.lane import Lane
 from allranks.gate.lockstep.schedule import leaving, left_early
 from allranks.world.base import World
@@ -22,6 +22,8 @@ from allranks.world.codec import dumps, loads
 _LOOK = 0.05
 # How long the rank that asked has to end the job, or the training thread to come free, until this thread raises.
 _GRACE = 3.0
+# How long an error in a collective waits for its explanation, where one is looked for.
+_MOMENT = 0.5
 _LEFT, _ANY_LEFT = "lockstep/left/", "lockstep/any_left"
 
 
@@ -36,6 +38,7 @@ class Sentry:
         self._gone: dict[int, dict[str, int]] = {}
         self._ended: dict[str, int] = {}
         self._news = threading.Event()
+        self._judged = threading.Event()
         self._seen: set[object] = set()
         self.lane(self._everybody)
         threading.Thread(target=self._watch, name="allranks-lockstep", daemon=True).start()
@@ -56,6 +59,15 @@ class Sentry:
         }
         self.lane(self._everybody).ask(leaving(where), timeout, elsewhere=elsewhere)
         self._ended = self._places()
+
+    def explain(self, error: BaseException) -> None:
+        """Raise the Mismatch that is the cause of an error in a collective, if that is known or will be in a moment."""
+        if self._questions or self._gone:
+            self._judged.wait(_MOMENT)
+        for lane in self._all():
+            if lane.verdict is not None and error is not lane.verdict:
+                lane.verdict_is_told = True
+                raise lane.verdict from error
 
     def _abandon(self) -> None:
         """Tell the others that this rank makes no more calls, if it has made any since it last left with them."""
@@ -96,23 +108,26 @@ class Sentry:
         if lane.exchanges >= number:
             del self._questions[lane]
         elif self._twice((lane, number), any(one.is_beyond(places) for one in self._all())):
+            lane.answer(number)
+            self._see_to(lane)
             del self._questions[lane]
-            verdict = lane.answer(number)
-            if verdict is not None:
-                self._see_to(lane, verdict)
 
     def _consider_gone(self, rank: int, places: dict[str, int]) -> None:
         for lane in self._all():
             place = places.get(lane.name, 0)
             if rank in lane.members and self._twice((lane, rank), lane.place > place):
                 number = place // 2 + 1
-                raise left_early(self.world.rank, gone=rank, number=number, made=lane.forecast.call(number))
+                lane.judge(left_early(self.world.rank, gone=rank, number=number, made=lane.forecast.call(number)))
+                self._see_to(lane)
 
-    def _see_to(self, lane: Lane, verdict: AllranksError) -> None:
+    def _see_to(self, lane: Lane) -> None:
         """End the job, which this rank holds up from within its call, unless somebody else does."""
+        if lane.verdict is None:
+            return
+        self._judged.set()
         time.sleep(_GRACE)
         if not lane.verdict_is_told:
-            raise verdict
+            raise lane.verdict
 
     def _all(self) -> list[Lane]:
         return list(self.lanes.values())

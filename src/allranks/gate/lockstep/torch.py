@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from sys import _getframe
 from types import FrameType
 from typing import Any
@@ -38,8 +39,8 @@ _TORCH = torch.__path__[0]
 _DEEPEST = 12
 _c10d: Any = dist.distributed_c10d
 
-# What must be alike on all ranks: operation, reduction, root, and (dtype, shape) of tensors.
-_Form = tuple[str, Any, Any, tuple[tuple[Any, Any], ...]]
+# What must be alike on all ranks: operation, reduction, root, then dtype and shape of every tensor. Flat, to be hashed.
+_Form = tuple[Any, ...]
 # A call from a line, with what is needed to make it; and what must live as long as it is remembered.
 _Site = tuple[Call, Lane, Forecast[Call], tuple[Any, ...]]
 
@@ -82,7 +83,7 @@ class _Watch:
         self.timeout: float | None = None
         self._sentry = sentry
         self._same_lines = same_lines
-        self._sites: dict[tuple[_Form, int, lines.Spot | None], _Site] = {}
+        self._sites: dict[tuple[Any, ...], _Site] = {}
 
     def begin(self, form: _Form, group: Any, frame: FrameType | None) -> _Site | None:
         """Return when this rank may start a collective: as the calls foretell, or as all ranks agree.
@@ -90,8 +91,7 @@ class _Watch:
         None for one that no other rank takes part in.
         """
         line = _line(frame)
-        spot = None if line is None else lines.spot(line)
-        key = form, id(group), spot
+        key = (id(group), *form) if line is None else (id(group), *lines.spot(line), *form)
         site = self._sites.get(key)
         if site is None:
             site = self._site(form, group, line)
@@ -110,10 +110,11 @@ class _Watch:
         if len(members) == 1:
             return None
         lane = self._sentry.lane(sorted(members))
-        kind, tensors = _KINDS[form[0]], [_tensor_in_words(*one) for one in form[3]]
+        name, reduction, root, *shapes = form
+        kind, tensors = _KINDS[name], [_tensor_in_words(*one) for one in zip(shapes[::2], shapes[1::2], strict=True)]
         where = "" if line is None else lines.in_words(line)
         compared = "" if line is None or not (kind.one_part and self._same_lines) else lines.to_compare(line)
-        what = " ".join([kind.name, *_reduction(form[1]), *_root(form[2]), *_few(tensors), *_among(group)])
+        what = " ".join([kind.name, *_reduction(reduction), *_root(root), *_few(tensors), *_among(group)])
         made = lane.same(call(what, where, lines=_all(tensors), key=f"{group.group_name} {compared}"))
         return made, lane, lane.forecast, (group, *(() if line is None else lines.codes(line)))
 
@@ -241,7 +242,7 @@ def _form(name: str, given: Mapping[str, Any]) -> _Form:
         tensors = [(t.dtype, "*") for t in given["input_tensors"]]
     else:
         tensors = [(t.dtype, t.shape) for one in _KINDS[name].tensors for t in _flat(given[one])]
-    return name, reduction, given.get("root_rank"), tuple(tensors)
+    return name, reduction, given.get("root_rank"), *chain.from_iterable(tensors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,26 +254,32 @@ class _Shape:
 
 
 def _allreduce(tensors: Any, options: Any) -> _Form:
-    return "allreduce_", options.reduceOp.op, None, tuple([(t.dtype, t.shape) for t in tensors])
+    return "allreduce_", int(options.reduceOp.op), None, *_shapes(tensors)
 
 
 def _broadcast(tensors: Any, options: Any) -> _Form:
-    return "broadcast_", None, options.rootRank, tuple([(t.dtype, t.shape) for t in tensors])
+    return "broadcast_", None, options.rootRank, *_shapes(tensors)
 
 
 def _allgather(outputs: Any, _: Any, options: Any) -> _Form:
     del options
-    return "allgather_", None, None, tuple([(t.dtype, t.shape) for one in outputs for t in one])
+    return "allgather_", None, None, *chain.from_iterable([_shapes(one) for one in outputs])
 
 
 def _gather_into(output: Any, part: Any, options: Any) -> _Form:
     del options
-    return "_allgather_base_", None, None, ((output.dtype, output.shape), (part.dtype, part.shape))
+    return "_allgather_base_", None, None, output.dtype, output.shape, part.dtype, part.shape
 
 
 def _scatter_from(output: Any, part: Any, options: Any) -> _Form:
-    form = (output.dtype, output.shape), (part.dtype, part.shape)
-    return "_reduce_scatter_base_", options.reduceOp.op, None, form
+    reduction = int(options.reduceOp.op)
+    return "_reduce_scatter_base_", reduction, None, output.dtype, output.shape, part.dtype, part.shape
+
+
+def _shapes(tensors: Sequence[Any]) -> tuple[Any, ...]:
+    if len(tensors) == 1:
+        return tensors[0].dtype, tensors[0].shape
+    return tuple([fact for tensor in tensors for fact in (tensor.dtype, tensor.shape)])
 
 
 # The methods that training loops call most; the others come by the dispatcher.
@@ -314,7 +321,9 @@ def _method(original: Callable[..., Any], shape: _Shape, mode: _Mode) -> Callabl
     return method
 
 
-_is_torch: dict[str, bool] = {}
+# The files of code seen so far: torch's own, and others.
+_torchs: set[str] = set()
+_others: set[str] = set()
 
 
 def _line(frame: FrameType | None) -> FrameType | None:
@@ -323,11 +332,11 @@ def _line(frame: FrameType | None) -> FrameType | None:
         if frame is None:
             return None
         file = frame.f_code.co_filename
-        ours = _is_torch.get(file)
-        if ours is None:
-            ours = _is_torch[file] = file.startswith((_TORCH, "<"))
-        if not ours:
-            return frame
+        if file not in _torchs:
+            if file in _others:
+                return frame
+            (_torchs if file.startswith((_TORCH, "<")) else _others).add(file)
+            return _line(frame)
         frame = frame.f_back
     return None
 
