@@ -8,6 +8,7 @@ from allranks.arrays.batch import BatchPlan as BatchPlan
 from allranks.arrays.detect import describe as describe
 from allranks.data.rows import global_batch as global_batch
 from allranks.gate.collective import collective as collective
+from allranks.gate.lockstep.face import lockstep as lockstep
 from allranks.gate.log import log as log
 from allranks.gate.log import print as print  # noqa: A004
 from allranks.gate.main_rank import main_rank as main_rank

@@ -1,4 +1,6 @@
-"""The guard of JAX: inside the zone, a computation on arrays of several processes raises before it runs.
+"""What only JAX's inside can tell: a computation across processes is seen before it runs.
+
+The guard: inside the zone, a computation on arrays of several processes raises before it runs.
 
 JAX keeps compiled programs in a C++ cache that never comes back to Python. But that cache is keyed by JAX's
 thread-local settings, and ours is one of them: inside the zone every program passes Python once
@@ -6,21 +8,27 @@ thread-local settings, and ours is one of them: inside the zone every program pa
 process' own devices goes into the cache under the new key and is as fast as ever; one that needs other processes never
 gets that far.
 
+Lockstep looks in the same place, at the first run of every program (``on_programs``), and has a function pass Python
+once more by the same setting (``afresh``).
+
 ``multihost_utils`` ends in such programs. Besides, a zone refuses the coordination service's barriers, the start of the
 backend (which waits for all processes), and the reading of a value that lies on other processes.
 
 All this is JAX's private ground: ``_self_test`` proves it in the running version. Where it fails, a warning says so,
-and only the functions of ``multihost_utils`` are refused. Not seen: threads that the user starts, and the experimental
-``device_put`` between hosts (one sends, one receives).
+and only the functions of ``multihost_utils`` are refused (lockstep has its own fall-back). Not seen: threads that the
+user starts, and the experimental ``device_put`` between hosts (one sends, one receives).
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
+import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from types import CodeType
 from typing import Any
 
 import jax
@@ -29,11 +37,19 @@ from jax.experimental import multihost_utils
 
 from allranks.world.zone import Zone, current, refuse
 
+# Platforms on which equal programs are compiled to equal texts: on others, what is fastest may be chosen by trial.
+_DETERMINISTIC = ("cpu", "tpu")
 _PUBLIC = ("process_allgather", "broadcast_one_to_all", "sync_global_devices", "assert_equal")
 
 
 # JAX's own modules, by attribute: an import of a private module that has moved would fail before we can say anything.
 _jax: Any = jax._src
+_hlo: Any = getattr(_jax.lib, "hlo", None) or getattr(_jax.lib, "_jax", None)
+# pmap is a function in Python that calls a compiled one.
+_PMAP = getattr(getattr(_jax, "pmap", None), "__file__", "")
+_numbers = itertools.count()
+# The program of the self-test.
+_tried: list[Any] = []
 
 
 @contextmanager
@@ -134,22 +150,25 @@ def _self_test(setting: Any, hooks: ExitStack) -> bool:
 
     If not, the hooks are taken out again.
     """
-    judged: list[bool] = []
+    seen: list[Any] = []
+    works = False
     with ExitStack() as undo, ThreadPoolExecutor(1) as fresh_thread, suppress(AttributeError, TypeError):
-        fresh_thread.submit(_run_cached, setting, undo, judged).result()
-    if judged != [True]:
+        fresh_thread.submit(_run_cached, setting, undo, seen).result()
+        works = [_is_local(program) for program in seen] == [True]
+        _tried.extend(seen)
+    if not works:
         hooks.close()
-    return judged == [True]
+    return works
 
 
-def _run_cached(setting: Any, undo: ExitStack, judged: list[bool]) -> None:
+def _run_cached(setting: Any, undo: ExitStack, seen: list[Any]) -> None:
     """Put a local program into the C++ cache and run it under the setting; for a thread without the user's settings."""
     with jax.disable_jit(False):
         program = jax.jit(lambda x: x + 1)
         x = jax.device_put(np.float32(0), jax.local_devices()[0])
         program(x)
         program(x)
-        _ahead_of(undo, _jax.interpreters.pxla.ExecuteReplicated, "__call__", lambda p, *_: judged.append(_is_local(p)))
+        _ahead_of(undo, _jax.interpreters.pxla.ExecuteReplicated, "__call__", lambda p, *_: seen.append(p))
         setting.set_local(True)
         program(x)
 
@@ -165,3 +184,68 @@ def _fall_back() -> None:
     )
     for name in _PUBLIC:
         _ahead_of(ExitStack(), multihost_utils, name, lambda *_, name=name: refuse(f"multihost_utils.{name}"))
+
+
+def on_programs(look: Callable[..., None]) -> bool:
+    """Have ``look(program, *arguments)`` called ahead of every run that passes Python: the first of each at least.
+
+    Returns False, and does nothing, in a JAX where that, or what is asked of a program below, does not work. Starts the
+    backend, for which all processes are needed.
+    """
+    jax.process_count()
+    hooked = _hooked()
+    if hooked is None or not _self_test(*hooked) or not _can_be_read(_tried[0]):
+        return False
+    _ahead_of(hooked[1], _jax.interpreters.pxla.ExecuteReplicated, "__call__", look)
+    return True
+
+
+def _can_be_read(program: Any) -> bool:
+    with suppress(AttributeError, TypeError):
+        return processes_of(program) == (jax.process_index(),) and "ENTRY" in text_of(program) and bool(program.name)
+    return False
+
+
+def processes_of(program: Any) -> tuple[int, ...]:
+    """Return the processes on whose devices a compiled program (an ``ExecuteReplicated``) runs."""
+    return tuple(sorted({device.process_index for device in _devices_of(program)}))
+
+
+def _devices_of(program: Any) -> Sequence[Any]:
+    for sharding in (*program.in_handler.in_shardings, *program.out_handler.out_shardings):
+        return tuple(sharding._device_assignment)
+    return tuple(program.xla_executable.local_devices())
+
+
+def text_of(program: Any) -> str:
+    """Return XLA's text of a compiled program, without the names and source lines that do not change what it does."""
+    options = _hlo.HloPrintOptions.fingerprint()
+    return "\n".join(module.to_string(options) for module in program.xla_executable.hlo_modules())
+
+
+def form_of(program: Any, text: str) -> str:
+    """Return what must be alike on all processes beside arguments and collectives: devices, results and, where equal
+    programs have equal texts, the text."""
+    exact = program.xla_executable.client.platform in _DETERMINISTIC
+    devices = [device.id for device in _devices_of(program)]
+    return f"{devices} {program.out_handler.out_avals} {text if exact else ''}"
+
+
+@contextmanager
+def afresh() -> Iterator[None]:
+    """Have the programs that this block calls pass Python, however often they have run; after ``on_programs``."""
+    hooked = _hooked()
+    assert hooked is not None
+    before = hooked[0].swap_local(next(_numbers))
+    try:
+        yield
+    finally:
+        hooked[0].set_local(before)
+
+
+def is_in_compiled_code(thread: int, caller: CodeType) -> bool:
+    """Say whether a thread is in a compiled function that ``caller`` called: it neither traces nor compiles."""
+    frame = sys._current_frames().get(thread)
+    while frame is not None and frame.f_code.co_filename == _PMAP:
+        frame = frame.f_back
+    return frame is not None and frame.f_code is caller

@@ -69,7 +69,7 @@ class World:
         self.clock = clock or SystemClock()
         self.lookout = lookout or Alone()
         self.timeout = timeout
-        self._fanout = fanout
+        self.fanout = fanout
         self._exchanger = self.line("x")
 
     def __repr__(self) -> str:
@@ -117,8 +117,8 @@ class World:
             self.store,
             self.clock,
             rank=self.rank,
-            size=self.size,
-            fanout=self._fanout,
+            members=range(self.size),
+            fanout=self.fanout,
             host_of=lambda rank: self.identity.hosts[rank],
             locate=self.lookout.locate,
             line=name,

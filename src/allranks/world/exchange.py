@@ -13,6 +13,8 @@ timeout. Keys of exchange k, below ``<line>/<k>/``:
 Who writes ``down``: rank 0 when all have come; or the judge, whichever rank first reached its deadline, or learnt that
 a rank is dead. Everybody else, also a rank that comes later, reads it. Keys of earlier exchanges are deleted once all
 ranks have come to exchange k: by then everybody has read them.
+
+Some ranks only may meet in the same way (``members``, ``line``): then the first of them is in rank 0's place.
 """
 
 from __future__ import annotations
@@ -52,25 +54,30 @@ class Exchanger:
     store: KeyValueStore
     clock: Clock
     rank: int
-    size: int
+    members: Sequence[int]
     fanout: int
     host_of: Callable[[int], str]
     locate: Callable[[Sequence[int]], Mapping[int, str]]
+    # What the keys of its exchanges begin with: the same for all members, another for every exchanger.
     line: str = "x"
+    # Called, in the thread that waits, when nobody has come after the first look of this many seconds.
+    uneasy: Callable[[], None] = lambda: None
+    first_look: float = _FIRST_LOOK
     count: int = 0
     _mine: list[list[str]] = field(default_factory=list)
 
     def exchange(self, ticket: Ticket, value: Value, *, decide: Decide, timeout: float) -> Value:
-        """Meet all ranks and return what ``decide``, called on rank 0 with the values of ranks 0 ... size-1, returned.
+        """Meet all members and return what ``decide``, called on the first with the values of all, in order, returned.
 
-        Every rank must call. Raises, on every rank: Mismatch when the tickets differ, BarrierTimeout, RankDied, or what
-        ``decide`` raised (RemoteError on ranks > 0 where it is not one of our errors).
+        Every member must call. Raises, on each of them: Mismatch when the tickets differ, BarrierTimeout, RankDied, or
+        what ``decide`` raised (RemoteError but on the first, where it is not one of our errors).
         """
         packed = pack(value, what=f"rank {self.rank}: {ticket}: the value")
         self.count += 1
         self._mine.append([])
         call = _Call(self, f"{self.line}/{self.count}", ticket, self.clock.now() + timeout, timeout)
-        agreed = call.run(packed, decide) if self.size > 1 else outcome.decided({0: packed}, decide)
+        alone = len(self.members) == 1
+        agreed = outcome.decided({self.rank: packed}, decide) if alone else call.run(packed, decide)
         if agreed.all_came:
             self._forget_earlier()
         return outcome.reveal(agreed, rank=self.rank, ticket=ticket)
@@ -129,7 +136,7 @@ class _Call:
         me = self.of
         try:
             bundle = self._collect(value)
-            if me.rank == 0:
+            if me.rank == me.members[0]:
                 return self._write_down(self._decide(bundle, decide))
             me.put(f"{self.key}/up/{me.rank}", _encode(bundle))
             return self._wait_down()
@@ -145,7 +152,8 @@ class _Call:
         """Wait for the children's bundles and add this rank's own value and ticket."""
         me = self.of
         bundle = _Bundle({} if value is None else {me.rank: value}, {self.ticket: [me.rank]})
-        below = tree.children(me.rank, me.size, me.fanout)
+        place = me.members.index(me.rank)
+        below = [me.members[child] for child in tree.children(place, len(me.members), me.fanout)]
         if below:
             me.put(f"{self.key}/at/{me.rank}", [self.ticket.op, self.ticket.name, self.ticket.where])
         for child in below:
@@ -159,7 +167,7 @@ class _Call:
         found = difference(bundle.tickets)
         if found is not None:
             return outcome.mismatched(*found)
-        return outcome.decided({r: bundle.values.get(r) for r in range(self.of.size)}, decide)
+        return outcome.decided({r: bundle.values.get(r) for r in self.of.members}, decide)
 
     def _judge(self, propose: Callable[[], outcome.Outcome]) -> outcome.Outcome:
         """Make up the outcome of an exchange that failed, or wait for the rank that was faster to do so."""
@@ -185,9 +193,10 @@ class _Call:
     def _timed_out(self) -> outcome.Outcome:
         me = self.of
         keys = me.store.list(f"{self.key}/")
-        risen = {rank for rank in range(me.size) if f"{self.key}/up/{rank}" in keys}
-        missing = [rank for rank in range(me.size) if rank not in risen and f"{self.key}/at/{rank}" not in keys]
-        stalled = [] if missing else tree.stalled(risen, me.size, me.fanout)
+        risen = {place for place, rank in enumerate(me.members) if f"{self.key}/up/{rank}" in keys}
+        come = {place for place, rank in enumerate(me.members) if f"{self.key}/at/{rank}" in keys} | risen
+        missing = [rank for place, rank in enumerate(me.members) if place not in come]
+        stalled = [] if missing else [me.members[place] for place in tree.stalled(risen, len(me.members), me.fanout)]
         places = me.locate([*missing, *stalled])
         return outcome.timed_out(self.timeout, missing, stalled=stalled, places=places, host_of=me.host_of)
 
@@ -196,7 +205,7 @@ class _Call:
 
     def _wait(self, key: str, *, look_down: bool) -> bytes:
         """Wait for a key until the deadline, with a look at the dead (and at the outcome) now and then."""
-        me, look = self.of, _FIRST_LOOK
+        me, look = self.of, self.of.first_look
         while True:
             left = self.deadline - me.clock.now()
             if left <= 0:
@@ -204,6 +213,7 @@ class _Call:
             try:
                 return me.store.wait(key, min(look, left))
             except KeyTimeout:
+                me.uneasy()
                 look = min(look * 2, _LONGEST_LOOK)
             if look_down and (document := me.store.get(f"{self.key}/down")) is not None:
                 raise _DecidedError(document)

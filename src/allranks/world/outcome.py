@@ -26,15 +26,15 @@ class Outcome:
 
 
 def decided(values: Mapping[int, Json], decide: Callable[[Sequence[Value]], Value]) -> Outcome:
-    """Let rank 0 decide over the values of all ranks; an exception becomes an outcome that all ranks raise."""
+    """Let the first of the ranks decide over the values of all; an exception becomes an outcome that all raise."""
     try:
-        result = decide([unpack(values[rank]) for rank in range(len(values))])
+        result = decide([unpack(value) for value in values.values()])
         return Outcome({"result": pack(result, what="the result")})
     except Mismatch as error:
         found = {"ranks": list(error.ranks), "step": error.step, "leaf": error.leaf}
         return Outcome({"error": "mismatch", "message": str(error), **found})
     except Exception as error:
-        return Outcome(raised(error, rank=0), cause=error)
+        return Outcome(raised(error, rank=next(iter(values))), cause=error)
 
 
 def raised(error: Exception, *, rank: int) -> dict[str, Any]:

@@ -1,0 +1,44 @@
+"""Which frameworks lockstep has to look at: those that are in use by then."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from allranks.gate.lockstep.sentry import Sentry
+
+
+def wrapped(sentry: Sentry, fn: Callable[..., Any], *, same_lines: bool, timeout: float | None) -> Callable[..., Any]:
+    """Return a function whose calls, or the collectives in them, all ranks make alike."""
+    if _uses_jax():
+        import allranks.gate.lockstep.jax as jax_edge
+
+        return jax_edge.Stepped(lambda: jax_edge.programs_of(sentry), fn, same_lines=same_lines, timeout=timeout)
+    import allranks.gate.lockstep.torch as torch_edge
+
+    return torch_edge.wrapped(sentry, fn, same_lines=same_lines, timeout=timeout)
+
+
+@contextmanager
+def watched(sentry: Sentry, *, same_lines: bool, timeout: float | None) -> Iterator[None]:
+    """Watch the collectives of this thread for the length of a block."""
+    with ExitStack() as stack:
+        if _uses_jax():
+            import allranks.gate.lockstep.jax as jax_edge
+
+            jax_edge.programs_of(sentry)
+        if "torch.distributed" in sys.modules:
+            import allranks.gate.lockstep.torch as torch_edge
+
+            stack.enter_context(torch_edge.watched(sentry, same_lines=same_lines, timeout=timeout))
+        yield
+
+
+def _uses_jax() -> bool:
+    if "jax" not in sys.modules:
+        return False
+    import allranks.world.jax as jax_world
+
+    return jax_world.initialised() is not None

@@ -1,0 +1,74 @@
+"""``allranks.lockstep``: around a function of JAX, or as a block around a training loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, TypeVar, cast, overload
+from weakref import WeakKeyDictionary
+
+from allranks.callsite import call_site
+from allranks.gate.lockstep import detect
+from allranks.gate.lockstep.sentry import Sentry
+from allranks.world.base import World
+from allranks.world.detect import current
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_sentries: WeakKeyDictionary[World, Sentry] = WeakKeyDictionary()
+
+
+@overload
+def lockstep(fn: F, /, *, lines: bool = True, timeout: float | None = None, world: World | None = None) -> F: ...
+@overload
+def lockstep(
+    *, lines: bool = True, timeout: float | None = None, world: World | None = None
+) -> AbstractContextManager[None]: ...
+def lockstep(
+    fn: F | None = None, /, *, lines: bool = True, timeout: float | None = None, world: World | None = None
+) -> F | AbstractContextManager[None]:
+    """Have all ranks start the same collectives in the same order; **every rank must use it alike**.
+
+    ``step = lockstep(jax.jit(step))``: a function of JAX (jit, pmap, shard_map), every call of which the ranks of its
+    devices must make. From then on, programs across processes that are not wrapped are compared too, at their first
+    run.
+
+    ``with lockstep():`` the collectives of torch.distributed in this thread: DDP's, FSDP's and functional ones too, but
+    not sends and receives. Who leaves the block while others stay in it is told so.
+
+    Ranks that are about to do different things all raise the same Mismatch, before they enter: who does what, and the
+    line where. With ``lines``, the lines that start a call must be alike, too (of torch: for collectives in which all
+    ranks have one part, so not for barriers and broadcasts). Raises BarrierTimeout if a rank does not come within
+    ``timeout`` seconds (default: the world's), and RankDied. A rank that has gone on into a collective that the others
+    do not join cannot come back: it ends with the job.
+
+    A call that comes as the calls before it foretell costs about a microsecond and no message; another one costs a
+    barrier of its ranks. ``world`` is the one that ``allranks.init()`` made, unless given.
+    """
+    world = world or current()
+    if fn is None:
+        return _block(world, lines, timeout)
+    if world.size == 1:
+        return fn
+    return cast(F, detect.wrapped(_sentry(world), fn, same_lines=lines, timeout=timeout))
+
+
+@contextmanager
+def _block(world: World, lines: bool, timeout: float | None) -> Iterator[None]:
+    if world.size == 1:
+        yield
+        return
+    sentry = _sentry(world)
+    try:
+        with detect.watched(sentry, same_lines=lines, timeout=timeout):
+            yield
+    except Exception as error:
+        sentry.explain(error)
+        raise
+    sentry.leave(call_site(), timeout)
+
+
+def _sentry(world: World) -> Sentry:
+    if world not in _sentries:
+        _sentries[world] = Sentry(world)
+    return _sentries[world]

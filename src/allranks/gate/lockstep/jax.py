@@ -1,0 +1,328 @@
+"""Lockstep of JAX: a program across processes is compared before its first run, a wrapped function before every run.
+
+Only the first run of a compiled program passes Python, and there it is seen whole (gate/jax.py). Later runs are made by
+C++ alone. So a function is wrapped: ``Stepped`` knows by its arguments, as far as there is a choice, which of its
+programs is going to run, and takes that for the call. Where another one turns up after all, it is new, and compared
+within the call.
+
+In a JAX whose inside we do not know, no program is seen. Then a wrapped function is lowered by public means for
+arguments of a new form, and compared as it is before compilation.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import warnings
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from sys import _getframe
+from types import CodeType, FrameType, MethodType
+from typing import Any
+from weakref import WeakSet
+
+import jax
+
+from allranks.callsite import call_site
+from allranks.errors import AllranksError, ContradictingSigns
+from allranks.gate import jax as inside
+from allranks.gate.lockstep import lines
+from allranks.gate.lockstep.forecast import Forecast
+from allranks.gate.lockstep.hlo import collectives
+from allranks.gate.lockstep.lane import Lane
+from allranks.gate.lockstep.schedule import Call, call
+from allranks.gate.lockstep.sentry import Sentry
+from allranks.world.progress import progress
+
+# The form of an argument: what a program is compiled for, as far as it can be seen in a value.
+Form = Hashable
+_NOTHING = object()
+# A call from a line, with what is needed to make it; and the code that must live as long as its place is remembered.
+_Site = tuple[Call, Lane, Forecast[Call], tuple[CodeType, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A compiled program as all its ranks must have it: a call without the line that starts it."""
+
+    lane: Lane
+    name: str
+    lines: tuple[str, ...]
+    key: str
+
+    def call(self, where: str = "", line: str = "") -> Call:
+        """Return the call of this program from ``where``, which is compared as ``line``."""
+        return self.lane.same(call(self.name, where, lines=self.lines, key=f"{self.key} {line}"))
+
+
+class Programs:
+    """What this process runs together with others, in the thread that made this object.
+
+    ``calling`` is the wrapped function that runs now. ``sees`` says whether programs are seen at all.
+    """
+
+    def __init__(self, sentry: Sentry) -> None:
+        self.sentry = sentry
+        self.calling: Stepped | None = None
+        self._thread = threading.get_ident()
+        self._seen: WeakSet[Any] = WeakSet()
+        self._agreed: set[Call] = set()
+        self.sees = inside.on_programs(self._look)
+        _check_ranks(sentry)
+        if not self.sees:
+            _say_what_is_left()
+
+    def _look(self, program: Any, *arguments: Any) -> None:
+        """Compare a program with the other processes' before it runs here for the first time."""
+        if (program in self._seen and not self._resolves()) or threading.get_ident() != self._thread:
+            return
+        members = inside.processes_of(program)
+        if len(members) > 1:
+            self._compare(self._read(program, arguments, members))
+        self._seen.add(program)
+
+    def _read(self, program: Any, arguments: Sequence[Any], members: Sequence[int]) -> Program:
+        lane, text = self.sentry.lane(members), inside.text_of(program)
+        lane.executing = self._is_executing
+        told = [*_numbered("argument", map(_in_words, arguments)), *_numbered("collective", collectives(text))]
+        return Program(lane, program.name, tuple(told), inside.form_of(program, text))
+
+    def _compare(self, program: Program) -> None:
+        calling, made = self.calling, program.call(call_site())
+        if calling is not None and self._resolves():
+            calling.resolve(program)
+        elif made not in self._agreed:
+            program.lane.ask(made, calling.timeout if calling else None)
+            if calling is not None:
+                calling.surprise = program
+        self._agreed.add(made)
+
+    def _resolves(self) -> bool:
+        """Say whether the function that runs is in need of knowing its program."""
+        unknown = None if self.calling is None else self.calling.unknown
+        return unknown is not None and unknown.site is None
+
+    def _is_executing(self) -> bool:
+        return inside.is_in_compiled_code(self._thread, Stepped.__call__.__code__)
+
+
+@functools.cache
+def programs_of(sentry: Sentry) -> Programs:
+    """Return what this process runs together with others; from now on its programs are seen."""
+    return Programs(sentry)
+
+
+@dataclass(slots=True)
+class _Variant:
+    """One of the programs of a function; its calls, by the lines that start them."""
+
+    program: Program
+    sites: dict[lines.Spot, _Site] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Unknown:
+    """A call under way from ``frame``; its program and what it is, once its program is seen."""
+
+    frame: FrameType
+    variant: _Variant | None = None
+    site: _Site | None = None
+
+
+class Stepped:
+    """A function of JAX of which every call is made by all ranks of its devices, or by none.
+
+    ``unknown`` is a call under way that runs nobody knows what program; ``surprise`` is a program that turned up in a
+    call that was taken for another one's.
+    """
+
+    def __init__(
+        self, programs: Callable[[], Programs], fn: Callable[..., Any], *, same_lines: bool, timeout: float | None
+    ) -> None:
+        functools.update_wrapper(self, fn)
+        self.timeout = timeout
+        self.unknown: _Unknown | None = None
+        self.surprise: Program | None = None
+        self._programs = functools.cache(programs)  # the backend starts when the first function is called
+        self._fn = fn
+        self._same_lines = same_lines
+        # The calls of the only variant, while there is one: then the line is all that is looked at.
+        self._sites: dict[lines.Spot, _Site] = {}
+        self._variants: list[tuple[Mapping[str | int, Form], _Variant]] = []
+        # The arguments that tell the variants apart, and the variants by the forms of these.
+        self._telling: Sequence[str | int] = ()
+        self._told: dict[Form, _Variant] = {}
+        self._is_local = False
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        frame = _getframe(1)
+        caller = frame.f_back or frame
+        site = self._sites.get((id(frame.f_code), frame.f_lasti, id(caller.f_code), caller.f_lasti))
+        if site is None:
+            variant = self._variant(args, kwargs)
+            if variant is None:
+                return self._first(frame, args, kwargs)
+            site = self._site(variant, frame)
+        made, lane, forecast, _ = site
+        if forecast.expected is made:
+            forecast.went()
+        else:
+            lane.take(made, self.timeout)
+        programs = self._programs()
+        lane.inside, programs.calling = True, self
+        before = progress.enter("collective", made.what)
+        try:
+            result = self._fn(*args, **kwargs)
+        except BaseException as error:
+            forecast.take_back()
+            programs.sentry.explain(error)
+            raise
+        finally:
+            lane.inside, programs.calling = False, None
+            progress.leave(before)
+        if self.surprise is not None:
+            self._learn(args, kwargs, _Variant(self.surprise))
+        return result
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        return self if instance is None else MethodType(self, instance)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._fn, name)
+
+    def resolve(self, program: Program) -> None:
+        """Take the call that is under way for this program's, which is about to run."""
+        assert self.unknown is not None
+        variant = next((known for _, known in self._variants if known.program == program), _Variant(program))
+        site = self._site(variant, self.unknown.frame)
+        made, lane, forecast, _ = site
+        if forecast.expected is made:
+            forecast.went()
+        else:
+            lane.take(made, self.timeout)
+        lane.inside = True
+        self.unknown.variant, self.unknown.site = variant, site
+
+    def _variant(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Variant | None:
+        """Return which program runs for such arguments; None if that is not known."""
+        found = self._told.get(tuple(_form(_argument(name, args, kwargs)) for name in self._telling))
+        if found is None and not self._programs().sees:
+            found = _Variant(_lowered(self._programs().sentry, self._fn, args, kwargs))
+            self._learn(args, kwargs, found)
+        return found
+
+    def _site(self, variant: _Variant, frame: FrameType) -> _Site:
+        spot = lines.spot(frame)
+        site = variant.sites.get(spot)
+        if site is None:
+            lane = variant.program.lane
+            made = variant.program.call(lines.in_words(frame), lines.to_compare(frame) if self._same_lines else "")
+            site = variant.sites[spot] = made, lane, lane.forecast, lines.codes(frame)
+        if self._told and not self._telling:
+            self._sites[spot] = site
+        return site
+
+    def _first(self, frame: FrameType, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Make a call of which the program is not known: it passes Python, and is seen before it runs."""
+        programs, unknown = self._programs(), _Unknown(frame)
+        self.unknown, programs.calling = unknown, self
+        before = progress.enter("compile", self.__name__)
+        try:
+            with nullcontext() if self._is_local else inside.afresh():
+                result = self._fn(*args, **kwargs)
+        except BaseException:
+            if unknown.site is not None:
+                unknown.site[2].take_back()
+            raise
+        finally:
+            if unknown.site is not None:
+                unknown.site[1].inside = False
+            self.unknown = programs.calling = None
+            progress.leave(before)
+        self._is_local = unknown.variant is None
+        if unknown.variant is not None:
+            self._learn(args, kwargs, unknown.variant)
+        return result
+
+    def _learn(self, args: Sequence[Any], kwargs: Mapping[str, Any], variant: _Variant) -> None:
+        """Remember for what arguments a program runs, and what tells it from the others."""
+        self.surprise = None
+        names_and_values: Iterable[tuple[str | int, Any]] = (*enumerate(args), *kwargs.items())
+        self._variants.append(({name: _form(value) for name, value in names_and_values}, variant))
+        forms = [form for form, _ in self._variants]
+        names = dict.fromkeys(name for form in forms for name in form)
+        # A function that is not seen to run another program must be asked about every argument.
+        differ = [name for name in names if len({form.get(name) for form in forms}) > 1]
+        self._telling = differ if self._programs().sees else list(names)
+        self._told = {}
+        for form, known in self._variants:
+            self._told.setdefault(tuple(form.get(name) for name in self._telling), known)
+        self._sites.clear()
+
+
+def _argument(name: str | int, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    if isinstance(name, str):
+        return kwargs.get(name, _NOTHING)
+    return args[name] if name < len(args) else _NOTHING
+
+
+def _form(value: Any) -> Form:
+    """Return what a program is compiled for, of a tree of arguments; None for one that is not given."""
+    if value is _NOTHING:
+        return None
+    leaves, tree = jax.tree.flatten(value)
+    return tree, *map(_form_of_leaf, leaves)
+
+
+def _form_of_leaf(leaf: Any) -> Form:
+    if isinstance(leaf, jax.Array):
+        return leaf.shape, leaf.dtype, leaf.weak_type, leaf.sharding
+    if hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
+        return leaf.shape, leaf.dtype
+    if isinstance(leaf, bool | int | float | complex) or not isinstance(leaf, Hashable):
+        return str(type(leaf))
+    return leaf
+
+
+def _in_words(argument: Any) -> str:
+    """Return ``float32[8, 128] P('data', None)``."""
+    sharding = getattr(argument, "sharding", None)
+    split = getattr(sharding, "spec", None) or sharding
+    shape = ", ".join(map(str, getattr(argument, "shape", ())))
+    return f"{getattr(argument, 'dtype', type(argument).__name__)}[{shape}]{f' {split}' if split else ''}"
+
+
+def _numbered(what: str, lines: Iterable[str]) -> Iterable[str]:
+    return (f"{what} {number} is {line}" for number, line in enumerate(lines, 1))
+
+
+def _lowered(sentry: Sentry, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Program:
+    """Return what a function would run, by public means: for all ranks, and as it is before compilation."""
+    lower = getattr(fn, "lower", None)
+    if lower is None:
+        raise AllranksError(
+            f"rank {sentry.world.rank}: lockstep cannot see what {fn!r} runs in jax {jax.__version__}.",
+            remedy="Wrap what jax.jit returned.",
+        )
+    told = _numbered("argument", map(_in_words, jax.tree.leaves((args, kwargs))))
+    name = f"jit({getattr(fn, '__name__', fn)})"
+    return Program(sentry.lane(range(sentry.world.size)), name, tuple(told), lower(*args, **kwargs).as_text())
+
+
+def _check_ranks(sentry: Sentry) -> None:
+    mine, world = (jax.process_index(), jax.process_count()), sentry.world
+    if mine != (world.rank, world.size):
+        raise ContradictingSigns(
+            f"rank {world.rank} of {world.size} is process {mine[0]} of {mine[1]} in JAX.",
+            remedy="Give jax.distributed.initialize the ranks of the world, or call allranks.init() instead.",
+        )
+
+
+def _say_what_is_left() -> None:
+    warnings.warn(
+        f"allranks does not know the inside of jax {jax.__version__}: lockstep compares the functions that are "
+        "wrapped, before compilation and for all ranks, and no other program.",
+        RuntimeWarning,
+        stacklevel=2,
+    )

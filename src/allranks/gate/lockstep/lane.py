@@ -1,0 +1,197 @@
+"""One group of ranks that make the same calls: each goes on by itself as foretold, and asks the others first if not.
+
+A rank that asks announces it by coming to an exchange (world/exchange.py): the k-th of this group. The others come to
+it as well, because the call surprises all of them, or they have parted already. A rank that has parted without asking
+stands in its call, and cannot come. Therefore whoever waits puts up a question after a moment, and rings: ``at``, how
+far it has come. The sentry thread of a rank (sentry.py) that is beyond that point comes to the exchange in its
+training thread's place. So the ranks that wait learn at once what it does instead, whichever comes first.
+
+Keys, below ``lockstep/<group>/``: ``x/...`` the exchanges, ``open/<k>/<i>`` the questions, ``i`` from 0 on: one for all
+ranks that have come equally far.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count
+from typing import Any
+
+from allranks.errors import AllranksError, name_ranks
+from allranks.gate.lockstep.forecast import Forecast
+from allranks.gate.lockstep.schedule import Call, compare, mismatch
+from allranks.world import zone
+from allranks.world.base import World
+from allranks.world.codec import Value, dumps, loads
+from allranks.world.exchange import Exchanger
+from allranks.world.progress import progress
+from allranks.world.ticket import Ticket
+
+# How far ranks are in groups, by the group's name: the place, and the group's ranks.
+Places = Mapping[str, tuple[int, Sequence[int]]]
+# How long a rank waits for the others before it puts up its question, in seconds.
+_PATIENCE = 0.1
+
+
+class Lane:
+    """One rank's side. ``forecast`` and ``inside`` are for the thread that trains; ``ask`` also for the sentry's.
+
+    ``inside`` says that the rank is within its last call, ``executing()`` that it is in there without anything left to
+    ask. ``known`` are the calls by digest, so that equal ones are one object.
+    """
+
+    def __init__(self, world: World, members: Sequence[int]) -> None:
+        self.members = members
+        self.name = "all ranks" if len(members) == world.size else name_ranks(members)
+        self.forecast: Forecast[Call] = Forecast()
+        self.inside = False
+        self.executing: Callable[[], bool] = lambda: False
+        self.known: dict[str, Call] = {}
+        self.verdict: AllranksError | None = None
+        self.verdict_is_told = False
+        self._world = world
+        self._prefix = f"lockstep/{self.name.replace(' ', '-')}/"
+        self._lock = threading.Lock()
+        # What this rank asks, and the key of the question that asks it.
+        self._places: dict[str, int] = {}
+        self._mine = ""
+        self._exchanger = Exchanger(
+            world.store,
+            world.clock,
+            rank=world.rank,
+            members=members,
+            fanout=world.fanout,
+            host_of=lambda rank: world.hosts[rank],
+            locate=world.lookout.locate,
+            line=f"{self._prefix}x",
+            uneasy=self._put_question,
+            first_look=_PATIENCE,
+        )
+
+    @property
+    def place(self) -> int:
+        """How far this rank has come, in halves of a call (schedule.py)."""
+        return 2 * self.forecast.count - self.inside
+
+    def same(self, call: Call) -> Call:
+        """Return the call that stands for all that are equal to this one."""
+        return self.known.setdefault(call.digest, call)
+
+    def take(self, call: Call, timeout: float | None = None) -> None:
+        """Make a call that was not foretold the next one, after asking. It must be ``same``."""
+        self.ask(call, timeout)
+        self.forecast.learn(call)
+
+    def ask(self, call: Call, timeout: float | None = None, *, elsewhere: Places | None = None) -> None:
+        """Return when all ranks of the group are at this place with this call; **every one of them must ask**.
+
+        ``elsewhere`` are the places in other groups, by name, with their ranks: compared too. Raises, on every rank,
+        Mismatch saying who does what, BarrierTimeout, or RankDied.
+        """
+        zone.refuse(call.what)
+        with self._lock:
+            if self.verdict is not None:
+                self.verdict_is_told = True
+                raise self.verdict
+            before = progress.enter("meeting", f"all ranks before {call}")
+            try:
+                self._meet(call, self.place, elsewhere or {}, timeout=timeout)
+            except AllranksError as error:
+                error.add_note(f"rank {self._world.rank}: before call {self.place // 2 + 1} of {self.name}: {call}")
+                raise
+            finally:
+                progress.leave(before)
+
+    def question(self) -> dict[str, int]:
+        """Return the first places, by group, where others wait for this rank to ask as well; none if nobody waits."""
+        places: dict[str, int] = {}
+        for text in self._questions(self._exchanger.count + 1):
+            for name, place in loads(text)["places"].items():
+                places[name] = min(place, places.get(name, place))
+        return places
+
+    def _questions(self, number: int) -> Iterator[bytes]:
+        for i in count():
+            text = self._world.store.get(f"{self._prefix}open/{number}/{i}")
+            if text is None:
+                return
+            yield text
+
+    def is_beyond(self, places: Mapping[str, int]) -> bool:
+        """Say whether this rank will not ask any more at the place of this group, if it is among these places."""
+        place = places.get(self.name)
+        if place is None:
+            return False
+        return self.place > place or (self.place == place and self.inside and self.executing())
+
+    def answer(self, asked: int) -> None:
+        """Come in the training thread's place, which is beyond the place where the others ask, and keep the verdict.
+
+        Does nothing if it has come by itself meanwhile. For the sentry's thread.
+        """
+        with self._lock:
+            if self.verdict is None and self._exchanger.count < asked:
+                try:
+                    self._meet(None, self.place, {}, timeout=None)
+                except AllranksError as error:
+                    self.verdict = error
+
+    def judge(self, verdict: AllranksError) -> None:
+        """Have the training thread raise this where it asks next, unless there is a verdict."""
+        with self._lock:
+            self.verdict = self.verdict or verdict
+
+    @property
+    def exchanges(self) -> int:
+        """How many exchanges this rank has come to."""
+        return self._exchanger.count
+
+    def _meet(self, call: Call | None, place: int, elsewhere: Places, *, timeout: float | None) -> None:
+        limit = self._world.timeout if timeout is None else timeout
+        ticket = Ticket("lockstep", self.name, call.where if call else "")
+        said = [place, call.digest if call else "", {name: list(there) for name, there in elsewhere.items()}]
+        self._places = {self.name: place, **{name: there[0] for name, there in elsewhere.items()}}
+        try:
+            found = self._exchanger.exchange(ticket, said, decide=compare, timeout=limit)
+        finally:
+            self._take_question_down()
+        if found is not None:
+            self._tell(call, place, found, timeout=limit)
+
+    def _tell(self, call: Call | None, place: int, found: Value, *, timeout: float) -> None:
+        """Raise, on every rank, what differs; the first rank of each group of ranks that agree tells what it does."""
+        number, groups = found
+        ranks = [[self.members[position] for position in positions] for positions in groups]
+        leads = any(group[0] == self._world.rank for group in ranks)
+        mine = call if place // 2 + 1 == number else None
+        words = self._words(mine or self.forecast.call(number)) if leads else None
+
+        def decide(values: Sequence[Value]) -> Value:
+            told = [(group, values[positions[0]]) for group, positions in zip(ranks, groups, strict=True)]
+            raise mismatch(number, told)
+
+        self._exchanger.exchange(Ticket("lockstep", self.name, ""), words, decide=decide, timeout=timeout)
+
+    def _words(self, call: Call | None) -> dict[str, Any]:
+        gone = {"what": "a call of long ago", "where": "", "lines": [], "digest": ""}
+        return call.words() if call else gone
+
+    def _put_question(self) -> None:
+        """Nobody has come for a moment: put up the question, unless another rank has put up the same, and ring."""
+        if self._mine or not self._places:
+            return
+        document = dumps({"rank": self._world.rank, "places": self._places})
+        for i in count():
+            key = f"{self._prefix}open/{self._exchanger.count}/{i}"
+            there = self._world.store.claim(key, document)
+            if there == document:
+                self._mine = key
+                self._world.lookout.ring()
+            if loads(there)["places"].items() >= self._places.items():
+                break
+
+    def _take_question_down(self) -> None:
+        self._places = {}
+        if self._mine:
+            self._world.store.delete(self._mine)
+            self._mine = ""

@@ -1,0 +1,48 @@
+"""The lines of the user's program that start a call: found once for every pair of code places, then looked up."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Sequence
+from types import CodeType, FrameType
+
+from allranks.callsite import is_users, short_path
+
+# Where two frames stand, for a dictionary: cheaper than their lines. The codes must be kept alive with it.
+Spot = tuple[int, int, int, int]
+
+
+def spot(frame: FrameType) -> Spot:
+    """Return where a frame and its caller stand."""
+    caller = frame.f_back or frame
+    return id(frame.f_code), frame.f_lasti, id(caller.f_code), caller.f_lasti
+
+
+def in_words(frame: FrameType) -> str:
+    """Return ``model.py:5, from train.py:80``: the frame's line and its caller's, as far as they are the user's."""
+    places = [(short_path(one.f_code.co_filename), one.f_lineno) for one in _users(frame)]
+    if len(places) == 2 and places[0][0] == places[1][0]:
+        return f"{places[0][0]}:{places[0][1]}" + (f", from line {places[1][1]}" if places[0] != places[1] else "")
+    return ", from ".join(f"{path}:{line}" for path, line in places)
+
+
+def to_compare(frame: FrameType) -> str:
+    """Return what is alike on hosts that keep the program in different folders."""
+    return " ".join(f"{os.path.basename(one.f_code.co_filename)}:{one.f_lineno}" for one in _users(frame))
+
+
+def codes(frame: FrameType) -> tuple[CodeType, ...]:
+    """Return what must live as long as the frame's spot is remembered."""
+    return frame.f_code, (frame.f_back or frame).f_code
+
+
+def _users(frame: FrameType) -> Sequence[FrameType]:
+    """The frame and its caller, if they are the user's: a wrapper that only one rank has must make no difference."""
+    if not _is_users(frame.f_code.co_filename):
+        return []
+    caller = frame.f_back
+    return [frame] if caller is None or not _is_users(caller.f_code.co_filename) else [frame, caller]
+
+
+_is_users = functools.cache(is_users)

@@ -1,0 +1,134 @@
+"""What a rank is about to call together with others, and who disagrees: the first difference, as a person asks for it.
+
+A rank's place is counted in halves: ``2 n`` is after its n-th call with a group and before the next, ``2 n - 1`` within
+the n-th (a JAX function that runs a program which is new). A rank that asks at a place has not gone beyond it, and
+another one that has is not going to ask there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from allranks.digest import digest, show
+from allranks.errors import Mismatch
+from allranks.world.codec import Value
+from allranks.world.ticket import minority, who_says_what
+
+# How many lines of a call travel where ranks differ: the first difference is most often among the first.
+_MOST_LINES = 2000
+_ORDER = "Every rank must make the same calls in one order."
+_CODE = "Do all ranks run the same code, with the same constants?"
+_LINES = "If it is meant that two lines start one call, say lockstep(lines=False)."
+_LEFT = "Let all ranks stop together: world.any(done) tells every rank that one is done."
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """A call that all ranks of a group make together.
+
+    ``what`` and ``lines`` are its form in words, in one line and in full; ``where`` is the user's line that starts it;
+    ``digest`` is equal on two ranks if and only if they mean the same call.
+    """
+
+    what: str
+    where: str
+    lines: tuple[str, ...]
+    digest: str
+
+    def __str__(self) -> str:
+        return self.what + (f" ({self.where})" if self.where else "")
+
+    def words(self) -> dict[str, Any]:
+        """Return what travels to the other ranks where they differ."""
+        return {**asdict(self), "lines": list(self.lines[:_MOST_LINES])}
+
+
+def call(what: str, where: str = "", *, lines: Iterable[str] = (), key: str = "") -> Call:
+    """Return a call. ``key`` counts as well, unseen: what must be alike on all ranks beside what they are told."""
+    listed = tuple(lines)
+    return Call(what, where, listed, show(digest(what, key, *listed)))
+
+
+def leaving(where: str) -> Call:
+    """Return the last call of a region: no more of them."""
+    return Call("no more calls, the region ends", where, (), "leaving")
+
+
+def compare(values: Sequence[Value]) -> Value:
+    """Compare (place, digest, places in other groups) of all ranks of a group.
+
+    Return None if they agree. Else return the number of the call that they have to tell about, and the groups that
+    agree, by position in the values. Raises Mismatch where only the places in other groups differ.
+    """
+    groups: dict[tuple[int, str], list[int]] = {}
+    for position, (place, form, _) in enumerate(values):
+        groups.setdefault((place, form), []).append(position)
+    if len(groups) > 1:
+        return [min(place for place, _ in groups) // 2 + 1, list(groups.values())]
+    _compare_ends([elsewhere for _, _, elsewhere in values])
+    return None
+
+
+def _compare_ends(places: Sequence[Mapping[str, Any]]) -> None:
+    """Raise Mismatch if ranks leave that have not made equally many calls with one of their groups."""
+    groups = {name: members for said in places for name, (_, members) in said.items()}
+    for name, members in groups.items():
+        made: dict[int, list[int]] = {}
+        for rank in members:
+            made.setdefault(places[rank].get(name, (0,))[0] // 2, []).append(rank)
+        if len(made) > 1:
+            told = who_says_what((f"{count} calls", ranks) for count, ranks in made.items())
+            raise Mismatch(
+                f"the ranks leave after different numbers of calls of {name}: {told}.",
+                ranks=minority(made.values()),
+                remedy=_ORDER,
+            )
+
+
+def mismatch(number: int, groups: Sequence[tuple[Sequence[int], Mapping[str, Any]]]) -> Mismatch:
+    """Return the error for ranks whose ``number``-th calls differ; ``groups`` are ranks with their call's words."""
+    told, remedy = _difference(groups)
+    return Mismatch(f"call {number} differs: {told}.", ranks=minority(ranks for ranks, _ in groups), remedy=remedy)
+
+
+def _difference(groups: Sequence[tuple[Sequence[int], Mapping[str, Any]]]) -> tuple[str, str]:
+    first = groups[0][1]
+    if any(words["what"] != first["what"] for _, words in groups):
+        left = any(words["what"].startswith("no more calls") for _, words in groups)
+        return _each(groups, lambda words: f"{words['what']}{_at(words)}"), _LEFT if left else _ORDER
+    for index in range(max(len(words["lines"]) for _, words in groups)):
+        if len({_line(words, index) for _, words in groups}) > 1:
+            told = _each(groups, lambda words, at=index: f"{_line(words, at)}{_at(words)}")
+            return f"{first['what']}: {told}", _ORDER
+    if any(words["where"] != first["where"] for _, words in groups):
+        told = _each(groups, lambda words: words["where"] or "no line")
+        return f"{first['what']} starts from different lines: {told}", f"{_ORDER} {_LINES}"
+    told = _each(groups, lambda words: f"program {words['digest'][:8]}")
+    return f"{first['what']}{_at(first)} is not one program, though its arguments and collectives are: {told}", _CODE
+
+
+def _each(groups: Sequence[tuple[Sequence[int], Mapping[str, Any]]], words: Any) -> str:
+    said: dict[str, list[int]] = {}
+    for ranks, call_words in groups:
+        said.setdefault(words(call_words), []).extend(ranks)
+    return who_says_what(said.items())
+
+
+def _line(words: Mapping[str, Any], index: int) -> str:
+    return words["lines"][index] if index < len(words["lines"]) else "nothing more"
+
+
+def _at(words: Mapping[str, Any]) -> str:
+    return f" ({words['where']})" if words["where"] else ""
+
+
+def left_early(rank: int, *, gone: int, number: int, made: Call | None) -> Mismatch:
+    """Return the error of a rank that is in a call which rank ``gone``, whose program has ended, will not make."""
+    mine = f"call {number}" + (f", {made}" if made else "")
+    return Mismatch(
+        f"rank {rank}: lockstep: rank {gone} has ended after {number - 1} calls; rank {rank} is in {mine}.",
+        ranks=[gone],
+        remedy=_LEFT,
+    )

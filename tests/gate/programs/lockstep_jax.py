@@ -1,0 +1,172 @@
+"""JAX ranks that part in one way or another: ``lockstep_jax.py CASE,CASE,... [without | bare | unknown]``.
+
+Under lockstep, or without; bare: with wrapped functions and no block; unknown: in a JAX whose inside has moved.
+Each rank prints RESULT and, by case, what it got: numbers, or the error and how long after the bad call it came.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import allranks
+
+cases, how = sys.argv[1].split(","), "".join(sys.argv[2:])
+ours = how != "without"
+if how == "unknown":
+    del jax._src.config.config_ext.Config
+patience = 3 if "absent" in cases else 60
+world = allranks.init(backend="jax")
+rank, odd = world.rank, world.rank == world.size - 1
+mesh = Mesh(np.array(jax.devices()), "d")
+split, whole = NamedSharding(mesh, P("d")), NamedSharding(mesh, P())
+start = [0.0]
+
+
+def over(reduce: Callable[..., Any], name: str, scale: float = 1.0) -> Callable[[Any], Any]:
+    def body(x: Any) -> Any:
+        return reduce(x.sum() * scale, "d")
+
+    body.__name__ = name
+    mapped = jax.jit(jax.shard_map(body, mesh=mesh, in_specs=P("d"), out_specs=P()))
+    return allranks.lockstep(mapped, timeout=patience) if ours else mapped
+
+
+def rows(per_rank: int = 1, dtype: Any = np.float32) -> Any:
+    mine = np.full((per_rank, 4), rank + 1, dtype)
+    return jax.make_array_from_process_local_data(split, mine)
+
+
+add, largest, double = over(jax.lax.psum, "add"), over(jax.lax.pmax, "largest"), over(jax.lax.psum, "add", 2.0)
+
+
+def number(found: Any) -> float:
+    return float(found.addressable_data(0))
+
+
+def warm(rounds: int = 6) -> None:
+    for _ in range(rounds):
+        number(add(rows()))
+        number(largest(rows()))
+
+
+def first_order() -> list[float]:
+    return [number(f(rows())) for f in ((largest, add) if odd else (add, largest))]
+
+
+def first_shape() -> list[float]:
+    return [number(add(rows(2 if odd else 1)))]
+
+
+def first_dtype() -> list[float]:
+    return [number(add(rows(dtype=np.int32 if odd else np.float32)))]
+
+
+def first_constant() -> list[float]:
+    return [number((double if odd else add)(rows()))]
+
+
+def first_extra() -> list[float]:
+    found = [number(add(rows()))] if odd else []
+    return [*found, number(add(rows())), number(largest(rows()))]
+
+
+def order() -> list[float]:
+    warm()
+    start[0] = time.monotonic()
+    return first_order()
+
+
+def shape() -> list[float]:
+    warm()
+    start[0] = time.monotonic()
+    return first_shape()
+
+
+def known_shape() -> list[float]:
+    warm()
+    for per_rank in (2, 1, 2, 1, 1):
+        number(add(rows(per_rank)))
+    start[0] = time.monotonic()
+    return first_shape()
+
+
+def extra() -> list[float]:
+    warm()
+    start[0] = time.monotonic()
+    return first_extra()
+
+
+def branch() -> list[float]:
+    """A branch that all took before, and one does not take now."""
+    for i in range(12):
+        number(add(rows()))
+        if i % 4 == 3 and not (odd and i == 11):
+            number(largest(rows()))
+    return []
+
+
+def absent() -> list[float]:
+    if odd:
+        time.sleep(12)
+        return []
+    return [number(add(rows()))]
+
+
+def early() -> list[float]:
+    warm()
+    for _ in range(1 if odd else 2):
+        number(add(rows()))
+        number(largest(rows()))
+    return []
+
+
+def healthy() -> list[float]:
+    found = []
+    for i in range(200):
+        found.append(number(add(rows(1 + (i % 10 == 9)))))
+        if i % 7 == rank % 7:
+            time.sleep(0.001)
+        if i % 50 == 49:
+            found.append(number(largest(rows())))
+        if i == 20:
+            found.append(float(jnp.mean(jax.device_put(np.ones(8, np.float32), whole)).addressable_data(0)))
+    return [sum(found)]
+
+
+def ended() -> list[float]:
+    """One rank's program ends early."""
+    found = early()
+    if odd:
+        print("RESULT {}", flush=True)
+        sys.exit()
+    return found
+
+
+def main() -> None:
+    results = {}
+    for case in cases:
+        start[0] = time.monotonic()
+        try:
+            results[case] = {"numbers": globals()[case]()}
+        except allranks.world.base.AllranksError as error:
+            results[case] = {"error": f"{type(error).__name__}: {error}", "ranks": error.ranks}
+            if case == cases[-1]:
+                raise
+        finally:
+            results.setdefault(case, {})["seconds"] = time.monotonic() - start[0]
+            print("RESULT " + json.dumps(results), flush=True)
+
+
+with allranks.lockstep(timeout=patience) if ours and how != "bare" else nullcontext():
+    main()

@@ -1,0 +1,171 @@
+"""Ranks that part are told by name, before anybody enters what the others do not; ranks that agree hear nothing."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import threads
+
+from allranks.errors import BarrierTimeout, Mismatch
+from allranks.gate.lockstep import sentry as sentry_module
+from allranks.gate.lockstep.schedule import Call, call
+from allranks.gate.lockstep.sentry import Sentry
+
+
+def make(sentry: Sentry, words: str, members: tuple[int, ...] | None = None, where: str = "") -> None:
+    """Make the calls that the letters stand for, as an edge does."""
+    lane = sentry.lane(members or tuple(range(sentry.world.size)))
+    for word in words:
+        line = where or f"train.py:{ord(word)}"
+        made = lane.same(call(f"all_reduce {word}", line, key=line))
+        if lane.forecast.expected is made:
+            lane.forecast.went()
+        else:
+            lane.take(made)
+
+
+def exchanges(sentry: Sentry) -> int:
+    return sum(lane.exchanges for lane in sentry.lanes.values())
+
+
+@pytest.fixture(autouse=True)
+def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These ranks end when the test does."""
+    monkeypatch.setattr(sentry_module, "_GRACE", 60.0)
+
+
+@pytest.mark.parametrize("size", [2, 5])
+def test_ranks_that_agree_meet_a_few_times_and_go_on(size: int) -> None:
+    def program(sentry: Sentry) -> int:
+        make(sentry, "abcd" * 500 + "e" + "abcd" * 100)
+        sentry.leave("train.py:9", None)
+        return exchanges(sentry)
+
+    found = threads.run(size, program)
+    assert found[0] < 20
+    assert found == [found[0]] * size
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "number"),
+    [("ab", "ac", 2), ("abab", "abb", 3), ("ababab" + "aab", "ababab" + "ab", 8), ("aaaa" + "b", "aaaa" + "c", 5)],
+)
+def test_ranks_that_part_get_one_error(ours: str, theirs: str, number: int) -> None:
+    """Rank 1 goes its own way: at once, in a loop, one call more, another one. Who has gone on stands in its call."""
+
+    def program(sentry: Sentry) -> None:
+        make(sentry, theirs if sentry.world.rank == 1 else ours)
+        lane = sentry.lane(range(3))
+        assert sentry_module.threading.Event().wait(0) is False
+        while lane.verdict is None:  # the call in which it stands
+            sentry_module.time.sleep(0.01)
+        raise lane.verdict
+
+    found = threads.run(3, program)
+    for rank, error in enumerate(found):
+        assert isinstance(error, Mismatch), error
+        assert f"call {number} differs: ranks 0, 2: all_reduce {ours[number - 1]} (train.py:" in str(error)
+        assert f"; rank 1: all_reduce {theirs[number - 1]} (train.py:" in str(error)
+        assert str(error).startswith(f"rank {rank}: lockstep 'all ranks'")
+        assert error.ranks == (1,)
+
+
+def test_a_rank_that_leaves_early_is_told_who_goes_on() -> None:
+    def program(sentry: Sentry) -> None:
+        make(sentry, "ab" * 10)
+        if sentry.world.rank == 0:
+            sentry.leave("train.py:9", None)
+        make(sentry, "a")
+        lane = sentry.lane(range(2))
+        while lane.verdict is None:
+            sentry_module.time.sleep(0.01)
+        raise lane.verdict
+
+    for error in threads.run(2, program):
+        assert "call 21 differs: rank 0: no more calls, the region ends (train.py:9); rank 1: all_reduce a" in str(
+            error
+        )
+        assert "world.any(done)" in str(error)
+
+
+def test_groups_of_ranks_are_apart() -> None:
+    """Two pipelines with programs of their own; they leave together, after equally many calls in each."""
+
+    def program(sentry: Sentry) -> int:
+        members = (0, 1) if sentry.world.rank < 2 else (2, 3)
+        make(sentry, "ab" * 20 if members[0] else "cde" * 20, members)
+        make(sentry, "f")
+        sentry.leave("train.py:9", None)
+        return exchanges(sentry)
+
+    assert all(isinstance(found, int) for found in threads.run(4, program))
+
+
+def test_a_rank_that_leaves_while_its_group_goes_on_is_told() -> None:
+    def program(sentry: Sentry) -> None:
+        make(sentry, "b")
+        make(sentry, "a" * 5, (0, 1) if sentry.world.rank < 2 else (2,))
+        if sentry.world.rank == 1:
+            make(sentry, "a", (0, 1))
+            while sentry.lane((0, 1, 2)).verdict is None:
+                sentry_module.time.sleep(0.01)
+        sentry.leave("train.py:9", None)
+
+    for error in threads.run(3, program):
+        assert "call 2 differs: ranks 0, 2: no more calls, the region ends (train.py:9); rank 1" in str(error), error
+
+
+def test_a_rank_that_does_not_come_is_named_with_its_place() -> None:
+    def program(sentry: Sentry) -> None:
+        make(sentry, "ab")
+        if sentry.world.rank == 0:
+            make(sentry, "c")
+
+    error = threads.run(2, program, timeout=0.5)[0]
+    assert isinstance(error, BarrierTimeout)
+    assert "rank 1 (host host-1): at data.py:41 in next_batch" in str(error)
+    assert error.ranks == (1,)
+
+
+def test_lines_that_differ_are_said_to_differ() -> None:
+    def program(sentry: Sentry) -> None:
+        make(sentry, "x", where=f"train.py:{40 + sentry.world.rank}")
+
+    error = threads.run(2, program)[0]
+    assert "all_reduce x starts from different lines: rank 0: train.py:40; rank 1: train.py:41" in str(error)
+    assert "lockstep(lines=False)" in str(error)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_loops_never_alarm_and_never_hang(seed: int) -> None:
+    """Ranks that sleep at random, in programs of random branches that are the same on all."""
+
+    def program(sentry: Sentry) -> int:
+        loop, own = random.Random(seed), random.Random(sentry.world.rank)
+        for _ in range(40):
+            make(sentry, "".join(loop.choices("abc", k=loop.randrange(5))))
+            sentry_module.time.sleep(own.random() * 0.01)
+        sentry.leave("train.py:9", None)
+        return sentry.lane(range(3)).forecast.count
+
+    found: list[Any] = threads.run(3, program)
+    assert found == [found[0]] * 3
+
+
+def test_the_first_difference_of_two_programs_is_a_line() -> None:
+    def program(sentry: Sentry) -> None:
+        second = "all-gather bf16[4]" if sentry.world.rank else "all-reduce f32[4]"
+        sentry.lane(range(2)).take(call("jit(step)", "train.py:8", lines=["argument 1: f32[8]", second]))
+
+    error = threads.run(2, program)[0]
+    assert "jit(step): rank 0: all-reduce f32[4] (train.py:8); rank 1: all-gather bf16[4] (train.py:8)" in str(error)
+
+
+def test_programs_that_differ_in_their_constants_only_are_not_one() -> None:
+    def program(sentry: Sentry) -> None:
+        made: Call = call("jit(step)", "train.py:8", key=f"text {sentry.world.rank}")
+        sentry.lane(range(2)).take(made)
+
+    assert "is not one program" in str(threads.run(2, program)[0])

@@ -1,0 +1,141 @@
+"""Lockstep with real processes: every way to part is one error on every rank, and programs that agree hear nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import harness
+import pytest
+
+PROGRAMS = Path(__file__).parent / "programs"
+SIZES = [2, pytest.param(4, marks=pytest.mark.soak), pytest.param(8, marks=pytest.mark.soak)]
+ABORTED = -6
+# What the last rank does otherwise, and how both are told. All ranks are still before the call.
+JAX = {
+    "first_order": ("call 1 differs: {most}: jit(add) (", "; {odd}: jit(largest) ("),
+    "first_shape": ("jit(add): {most}: argument 1 is float32[", "; {odd}: argument 1 is float32["),
+    "first_dtype": ("jit(add): {most}: argument 1 is float32[", "; {odd}: argument 1 is int32["),
+    "first_constant": ("jit(add) (", "is not one program, though its arguments and collectives are: {most}: program "),
+    "first_extra": ("jit(add) starts from different lines: {most}: ", "; {odd}: "),
+    "order": ("call 13 differs: {most}: jit(add) (", "; {odd}: jit(largest) ("),
+    "known_shape": ("jit(add): {most}: argument 1 is float32[", "; {odd}: argument 1 is float32["),
+    "extra": ("jit(add) starts from different lines: {most}: ", "; {odd}: "),
+}
+TORCH = {
+    "shape": ("call 1 differs: {most}: all_reduce sum float32[17] (", "; {odd}: all_reduce sum float32[5] ("),
+    "dtype": ("{most}: all_reduce sum float32[17] (", "; {odd}: all_reduce sum int32[17] ("),
+    "reduce_op": ("{most}: all_reduce sum float32[17] (", "; {odd}: all_reduce max float32[17] ("),
+    "op": ("{most}: all_reduce sum float32[17] (", "; {odd}: all_gather float32[17], "),
+    "order": ("call 14 differs: {most}: all_reduce sum float32[17] (", "; {odd}: all_reduce max float32[17] ("),
+    "extra": ("all_reduce sum float32[17] starts from different lines: {most}: ", "; {odd}: "),
+    "functional_op": ("{most}: all_reduce sum float32[8] (", "; {odd}: all_reduce max float32[8] ("),
+}
+# The last rank parts from the others where these go on as ever, into the collective: they are told from there.
+STUCK = {
+    ("jax", "shape"): ("jit(add): {most}: argument 1 is float32[", "; {odd}: argument 1 is float32["),
+    ("jax", "branch"): ("{most}: jit(largest) (", "; {odd}: no more calls, the region ends ("),
+    ("jax", "early"): ("{most}: jit(add) (", "; {odd}: no more calls, the region ends ("),
+    ("torch", "early"): ("{most}: all_reduce sum float32[17] (", "; {odd}: no more calls, the region ends ("),
+    ("torch", "ddp"): ("{most}: all_reduce sum float32[20] (", "; {odd}: all_reduce sum float32[1] ("),
+}
+
+
+def run(framework: str, cases: str, how: str = "", *, size: int = 2, **variables: str) -> harness.Job:
+    def environ(rank: int, size: int, port: int) -> Mapping[str, str]:
+        return {**harness.torchrun_environ(rank, size, port), **variables}
+
+    return harness.run(size, [str(PROGRAMS / f"lockstep_{framework}.py"), cases, how], environ=environ)
+
+
+def results(job: harness.Job) -> list[dict[str, Any]]:
+    """What each rank printed last after RESULT."""
+    said = [[line for line in rank.out.splitlines() if line.startswith("RESULT ")] for rank in job.ranks]
+    assert all(said), job
+    return [json.loads(lines[-1].removeprefix("RESULT ")) for lines in said]
+
+
+def named(words: str, size: int) -> str:
+    most = "rank 0" if size == 2 else f"ranks 0-{size - 2}"
+    return words.format(most=most, odd=f"rank {size - 1}")
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    ("framework", "how", "cases"),
+    [
+        pytest.param("jax", "", JAX, marks=pytest.mark.needs("jax")),
+        pytest.param("jax", "unknown", JAX, marks=pytest.mark.needs("jax")),
+        pytest.param("torch", "", TORCH, marks=pytest.mark.needs("torch")),
+    ],
+)
+def test_ranks_that_are_about_to_part_all_raise_one_mismatch(
+    framework: str, how: str, cases: dict[str, tuple[str, str]], size: int
+) -> None:
+    """Before they enter, at any of their calls; and the same ranks then do all that they may, in step, unharmed."""
+    job = run(framework, ",".join([*cases, "healthy"]), how, size=size)
+    assert job.codes == [0] * size, job
+    found = results(job)
+    for rank, result in enumerate(found):
+        for case, words in cases.items():
+            error = result[case]["error"]
+            assert error.startswith(f"Mismatch: rank {rank}: lockstep 'all ranks': call "), (case, error)
+            assert f"tests/gate/programs/lockstep_{framework}.py:" in error, (case, error)
+            for each in words:
+                assert named(each, size) in error, (case, error)
+            if size > 2 and framework == "jax":
+                assert result[case]["ranks"] == [size - 1], (case, error)
+    assert found[0]["healthy"]["numbers"] == found[-1]["healthy"]["numbers"], job
+    if how == "unknown":
+        assert "does not know the inside of jax" in job.ranks[0].err, job
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(("framework", "case"), [pytest.param(*key, marks=pytest.mark.needs(key[0])) for key in STUCK])
+def test_ranks_that_stand_in_their_call_are_told_who_does_not_join_it(framework: str, case: str, size: int) -> None:
+    """One rank asks, the others have gone on as foretold; all end, none by an abort, and all say the same."""
+    job = run(framework, case, size=size)
+    for rank in job.ranks:
+        assert rank.code not in (0, None, ABORTED), job
+        assert "Mismatch: rank " in rank.err, job
+        for each in STUCK[framework, case]:
+            assert named(each, size) in rank.err, job
+
+
+@pytest.mark.needs("jax")
+def test_a_program_that_ends_early_is_named() -> None:
+    """Wrapped functions, and no block whose end would be seen."""
+    job = run("jax", "ended", "bare")
+    assert job.ranks[0].code not in (0, None, ABORTED), job
+    assert "rank 1 has ended after 14 calls; rank 0 is in call 15, jit(add)" in job.ranks[0].err or (
+        "RankDied: rank 0: lockstep" in job.ranks[0].err and "has left (exit code 0)" in job.ranks[0].err
+    ), job
+
+
+@pytest.mark.needs("jax")
+def test_a_rank_that_does_not_come_is_named_with_its_line() -> None:
+    """In time, on the rank that waits and on that which comes too late."""
+    job = run("jax", "absent")
+    for rank in job.ranks:
+        assert "rank 0: lockstep 'all ranks' (tests/gate/programs/lockstep_jax.py:" in rank.err, job
+        assert "rank 1 did not come within 3 s. rank 1 (host " in rank.err, job
+        assert "at tests/gate/programs/lockstep_jax.py:" in rank.err, job
+
+
+@pytest.mark.parametrize(
+    ("framework", "case", "debug", "numbers"),
+    [
+        pytest.param("jax", "order", "OFF", [12.0, 8.0], marks=pytest.mark.needs("jax")),
+        pytest.param("torch", "order", "OFF", [3.0, 2.0], marks=pytest.mark.needs("torch")),
+        pytest.param("torch", "order", "DETAIL", [3.0, 2.0], marks=pytest.mark.needs("torch")),
+    ],
+)
+def test_without_us_swapped_collectives_are_wrong_numbers(
+    framework: str, case: str, debug: str, numbers: list[float]
+) -> None:
+    """The last rank takes the maximum first, and gets the sum; nobody notices, TORCH_DISTRIBUTED_DEBUG either."""
+    job = run(framework, case, "without", TORCH_DISTRIBUTED_DEBUG=debug)
+    assert job.codes == [0, 0], job
+    assert [result[case]["numbers"] for result in results(job)] == [numbers] * 2
