@@ -37,10 +37,14 @@ def run(size: int, program: Callable[[Sentry], Any], *, timeout: float = 30.0) -
 
     def live(rank: int) -> Any:
         world = World(Identity(rank, size, 0, hosts, "simulated"), store, timeout=timeout, lookout=ears)
+        sentry = Sentry(world)
         try:
-            return program(Sentry(world))
+            return program(sentry)
         except Exception as error:
             return error
+        finally:
+            for lane in sentry.lanes.values():  # else the sentry's thread would end this process with the verdict
+                lane.verdict_is_told = True
 
     with ThreadPoolExecutor(size) as pool:
         return list(pool.map(live, range(size)))
