@@ -25,6 +25,7 @@ FILES = {
         "checkpoint/test_trip_jax.py",
         "consistency/test_verify_jax.py",
         "data/test_rows_jax.py",
+        "gate/test_stepped.py",
         "testing/test_plugin.py",
     ],
     "torch": [

@@ -8,7 +8,6 @@ from allranks.arrays.batch import BatchPlan as BatchPlan
 from allranks.arrays.detect import describe as describe
 from allranks.data.rows import global_batch as global_batch
 from allranks.gate.collective import collective as collective
-from allranks.gate.lockstep.face import lockstep as lockstep
 from allranks.gate.log import log as log
 from allranks.gate.log import print as print  # noqa: A004
 from allranks.gate.main_rank import main_rank as main_rank
@@ -24,12 +23,14 @@ if _typing.TYPE_CHECKING:
     from allranks.consistency.verify import verify as verify
     from allranks.data.dataset import Dataset as Dataset
     from allranks.data.shard import shard as shard
+    from allranks.gate.lockstep.face import lockstep as lockstep
     from allranks.readiness.preflight import preflight as preflight
 
-# These need NumPy, which is not light: they are imported when they are first asked for.
+# These are not light (they need NumPy, or are many files): they are imported when they are first asked for.
 _LATE = {
     "Checkpointer": "allranks.checkpoint.checkpointer",
     "Dataset": "allranks.data.dataset",
+    "lockstep": "allranks.gate.lockstep.face",
     "preflight": "allranks.readiness.preflight",
     "tree_digest": "allranks.consistency.tree",
     "verify": "allranks.consistency.verify",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -48,13 +47,3 @@ def run(size: int, program: Callable[[Sentry], Any], *, timeout: float = 30.0) -
 
     with ThreadPoolExecutor(size) as pool:
         return list(pool.map(live, range(size)))
-
-
-class Meeting:
-    """A collective that really waits for all: what a rank stands in when it has gone on by itself."""
-
-    def __init__(self) -> None:
-        self.over = threading.Event()
-
-    def stand(self) -> None:
-        assert self.over.wait(30)

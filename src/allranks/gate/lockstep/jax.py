@@ -57,7 +57,7 @@ class Program:
 
 
 class Programs:
-    """What this process runs together with others, in the thread that made this object.
+    """What this process runs together with others in one thread: that which made this object.
 
     ``calling`` is the wrapped function that runs now. ``sees`` says whether programs are seen at all.
     """
@@ -65,7 +65,7 @@ class Programs:
     def __init__(self, sentry: Sentry) -> None:
         self.sentry = sentry
         self.calling: Stepped | None = None
-        self._thread = threading.get_ident()
+        self.thread = threading.get_ident()
         self._seen: WeakSet[Any] = WeakSet()
         self._agreed: set[Call] = set()
         self.sees = inside.on_programs(self._look)
@@ -75,7 +75,7 @@ class Programs:
 
     def _look(self, program: Any, *arguments: Any) -> None:
         """Compare a program with the other processes' before it runs here for the first time."""
-        if (program in self._seen and not self._resolves()) or threading.get_ident() != self._thread:
+        if (program in self._seen and not self._resolves()) or threading.get_ident() != self.thread:
             return
         members = inside.processes_of(program)
         if len(members) > 1:
@@ -104,7 +104,7 @@ class Programs:
         return unknown is not None and unknown.site is None
 
     def _is_executing(self) -> bool:
-        return inside.is_in_compiled_code(self._thread, Stepped.__call__.__code__)
+        return inside.is_in_compiled_code(self.thread, Stepped.__call__.__code__)
 
 
 @functools.cache
@@ -164,12 +164,14 @@ class Stepped:
             if variant is None:
                 return self._first(frame, args, kwargs)
             site = self._site(variant, frame)
+        programs = self._programs()
+        if threading.get_ident() != programs.thread:
+            return self._fn(*args, **kwargs)
         made, lane, forecast, _ = site
         if forecast.expected is made:
             forecast.went()
         else:
             lane.take(made, self.timeout)
-        programs = self._programs()
         lane.inside, programs.calling = True, self
         before = progress.enter("collective", made.what)
         try:
@@ -226,6 +228,8 @@ class Stepped:
     def _first(self, frame: FrameType, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Make a call of which the program is not known: it passes Python, and is seen before it runs."""
         programs, unknown = self._programs(), _Unknown(frame)
+        if threading.get_ident() != programs.thread:
+            return self._fn(*args, **kwargs)
         self.unknown, programs.calling = unknown, self
         before = progress.enter("compile", self.__name__)
         try:

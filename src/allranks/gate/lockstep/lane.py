@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
+from allranks.digest import digest, show
 from allranks.errors import AllranksError, name_ranks
 from allranks.gate.lockstep.forecast import Forecast
 from allranks.gate.lockstep.schedule import Call, compare, mismatch
@@ -31,6 +32,13 @@ from allranks.world.ticket import Ticket
 Places = Mapping[str, tuple[int, Sequence[int]]]
 # How long a rank waits for the others before it puts up its question, in seconds.
 _PATIENCE = 0.1
+_LONGEST_NAME = 40
+
+
+def _name_of(members: Sequence[int]) -> str:
+    """Return ``ranks 0-3``; of a group that is long in words its size, and a digest that makes it the only one."""
+    name = name_ranks(members)
+    return name if len(name) <= _LONGEST_NAME else f"{len(members)} ranks {show(digest(name))[:8]}"
 
 
 class Lane:
@@ -42,7 +50,7 @@ class Lane:
 
     def __init__(self, world: World, members: Sequence[int]) -> None:
         self.members = members
-        self.name = "all ranks" if len(members) == world.size else name_ranks(members)
+        self.name = "all ranks" if len(members) == world.size else _name_of(members)
         self.forecast: Forecast[Call] = Forecast()
         self.inside = False
         self.executing: Callable[[], bool] = lambda: False

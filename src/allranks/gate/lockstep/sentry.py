@@ -1,5 +1,7 @@
 """All groups of one rank, and the thread that answers for the one that trains where that cannot any more.
 
+The thread lives while there is a question that this rank has not come to, or a rank has left.
+
 Keys: ``lockstep/left/<rank>`` how far a rank was in each group when its program ended, if it had not left before with
 all others; ``lockstep/any_left`` that there are any.
 """
@@ -37,11 +39,11 @@ class Sentry:
         self._questions: dict[Lane, tuple[int, dict[str, int]]] = {}
         self._gone: dict[int, dict[str, int]] = {}
         self._ended: dict[str, int] = {}
-        self._news = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
         self._judged = threading.Event()
         self._seen: set[object] = set()
         self.lane(self._everybody)
-        threading.Thread(target=self._watch, name="allranks-lockstep", daemon=True).start()
         world.lookout.on_ring(self._scan)
         atexit.register(self._abandon)
 
@@ -88,29 +90,37 @@ class Sentry:
         for lane in self._all():
             number, places = lane.exchanges + 1, lane.question()
             if places:
-                self._questions[lane] = number, places
+                with self._lock:
+                    self._questions[lane] = number, places
         if store.get(_ANY_LEFT) is not None:
             for key, text in store.list(_LEFT).items():
                 self._gone[int(key.removeprefix(_LEFT))] = loads(text)
-        self._news.set()
+        with self._lock:
+            if self._thread is None and (self._questions or self._gone):
+                self._thread = threading.Thread(target=self._watch, name="allranks-lockstep", daemon=True)
+                self._thread.start()
 
     def _watch(self) -> None:
-        while self._news.wait():
-            self._news.clear()
-            while self._questions or self._gone:
-                for lane, (number, places) in list(self._questions.items()):
-                    self._consider(lane, number, places)
-                for rank, places in list(self._gone.items()):
-                    self._consider_gone(rank, places)
-                time.sleep(_LOOK)
+        while True:
+            for lane, (number, places) in list(self._questions.items()):
+                self._consider(lane, number, places)
+            for rank, places in list(self._gone.items()):
+                self._consider_gone(rank, places)
+            with self._lock:
+                if not (self._questions or self._gone):
+                    self._thread = None
+                    return
+            time.sleep(_LOOK)
 
     def _consider(self, lane: Lane, number: int, places: dict[str, int]) -> None:
-        if lane.exchanges >= number:
-            del self._questions[lane]
-        elif self._twice((lane, number), any(one.is_beyond(places) for one in self._all())):
+        if lane.exchanges < number:
+            if not self._twice((lane, number), any(one.is_beyond(places) for one in self._all())):
+                return
             lane.answer(number)
             self._see_to(lane)
-            del self._questions[lane]
+        with self._lock:
+            if self._questions[lane][0] == number:
+                del self._questions[lane]
 
     def _consider_gone(self, rank: int, places: dict[str, int]) -> None:
         for lane in self._all():

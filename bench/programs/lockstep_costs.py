@@ -1,0 +1,132 @@
+"""What lockstep costs a rank. argv: jax or torch. A call's time is its thread's own, in the best of many rounds."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from told import tell
+
+import allranks
+from allranks.gate.lockstep import face
+from allranks.gate.lockstep.schedule import call as call_of
+
+ROUNDS, QUESTIONS, LAYERS = 15, 200, 24
+framework = sys.argv[1]
+world = allranks.init(backend=framework)
+lane = face._sentry(world).lane(range(world.size))
+found: dict[str, float] = {}
+
+
+def best(call: Callable[[], object], times: int = 500) -> float:
+    rounds = []
+    for _ in range(ROUNDS):
+        begin = time.thread_time()
+        for _ in range(times):
+            call()
+        rounds.append((time.thread_time() - begin) / times)
+    return min(rounds)
+
+
+def questions() -> float:
+    """The time of a question that all ranks ask at once: the median of many."""
+    took = []
+    for i in range(QUESTIONS):
+        begin = time.perf_counter()
+        lane.ask(call_of(f"question {i}"))
+        took.append(time.perf_counter() - begin)
+    return statistics.median(took)
+
+
+def of_jax() -> None:
+    import jax
+    import numpy as np
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+    split = NamedSharding(Mesh(jax.devices(), "d"), PartitionSpec("d"))
+
+    def rows(n: int = 1) -> Any:
+        return jax.make_array_from_process_local_data(split, np.ones((n, 4), np.float32))
+
+    small = jax.device_put(np.ones(2, np.float32), jax.local_devices()[0])
+    x, other, tree = rows(), rows(2), [rows() for _ in range(300)]
+    local, one = jax.jit(lambda x: x + 1), jax.jit(lambda x: x + 1)
+    many = jax.jit(lambda tree, x: (jax.tree.map(lambda leaf: leaf + 1, tree), x + 1))
+    local(small), one(x), many(tree, x)
+    found["a local call, before any function is wrapped"] = best(lambda: local(small))
+    one_stepped, many_stepped = allranks.lockstep(one), allranks.lockstep(many)
+    for _ in range(5):
+        one_stepped(x), many_stepped(tree, x)
+    found["a local call, afterwards"] = best(lambda: local(small))
+    found["a call across processes"] = best(lambda: one(x))
+    found["the same in lockstep"] = best(lambda: one_stepped(x))
+    found["a call with 301 arrays"] = best(lambda: many(tree, x), 50)
+    found["the same, in lockstep"] = best(lambda: many_stepped(tree, x), 50)
+    for batch in (other, x) * 5:
+        many_stepped(tree, batch)
+    found["the same, of two shapes"] = best(lambda: many_stepped(tree, x), 50)
+    first_run(jax, rows)
+
+
+def first_run(jax: Any, rows: Callable[[], Any]) -> None:
+    """A training step of 24 layers: its compilation, and reading and digesting what came of it."""
+    from allranks.gate import jax as inside
+
+    def loss(layers: Any, x: Any) -> Any:
+        for layer in layers:
+            x = jax.numpy.tanh(x @ layer.T @ layer)
+        return x.mean()
+
+    step = jax.jit(lambda layers, x: jax.tree.map(lambda w, g: w - g, layers, jax.grad(loss)(layers, x)))
+    layers, x = [rows() for _ in range(LAYERS)], rows()
+    begin = time.thread_time()
+    compiled = step.lower(layers, x).compile()
+    found["compilation of a step of 24 layers"] = time.thread_time() - begin
+    program = compiled._executable.unsafe_call
+    begin = time.thread_time()
+    text = inside.text_of(program)
+    call_of("step", key=inside.form_of(program, text))
+    found["reading it for its first run"] = time.thread_time() - begin
+
+
+def of_torch() -> None:
+    import torch
+    import torch.distributed as dist
+
+    from allranks.gate.lockstep import torch as edge
+
+    class Done:
+        def wait(self) -> None:
+            """What a collective of no length returns."""
+
+    def nothing(*_: object) -> Done:
+        return Done()
+
+    x, original = torch.ones(17), dist.ProcessGroup.allreduce
+
+    def in_place(method: Callable[..., Any]) -> float:
+        """The time of an all_reduce in which this takes the place of the collective itself."""
+        dist.ProcessGroup.allreduce = method
+        for _ in range(5):
+            dist.all_reduce(x)
+        took = best(lambda: dist.all_reduce(x))
+        dist.ProcessGroup.allreduce = original
+        return took
+
+    bare = in_place(nothing)
+    watched = edge._method(nothing, edge._METHODS["allreduce"], edge._installed())
+    found["in an all_reduce, outside of a block"] = max(0.0, in_place(watched) - bare)
+    found["a + a, outside of a block"] = best(lambda: x + x)
+    with allranks.lockstep():
+        found["in an all_reduce, in a block"] = in_place(watched) - bare
+        found["a + a, in a block"] = best(lambda: x + x)
+
+
+(of_jax if framework == "jax" else of_torch)()
+found["questions before, all told"] = float(lane.exchanges)
+world.barrier()
+found["a question that all ranks ask at once"] = questions()
+tell(**found)

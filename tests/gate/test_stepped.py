@@ -1,0 +1,139 @@
+"""A wrapped function of JAX knows which of its programs a call runs, and from which line."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from allranks.gate import jax as inside
+from allranks.gate.lockstep.forecast import Forecast
+from allranks.gate.lockstep.jax import Program, Programs, Stepped
+from allranks.gate.lockstep.schedule import Call
+from allranks.world.progress import PYTHON, progress
+
+
+class Lane:
+    """A lane of which all ranks agree at once; it keeps what was asked, and what was called."""
+
+    def __init__(self) -> None:
+        self.forecast: Forecast[Call] = Forecast()
+        self.inside = False
+        self.asked: list[str] = []
+        self.calls: dict[str, Call] = {}
+
+    def same(self, call: Call) -> Call:
+        return self.calls.setdefault(call.digest, call)
+
+    def take(self, call: Call, timeout: float | None) -> None:
+        assert timeout == 5.0
+        self.asked.append(f"{call.what} {call.lines}")
+        self.forecast.learn(call)
+
+
+class Compiled(Programs):
+    """Stands for JAX: a function's program is seen when it runs for the first time, or is called afresh."""
+
+    def __init__(self) -> None:
+        self.calling, self.sees, self.thread = None, True, threading.get_ident()
+        self.sentry: Any = SimpleNamespace(explain=lambda _: None)
+        self.lane: Any = Lane()
+        self.seen: set[str] = set()
+
+    def step(self, x: Any, *, scale: float = 1.0) -> Any:
+        del scale
+        if isinstance(x, str):
+            raise ValueError(x)
+        program = Program(self.lane, "jit(step)", (str(x.shape),), "")
+        if self._resolves():
+            assert self.calling is not None
+            self.calling.resolve(program)
+        elif str(x.shape) not in self.seen:
+            self.lane.asked.append(f"new {program.lines}")
+            assert self.calling is not None
+            self.calling.surprise = program
+        self.seen.add(str(x.shape))
+        assert progress.mark[0] in ("collective", "compile")
+        assert self.lane.inside
+        return x
+
+
+@pytest.fixture
+def compiled() -> Compiled:
+    return Compiled()
+
+
+@pytest.fixture
+def step(compiled: Compiled, monkeypatch: pytest.MonkeyPatch) -> Stepped:
+    monkeypatch.setattr(inside, "afresh", nullcontext)
+    return Stepped(lambda: compiled, compiled.step, same_lines=True, timeout=5.0)
+
+
+SMALL, LARGE = np.ones((2, 4)), np.ones((8, 4))
+
+
+def test_a_loop_is_asked_for_twice(step: Stepped, compiled: Compiled) -> None:
+    """The first call and the second, which is as well the first to come after another."""
+    for _ in range(10):
+        assert step(SMALL) is SMALL
+    assert len(compiled.lane.asked) == 2
+    assert compiled.lane.forecast.count == 10
+    assert (progress.mark[0], compiled.lane.inside, compiled.calling) == (PYTHON, False, None)
+
+
+def test_a_new_program_is_compared_within_the_call_and_told_apart_from_then_on(
+    step: Stepped, compiled: Compiled
+) -> None:
+    """By the argument in which it differs: a call of the one is never taken for the other again."""
+    forecast = compiled.lane.forecast
+    for batch in (SMALL, SMALL, SMALL, LARGE):
+        step(batch, scale=2.0)
+    assert compiled.lane.asked[-1] == "new ('(8, 4)',)"
+    for batch in (SMALL, LARGE, LARGE, SMALL):
+        step(batch, scale=2.0)
+        assert forecast.call(forecast.count).lines == (str(batch.shape),)
+
+
+def test_lines_are_different_calls(step: Stepped, compiled: Compiled) -> None:
+    for _ in range(3):
+        step(SMALL)
+        step(SMALL)
+    assert len(compiled.lane.calls) == 2
+    assert all("test_stepped.py:" in call.where for call in compiled.lane.calls.values())
+
+
+@pytest.mark.usefixtures("step")
+def test_lines_do_not_count_if_they_are_not_to(compiled: Compiled) -> None:
+    loose = Stepped(lambda: compiled, compiled.step, same_lines=False, timeout=5.0)
+    for _ in range(3):
+        loose(SMALL)
+        loose(SMALL)
+    assert len(compiled.lane.calls) == 1
+
+
+def test_a_call_that_raises_was_not_made(step: Stepped, compiled: Compiled) -> None:
+    """And nothing is left of it: the next one is asked for."""
+    for _ in range(4):
+        step(SMALL)
+    with pytest.raises(ValueError, match="bad row"):
+        step("bad row")
+    assert (compiled.lane.forecast.count, compiled.lane.inside, compiled.calling) == (4, False, None)
+    asked = len(compiled.lane.asked)
+    step(SMALL)
+    assert len(compiled.lane.asked) == asked + 1
+
+
+def test_it_passes_for_the_function(step: Stepped) -> None:
+    """Its name, its attributes, and as a method."""
+    assert step.__name__ == "step"
+    assert step.__self__ is not None
+
+    class Trainer:
+        run = step
+
+    with pytest.raises(TypeError):
+        Trainer().run(SMALL, SMALL)
