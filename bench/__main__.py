@@ -17,13 +17,16 @@ BENCHES = {
     "startup": "from the command to the first collective; memory of a rank",
     "failure": "from one rank's failure to the end of the job",
     "log_path": "lines a second from the ranks to the terminal",
+    "hang": "from a rank that stands still to the words that name it; what the watch costs",
     "plugin": "50 tests of four ranks",
     "checkpoint": "saves and restores against the raw limit and the peers",
     "data": "exactness, speed, resumes and shuffles of reading, against the peers",
 }
 PAGE = ROOT / "docs" / "performance.md"
 # Of those with a page of their own.
-PAGES = {name: ROOT / "docs" / f"{name}-performance.md" for name in ("checkpoint", "data")}
+PAGES = {name: ROOT / "docs" / f"{name}-performance.md" for name in ("checkpoint", "data")} | {
+    "hang": ROOT / "docs" / "hang.md"
+}
 
 
 def main() -> None:
