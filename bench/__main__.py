@@ -25,10 +25,9 @@ BENCHES = {
 }
 PAGE = ROOT / "docs" / "performance.md"
 # Of those with a page of their own.
-PAGES = {name: ROOT / "docs" / f"{name}-performance.md" for name in ("checkpoint", "data")}
-PAGES["verify"] = ROOT / "docs" / "consistency.md"
 PAGES = {name: ROOT / "docs" / f"{name}-performance.md" for name in ("checkpoint", "data")} | {
-    "hang": ROOT / "docs" / "hang.md"
+    "verify": ROOT / "docs" / "consistency.md",
+    "hang": ROOT / "docs" / "hang.md",
 }
 
 
