@@ -20,12 +20,14 @@ BENCHES = {
     "plugin": "50 tests of four ranks",
     "checkpoint": "saves and restores against the raw limit and the peers",
     "verify": "comparing the state of all ranks: speeds, costs, and the frameworks' ways",
+    "lockstep": "ranks that part, without us and with us; what a call in lockstep costs",
     "data": "exactness, speed, resumes and shuffles of reading, against the peers",
 }
 PAGE = ROOT / "docs" / "performance.md"
 # Of those with a page of their own.
 PAGES = {name: ROOT / "docs" / f"{name}-performance.md" for name in ("checkpoint", "data")}
 PAGES["verify"] = ROOT / "docs" / "consistency.md"
+PAGES["lockstep"] = ROOT / "docs" / "lockstep.md"
 
 
 def main() -> None:
