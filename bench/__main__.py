@@ -21,6 +21,7 @@ BENCHES = {
     "plugin": "50 tests of four ranks",
     "checkpoint": "saves and restores against the raw limit and the peers",
     "verify": "comparing the state of all ranks: speeds, costs, and the frameworks' ways",
+    "lockstep": "ranks that part, without us and with us; what a call in lockstep costs",
     "data": "exactness, speed, resumes and shuffles of reading, against the peers",
 }
 PAGE = ROOT / "docs" / "performance.md"
@@ -28,6 +29,7 @@ PAGE = ROOT / "docs" / "performance.md"
 PAGES = {name: ROOT / "docs" / f"{name}-performance.md" for name in ("checkpoint", "data")} | {
     "verify": ROOT / "docs" / "consistency.md",
     "hang": ROOT / "docs" / "hang.md",
+    "lockstep": ROOT / "docs" / "lockstep.md",
 }
 
 

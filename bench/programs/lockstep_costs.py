@@ -17,7 +17,7 @@ from allranks.gate.lockstep.schedule import call as call_of
 ROUNDS, QUESTIONS, LAYERS = 15, 200, 24
 framework = sys.argv[1]
 world = allranks.init(backend=framework)
-lane = face._sentry(world).lane(range(world.size))
+lane = face.sentry_of(world).lane(range(world.size))
 found: dict[str, float] = {}
 
 

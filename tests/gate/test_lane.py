@@ -129,6 +129,23 @@ def test_a_rank_that_does_not_come_is_named_with_its_place() -> None:
     assert error.ranks == (1,)
 
 
+def test_in_a_group_the_ranks_keep_their_numbers() -> None:
+    """Who is missing, and who is in the minority, is told by rank, not by place in the group."""
+
+    def program(sentry: Sentry, *, comes: bool) -> None:
+        group = (1, 2, 4)
+        if sentry.world.rank in group and (comes or sentry.world.rank != 4):
+            make(sentry, "b" if sentry.world.rank == 4 else "a", group)
+
+    missing = threads.run(5, lambda sentry: program(sentry, comes=False), timeout=0.5)
+    assert [type(one) for one in missing] == [type(None), BarrierTimeout, BarrierTimeout, type(None), type(None)]
+    assert missing[1].ranks == (4,)
+    assert "rank 4 (host host-4): at data.py:41" in str(missing[2])
+    parted = threads.run(5, lambda sentry: program(sentry, comes=True))
+    assert parted[4].ranks == (4,)
+    assert "rank 4: lockstep 'ranks 1-2, 4': call 1 differs: ranks 1-2: all_reduce a" in str(parted[4])
+
+
 def test_lines_that_differ_are_said_to_differ() -> None:
     def program(sentry: Sentry) -> None:
         make(sentry, "x", where=f"train.py:{40 + sentry.world.rank}")

@@ -29,8 +29,9 @@ class Lane:
     def same(self, call: Call) -> Call:
         return self.calls.setdefault(call.digest, call)
 
-    def take(self, call: Call, timeout: float | None) -> None:
-        assert timeout == 5.0
+    def take(self, call: Call, timeout: float | None, *, inside: bool) -> None:
+        assert (timeout, inside) == (5.0, True)
+        self.inside = inside
         self.asked.append(f"{call.what} {call.lines}")
         self.forecast.learn(call)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar, cast, overload
-from weakref import WeakKeyDictionary
 
 from allranks.callsite import call_site
 from allranks.gate.lockstep import detect
@@ -14,8 +14,6 @@ from allranks.world.base import World
 from allranks.world.detect import current
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-_sentries: WeakKeyDictionary[World, Sentry] = WeakKeyDictionary()
 
 
 @overload
@@ -50,7 +48,7 @@ def lockstep(
         return _block(world, lines, timeout)
     if world.size == 1:
         return fn
-    return cast(F, detect.wrapped(_sentry(world), fn, same_lines=lines, timeout=timeout))
+    return cast(F, detect.wrapped(sentry_of(world), fn, same_lines=lines, timeout=timeout))
 
 
 @contextmanager
@@ -58,7 +56,7 @@ def _block(world: World, lines: bool, timeout: float | None) -> Iterator[None]:
     if world.size == 1:
         yield
         return
-    sentry = _sentry(world)
+    sentry = sentry_of(world)
     try:
         with detect.watched(sentry, same_lines=lines, timeout=timeout):
             yield
@@ -68,7 +66,7 @@ def _block(world: World, lines: bool, timeout: float | None) -> Iterator[None]:
     sentry.leave(call_site(), timeout)
 
 
-def _sentry(world: World) -> Sentry:
-    if world not in _sentries:
-        _sentries[world] = Sentry(world)
-    return _sentries[world]
+@functools.cache
+def sentry_of(world: World) -> Sentry:
+    """Return the groups that this rank makes calls with."""
+    return Sentry(world)

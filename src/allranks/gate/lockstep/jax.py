@@ -68,8 +68,8 @@ class Programs:
         self.thread = threading.get_ident()
         self._seen: WeakSet[Any] = WeakSet()
         self._agreed: set[Call] = set()
-        self.sees = inside.on_programs(self._look)
         _check_ranks(sentry)
+        self.sees = inside.on_programs(self._look)
         if not self.sees:
             _say_what_is_left()
 
@@ -102,6 +102,11 @@ class Programs:
         """Say whether the function that runs is in need of knowing its program."""
         unknown = None if self.calling is None else self.calling.unknown
         return unknown is not None and unknown.site is None
+
+    def explain(self, error: BaseException) -> None:
+        """Raise the Mismatch that is the cause of an error in a call, if there is one."""
+        if isinstance(error, Exception):
+            self.sentry.explain(error)
 
     def _is_executing(self) -> bool:
         return inside.is_in_compiled_code(self.thread, Stepped.__call__.__code__)
@@ -169,16 +174,17 @@ class Stepped:
             return self._fn(*args, **kwargs)
         made, lane, forecast, _ = site
         if forecast.expected is made:
+            lane.inside = True  # first, so that the place is never beyond where this rank is
             forecast.went()
         else:
-            lane.take(made, self.timeout)
-        lane.inside, programs.calling = True, self
+            lane.take(made, self.timeout, inside=True)
+        programs.calling = self
         before = progress.enter("collective", made.what)
         try:
             result = self._fn(*args, **kwargs)
         except BaseException as error:
             forecast.take_back()
-            programs.sentry.explain(error)
+            programs.explain(error)
             raise
         finally:
             lane.inside, programs.calling = False, None
@@ -200,10 +206,10 @@ class Stepped:
         site = self._site(variant, self.unknown.frame)
         made, lane, forecast, _ = site
         if forecast.expected is made:
+            lane.inside = True
             forecast.went()
         else:
-            lane.take(made, self.timeout)
-        lane.inside = True
+            lane.take(made, self.timeout, inside=True)
         self.unknown.variant, self.unknown.site = variant, site
 
     def _variant(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Variant | None:
@@ -235,9 +241,10 @@ class Stepped:
         try:
             with nullcontext() if self._is_local else inside.afresh():
                 result = self._fn(*args, **kwargs)
-        except BaseException:
+        except BaseException as error:
             if unknown.site is not None:
                 unknown.site[2].take_back()
+            programs.explain(error)
             raise
         finally:
             if unknown.site is not None:

@@ -2,9 +2,9 @@
 
 A rank that asks announces it by coming to an exchange (world/exchange.py): the k-th of this group. The others come to
 it as well, because the call surprises all of them, or they have parted already. A rank that has parted without asking
-stands in its call, and cannot come. Therefore whoever waits puts up a question after a moment, and rings: ``at``, how
-far it has come. The sentry thread of a rank (sentry.py) that is beyond that point comes to the exchange in its
-training thread's place. So the ranks that wait learn at once what it does instead, whichever comes first.
+stands in its call, and cannot come. Therefore whoever waits puts up a question after a moment, how far it has come, and
+rings. The sentry thread of a rank that is beyond that place (sentry.py) comes to the exchange in its
+training thread's place. So the ranks that wait learn at once what it does instead.
 
 Keys, below ``lockstep/<group>/``: ``x/...`` the exchanges, ``open/<k>/<i>`` the questions, ``i`` from 0 on: one for all
 ranks that have come equally far.
@@ -85,9 +85,11 @@ class Lane:
         """Return the call that stands for all that are equal to this one."""
         return self.known.setdefault(call.digest, call)
 
-    def take(self, call: Call, timeout: float | None = None) -> None:
+    def take(self, call: Call, timeout: float | None = None, *, inside: bool = False) -> None:
         """Make a call that was not foretold the next one, after asking. It must be ``same``."""
         self.ask(call, timeout)
+        # In this order, so that the place is never beyond where this rank is.
+        self.inside = inside
         self.forecast.learn(call)
 
     def ask(self, call: Call, timeout: float | None = None, *, elsewhere: Places | None = None) -> None:
@@ -110,10 +112,10 @@ class Lane:
             finally:
                 progress.leave(before)
 
-    def question(self) -> dict[str, int]:
-        """Return the first places, by group, where others wait for this rank to ask as well; none if nobody waits."""
+    def question(self, number: int) -> dict[str, int]:
+        """Return the first places, by group, where others wait in an exchange of this group; none if nobody waits."""
         places: dict[str, int] = {}
-        for text in self._questions(self._exchanger.count + 1):
+        for text in self._questions(number):
             for name, place in loads(text)["places"].items():
                 places[name] = min(place, places.get(name, place))
         return places
@@ -132,13 +134,13 @@ class Lane:
             return False
         return self.place > place or (self.place == place and self.inside and self.executing())
 
-    def answer(self, asked: int) -> None:
-        """Come in the training thread's place, which is beyond the place where the others ask, and keep the verdict.
+    def answer(self, number: int) -> None:
+        """Come to an exchange in the training thread's place, which is beyond where the others ask; keep the verdict.
 
         Does nothing if it has come by itself meanwhile. For the sentry's thread.
         """
         with self._lock:
-            if self.verdict is None and self._exchanger.count < asked:
+            if self.verdict is None and self._exchanger.count < number:
                 try:
                     self._meet(None, self.place, {}, timeout=None)
                 except AllranksError as error:

@@ -62,7 +62,7 @@ class Sentry:
         self.lane(self._everybody).ask(leaving(where), timeout, elsewhere=elsewhere)
         self._ended = self._places()
 
-    def explain(self, error: BaseException) -> None:
+    def explain(self, error: Exception) -> None:
         """Raise the Mismatch that is the cause of an error in a collective, if that is known or will be in a moment."""
         if self._questions or self._gone:
             self._judged.wait(_MOMENT)
@@ -88,8 +88,8 @@ class Sentry:
         """Look for questions to this rank, and for ranks that have left; in the thread that hears the bell."""
         store = self.world.store
         for lane in self._all():
-            number, places = lane.exchanges + 1, lane.question()
-            if places:
+            number = lane.exchanges + 1
+            if places := lane.question(number):
                 with self._lock:
                     self._questions[lane] = number, places
         if store.get(_ANY_LEFT) is not None:

@@ -88,7 +88,7 @@ class _Watch:
     def begin(self, form: _Form, group: Any, frame: FrameType | None) -> _Site | None:
         """Return when this rank may start a collective: as the calls foretell, or as all ranks agree.
 
-        None for one that no other rank takes part in.
+        None for one in which no other rank that torch.distributed knows takes part.
         """
         line = _line(frame)
         key = (id(group), *form) if line is None else (id(group), *lines.spot(line), *form)
@@ -106,8 +106,8 @@ class _Watch:
         return site
 
     def _site(self, form: _Form, group: Any, line: FrameType | None) -> _Site | None:
-        members = dist.get_process_group_ranks(group)
-        if len(members) == 1:
+        members = _c10d._world.pg_group_ranks.get(group, ())
+        if len(members) < 2:
             return None
         lane = self._sentry.lane(sorted(members))
         name, reduction, root, *shapes = form
