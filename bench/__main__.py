@@ -17,6 +17,7 @@ BENCHES = {
     "startup": "from the command to the first collective; memory of a rank",
     "failure": "from one rank's failure to the end of the job",
     "log_path": "lines a second from the ranks to the terminal",
+    "hang": "from a rank that stands still to the words that name it; what the watch costs",
     "plugin": "50 tests of four ranks",
     "checkpoint": "saves and restores against the raw limit and the peers",
     "verify": "comparing the state of all ranks: speeds, costs, and the frameworks' ways",
@@ -25,7 +26,7 @@ BENCHES = {
 PAGE = ROOT / "docs" / "performance.md"
 # Of those with a page of their own.
 PAGES = {name: ROOT / "docs" / f"{name}-performance.md" for name in ("checkpoint", "data")}
-PAGES["verify"] = ROOT / "docs" / "consistency.md"
+PAGES |= {"verify": ROOT / "docs" / "consistency.md", "hang": ROOT / "docs" / "hang.md"}
 
 
 def main() -> None:

@@ -32,8 +32,9 @@ from allranks.world.codec import dumps, loads
 
 # How many times ``limit`` ranks that work may make the others wait before that is reported.
 PATIENCE = 10
-# How long ranks have to answer a call, in seconds; a rank that calls waits so long for another judge's verdict.
-_ANSWER, _VERDICT = 2.0, 15.0
+# How long ranks have to answer a call, in seconds, and so many of them for one second more; a rank that calls waits so
+# long for another judge's verdict.
+_ANSWER, _A_SECOND, _VERDICT = 1.0, 1000, 15.0
 # In a larger world, each rank sends the stack of its training thread alone: all must pass through one store.
 _MOST_TO_TELL_ALL = 128
 _RECOVERED = 4  # beats
@@ -187,7 +188,8 @@ class Alarm:
 
     def _gather(self, number: int) -> dict[int, Sight]:
         """Return what the ranks say, once all that are not known to have ended have, or their time is over."""
-        world, deadline = self._world, self._world.clock.now() + _ANSWER
+        world = self._world
+        deadline = world.clock.now() + _ANSWER + world.size / _A_SECOND
         while True:
             said = self._store.list(f"hang/{number}/at/")
             sights = {int(key.rpartition("/")[2]): Sight.from_json(json.loads(text)) for key, text in said.items()}
@@ -204,9 +206,11 @@ class Alarm:
         ended = gone.read(self._store)
         near = {rank: state for sight in sights.values() for rank, state in sight.near.items()}
         last: dict[str, bytes] = {} if len(sights) == self._world.size else self._store.list("beat/")
-        seen = []
+        now, seen = max((sight.beat.when for sight in sights.values()), default=0.0), []
         for rank in range(self._world.size):
             sight, old = sights.get(rank), last.get(f"beat/{rank}")
             beat = sight.beat if sight else Beat.from_json(loads(old)) if old else None
-            seen.append(Seen(rank, beat, sight is not None, ended.get(rank, ""), near.get(rank, "")))
+            # One that beats is not mute: its machine may only be too busy for an answer in time.
+            fresh = beat is not None and now - beat.when < self.limit / 2
+            seen.append(Seen(rank, beat, fresh, ended.get(rank, ""), near.get(rank, "")))
         return Case(number, self.limit, tuple(seen), sights, diagnose(seen, limit=self.limit))

@@ -13,17 +13,19 @@ from itertools import islice
 from types import CodeType, FrameType
 
 _NOTHING = object()
+# Methods of arrays that wait for the device.
+_WAITS = frozenset(["block_until_ready", "item", "cpu", "tolist", "synchronize"])
 
 
-def runs_jax(frame: FrameType | None) -> str:
-    """Return the words of the call, ``step(state, batch)``, if a frame is in JAX: a compiled function, or a wait."""
+def waits_for_device(frame: FrameType | None) -> str:
+    """Return the words of the call that a frame is in, if that runs what JAX compiled, or waits for an array."""
     expression = None if frame is None else _expression(frame.f_code, frame.f_lasti)
     if frame is None or expression is None:
         return ""
     called = expression.func
     kind = type(_resolve(called, frame))
     jitted = kind.__module__.startswith("jaxlib") and kind.__name__.endswith("Function")
-    waits = isinstance(called, ast.Attribute) and called.attr == "block_until_ready"
+    waits = isinstance(called, ast.Attribute) and called.attr in _WAITS
     return ast.unparse(expression) if jitted or waits else ""
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from allranks.hang import kernel, stacks
 from allranks.hang.beat import Beat
-from allranks.hang.callee import runs_jax
+from allranks.hang.callee import waits_for_device
 from allranks.hang.detect import flight
 from allranks.hang.sites import classify, place
 from allranks.hang.stragglers import Pace
@@ -113,10 +113,9 @@ class Look:
         phase, what = classify(stack)
         if phase != PYTHON:
             return phase, what
-        if call := runs_jax(frame):
+        if call := waits_for_device(frame):
             return "collective", call
-        in_c = bool(stack) and (stack[0].users or "/torch/" in stack[0].file)
-        if begun is not None and begun[1] < begun[0] and in_c:
+        if begun is not None and begun[1] < begun[0] and stack and "/torch/" in stack[0].file:
             return "collective", f"torch's collective {begun[0]}"
         return phase, what
 
