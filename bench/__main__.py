@@ -26,7 +26,6 @@ BENCHES = {
 PAGE = ROOT / "docs" / "performance.md"
 # Of those with a page of their own.
 PAGES = {name: ROOT / "docs" / f"{name}-performance.md" for name in ("checkpoint", "data")}
-PAGES = {name: ROOT / "docs" / f"{name}-performance.md" for name in ("checkpoint", "data")}
 PAGES |= {"verify": ROOT / "docs" / "consistency.md", "hang": ROOT / "docs" / "hang.md"}
 
 
