@@ -131,6 +131,7 @@ def test_a_call_of_a_jitted_function_is_known_by_its_name() -> None:
         ("/v/site-packages/torch/distributed/distributed_c10d.py", "all_reduce", "collective"),
         ("/v/site-packages/torch/distributed/checkpoint/state_dict_saver.py", "save", "save"),
         ("/v/site-packages/torch/utils/data/dataloader.py", "_try_get_data", "data"),
+        ("/v/site-packages/allranks/world/together.py", "result", "meeting"),
         ("/v/lib/python3.11/threading.py", "wait", "python"),
     ],
 )

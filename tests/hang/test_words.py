@@ -22,7 +22,7 @@ def case(culprits: dict[int, Seen], others: Beat = WAITS) -> Case:
     seen = tuple(culprits.get(rank, Seen(rank, replace(others, rank=rank))) for rank in range(4))
     threads = {"Thread-7": "x.py:1 in f"}
     sights = {s.rank: Sight(s.beat, f"stack of {s.beat.where}", threads, {}) for s in seen if s.beat}
-    return Case(1, 60.0, seen, sights, diagnose(seen, limit=60.0))
+    return Case(60.0, seen, sights, diagnose(seen, limit=60.0))
 
 
 def test_a_whole_report() -> None:
@@ -86,7 +86,7 @@ def test_a_report_of_10_000_ranks_is_short() -> None:
     """Ranks that are alike are one row and one stack."""
     seen = tuple(Seen(rank, replace(WAITS if rank else OPENS, rank=rank)) for rank in range(10_000))
     sights = {one.rank: Sight(one.beat, one.beat.where, {}, {}) for one in seen if one.beat}
-    big = Case(1, 60.0, seen, sights, diagnose(seen, limit=60.0))
+    big = Case(60.0, seen, sights, diagnose(seen, limit=60.0))
     text = report(big, ("a",) * 10_000, Limits(300.0))
     assert len(text.splitlines()) < 25
     assert "1-9999" in text

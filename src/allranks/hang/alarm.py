@@ -7,7 +7,7 @@ stuck: a rank that waits in C++ has a heartbeat thread that lives. Ranks that do
 beats. Below ``hang/<n>/``:
 
     judge        the rank that looks into it; claimed, so there is one report
-    at/<rank>    what a rank says: its beat, its stacks, and the state of processes of its machine that do not run
+    at/<rank>    what a rank says: its beat, its stacks, and the states of the other ranks' processes on its machine
     verdict      what the judge made of it: ``reported``, or that it is too early to say
 
 ``hang/last`` is when a hang was reported last.
@@ -42,7 +42,7 @@ _RECOVERED = 4  # beats
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What one rank says of itself. ``near`` are the states of processes of its machine, by rank, that do not run."""
+    """What one rank says of itself. ``near`` are the states of the processes of other ranks of its machine."""
 
     beat: Beat
     stack: str
@@ -73,7 +73,6 @@ class Eyes(Protocol):
 class Case:
     """A hang, as its judge sees it."""
 
-    number: int
     limit: float
     seen: tuple[Seen, ...]
     sights: Mapping[int, Sight]
@@ -164,7 +163,7 @@ class Alarm:
     def _judge(self, number: int) -> bool:
         """Find out who is waited for; return whether that was reported."""
         sights = self._gather(number)
-        case = self._case(number, sights)
+        case = self._case(sights)
         stands = max((sight.beat.still for sight in sights.values()), default=0.0)
         too_early = case.diagnosis.at_work and stands < PATIENCE * self.limit
         anybody = case.diagnosis.culprits or len(case.diagnosis.waiting) == self._world.size
@@ -202,7 +201,7 @@ class Alarm:
             except KeyTimeout:
                 continue
 
-    def _case(self, number: int, sights: Mapping[int, Sight]) -> Case:
+    def _case(self, sights: Mapping[int, Sight]) -> Case:
         ended = gone.read(self._store)
         near = {rank: state for sight in sights.values() for rank, state in sight.near.items()}
         last: dict[str, bytes] = {} if len(sights) == self._world.size else self._store.list("beat/")
@@ -213,4 +212,4 @@ class Alarm:
             # One that beats is not mute: its machine may only be too busy for an answer in time.
             fresh = beat is not None and now - beat.when < self.limit / 2
             seen.append(Seen(rank, beat, fresh, ended.get(rank, ""), near.get(rank, "")))
-        return Case(number, self.limit, tuple(seen), sights, diagnose(seen, limit=self.limit))
+        return Case(self.limit, tuple(seen), sights, diagnose(seen, limit=self.limit))

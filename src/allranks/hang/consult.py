@@ -65,7 +65,7 @@ def consult(ranks: Sequence[Knocker], *, threads: bool) -> Finding:
     far = {} if len(sights) == me["size"] else _from_the_store(answered[0][0])
     states = {knocker.rank: kernel.state(knocker.pid) for knocker in ranks}
     seen = tuple(_seen(rank, sights, far, states) for rank in range(me["size"]))
-    case = Case(0, me["limit"], seen, sights, diagnose(seen, limit=me["limit"]))
+    case = Case(me["limit"], seen, sights, diagnose(seen, limit=me["limit"]))
     slow = stragglers({one.rank: (one.beat.pace, one.beat.noise) for one in seen if one.beat})
     return Finding(ranks[0].job, tuple(me["command"]), tuple(me["hosts"]), case, slow)
 

@@ -29,6 +29,7 @@ _SIGNS = (
     ("/jax/_src/api.py", "block_until_ready", "collective"),
     ("/jax/_src/interpreters/pxla.py", "__call__", "collective"),
     ("/jax/experimental/multihost_utils.py", "", "collective"),
+    ("/allranks/world/together.py", "result", "meeting"),
     ("/torch/utils/data/", "", "data"),
     ("/torch/distributed/checkpoint/", "", "save"),
     ("/torch/distributed/rendezvous.py", "", "meeting"),

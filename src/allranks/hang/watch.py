@@ -150,11 +150,9 @@ class Watch:
             return
         self._said_so = True
         states = {rank: kernel.state(pid) for rank, pid in self._sentinel.near.items()}
-        speakers = [
-            rank for rank in (self._world.rank, *states) if rank and states.get(rank) not in ("T", "t", "X", "Z")
-        ]
-        if self._world.rank != min(speakers):
-            return
+        able = [rank for rank, state in states.items() if rank and state not in _MUTE_STATES]
+        if self._world.rank != min(self._world.rank, *able):
+            return  # one rank of each machine is enough
         text = words.mute_store(self._beat, self._world.hosts, state=states.get(0, ""), seconds=limit)
         say(text)
         if self._settings.policy == "end":

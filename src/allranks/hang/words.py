@@ -48,7 +48,7 @@ def headline(case: Case, hosts: Sequence[str]) -> str:
     """Return one line: who everybody waits for, and where that is."""
     culprits, waiting = case.diagnosis.culprits, case.diagnosis.waiting
     if not culprits:
-        beat = beats_of(case)[0]
+        beat = next(seen.beat for seen in case.seen if seen.beat is not None)
         return f"all ranks stand in {call_of(beat)}, since {beat.still:.0f} s, and nobody is missing"
     who = _named(culprits, hosts)
     still = max((seen.beat.still for seen in case.seen if seen.beat and seen.rank in waiting), default=0.0)
@@ -79,6 +79,7 @@ def remedy(seen: Seen, verdict: Verdict) -> str:
 
 
 def culprit(seen: Seen, verdict: Verdict, host: str, now: float) -> Iterator[str]:
+    """Yield what is known of a rank that others wait for, and what to do about it; ``now`` is in Unix seconds."""
     ended = f" ({seen.ended})" if seen.ended else ""
     yield f"rank {seen.rank} (host {host}) {_DOES.get(verdict, verdict)}{ended}"
     if (beat := seen.beat) is not None:
@@ -140,15 +141,12 @@ def _where(case: Case, rank: int) -> str:
 
 
 def call_of(beat: Beat) -> str:
+    """Return what a rank is in: ``collective train_step``, ``Python``."""
     return "Python" if beat.phase == PYTHON else f"{beat.phase} {beat.what}".strip()
 
 
 def _kernel(beat: Beat) -> str:
     return f", in {beat.kernel}" if beat.kernel and not beat.kernel.startswith("futex") else ""
-
-
-def beats_of(case: Case) -> list[Beat]:
-    return [seen.beat for seen in case.seen if seen.beat is not None]
 
 
 def mute_store(beat: Beat, hosts: Sequence[str], *, state: str, seconds: float) -> str:
