@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import zip_longest
 from typing import Any
 
 import pytest
@@ -169,6 +170,52 @@ def test_random_loops_never_alarm_and_never_hang(seed: int) -> None:
 
     found: list[Any] = threads.run(3, program)
     assert found == [found[0]] * 3
+
+
+class Collectives:
+    """Collectives that wait for all ranks, as real ones do, and keep who entered the n-th with what."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.entered: dict[int, dict[int, str]] = {}
+
+    def enter(self, sentry: Sentry, number: int, what: str) -> None:
+        lane = sentry.lane(range(self.size))
+        self.entered.setdefault(number, {})[sentry.world.rank] = what
+        while len(self.entered[number]) < self.size:
+            if lane.verdict is not None:
+                raise lane.verdict
+            sentry_module.time.sleep(0.001)
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_nobody_ever_enters_with_somebody_who_enters_something_else(seed: int) -> None:
+    """Random loops, in which random ranks leave out, add, swap or change a call at a random moment, or end."""
+    draw = random.Random(seed)
+    size = draw.choice([2, 3, 4])
+    loop = "".join(draw.choices("abc", k=draw.randrange(1, 6)))
+    alike = loop * draw.randrange(1, 12)
+    at = draw.randrange(len(alike))
+    odd = draw.choice([alike[:at], alike[:at] + "c" + alike[at:], alike[:at] + alike[at + 1 :], alike[:at] + "d"])
+    deviants = set(draw.sample(range(size), draw.randrange(1, size)))
+    programs = [odd if rank in deviants else alike for rank in range(size)]
+    together = Collectives(size)
+
+    def program(sentry: Sentry) -> None:
+        for number, letter in enumerate(programs[sentry.world.rank], 1):
+            make(sentry, letter)
+            together.enter(sentry, number, letter)
+        sentry.leave("train.py:9", None)
+
+    found = threads.run(size, program)
+    assert all(len(set(what.values())) == 1 for what in together.entered.values())
+    first = next((i for i, (a, b) in enumerate(zip_longest(odd, alike), 1) if a != b), None)
+    for rank, error in enumerate(found):
+        if first is None:
+            assert error is None
+        else:
+            assert isinstance(error, Mismatch), error
+            assert str(error).startswith(f"rank {rank}: lockstep 'all ranks': call {first} differs: ")
 
 
 def test_the_first_difference_of_two_programs_is_a_line() -> None:
