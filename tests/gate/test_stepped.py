@@ -71,6 +71,7 @@ def compiled() -> Compiled:
 @pytest.fixture
 def step(compiled: Compiled, monkeypatch: pytest.MonkeyPatch) -> Stepped:
     monkeypatch.setattr(inside, "afresh", nullcontext)
+    monkeypatch.setattr(progress, "mark", (PYTHON, "", 0.0))  # whatever other tests' ranks are still in
     return Stepped(lambda: compiled, compiled.step, same_lines=True, timeout=5.0)
 
 
