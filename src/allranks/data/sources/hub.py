@@ -54,6 +54,8 @@ def resolve(path: str, split: str | None, options: Mapping[str, Any]) -> Resolve
         raise _stream(path, f"it is of {form!r}, of which the plan knows no files: it reads {', '.join(FORMATS)}")
     files = {str(name): tuple(map(str, found)) for name, found in config.data_files.items()}
     split = _split(path, split, tuple(files))
+    if not files[split]:
+        raise DataError(f"{path!r}: no file matches its data_files.", path=path, remedy="Check the path on this host.")
     _refuse_options(path, config)
     features = _features(path, builder, split)
     columns = getattr(config, "columns", None)

@@ -67,7 +67,7 @@ class NamedSource:
 
     @property
     def where(self) -> str:
-        said = {"split": self.split, **self.options}
+        said = {"split": self.split, **self.options, "cache_dir": None}  # each host has a cache of its own
         return ", ".join([self.path, *(f"{name}={value!r}" for name, value in said.items() if value is not None)])
 
     def index(self, *, progress: Progress = silent) -> Index:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-import orjson
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.json as pj  # type: ignore[import-untyped]
-from numpy.typing import NDArray
 
-from allranks.data.base import Bad, Rows
+from allranks.data.base import Rows
 from allranks.data.sources import compressed
 from allranks.data.sources.columns import TableRows
 from allranks.data.sources.file import FileBytes
@@ -23,10 +18,10 @@ from allranks.data.sources.lines import count, spans
 from allranks.data.sources.types import Types
 from allranks.errors import DataError
 
-_FIRST = np.zeros(1, np.int64)
 _MARK = b"\xef\xbb\xbf"
 # How files begin that are compressed, whatever their names: gzip, zstd, zip, bzip2, xz.
 _PACKED = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04", b"BZh", b"\xfd7zXZ"
+_NOT_ONE = "its objects are not one in each line"
 _STREAM = "Read the stream: allranks.shard(datasets.load_dataset(..., streaming=True), world)"
 
 
@@ -49,8 +44,7 @@ def parsed(data: bytes, schema: pa.Schema) -> pa.Table:
 @dataclass(frozen=True, slots=True)
 class TypedJson:
     """JSON lines, of which every sample has all columns, with their types: what a line lacks is None, 1 of a column of
-    floats is 1.0, and a time is a datetime if the types say so. A line that is no JSON is Bad; JSON of other columns
-    or types is DataError."""
+    floats is 1.0, and a time is a datetime if the types say so. What does not fit raises DataError when it is read."""
 
     types: Types
     block_bytes: int
@@ -94,50 +88,34 @@ class TypedFile:
 
     def rows(self, block: Block) -> Rows:
         lines = self.lines.rows(block)
-        where = f"{lines.path}, block at byte {lines.begin:,}"
         try:
             table = parsed(lines.data, self.schema)
-        except pa.ArrowException:
-            return self._one_by_one(lines)  # finds the line
-        if table.num_rows != count(lines.data, blanks=False):  # two objects in a line, one in two lines
-            return self._one_by_one(lines)
-        return TableRows(table, where)
-
-    def _one_by_one(self, lines: LineRows) -> Rows:
-        begins, ends = spans(lines.data, blanks=False)
-        pairs = enumerate(zip(begins.tolist(), ends.tolist(), strict=True), start=1)
-        place = f"{lines.path}: line %d of the block at byte {lines.begin:,}"
-        return Listed([self._one(lines.data[begin:end], place % number) for number, (begin, end) in pairs])
-
-    def _one(self, line: bytes, where: str) -> Any:
-        try:
-            table = parsed(line, self.schema)
-            if table.num_rows == 1:
-                return TableRows(table, where).take(_FIRST)[0]
-            why: Exception | str = f"it has {table.num_rows} objects"
         except pa.ArrowException as error:
-            why = error
+            raise self._misfit(lines, str(error)) from error
+        if table.num_rows != count(lines.data, blanks=False):
+            raise self._misfit(lines, _NOT_ONE)
+        return TableRows(table, f"{lines.path}, block at byte {lines.begin:,}")
+
+    def _fault(self, line: bytes) -> str:
+        """Return why a line is not one object of the schema; nothing if it is."""
         try:
-            orjson.loads(line)
-        except orjson.JSONDecodeError as error:
-            return Bad(f"{where} is no JSON: {error}")
-        path = where.partition(": line ")[0]
-        raise DataError(
-            f"{where} does not fit the data set's features: {str(why).rstrip('.')}.",
-            path=path,
-            remedy="datasets takes them from the first lines: say features=..., or read the lines as they are with "
-            "allranks.Dataset.jsonl(files).",
+            return "" if parsed(line, self.schema).num_rows == 1 else _NOT_ONE
+        except pa.ArrowException as error:
+            return str(error)
+
+    def _misfit(self, lines: LineRows, why: str) -> DataError:
+        """Return the error for a block, by its first line that has a fault."""
+        begins, ends = spans(lines.data, blanks=False)
+        each = (lines.data[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True))
+        faults = ((number, self._fault(line)) for number, line in enumerate(each, start=1))
+        number, why = next((found for found in faults if found[1]), (1, why))
+        return DataError(
+            f"{lines.path}: line {number} of the block at byte {lines.begin:,} does not fit the features: "
+            f"{why.rstrip('.')}.",
+            path=lines.path,
+            remedy="datasets takes the features from the first lines of the first file: say features=...; or read the "
+            "lines as they are with allranks.Dataset.jsonl(files), which masks those that are no JSON.",
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """Rows that are decoded already."""
-
-    samples: Sequence[Any]
-
-    def take(self, rows: NDArray[Any]) -> list[Any]:
-        return [self.samples[row] for row in rows.tolist()]
 
 
 @dataclass(frozen=True, slots=True)
