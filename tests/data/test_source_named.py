@@ -26,6 +26,7 @@ from allranks.errors import DataChanged, DataError, StorageError
 datasets = pytest.importorskip("datasets")
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
+pytest.importorskip("orjson")
 
 from allranks.data.sources import web  # noqa: E402
 from allranks.data.sources.named import named  # noqa: E402

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from allranks.data.base import Progress, Rows, silent
+from allranks.data.base import Progress, Rows, Source, silent
 from allranks.data.index import Index, SourceFile
 from allranks.data.sources.columns import TableRows
+from allranks.data.sources.detect import module
 from allranks.data.sources.file import Counter
-from allranks.data.sources.named import NamedSource, named
 from allranks.data.sources.sequence import evenly
 from allranks.errors import DataChanged, DataError
 
@@ -17,7 +17,7 @@ _BLOCK_BYTES = 1 << 16
 _MOST_ROWS = 1 << 12
 
 
-def huggingface(dataset: Any, *, streaming: bool = False, **options: Any) -> HuggingFaceSource | NamedSource:
+def huggingface(dataset: Any, *, streaming: bool = False, **options: Any) -> Source:
     """Return a ``datasets.Dataset`` as a source: a sample is a row of its Arrow table, a dict as of ``parquet``.
 
     Its order is that of the dataset: ``select``, ``shuffle`` and ``filter`` are respected. Its format
@@ -35,7 +35,8 @@ def huggingface(dataset: Any, *, streaming: bool = False, **options: Any) -> Hug
                 remedy="Say streaming=True to read its files where they are; or download and prepare it first, "
                 "datasets.load_dataset(...), and give what that returns.",
             )
-        return named(dataset, **options)
+        by_name: Source = module("named").named(dataset, **options)
+        return by_name
     name = type(dataset).__name__
     if streaming or options:
         said = ", ".join([*options, *["streaming"] * streaming])
