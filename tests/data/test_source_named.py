@@ -4,116 +4,43 @@ from __future__ import annotations
 
 import gzip
 import itertools
-import json
-import os
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
-import numpy as np
 import pytest
 
 import allranks
 from allranks import SimulatedWorld, World
 from allranks.data.index import Index
-from allranks.errors import DataChanged, DataError, StorageError
+from allranks.errors import DataChanged, DataError
 
-datasets = pytest.importorskip("datasets")
-pa = pytest.importorskip("pyarrow")
-pq = pytest.importorskip("pyarrow.parquet")
-pytest.importorskip("orjson")
+for needed in ("datasets", "pyarrow", "orjson"):
+    pytest.importorskip(needed)
 
-from allranks.data.sources import web  # noqa: E402
+import datasets  # noqa: E402
+import pyarrow as pa  # noqa: E402
+import pyarrow.parquet as pq  # noqa: E402
+from named_files import (  # noqa: E402
+    SIZES,
+    WRITE,
+    plain,
+    samples,
+    streamed,
+    table,
+    write_json,
+    write_json_gz,
+    write_parquet,
+)
+
 from allranks.data.sources.named import named  # noqa: E402
 from allranks.data.sources.types import Types, word  # noqa: E402
-
-SIZES = {"b": 40, "a": 7, "c": 93}  # not in the order of their names
 
 
 @pytest.fixture(autouse=True)
 def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test uses what another has left in a cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
-
-
-def table(name: str, many: int) -> Any:
-    return pa.table(
-        {
-            "x": pa.array([ord(name) * 1000 + row for row in range(many)], pa.int64()),
-            "text": [f"{name}{row} →" for row in range(many)],
-            "numbers": pa.array([[row] * (row % 3) for row in range(many)], pa.list_(pa.int32())),
-            "more": pa.array([{"score": row / 2, "tags": ["t"]} for row in range(many)]),
-            "none": pa.nulls(many) if name == "c" else pa.array([None, "one"] * many, pa.string()).slice(0, many),
-        }
-    )
-
-
-def write_parquet(folder: Path, name: str, many: int) -> Path:
-    path = folder / f"{name}.parquet"
-    pq.write_table(table(name, many), path, row_group_size=11)
-    return path
-
-
-def write_arrow(folder: Path, name: str, many: int) -> Path:
-    one, path = table(name, many).drop_columns("none"), folder / f"{name}.arrow"
-    with (pa.ipc.new_file if name == "a" else pa.ipc.new_stream)(path, one.schema) as file:
-        file.write_table(one, max_chunksize=11)
-    return path
-
-
-def lines(name: str, many: int) -> bytes:
-    """What JSON leaves open: columns that some lines lack, integers among floats, times, an empty line."""
-    said = []
-    for row in range(many):
-        one = {"x": row, "name": name, "when": "2026-11-22T05:00:00", "number": 1 if row else 0.5}
-        one |= {"nested": {"a": [row], **({"b": row / 2} if row % 2 else {})}} if row != 3 else {}
-        said.append(json.dumps(one) + "\n" * (1 + (row == 5)))
-    return "".join(said).encode()
-
-
-def write_json(folder: Path, name: str, many: int) -> Path:
-    path = folder / f"{name}.jsonl"
-    path.write_bytes(lines(name, many))
-    return path
-
-
-def write_json_gz(folder: Path, name: str, many: int) -> Path:
-    path = folder / f"{name}.jsonl.gz"
-    path.write_bytes(gzip.compress(lines(name, many)))
-    return path
-
-
-def write_text(folder: Path, name: str, many: int) -> Path:
-    path = folder / f"{name}.txt"
-    path.write_bytes("\r\n".join(f"{name} {row} ä" * (row % 4) for row in range(many)).encode())
-    return path
-
-
-WRITE = {"parquet": write_parquet, "arrow": write_arrow, "json": write_json, "text": write_text}
-Samples = list[Any]
-
-
-def plain(value: Any) -> Any:
-    """Return a sample without NumPy, as datasets has it."""
-    if isinstance(value, dict):
-        return {name: plain(one) for name, one in value.items()}
-    return value.tolist() if isinstance(value, np.ndarray) else value
-
-
-def samples(path: str, **options: Any) -> Samples:
-    source = named(path, **options)
-    index = Index.decode(source.index().encode())
-    reader = named(path, **options).open(index)  # another rank, which has the index and asks nobody
-    return [one for block in range(len(index)) for one in reader.read(block).take(np.arange(index.rows[block]))]
-
-
-def streamed(path: str, split: str | None = "train", **options: Any) -> Samples:
-    return list(datasets.load_dataset(path, split=split, streaming=True, **options))
 
 
 @pytest.mark.parametrize(("form", "write"), [*WRITE.items(), pytest.param("json", write_json_gz, id="json.gz")])
@@ -330,107 +257,3 @@ def test_words_of_types_are_types_again() -> None:
     assert word(pa.large_list(pa.dictionary(pa.int8(), pa.large_string()))) == word(pa.list_(pa.string_view()))
     with pytest.raises(ValueError, match="decimal"):
         Types.of(pa.schema({"x": pa.decimal128(5, 2)})).schema()
-
-
-class Server(SimpleHTTPRequestHandler):
-    """Ranges of files, as the web has them; ``failures`` requests fail first; without ``ranges`` all is sent."""
-
-    failures = 0
-    ranges = True
-    sent = 0
-
-    def do_GET(self) -> None:
-        if type(self).failures:
-            type(self).failures -= 1
-            self.send_error(503)
-            return
-        data = Path(self.translate_path(self.path)).read_bytes()
-        asked = self.headers.get("Range")
-        if asked and self.ranges:
-            begin, _, end = asked.removeprefix("bytes=").partition("-")
-            self.send_response(206)
-            self.send_header("Content-Range", f"bytes {begin}-{end}/{len(data)}")
-            data = data[int(begin) : int(end or len(data)) + 1]
-        else:
-            self.send_response(200)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        type(self).sent += len(data)
-        self.wfile.write(data)
-
-    def log_message(self, *_: Any) -> None:
-        """Say nothing."""
-
-
-@contextmanager
-def serving(folder: Path, **how: Any) -> Iterator[tuple[type[Server], str]]:
-    kind = type("OneServer", (Server,), how)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), lambda *args: kind(*args, directory=str(folder)))
-    server.handle_error = lambda *_: None  # type: ignore[method-assign]  # a reader that has enough hangs up
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield kind, f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
-def test_files_of_the_web_are_read_in_ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rank of four reads a quarter of them; a server that fails for a moment is asked again."""
-    monkeypatch.setattr(web, "_PAUSES_S", (0.01, 0.01, 0.01))
-    noise = np.random.default_rng(0).integers(0, 256, (4000, 200), np.uint8)
-    rows = pa.table({"x": list(range(4000)), "y": [row.tobytes() for row in noise]})
-    names = ["a.parquet", "b%20b.parquet"]
-    for name in ("a.parquet", "b b.parquet"):
-        pq.write_table(rows, tmp_path / name, row_group_size=200)
-    with serving(tmp_path) as (server, root):
-        source = named("parquet", data_files=[f"{root}/{name}" for name in names])
-        index = source.index()
-        reader = source.open(index)
-        server.failures, server.sent = 2, 0
-        taken = [row for block in range(0, len(index), 4) for row in reader.read(block).take(np.arange(200))]
-        assert [one["x"] % 800 for one in taken] == [*range(200)] * 10
-        whole = sum(path.stat().st_size for path in tmp_path.glob("*.parquet"))
-        assert reader.bytes_read < 0.28 * whole  # and the footers
-        assert server.sent == reader.bytes_read
-        again = source.index()  # the server says when files were changed
-        assert again.digest == index.digest
-        (tmp_path / "a.parquet").write_bytes(b"PAR1" * 9)
-        with pytest.raises(
-            DataChanged, match=r"a.parquet has changed since it was indexed: expected .* bytes, found 36"
-        ):
-            source.open(index).read(0)
-
-
-def test_a_server_without_ranges_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web, "_PAUSES_S", (0.01,))
-    (tmp_path / "a.txt").write_bytes(b"line\n" * 100_000)
-    with serving(tmp_path, ranges=False) as (_, root):
-        files = web.WebFiles(root)
-        with pytest.raises(StorageError, match=r"sends all of 'a.txt' where a range"):
-            files.read("a.txt", 10, [memoryview(bytearray(10))])
-        assert files.size("nope.txt") is None
-        with pytest.raises(StorageError, match="it can only be read"):
-            files.put("a", b"")
-
-
-def test_a_name_of_the_hub_is_its_files_at_one_commit(tmp_path: Path) -> None:
-    """Of a hub on loopback, asked by the hub's own libraries."""
-    environ = {**os.environ, "HF_HOME": str(tmp_path / "home"), "XDG_CACHE_HOME": str(tmp_path / "caches")}
-    program = Path(__file__).parent / "programs" / "hub.py"
-    for name, many in SIZES.items():
-        write_parquet(tmp_path, name, many)
-    done = subprocess.run(
-        [sys.executable, str(program), str(tmp_path)],
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
-    assert said["root"] == f"hf://datasets/owner/name@{'a' * 40}"
-    assert said["rows"] == streamed("parquet", data_files=f"{tmp_path}/*.parquet")
