@@ -65,6 +65,16 @@ def test_a_folder_stands_for_its_files_and_columns_are_chosen(tmp_path: Path) ->
     assert len(samples(str(tmp_path), columns=["x"])) == len(expected) + 5
 
 
+def test_images_are_as_they_are_stored_and_rectangles_are_lists(tmp_path: Path) -> None:
+    """A rank that has not imported their library reads the same types."""
+    rectangle = [[1, 2], [3, 4]]
+    features = {"image": datasets.Image(), "rectangle": datasets.Array2D((2, 2), "int32")}
+    rows = [{"image": {"bytes": b"png", "path": "a.png"}, "rectangle": rectangle}]
+    datasets.Dataset.from_list(rows, features=datasets.Features(features)).to_parquet(tmp_path / "a.parquet")
+    (one,) = samples("parquet", data_files=f"{tmp_path}/*.parquet")
+    assert one == rows[0]
+
+
 def run(size: int, program: Callable[[World], Any]) -> Any:
     outcome = SimulatedWorld(size).run(program)
     assert not outcome.errors, outcome.errors
@@ -126,6 +136,13 @@ def with_features(folder: Path) -> dict[str, Any]:
     return {"path": "parquet", "data_files": str(path), "features": datasets.Features({"x": datasets.Value("string")})}
 
 
+def with_json(folder: Path) -> dict[str, Any]:
+    path = folder / "z.parquet"
+    rows = pa.table({"nested": pa.array([{"x": '{"a": 1}'}])})
+    pq.write_table(rows.cast(pa.schema({"nested": pa.struct({"x": pa.json_()})})), path)
+    return {"path": "parquet", "data_files": str(path)}
+
+
 def csv_of(folder: Path) -> dict[str, Any]:
     (folder / "z.csv").write_text("a,b\n1,2\n")
     return {"path": "csv", "data_files": str(folder / "z.csv")}
@@ -138,6 +155,7 @@ REFUSED: dict[str, tuple[Callable[[Path], dict[str, Any]], str]] = {
         "b.parquet has not the columns.*numbers: .int32. by its features, no column.*x: int64 by its .*, int32 in the",
     ),
     "features": (with_features, "x: string by its features, int64 in the file"),
+    "features that are decoded": (with_json, "its features hold what is made of the values"),
     "an option": (lambda to: json_of(to, '{"x": 1}') | {"encoding": "latin-1"}, "encoding='latin-1', which the plan"),
     "filters": (lambda to: {**another_schema(to), "filters": [("x", "==", 1)]}, r"filters=\[\('x', '==', 1\)\]"),
     "an option of theirs that there is not": (
@@ -160,7 +178,7 @@ REFUSED: dict[str, tuple[Callable[[Path], dict[str, Any]], str]] = {
         lambda to: json_of(to, '{\n "x": 1\n}\n', "z.json"),
         "line 1 of the block at byte 0 does not fit",
     ),
-    "mixed types": (lambda to: json_of(to, '{"x": 1}\n{"x": "a"}\n'), "its features hold what a line of JSON does not"),
+    "mixed types": (lambda to: json_of(to, '{"x": 1}\n{"x": "a"}\n'), "its features hold what is made of the values"),
     "a mark of order": (lambda to: text_of(to, b"\xef\xbb\xbfa\n"), "begins with a byte-order mark"),
     "other line ends": (lambda to: text_of(to, b"a\rb\r\nc"), "has a carriage return alone"),
     "a packed file": (

@@ -10,7 +10,7 @@ import datasets  # type: ignore[import-untyped]
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from allranks.data.sources.typed_lines import parsed
-from allranks.data.sources.types import Types
+from allranks.data.sources.types import JSON, Types
 from allranks.errors import DataError
 
 FORMATS = ("parquet", "json", "text", "arrow")
@@ -106,8 +106,8 @@ def _types(path: str, form: str, features: Any) -> Types:
     types = Types.of(schema)
     if form == "text" and types != _TEXT:
         raise _stream(path, f"its features are {types.text}, and lines of text are {_TEXT.text}")
-    if form == "json" and not _is_of_json(types, schema):
-        raise _stream(path, f"its features hold what a line of JSON does not say by itself: {features}")
+    if types.hold(JSON) or (form == "json" and not _is_of_json(types, schema)):
+        raise _stream(path, f"its features hold what is made of the values behind reading them: {features}")
     return types
 
 

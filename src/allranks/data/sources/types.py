@@ -13,6 +13,7 @@ from allranks.digest import digest, show
 from allranks.errors import DataError
 
 # A type: its name, {field: type} of a struct, [type] of a list, [type, length] of one of fixed length.
+JSON = "json"  # a text, of which others make what it says
 Word = str | dict[str, Any] | list[Any]
 
 
@@ -36,6 +37,10 @@ class Types:
     def digest(self) -> str:
         """16 hexadecimal digits."""
         return show(digest(self.text))[:16]
+
+    def hold(self, name: str) -> bool:
+        """Whether a type of this name is in one of them."""
+        return _holds(self.words, name)
 
     def schema(self) -> pa.Schema:
         """Return Arrow's schema of them. Raises ValueError for a type that only files of Arrow have."""
@@ -63,7 +68,7 @@ class Types:
 def word(kind: pa.DataType) -> Word:
     """Return the word for a type, the same for types of the same Python values: ``string`` and ``large_string``."""
     if isinstance(kind, pa.BaseExtensionType):
-        return word(kind.storage_type)
+        return JSON if kind.extension_name == "arrow.json" else word(kind.storage_type)
     if pa.types.is_dictionary(kind):
         return word(kind.value_type)
     if pa.types.is_struct(kind):
@@ -75,6 +80,11 @@ def word(kind: pa.DataType) -> Word:
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return "string"
     return "binary" if pa.types.is_large_binary(kind) else str(kind)
+
+
+def _holds(one: Word | int, name: str) -> bool:
+    inside = one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
+    return one == name or any(_holds(each, name) for each in inside)
 
 
 def _gives(found: Word, expected: Word) -> bool:
