@@ -20,6 +20,7 @@ for needed in ("datasets", "pyarrow", "orjson"):
 
 import datasets  # noqa: E402
 import pyarrow as pa  # noqa: E402
+import pyarrow.compute as pc  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
 from named_files import (  # noqa: E402
     SIZES,
@@ -158,6 +159,7 @@ REFUSED: dict[str, tuple[Callable[[Path], dict[str, Any]], str]] = {
     "features that are decoded": (with_json, "its features hold what is made of the values"),
     "an option": (lambda to: json_of(to, '{"x": 1}') | {"encoding": "latin-1"}, "encoding='latin-1', which the plan"),
     "filters": (lambda to: {**another_schema(to), "filters": [("x", "==", 1)]}, r"filters=\[\('x', '==', 1\)\]"),
+    "an expression": (lambda to: {**another_schema(to), "filters": pc.field("x") > 1}, "filters=<pyarrow"),
     "an option of theirs that there is not": (
         lambda to: json_of(to, '{"x": 1}') | {"nope": 1},
         "datasets does not know",
