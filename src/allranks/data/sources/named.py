@@ -41,9 +41,9 @@ def named(
     from disks, object stores, the hub (``hf://``, at one commit) and the web (``https://``).
 
     A sample is that of ``load_dataset(..., streaming=True)``, in the same order, but that a list of numbers is a NumPy
-    array, and images and audio come as they are stored. What would have to be cast, filtered or decoded in another way
-    raises DataError. ``block_bytes`` (of json and text: by default 64 KiB, and 1 MiB where each read is a request) as
-    for ``jsonl``.
+    array, images and audio come as they are stored, and a line of text that is no UTF-8 is Bad. What would have to be
+    cast, filtered or decoded in another way raises DataError. ``block_bytes`` (of json and text: by default 64 KiB, and
+    1 MiB where each read is a request) as for ``jsonl``.
     """
     refused = sorted({"token", "storage_options", "download_config"} & set(options))
     if refused:

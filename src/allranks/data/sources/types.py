@@ -12,8 +12,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from allranks.digest import digest, show
 from allranks.errors import DataError
 
-# A type: its name, {field: type} of a struct, [type] of a list, [type, length] of one of fixed length.
 JSON = "json"  # a text, of which others make what it says
+# A type: its name, {field: type} of a struct, [type] of a list, [type, length] of one of fixed length.
 Word = str | dict[str, Any] | list[Any]
 
 
