@@ -25,7 +25,7 @@ from weakref import WeakSet
 import jax
 
 from allranks.callsite import call_site
-from allranks.errors import AllranksError, ContradictingSigns
+from allranks.errors import ContradictingSigns
 from allranks.gate import jax as inside
 from allranks.gate.lockstep import lines
 from allranks.gate.lockstep.forecast import Forecast
@@ -310,12 +310,7 @@ def _numbered(what: str, lines: Iterable[str]) -> Iterable[str]:
 
 def _lowered(sentry: Sentry, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Program:
     """Return what a function would run, by public means: for all ranks, and as it is before compilation."""
-    lower = getattr(fn, "lower", None)
-    if lower is None:
-        raise AllranksError(
-            f"rank {sentry.world.rank}: lockstep cannot see what {fn!r} runs in jax {jax.__version__}.",
-            remedy="Wrap what jax.jit returned.",
-        )
+    lower = getattr(fn, "lower", None) or jax.jit(fn).lower  # what shard_map returns has none
     told = _numbered("argument", map(_in_words, jax.tree.leaves((args, kwargs))))
     name = f"jit({getattr(fn, '__name__', fn)})"
     return Program(sentry.lane(range(sentry.world.size)), name, tuple(told), lower(*args, **kwargs).as_text())
