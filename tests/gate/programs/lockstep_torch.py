@@ -155,7 +155,7 @@ def main() -> None:
                 raise
         finally:
             results.setdefault(case, {})["seconds"] = time.monotonic() - start[0]
-            print("RESULT " + json.dumps(results), flush=True)
+            print(f"RESULT {json.dumps(results)}\n", end="", flush=True)  # in one piece
 
 
 with allranks.lockstep(timeout=patience) if ours else nullcontext():
