@@ -14,7 +14,7 @@ from allranks.gate import jax as inside
 from allranks.gate.lockstep.forecast import Forecast
 from allranks.gate.lockstep.jax import Program, Programs, Stepped
 from allranks.gate.lockstep.schedule import Call
-from allranks.world.progress import progress
+from allranks.world.progress import PYTHON, progress
 
 
 class Lane:
