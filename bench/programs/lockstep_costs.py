@@ -130,5 +130,5 @@ def of_torch() -> None:
 (of_jax if framework == "jax" else of_torch)()
 found["questions before, all told"] = float(lane.exchanges)
 world.barrier()
-found["a question that all ranks ask at once"] = questions()
+found["a question that all ranks ask"] = questions()
 tell(**found)
