@@ -141,7 +141,7 @@ def main(argv: Sequence[str]) -> int:
             signal.signal(signal.SIGWINCH, lambda *_: setattr(console, "width", shutil.get_terminal_size().columns))
         try:
             if unread := _unread(target):
-                console.say(unread)
+                console.say(f"allranks: {unread}")
             result = restarts.run(job, start, say=console.say)
             for line in epilogue(result):
                 console.say(line)
