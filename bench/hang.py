@@ -29,7 +29,7 @@ def way(launcher: Callable[..., list[object]], framework: str, kind: str, what: 
     """A job; one that reports a hang is ended after it."""
     end = ("--on-hang", "end") if launcher is allranks else ()
     command = launcher(4, *end, PROGRAMS / "hang.py", framework, kind, what)
-    return lambda: run(command, limit=PATIENCE, awaited=b"ranks  verdict")
+    return lambda: run(command, limit=PATIENCE, awaited=b"what to do:")
 
 
 def told(ran: Ran) -> float:
