@@ -127,6 +127,7 @@ def matrix(framework: str, cases: Mapping[str, str], sizes: Sequence[int]) -> tu
             jobs = {way: job(framework, case, ranks, way) for way in found}
             for way, (ran,) in in_turns(jobs, 1).items():
                 found[way][ranks] = outcome(ran, case, ranks)
+                print(f"  {framework}, {words}, {ranks} ranks, {way}: {found[way][ranks]}", file=sys.stderr, flush=True)
                 every[way].append(found[way][ranks])
         ours = found["lockstep"]
         seconds = ", ".join(duration(one.seconds) if one.what == _NAMED else "-" for one in ours.values())
