@@ -21,7 +21,8 @@ BENCHES = {
     "plugin": "50 tests of four ranks",
     "checkpoint": "saves and restores against the raw limit and the peers",
     "verify": "comparing the state of all ranks: speeds, costs, and the frameworks' ways",
-    "lockstep": "ranks that part, without us and with us; what a call in lockstep costs",
+    "mismatch": "one rank that does otherwise, without us, with torch's own debugging, and in lockstep",
+    "lockstep": "what a call in lockstep costs",
     "data": "exactness, speed, resumes and shuffles of reading, against the peers",
 }
 PAGE = ROOT / "docs" / "performance.md"
@@ -30,6 +31,7 @@ PAGES = {name: ROOT / "docs" / f"{name}-performance.md" for name in ("checkpoint
     "verify": ROOT / "docs" / "consistency.md",
     "hang": ROOT / "docs" / "hang.md",
     "lockstep": ROOT / "docs" / "lockstep.md",
+    "mismatch": ROOT / "docs" / "lockstep.md",
 }
 
 

@@ -20,8 +20,9 @@ _MEANT = {
     "TORCH_NCCL_TIMEOUT": "init_process_group(timeout=...); " + _RENDEZVOUS,
     "GLOO_TIMEOUT": "init_process_group(timeout=...); " + _RENDEZVOUS,
 }
-# Settings of libraries that plug into NCCL, and of images built around it.
-_PLUGINS = ("NCCL_FASTRAK_", "NCCL_GPUDIRECTTCPX_", "NCCL_SHIMNET_", "NCCL_VERSION", "NCCL_OFI_", "NCCL_TESTS_")
+# Settings of libraries that plug into NCCL, and what images say of themselves.
+_PLUGINS = ("NCCL_FASTRAK_", "NCCL_GPUDIRECTTCPX_", "NCCL_SHIMNET_", "NCCL_OFI_", "NCCL_TESTS_")
+_IMAGES = ("JAX_VERSION", "NCCL_VERSION", "TORCH_VERSION")
 # These change what is computed, or how ranks talk: they must be equal.
 _DECISIVE = ("JAX_", "XLA_", "TORCH_", "NCCL_", "GLOO_", "LIBTPU_", "FLAX_", "NVTE_", "CUBLAS_", "PYTORCH_")
 # These change how fast and in which order.
@@ -63,7 +64,7 @@ def _strange(name: str, environ: Mapping[str, str]) -> bool:
     if name in ("JAX_PROCESS_COUNT", "JAX_PROCESS_INDEX") and "ALLRANKS_RANK" in environ:
         return False  # `allranks run` sets them, for programs
     known = next((names for prefix, names in NAMES.items() if name.startswith(prefix)), None)
-    return known is not None and name not in known and not name.startswith(_PLUGINS)
+    return known is not None and name not in known and not name.startswith(_PLUGINS + _IMAGES)
 
 
 def _instead(name: str) -> str:
