@@ -69,3 +69,26 @@ class Finding:
     advice: str
     notes: tuple[Note, ...] = ()
     fix: Fix | None = None
+
+
+ROWS = (
+    "initialisation",
+    "sharding",
+    "data",
+    "checkpoint save",
+    "checkpoint load",
+    "gating",
+    "collectives",
+    "timeouts",
+    "randomness",
+)
+Verdict: TypeAlias = Literal["good", "warning", "bad", "not seen", "not determined"]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of the readiness report. ``topic`` is of ROWS; a verdict but "not seen" has evidence."""
+
+    topic: str
+    verdict: Verdict
+    evidence: tuple[Note, ...] = ()
