@@ -117,15 +117,16 @@ def _excerpt(report: Report, place: Place, *, around: int = AROUND) -> Iterator[
     if source is None or not source.line(place.line):
         return
     last = min(place.end_line, place.line + TALL - 1)
-    yield "<pre>"
+    lines = []
     for number in range(max(1, place.line - around), min(len(source.lines), last + around) + 1):
         line = source.line(number).rstrip()
-        if place.line <= number <= last:
-            start = place.column - 1 if number == place.line else len(line) - len(line.lstrip())
-            end = place.end_column - 1 if number == place.end_line else len(line)
-            shown = f"{_text(line[:start])}<mark>{_text(line[start:end])}</mark>{_text(line[end:])}"
-        else:
-            shown = _text(line)
+        shown = _marked(line, place, number) if place.line <= number <= last else _text(line)
         label = report.spot(Place(place.path, number, 1, number, 1))[1]
-        yield f'<span class="line"><span class="number">{label}</span>{shown}</span>'
-    yield "</pre>"
+        lines.append(f'<span class="line"><span class="number">{label}</span>{shown}</span>')
+    yield f"<pre>{''.join(lines)}</pre>"
+
+
+def _marked(line: str, place: Place, number: int) -> str:
+    start = place.column - 1 if number == place.line else len(line) - len(line.lstrip())
+    end = place.end_column - 1 if number == place.end_line else len(line)
+    return f"{_text(line[:start])}<mark>{_text(line[start:end])}</mark>{_text(line[end:])}"

@@ -52,7 +52,7 @@ article.info { border-left-color: var(--info); }
 .info .code { color: var(--info); }
 pre { background: var(--raised); border-radius: 6px; padding: .5rem 0; margin: .6rem 0; overflow-x: auto; line-
   height: 1.45; }
-.line { display: block; padding-right: 1rem; min-height: 1.45em; white-space: pre; }
+.line { display: block; padding-right: 1rem; min-height: 1.45em; white-space: pre; tab-size: 4; }
 .number { display: inline-block; width: 3.6rem; padding-right: 1rem; text-align: right; color: var(--faint); user-
   select: none; }
 mark { background: var(--mark); color: inherit; border-radius: 3px; box-shadow: 0 0 0 2px var(--mark); }
