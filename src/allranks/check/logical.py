@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import re
 import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+$")
 _BLANK = (tokenize.NL, tokenize.COMMENT, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING)
 
 
@@ -21,13 +23,18 @@ class Comment:
 
 @dataclass(frozen=True, slots=True)
 class Logical:
-    """Lines ``first`` to ``last``, both with it, from 1. ``text``: its tokens with a blank between, without comments."""
+    """Lines ``first`` to ``last`` (with it), from 1. ``text``: its tokens with a blank between, without comments."""
 
     first: int
     last: int
     text: str
     above: tuple[Comment, ...] = ()
     inside: tuple[Comment, ...] = ()
+
+
+def split_lines(text: str) -> list[str]:
+    """Return lines with their ends, as Python's parser counts them: form feeds and Unicode's separators end none."""
+    return _LINE.findall(text)
 
 
 def logical_lines(text: str) -> tuple[Logical, ...]:
