@@ -1,7 +1,7 @@
 """Findings that a project lives with: known by what they are about, so that they survive moves of lines. Pure.
 
-A fingerprint is of code, qualified function and statement (its tokens, without layout and comments). Equal statements in
-one function share a fingerprint, which the baseline counts.
+A fingerprint is of code, qualified function and statement (its tokens, without layout and comments). Equal statements
+in one function share a fingerprint, which the baseline counts.
 """
 
 from __future__ import annotations
