@@ -1,8 +1,8 @@
 """The cache folder: what was judged, and the engine's summaries of files. An effect; losing it costs time alone.
 
 Entries are keyed by the digest of what they were made from, and stand in a folder for this version of the check's own
-sources, so that nothing has to be invalidated. Files are written whole under another name and renamed. What is damaged is
-left out, and `Folder.lost` says why.
+sources, so that nothing has to be invalidated. Files are written whole under another name and renamed. What is damaged
+is left out, and `Folder.lost` says why.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from errno import EEXIST
 from hashlib import blake2b
 from pathlib import Path
 from shutil import rmtree
@@ -121,10 +122,15 @@ class Folder:
         return kept
 
     def _prepare(self) -> None:
-        if not self._home.is_dir():
-            self._home.mkdir(parents=True)
-            (self.path / "CACHEDIR.TAG").write_text(TAG)
+        """Make the folder. Raises FileExistsError for one that holds something else: nothing in it is touched."""
+        tag = self.path / "CACHEDIR.TAG"
+        self.path.mkdir(parents=True, exist_ok=True)
+        if not tag.exists():
+            if any(self.path.iterdir()):
+                raise FileExistsError(EEXIST, "the folder holds other things")
+            tag.write_text(TAG)
             (self.path / ".gitignore").write_text("*\n")
+        self._home.mkdir(exist_ok=True)
 
     def _write(self, name: str, raw: bytes) -> None:
         passing = self._home / f"{name}.{os.getpid()}"
@@ -135,7 +141,8 @@ class Folder:
         runs = sorted(self._home.glob("run-*"), key=_age, reverse=True)
         for old in runs[JUDGED:]:
             old.unlink(missing_ok=True)
-        versions = sorted((one for one in self.path.iterdir() if one.is_dir()), key=_age, reverse=True)
+        folders = [one for one in self.path.iterdir() if len(one.name) == len(self.version) and one.is_dir()]
+        versions = sorted(folders, key=_age, reverse=True)
         for old in versions[VERSIONS:]:
             if old != self._home:
                 rmtree(old, ignore_errors=True)

@@ -56,7 +56,7 @@ class Walk:
         return Path(os.path.relpath(path.absolute(), self.root)).as_posix()
 
     def _below(self, start: str, failed: dict[str, str]) -> Iterator[str]:
-        exclude = tuple(glob for glob in self.exclude if not matches((glob,), start))
+        exclude = tuple(glob for glob in self.exclude if start == "." or not matches((glob,), start))
         waiting = [(start, self._ignores_above(start))]
         while waiting:
             folder, ignores = waiting.pop()

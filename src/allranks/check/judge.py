@@ -10,12 +10,13 @@ from allranks.check.config import Config, ConfigWrong
 from allranks.check.engine import Cache, Settings, check
 from allranks.check.globs import matches
 from allranks.check.kept import Judged
-from allranks.check.notebook import Notebook, notebook
+from allranks.check.page import summary
 from allranks.check.registry import all_rules
-from allranks.check.rule import Assume, Rule
+from allranks.check.rule import Assume
 from allranks.check.rules.ar900_unreadable_file import UnreadableFile
 from allranks.check.source import Unreadable, decode, module_name
 from allranks.check.suppress import MENTION, suppressed, suppressions, unused
+from allranks.check.text import python_of
 from allranks.findings import Finding, Place
 from allranks.report.base import RuleNote
 
@@ -74,23 +75,8 @@ def judge(
     found = [finding for finding in found if not _ignored(finding, ignored)]
     found.sort(key=lambda finding: (finding.place, finding.code))
     rules = {finding.code for finding in found}
-    notes = tuple(note_of(rule) for rule in all_rules() if rule.code in rules)
+    notes = tuple(RuleNote(rule.code, rule.name, summary(rule)) for rule in all_rules() if rule.code in rules)
     return Judged(tuple(found), outcome.rows, outcome.files + len(broken), outcome.lines, notes)
-
-
-def python_of(path: str, raw: bytes) -> bytes | str:
-    """Return the Python text of a file, a notebook's cells one after the other; or why there is none."""
-    if not path.endswith(".ipynb"):
-        return raw
-    cells = notebook(raw)
-    return cells.code.encode(errors="replace") if isinstance(cells, Notebook) else cells
-
-
-def note_of(rule: Rule) -> RuleNote:
-    """Return a rule's name and the first sentence of what it does."""
-    does = (type(rule).__doc__ or "").partition("## What it does")[2].partition("##")[0]
-    sentence = re.split(r"(?<=[.:;])\s", " ".join(does.split()), maxsplit=1)[0]
-    return RuleNote(rule.code, rule.name, sentence)
 
 
 def _unreadable(path: str, why: str) -> Finding:

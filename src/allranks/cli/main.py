@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 
 COMMANDS = {
+    "check": "what goes wrong with several processes, from the code alone",
     "run": "run a script as N ranks on this machine",
     "preflight": "what can be checked on every rank before a program starts",
     "explain": "what the known messages in a log mean, and what to do",

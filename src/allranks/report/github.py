@@ -21,7 +21,8 @@ def _command(report: Report, finding: Finding) -> str:
         # GitHub reads columns only where a span has one line.
         span = {"col": place.column, "endColumn": place.end_column} if place.line == place.end_line else {}
         spot |= {"line": line, "endLine": place.end_line, **span}
-    text = f"{report.where(place)}: {finding.code} {finding.message}"
+    message = finding.message if finding.message.endswith((".", "!", "?")) else f"{finding.message}."
+    text = f"{report.where(place)}: {finding.code} {message}"
     properties = ",".join(f"{key}={_property(str(value))}" for key, value in spot.items())
     return f"::{KINDS[finding.severity]} {properties}::{_data(f'{text} {finding.advice}'.rstrip())}"
 
