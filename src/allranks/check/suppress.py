@@ -105,10 +105,11 @@ def _removal(one: Suppression, idle: Collection[str]) -> tuple[Edit, ...]:
 
 def _with_blanks(comment: Place, line: str) -> Place:
     """Return the span of a comment with the blanks before it; the line, if there is nothing else on it."""
-    before, after = line[: comment.column - 1].rstrip(), line[comment.end_column - 1 :].strip()
-    if before or after:
-        start = comment.column if after else len(before) + 1
-        return replace(comment, column=start)
+    before, after = line[: comment.column - 1].rstrip(), line[comment.end_column - 1 :]
+    if after.strip():
+        return replace(comment, end_column=len(line) - len(after.lstrip()) + 1)
+    if before:
+        return replace(comment, column=len(before) + 1)
     return Place(comment.path, comment.line, 1, comment.line + 1, 1)
 
 

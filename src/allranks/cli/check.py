@@ -7,10 +7,6 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from allranks.check.config import Config
 
 DESCRIPTION = """\
 Read training code, run none of it, and find what goes wrong when several processes run it: files that every rank
@@ -96,21 +92,6 @@ def main(argv: Sequence[str]) -> int:
     except BrokenPipeError:  # whoever read our output has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-
-
-def overridden(config: Config, arguments: argparse.Namespace) -> Config:
-    """Return the configuration with what the command line says: lists that extend are added, others win."""
-    return config.with_(
-        select=arguments.select,
-        ignore=(*config.ignore, *arguments.ignore) if arguments.ignore else None,
-        extend_select=(*config.extend_select, *arguments.extend_select) if arguments.extend_select else None,
-        assume=arguments.assume,
-        entry_points=tuple(arguments.entry) if arguments.entry else None,
-        extend_exclude=(*config.extend_exclude, *arguments.exclude) if arguments.exclude else None,
-        fail_on=arguments.fail_on,
-        output_format=arguments.output_format,
-        baseline=arguments.baseline,
-    )
 
 
 def _list(text: str) -> tuple[str, ...]:

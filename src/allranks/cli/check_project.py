@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tomllib
+from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -46,6 +47,21 @@ def project_of(paths: Sequence[Path]) -> Project:
         if fallback is None and (file.exists() or (folder / ".git").exists()):
             fallback = folder
     return Project(fallback or (cwd if start.is_relative_to(cwd) else start), Config())
+
+
+def overridden(config: Config, arguments: Namespace) -> Config:
+    """Return the configuration with what the command line says: lists that extend are added, others win."""
+    return config.with_(
+        select=arguments.select,
+        ignore=(*config.ignore, *arguments.ignore) if arguments.ignore else None,
+        extend_select=(*config.extend_select, *arguments.extend_select) if arguments.extend_select else None,
+        assume=arguments.assume,
+        entry_points=tuple(arguments.entry) if arguments.entry else None,
+        extend_exclude=(*config.extend_exclude, *arguments.exclude) if arguments.exclude else None,
+        fail_on=arguments.fail_on,
+        output_format=arguments.output_format,
+        baseline=arguments.baseline,
+    )
 
 
 def files_of(project: Project, paths: Sequence[Path]) -> Files:

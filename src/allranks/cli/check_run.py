@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 from allranks.check.cache import Folder, key_of, version
 from allranks.check.config import Config, ConfigWrong
 from allranks.check.kept import Judged, read, written
-from allranks.cli.check import overridden
-from allranks.cli.check_project import Files, Project, files_of, project_of
+from allranks.cli.check_project import Files, Project, files_of, overridden, project_of
 from allranks.report.base import count
 
 if TYPE_CHECKING:
@@ -145,7 +144,7 @@ def _show(project: Project, files: Files, judged: Judged, arguments: Namespace) 
     prints = prints_of(judged, files.files) if baseline or form in WHOLE else None
     made_by = _version() if form in WHOLE else ""
     report = report_of(judged, files.files, version=made_by, prints=prints, baseline=baseline)
-    _print(moved(report, Path(os.path.relpath(project.root)).as_posix()), form, arguments)
+    _print(moved(report, project.root.as_posix(), Path.cwd().as_posix()), form, arguments)
     failing = ("error",) if config.fail_on == "error" else ("error", "warning")
     return 1 if not arguments.exit_zero and any(f.severity in failing for f in report.findings) else 0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from allranks.findings import Finding
-from allranks.report.base import Report
+from allranks.report.base import Report, visible
 
 KINDS = {"error": "error", "warning": "warning", "info": "notice"}
 
@@ -28,7 +28,7 @@ def _command(report: Report, finding: Finding) -> str:
 
 
 def _data(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return visible(text).replace("%", "%25").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:
