@@ -19,30 +19,40 @@ class LocalQuery:
     kind: Kind
 
 
+def _of(kind: Kind, owner: str, words: str) -> list[LocalQuery]:
+    return [LocalQuery(f"{owner}.{word}" if owner else word, kind) for word in words.split()]
+
+
 LOCAL: tuple[LocalQuery, ...] = (
-    *(LocalQuery(f"os.path.{name}", "exists") for name in ("exists", "isfile", "isdir", "lexists", "islink")),
-    LocalQuery("os.access", "exists"),
-    *(LocalQuery(f"pathlib.Path.{name}", "exists") for name in ("exists", "is_file", "is_dir")),
-    *(LocalQuery(f"*.{name}", "exists") for name in ("exists", "is_file", "is_dir")),
-    *(LocalQuery(name, "listing") for name in ("os.listdir", "os.scandir", "os.walk", "glob.glob", "glob.iglob")),
-    *(LocalQuery(f"pathlib.Path.{name}", "listing") for name in ("iterdir", "glob", "rglob")),
-    *(LocalQuery(f"*.{name}", "listing") for name in ("iterdir", "rglob")),
-    *(LocalQuery(f"time.{name}", "clock") for name in ("time", "perf_counter", "monotonic", "time_ns", "strftime")),
-    *(LocalQuery(f"datetime.datetime.{name}", "clock") for name in ("now", "utcnow", "today")),
-    *(LocalQuery(f"psutil.{name}", "clock") for name in ("virtual_memory", "cpu_percent", "disk_usage")),
-    LocalQuery("shutil.disk_usage", "clock"),
-    *(LocalQuery(f"random.{name}", "random") for name in ("random", "randint", "choice", "uniform")),
-    *(LocalQuery(name, "identity") for name in ("os.getpid", "socket.gethostname", "platform.node", "os.uname")),
-    *(LocalQuery(f"uuid.uuid{n}", "identity") for n in (1, 4)),
-    *(LocalQuery(f"tempfile.{n}", "temporary") for n in ("mkdtemp", "mkstemp", "gettempdir", "TemporaryDirectory")),
-    *(
-        LocalQuery(f"tempfile.{n}", "temporary")
-        for n in ("NamedTemporaryFile", "TemporaryFile", "SpooledTemporaryFile")
-    ),
-    *(LocalQuery(name, "memory") for name in ("io.BytesIO", "io.StringIO", "BytesIO", "StringIO")),
-    *(
-        LocalQuery(name, "lock")
-        for name in ("filelock.FileLock", "filelock.SoftFileLock", "fasteners.InterProcessLock")
-    ),
-    *(LocalQuery(f"*.{n}", "turn") for n in ("main_process_first", "local_main_process_first", "rank_zero_first")),
+    *_of("exists", "os.path", "exists isfile isdir lexists islink ismount getmtime getsize"),
+    *_of("exists", "os", "access stat"),
+    *_of("exists", "pathlib.Path", "exists is_file is_dir is_symlink stat"),
+    *_of("exists", "*", "exists is_file is_dir"),
+    *_of("exists", "tensorflow.io.gfile", "exists isdir"),
+    *_of("listing", "", "os.listdir os.scandir os.walk glob.glob glob.iglob"),
+    *_of("listing", "pathlib.Path", "iterdir glob rglob"),
+    *_of("listing", "*", "iterdir rglob"),
+    *_of("listing", "tensorflow.io.gfile", "listdir glob walk"),
+    *_of("listing", "transformers.trainer_utils", "get_last_checkpoint"),
+    *_of("clock", "time", "time perf_counter monotonic time_ns strftime ctime localtime gmtime"),
+    *_of("clock", "datetime.datetime", "now utcnow today"),
+    *_of("clock", "datetime.date", "today"),
+    *_of("clock", "psutil", "virtual_memory cpu_percent disk_usage"),
+    *_of("clock", "shutil", "disk_usage"),
+    *_of("clock", "torch.cuda", "memory_allocated max_memory_allocated memory_reserved mem_get_info"),
+    *_of("random", "random", "random randint choice uniform sample randrange getrandbits"),
+    *_of("random", "numpy.random", "rand randint random choice permutation randn uniform normal"),
+    *_of("random", "os", "urandom"),
+    *_of("random", "secrets", "token_hex randbelow"),
+    *_of("identity", "", "os.getpid socket.gethostname socket.getfqdn platform.node os.uname threading.get_ident"),
+    *_of("identity", "uuid", "uuid1 uuid4"),
+    *_of("identity", "shortuuid", "uuid"),
+    *_of("temporary", "tempfile", "mkdtemp mkstemp mktemp gettempdir TemporaryDirectory NamedTemporaryFile"),
+    *_of("temporary", "tempfile", "TemporaryFile SpooledTemporaryFile"),
+    *_of("memory", "", "io.BytesIO io.StringIO BytesIO StringIO"),
+    *_of("lock", "", "filelock.FileLock filelock.SoftFileLock fasteners.InterProcessLock portalocker.Lock"),
+    *_of("lock", "*", "FileLock SoftFileLock"),
+    *_of("turn", "*", "main_process_first local_main_process_first rank_zero_first zero_first"),
+    *_of("turn", "*", "torch_distributed_zero_first run_local_rank_zero_first"),
+    *_of("turn", "composer.utils.dist", "run_local_rank_zero_first local_rank_zero_download_and_wait"),
 )
