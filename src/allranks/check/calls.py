@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from allranks.check.apis import canonical
 from allranks.check.compare import SIZE
 from allranks.check.members import Members
 from allranks.check.render import render
@@ -14,6 +13,7 @@ from allranks.check.summary import Node
 from allranks.check.tables.collectives import Collective
 from allranks.check.tables.effects import Effect
 from allranks.check.tables.local import LocalQuery
+from allranks.check.tables.names import documented
 from allranks.check.values import (
     ANYTHING,
     CLOCK,
@@ -121,7 +121,7 @@ class Caller(Members):
         if "::" in reference:
             return self.run_call(frame, function, given)
         if reference:
-            return self._outside_call(frame, canonical(reference), given)
+            return self._outside_call(frame, documented(reference), given)
         if "::" in function.instance:
             for name in ("__call__", "forward"):
                 if (method := self.method(function.instance, name)) is not None:

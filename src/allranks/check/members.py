@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from allranks.check.apis import Apis, canonical
+from allranks.check.apis import Apis
 from allranks.check.compare import SIZE
 from allranks.check.evaluate import Evaluator
 from allranks.check.project import Project
@@ -12,6 +12,7 @@ from allranks.check.state import Frame, Seen
 from allranks.check.summary import Node, body_of
 from allranks.check.tables.collectives import Collective
 from allranks.check.tables.ranks import RankQuery
+from allranks.check.tables.names import documented
 from allranks.check.truth import FALSE, FIRST, TRUE
 from allranks.check.values import ANYTHING, TAINT, Value, boolean, join, known, rank
 
@@ -59,7 +60,7 @@ class Members(Evaluator):
         """Return what a dotted name of an import stands for."""
         found = self.project.split(dotted, seen_from)
         if found is None:
-            return Value(reference=canonical(dotted.lstrip(".")))
+            return Value(reference=documented(dotted.lstrip(".")))
         path, names = found
         value = Value(reference=f"@{path}")
         for name in names:
@@ -128,7 +129,7 @@ class Members(Evaluator):
         if reference.startswith("@"):
             return self.member(reference[1:], name)
         if "::" not in reference:
-            dotted = canonical(f"{reference}.{name}")
+            dotted = documented(f"{reference}.{name}")
             query = self.apis.ranks["attribute"].named(dotted)
             return self.answer(frame, query) if query is not None else Value(reference=dotted)
         if self.project.cls(reference) is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatch
 
-from allranks.check.apis import Apis, canonical
+from allranks.check.apis import Apis
 from allranks.check.interpret import Interpreter
 from allranks.check.program import Divergence, Event, Program, Step
 from allranks.check.project import Project
@@ -13,6 +13,7 @@ from allranks.check.source import module_name, place
 from allranks.check.state import Called, Result, Seen, Span
 from allranks.check.tables.evidence import HOOKED
 from allranks.check.trace import Comparison, Parting
+from allranks.check.tables.names import documented
 from allranks.check.truth import EVERY, named
 from allranks.check.values import IDENTITY, RANKS, Value
 from allranks.findings import Place
@@ -137,7 +138,7 @@ class Survey:
         if facts is None or not facts.owner:
             return False
         owner = f"{path}::{facts.owner}"
-        if any(canonical(kin) in HOOKED for kin in self.interpreter.lineage(owner)):
+        if any(documented(kin) in HOOKED for kin in self.interpreter.lineage(owner)):
             return True
         family = self.interpreter.family(owner)
         return any(self._evidence(other, set()) for other in roots if self._family(other) == family)
