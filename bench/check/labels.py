@@ -15,7 +15,7 @@ SPLITS: tuple[Split, ...] = ("dev", "held-out")
 
 
 def split(repository: str) -> Split:
-    """Return the half that a repository belongs to. Its name's digest decides: nobody chose, and no repository moves."""
+    """Return the half of a repository. Its name's digest decides: nobody chose, and no repository moves."""
     return "held-out" if hashlib.sha256(repository.lower().encode()).digest()[0] % 2 else "dev"
 
 
