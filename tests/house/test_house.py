@@ -92,6 +92,7 @@ PURE = {
     "errors.py",
     "extent.py",
     "failure.py",
+    "findings.py",
     "gate/lockstep/forecast.py",
     "gate/lockstep/hlo.py",
     "gate/lockstep/schedule.py",
