@@ -1,61 +1,16 @@
-"""A tree into a summary: what the interpreter needs of one file, as plain tuples that `marshal` can keep.
-
-Expressions are ``(tag, ...)``; a call and a branch carry their span, an attribute where its name ends:
-
-    name id · const value · attr base name line end · call function arguments keywords span · op left right symbol ·
-    not x · and xs · or xs · cmp left symbols rights · ifexp test a b span · text parts · seq elements ·
-    dict keys values · sub base index · fn key · comp element generators · bind name value · yield value · star x ·
-    many parts (whatever else: its parts are evaluated)
-
-Statements are ``(tag, line, ...)``: expr, assign, aug, return, raise, if, for, while, with, try, break, continue, def,
-class, import, global, match. A body is kept as bytes of its own and read only when the function is interpreted.
-"""
+"""A tree into a summary, in one walk."""
 
 from __future__ import annotations
 
 import ast
 import marshal
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
-Node: TypeAlias = tuple[Any, ...]
+from allranks.check.expressions import EXPRESSIONS, SYMBOLS, annotation, target
+from allranks.check.summary import ClassFacts, FunctionFacts, Node, Summary
+
 _Lowerers: TypeAlias = dict[type[ast.AST], Callable[["_Lowering", Any], Node]]
-LONGEST_TEXT = 120
-
-
-class FunctionFacts(NamedTuple):
-    """``words``: every name that the body calls or reads as an attribute. ``owner``: the class it is a method of."""
-
-    name: str
-    owner: str
-    positional: tuple[str, ...]
-    keyword_only: tuple[str, ...]
-    variadic: tuple[str, str]
-    defaults: tuple[tuple[str, Node], ...]
-    annotations: tuple[tuple[str, Node], ...]
-    decorators: tuple[Node, ...]
-    span: tuple[int, int, int, int]
-    words: tuple[str, ...]
-    stored: tuple[str, ...]
-    body: bytes
-
-
-class ClassFacts(NamedTuple):
-    """``methods``: name -> key of the function; ``body``: its other statements; ``stores``: attribute -> methods."""
-
-    name: str
-    bases: tuple[Node, ...]
-    methods: tuple[tuple[str, str], ...]
-    body: bytes
-
-
-class Summary(NamedTuple):
-    """One file. Keys are qualified inside it (``Trainer.save``, ``main.<inner>``); the module's own body is ``""``."""
-
-    functions: dict[str, FunctionFacts]
-    classes: dict[str, ClassFacts]
-    imports: tuple[tuple[str, str], ...]
-    strings: tuple[str, ...] = ()
 
 
 def lower(tree: ast.Module) -> Summary:
@@ -63,30 +18,6 @@ def lower(tree: ast.Module) -> Summary:
     lowering = _Lowering()
     lowering.module(tree)
     return Summary(lowering.functions, lowering.classes, tuple(lowering.imports.items()))
-
-
-def dump(summary: Summary) -> bytes:
-    """Return the summary as bytes."""
-    functions = {key: tuple(facts) for key, facts in summary.functions.items()}
-    classes = {key: tuple(facts) for key, facts in summary.classes.items()}
-    return marshal.dumps((functions, classes, summary.imports, summary.strings))
-
-
-def load(raw: bytes) -> Summary:
-    """Return the summary that `dump` wrote. Raises ValueError, EOFError or TypeError for other bytes."""
-    functions, classes, imports, strings = marshal.loads(raw)  # noqa: S302 - plain values, from our own cache
-    return Summary(
-        {key: FunctionFacts(*facts) for key, facts in functions.items()},
-        {key: ClassFacts(*facts) for key, facts in classes.items()},
-        imports,
-        strings,
-    )
-
-
-def body_of(facts: FunctionFacts | ClassFacts) -> tuple[Node, ...]:
-    """Return the statements of a function or a class."""
-    statements: tuple[Node, ...] = marshal.loads(facts.body)  # noqa: S302 - as in `load`
-    return statements
 
 
 class _Lowering:
@@ -140,7 +71,7 @@ class _Lowering:
         only = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
         defaults += [(a.arg, self.expression(d)) for a, d in only if d is not None]
         noted = [a for a in (*positional, *arguments.kwonlyargs) if a.annotation is not None]
-        annotations = tuple((a.arg, _annotation(a.annotation)) for a in noted)
+        annotations = tuple((a.arg, annotation(a.annotation)) for a in noted)
         outside = (self.prefix, self.owner, self.words, self.stored, self.methods)
         owner = self.owner
         self.prefix, self.owner, self.words, self.stored, self.methods = f"{key}.", "", set(), set(), []
@@ -169,200 +100,22 @@ class _Lowering:
 _PENDING = FunctionFacts("", "", (), (), ("", ""), (), (), (), (1, 0, 1, 0), (), (), b"")
 
 
-def _annotation(node: ast.expr | None) -> Node:
-    """A dotted annotation, quoted or not, ``X | None`` and ``Optional[X]`` as X; anything else is nothing."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.replace(".", "").isidentifier():
-        head, *tail = node.value.split(".")
-        dotted: Node = ("name", head)
-        for part in tail:
-            dotted = ("attr", dotted, part, node.lineno, 0)
-        return dotted
-    if isinstance(node, ast.Name):
-        return ("name", node.id)
-    if isinstance(node, ast.Attribute):
-        return ("attr", _annotation(node.value), node.attr, node.lineno, 0)
-    if isinstance(node, ast.BinOp):
-        left = _annotation(node.left)
-        return left if left != ("const", None) else _annotation(node.right)
-    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id == "Optional":
-        return _annotation(node.slice)
-    return ("const", None)
-
-
-# Expressions
-
-
-def _name(low: _Lowering, node: ast.Name) -> Node:
-    low.words.add(node.id)
-    return ("name", node.id)
-
-
-def _constant(low: _Lowering, node: ast.Constant) -> Node:
-    value = node.value
-    return ("const", value[:LONGEST_TEXT] if isinstance(value, str | bytes) else value)
-
-
-def _attribute(low: _Lowering, node: ast.Attribute) -> Node:
-    low.words.add(node.attr)
-    value = node.value
-    return ("attr", EXPRESSIONS[type(value)](low, value), node.attr, node.end_lineno, node.end_col_offset)
-
-
-def _call(low: _Lowering, node: ast.Call) -> Node:
-    function = node.func
-    span = (node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
-    keywords = tuple([(k.arg, EXPRESSIONS[type(k.value)](low, k.value)) for k in node.keywords])
-    return ("call", EXPRESSIONS[type(function)](low, function), low.expressions(node.args), keywords, span)
-
-
-def _binary(low: _Lowering, node: ast.BinOp) -> Node:
-    return ("op", low.expression(node.left), low.expression(node.right), _SYMBOLS.get(type(node.op), "?"))
-
-
-def _unary(low: _Lowering, node: ast.UnaryOp) -> Node:
-    operand = low.expression(node.operand)
-    if isinstance(node.op, ast.Not):
-        return ("not", operand)
-    if operand[0] == "const" and isinstance(node.op, ast.USub) and isinstance(operand[1], int | float):
-        return ("const", -operand[1])
-    return ("many", (operand,))
-
-
-def _boolean(low: _Lowering, node: ast.BoolOp) -> Node:
-    span = (node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
-    return ("and" if isinstance(node.op, ast.And) else "or", low.expressions(node.values), span)
-
-
-def _compare(low: _Lowering, node: ast.Compare) -> Node:
-    symbols = tuple([_COMPARISONS[type(op)] for op in node.ops])
-    return ("cmp", low.expression(node.left), symbols, low.expressions(node.comparators))
-
-
-def _choice(low: _Lowering, node: ast.IfExp) -> Node:
-    test = node.test
-    span = (test.lineno, test.col_offset, test.end_lineno, test.end_col_offset)
-    return ("ifexp", low.expression(test), low.expression(node.body), low.expression(node.orelse), span)
-
-
-def _text(low: _Lowering, node: ast.JoinedStr) -> Node:
-    return ("text", tuple([low.expression(v.value if isinstance(v, ast.FormattedValue) else v) for v in node.values]))
-
-
-def _sequence(low: _Lowering, node: ast.Tuple | ast.List | ast.Set) -> Node:
-    return ("seq", low.expressions(node.elts))
-
-
-def _dict(low: _Lowering, node: ast.Dict) -> Node:
-    return ("dict", tuple([low.expression(key) for key in node.keys]), low.expressions(node.values))
-
-
-def _subscript(low: _Lowering, node: ast.Subscript) -> Node:
-    return ("sub", low.expression(node.value), low.expression(node.slice))
-
-
-def _lambda(low: _Lowering, node: ast.Lambda) -> Node:
-    line = node.body.lineno
-    return ("fn", low.function(node, "<lambda>", lambda: (("return", line, low.expression(node.body)),), ()))
-
-
-def _comprehension(low: _Lowering, node: Any) -> Node:
-    elements = (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,)
-    loops = tuple([(_target(low, g.target), low.expression(g.iter), low.expressions(g.ifs)) for g in node.generators])
-    return ("comp", low.expressions(elements), loops)
-
-
-def _walrus(low: _Lowering, node: ast.NamedExpr) -> Node:
-    return ("bind", node.target.id, low.expression(node.value))
-
-
-def _yield(low: _Lowering, node: ast.Yield) -> Node:
-    return ("yield", low.expression(node.value))
-
-
-def _await(low: _Lowering, node: ast.Await) -> Node:
-    return low.expression(node.value)
-
-
-def _star(low: _Lowering, node: ast.Starred) -> Node:
-    return ("star", low.expression(node.value))
-
-
-def _many(low: _Lowering, node: ast.expr) -> Node:
-    parts = [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
-    return ("many", low.expressions(parts))
-
-
-EXPRESSIONS: _Lowerers = {
-    ast.Name: _name,
-    ast.Constant: _constant,
-    ast.Attribute: _attribute,
-    ast.Call: _call,
-    ast.BinOp: _binary,
-    ast.UnaryOp: _unary,
-    ast.BoolOp: _boolean,
-    ast.Compare: _compare,
-    ast.IfExp: _choice,
-    ast.JoinedStr: _text,
-    ast.Tuple: _sequence,
-    ast.List: _sequence,
-    ast.Set: _sequence,
-    ast.Dict: _dict,
-    ast.Subscript: _subscript,
-    ast.Lambda: _lambda,
-    ast.ListComp: _comprehension,
-    ast.SetComp: _comprehension,
-    ast.GeneratorExp: _comprehension,
-    ast.DictComp: _comprehension,
-    ast.NamedExpr: _walrus,
-    ast.Yield: _yield,
-    ast.Await: _await,
-    ast.Starred: _star,
-    ast.YieldFrom: _yield,
-    ast.Slice: _many,
-    ast.FormattedValue: _many,
-}
-for _late in ("TemplateStr", "Interpolation"):  # Python 3.14
-    if hasattr(ast, _late):
-        EXPRESSIONS[getattr(ast, _late)] = _many
-_SYMBOLS: dict[type[ast.operator], str] = {
-    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.BitOr: "|",
-    ast.BitAnd: "&", ast.Pow: "**",
-}  # fmt: skip
-_COMPARISONS: dict[type[ast.cmpop], str] = {
-    ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Is: "is",
-    ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in",
-}  # fmt: skip
-
-
-# Statements
-
-
-def _target(low: _Lowering, node: ast.expr) -> Node:
-    if isinstance(node, ast.Name):
-        return ("name", node.id)
-    if isinstance(node, ast.Attribute):
-        low.stored.add(node.attr)
-    if isinstance(node, ast.Tuple | ast.List):
-        return ("seq", tuple([_target(low, element) for element in node.elts]))
-    return low.expression(node)
-
-
 def _expr(low: _Lowering, node: ast.Expr) -> Node:
     return () if isinstance(node.value, ast.Constant) else ("expr", node.lineno, low.expression(node.value))
 
 
 def _assign(low: _Lowering, node: ast.Assign) -> Node:
-    return ("assign", node.lineno, tuple([_target(low, t) for t in node.targets]), low.expression(node.value))
+    return ("assign", node.lineno, tuple([target(low, t) for t in node.targets]), low.expression(node.value))
 
 
 def _annotated(low: _Lowering, node: ast.AnnAssign) -> Node:
-    value = low.expression(node.value) if node.value is not None else ("typed", _annotation(node.annotation))
-    return ("assign", node.lineno, (_target(low, node.target),), value)
+    value = low.expression(node.value) if node.value is not None else ("typed", annotation(node.annotation))
+    return ("assign", node.lineno, (target(low, node.target),), value)
 
 
 def _augmented(low: _Lowering, node: ast.AugAssign) -> Node:
-    value = ("op", low.expression(node.target), low.expression(node.value), _SYMBOLS.get(type(node.op), "?"))
-    return ("assign", node.lineno, (_target(low, node.target),), value)
+    value = ("op", low.expression(node.target), low.expression(node.value), SYMBOLS.get(type(node.op), "?"))
+    return ("assign", node.lineno, (target(low, node.target),), value)
 
 
 def _return(low: _Lowering, node: ast.Return) -> Node:
@@ -384,7 +137,7 @@ def _if(low: _Lowering, node: ast.If) -> Node:
 
 
 def _for(low: _Lowering, node: ast.For) -> Node:
-    header = (_target(low, node.target), low.expression(node.iter))
+    header = (target(low, node.target), low.expression(node.iter))
     each = node.iter
     span = (each.lineno, each.col_offset, each.end_lineno, each.end_col_offset)
     return ("for", node.lineno, *header, low.block(node.body), low.block(node.orelse), span)
@@ -401,7 +154,7 @@ def _with(low: _Lowering, node: ast.With) -> Node:
     for item in node.items:
         at = item.context_expr
         span = (at.lineno, at.col_offset, at.end_lineno, at.end_col_offset)
-        bound = _target(low, item.optional_vars) if item.optional_vars is not None else None
+        bound = target(low, item.optional_vars) if item.optional_vars is not None else None
         items.append((low.expression(at), bound, span))
     return ("with", node.lineno, tuple(items), low.block(node.body))
 
