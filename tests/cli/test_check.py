@@ -202,3 +202,29 @@ def test_the_command_needs_no_framework_and_a_warm_run_no_engine() -> None:
     assert runs[0].stdout == runs[1].stdout
     assert runs[1].stderr.strip() == ""
     assert "allranks.check.rules" in runs[0].stderr
+
+
+def test_a_single_file_is_followed_into_what_it_imports(project: Path, capsys) -> None:
+    """Findings are those of the file itself; what it calls elsewhere is known."""
+    (project / "train.py").write_text("from pkg.util import f\n\nf()\n" + BAD)
+    (project / "pkg").mkdir()
+    (project / "pkg" / "util.py").write_text("from . import deep\n\nx = (\n")
+    (project / "pkg" / "deep.py").write_text(BAD)
+    (project / "other.py").write_text(BAD)
+    assert check.main(["train.py", "--output-format", "concise"]) == 1
+    lines = told(capsys).splitlines()
+    assert lines[0].startswith("train.py:6:8: AR901")
+    assert lines[1] == "Found 1 warning in 3 files, 13 lines."
+    assert check.main(["train.py", "--show-files"]) == 0
+    assert told(capsys) == "train.py\n"
+
+
+def test_a_fault_of_ours_is_not_taken_for_one_of_the_code(monkeypatch, capsys) -> None:
+    """Exit code 2, with the traceback."""
+
+    def broken(*_: object, **__: object) -> None:
+        raise IndexError("of ours")
+
+    monkeypatch.setattr("allranks.check.judge.check", broken)
+    assert check.main([]) == 2
+    assert "IndexError: of ours" in capsys.readouterr().err

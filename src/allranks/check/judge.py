@@ -60,6 +60,7 @@ def judge(
     settings = settings_of(config)
     codes = settings.codes()
     broken = dict(failed or {})
+    shown = files.keys() if shown is None else shown
     sources: dict[str, bytes] = {}
     for path, raw in files.items():
         code = python_of(path, raw)
@@ -68,9 +69,13 @@ def judge(
         else:
             sources[path] = code
     outcome = check(sources, settings, cache=cache)
-    found = [finding for finding in outcome.findings if shown is None or finding.place.path in shown]
-    found += [_unreadable(path, why) for path, why in broken.items()] if UnreadableFile.code in codes else []
-    found = _without_suppressed(found, {path: sources[path] for path in sources if not shown or path in shown}, codes)
+    found = [finding for finding in outcome.findings if finding.place.path in shown]
+    found += (
+        [_unreadable(path, why) for path, why in broken.items() if path in shown or path not in files]
+        if UnreadableFile.code in codes
+        else []
+    )
+    found = _without_suppressed(found, {path: sources[path] for path in sources if path in shown}, codes)
     ignored = [(glob, tuple(selectors)) for glob, selectors in config.per_file_ignores]
     found = [finding for finding in found if not _ignored(finding, ignored)]
     found.sort(key=lambda finding: (finding.place, finding.code))

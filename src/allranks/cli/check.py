@@ -92,6 +92,12 @@ def main(argv: Sequence[str]) -> int:
     except BrokenPipeError:  # whoever read our output has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except Exception:  # 1 would say that something is wrong with the code that was read
+        from traceback import print_exc
+
+        print_exc()
+        print("allranks check: this is a fault of allranks, not of the code that was read.", file=sys.stderr)
+        return 2
 
 
 def _list(text: str) -> tuple[str, ...]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import tomllib
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from allranks.check.config import Config, ConfigWrong, read
 from allranks.check.files import EXCLUDED, Walk
 from allranks.check.files import read as read_files
+from allranks.check.reach import candidates
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,10 @@ def overridden(config: Config, arguments: Namespace) -> Config:
 
 
 def files_of(project: Project, paths: Sequence[Path]) -> Files:
-    """Return the files at and below the paths. Raises ConfigWrong for a path that is not there."""
+    """Return the files at and below the paths, and for single files also what they import, to be followed into.
+
+    Raises ConfigWrong for a path that is not there.
+    """
     for path in paths:
         if not path.exists():
             raise ConfigWrong(f"no such file or folder: {path}")
@@ -74,7 +78,26 @@ def files_of(project: Project, paths: Sequence[Path]) -> Files:
     walk = Walk(project.root, exclude, config.respect_gitignore)
     found, lost = walk.find(paths)
     files, failed = read_files(project.root, found)
-    return Files(files, {**lost, **failed})
+    single = [name for name in map(walk.relative, paths) if name in files]
+    if not single:
+        return Files(files, {**lost, **failed})
+    return Files({**reached(project, files, single), **files}, {**lost, **failed}, frozenset(files))
+
+
+def reached(project: Project, files: Mapping[str, bytes], names: Iterable[str]) -> dict[str, bytes]:
+    """Return the files of the project, beside ``files``, that those of these names import, directly or not."""
+    more: dict[str, bytes] = {}
+    waiting = list(names)
+    seen = set(files)
+    while waiting:
+        name = waiting.pop()
+        raw = files[name] if name in files else more[name]
+        new = [path for path in dict.fromkeys(candidates(name, raw)) if path not in seen]
+        seen.update(new)
+        found, _ = read_files(project.root, [path for path in new if (project.root / path).is_file()])
+        more |= found
+        waiting += found
+    return more
 
 
 def _folder(path: Path) -> Path:

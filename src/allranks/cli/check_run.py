@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from allranks.check.cache import Folder, key_of, version
 from allranks.check.config import Config, ConfigWrong
 from allranks.check.kept import Judged, read, written
-from allranks.cli.check_project import Files, Project, files_of, overridden, project_of
+from allranks.cli.check_project import Files, Project, files_of, overridden, project_of, reached
 from allranks.report.base import count
 
 if TYPE_CHECKING:
@@ -36,11 +36,12 @@ def run(arguments: Namespace) -> int:
         return _show_settings(project)
     if arguments.stdin_filename:
         name = Path(os.path.relpath(Path.cwd() / paths[0], project.root)).as_posix()
-        files = Files({name: sys.stdin.buffer.read()}, {})
+        given = {name: sys.stdin.buffer.read()}
+        files = Files({**reached(project, given, given), **given}, {}, frozenset(given))
     else:
         files = files_of(project, paths)
     if arguments.show_files:
-        print("\n".join(_seen(project, path) for path in files.files))
+        print("\n".join(_seen(project, path) for path in files.files if files.shown is None or path in files.shown))
         return 0
     if arguments.fix or arguments.diff:
         return _mend(project, files, arguments)
@@ -101,7 +102,7 @@ def _mend(project: Project, files: Files, arguments: Namespace) -> int:
         print(f"Would make {_made(mended)}", file=sys.stderr)
         return 1 if mended.changed and not arguments.exit_zero else 0
     if arguments.stdin_filename:
-        sys.stdout.buffer.write(next(iter({**files.files, **mended.changed}.values())))
+        sys.stdout.buffer.write({**files.files, **mended.changed}[next(iter(files.shown or ()))])
         return 0
     for path, raw in mended.changed.items():
         _replace(project.root / path, raw)
