@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-MOST, MOST_ALONE = 180, 12
+MOST, MOST_ALONE = 180, 60
 # What a program needs before its first step; `import allranks` alone imports nothing of it yet.
 USED = "from allranks import World, SimulatedWorld, collective, global_batch, init, log, main_rank"
 HEAVY = ("jax", "jaxlib", "torch", "numpy")
