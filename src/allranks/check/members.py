@@ -11,9 +11,10 @@ from allranks.check.project import Project
 from allranks.check.state import Frame, Seen
 from allranks.check.summary import Node, body_of
 from allranks.check.tables.collectives import Collective
-from allranks.check.tables.ranks import RankQuery
 from allranks.check.tables.names import documented
-from allranks.check.truth import FALSE, FIRST, TRUE
+from allranks.check.tables.ranks import RankQuery
+from allranks.check.tables.receivers import RECEIVERS
+from allranks.check.truth import FIRST
 from allranks.check.values import ANYTHING, TAINT, Value, boolean, join, known, rank
 
 PROPERTIES = ("property", "functools.cached_property", "cached_property")
@@ -54,7 +55,9 @@ class Members(Evaluator):
         if name in summary.classes:
             return Value(reference=f"{frame.path}::{name}")
         heaped = self.heap.get((f"@{frame.path}", name))
-        return heaped if heaped is not None else Value(reference=name)
+        if heaped is not None:
+            return heaped
+        return Value(instance=RECEIVERS[name]) if name in RECEIVERS else Value(reference=name)
 
     def imported(self, dotted: str, seen_from: str) -> Value:
         """Return what a dotted name of an import stands for."""
@@ -114,6 +117,12 @@ class Members(Evaluator):
     # attributes
 
     def attribute(self, frame: Frame, base: Value, name: str, node: Node) -> Value:
+        found = self._attribute(frame, base, name, node)
+        if found == ANYTHING and name in RECEIVERS:
+            return Value(instance=RECEIVERS[name])
+        return found
+
+    def _attribute(self, frame: Frame, base: Value, name: str, node: Node) -> Value:
         if base.reference:
             return self._of_reference(frame, base, name)
         if base.instance and "::" in base.instance:

@@ -12,17 +12,59 @@ from allranks.check.project import Project
 from allranks.check.source import module_name, place
 from allranks.check.state import Called, Result, Seen, Span
 from allranks.check.tables.evidence import HOOKED
-from allranks.check.trace import Comparison, Parting
 from allranks.check.tables.names import documented
+from allranks.check.trace import Comparison, Parting
 from allranks.check.truth import EVERY, named
 from allranks.check.values import IDENTITY, RANKS, Value
 from allranks.findings import Place
 
 # Names that say nothing of what they call: a call of one does not make a function interesting.
 _COMMON = frozenset(
-    "forward get set update run call close items keys values append extend pop add copy format join split reset "
-    "load build create apply setup main init start stop read size name shape device dtype config "
-    "__call__ __init__ __iter__ __next__ __len__ __getitem__ __enter__ __exit__".split()
+    [
+        "forward",
+        "get",
+        "set",
+        "update",
+        "run",
+        "call",
+        "close",
+        "items",
+        "keys",
+        "values",
+        "append",
+        "extend",
+        "pop",
+        "add",
+        "copy",
+        "format",
+        "join",
+        "split",
+        "reset",
+        "load",
+        "build",
+        "create",
+        "apply",
+        "setup",
+        "main",
+        "init",
+        "start",
+        "stop",
+        "read",
+        "size",
+        "name",
+        "shape",
+        "device",
+        "dtype",
+        "config",
+        "__call__",
+        "__init__",
+        "__iter__",
+        "__next__",
+        "__len__",
+        "__getitem__",
+        "__enter__",
+        "__exit__",
+    ]
 )
 _TESTS = ("tests/*", "test/*", "*/tests/*", "*/test/*", "test_*.py", "*/test_*.py", "*_test.py", "conftest.py")
 

@@ -103,7 +103,7 @@ class Comparison:
     def partings(self, result: Result, alive: int) -> Iterator[Parting | tuple[Called, int]]:
         """Yield where the ``alive`` roles part in this function, and the calls on the way with who makes them."""
         level = len({self.function(result, role, False) for role in _roles(alive)}) == 1
-        yield from self._walk(result, result.trace, alive, _Ahead({role: () for role in range(4)}, False, level))
+        yield from self._walk(result, result.trace, alive, _Ahead(dict.fromkeys(range(4), ()), False, level))
 
     def _walk(self, result: Result, trace: Trace, alive: int, ahead: _Ahead) -> Iterator[Parting | tuple[Called, int]]:
         for at, node in enumerate(trace):
@@ -119,7 +119,7 @@ class Comparison:
                 yield from self._sides(result, node, alive, after, ahead)
                 alive = self._left(node, alive)
             elif tag == "loop":
-                inside = _Ahead({role: () for role in range(4)}, True, ahead.level)
+                inside = _Ahead(dict.fromkeys(range(4), ()), True, ahead.level)
                 yield from self._walk(result, node[3], alive, inside)
             elif tag == "try":
                 for part in (node[1], *node[2]):
