@@ -57,6 +57,8 @@ PURE = {
     "check/notebook.py",
     "check/page.py",
     "check/program.py",
+    "check/reach.py",
+    "check/reading.py",
     "check/rule.py",
     "check/shown.py",
     "check/source.py",
