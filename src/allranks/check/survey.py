@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from fnmatch import fnmatch
 
 from allranks.check.apis import Apis
@@ -127,7 +127,10 @@ class Survey:
         self._roots()
         self.interpreter.again()
         roots = self._roots()
-        active = [self._active(root, roots) for root in roots]
+        families: dict[str, list[Result]] = {}
+        for root in roots:
+            families.setdefault(self._family(root), []).append(root)
+        active = [self._active(root, families) for root in roots]
         for root, is_active in sorted(zip(roots, active, strict=True), key=lambda pair: not pair[1]):
             self._effects(root, EVERY, is_active, ())
             if is_active:
@@ -176,7 +179,7 @@ class Survey:
 
     # evidence
 
-    def _active(self, root: Result, roots: Iterable[Result]) -> bool:
+    def _active(self, root: Result, families: Mapping[str, list[Result]]) -> bool:
         if self.everywhere:
             return True
         path, _, key = root.reference.partition("::")
@@ -193,7 +196,7 @@ class Survey:
         if any(documented(kin) in HOOKED for kin in self.interpreter.lineage(owner)):
             return True
         family = self.interpreter.family(owner)
-        return any(self._evidence(other, path, set()) for other in roots if self._family(other) == family)
+        return any(self._evidence(other, path, set()) for other in families.get(family, ()))
 
     def _family(self, root: Result) -> str:
         facts = self.project.function(root.reference)
