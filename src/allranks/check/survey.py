@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from fnmatch import fnmatch
 
 from allranks.check.apis import Apis
@@ -68,6 +69,7 @@ _COMMON = frozenset(
     ]
 )
 _STRONG = frozenset({"initialise", "wrap", "sample", "launch"})
+MOST_CALLERS = 8
 _MAKERS = ("__init__", "__post_init__", "setup", "setUp")
 _TESTS = ("tests/*", "test/*", "*/tests/*", "*/test/*", "test_*.py", "*/test_*.py", "*_test.py", "conftest.py")
 
@@ -119,7 +121,8 @@ class Survey:
         self.events: dict[tuple[str, Span, str], Event] = {}
         self.partings: dict[tuple[str, Span], Divergence] = {}
         self.visited: set[tuple[int, int, bool]] = set()
-        self.compared: set[tuple[int, int]] = set()
+        self.compared: set[tuple[int, int, bool]] = set()
+        self.callers: dict[str, dict[Step, None]] = {}
 
     def program(self, lines: Mapping[str, list[str]]) -> Program:
         """Return all that was found. ``lines`` gives the text of a file, by path."""
@@ -133,8 +136,9 @@ class Survey:
         active = [self._active(root, families) for root in roots]
         for root, is_active in sorted(zip(roots, active, strict=True), key=lambda pair: not pair[1]):
             self._effects(root, EVERY, is_active, ())
-            if is_active:
-                self._partings(root, EVERY, ())
+            if is_active or not self._left_out(root.path):
+                self._partings(root, EVERY, is_active, ())
+        self._tell_callers()
         events = sorted(self.events.values(), key=lambda event: (event.place, event.name))
         parted = sorted(self.partings.values(), key=lambda parting: parting.place)
         return Program(tuple(events), tuple(parted))
@@ -183,9 +187,7 @@ class Survey:
         if self.everywhere:
             return True
         path, _, key = root.reference.partition("::")
-        if self.entries and not any(fnmatch(path, entry) for entry in self.entries):
-            return False
-        if any(fnmatch(path, pattern) for pattern in _TESTS):
+        if self._left_out(path):
             return False
         if self._evidence(root, path, set()):
             return True
@@ -197,6 +199,12 @@ class Survey:
             return True
         family = self.interpreter.family(owner)
         return any(self._evidence(other, path, set()) for other in families.get(family, ()))
+
+    def _left_out(self, path: str) -> bool:
+        """Tests, and what is not one of the entries that the user names."""
+        if self.entries and not any(fnmatch(path, entry) for entry in self.entries):
+            return True
+        return any(fnmatch(path, pattern) for pattern in _TESTS)
 
     def _family(self, root: Result) -> str:
         facts = self.project.function(root.reference)
@@ -223,6 +231,8 @@ class Survey:
             self._event(result, seen, mask & seen.mask, active, chain)
         for called in result.calls:
             step = Step(self._symbol(result), self._place(result.path, called.span))
+            if mask & called.mask == EVERY:
+                self.callers.setdefault(called.result.reference, {})[step] = None
             self._effects(called.result, mask & called.mask, active, (*chain, step))
 
     def _event(self, result: Result, seen: Seen, mask: int, active: bool, chain: tuple[Step, ...]) -> None:
@@ -233,6 +243,7 @@ class Survey:
             entry=seen.entry,  # type: ignore[arg-type]
             place=self._place(result.path, seen.span),
             symbol=self._symbol(result),
+            function=result.reference,
             arguments=seen.arguments,
             keywords=seen.keywords,
             roles=named(mask),
@@ -248,20 +259,29 @@ class Survey:
         if before is None or _weight(event) > _weight(before):
             self.events[site] = event
 
+    def _tell_callers(self) -> None:
+        """A call that every rank makes is part of the fault, also where the shortest way does not lead through it."""
+        for site, event in self.events.items():
+            others = [step for step in self.callers.get(event.function, ()) if step not in event.chain]
+            if event.everyone and others:
+                self.events[site] = replace(event, also=tuple(others[:MOST_CALLERS]))
+
     # traces
 
-    def _partings(self, result: Result, alive: int, chain: tuple[Step, ...]) -> None:
-        key = (id(result), alive)
+    def _partings(self, result: Result, alive: int, active: bool, chain: tuple[Step, ...]) -> None:
+        active = active or bool(result.evidence)  # a branch on the rank is evidence enough
+        key = (id(result), alive, active)
         if key in self.compared or not alive or not result.meets or len(chain) > 30:
             return
         self.compared.add(key)
         for found in self.comparison.partings(result, alive):
             if isinstance(found, Parting):
-                self._parting(found, chain)
+                if active or found.cause != "process":
+                    self._parting(found, chain)
             else:
                 called, roles = found
                 step = Step(self._symbol(result), self._place(result.path, called.span))
-                self._partings(called.result, roles, (*chain, step))
+                self._partings(called.result, roles, active, (*chain, step))
 
     def _parting(self, found: Parting, chain: tuple[Step, ...]) -> None:
         site = (found.result.path, found.guard)
