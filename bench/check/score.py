@@ -18,7 +18,6 @@ from typing import Literal, TypeAlias
 from allranks.check.engine import Settings, check
 from allranks.check.registry import all_rules
 from allranks.findings import Finding
-
 from bench.check.fetch import FOLDER, Missing, tree
 from bench.check.labels import SPLITS, Good, Judgement, Label, good, judgements, labels, split
 from bench.page import table
