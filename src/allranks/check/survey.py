@@ -7,6 +7,7 @@ from dataclasses import replace
 from fnmatch import fnmatch
 
 from allranks.check.apis import Apis
+from allranks.check.interest import interesting
 from allranks.check.interpret import Interpreter
 from allranks.check.program import Divergence, Event, Program, Step
 from allranks.check.project import Project
@@ -20,91 +21,10 @@ from allranks.check.truth import EVERY, named
 from allranks.check.values import IDENTITY, RANKS, Value
 from allranks.findings import Place
 
-# Names that say nothing of what they call: a call of one does not make a function interesting.
-_COMMON = frozenset(
-    [
-        "forward",
-        "get",
-        "set",
-        "update",
-        "run",
-        "call",
-        "close",
-        "items",
-        "keys",
-        "values",
-        "append",
-        "extend",
-        "pop",
-        "add",
-        "copy",
-        "format",
-        "join",
-        "split",
-        "reset",
-        "load",
-        "build",
-        "create",
-        "apply",
-        "setup",
-        "main",
-        "init",
-        "start",
-        "stop",
-        "read",
-        "size",
-        "name",
-        "shape",
-        "device",
-        "dtype",
-        "config",
-        "__call__",
-        "__init__",
-        "__iter__",
-        "__next__",
-        "__len__",
-        "__getitem__",
-        "__enter__",
-        "__exit__",
-    ]
-)
 _STRONG = frozenset({"initialise", "wrap", "sample", "launch"})
 MOST_CALLERS = 8
 _MAKERS = ("__init__", "__post_init__", "setup", "setUp")
 _TESTS = ("tests/*", "test/*", "*/tests/*", "*/test/*", "test_*.py", "*/test_*.py", "*_test.py", "conftest.py")
-
-
-def interesting(project: Project, apis: Apis) -> frozenset[str]:
-    """Return the functions that can reach something of the tables: they name it, or name a function that does."""
-    words_of: dict[str, frozenset[str]] = {}
-    named_by: dict[str, list[str]] = {}
-    for path, summary in project.summaries.items():
-        for key, facts in summary.functions.items():
-            reference = f"{path}::{key}"
-            words_of[reference] = frozenset(facts.words)
-            for word in words_of[reference]:
-                named_by.setdefault(word, []).append(reference)
-    waiting = [word for word in apis.words if word in named_by]
-    seen_words, found = set(waiting), set[str]()
-    while waiting:
-        for reference in named_by.get(waiting.pop(), ()):
-            if reference in found:
-                continue
-            found.add(reference)
-            path, _, key = reference.partition("::")
-            facts = project.summaries[path].functions[key]
-            own = facts.owner.rpartition(".")[2] if facts.name in ("__init__", "__enter__", "__exit__") else facts.name
-            if own and own not in seen_words and (own not in _COMMON or facts.owner == ""):
-                seen_words.add(own)
-                waiting.append(own)
-    for reference in tuple(found):
-        path, _, key = reference.partition("::")
-        owner = project.summaries[path].functions[key].owner
-        if owner:  # what its constructor stores, the methods read
-            found.update(
-                f"{path}::{made}" for name, made in project.summaries[path].classes[owner].methods if name in _MAKERS
-            )
-    return frozenset(found)
 
 
 class Survey:
