@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 
-from allranks.readiness.names import NAMES
+from allranks.names.variables import MEANT, NAMES, PLUGINS, nearest
 from allranks.readiness.report import Row, note, ok
 
-_RENDEZVOUS = "allranks run --rendezvous-timeout S sets the real flags of XLA and torch"
-# What people set, and what they mean.
-_MEANT = {
-    "XLA_RENDEZVOUS_WAIT_SECONDS": _RENDEZVOUS,
-    "XLA_RENDEZVOUS_TIMEOUT": _RENDEZVOUS,
-    "JAX_PROCESS_COUNT": "allranks run -n N starts N processes",
-    "JAX_NUM_PROCESSES": "jax.distributed.initialize(num_processes=...)",
-    "JAX_PROCESS_ID": "jax.distributed.initialize(process_id=...)",
-    "NCCL_TIMEOUT": "init_process_group(timeout=...); " + _RENDEZVOUS,
-    "TORCH_NCCL_TIMEOUT": "init_process_group(timeout=...); " + _RENDEZVOUS,
-    "GLOO_TIMEOUT": "init_process_group(timeout=...); " + _RENDEZVOUS,
-}
-# Settings of libraries that plug into NCCL, and what images say of themselves.
-_PLUGINS = ("NCCL_FASTRAK_", "NCCL_GPUDIRECTTCPX_", "NCCL_SHIMNET_", "NCCL_OFI_", "NCCL_TESTS_")
+# What images say of themselves.
 _IMAGES = ("JAX_VERSION", "NCCL_VERSION", "TORCH_VERSION")
 # These change what is computed, or how ranks talk: they must be equal.
 _DECISIVE = ("JAX_", "XLA_", "TORCH_", "NCCL_", "GLOO_", "LIBTPU_", "FLAX_", "NVTE_", "CUBLAS_", "PYTORCH_")
@@ -64,14 +50,14 @@ def _strange(name: str, environ: Mapping[str, str]) -> bool:
     if name in ("JAX_PROCESS_COUNT", "JAX_PROCESS_INDEX") and "ALLRANKS_RANK" in environ:
         return False  # `allranks run` sets them, for programs
     known = next((names for prefix, names in NAMES.items() if name.startswith(prefix)), None)
-    return known is not None and name not in known and not name.startswith(_PLUGINS + _IMAGES)
+    return known is not None and name not in known and not name.startswith(PLUGINS + _IMAGES)
 
 
 def _instead(name: str) -> str:
-    if name in _MEANT:
-        return f"for {name}: {_MEANT[name]}"
-    close = difflib.get_close_matches(name, [known for names in NAMES.values() for known in names], n=1, cutoff=0.8)
-    return f"did you mean {close[0]}?"[:-1] if close else f"unset {name}, or nobody will know that it does nothing"
+    if name in MEANT:
+        return f"for {name}: {MEANT[name]}"
+    close = nearest(name)
+    return f"did you mean {close}" if close else f"unset {name}, or nobody will know that it does nothing"
 
 
 def decisive(environ: Mapping[str, str]) -> dict[str, str]:

@@ -1,0 +1,96 @@
+"""Sources in, findings out. Pure: whoever calls it reads the files and keeps the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from allranks.check.apis import apis
+from allranks.check.program import Program
+from allranks.check.project import Project
+from allranks.check.reading import Cache, examined
+from allranks.check.registry import all_rules, selected
+from allranks.check.rule import Assume, ProgramRule
+from allranks.check.source import Unreadable, decode, split
+from allranks.check.summary import Summary
+from allranks.check.survey import Survey
+from allranks.findings import Finding, Row
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the user says about the project. Names are qualified (``utils.is_chief``); entries and paths are globs."""
+
+    select: tuple[str, ...] | None = None
+    ignore: tuple[str, ...] = ()
+    extend_select: tuple[str, ...] = ()
+    assume: Assume = "auto"
+    entries: tuple[str, ...] = ()
+    rank_zero_predicates: tuple[str, ...] = ()
+    collectives: tuple[str, ...] = ()
+    shared_paths: tuple[str, ...] = ()
+    node_local_paths: tuple[str, ...] = ()
+
+    def codes(self) -> frozenset[str]:
+        """Return the codes of the rules that run: those selected, or all that run by default."""
+        rules = all_rules()
+        known = tuple(r.code for r in rules)
+        if self.select is not None:
+            return selected(known, (*self.select, *self.extend_select), self.ignore)
+        usual = {r.code for r in rules if r.default}
+        return selected(known, ("ALL",), self.ignore) & usual | selected(known, self.extend_select, self.ignore)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What was found, by place and code; suppressions are not applied yet. ``files`` and ``lines`` were looked at."""
+
+    findings: tuple[Finding, ...]
+    rows: tuple[Row, ...]
+    files: int
+    lines: int
+
+
+def check(sources: Mapping[str, bytes], settings: Settings, *, cache: Cache | None = None) -> Outcome:
+    """Check the Python files ``sources`` (path from the project's root -> bytes)."""
+    codes = settings.codes()
+    summaries: dict[str, Summary] = {}
+    findings: list[Finding] = []
+    for path in sorted(sources):
+        summary, local = examined(path, sources[path], cache)
+        findings.extend(local)
+        if summary is not None:
+            summaries[path] = summary
+    chosen = [r for r in all_rules() if isinstance(r, ProgramRule) and r.code in codes]
+    if chosen:
+        program = _interpreted(sources, summaries, settings)
+        findings.extend(finding for r in chosen for finding in r.check(program))
+    found = sorted((f for f in findings if f.code in codes), key=lambda f: (f.place, f.code))
+    return Outcome(tuple(found), (), len(sources), sum(raw.count(b"\n") for raw in sources.values()))
+
+
+def _interpreted(sources: Mapping[str, bytes], summaries: Mapping[str, Summary], settings: Settings) -> Program:
+    tables = apis(predicates=settings.rank_zero_predicates, collectives=settings.collectives)
+    everywhere = settings.assume == "multi-host"
+    survey = Survey(Project(summaries), tables, everywhere=everywhere, entries=settings.entries)
+    return survey.program(Lines(sources))
+
+
+class Lines(Mapping[str, list[str]]):
+    """The lines of files, decoded when they are asked for."""
+
+    def __init__(self, sources: Mapping[str, bytes]) -> None:
+        self._sources = sources
+        self._known: dict[str, list[str]] = {}
+
+    def __getitem__(self, path: str) -> list[str]:
+        if path not in self._known:
+            text = decode(self._sources[path])
+            self._known[path] = [] if isinstance(text, Unreadable) else split(text)
+        return self._known[path]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sources)
+
+    def __len__(self) -> int:
+        return len(self._sources)

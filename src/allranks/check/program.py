@@ -1,0 +1,129 @@
+"""The interpreted program, as a ProgramRule sees it. Values alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from allranks.check.tables.collectives import Collective
+from allranks.check.tables.effects import Effect
+from allranks.check.values import Value
+from allranks.findings import Note, Place
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A call on the way from the entry: ``symbol`` makes the call at ``place``."""
+
+    symbol: str
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A call that the interpreted roles reach.
+
+    ``roles``: which of ``first``, ``node``, ``peer``, ``other`` reach it for certain or under conditions that all ranks
+    take alike. ``active``: there is evidence that its entry runs as several processes (or the user assumes so).
+    ``per_process``: what it works on has the rank, the process or the host in its name, or is a temporary file. ``ordered``:
+    inside a lock, or a context that lets rank 0 go first. ``target``: the path as it stands in the source; ``opened``:
+    the call that opened the file that is written to.
+    ``chain``: the calls from the entry; ``also``: other calls, by all ranks, of the function (``function``) it stands in.
+    """
+
+    name: str
+    entry: Effect | Collective | None
+    place: Place
+    symbol: str
+    arguments: tuple[Value, ...] = ()
+    keywords: tuple[tuple[str, Value], ...] = ()
+    roles: frozenset[str] = frozenset()
+    active: bool = False
+    per_process: bool = False
+    ordered: bool = False
+    target: str = ""
+    opened: Place | None = None
+    chain: tuple[Step, ...] = ()
+    also: tuple[Step, ...] = ()
+    function: str = ""
+
+    @property
+    def everyone(self) -> bool:
+        return len(self.roles) == 4
+
+    @property
+    def first_of_each_node(self) -> bool:
+        """One process a node reaches it: a gate on the local rank."""
+        return self.roles == frozenset({"first", "node"})
+
+    def argument(self, *keys: int | str) -> Value | None:
+        """Return the first argument that is given under one of these positions or keywords."""
+        for key in keys:
+            if isinstance(key, int) and key < len(self.arguments):
+                return self.arguments[key]
+            for name, value in self.keywords:
+                if name == key:
+                    return value
+        return None
+
+    def way(self) -> tuple[Note, ...]:
+        """Return the calls that lead here as notes, the entry first."""
+        steps = [Note(f"called in {step.symbol}", step.place) for step in self.chain]
+        return *steps, *(Note(f"also called in {step.symbol}", step.place) for step in self.also)
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """A branch after which processes meet in different collectives.
+
+    ``cause``: what parts them: ``rank`` (a branch), ``return`` (one role leaves early), ``process`` (a process-local
+    condition), ``order`` (same calls, another order). ``place`` is the first collective that not all reach; ``guard``
+    the condition. ``traces``: (who, the collectives they go on to) for each side.
+    """
+
+    cause: str
+    place: Place
+    symbol: str
+    collective: str
+    guard: Place
+    condition: str
+    traces: tuple[tuple[str, tuple[str, ...]], ...]
+    active: bool = False
+    chain: tuple[Step, ...] = ()
+
+    def sides(self) -> tuple[Note, ...]:
+        """Return the guard, and what each side goes on to call, as notes."""
+        guard = Note(f"here they part: {self.condition}", self.guard)
+        return guard, *(Note(f"{who}: {', '.join(ops) or 'no collective'}") for who, ops in self.traces)
+
+    def way(self) -> tuple[Note, ...]:
+        """Return the calls that lead here as notes, the entry first."""
+        return tuple(Note(f"called in {step.symbol}", step.place) for step in self.chain)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """All that was found out by interpreting the entries."""
+
+    events: tuple[Event, ...] = ()
+    parted: tuple[Divergence, ...] = ()
+
+    def effects(self, *kinds: str) -> Iterator[Event]:
+        """Yield effects of these kinds (all without), each site once, in order of place."""
+        return (e for e in self.events if isinstance(e.entry, Effect) and (not kinds or e.entry.kind in kinds))
+
+    def ungated(self, *kinds: str) -> Iterator[Event]:
+        """Yield effects that every rank has on the same thing, in code that runs as several processes."""
+        return (e for e in self.effects(*kinds) if e.active and e.everyone and not e.per_process and not e.ordered)
+
+    def collectives(self) -> Iterator[Event]:
+        """Yield the calls that all processes of a group must make."""
+        return (e for e in self.events if isinstance(e.entry, Collective))
+
+    def calls(self, *patterns: str) -> Iterator[Event]:
+        """Yield interpreted calls whose qualified name is one of ``patterns``, as in the tables."""
+        return (e for e in self.events if e.name in patterns)
+
+    def divergences(self) -> Iterator[Divergence]:
+        """Yield where processes part, in order of place."""
+        return iter(self.parted)

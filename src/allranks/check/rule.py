@@ -1,0 +1,174 @@
+"""What a rule is, and how to write one.
+
+A rule is one file, ``rules/ar101_ungated_checkpoint_write.py``, with one class in it. The class says what the fault is
+(code, name, severity, row of the readiness report), documents it (the docstring is its page, with the sections *What it
+does*, *Why is this bad*, *What happens with N processes*, *Known problems*, *Use instead*, *Fix safety*), and carries
+``bad`` and ``good`` examples, which are its tests and stand on its page. Nothing registers it: `registry` walks the
+package.
+
+**A LocalRule** looks at one file, on the ``ast``::
+
+    class SleepAsBarrier(LocalRule):
+        '''...the page...'''
+        code, name, severity, row = "AR803", "sleep-as-barrier", "warning", "collectives"
+        cluster = "The slowest rank is still writing when the others wake up."
+        advice = "Wait with a barrier, or let rank 0 tell the others with a broadcast."
+        words = ("sleep",)            # the rule is asked only about files whose text holds one of these
+        nodes = (ast.Call,)           # and only about these nodes, in one walk that all rules share
+        bad = (Example({"train.py": "..."}, at=(4,)),)
+        good = (Example({"train.py": "..."}),)
+
+        def visit(self, node, file):
+            if file.qualified(node.func) == "time.sleep":
+                yield self.local(file, node, "a sleep stands where a barrier is meant")
+
+``file`` is a `source.File`: ``qualified(expression)`` follows imports and aliases of this file to a dotted name (None if
+it does not lead to one), ``parents(node)`` yields what encloses it, ``symbol(node)`` names the function, ``text`` and
+``tree`` are whole. Results are cached with the file: a LocalRule sees nothing but its file.
+
+**A ProgramRule** reads the interpreted program (`program.Program`)::
+
+    class UngatedDelete(ProgramRule):
+        def check(self, program):
+            for event in program.effects("delete"):          # kinds as in tables/effects.py
+                if event.active and event.everyone and not event.per_process:
+                    yield self.found(event, f"every rank deletes {event.target}")
+
+``program.effects(*kinds)`` yields what the roles reach; ``program.collectives()`` the calls that must be made by all;
+``program.divergences()`` the points where two roles, or two processes of one role, go on to different sequences of
+collectives; ``program.calls(*patterns)`` every interpreted call of these qualified names. All of them are `program.Event`
+or `program.Divergence`: they know place, symbol, the values of their arguments (`values.Value`: uniform, rank-dependent or
+process-local, and what is known of it), which roles reach them, and the chain of calls from the entry.
+
+Roles: the program is interpreted at once for four processes that stand for all: ``first`` (rank 0), ``node`` (local rank 0
+of another node), ``peer`` (another rank, first of its model-parallel group) and ``other`` (neither). A condition is true,
+false, or unknown for each of them.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal, TypeAlias
+
+from allranks.check.program import Divergence, Event, Program
+from allranks.check.source import File
+from allranks.findings import Finding, Fix, Note, Place, Severity
+
+Assume: TypeAlias = Literal["auto", "multi-host"]
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A small project and what the rule finds in it: the lines ``at``, all in ``where`` (the first file by default)."""
+
+    files: Mapping[str, str]
+    at: tuple[int, ...] = ()
+    where: str | None = None
+    assume: Assume = "auto"
+
+    @property
+    def path(self) -> str:
+        return self.where or next(iter(self.files))
+
+
+class Rule:
+    """One fault. A subclass sets the class variables; its docstring is its documentation page.
+
+    ``default``: False for a rule whose precision on real code is under 0.9; it runs when it is selected.
+    ``cluster`` and ``advice`` are what findings say when they have nothing more exact to say.
+    """
+
+    code: ClassVar[str]
+    name: ClassVar[str]
+    severity: ClassVar[Severity]
+    row: ClassVar[str]
+    default: ClassVar[bool] = True
+    cluster: ClassVar[str] = ""
+    advice: ClassVar[str] = ""
+    bad: ClassVar[tuple[Example, ...]] = ()
+    good: ClassVar[tuple[Example, ...]] = ()
+
+    def finding(
+        self,
+        place: Place,
+        symbol: str,
+        message: str,
+        *,
+        severity: Severity | None = None,
+        cluster: str | None = None,
+        advice: str | None = None,
+        notes: Iterable[Note] = (),
+        fix: Fix | None = None,
+    ) -> Finding:
+        """Return a finding of this rule; what is left out is taken from the class."""
+        return Finding(
+            code=self.code,
+            name=self.name,
+            severity=severity or self.severity,
+            message=message,
+            place=place,
+            symbol=symbol,
+            cluster=cluster if cluster is not None else self.cluster,
+            advice=advice if advice is not None else self.advice,
+            notes=tuple(notes),
+            fix=fix,
+        )
+
+
+class LocalRule(Rule):
+    """A rule that needs one file only. See the module's docstring."""
+
+    words: ClassVar[tuple[str, ...]] = ()
+    nodes: ClassVar[tuple[type[ast.AST], ...]] = ()
+
+    def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
+        """Yield what is wrong at ``node``, which is of one of ``nodes``."""
+        raise NotImplementedError
+
+    def local(self, file: File, node: ast.AST, message: str, *, fix: Fix | None = None, **more: str) -> Finding:
+        """Return a finding at ``node``; ``more`` may hold ``cluster`` and ``advice``."""
+        return self.finding(
+            file.place(node),
+            file.symbol(node),
+            message,
+            fix=fix,
+            cluster=more.get("cluster"),
+            advice=more.get("advice"),
+        )
+
+
+class ProgramRule(Rule):
+    """A rule that reads the interpreted program. See the module's docstring."""
+
+    def check(self, program: Program) -> Iterator[Finding]:
+        """Yield what is wrong in ``program``."""
+        raise NotImplementedError
+
+    def found(
+        self,
+        what: Event | Divergence,
+        message: str,
+        *,
+        severity: Severity | None = None,
+        cluster: str | None = None,
+        advice: str | None = None,
+        notes: Iterable[Note] = (),
+        fix: Fix | None = None,
+    ) -> Finding:
+        """Return a finding at ``what``, with the calls that lead there before ``notes``."""
+        return self.finding(
+            what.place,
+            what.symbol,
+            message,
+            severity=severity,
+            cluster=cluster,
+            advice=advice,
+            notes=(*what.way(), *notes),
+            fix=fix,
+        )
+
+
+class MetaRule(Rule):
+    """A fault that the engine or the face reports by itself (an unreadable file, an unused suppression)."""

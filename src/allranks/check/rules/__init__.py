@@ -1,0 +1,1 @@
+"""One rule a file, named for the fault. `allranks.check.registry` finds them."""

@@ -1,0 +1,37 @@
+"""AR900: a file that cannot be read as Python."""
+
+from __future__ import annotations
+
+from allranks.check.rule import Example, MetaRule
+
+
+class UnreadableFile(MetaRule):
+    """
+    ## What it does
+    Names a file that was left out: it does not parse, or its encoding is not what it says.
+
+    ## Why is this bad
+    Nothing in that file was checked, and calls into it are unknown.
+
+    ## What happens with N processes
+    Python stops at the import, on every rank.
+
+    ## Known problems
+    A file for a newer Python than the one that runs `allranks` is reported too.
+
+    ## Use instead
+    Repair the file, or exclude it in `[tool.allranks.check]`.
+    """
+
+    code, name, severity, row = "AR900", "unreadable-file", "error", "initialisation"
+    cluster = "Nothing in this file was checked."
+    advice = "Repair the file, or exclude it."
+    bad = (
+        Example({"train.py": "def main(:\n    pass\n"}, at=(1,)),
+        Example({"train.py": "x = 1\ny = '\n"}, at=(2,)),
+        Example({"train.py": "# coding: no-such-codec\n"}, at=(1,)),
+    )
+    good = (
+        Example({"train.py": ""}),
+        Example({"train.py": "# coding: latin-1\nx = 1\n"}),
+    )

@@ -1,0 +1,133 @@
+"""One file's text: bytes into text and tree, and what a rule may ask about them. Values in, values out."""
+
+from __future__ import annotations
+
+import ast
+import codecs
+import io
+import tokenize
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from allranks.findings import Place
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Why a file has no tree, and where."""
+
+    reason: str
+    line: int = 1
+    column: int = 1
+
+
+def decode(raw: bytes) -> str | Unreadable:
+    """Return the text of a Python file: byte-order mark and coding line as PEP 263 has them, line ends as they are."""
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(raw).readline)
+        return codecs.decode(raw, encoding)
+    except (SyntaxError, LookupError) as error:
+        return Unreadable(f"encoding: {error}")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        return Unreadable(f"not {error.encoding}: byte 0x{raw[error.start]:02x}", line)
+
+
+def parse(text: str) -> ast.Module | Unreadable:
+    """Return the tree of ``text``, or why there is none. Warnings of the compiler are of no interest here."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(text)
+    except SyntaxError as error:
+        return Unreadable(f"syntax error: {error.msg}", max(error.lineno or 1, 1), max(error.offset or 1, 1))
+    except (RecursionError, MemoryError):
+        return Unreadable("nested too deeply to be parsed")
+    except ValueError as error:  # null bytes
+        return Unreadable(f"not Python: {error}")
+
+
+@dataclass(frozen=True)
+class File:
+    """One parsed file, as a LocalRule sees it."""
+
+    path: str
+    text: str
+    tree: ast.Module
+    _parents: dict[ast.AST, ast.AST] = field(default_factory=dict)
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """Lines as Python's parser counts them: form feeds and separators of Unicode end none."""
+        return split(self.text)
+
+    @cached_property
+    def imports(self) -> dict[str, str]:
+        """Name in this file -> what it stands for, dotted; imports in functions too, relative ones with their dots."""
+        found: dict[str, str] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    top = alias.name.partition(".")[0]
+                    found[alias.asname or top] = alias.name if alias.asname else top
+            elif isinstance(node, ast.ImportFrom):
+                base = "." * node.level + (node.module or "")
+                joint = "" if base.endswith(".") or not base else "."
+                found.update({alias.asname or alias.name: f"{base}{joint}{alias.name}" for alias in node.names})
+        return found
+
+    def qualified(self, node: ast.AST) -> str | None:
+        """Return the dotted name that ``node`` stands for, through this file's imports; None if it is not a name."""
+        tail: list[str] = []
+        while isinstance(node, ast.Attribute):
+            tail.append(node.attr)
+            node = node.value
+        if not isinstance(node, ast.Name):
+            return None
+        return ".".join([self.imports.get(node.id, node.id), *reversed(tail)])
+
+    def parents(self, node: ast.AST) -> Iterator[ast.AST]:
+        """Yield what encloses ``node``, from the inside out."""
+        if not self._parents:
+            self._parents.update({c: p for p in ast.walk(self.tree) for c in ast.iter_child_nodes(p)})
+        while (above := self._parents.get(node)) is not None:
+            yield above
+            node = above
+
+    def symbol(self, node: ast.AST) -> str:
+        """Return the qualified function or class that ``node`` stands in; the module at top level."""
+        names = [
+            above.name
+            for above in self.parents(node)
+            if isinstance(above, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        ]
+        return ".".join([module_name(self.path), *reversed(names)])
+
+    def place(self, node: ast.AST) -> Place:
+        """Return where ``node`` stands; its first line alone if it is a whole block."""
+        line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
+        end_line, end_column = getattr(node, "end_lineno", line), getattr(node, "end_col_offset", column)
+        return place(self.path, self.lines, (line, column, end_line or line, end_column or column))
+
+
+def split(text: str) -> list[str]:
+    """Return the lines of ``text`` as Python's parser counts them."""
+    return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+
+
+def place(path: str, lines: list[str], span: tuple[int, int, int, int]) -> Place:
+    """Return a span of the parser (columns in UTF-8 bytes, from 0) as a Place (columns in characters, from 1)."""
+    line, column, end_line, end_column = span
+    return Place(path, line, _characters(lines, line, column), end_line, _characters(lines, end_line, end_column))
+
+
+def _characters(lines: list[str], line: int, column: int) -> int:
+    text = lines[line - 1] if line <= len(lines) else ""
+    return column + 1 if text.isascii() else len(text.encode()[:column].decode(errors="ignore")) + 1
+
+
+def module_name(path: str) -> str:
+    """Return the dotted module of a path: ``src/pkg/train.py`` -> ``src.pkg.train``."""
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")

@@ -1,0 +1,40 @@
+"""Who reads data: loaders, what splits their work among ranks, and frameworks that split it by themselves."""
+
+from __future__ import annotations
+
+LOADERS: frozenset[str] = frozenset(
+    [
+        *("torch.utils.data.DataLoader", "torchdata.stateful_dataloader.StatefulDataLoader"),
+        *("torch_geometric.loader.DataLoader", "torchdata.dataloader2.DataLoader2"),
+    ]
+)
+SAMPLERS: frozenset[str] = frozenset(
+    [
+        *("torch.utils.data.DistributedSampler", "torchdata.stateful_dataloader.sampler.StatefulDistributedSampler"),
+        *("catalyst.data.DistributedSamplerWrapper", "timm.data.distributed_sampler.RepeatAugSampler"),
+    ]
+)
+# A program that calls one of these has thought about who reads what.
+SPLITTERS: frozenset[str] = frozenset(
+    [
+        *("datasets.distributed.split_dataset_by_node", "*.split_dataset_by_node", "*.shard"),
+        *("tensorflow_datasets.split_for_jax_process", "tensorflow_datasets.even_splits", "*.split_for_jax_process"),
+        *("grain.python.ShardByJaxProcess", "grain.ShardByJaxProcess", "grain.python.ShardOptions"),
+        *("webdataset.split_by_node", "webdataset.nodesplitter", "webdataset.SimpleShardList"),
+        *("webdataset.ResampledShards", "streaming.StreamingDataset", "litdata.StreamingDataset"),
+        *("allranks.shard", "allranks.Dataset", "allranks.global_batch"),
+    ]
+)
+# These put a distributed sampler in by themselves.
+SPLITTING_FRAMEWORKS: frozenset[str] = frozenset(
+    [
+        *("lightning.pytorch.Trainer", "accelerate.Accelerator", "transformers.Trainer", "deepspeed.initialize"),
+        *("lightning.fabric.Fabric", "ray.train.torch.prepare_data_loader", "composer.Trainer"),
+    ]
+)
+WRAPPERS: frozenset[str] = frozenset(
+    [
+        *("torch.nn.parallel.DistributedDataParallel", "torch.distributed.fsdp.FullyShardedDataParallel"),
+        *("torch.distributed.fsdp.fully_shard", "apex.parallel.DistributedDataParallel"),
+    ]
+)

@@ -1,0 +1,167 @@
+"""Calls that change what other processes see: files, directories, trackers, downloads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Kind: TypeAlias = Literal[
+    "checkpoint", "file", "append", "delete", "mkdir", "tracker", "download", "publish", "print", "sample"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """``pattern`` does ``kind`` to what the parameter ``path`` (position from 0, or keyword) names.
+
+    ``path`` may name several parameters, first match first; empty where the call has none. ``receiver``: the receiver
+    itself is the path (``Path(...).write_text``). ``modes``: it is an effect only if the argument of ``open``-like
+    calls (position 1, or keyword ``mode``) holds one of these letters. ``unless``: (keyword, constant) under which it
+    does nothing, or does it once by itself (``exist_ok=True``); the constant `...` stands for any value.
+    """
+
+    pattern: str
+    kind: Kind
+    path: tuple[int | str, ...] = ()
+    receiver: bool = False
+    modes: str = ""
+    unless: tuple[tuple[str, object], ...] = ()
+
+
+def _each(words: str, kind: Kind, *path: int | str) -> Iterator[Effect]:
+    for word in words.split():
+        yield Effect(word, kind, path)
+
+
+def _of(owner: str, words: str, kind: Kind, *path: int | str) -> Iterator[Effect]:
+    for word in words.split():
+        yield Effect(f"{owner}.{word}", kind, path)
+
+
+def _checkpoints() -> Iterator[Effect]:
+    yield Effect("torch.save", "checkpoint", (1, "f"))
+    yield from _of("safetensors.torch", "save_file save_model", "checkpoint", 1, "filename")
+    yield from _of("safetensors.numpy", "save_file", "checkpoint", 1, "filename")
+    yield from _of("safetensors.flax", "save_file", "checkpoint", 1, "filename")
+    yield Effect("pickle.dump", "checkpoint", (1, "file"))
+    yield from _each("joblib.dump", "checkpoint", 1, "filename")
+    yield Effect("flax.training.checkpoints.save_checkpoint", "checkpoint", (0, "ckpt_dir"))
+    yield Effect("equinox.tree_serialise_leaves", "checkpoint", (0, "path_or_file"))
+    # transformers, diffusers and peft: a process that is told not to be the main one writes nothing.
+    yield Effect("*.save_pretrained", "checkpoint", (0, "save_directory"), unless=(("is_main_process", ...),))
+    yield from _each("*.save_weights", "checkpoint", 0, "filepath")
+    yield from _each("*.save_lora_weights", "checkpoint", 0, "save_directory")
+    yield Effect("torch.jit.save", "checkpoint", (1, "f"))
+    yield Effect("torch.onnx.export", "checkpoint", (2, "f"))
+
+
+def _files() -> Iterator[Effect]:
+    yield Effect("open", "file", (0, "file"), modes="wax+")
+    for name in ("codecs.open", "gzip.open", "bz2.open", "lzma.open", "fsspec.open", "smart_open.open"):
+        yield Effect(name, "file", (0, "filename", "urlpath", "uri", "file"), modes="wax+")
+    for name in ("tensorflow.io.gfile.GFile", "tensorflow.io.gfile.Open", "tensorflow.io.gfile.open"):
+        yield Effect(name, "file", (0, "name"), modes="wax+")
+    yield Effect("tensorflow.io.gfile.copy", "file", (1, "dst"))
+    yield Effect("pathlib.Path.open", "file", receiver=True, modes="wax+")
+    for word in ("write_text", "write_bytes", "touch"):
+        yield Effect(f"pathlib.Path.{word}", "file", receiver=True)
+    for word in ("write_text", "write_bytes"):
+        yield Effect(f"*.{word}", "file", receiver=True)
+    yield from _each("json.dump yaml.dump yaml.safe_dump toml.dump", "file", 1, "fp", "stream")
+    yield Effect("omegaconf.OmegaConf.save", "file", (1, "f"))
+    yield from _of("numpy", "save savez savez_compressed savetxt", "file", 0, "file", "fname")
+    yield from _of("jax.numpy", "save savez", "file", 0, "file")
+    yield Effect("scipy.io.savemat", "file", (0, "file_name"))
+    tables = "to_csv to_json to_parquet to_pickle to_excel to_feather to_hdf"
+    yield from _of("*", tables, "file", 0, "path_or_buf", "path", "excel_writer")
+    yield from _of("*", "save_to_disk", "file", 0, "dataset_path")
+    yield from _of("matplotlib.pyplot", "savefig imsave", "file", 0, "fname")
+    yield from _of("*", "savefig write_html write_image", "file", 0, "fname", "file")
+    yield from _each("imageio.imwrite imageio.imsave imageio.mimsave imageio.mimwrite", "file", 0, "uri")
+    yield from _each("imageio.v2.imwrite imageio.v2.mimsave imageio.v3.imwrite", "file", 0, "uri")
+    yield Effect("cv2.imwrite", "file", (0, "filename"))
+    yield Effect("PIL.Image.Image.save", "file", (0, "fp"))
+    yield from _each("torchvision.utils.save_image", "file", 1, "fp")
+    yield from _each("torchaudio.save soundfile.write torchvision.io.write_video", "file", 0, "uri", "filename", "file")
+    yield from _each("scipy.io.wavfile.write", "file", 0, "filename")
+    yield from _each("logging.FileHandler logging.handlers.RotatingFileHandler", "append", 0, "filename")
+    yield from _each("h5py.File", "file", 0, "name")
+    yield from _each("shutil.copy shutil.copyfile shutil.copy2 shutil.copytree", "file", 1, "dst")
+    yield from _each("shutil.make_archive", "file", 0, "base_name")
+
+
+def _changes() -> Iterator[Effect]:
+    yield Effect("shutil.rmtree", "delete", (0, "path"))
+    yield from _each("os.remove os.unlink os.rmdir os.removedirs", "delete", 0, "path")
+    yield from _each("os.rename os.replace os.renames shutil.move", "delete", 0, "src")
+    yield from _each("os.symlink os.link", "delete", 1, "dst")
+    yield from _of("tensorflow.io.gfile", "remove rmtree rename", "delete", 0, "path", "src")
+    yield Effect("pathlib.Path.unlink", "delete", receiver=True)
+    for word in ("rmdir", "rename", "replace", "symlink_to", "hardlink_to"):
+        yield Effect(f"pathlib.Path.{word}", "delete", receiver=True)
+    yield Effect("*.symlink_to", "delete", receiver=True)
+    yield Effect("*.link_to", "delete", receiver=True)
+    yield Effect("*.unlink", "delete", receiver=True)
+    yield Effect("os.mkdir", "mkdir", (0, "path"))
+    yield Effect("os.makedirs", "mkdir", (0, "name"), unless=(("exist_ok", True),))
+    yield Effect("pathlib.Path.mkdir", "mkdir", receiver=True, unless=(("exist_ok", True),))
+    yield Effect("*.mkdir", "mkdir", receiver=True, unless=(("exist_ok", True),))
+    yield Effect("tensorflow.io.gfile.mkdir", "mkdir", (0, "path"))
+
+
+def _trackers() -> Iterator[Effect]:
+    yield Effect("wandb.init", "tracker", unless=(("mode", "disabled"),))
+    yield from _of("wandb", "log log_artifact save watch finish", "tracker")
+    yield Effect("torch.utils.tensorboard.SummaryWriter", "tracker", (0, "log_dir", "logdir"))
+    yield from _each("flax.metrics.tensorboard.SummaryWriter", "tracker", 0, "log_dir")
+    yield from _each("tensorflow.summary.create_file_writer", "tracker", 0, "logdir")
+    yield from _of("mlflow", "start_run set_experiment log_metric log_metrics log_param log_params", "tracker")
+    yield from _of("mlflow", "log_artifact log_artifacts log_figure log_dict", "tracker")
+    yield from _each("comet_ml.Experiment comet_ml.ExistingExperiment comet_ml.start", "tracker")
+    yield from _each("neptune.init_run neptune.init neptune.new.init clearml.Task.init aim.Run", "tracker")
+    yield from _each("swanlab.init swanlab.log trackio.init trackio.log", "tracker")
+
+
+def _downloads() -> Iterator[Effect]:
+    """Yield what fetches into a shared folder. snapshot_download, hf_hub_download, load_dataset lock: not here."""
+    yield from _each("urllib.request.urlretrieve", "download", 1, "filename")
+    yield from _each("wget.download", "download", 1, "out")
+    yield from _each("gdown.download gdown.cached_download", "download", 1, "output")
+    yield from _each("torch.hub.download_url_to_file", "download", 1, "dst")
+    yield from _of("torchvision.datasets.utils", "download_url download_and_extract_archive", "download", 1, "root")
+    yield from _of("*", "extractall", "download", 0, "path")
+    yield from _each("nltk.download", "download")
+    yield from _each("shutil.unpack_archive", "download", 1, "extract_dir")
+    yield from _each("tensorflow_datasets.load", "download", "data_dir")
+
+
+# Constructors that fetch when they are told to: owner -> these classes with download=True.
+DOWNLOADING = (
+    *("MNIST", "FashionMNIST", "KMNIST", "EMNIST", "QMNIST", "CIFAR10", "CIFAR100", "SVHN", "STL10", "CelebA"),
+    *("Caltech101", "Caltech256", "Food101", "Flowers102", "StanfordCars", "VOCDetection", "VOCSegmentation"),
+    *("OxfordIIITPet", "DTD", "EuroSAT", "FGVCAircraft", "GTSRB", "Places365", "USPS", "Omniglot", "LSUN"),
+    *("LIBRISPEECH", "LJSPEECH", "SPEECHCOMMANDS", "YESNO", "VCTK_092"),
+)
+
+
+def _published() -> Iterator[Effect]:
+    yield from _of("*", "push_to_hub", "publish")
+    yield from _of("huggingface_hub", "upload_file upload_folder create_repo create_commit", "publish")
+    yield from _of("huggingface_hub.HfApi", "upload_file upload_folder create_repo create_commit", "publish")
+
+
+def _samples() -> Iterator[Effect]:
+    yield from _each("print rich.print", "print")
+    yield from _of("*", "generate", "sample")
+
+
+EFFECTS: tuple[Effect, ...] = (
+    *_checkpoints(),
+    *_files(),
+    *_changes(),
+    *_trackers(),
+    *_downloads(),
+    *_published(),
+    *_samples(),
+)

@@ -1,0 +1,42 @@
+"""What needs no gate: calls that gate themselves, and places that belong to one process or one node."""
+
+from __future__ import annotations
+
+# Every rank calls them, one acts. Some also wait: those stand in `collectives`.
+GATED: frozenset[str] = frozenset(
+    f"{owner}.{word}"
+    for owner, words in {
+        "accelerate.Accelerator": "print save log init_trackers log_images save_model save_state end_training",
+        "accelerate.tracking.GeneralTracker": "log store_init_configuration finish log_images",
+        "lightning.pytorch.Trainer": "save_checkpoint print",
+        "lightning.pytorch.LightningModule": "log log_dict print save_hyperparameters",
+        "lightning.pytorch.loggers.Logger": "log_metrics log_hyperparams log_image save finalize",
+        "lightning.fabric.Fabric": "print log log_dict save",
+        "lightning.pytorch.utilities": "rank_zero_info rank_zero_warn rank_zero_debug rank_zero_deprecation",
+        "transformers.Trainer": "log save_model save_state log_metrics save_metrics _save_checkpoint push_to_hub",
+        "deepspeed.DeepSpeedEngine": "save_checkpoint save_16bit_model",
+        "deepspeed.utils": "log_dist",
+        "orbax.checkpoint.CheckpointManager": "save delete",
+        "orbax.checkpoint.Checkpointer": "save",
+        "orbax.checkpoint.AsyncCheckpointer": "save",
+        "orbax.checkpoint.StandardCheckpointer": "save",
+        "orbax.checkpoint.PyTreeCheckpointer": "save",
+        "torch.distributed.checkpoint": "save async_save save_state_dict",
+        "torch_xla.core.xla_model": "save master_print",
+        "flax.training.checkpoints": "save_checkpoint_multiprocess",
+        "allranks": "print log",
+        "allranks.Checkpointer": "save maybe_save",
+        "allranks.RankWriter": "__init__ __getattr__ __call__",
+    }.items()
+    for word in words.split()
+)
+PRIVATE_PATHS: tuple[str, ...] = ("/dev/null", "/dev/stdout", "/dev/stderr", "/proc/")
+# Folders that are on each node by themselves, so that one process a node may write there.
+NODE_LOCAL_PATHS: tuple[str, ...] = ("/tmp", "/dev/shm", "/var/tmp", "/local")  # noqa: S108
+# Methods that a framework calls on rank 0 alone (a class of the project that inherits from the left side).
+ON_MAIN_ONLY: frozenset[str] = frozenset(
+    [
+        "lightning.pytorch.LightningDataModule.prepare_data",
+        "lightning.pytorch.LightningModule.prepare_data",
+    ]
+)

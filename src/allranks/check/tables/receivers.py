@@ -1,0 +1,53 @@
+"""What an object is called when nothing in the project says of what class it is (a parameter, ``self.accelerator``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+# The last part of the receiver's name -> class, as in the other tables. Only names that are used for nothing else.
+RECEIVERS: Mapping[str, str] = {
+    "accelerator": "accelerate.Accelerator",
+    "fabric": "lightning.fabric.Fabric",
+    "model_engine": "deepspeed.DeepSpeedEngine",
+    "ds_engine": "deepspeed.DeepSpeedEngine",
+    "checkpoint_manager": "orbax.checkpoint.CheckpointManager",
+    "ckpt_manager": "orbax.checkpoint.CheckpointManager",
+    "device_mesh": "torch.distributed.device_mesh.DeviceMesh",
+    "pl_module": "lightning.pytorch.LightningModule",
+    "training_args": "transformers.TrainingArguments",
+    "partial_state": "accelerate.PartialState",
+}
+# Parameters that frameworks fill: (method, parameter) -> class. The methods are hooks of callbacks.
+HOOKS: tuple[str, ...] = (
+    *("on_train_start", "on_train_end", "on_train_epoch_start", "on_train_epoch_end", "on_train_batch_end"),
+    *("on_validation_end", "on_validation_epoch_end", "on_validation_start", "on_fit_start", "on_fit_end"),
+    *("on_save_checkpoint", "on_load_checkpoint", "on_train_batch_start", "on_validation_batch_end", "setup"),
+    *("teardown", "on_test_end", "on_test_epoch_end", "on_exception", "on_sanity_check_end"),
+)
+HOOK_PARAMETERS: Mapping[str, str] = {
+    "trainer": "lightning.pytorch.Trainer",
+    "pl_module": "lightning.pytorch.LightningModule",
+}
+# Attributes that frameworks set: class and attribute -> class.
+ATTRIBUTES: Mapping[str, str] = {
+    "transformers.Trainer.args": "transformers.TrainingArguments",
+    "transformers.Trainer.accelerator": "accelerate.Accelerator",
+    "lightning.pytorch.LightningModule.trainer": "lightning.pytorch.Trainer",
+    "lightning.pytorch.LightningDataModule.trainer": "lightning.pytorch.Trainer",
+}
+# What calls return: function or method -> class of the result.
+RETURNS: Mapping[str, str] = {
+    "deepspeed.initialize": "deepspeed.DeepSpeedEngine",
+    "torch.distributed.device_mesh.init_device_mesh": "torch.distributed.device_mesh.DeviceMesh",
+    "transformers.HfArgumentParser.parse_args_into_dataclasses": "transformers.TrainingArguments",
+    "mpi4py.MPI.COMM_WORLD.Split": "mpi4py.MPI.Comm",
+    "torch.distributed.fsdp.fully_shard": "torch.distributed.fsdp.FSDPModule",
+    "torch.distributed.tensor.distribute_tensor": "torch.distributed.tensor.DTensor",
+    "torch.distributed.tensor.DTensor.from_local": "torch.distributed.tensor.DTensor",
+    "allranks.current": "allranks.World",
+    "pathlib.Path.cwd": "pathlib.Path",
+    "pathlib.Path.home": "pathlib.Path",
+    "matplotlib.pyplot.figure": "matplotlib.figure.Figure",
+    "PIL.Image.open": "PIL.Image.Image",
+    "PIL.Image.fromarray": "PIL.Image.Image",
+}

@@ -1,0 +1,25 @@
+"""The flags of XLA_FLAGS that jaxlib accepts, by version. The list is written by tools/known_names.py."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+
+
+@cache
+def xla_flags() -> Mapping[str, tuple[str, ...]]:
+    """Return flag (without hyphens) -> the versions of jaxlib, of those looked at, that accept it; oldest first."""
+    lines = resources.files(__package__).joinpath("xla_flags.txt").read_text("ascii").splitlines()
+    words = [line.split() for line in lines if not line.startswith("#")]
+    versions = words[0][1:]
+    return {name: tuple(v for v, bit in zip(versions, bits, strict=True) if bit == "1") for name, bits in words[1:]}
+
+
+def nearest(flag: str) -> str | None:
+    """Return the flag of the newest jaxlib that is most like ``flag``, None if none is."""
+    known = xla_flags()
+    newest = max((versions[-1] for versions in known.values()), key=lambda v: tuple(map(int, v.split("."))))
+    current = [name for name, versions in known.items() if newest in versions]
+    return next(iter(difflib.get_close_matches(flag, current, n=1, cutoff=0.85)), None)
