@@ -1,4 +1,7 @@
-"""Functions: decorators, parameters, and what a call of the project's own code does. Statements are left to the class above."""
+"""Functions: decorators, parameters, and what a call of the project's own code does.
+
+Statements are left to the class above.
+"""
 
 from __future__ import annotations
 
@@ -148,7 +151,7 @@ class Runner(Caller):
         """Return what a function of the project does with these arguments; None if that cannot matter."""
         reference = function.reference
         facts = self.project.function(reference)
-        if facts is None or reference not in self.interesting:
+        if facts is None or (reference not in self.interesting and not _hands_over(given)):
             return None
         self.entered.add(reference)
         path = reference.partition("::")[0]
@@ -207,6 +210,11 @@ class Runner(Caller):
 
     def block(self, frame: Frame, statements: tuple[Node, ...]) -> bool:
         raise NotImplementedError
+
+
+def _hands_over(given: Given | None) -> bool:
+    """Whether a function is given one that it may call."""
+    return given is not None and any("::" in value.reference for value in given.values)
 
 
 def meets(node: tuple[Any, ...]) -> bool:

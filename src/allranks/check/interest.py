@@ -28,6 +28,7 @@ def interesting(project: Project, apis: Apis) -> frozenset[str]:
     walk = _Walk(project)
     for path, summary in project.summaries.items():
         here = words_here(apis, _packages(summary))
+        here |= {bound for dotted, bound in summary.imports if documented(dotted).rpartition(".")[2] in here}
         for key, facts in summary.functions.items():
             if not here.isdisjoint(facts.words):
                 walk.found(f"{path}::{key}", facts)
@@ -69,7 +70,10 @@ class _Walk:
     def found(self, reference: str, facts: FunctionFacts) -> None:
         if reference not in self.reached:
             self.reached.add(reference)
-            self.waiting.append((_called_by(facts), reference.partition("::")[0]))
+            path = reference.partition("::")[0]
+            self.waiting.append((_called_by(facts), path))
+            if not facts.name:  # what a module leaves in its variables
+                self.waiting += [(name, path) for name in facts.stored]
 
     def spread(self) -> None:
         done: set[tuple[str, str]] = set()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from allranks.check.functions import Runner, meets
 from allranks.check.render import render
@@ -240,7 +240,7 @@ class Interpreter(Runner):
 
     def _import(self, frame: Frame, node: Node) -> bool:
         for name, dotted in node[2]:
-            if not name == "*":
+            if name != "*":
                 frame.env[name] = self.imported(dotted, frame.path)
                 continue
             found = self.project.split(dotted.removesuffix("*").rstrip("."), frame.path)
@@ -252,7 +252,7 @@ class Interpreter(Runner):
         frame.shared.update(node[2])
         return False
 
-    _STATEMENTS: dict[str, Callable[[Any, Frame, Node], bool]] = {
+    _STATEMENTS: ClassVar[dict[str, Callable[[Any, Frame, Node], bool]]] = {
         "expr": _expr,
         "assign": _assign,
         "return": _return,

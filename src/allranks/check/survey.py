@@ -107,7 +107,7 @@ class Survey:
     def _active(self, root: Result, families: Mapping[str, list[Result]]) -> bool:
         if self.everywhere:
             return True
-        path, _, key = root.reference.partition("::")
+        path = root.path
         if self._left_out(path):
             return False
         if self._evidence(root, path):
