@@ -362,7 +362,7 @@ class Caller(Members):
                 bool(frame.turns)
                 or (bool(frame.forgiving) and isinstance(entry, Effect) and entry.kind in ("delete", "mkdir")),
                 text,
-            )  # fmt: skip
+            )
         )
 
     def _local(self, entry: LocalQuery, name: str, given: Given) -> Value:

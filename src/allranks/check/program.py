@@ -25,10 +25,10 @@ class Event:
 
     ``roles``: which of ``first``, ``node``, ``peer``, ``other`` reach it for certain or under conditions that all ranks
     take alike. ``active``: there is evidence that its entry runs as several processes (or the user assumes so).
-    ``per_process``: what it works on has the rank, the process or the host in its name, or is a temporary file. ``ordered``:
-    inside a lock, or a context that lets rank 0 go first. ``target``: the path as it stands in the source; ``opened``:
-    the call that opened the file that is written to.
-    ``chain``: the calls from the entry; ``also``: other calls, by all ranks, of the function (``function``) it stands in.
+    ``per_process``: what it works on has the rank, the process or the host in its name, or is a temporary file.
+    ``ordered``: inside a lock, a try that forgives, or a context that lets rank 0 go first. ``target``: the path as it
+    stands in the source; ``opened``: the call that opened the file that is written to.
+    ``chain``: the calls from the entry; ``also``: other calls, by all ranks, of the ``function`` that it stands in.
     """
 
     name: str
