@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from allranks.check.apis import apis
+from allranks.check.lower import lower
+from allranks.check.program import Program
+from allranks.check.project import Project
 from allranks.check.registry import all_rules, rule, selected
 from allranks.check.rule import Assume, LocalRule, ProgramRule
-from allranks.check.source import File, Unreadable, decode, module_name, parse
+from allranks.check.source import File, Unreadable, decode, module_name, parse, split
+from allranks.check.summary import Summary
+from allranks.check.survey import Survey
 from allranks.findings import Finding, Place, Row
 
 
@@ -53,20 +59,42 @@ class Outcome:
 
 def check(sources: Mapping[str, bytes], settings: Settings, *, cache: Cache | None = None) -> Outcome:
     """Check the Python files ``sources`` (path from the project's root -> bytes)."""
-    del cache  # takes part with the summaries
     codes = settings.codes()
+    summaries: dict[str, Summary] = {}
     findings: list[Finding] = []
-    lines = 0
     for path in sorted(sources):
-        text = decode(sources[path])
-        tree = text if isinstance(text, Unreadable) else parse(text)
-        lines += sources[path].count(b"\n")
-        if isinstance(tree, Unreadable) or isinstance(text, Unreadable):
-            findings.append(_unreadable(path, tree if isinstance(tree, Unreadable) else Unreadable("")))
-            continue
-        findings.extend(_local(File(path, text, tree)))
+        summary, local = _read(path, sources[path], cache)
+        findings.extend(local)
+        if summary is not None:
+            summaries[path] = summary
+    chosen = [r for r in all_rules() if isinstance(r, ProgramRule) and r.code in codes]
+    if chosen:
+        program = _interpreted(sources, summaries, settings)
+        findings.extend(finding for r in chosen for finding in r.check(program))
     found = sorted((f for f in findings if f.code in codes), key=lambda f: (f.place, f.code))
-    return Outcome(tuple(found), (), len(sources), lines)
+    return Outcome(tuple(found), (), len(sources), sum(raw.count(b"\n") for raw in sources.values()))
+
+
+def _interpreted(sources: Mapping[str, bytes], summaries: Mapping[str, Summary], settings: Settings) -> Program:
+    tables = apis(predicates=settings.rank_zero_predicates, collectives=settings.collectives)
+    everywhere = settings.assume == "multi-host"
+    survey = Survey(Project(summaries), tables, everywhere=everywhere, entries=settings.entries)
+    return survey.program(Lines(sources))
+
+
+def _read(path: str, raw: bytes, cache: Cache | None) -> tuple[Summary | None, list[Finding]]:
+    """Return the summary of a file and what the local rules say of it."""
+    del cache
+    text = decode(raw)
+    if isinstance(text, Unreadable):
+        return None, [_unreadable(path, text)]
+    tree = parse(text)
+    if isinstance(tree, Unreadable):
+        return None, [_unreadable(path, tree)]
+    try:
+        return lower(tree), _local(File(path, text, tree))
+    except RecursionError:
+        return None, [_unreadable(path, Unreadable("nested too deeply to be checked"))]
 
 
 def _unreadable(path: str, why: Unreadable) -> Finding:
@@ -78,13 +106,32 @@ def _unreadable(path: str, why: Unreadable) -> Finding:
 
 
 def _local(file: File) -> list[Finding]:
-    import_free = [r for r in all_rules() if isinstance(r, LocalRule) and any(w in file.text for w in r.words)]
-    return [f for r in import_free for f in _visit(r, file)]
+    """Ask the local rules that the file's text calls for, in one walk."""
+    rules = [r for r in all_rules() if isinstance(r, LocalRule) and any(word in file.text for word in r.words)]
+    wanted: dict[type[ast.AST], list[LocalRule]] = {}
+    for each in rules:
+        for node_type in each.nodes:
+            wanted.setdefault(node_type, []).append(each)
+    if not wanted:
+        return []
+    return [f for node in ast.walk(file.tree) for r in wanted.get(type(node), ()) for f in r.visit(node, file)]
 
 
-def _visit(local: LocalRule, file: File) -> list[Finding]:
-    return [f for node in ast.walk(file.tree) if isinstance(node, local.nodes) for f in local.visit(node, file)]
+class Lines(Mapping[str, list[str]]):
+    """The lines of files, decoded when they are asked for."""
 
+    def __init__(self, sources: Mapping[str, bytes]) -> None:
+        self._sources = sources
+        self._known: dict[str, list[str]] = {}
 
-def program_rules() -> tuple[ProgramRule, ...]:
-    return tuple(r for r in all_rules() if isinstance(r, ProgramRule))
+    def __getitem__(self, path: str) -> list[str]:
+        if path not in self._known:
+            text = decode(self._sources[path])
+            self._known[path] = [] if isinstance(text, Unreadable) else split(text)
+        return self._known[path]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sources)
+
+    def __len__(self) -> int:
+        return len(self._sources)

@@ -25,7 +25,9 @@ class Event:
 
     ``roles``: which of ``first``, ``node``, ``peer``, ``other`` reach it for certain or under conditions that all ranks
     take alike. ``active``: there is evidence that its entry runs as several processes (or the user assumes so).
-    ``per_process``: what it works on has the rank, the process or the host in its name, or is a temporary file.
+    ``per_process``: what it works on has the rank, the process or the host in its name, or is a temporary file. ``ordered``:
+    inside a lock, or a context that lets rank 0 go first. ``target``: the path as it stands in the source; ``opened``:
+    the call that opened the file that is written to.
     """
 
     name: str
@@ -37,7 +39,9 @@ class Event:
     roles: frozenset[str] = frozenset()
     active: bool = False
     per_process: bool = False
+    ordered: bool = False
     target: str = ""
+    opened: Place | None = None
     chain: tuple[Step, ...] = ()
 
     @property
@@ -83,7 +87,13 @@ class Divergence:
     active: bool = False
     chain: tuple[Step, ...] = ()
 
+    def sides(self) -> tuple[Note, ...]:
+        """Return the guard, and what each side goes on to call, as notes."""
+        guard = Note(f"here they part: {self.condition}", self.guard)
+        return guard, *(Note(f"{who}: {', '.join(ops) or 'no collective'}") for who, ops in self.traces)
+
     def way(self) -> tuple[Note, ...]:
+        """Return the calls that lead here as notes, the entry first."""
         return tuple(Note(f"called in {step.symbol}", step.place) for step in self.chain)
 
 
@@ -97,6 +107,10 @@ class Program:
     def effects(self, *kinds: str) -> Iterator[Event]:
         """Yield effects of these kinds (all without), each site once, in order of place."""
         return (e for e in self.events if isinstance(e.entry, Effect) and (not kinds or e.entry.kind in kinds))
+
+    def ungated(self, *kinds: str) -> Iterator[Event]:
+        """Yield effects that every rank has on the same thing, in code that runs as several processes."""
+        return (e for e in self.effects(*kinds) if e.active and e.everyone and not e.per_process and not e.ordered)
 
     def collectives(self) -> Iterator[Event]:
         """Yield the calls that all processes of a group must make."""

@@ -58,7 +58,7 @@ class File:
     @cached_property
     def lines(self) -> list[str]:
         """Lines as Python's parser counts them: form feeds and separators of Unicode end none."""
-        return self.text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+        return split(self.text)
 
     @cached_property
     def imports(self) -> dict[str, str]:
@@ -107,6 +107,11 @@ class File:
         line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
         end_line, end_column = getattr(node, "end_lineno", line), getattr(node, "end_col_offset", column)
         return place(self.path, self.lines, (line, column, end_line or line, end_column or column))
+
+
+def split(text: str) -> list[str]:
+    """Return the lines of ``text`` as Python's parser counts them."""
+    return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
 def place(path: str, lines: list[str], span: tuple[int, int, int, int]) -> Place:

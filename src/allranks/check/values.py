@@ -2,19 +2,160 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
 
-RANK, LOCAL_RANK, NODE, GROUP, PROCESS = 1, 2, 4, 8, 16
+from allranks.check.truth import BY_PROCESS, BY_RANK, FALSE, FIRST, TRUE, UNKNOWN, negate, stronger
+
+# What a value depends on. PROCESS: what this process alone finds (a file exists); CLOCK; IDENTITY: pid, host, uuid,
+# temporary names, so that a path made of it is this process' own.
+RANK, LOCAL_RANK, NODE, GROUP, PROCESS, CLOCK, IDENTITY = 1, 2, 4, 8, 16, 32, 64
+RANKS = RANK | LOCAL_RANK | NODE | GROUP
+TAINT = {"global": RANK, "local": LOCAL_RANK, "node": NODE, "group": GROUP}
+
+
+class Missing(Enum):
+    """The constant of a value that is none."""
+
+    CONSTANT = 0
+
+
+NO_CONSTANT = Missing.CONSTANT
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """``taint``: what it depends on, the sum of RANK, LOCAL_RANK, NODE, GROUP and PROCESS; 0 is uniform.
+    """``taint``: what it depends on, a sum of the bits above; 0 is uniform. ``constant``: what it is, if known.
 
-    ``reference``: the dotted name of what it is (a function, a class, a module), ``instance``: of what class.
+    ``truth`` (see `truth`) is empty if nothing more is known than the taint; ``none`` says likewise whether it is None.
+    ``number``: a rank, its truth says where it is not 0. ``reference``: the function, class or module that it is
+    (``torch.save``; ``train.py::Trainer.save`` in the project); ``instance``: the class that it is an instance of.
+    ``receiver``: of a bound method. ``scope``: the frame that a nested function sees. ``gate``: a function that runs only
+    where this is true. ``elements`` of a tuple or list. ``bound``: first arguments, given by functools.partial.
+    ``handle``: the place of the call that opened this file. ``flags``: ``memory``, ``temporary``, ``lock``, ``turn``.
     """
 
     taint: int = 0
-    constant: object = None
+    constant: Any = NO_CONSTANT
+    truth: str = ""
+    none: str = ""
+    number: bool = False
     reference: str = ""
     instance: str = ""
+    receiver: Value | None = None
+    scope: Any = None
+    gate: str = ""
+    elements: tuple[Value, ...] | None = None
+    bound: tuple[Value, ...] = ()
+    handle: tuple[int, int, int, int] | None = None
+    flags: frozenset[str] = frozenset()
+    text: str = ""
+
+    @property
+    def uniform(self) -> bool:
+        return not self.taint
+
+    @property
+    def ranked(self) -> bool:
+        """Whether it differs from rank to rank."""
+        return bool(self.taint & RANKS)
+
+    def true(self) -> str:
+        """Return its truth for the four roles."""
+        if self.truth:
+            return self.truth
+        if self.constant is not NO_CONSTANT:
+            return TRUE if self.constant else FALSE
+        if self.taint & RANKS:
+            return BY_RANK
+        return BY_PROCESS if self.taint & (PROCESS | CLOCK | IDENTITY) else UNKNOWN
+
+    def is_none(self) -> str:
+        """Return where it is None."""
+        if self.none:
+            return self.none
+        if self.constant is not NO_CONSTANT:
+            return TRUE if self.constant is None else FALSE
+        if self.instance or self.reference or self.elements is not None or self.number or self.truth in (TRUE,):
+            return FALSE
+        return BY_PROCESS if self.taint & PROCESS else UNKNOWN
+
+
+ANYTHING = Value()
+NONE = Value(constant=None)
+
+
+def known(constant: object) -> Value:
+    return Value(constant=constant)
+
+
+def rank(kind: str) -> Value:
+    """Return the rank of this process: ``global``, ``local``, ``node`` or in its sub-``group``."""
+    return Value(TAINT[kind], truth=negate(FIRST[kind]), none=FALSE, number=True)
+
+
+def boolean(truth: str, taint: int = 0) -> Value:
+    """Return a truth; one that is the same for all and certain is a constant."""
+    if truth in (TRUE, FALSE):
+        return Value(taint, constant=truth == TRUE)
+    return Value(taint, truth=truth, none=FALSE)
+
+
+def tainted(*values: Value) -> Value:
+    """Return a value of which nothing is known but that it was made of these."""
+    taint = 0
+    for value in values:
+        taint |= value.taint
+    return Value(taint) if taint else ANYTHING
+
+
+def chosen(truth: str, one: Value, other: Value, taint: int = 0) -> Value:
+    """Return ``one`` where ``truth`` holds and ``other`` where it does not; ``taint`` is the condition's."""
+    if one is other or one == other or truth == TRUE:
+        return one
+    if truth == FALSE:
+        return other
+    if truth == UNKNOWN:
+        for ranked, plain in ((one, other), (other, one)):
+            if ranked.ranked and ranked.truth and (plain.constant is None or isinstance(plain.constant, int)):
+                return ranked  # what it is where there are several processes; the constant is for one alone
+    trues = _letters(truth, one.true(), other.true(), ranked=one.ranked or other.ranked)
+    nones = _letters(truth, one.is_none(), other.is_none(), ranked=one.ranked or other.ranked)
+    parted = taint if set(truth) != {"U"} else 0
+    better = one if one.reference or one.instance or one.elements is not None else other
+    constant = one.constant if one.constant == other.constant and type(one.constant) is type(other.constant) else None
+    if constant is not None:
+        return replace(better, taint=one.taint | other.taint)
+    elements = None
+    if one.elements is not None and other.elements is not None and len(one.elements) == len(other.elements):
+        elements = tuple(chosen(truth, a, b, taint) for a, b in zip(one.elements, other.elements, strict=True))
+    return replace(
+        better,
+        taint=one.taint | other.taint | parted,
+        constant=NO_CONSTANT,
+        truth=trues,
+        none=nones,
+        number=one.number and other.number,
+        elements=elements,
+        flags=one.flags | other.flags,
+        gate=one.gate or other.gate,
+    )
+
+
+def _letters(truth: str, one: str, other: str, *, ranked: bool) -> str:
+    letters = []
+    for which, a, b in zip(truth, one, other, strict=True):
+        if which in "TF":
+            letters.append(a if which == "T" else b)
+        elif a == b:
+            letters.append(a)
+        else:
+            letter = stronger(a, b) if which == "U" else stronger(stronger(a, b), which)
+            letters.append("W" if letter == "U" and ranked else letter)
+    return "".join(letters)
+
+
+def join(one: Value, other: Value) -> Value:
+    """Return what is known of a value that may be either of two, on every rank alike."""
+    return chosen(UNKNOWN, one, other)

@@ -1,0 +1,93 @@
+"""``python -m bench.check.fetch``: bring the code of the evaluation set into a folder outside the tree.
+
+Only Python files are taken, each commit once. Nothing of it is run, and nothing of it is ever committed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import subprocess
+import sys
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.check.labels import SPLITS, good, labels, split
+
+FOLDER = Path(os.environ.get("ALLRANKS_CHECK_CODE", Path.home() / ".cache" / "allranks-check-code"))
+
+
+class Missing(Exception):
+    """The code of a commit could not be had."""
+
+
+def tree(repository: str, commit: str, *, into: Path = FOLDER, mirror: Path | None = None) -> Path:
+    """Return the folder with the Python files of a commit, fetched now if it is not there.
+
+    ``mirror`` holds git directories named ``owner+name`` (or ``owner+name/repo``) to look in before the public host.
+    Raises Missing where neither has the commit.
+    """
+    where = into / repository.replace("/", "+") / commit[:12]
+    if not where.is_dir():
+        archive = _archive(_git_folder(repository, commit, into, mirror), commit)
+        part = where.with_name(f"{where.name}.part-{os.getpid()}")
+        with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+            files.extractall(part, [file for file in files if file.isreg()], filter="data")
+        part.rename(where)
+    return where
+
+
+def _git_folder(repository: str, commit: str, into: Path, mirror: Path | None) -> Path:
+    name = repository.replace("/", "+")
+    for folder in (mirror / name, mirror / name / "repo") if mirror else ():
+        if (folder / "HEAD").is_file() and _git(folder, "cat-file", "-e", f"{commit}^{{commit}}").returncode == 0:
+            return folder
+    folder = into / "git" / name
+    if _git(folder, "cat-file", "-e", f"{commit}^{{commit}}").returncode != 0:
+        folder.mkdir(parents=True, exist_ok=True)
+        _git(folder, "init", "--bare", "--quiet")
+        fetched = _git(folder, "fetch", "--depth=1", "--quiet", f"https://github.com/{repository}", commit)
+        if fetched.returncode != 0:
+            raise Missing(f"{repository} at {commit}: {fetched.stderr.decode(errors='replace').strip()}")
+    return folder
+
+
+def _archive(folder: Path, commit: str) -> bytes:
+    made = _git(folder, "archive", "--format=tar", commit, "--", "*.py")
+    if made.returncode != 0:
+        raise Missing(f"{folder.name} at {commit}: {made.stderr.decode(errors='replace').strip()}")
+    return made.stdout
+
+
+def _git(folder: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
+    environ = {**os.environ, "GIT_TERMINAL_PROMPT": "0"}
+    return subprocess.run(["git", f"--git-dir={folder}", *words], capture_output=True, check=False, env=environ)
+
+
+def wanted(splits: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the commits of the labels and of the known-good code in these halves, each once."""
+    all_of_them = {(entry.repository, entry.commit) for entry in (*labels(), *good())}
+    return sorted((repository, commit) for repository, commit in all_of_them if split(repository) in splits)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--into", type=Path, default=FOLDER, help=f"folder for the code (default: {FOLDER})")
+    parser.add_argument("--mirror", type=Path, help="folder of git directories named owner+name, looked in first")
+    parser.add_argument("--split", choices=SPLITS, action="append", help="only this half (default: both)")
+    chosen = parser.parse_args()
+    missing = 0
+    for repository, commit in wanted(chosen.split or SPLITS):
+        try:
+            print(tree(repository, commit, into=chosen.into, mirror=chosen.mirror), flush=True)
+        except Missing as error:
+            missing += 1
+            print(error, file=sys.stderr)
+    if missing:
+        sys.exit(f"{missing} commits could not be had; the scorer leaves them out and says so")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,363 @@
+"""Calls: of rank queries, collectives and effects, as the tables have them, and of what the tables do not know."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from allranks.check.members import Members
+from allranks.check.render import render
+from allranks.check.state import Frame, Seen, Span
+from allranks.check.summary import Node
+from allranks.check.tables.collectives import Collective
+from allranks.check.tables.effects import Effect
+from allranks.check.tables.gates import GATED
+from allranks.check.tables.local import LocalQuery
+from allranks.check.tables.names import documented
+from allranks.check.tables.receivers import RETURNS
+from allranks.check.values import (
+    ANYTHING,
+    CLOCK,
+    IDENTITY,
+    PROCESS,
+    Value,
+    boolean,
+    rank,
+    tainted,
+)
+
+
+class Given(NamedTuple):
+    """The arguments of a call."""
+
+    values: tuple[Value, ...]
+    keywords: tuple[tuple[str, Value], ...]
+    node: Node
+
+    @property
+    def span(self) -> Span:
+        span: Span = self.node[4]
+        return span
+
+    def argument(self, *keys: int | str) -> Value | None:
+        for key in keys:
+            if isinstance(key, int) and key < len(self.values):
+                return self.values[key]
+            for name, value in self.keywords:
+                if name == key:
+                    return value
+        return None
+
+    def text(self, *keys: int | str) -> str:
+        """Return an argument as it stands in the source."""
+        for key in keys:
+            if isinstance(key, int) and key < len(self.node[2]):
+                return render(self.node[2][key])
+            for name, node in self.node[3]:
+                if name == key:
+                    return render(node)
+        return ""
+
+
+# The result is as uniform as the arguments.
+_TRANSPARENT = frozenset(
+    [
+        "str",
+        "repr",
+        "format",
+        "abs",
+        "min",
+        "max",
+        "sum",
+        "sorted",
+        "list",
+        "tuple",
+        "set",
+        "len",
+        "round",
+        "any",
+        "all",
+        "float",
+        "next",
+        "iter",
+        "reversed",
+        "enumerate",
+        "zip",
+        "os.path.join",
+        "os.path.abspath",
+        "os.path.dirname",
+        "os.path.basename",
+        "os.path.expanduser",
+        "os.path.realpath",
+        "os.path.normpath",
+        "os.fspath",
+        "pathlib.Path",
+        "pathlib.PurePath",
+        "pathlib.Path.joinpath",
+        "Path",
+    ]
+)
+_TRANSPARENT_METHODS = frozenset(
+    [
+        "format",
+        "join",
+        "joinpath",
+        "strip",
+        "rstrip",
+        "lstrip",
+        "lower",
+        "upper",
+        "replace",
+        "split",
+        "with_suffix",
+        "with_name",
+        "as_posix",
+        "resolve",
+        "expanduser",
+        "absolute",
+        "strftime",
+        "isoformat",
+        "item",
+        "get",
+        "copy",
+        "zfill",
+        "hex",
+    ]
+)
+# Called with a function, they return one that does the same.
+_WRAPPERS = frozenset(
+    [
+        "jax.jit",
+        "jax.pmap",
+        "jax.checkpoint",
+        "jax.remat",
+        "torch.compile",
+        "functools.wraps",
+        "functools.lru_cache",
+        "functools.cache",
+        "torch.no_grad",
+        "torch.inference_mode",
+        "contextlib.contextmanager",
+        "staticmethod",
+        "classmethod",
+        "functools.update_wrapper",
+        "equinox.filter_jit",
+        "eqx.filter_jit",
+        "atexit.register",
+    ]
+)
+_OWN = {"identity": IDENTITY, "clock": CLOCK, "random": PROCESS, "exists": PROCESS, "listing": PROCESS}
+
+
+class Caller(Members):
+    """Evaluates calls."""
+
+    def run_call(self, frame: Frame, function: Value, given: Given) -> Value:
+        """Call a function or class of the project."""
+        raise NotImplementedError
+
+    def invoke(self, frame: Frame, function: Value, span: Span) -> Value:
+        return self.called(frame, function, Given((), (), ("call", ("const", None), (), (), span)))
+
+    def call(self, frame: Frame, node: Node) -> Value:
+        function = node[1]
+        if function[0] == "attr":
+            base = self._base(frame, function)
+            if not base.reference:
+                return self._method_call(frame, base, function, self._given(frame, node))
+        target = self.value(frame, function)
+        return self.called(frame, target, self._given(frame, node))
+
+    def _base(self, frame: Frame, function: Node) -> Value:
+        name = function[1]
+        if name[0] == "name" and (found := frame.env.get(f"{name[1]}.{function[2]}")) is not None and found.reference:
+            return found
+        if name[0] == "call" and name[1] == ("name", "super"):
+            return self._parent_of(frame)
+        return self.value(frame, name)
+
+    def _parent_of(self, frame: Frame) -> Value:
+        own = next((v for v in frame.env.values() if v.instance), ANYTHING) if frame.owner else ANYTHING
+        kin = self.lineage(f"{frame.path}::{frame.owner}") if frame.owner else ()
+        return replace(own, instance=kin[1]) if len(kin) > 1 else Value()
+
+    def _given(self, frame: Frame, node: Node) -> Given:
+        values = tuple([self.value(frame, argument) for argument in node[2]])
+        keywords = tuple([(name or "**", self.value(frame, argument)) for name, argument in node[3]])
+        return Given(values, keywords, node)
+
+    def called(self, frame: Frame, function: Value, given: Given) -> Value:
+        """Call whatever ``function`` is known to be."""
+        reference = function.reference
+        if "::" in reference:
+            return self.run_call(frame, function, given)
+        if reference:
+            return self._outside_call(frame, documented(reference), given)
+        if "::" in function.instance:
+            for name in ("__call__", "forward"):
+                if (method := self.method(function.instance, name)) is not None:
+                    return self.run_call(frame, Value(reference=method, receiver=function), given)
+        if function.instance:
+            return self._known_method(frame, function, "__call__", given)
+        self._callbacks(frame, given)
+        return ANYTHING
+
+    def _method_call(self, frame: Frame, base: Value, function: Node, given: Given) -> Value:
+        name = function[2]
+        if "::" in base.instance or base.elements is not None or base.truth:
+            found = self.attribute(frame, base, name, ())
+            if found.reference or found.instance:
+                return self.called(frame, found, given)
+        key = f"{function[1][1]}.{name}" if function[1][0] == "name" else ""
+        if key in frame.env:
+            return self.called(frame, frame.env[key], given)
+        return self._known_method(frame, base, name, given)
+
+    def _known_method(self, frame: Frame, base: Value, name: str, given: Given) -> Value:
+        kin = tuple(k for k in self.lineage(base.instance) if "::" not in k)
+        ours = "::" in base.instance and not kin
+        if any(f"{k}.{name}" in GATED for k in kin) and not any(
+            self.apis.collectives["call"].named(f"{k}.{name}") for k in kin
+        ):
+            return ANYTHING
+        if not ours:
+            for tables in (self.apis.ranks["call"], self.apis.collectives["call"], self.apis.effects, self.apis.local):
+                entry = tables.method(kin, name)
+                if entry is not None:
+                    return self._entry(frame, entry, f"{kin[0] if kin else '*'}.{name}", given, base)
+        if not base.instance and (only := self._likely(name)) is not None:
+            facts = self.project.function(only)
+            owner = Value(instance=f"{only.partition('::')[0]}::{facts.owner}" if facts else "")
+            return self.run_call(frame, Value(reference=only, receiver=owner), given)
+        self._callbacks(frame, given)
+        if name in _TRANSPARENT_METHODS:
+            made = tainted(base, *given.values, *(v for _, v in given.keywords))
+            return replace(made, flags=base.flags) if base.flags else made
+        return ANYTHING
+
+    def _likely(self, name: str) -> str | None:
+        """A method that only one class of the project has, under a name that says something."""
+        return self.project.only_method(name) if "_" in name.strip("_") else None
+
+    def _outside_call(self, frame: Frame, name: str, given: Given) -> Value:
+        if name in ("os.environ.get", "os.getenv", "os.environ.setdefault", "os.environ.pop"):
+            constant = given.argument(0, "key")
+            found = self.environment(frame, constant.constant if constant else None)
+            return found if found is not None else ANYTHING
+        if name in ("int", "bool", "float") and given.values:
+            first = given.values[0]
+            return boolean(first.true(), first.taint) if name == "bool" else first
+        if name in ("print", "isinstance", "super", "range"):
+            return tainted(*given.values) if name == "range" else ANYTHING
+        if name == "functools.partial" and given.values:
+            return replace(given.values[0], bound=given.values[1:])
+        if name in _WRAPPERS and given.values and given.values[0].reference:
+            return given.values[0]
+        tables = (self.apis.ranks["call"], self.apis.collectives["call"], self.apis.effects, self.apis.local)
+        for table in tables:
+            if (entry := table.named(name)) is not None:
+                return self._entry(frame, entry, name, given, None)
+        if (sign := self.apis.signs.named(name)) is not None:
+            frame.result.evidence.add(sign.kind)
+        self._starts(frame, name, given)
+        if name in _TRANSPARENT:
+            made = tainted(*given.values, *(v for _, v in given.keywords))
+            flags = frozenset().union(*(v.flags for v in given.values)) if given.values else frozenset()
+            kind = "pathlib.Path" if name.endswith("Path") else ""
+            return replace(made, flags=flags, instance=kind) if flags or kind else made
+        if name in RETURNS:
+            return Value(instance=RETURNS[name])
+        last = name.rpartition(".")[2]
+        return Value(instance=name) if last[:1].isupper() and "." in name else ANYTHING
+
+    def _starts(self, frame: Frame, name: str, given: Given) -> None:
+        """A function that is passed to somebody else is called there, by all that pass it."""
+        if name in ("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes"):
+            frame.result.evidence.add("launch")
+            if given.values and "::" in given.values[0].reference:
+                spread = given.argument("args", 1)
+                more = spread.elements or () if spread else ()
+                self.run_call(frame, given.values[0], Given((rank("global"), *more), (), given.node))
+            return
+        self._callbacks(frame, given)
+
+    def _callbacks(self, frame: Frame, given: Given) -> None:
+        for value in (*given.values, *(v for _, v in given.keywords)):
+            if "::" in value.reference and self.project.function(value.reference) is not None:
+                self.run_call(frame, value, Given((), (), given.node))
+
+    def _entry(self, frame: Frame, entry: object, name: str, given: Given, base: Value | None) -> Value:
+        if isinstance(entry, Collective):
+            return self._collective(frame, entry, name, given)
+        if isinstance(entry, Effect):
+            return self._effect(frame, entry, name, given, base)
+        if isinstance(entry, LocalQuery):
+            return self._local(entry, name, given)
+        if given.values and name.startswith("torch.distributed.get_rank"):
+            return rank("group")
+        query = next(t for t in (self.apis.ranks["call"],)).exact.get(name)
+        query = query or self.apis.ranks["call"].tails[name.rpartition(".")[2]]
+        return self.answer(frame, query)
+
+    def _collective(self, frame: Frame, entry: Collective, name: str, given: Given) -> Value:
+        off = any((v := given.argument(key)) is not None and v.constant == constant for key, constant in entry.unless)
+        on = [(v := given.argument(key)) is not None and v.constant == c for key, c in entry.only_if]
+        self._callbacks(frame, given)
+        if off or (on and not any(on)):
+            return ANYTHING
+        group = given.argument(*entry.group) if entry.group else None
+        whole = group is None or group.constant is None or group.reference.endswith("group.WORLD")
+        frame.nodes.append(("meet", entry.op, not whole, given.span, name))
+        frame.result.evidence.add("collective")
+        self._record(frame, entry, name, given, None, name.rpartition(".")[2])
+        for position in entry.in_place:
+            if position < len(given.node[2]) and given.node[2][position][0] in ("name", "attr"):
+                self.store(frame, given.node[2][position], ANYTHING)
+        return ANYTHING
+
+    def _effect(self, frame: Frame, entry: Effect, name: str, given: Given, base: Value | None) -> Value:
+        path = base if entry.receiver else given.argument(*entry.path) if entry.path else None
+        made = Value(path.taint if path else 0, handle=given.span, flags=path.flags if path else frozenset())
+        if entry.modes:
+            mode = given.argument("mode", 0 if entry.receiver else 1)
+            letters = mode.constant if mode is not None else "r"
+            if not isinstance(letters, str) or not set(letters) & set(entry.modes):
+                return made
+        for key, constant in entry.unless:
+            value = given.argument(key)
+            if value is not None and (constant is ... or value.constant == constant or value.ranked):
+                return made
+        text = render(given.node[1][1]) if entry.receiver and given.node[1][0] == "attr" else given.text(*entry.path)
+        self._record(frame, entry, name, given, path, text)
+        if entry.kind == "tracker":
+            return Value(instance=name)
+        return made
+
+    def _record(self, frame: Frame, entry: object, name: str, given: Given, path: Value | None, text: str) -> None:
+        known_entry = entry if isinstance(entry, Collective | Effect) else None
+        frame.result.seen.append(
+            Seen(
+                name,
+                known_entry,
+                given.span,
+                given.values,
+                given.keywords,
+                path,
+                frame.mask,
+                frame.may,
+                bool(frame.turns),
+                text,
+            )  # fmt: skip
+        )
+
+    def _local(self, entry: LocalQuery, name: str, given: Given) -> Value:
+        taint = _OWN.get(entry.kind, 0)
+        for value in given.values:
+            taint |= value.taint
+        if entry.kind in _OWN:
+            return Value(taint)
+        return Value(taint, instance=name, flags=frozenset({entry.kind}))
+
+    def environment(self, frame: Frame, name: object) -> Value | None:
+        query = self.apis.ranks["environment"].named(name) if isinstance(name, str) else None
+        return self.answer(frame, query) if query is not None else None

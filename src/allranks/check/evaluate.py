@@ -1,0 +1,232 @@
+"""Expressions: what is known of their values. Calls are left to the class above."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from allranks.check.compare import compared
+from allranks.check.render import render
+from allranks.check.state import Frame
+from allranks.check.summary import Node
+from allranks.check.truth import FALSE, TRUE, both, either, negate, roles_where
+from allranks.check.values import (
+    ANYTHING,
+    NONE,
+    PROCESS,
+    RANKS,
+    Value,
+    boolean,
+    chosen,
+    known,
+    tainted,
+)
+
+
+class Evaluator:
+    """Evaluates expressions in a frame."""
+
+    def value(self, frame: Frame, node: Node) -> Value:
+        """Return what is known of an expression; what it calls is on the frame's record."""
+        return self._BY_TAG[node[0]](self, frame, node)
+
+    def call(self, frame: Frame, node: Node) -> Value:
+        raise NotImplementedError
+
+    def attribute(self, frame: Frame, base: Value, name: str, node: Node) -> Value:
+        raise NotImplementedError
+
+    def global_name(self, frame: Frame, name: str) -> Value:
+        raise NotImplementedError
+
+    def environment(self, frame: Frame, name: object) -> Value | None:
+        raise NotImplementedError
+
+    def store(self, frame: Frame, target: Node, value: Value) -> None:
+        raise NotImplementedError
+
+    def lookup(self, frame: Frame, name: str) -> Value:
+        """Return the value of a name: local, of an enclosing function, of the module, built in."""
+        if name not in frame.shared:
+            scope: Frame | None = frame
+            while scope is not None:
+                if (found := scope.env.get(name)) is not None:
+                    return found
+                scope = scope.parent
+        return self.global_name(frame, name)
+
+    def under(self, frame: Frame, truth: str, taint: int, node: Node, span: Any, *, negated: bool = False) -> Value:
+        """Evaluate ``node`` where ``truth`` holds; meetings in it hang on a branch."""
+        if truth == FALSE:
+            return ANYTHING
+        before = (frame.mask, frame.may, frame.nodes)
+        inside: list[Any] = []
+        frame.nodes = inside
+        frame.mask &= roles_where(truth, "TUP")
+        frame.may &= roles_where(truth, "TUPWD")
+        value = self.value(frame, node)
+        frame.mask, frame.may, frame.nodes = before
+        if inside:
+            sides = ((), tuple(inside)) if negated else (tuple(inside), ())
+            frame.nodes.append(("branch", negate(truth) if negated else truth, taint, *sides, span, ""))
+        return value
+
+    def _name(self, frame: Frame, node: Node) -> Value:
+        return self.lookup(frame, node[1])
+
+    def _const(self, frame: Frame, node: Node) -> Value:
+        return NONE if node[1] is None else known(node[1])
+
+    def _attr(self, frame: Frame, node: Node) -> Value:
+        base = node[1]
+        if base[0] == "name" and (found := frame.env.get(f"{base[1]}.{node[2]}")) is not None:
+            return found
+        return self.attribute(frame, self.value(frame, base), node[2], node)
+
+    def _op(self, frame: Frame, node: Node) -> Value:
+        left, right = self.value(frame, node[1]), self.value(frame, node[2])
+        if isinstance(left.constant, str) and isinstance(right.constant, str) and node[3] == "+":
+            return known(left.constant + right.constant)
+        made = tainted(left, right)
+        flags = left.flags | right.flags
+        return replace(made, flags=flags) if flags else made
+
+    def _not(self, frame: Frame, node: Node) -> Value:
+        inside = self.value(frame, node[1])
+        return boolean(negate(inside.true()), inside.taint)
+
+    def _and(self, frame: Frame, node: Node) -> Value:
+        return self._sequence_of_truths(frame, node, conjunction=True)
+
+    def _or(self, frame: Frame, node: Node) -> Value:
+        return self._sequence_of_truths(frame, node, conjunction=False)
+
+    def _sequence_of_truths(self, frame: Frame, node: Node, *, conjunction: bool) -> Value:
+        first, *others = node[1]
+        result = self.value(frame, first)
+        for other in others:
+            truth = result.true() if conjunction else negate(result.true())
+            right = self.under(frame, truth, result.taint, other, node[2])
+            if conjunction:
+                both_true = both(result.true(), right.true()) if truth != FALSE else FALSE
+                result = boolean(both_true, result.taint | right.taint)
+            elif result.true() == FALSE or result.constant is None:
+                result = right
+            elif truth != FALSE:
+                plain = right.reference or right.instance
+                merged = either(result.true(), right.true())
+                taint = result.taint | right.taint
+                result = replace(right, taint=taint) if plain else boolean(merged, taint)
+        return result
+
+    def _cmp(self, frame: Frame, node: Node) -> Value:
+        left = self.value(frame, node[1])
+        truth, taint = TRUE, left.taint
+        for symbol, part in zip(node[2], node[3], strict=True):
+            right = self.value(frame, part)
+            one = compared(left, symbol, right)
+            truth, taint = both(truth, one.true()), taint | one.taint
+            left = right
+        return boolean(truth, taint)
+
+    def _ifexp(self, frame: Frame, node: Node) -> Value:
+        test = self.value(frame, node[1])
+        truth = test.true()
+        one = self.under(frame, truth, test.taint, node[2], node[4])
+        other = self.under(frame, negate(truth), test.taint, node[3], node[4])
+        return chosen(truth, one, other, test.taint)
+
+    def _text(self, frame: Frame, node: Node) -> Value:
+        parts = [self.value(frame, part) for part in node[1]]
+        made = tainted(*parts)
+        flags = frozenset().union(*(part.flags for part in parts)) if parts else frozenset()
+        return replace(made, text=render(node), flags=flags)
+
+    def _seq(self, frame: Frame, node: Node) -> Value:
+        elements = tuple(self.value(frame, part) for part in node[1])
+        made = tainted(*elements)
+        return Value(made.taint, elements=elements[:8], truth=TRUE if elements else FALSE)
+
+    def _dict(self, frame: Frame, node: Node) -> Value:
+        for part in (*node[1], *node[2]):
+            self.value(frame, part)
+        return ANYTHING
+
+    def _sub(self, frame: Frame, node: Node) -> Value:
+        base, index = self.value(frame, node[1]), self.value(frame, node[2])
+        if base.reference == "os.environ":
+            found = self.environment(frame, index.constant)
+            return found if found is not None else ANYTHING
+        if base.elements is not None and isinstance(index.constant, int):
+            if -len(base.elements) <= index.constant < len(base.elements):
+                return base.elements[index.constant]
+        return tainted(base, index)
+
+    def _many(self, frame: Frame, node: Node) -> Value:
+        return tainted(*(self.value(frame, part) for part in node[1]))
+
+    def _fn(self, frame: Frame, node: Node) -> Value:
+        return Value(reference=f"{frame.path}::{node[1]}", scope=frame)
+
+    def _comp(self, frame: Frame, node: Node) -> Value:
+        taint = 0
+        before = (frame.mask, frame.may, frame.nodes)
+        inside: list[Any] = []
+        for target, source, conditions in node[2]:
+            iterated = self.value(frame, source)
+            frame.nodes = inside
+            self.store(frame, target, tainted(iterated))
+            taint |= iterated.taint
+            for condition in conditions:
+                test = self.value(frame, condition)
+                frame.mask &= roles_where(test.true(), "TUP")
+                frame.may &= roles_where(test.true(), "TUPWD")
+        for element in node[1]:
+            taint |= self.value(frame, element).taint & (RANKS | PROCESS)
+        frame.mask, frame.may, frame.nodes = before
+        if inside:
+            frame.nodes.append(("loop", "UUUU", taint, tuple(inside), (0, 0, 0, 0)))
+        return Value(taint)
+
+    def _bind(self, frame: Frame, node: Node) -> Value:
+        value = self.value(frame, node[2])
+        self.store(frame, ("name", node[1]), value)
+        return value
+
+    def _yield(self, frame: Frame, node: Node) -> Value:
+        self.value(frame, node[1])
+        frame.result.yields = True
+        frame.nodes.append(("yield",))
+        return ANYTHING
+
+    def _star(self, frame: Frame, node: Node) -> Value:
+        return tainted(self.value(frame, node[1]))
+
+    def _typed(self, frame: Frame, node: Node) -> Value:
+        kind = self.value(frame, node[1])
+        return Value(instance=kind.reference) if kind.reference else ANYTHING
+
+    _BY_TAG: dict[str, Callable[[Any, Frame, Node], Value]] = {
+        "name": _name,
+        "const": _const,
+        "attr": _attr,
+        "call": lambda self, frame, node: self.call(frame, node),
+        "op": _op,
+        "not": _not,
+        "and": _and,
+        "or": _or,
+        "cmp": _cmp,
+        "ifexp": _ifexp,
+        "text": _text,
+        "seq": _seq,
+        "dict": _dict,
+        "sub": _sub,
+        "many": _many,
+        "fn": _fn,
+        "comp": _comp,
+        "bind": _bind,
+        "yield": _yield,
+        "star": _star,
+        "typed": _typed,
+    }

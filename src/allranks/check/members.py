@@ -1,0 +1,216 @@
+"""Names and attributes: of modules, of the project's classes and their instances, of what is not the project's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from allranks.check.apis import Apis
+from allranks.check.compare import SIZE
+from allranks.check.evaluate import Evaluator
+from allranks.check.project import Project
+from allranks.check.state import Frame, Seen
+from allranks.check.summary import Node, body_of
+from allranks.check.tables.collectives import Collective
+from allranks.check.tables.names import documented
+from allranks.check.tables.ranks import RankQuery
+from allranks.check.tables.receivers import RECEIVERS
+from allranks.check.truth import FIRST
+from allranks.check.values import ANYTHING, TAINT, Value, boolean, join, known, rank
+
+PROPERTIES = ("property", "functools.cached_property", "cached_property")
+
+
+class Members(Evaluator):
+    """Looks names and attributes up. ``heap``: (family of classes, attribute) -> what was ever stored there."""
+
+    project: Project
+    apis: Apis
+
+    def __init__(self, project: Project, apis: Apis) -> None:
+        self.project = project
+        self.apis = apis
+        self.heap: dict[tuple[str, str], Value] = {}
+        self.modules: dict[str, Frame] = {}
+        self.lineages: dict[str, tuple[str, ...]] = {}
+
+    def module_frame(self, path: str) -> Frame:
+        raise NotImplementedError
+
+    def function_value(self, reference: str, scope: Frame | None) -> Value:
+        raise NotImplementedError
+
+    def invoke(self, frame: Frame, function: Value, span: tuple[int, int, int, int]) -> Value:
+        raise NotImplementedError
+
+    # names
+
+    def global_name(self, frame: Frame, name: str) -> Value:
+        module = self.module_frame(frame.path)
+        found = module.env.get(name)
+        if found is not None:
+            return found
+        summary = self.project.summaries[frame.path]
+        if name in summary.functions:  # defined further down
+            return self.function_value(f"{frame.path}::{name}", None)
+        if name in summary.classes:
+            return Value(reference=f"{frame.path}::{name}")
+        heaped = self.heap.get((f"@{frame.path}", name))
+        if heaped is not None:
+            return heaped
+        return Value(instance=RECEIVERS[name]) if name in RECEIVERS else Value(reference=name)
+
+    def imported(self, dotted: str, seen_from: str) -> Value:
+        """Return what a dotted name of an import stands for."""
+        found = self.project.split(dotted, seen_from)
+        if found is None:
+            return Value(reference=documented(dotted.lstrip(".")))
+        path, names = found
+        value = Value(reference=f"@{path}")
+        for name in names:
+            value = self.member(path, name) if value.reference.startswith("@") else ANYTHING
+        return value
+
+    def member(self, path: str, name: str) -> Value:
+        """Return a name of a module of the project: a submodule, a definition, or what its code leaves there."""
+        summary = self.project.summaries[path]
+        if name in summary.classes:
+            return Value(reference=f"{path}::{name}")
+        if name in summary.functions:
+            return self.function_value(f"{path}::{name}", None)
+        if path.endswith("__init__.py"):
+            inner = self.project.module(f".{name}", path)
+            if inner is not None:
+                return Value(reference=f"@{inner}")
+        return self.module_frame(path).env.get(name, ANYTHING)
+
+    # classes
+
+    def lineage(self, reference: str) -> tuple[str, ...]:
+        """Return a class and what it inherits, nearest first: references of the project, dotted names of others."""
+        if reference in self.lineages:
+            return self.lineages[reference]
+        facts = self.project.cls(reference)
+        if facts is None:
+            return (reference,) if reference else ()
+        self.lineages[reference] = (reference,)  # a circle ends here
+        found = [reference]
+        module = self.module_frame(reference.partition("::")[0])
+        for base in facts.bases:
+            found += self.lineage(self.value(module, base).reference) if base[0] in ("name", "attr") else ()
+        self.lineages[reference] = tuple(dict.fromkeys(found))
+        return self.lineages[reference]
+
+    def family(self, reference: str) -> str:
+        """Return the name under which all classes that share attributes keep them: the furthest ancestor here."""
+        own = [name for name in self.lineage(reference) if "::" in name]
+        return own[-1] if own else reference
+
+    def method(self, reference: str, name: str) -> str | None:
+        """Return the function that ``name`` is on an instance of a class of the project."""
+        for owner in self.lineage(reference):
+            facts = self.project.cls(owner)
+            for method, key in facts.methods if facts else ():
+                if method == name:
+                    return f"{owner.partition('::')[0]}::{key}"
+        return None
+
+    # attributes
+
+    def attribute(self, frame: Frame, base: Value, name: str, node: Node) -> Value:
+        found = self._attribute(frame, base, name, node)
+        if found == ANYTHING and name in RECEIVERS:
+            return Value(instance=RECEIVERS[name])
+        return found
+
+    def _attribute(self, frame: Frame, base: Value, name: str, node: Node) -> Value:
+        if base.reference:
+            return self._of_reference(frame, base, name)
+        if base.instance and "::" in base.instance:
+            found = self._of_instance(frame, base, name, node)
+            if found is not None:
+                return found
+        elif name.startswith("is_") and base.instance == SIZE:
+            return ANYTHING
+        return self._of_stranger(frame, base, name, node)
+
+    def _of_reference(self, frame: Frame, base: Value, name: str) -> Value:
+        reference = base.reference
+        if reference.startswith("@"):
+            return self.member(reference[1:], name)
+        if "::" not in reference:
+            dotted = documented(f"{reference}.{name}")
+            query = self.apis.ranks["attribute"].named(dotted)
+            return self.answer(frame, query) if query is not None else Value(reference=dotted)
+        if self.project.cls(reference) is None:
+            return ANYTHING
+        found = self.method(reference, name)
+        if found is not None:
+            facts = self.project.function(found)
+            bound = facts is not None and ("name", "classmethod") in facts.decorators
+            value = self.function_value(found, None)
+            return replace(value, receiver=Value(instance=reference)) if bound else value
+        return self.heap.get((self.family(reference), name), ANYTHING)
+
+    def _of_instance(self, frame: Frame, base: Value, name: str, node: Node) -> Value | None:
+        found = self.method(base.instance, name)
+        if found is not None:
+            facts = self.project.function(found)
+            decorators = facts.decorators if facts else ()
+            value = replace(self.function_value(found, None), receiver=base)
+            if any(d[0] in ("name", "attr") and d[-1 if d[0] == "name" else 2] in PROPERTIES for d in decorators):
+                end_line, end = (node[3], node[4]) if len(node) > 4 else (1, 0)
+                return self.invoke(frame, value, (end_line, max(end - len(name), 0), end_line, end))
+            if ("name", "staticmethod") in decorators:
+                return self.function_value(found, None)
+            return value
+        return self.heap.get((self.family(base.instance), name))
+
+    def _of_stranger(self, frame: Frame, base: Value, name: str, node: Node) -> Value:
+        kin = self.lineage(base.instance)
+        heaped = self.heap.get(("*", name))
+        if heaped is not None and heaped.ranked:
+            return heaped
+        query = self.apis.ranks["attribute"].method(kin, name)
+        if query is not None:
+            return self.answer(frame, query)
+        meeting = self.apis.collectives["attribute"].method(kin, name)
+        if meeting is not None and len(node) > 4:
+            self.meet(frame, meeting, f"{kin[0] if kin else '*'}.{name}", (node[3], node[4] - len(name), *node[3:5]))
+            return ANYTHING
+        return heaped if heaped is not None else ANYTHING
+
+    def answer(self, frame: Frame, query: RankQuery) -> Value:
+        """Return what a rank query gives."""
+        if query.form != "name" and not (query.form == "attribute" and query.pattern in WEAK):
+            frame.result.evidence.add("rank")
+        if query.kind == "many":
+            return known(True)
+        if query.kind == "size":
+            return Value(instance=SIZE)
+        if query.first:
+            return boolean(FIRST[query.kind], TAINT[query.kind])
+        if query.last:
+            return boolean("FDDD", TAINT[query.kind])
+        return rank(query.kind)
+
+    def meet(self, frame: Frame, entry: Collective, name: str, span: tuple[int, int, int, int]) -> None:
+        """Put a meeting of all processes on the record."""
+        frame.nodes.append(("meet", entry.op, False, span, name))
+        frame.result.evidence.add("collective")
+        frame.result.seen.append(
+            Seen(name, entry, span, (), (), None, frame.mask, frame.may, bool(frame.turns), name.rpartition(".")[2])
+        )
+
+    def keep(self, family: str, name: str, value: Value) -> None:
+        """Remember what is stored in an attribute."""
+        plain = replace(value, handle=None)
+        before = self.heap.get((family, name))
+        self.heap[family, name] = plain if before is None else join(before, plain)
+
+    def class_body(self, reference: str) -> tuple[Node, ...]:
+        facts = self.project.cls(reference)
+        return body_of(facts) if facts is not None else ()
+
+
+# Attributes that say too little to tell that a program runs as several processes.
+WEAK = ("*.rank", "*.local_rank", "*.world_size", "*.distributed")

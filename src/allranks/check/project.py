@@ -1,0 +1,85 @@
+"""The repository's own names: which file a module is, what a dotted name leads to, what a class inherits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from allranks.check.summary import ClassFacts, FunctionFacts, Summary
+
+
+@dataclass(slots=True)
+class Project:
+    """Summaries by path. A function or class of the project is written ``path::key``, a module ``@path``."""
+
+    summaries: Mapping[str, Summary]
+    _modules: dict[str, list[str]] = field(default_factory=dict)
+    _defined: dict[str, list[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for path, summary in self.summaries.items():
+            parts = path.removesuffix(".py").removesuffix("/__init__").split("/")
+            for start in range(len(parts)):
+                self._modules.setdefault(".".join(parts[start:]), []).append(path)
+            for key, facts in summary.functions.items():
+                if facts.owner and key == f"{facts.owner}.{facts.name}":
+                    self._defined.setdefault(facts.name, []).append(f"{path}::{key}")
+
+    def function(self, reference: str) -> FunctionFacts | None:
+        path, _, key = reference.partition("::")
+        return self.summaries[path].functions.get(key) if path in self.summaries and key else None
+
+    def cls(self, reference: str) -> ClassFacts | None:
+        path, _, key = reference.partition("::")
+        return self.summaries[path].classes.get(key) if path in self.summaries and key else None
+
+    def only_method(self, name: str) -> str | None:
+        """Return the one method of the project that is called ``name``, if there is exactly one."""
+        found = self._defined.get(name, ())
+        return found[0] if len(found) == 1 else None
+
+    def module(self, dotted: str, seen_from: str) -> str | None:
+        """Return the path of a module as ``seen_from`` imports it; None if it is not the project's."""
+        if dotted.startswith("."):
+            return self._relative(dotted, seen_from)
+        found = self._modules.get(dotted)
+        if not found:
+            return None
+        if len(found) == 1:
+            return found[0] if "." in dotted or self._plausible(found[0], dotted, seen_from) else None
+        near = [p for p in found if self._plausible(p, dotted, seen_from)] or found
+        return max(near, key=lambda p: (_shared(p, seen_from), -len(p)))
+
+    def _plausible(self, path: str, dotted: str, seen_from: str) -> bool:
+        """A bare name means a module beside the importer, above it, or at a root of imports."""
+        stem = path.removesuffix(".py").removesuffix("/__init__")
+        root = stem.removesuffix(dotted.replace(".", "/"))
+        return seen_from.startswith(root) or root in ("", "src/") or "__init__.py" not in root
+
+    def _relative(self, dotted: str, seen_from: str) -> str | None:
+        level = len(dotted) - len(dotted.lstrip("."))
+        folder = seen_from.split("/")[:-level]
+        stem = "/".join([*folder, *[part for part in dotted[level:].split(".") if part]])
+        for path in (f"{stem}.py", f"{stem}/__init__.py") if stem else ("__init__.py",):
+            if path in self.summaries:
+                return path
+        return None
+
+    def split(self, dotted: str, seen_from: str) -> tuple[str, tuple[str, ...]] | None:
+        """Return (path of the module, names inside it) of a dotted name; None if no part of it is the project's."""
+        dots = len(dotted) - len(dotted.lstrip("."))
+        parts = dotted[dots:].split(".") if dotted[dots:] else []
+        for end in range(len(parts), -1 if dots else 0, -1):
+            path = self.module("." * dots + ".".join(parts[:end]), seen_from)
+            if path is not None:
+                return path, tuple(parts[end:])
+        return None
+
+
+def _shared(path: str, other: str) -> int:
+    count = 0
+    for one, two in zip(path.split("/"), other.split("/"), strict=False):
+        if one != two:
+            break
+        count += 1
+    return count

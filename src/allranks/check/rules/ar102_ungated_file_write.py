@@ -1,0 +1,76 @@
+"""AR102: every rank writes the same file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from allranks.check.program import Program
+from allranks.check.rule import Example, ProgramRule
+from allranks.findings import Finding
+
+
+class UngatedFileWrite(ProgramRule):
+    """
+    ## What it does
+    Finds a file (a log, a table, a figure, a JSON file) that every process writes under the same name.
+
+    ## Why is this bad
+    The processes overwrite each other, or their lines are mixed.
+
+    ## What happens with N processes
+    N processes open one file. With mode `w` the last one to open it truncates what the others wrote; with mode `a` each
+    line stands there N times, in no order.
+
+    ## Known problems
+    A path that only the launcher makes different for each process is not seen. Say so with `node-local-paths`.
+
+    ## Use instead
+    Write on rank 0, or put the rank into the name.
+
+    ## Fix safety
+    There is no automatic fix.
+    """
+
+    code, name, severity, row = "AR102", "ungated-file-write", "warning", "gating"
+    cluster = "N processes write this file at the same time: they overwrite each other, or their lines are mixed."
+    advice = "Write on rank 0 only, or put the rank into the file's name."
+    bad = (
+        Example(
+            {
+                "train.py": """\
+import json
+import jax
+
+jax.distributed.initialize()
+with open("metrics.json", "w") as file:
+    json.dump({}, file)
+"""
+            },
+            at=(5,),
+        ),
+    )
+    good = (
+        Example(
+            {
+                "train.py": """\
+import jax
+
+jax.distributed.initialize()
+if jax.process_index() == 0:
+    open("metrics.json", "w")
+open(f"log-{jax.process_index()}.txt", "w")
+open("config.json")
+"""
+            }
+        ),
+    )
+
+    def check(self, program: Program) -> Iterator[Finding]:
+        inside = {event.opened for event in program.effects() if event.opened is not None}
+        checkpoints = {e.opened for e in program.effects("checkpoint") if e.opened is not None}
+        for event in program.ungated("file", "append"):
+            # One finding a file: where it is opened; the checkpoint that is written into it is another rule's.
+            if (event.opened is None and event.place not in checkpoints) or (
+                event.opened is not None and event.opened not in inside
+            ):
+                yield self.found(event, f"every rank writes the file {event.target or event.name}")

@@ -1,0 +1,70 @@
+"""AR109: every rank deletes or renames the same path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from allranks.check.program import Program
+from allranks.check.rule import Example, ProgramRule
+from allranks.findings import Finding
+
+
+class UngatedDelete(ProgramRule):
+    """
+    ## What it does
+    Finds a file or directory that every process deletes, renames or moves.
+
+    ## Why is this bad
+    The first process removes it; the others raise `FileNotFoundError`, or remove what the first one has written since.
+
+    ## What happens with N processes
+    One of N succeeds. The others stop with an error, and the job with them; or a slow rank deletes the new file.
+
+    ## Known problems
+    A path on a disk of the node itself is rightly deleted once a node; say so with `node-local-paths`.
+
+    ## Use instead
+    Delete on rank 0, and let the others wait at a barrier before they use the path.
+
+    ## Fix safety
+    There is no automatic fix.
+    """
+
+    code, name, severity, row = "AR109", "ungated-delete", "error", "gating"
+    cluster = "One process removes it; the others raise FileNotFoundError, or remove what was written since."
+    advice = "Delete or rename on rank 0 only, then let the others wait at a barrier."
+    bad = (
+        Example(
+            {
+                "train.py": """\
+import shutil
+import torch.distributed as dist
+
+dist.init_process_group("nccl")
+shutil.rmtree("out")
+"""
+            },
+            at=(5,),
+        ),
+    )
+    good = (
+        Example(
+            {
+                "train.py": """\
+import shutil
+import tempfile
+import torch.distributed as dist
+
+dist.init_process_group("nccl")
+if dist.get_rank() == 0:
+    shutil.rmtree("out")
+mine = tempfile.mkdtemp()
+shutil.rmtree(mine)
+"""
+            }
+        ),
+    )
+
+    def check(self, program: Program) -> Iterator[Finding]:
+        for event in program.ungated("delete"):
+            yield self.found(event, f"every rank deletes or moves {event.target or event.name}")

@@ -1,0 +1,117 @@
+"""AR201: some ranks call a collective that the others do not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from allranks.check.program import Program
+from allranks.check.rule import Example, ProgramRule
+from allranks.findings import Finding
+
+
+class CollectiveUnderRankGuard(ProgramRule):
+    """
+    ## What it does
+    Compares what each role goes on to call: if a branch on the rank makes some processes call a collective that the
+    others do not call, it names the first call that they do not share.
+
+    ## Why is this bad
+    A collective waits for every process of its group.
+
+    ## What happens with N processes
+    The ranks inside the guard wait for the others until a timeout, often of 30 minutes. Or they meet the others' next
+    collective instead, and both go on with wrong numbers, without an error.
+
+    ## Known problems
+    Sub-groups are told apart by the presence of a group argument, not by their members.
+
+    ## Use instead
+    Call the collective on every rank, and put the guard around what is done with the result.
+
+    ## Fix safety
+    There is no automatic fix: which side is right, only the author knows.
+    """
+
+    code, name, severity, row = "AR201", "collective-under-rank-guard", "error", "collectives"
+    cluster = "The ranks inside the guard wait for the others, or meet their next collective and compute wrong numbers."
+    advice = "Call it on every rank, and guard only what is done with the result."
+    bad = (
+        Example(
+            {
+                "train.py": """\
+import torch.distributed as dist
+
+dist.init_process_group("nccl")
+if dist.get_rank() == 0:
+    dist.barrier()
+""",
+            },
+            at=(5,),
+        ),
+        Example(
+            {
+                "train.py": """\
+from ranks import is_main
+from metrics import mean
+
+def log(loss):
+    if is_main():
+        print(mean(loss))
+""",
+                "ranks.py": """\
+import torch.distributed as dist
+
+def is_main():
+    return not dist.is_initialized() or dist.get_rank() == 0
+""",
+                "metrics.py": """\
+from torch.distributed import all_reduce as reduce
+
+def mean(x):
+    reduce(x)
+    return x
+""",
+            },
+            at=(6,),
+        ),
+    )
+    good = (
+        Example(
+            {
+                "train.py": """\
+import torch.distributed as dist
+
+dist.init_process_group("nccl")
+if dist.get_rank() != 0:
+    dist.barrier()
+print("load")
+if dist.get_rank() == 0:
+    dist.barrier()
+if dist.get_world_size() > 1:
+    dist.barrier()
+""",
+            },
+        ),
+        Example(
+            {
+                "train.py": """\
+import torch.distributed as dist
+
+def share(x):
+    if dist.get_rank() == 0:
+        dist.broadcast(x, 0)
+    else:
+        dist.broadcast(x, src=0)
+""",
+            },
+        ),
+    )
+
+    def check(self, program: Program) -> Iterator[Finding]:
+        for parting in program.divergences():
+            if parting.cause == "rank":
+                yield self.found(
+                    parting,
+                    f"{parting.collective} is not reached by every rank: it hangs on {parting.condition}",
+                    notes=parting.sides(),
+                )

@@ -1,0 +1,85 @@
+"""AR202: some ranks leave before a collective."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from allranks.check.program import Program
+from allranks.check.rule import Example, ProgramRule
+from allranks.findings import Finding
+
+
+class CollectiveAfterRankReturn(ProgramRule):
+    """
+    ## What it does
+    Finds an early `return`, `break` or `continue` that depends on the rank, above a call that reaches a collective, in
+    this function or in one that it calls.
+
+    ## Why is this bad
+    A collective waits for every process of its group, and those that have left never come.
+
+    ## What happens with N processes
+    Rank 0 goes on alone and waits in the collective until a timeout; the others train on and meet it in another one.
+
+    ## Known problems
+    As for AR201.
+
+    ## Use instead
+    Call what all ranks must call first, then return on the ranks that have nothing to write.
+
+    ## Fix safety
+    There is no automatic fix: which side is right, only the author knows.
+    """
+
+    code, name, severity, row = "AR202", "collective-after-rank-return", "error", "collectives"
+    cluster = (
+        "The ranks that stay wait for those that have left, or meet their next collective and compute wrong numbers."
+    )
+    advice = "Move the collective above the return: every rank calls it, then those with nothing to write leave."
+    bad = (
+        Example(
+            {
+                "train.py": """\
+import jax
+from jax.experimental import multihost_utils
+
+class Trainer:
+    def params_for_host(self):
+        return multihost_utils.process_allgather(self.params, tiled=True)
+
+    def save(self):
+        if jax.process_index() != 0:
+            return
+        params = self.params_for_host()
+        print(params)
+""",
+            },
+            at=(11,),
+        ),
+    )
+    good = (
+        Example(
+            {
+                "train.py": """\
+import jax
+from jax.experimental import multihost_utils
+
+class Trainer:
+    def save(self):
+        params = multihost_utils.process_allgather(self.params, tiled=True)
+        if jax.process_index() != 0:
+            return
+        print(params)
+""",
+            },
+        ),
+    )
+
+    def check(self, program: Program) -> Iterator[Finding]:
+        for parting in program.divergences():
+            if parting.cause == "return":
+                yield self.found(
+                    parting,
+                    f"{parting.collective} is not reached by every rank: some leave at {parting.condition}",
+                    notes=parting.sides(),
+                )

@@ -1,0 +1,81 @@
+"""What the interpreter keeps: a frame while a function runs, a result when it has run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+from allranks.check.apis import Entry
+from allranks.check.summary import FunctionFacts
+from allranks.check.truth import EVERY
+from allranks.check.values import NONE, Value
+
+Span: TypeAlias = tuple[int, int, int, int]
+# Nodes of a trace: ("meet", op, sub-group?, span, name) · ("branch", truth, taint, then, orelse, span, condition) ·
+# ("loop", truth, taint, body, span) · ("exit", kind) · ("call", Called) · ("try", body, handlers) · ("yield",) ·
+# ("around", Called, body): a context that the project defines as a generator.
+TraceNode: TypeAlias = tuple[Any, ...]
+Trace: TypeAlias = tuple[TraceNode, ...]
+
+
+class Seen(NamedTuple):
+    """A call of interest in one function. ``mask``: roles that reach it for certain; ``may``: that can reach it."""
+
+    name: str
+    entry: Entry | None
+    span: Span
+    arguments: tuple[Value, ...]
+    keywords: tuple[tuple[str, Value], ...]
+    receiver: Value | None
+    mask: int
+    may: int
+    ordered: bool
+    target: str
+
+
+class Called(NamedTuple):
+    """A call of the project's own function."""
+
+    span: Span
+    result: Result
+    mask: int
+    may: int
+
+
+@dataclass(slots=True, eq=False)
+class Result:
+    """What one function does, for one kind of arguments. ``meets``: its trace holds a collective."""
+
+    reference: str
+    value: Value = NONE
+    trace: Trace = ()
+    seen: list[Seen] = field(default_factory=list)
+    calls: list[Called] = field(default_factory=list)
+    evidence: set[str] = field(default_factory=set)
+    meets: bool = False
+    yields: bool = False
+
+    @property
+    def path(self) -> str:
+        return self.reference.partition("::")[0]
+
+
+@dataclass(slots=True, eq=False)
+class Frame:
+    """A function while it runs. ``implicit``: what the conditions on the way here depend on; ``turns``: contexts
+    around that let processes in one by one; ``exits``: how many jumps were met so far."""
+
+    path: str
+    facts: FunctionFacts
+    result: Result
+    env: dict[str, Value]
+    parent: Frame | None = None
+    owner: str = ""
+    mask: int = EVERY
+    may: int = EVERY
+    implicit: int = 0
+    turns: int = 0
+    exits: int = 0
+    nodes: list[TraceNode] = field(default_factory=list)
+    returned: list[tuple[Value, int, int]] = field(default_factory=list)
+    shared: set[str] = field(default_factory=set)

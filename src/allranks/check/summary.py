@@ -1,0 +1,78 @@
+"""What is kept of one file: plain tuples that `marshal` writes and reads at memory speed.
+
+Expressions are ``(tag, ...)``; a call and a branch carry their span, an attribute where its name ends:
+
+    name id · const value · attr base name line end · call function arguments keywords span · op left right symbol ·
+    not x · and xs · or xs · cmp left symbols rights · ifexp test a b span · text parts · seq elements ·
+    dict keys values · sub base index · fn key · comp element generators · bind name value · yield value · star x ·
+    many parts (whatever else: its parts are evaluated)
+
+Statements are ``(tag, line, ...)``: expr, assign, aug, return, raise, if, for, while, with, try, break, continue, def,
+class, import, global, match. A body is kept as bytes of its own and read only when the function is interpreted.
+"""
+
+from __future__ import annotations
+
+import marshal
+from typing import Any, NamedTuple, TypeAlias
+
+Node: TypeAlias = tuple[Any, ...]
+
+
+class FunctionFacts(NamedTuple):
+    """``words``: every name that the body calls or reads as an attribute. ``owner``: the class it is a method of."""
+
+    name: str
+    owner: str
+    positional: tuple[str, ...]
+    keyword_only: tuple[str, ...]
+    variadic: tuple[str, str]
+    defaults: tuple[tuple[str, Node], ...]
+    annotations: tuple[tuple[str, Node], ...]
+    decorators: tuple[Node, ...]
+    span: tuple[int, int, int, int]
+    words: tuple[str, ...]
+    stored: tuple[str, ...]
+    body: bytes
+
+
+class ClassFacts(NamedTuple):
+    """``methods``: name -> key of the function; ``body``: its other statements; ``stores``: attribute -> methods."""
+
+    name: str
+    bases: tuple[Node, ...]
+    methods: tuple[tuple[str, str], ...]
+    body: bytes
+
+
+class Summary(NamedTuple):
+    """One file. Keys are qualified inside it (``Trainer.save``, ``main.<inner>``); the module's own body is ``""``."""
+
+    functions: dict[str, FunctionFacts]
+    classes: dict[str, ClassFacts]
+    imports: tuple[tuple[str, str], ...]
+    strings: tuple[str, ...] = ()
+
+
+def dump(summary: Summary) -> bytes:
+    """Return the summary as bytes."""
+    functions = {key: tuple(facts) for key, facts in summary.functions.items()}
+    classes = {key: tuple(facts) for key, facts in summary.classes.items()}
+    return marshal.dumps((functions, classes, summary.imports, summary.strings))
+
+
+def load(raw: bytes) -> Summary:
+    """Return the summary that `dump` wrote. Raises ValueError, EOFError or TypeError for other bytes."""
+    functions, classes, imports, strings = marshal.loads(raw)
+    return Summary(
+        {key: FunctionFacts(*facts) for key, facts in functions.items()},
+        {key: ClassFacts(*facts) for key, facts in classes.items()},
+        imports,
+        strings,
+    )
+
+
+def body_of(facts: FunctionFacts | ClassFacts) -> tuple[Node, ...]:
+    """Return the statements of a function or a class."""
+    statements: tuple[Node, ...] = marshal.loads(facts.body)
+    return statements

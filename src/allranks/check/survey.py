@@ -1,0 +1,275 @@
+"""From the entries down: who reaches what, by which calls, with what evidence of several processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatch
+
+from allranks.check.apis import Apis
+from allranks.check.interpret import Interpreter
+from allranks.check.program import Divergence, Event, Program, Step
+from allranks.check.project import Project
+from allranks.check.source import module_name, place
+from allranks.check.state import Called, Result, Seen, Span
+from allranks.check.tables.evidence import HOOKED
+from allranks.check.tables.names import documented
+from allranks.check.trace import Comparison, Parting
+from allranks.check.truth import EVERY, named
+from allranks.check.values import IDENTITY, RANKS, Value
+from allranks.findings import Place
+
+# Names that say nothing of what they call: a call of one does not make a function interesting.
+_COMMON = frozenset(
+    [
+        "forward",
+        "get",
+        "set",
+        "update",
+        "run",
+        "call",
+        "close",
+        "items",
+        "keys",
+        "values",
+        "append",
+        "extend",
+        "pop",
+        "add",
+        "copy",
+        "format",
+        "join",
+        "split",
+        "reset",
+        "load",
+        "build",
+        "create",
+        "apply",
+        "setup",
+        "main",
+        "init",
+        "start",
+        "stop",
+        "read",
+        "size",
+        "name",
+        "shape",
+        "device",
+        "dtype",
+        "config",
+        "__call__",
+        "__init__",
+        "__iter__",
+        "__next__",
+        "__len__",
+        "__getitem__",
+        "__enter__",
+        "__exit__",
+    ]
+)
+_TESTS = ("tests/*", "test/*", "*/tests/*", "*/test/*", "test_*.py", "*/test_*.py", "*_test.py", "conftest.py")
+
+
+def interesting(project: Project, apis: Apis) -> frozenset[str]:
+    """Return the functions that can reach something of the tables: they name it, or name a function that does."""
+    words_of: dict[str, frozenset[str]] = {}
+    named_by: dict[str, list[str]] = {}
+    for path, summary in project.summaries.items():
+        for key, facts in summary.functions.items():
+            reference = f"{path}::{key}"
+            words_of[reference] = frozenset(facts.words)
+            for word in words_of[reference]:
+                named_by.setdefault(word, []).append(reference)
+    waiting = [word for word in apis.words if word in named_by]
+    seen_words, found = set(waiting), set[str]()
+    while waiting:
+        for reference in named_by.get(waiting.pop(), ()):
+            if reference in found:
+                continue
+            found.add(reference)
+            path, _, key = reference.partition("::")
+            facts = project.summaries[path].functions[key]
+            own = facts.owner.rpartition(".")[2] if facts.name in ("__init__", "__enter__", "__exit__") else facts.name
+            if own and own not in seen_words and (own not in _COMMON or facts.owner == ""):
+                seen_words.add(own)
+                waiting.append(own)
+    return frozenset(found)
+
+
+class Survey:
+    """Interprets a project and collects what its entries reach."""
+
+    def __init__(self, project: Project, apis: Apis, *, everywhere: bool, entries: tuple[str, ...]) -> None:
+        self.project = project
+        self.apis = apis
+        self.everywhere = everywhere
+        self.entries = entries
+        self.interpreter = Interpreter(project, apis, interesting(project, apis))
+        self.comparison = Comparison()
+        self.lines: Mapping[str, list[str]] = {}
+        self.events: dict[tuple[str, Span, str], Event] = {}
+        self.partings: dict[tuple[str, Span], Divergence] = {}
+        self.visited: set[tuple[int, int, bool]] = set()
+        self.compared: set[tuple[int, int]] = set()
+
+    def program(self, lines: Mapping[str, list[str]]) -> Program:
+        """Return all that was found. ``lines`` gives the text of a file, by path."""
+        self.lines = lines
+        self._roots()
+        self.interpreter.again()
+        roots = self._roots()
+        active = [self._active(root, roots) for root in roots]
+        for root, is_active in sorted(zip(roots, active, strict=True), key=lambda pair: not pair[1]):
+            self._effects(root, EVERY, is_active, ())
+            if is_active:
+                self._partings(root, EVERY, ())
+        events = sorted(self.events.values(), key=lambda event: (event.place, event.name))
+        parted = sorted(self.partings.values(), key=lambda parting: parting.place)
+        return Program(tuple(events), tuple(parted))
+
+    def _roots(self) -> list[Result]:
+        run, roots = self.interpreter, []
+        for path in self.project.summaries:
+            if f"{path}::" in run.interesting:
+                roots.append(run.module_frame(path).result)
+        for reference in sorted(run.interesting):
+            facts = self.project.function(reference)
+            if reference in run.entered or reference.endswith("::") or facts is None:
+                continue
+            path = reference.partition("::")[0]
+            scope = run.scopes.get(reference)
+            value = run.function_value(reference, scope[0] if scope else None)
+            if value.reference != reference:
+                continue
+            owner = Value(instance=f"{path}::{facts.owner}") if facts.owner else None
+            made = Value(reference=reference, receiver=owner, gate=value.gate, scope=value.scope)
+            result = run.run(made, None)
+            if result is None:
+                continue
+            if scope is not None:
+                called = Called(facts.span, result, scope[1], scope[2])
+                scope[0].result.calls.append(called)
+            else:
+                roots.append(self._gated(result, value.gate, facts.span))
+        return roots
+
+    def _gated(self, result: Result, gate: str, span: Span) -> Result:
+        """A function that only some roles run, called by nobody here: as if all ranks called it."""
+        if not gate:
+            return result
+        around = Result(result.reference, meets=result.meets, evidence={"rank"})
+        mask = sum(1 << at for at, letter in enumerate(gate) if letter == "T")
+        called = Called((span[0], span[1], span[0], span[1] + 1), result, mask, mask)
+        around.calls.append(called)
+        if result.meets:
+            around.trace = (("branch", gate, RANKS, (("call", called),), (), called.span, "decorator"),)
+        return around
+
+    # evidence
+
+    def _active(self, root: Result, roots: Iterable[Result]) -> bool:
+        if self.everywhere:
+            return True
+        path, _, key = root.reference.partition("::")
+        if self.entries and not any(fnmatch(path, entry) for entry in self.entries):
+            return False
+        if any(fnmatch(path, pattern) for pattern in _TESTS):
+            return False
+        if self._evidence(root, set()):
+            return True
+        facts = self.project.function(root.reference)
+        if facts is None or not facts.owner:
+            return False
+        owner = f"{path}::{facts.owner}"
+        if any(documented(kin) in HOOKED for kin in self.interpreter.lineage(owner)):
+            return True
+        family = self.interpreter.family(owner)
+        return any(self._evidence(other, set()) for other in roots if self._family(other) == family)
+
+    def _family(self, root: Result) -> str:
+        facts = self.project.function(root.reference)
+        owner = f"{root.path}::{facts.owner}" if facts is not None and facts.owner else ""
+        return self.interpreter.family(owner) if owner else ""
+
+    def _evidence(self, result: Result, seen: set[int]) -> bool:
+        if id(result) in seen:
+            return False
+        seen.add(id(result))
+        return bool(result.evidence) or any(self._evidence(called.result, seen) for called in result.calls)
+
+    # effects
+
+    def _effects(self, result: Result, mask: int, active: bool, chain: tuple[Step, ...]) -> None:
+        key = (id(result), mask, active)
+        if key in self.visited or len(chain) > 30:
+            return
+        self.visited.add(key)
+        for seen in result.seen:
+            self._event(result, seen, mask & seen.mask, active, chain)
+        for called in result.calls:
+            step = Step(self._symbol(result), self._place(result.path, called.span))
+            self._effects(called.result, mask & called.mask, active, (*chain, step))
+
+    def _event(self, result: Result, seen: Seen, mask: int, active: bool, chain: tuple[Step, ...]) -> None:
+        path = seen.receiver
+        own = path is not None and bool(path.taint & (RANKS | IDENTITY) or path.flags & {"memory", "temporary", "lock"})
+        event = Event(
+            name=seen.name,
+            entry=seen.entry,  # type: ignore[arg-type]
+            place=self._place(result.path, seen.span),
+            symbol=self._symbol(result),
+            arguments=seen.arguments,
+            keywords=seen.keywords,
+            roles=named(mask),
+            active=active,
+            per_process=own,
+            ordered=seen.ordered,
+            target=seen.target,
+            chain=chain,
+            opened=self._place(result.path, path.handle) if path is not None and path.handle else None,
+        )
+        site = (result.path, seen.span, seen.name)
+        before = self.events.get(site)
+        if before is None or _weight(event) > _weight(before):
+            self.events[site] = event
+
+    # traces
+
+    def _partings(self, result: Result, alive: int, chain: tuple[Step, ...]) -> None:
+        key = (id(result), alive)
+        if key in self.compared or not alive or not result.meets or len(chain) > 30:
+            return
+        self.compared.add(key)
+        for found in self.comparison.partings(result, alive):
+            if isinstance(found, Parting):
+                self._parting(found, chain)
+            else:
+                called, roles = found
+                step = Step(self._symbol(result), self._place(result.path, called.span))
+                self._partings(called.result, roles, (*chain, step))
+
+    def _parting(self, found: Parting, chain: tuple[Step, ...]) -> None:
+        site = (found.result.path, found.guard)
+        if site in self.partings:
+            return
+        self.partings[site] = Divergence(
+            cause=found.cause,
+            place=self._place(found.result.path, found.meeting),
+            symbol=self._symbol(found.result),
+            collective=found.collective,
+            guard=self._place(found.result.path, found.guard),
+            condition=found.condition,
+            traces=found.sides,
+            active=True,
+            chain=chain,
+        )
+
+    def _symbol(self, result: Result) -> str:
+        path, _, key = result.reference.partition("::")
+        return f"{module_name(path)}.{key}" if key else module_name(path)
+
+    def _place(self, path: str, span: Span) -> Place:
+        return place(path, self.lines.get(path, []), span)
+
+
+def _weight(event: Event) -> tuple[bool, bool, int, int]:
+    return (event.active, not event.per_process and not event.ordered, len(event.roles), -len(event.chain))

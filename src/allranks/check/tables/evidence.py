@@ -1,0 +1,39 @@
+"""Calls that show that a program runs as several processes, beside rank queries and collectives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from allranks.check.tables.data import SAMPLERS, WRAPPERS
+
+Kind: TypeAlias = Literal["initialise", "wrap", "sample", "launch"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """``pattern`` initialises, wraps a model for several processes, samples data for one of them, or starts them."""
+
+    pattern: str
+    kind: Kind
+
+
+_INITIALISERS = (
+    *("torch.distributed.device_mesh.init_device_mesh", "accelerate.Accelerator", "accelerate.PartialState"),
+    *("lightning.fabric.Fabric", "deepspeed.initialize", "deepspeed.init_distributed", "jax.distributed.initialize"),
+    *("horovod.init", "torch.distributed.init_process_group", "allranks.init", "composer.utils.dist.initialize_dist"),
+)
+SIGNS: tuple[Sign, ...] = (
+    *(Sign(name, "initialise") for name in _INITIALISERS),
+    *(Sign(name, "wrap") for name in sorted(WRAPPERS)),
+    *(Sign(name, "sample") for name in sorted(SAMPLERS)),
+    Sign("torch.multiprocessing.spawn", "launch"),
+)
+# Classes whose hooks a framework calls on every process.
+HOOKED = (
+    "lightning.pytorch.LightningModule",
+    "lightning.pytorch.LightningDataModule",
+    "lightning.pytorch.Callback",
+    "transformers.TrainerCallback",
+    "transformers.Trainer",
+)

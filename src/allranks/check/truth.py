@@ -1,0 +1,63 @@
+"""Truth for four processes at once.
+
+A truth is a text of four letters, one for each role: ``first`` (rank 0), ``node`` (the first process of another node),
+``peer`` (another process, first of its sub-group) and ``other`` (neither). The letters: ``T`` true, ``F`` false, ``U``
+unknown but alike on every process that asks, ``W`` unknown, and a rank has a say in it (``flag or rank == 0`` for the
+others), ``P`` unknown, from something that only this process knows, ``D`` unknown, and different from rank to rank.
+"""
+
+from __future__ import annotations
+
+ROLES = ("first", "node", "peer", "other")
+EVERY = 0b1111
+TRUE, FALSE, UNKNOWN, BY_PROCESS, BY_RANK = "TTTT", "FFFF", "UUUU", "PPPP", "DDDD"
+# Which roles are first of what: rank 0 of all, local rank 0, rank 0 of a sub-group, on node 0.
+FIRST = {"global": "TFFF", "local": "TTFF", "group": "TTTF", "node": "TFDD"}
+_STRENGTH = "TFUWPD"
+_NOT = str.maketrans("TF", "FT")
+
+
+def negate(truth: str) -> str:
+    return truth.translate(_NOT)
+
+
+def stronger(one: str, other: str) -> str:
+    """Return what is known of a letter that may be either of two."""
+    if one == other:
+        return one
+    strongest = max(_STRENGTH.index(one), _STRENGTH.index(other))
+    return _STRENGTH[max(strongest, 2)]
+
+
+def both(one: str, other: str) -> str:
+    """Return the truth of ``one and other``."""
+    return "".join(map(_both, one, other))
+
+
+def either(one: str, other: str) -> str:
+    """Return the truth of ``one or other``: where rank decides one side and a flag the other, W."""
+    ranked = decides(one) or decides(other)
+    letters = (negate(_both(*negate(a + b))) for a, b in zip(one, other, strict=True))
+    return "".join("W" if letter == "U" and ranked else letter for letter in letters)
+
+
+def decides(truth: str) -> bool:
+    """Return whether the rank has a say: roles differ, or processes of one role do."""
+    return len(set(truth)) > 1 or "D" in truth or "W" in truth
+
+
+def _both(one: str, other: str) -> str:
+    if "F" in (one, other):
+        return "F"
+    if one == "T":
+        return other
+    return one if other == "T" else stronger(one, other)
+
+
+def roles_where(truth: str, letters: str) -> int:
+    """Return the roles (bit i for role i) whose letter is one of ``letters``."""
+    return sum(1 << at for at, letter in enumerate(truth) if letter in letters)
+
+
+def named(mask: int) -> frozenset[str]:
+    return frozenset(role for at, role in enumerate(ROLES) if mask >> at & 1)
