@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from allranks.check.reading import function_of, name_of, own
+from allranks.check.reading import distributed, function_of, name_of, own
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
 from allranks.findings import Edit, Finding, Fix
@@ -47,6 +47,8 @@ class PmapLeadingAxis(LocalRule):
                 "train.py": """\
 import jax
 
+MAIN = jax.process_index() == 0
+
 step = jax.pmap(lambda x: x)
 
 
@@ -54,12 +56,14 @@ def run(x):
     return step(x.reshape((jax.device_count(), -1) + x.shape[1:]))
 """
             },
-            at=(7,),
+            at=(9,),
         ),
         Example(
             {
                 "train.py": """\
 import jax
+
+MAIN = jax.process_index() == 0
 
 
 def shard(xs):
@@ -70,12 +74,14 @@ def shard(xs):
 step = jax.pmap(lambda x: x)
 """
             },
-            at=(6,),
+            at=(8,),
         ),
         Example(
             {
                 "train.py": """\
 import jax
+
+MAIN = jax.process_index() == 0
 
 
 @jax.pmap
@@ -87,7 +93,7 @@ def run(key):
     return step(jax.random.split(key, jax.device_count()))
 """
             },
-            at=(10,),
+            at=(12,),
         ),
     )
     good = (
@@ -125,7 +131,7 @@ old = jax.pmap(lambda x: x)
             return
         if node.func.attr not in _SHAPERS or "pmap" not in file.text or _is_of_devices(node):
             return
-        if (axis := _axis(node, file)) is None:
+        if (axis := _axis(node, file)) is None or not distributed(file):
             return
         if isinstance(axis, ast.Call):
             fix = Fix("local_device_count()", (Edit(file.place(axis), _local(axis)),), safe=False)

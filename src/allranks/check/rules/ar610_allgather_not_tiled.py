@@ -13,7 +13,7 @@ from allranks.findings import Edit, Finding, Fix, Place
 
 _GATHER = "jax.experimental.multihost_utils.process_allgather"
 # What is sharded over processes, by the names that people give it.
-_GLOBAL = re.compile(r"(^|_)(params|train_state|state|opt_state|grads|weights|variables|ema)($|_)")
+_GLOBAL = re.compile(r"(^|_)(params|train_state|state|opt_state|grads|weights|variables)$")
 _MAPS = ("tree_map", "map")
 
 

@@ -68,7 +68,7 @@ def prepare(path):
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         if not isinstance(node, ast.Call) or name_of(node, file) != "time.sleep":
             return
-        if any(isinstance(parent, ast.While | ast.For | ast.Try) for parent, _ in inside(node, file)):
+        if any(isinstance(parent, ast.While | ast.For | ast.Try) or _polls(parent) for parent, _ in inside(node, file)):
             return
         if node.args and asks_rank(node.args[0]):
             return  # start-up is spread over time
@@ -82,3 +82,9 @@ def prepare(path):
 def _is_short(seconds: object) -> bool:
     """Under a second nobody waits for another rank: a socket or a screen is given time."""
     return isinstance(seconds, int | float) and seconds < 1
+
+
+def _polls(parent: ast.AST) -> bool:
+    """A loop in the same branch waits for what is meant; the sleep beside it gives it a moment more."""
+    blocks = (getattr(parent, "body", None), getattr(parent, "orelse", None))
+    return any(isinstance(s, ast.While) for block in blocks if isinstance(block, list) for s in block)
