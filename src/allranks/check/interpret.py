@@ -16,6 +16,10 @@ from allranks.check.tables.receivers import HOOK_PARAMETERS, HOOKS, RECEIVERS
 from allranks.check.truth import FALSE, TRUE, UNKNOWN, negate, roles_where
 from allranks.check.values import ANYTHING, NO_CONSTANT, NONE, PROCESS, RANKS, Value, chosen
 
+# Who catches these lives with another process having done it first.
+_FORGIVEN = frozenset(
+    ["OSError", "FileNotFoundError", "FileExistsError", "IOError", "Exception", "None", "EnvironmentError"]
+)
 DEEPEST, MOST_CONTEXTS = 24, 8
 _BLANK = FunctionFacts("", "", (), (), ("", ""), (), (), (), (1, 0, 1, 0), (), (), b"")
 
@@ -112,10 +116,21 @@ class Interpreter(Caller):
         mask, may = frame.mask & roles_where(gate, "TUP"), frame.may & roles_where(gate, "TUPWD")
         called = Called(given.span, result, mask, may)
         frame.result.calls.append(called)
+        value = self._believed(frame, function.reference, result.value)
+        if value.ranked:
+            frame.result.evidence.add("rank")
         if result.meets:
             node = ("call", called)
             frame.nodes.append(node if gate == TRUE else ("branch", gate, RANKS, (node,), (), given.span, f"@{gate}"))
-        return result.value if gate == TRUE else chosen(gate, result.value, NONE, RANKS)
+        return value if gate == TRUE else chosen(gate, value, NONE, RANKS)
+
+    def _believed(self, frame: Frame, reference: str, value: Value) -> Value:
+        """A function called ``get_rank`` whose value is not understood returns a rank."""
+        if value.ranked or value.constant not in (NO_CONSTANT, None) or value.instance:
+            return value
+        facts = self.project.function(reference)
+        query = self.apis.ranks["call"].tails.get(facts.name) if facts is not None else None
+        return self.answer(frame, query) if query is not None else value
 
     def _instantiate(self, frame: Frame, function: Value, given: Given) -> Value:
         made = Value(instance=function.reference)
@@ -198,8 +213,6 @@ class Interpreter(Caller):
         tag = target[0]
         if tag == "name":
             name = target[1]
-            if frame.implicit and value.constant is not NO_CONSTANT:
-                value = replace(value, taint=value.taint | frame.implicit)
             if name in frame.shared:
                 self.keep(f"@{frame.path}", name, value)
                 self.module_frame(frame.path).env[name] = value
@@ -240,7 +253,8 @@ class Interpreter(Caller):
         value = self.value(frame, node[2])
         frame.returned.append((value, frame.may, frame.implicit))
         frame.exits += 1
-        frame.nodes.append(("exit", "return"))
+        failed = isinstance(value.constant, int) and value.constant < 0  # the program ends
+        frame.nodes.append(("exit", "raise" if failed else "return"))
         return True
 
     def _raise(self, frame: Frame, node: Node) -> bool:
@@ -357,7 +371,10 @@ class Interpreter(Caller):
     def _try(self, frame: Frame, node: Node) -> bool:
         before, may, nodes = frame.mask, frame.may, frame.nodes
         frame.nodes = []
+        forgiving = any(render(kind).rpartition(".")[2] in _FORGIVEN for kind, _, _, _ in node[3])
+        frame.forgiving += forgiving
         left = self.block(frame, node[2])
+        frame.forgiving -= forgiving
         if not left:
             left = self.block(frame, node[4])
         body, frame.nodes = tuple(frame.nodes), nodes

@@ -63,7 +63,8 @@ class Result:
 @dataclass(slots=True, eq=False)
 class Frame:
     """A function while it runs. ``implicit``: what the conditions on the way here depend on; ``turns``: contexts
-    around that let processes in one by one; ``exits``: how many jumps were met so far."""
+    around that let processes in one by one; ``forgiving``: tries around
+    that catch what a second deletion raises; ``exits``: how many jumps were met so far."""
 
     path: str
     facts: FunctionFacts
@@ -75,6 +76,7 @@ class Frame:
     may: int = EVERY
     implicit: int = 0
     turns: int = 0
+    forgiving: int = 0
     exits: int = 0
     nodes: list[TraceNode] = field(default_factory=list)
     returned: list[tuple[Value, int, int]] = field(default_factory=list)

@@ -119,7 +119,6 @@ QUERIES: tuple[RankQuery, ...] = (
     *_of("transformers.TrainingArguments", "process_index", "global", "attribute"),
     *_of("transformers.TrainingArguments", "local_rank local_process_index", "local", "attribute"),
     *_of("transformers.TrainingArguments", "world_size n_gpu", "size", "attribute"),
-    *_each("*.should_save *.should_log", "global", "attribute", first=True),
     # DeepSpeed
     *_of("deepspeed.DeepSpeedEngine", "global_rank", "global", "attribute"),
     *_of("deepspeed.DeepSpeedEngine", "local_rank", "local", "attribute"),
@@ -184,7 +183,10 @@ QUERIES: tuple[RankQuery, ...] = (
     *_each("*.local_rank", "local", "attribute"),
     *_each("*.world_size", "size", "attribute"),
     *_each("rank global_rank", "global", "name"),
+    *_each("process_index process_id host_id proc_id", "global", "name"),
     *_each("local_rank", "local", "name"),
+    *_each("distributed is_distributed use_distributed use_ddp is_ddp ddp", "many", "name"),
+    *_each("*.distributed *.is_distributed *.use_distributed *.use_ddp *.is_ddp *.ddp", "many", "attribute"),
     *_each("node_rank", "node", "name"),
     *_each("world_size", "size", "name"),
     *_each("is_main_process is_master is_rank_zero is_main_rank", "global", "name", first=True),
