@@ -42,7 +42,7 @@ class MissingMapLocation(LocalRule):
     code, name, severity, row = "AR504", "missing-map-location", "warning", "checkpoint load"
     cluster = "All ranks of a host load onto the GPU that the file was saved from, and it runs out of memory."
     advice = 'Pass map_location="cpu" (or the rank\'s own device).'
-    words = ("torch",)
+    words = ("torch.load", "import load")
     nodes = (ast.Call,)
     bad = (
         Example(
