@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.reading import given, has_stars, name_of, rank_guard, speaks_of
+from allranks.check.reading import asks_rank, function_of, given, has_stars, name_of, own, rank_guard, speaks_of
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
 from allranks.findings import Edit, Finding, Fix, Place
@@ -87,6 +87,8 @@ def resume(model, checkpoint_path, rows):
             return
         if "cuda" not in file.text or not _is_checkpoint(node, file) or rank_guard(node, file) is not None:
             return
+        if asks_rank(node.args[0]) or _is_mapped_elsewhere(node, file):
+            return
         whole = file.place(node)
         end = Place(whole.path, whole.end_line, whole.end_column - 1, whole.end_line, whole.end_column - 1)
         fix = Fix("map_location", (Edit(end, ', map_location="cpu"'),), safe=False)
@@ -103,3 +105,16 @@ def _is_checkpoint(call: ast.Call, file: File) -> bool:
     if isinstance(above, ast.Assign):
         return any(speaks_of(target, _CHECKPOINT) for target in above.targets)
     return isinstance(above, ast.Call) and above is not call and speaks_of(above.func, _CHECKPOINT)
+
+
+def _is_mapped_elsewhere(call: ast.Call, file: File) -> bool:
+    """The same function loads the same file with map_location: here it has thought that it need not."""
+    scope = function_of(call, file) or file.tree
+    return any(
+        isinstance(at, ast.Call)
+        and given(at, 1, "map_location") is not None
+        and name_of(at, file) == "torch.load"
+        and ast.dump(at.args[0]) == ast.dump(call.args[0])
+        for at in own(scope)
+        if isinstance(at, ast.Call) and at.args
+    )

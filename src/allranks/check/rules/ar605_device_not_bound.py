@@ -13,7 +13,8 @@ from allranks.findings import Finding
 
 # Something in the file gives the process its GPU.
 _BOUND = re.compile(
-    r"set_device|device_id\s*=|CUDA_VISIBLE_DEVICES|cuda\.device\(|set_device_index|jax|deepspeed|ray\.|accelerat", re.I
+    r"set_device|device_id\s*=|CUDA_VISIBLE_DEVICES|cuda\.device\(|set_device_index|get_device\(|jax|deepspeed|ray\.|accelerat",
+    re.I,
 )
 
 
