@@ -104,17 +104,12 @@ def _is_checkpoint(call: ast.Call, file: File) -> bool:
     above = next(file.parents(call), None)
     if isinstance(above, ast.Assign):
         return any(speaks_of(target, _CHECKPOINT) for target in above.targets)
-    return isinstance(above, ast.Call) and above is not call and speaks_of(above.func, _CHECKPOINT)
+    return isinstance(above, ast.Call) and speaks_of(above.func, _CHECKPOINT)
 
 
 def _is_mapped_elsewhere(call: ast.Call, file: File) -> bool:
     """The same function loads the same file with map_location: here it has thought that it need not."""
     scope = function_of(call, file) or file.tree
-    return any(
-        isinstance(at, ast.Call)
-        and given(at, 1, "map_location") is not None
-        and name_of(at, file) == "torch.load"
-        and ast.dump(at.args[0]) == ast.dump(call.args[0])
-        for at in own(scope)
-        if isinstance(at, ast.Call) and at.args
-    )
+    loads = [at for at in own(scope) if isinstance(at, ast.Call) and name_of(at, file) == "torch.load" and at.args]
+    mapped = (at for at in loads if given(at, 1, "map_location") is not None)
+    return any(ast.dump(at.args[0]) == ast.dump(call.args[0]) for at in mapped)

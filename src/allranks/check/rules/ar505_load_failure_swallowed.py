@@ -6,7 +6,17 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.reading import catches_all, distributed, leaves, name_of, own, raises, tail_of
+from allranks.check.reading import (
+    catches_all,
+    distributed,
+    leaves,
+    name_of,
+    own,
+    raises,
+    rank_guard,
+    speaks_of,
+    tail_of,
+)
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
 from allranks.findings import Finding
@@ -15,7 +25,9 @@ _LOADS = ("torch.load", "torch.distributed.checkpoint.load", "flax.training.chec
 _LOADERS = re.compile(
     r"^_?(load_state_dict|load_checkpoint|restore_checkpoint|resume_checkpoint|load_ckpt|load_state)$"
 )
-_RETRIES = re.compile(r"load|restore|resume|retry|return_code")
+# State that a run can do without, if it must.
+_BESIDE = re.compile(r"optim|ema|sched|scaler|rng|rerun|loader|dataset|teacher|embed", re.IGNORECASE)
+_RETRIES = re.compile(r"load|restore|resume|retry|append")
 
 
 class LoadFailureSwallowed(LocalRule):
@@ -99,7 +111,7 @@ def either(model, path):
 
 
 def _is_load(node: ast.AST, file: File) -> bool:
-    if not isinstance(node, ast.Call):
+    if not isinstance(node, ast.Call) or speaks_of(node, _BESIDE) or rank_guard(node, file) is not None:
         return False
     return name_of(node, file) in _LOADS or bool(_LOADERS.search(tail_of(node)))
 

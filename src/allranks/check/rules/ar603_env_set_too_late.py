@@ -132,7 +132,8 @@ subprocess.run(["python", "train.py"])
         name = _variable(node, file)
         if name is None or "subprocess" in file.text or "Popen" in file.text or ".spawn(" in file.text:
             return
-        reader, why = None, ""
+        reader: ast.AST | None = None
+        why = ""
         if name in NAMES["JAX_"] and name not in _AT_JOINING and name.lower() not in file.text:
             reader, why = _import_above(node, file), "JAX reads it when it is imported"
         elif name in _READ_BY:
