@@ -123,10 +123,10 @@ def _is_held_out(call: ast.Call, file: File) -> bool:
 def _is_handed_on(call: ast.Call, file: File) -> bool:
     """The sampler goes to a function, or is kept in an object: its epoch may be set there."""
     above = next((p for p in file.parents(call) if isinstance(p, ast.stmt)), None)
+    if not isinstance(above, ast.Assign | ast.Return) or above.value is not call:
+        return False
     if isinstance(above, ast.Return):
         return True
-    if not isinstance(above, ast.Assign) or above.value is not call:
-        return False
     names = {at.id for target in above.targets for at in ast.walk(target) if isinstance(at, ast.Name)}
     return any(
         isinstance(at, ast.Call)

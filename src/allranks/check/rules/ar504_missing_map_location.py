@@ -15,6 +15,7 @@ from allranks.findings import Edit, Finding, Fix, Place
 _CHECKPOINT = re.compile(r"ckpt|checkpoint|snapshot|resume|weights|state_dict|pretrained|finetune|model", re.IGNORECASE)
 # The file gives each process its own GPU.
 _DEVICES = ("LOCAL_RANK", "local_rank", "set_device(", "DistributedDataParallel", "init_process_group")
+_GPU = re.compile(r"cuda|gpu|nccl", re.IGNORECASE)
 
 
 class MissingMapLocation(LocalRule):
@@ -85,7 +86,7 @@ def resume(model, checkpoint_path, rows):
             return
         if given(node, 1, "map_location") is not None or not any(word in file.text for word in _DEVICES):
             return
-        if "cuda" not in file.text or not _is_checkpoint(node, file) or rank_guard(node, file) is not None:
+        if not _GPU.search(file.text) or not _is_checkpoint(node, file) or rank_guard(node, file) is not None:
             return
         if asks_rank(node.args[0]) or _is_mapped_elsewhere(node, file):
             return
