@@ -45,7 +45,7 @@ PURE = {
     "arrays/leaves/base.py",
     "arrays/opened.py",
     "arrays/walk.py",
-    "check/reading.py",
+    "check/syntax.py",
     "check/tables/backend.py",
     "check/tables/collectives.py",
     "check/tables/data.py",

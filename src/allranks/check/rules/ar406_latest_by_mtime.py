@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.reading import function_of, keyword, rank_guard, speaks_of, tail_of
+from allranks.check.syntax import function_of, keyword, rank_guard, speaks_of, tail_of
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
 from allranks.findings import Finding

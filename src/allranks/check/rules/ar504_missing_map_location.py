@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.reading import asks_rank, function_of, given, has_stars, name_of, own, rank_guard, speaks_of
+from allranks.check.syntax import asks_rank, function_of, given, has_stars, name_of, own, rank_guard, speaks_of
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
 from allranks.findings import Edit, Finding, Fix, Place

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.reading import (
+from allranks.check.syntax import (
     catches_all,
     distributed,
     leaves,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from allranks.check.reading import distributed, function_of, name_of, own
+from allranks.check.syntax import distributed, function_of, name_of, own
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
 from allranks.findings import Edit, Finding, Fix

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from allranks.check.reading import bases_of, class_of, function_of, is_constant, keyword, tail_of
+from allranks.check.syntax import bases_of, class_of, function_of, is_constant, keyword, tail_of
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
 from allranks.findings import Finding
