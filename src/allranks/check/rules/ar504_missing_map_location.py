@@ -6,9 +6,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.syntax import asks_rank, function_of, given, has_stars, name_of, own, rank_guard, speaks_of
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
+from allranks.check.syntax import asks_rank, function_of, given, has_stars, name_of, own, rank_guard, speaks_of
 from allranks.findings import Edit, Finding, Fix, Place
 
 # What was saved from a device, by the names that people give it.

@@ -6,6 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 
+from allranks.check.rule import Example, LocalRule
+from allranks.check.source import File
 from allranks.check.syntax import (
     catches_all,
     distributed,
@@ -17,8 +19,6 @@ from allranks.check.syntax import (
     speaks_of,
     tail_of,
 )
-from allranks.check.rule import Example, LocalRule
-from allranks.check.source import File
 from allranks.findings import Finding
 
 _LOADS = ("torch.load", "torch.distributed.checkpoint.load", "flax.training.checkpoints.restore_checkpoint")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from allranks.check.syntax import distributed, function_of, name_of, own
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
+from allranks.check.syntax import distributed, function_of, name_of, own
 from allranks.findings import Edit, Finding, Fix
 
 _GLOBAL = "jax.device_count"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from allranks.check.syntax import asks_rank, inside, name_of, rank_guard, tail_of
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
+from allranks.check.syntax import asks_rank, inside, name_of, rank_guard, tail_of
 from allranks.findings import Finding
 
 # Whoever ends with one of these shows the others a whole file.
