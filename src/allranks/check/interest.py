@@ -6,7 +6,7 @@ from collections import Counter
 
 from allranks.check.apis import Apis
 from allranks.check.project import Project
-from allranks.check.summary import FunctionFacts
+from allranks.check.summary import FunctionFacts, Summary
 from allranks.check.tables.names import documented
 
 # Names that say nothing of what they call: a call of one does not make a function interesting.
@@ -27,7 +27,7 @@ def interesting(project: Project, apis: Apis) -> frozenset[str]:
     """Return the functions whose effects, collectives or ranks can matter to somebody."""
     walk = _Walk(project)
     for path, summary in project.summaries.items():
-        here = words_here(apis, {documented(dotted).split(".")[0] for dotted, _ in summary.imports})
+        here = words_here(apis, _packages(summary))
         for key, facts in summary.functions.items():
             if not here.isdisjoint(facts.words):
                 walk.found(f"{path}::{key}", facts)
@@ -41,6 +41,12 @@ def words_here(apis: Apis, packages: set[str]) -> frozenset[str]:
     for package in ("*", "", *packages):
         words |= apis.words.get(package, frozenset())
     return frozenset(words)
+
+
+def _packages(summary: Summary) -> set[str]:
+    """Return the packages and the classes that a file imports, under their documented names."""
+    names = [documented(dotted.lstrip(".")) for dotted, _ in summary.imports]
+    return {name.partition(".")[0] for name in names} | {name.rpartition(".")[2] for name in names}
 
 
 class _Walk:
@@ -75,7 +81,11 @@ class _Walk:
             stem = path.removesuffix(".py").removesuffix("/__init__").rpartition("/")[2]
             for user in self.named_by.get(name, ()):
                 seen_from, _, key = user.partition("::")
-                if seen_from == path or stem in self.parts[seen_from] or self.count[name] <= FEW:
+                if (
+                    seen_from == path
+                    or stem in self.parts[seen_from]
+                    or (self.count[name] <= FEW and "_" in name.strip("_"))
+                ):
                     self.found(user, self.project.summaries[seen_from].functions[key])
 
 
