@@ -109,8 +109,15 @@ def _is_checkpoint(call: ast.Call, file: File) -> bool:
 
 
 def _is_mapped_elsewhere(call: ast.Call, file: File) -> bool:
-    """The same function loads the same file with map_location: here it has thought that it need not."""
+    """The same function loads the same file with map_location, or makes a path of this rank's own."""
     scope = function_of(call, file) or file.tree
+    path = call.args[0]
+    if isinstance(path, ast.Name) and any(isinstance(at, ast.Assign) and _is_own(at, path.id) for at in own(scope)):
+        return True
     loads = [at for at in own(scope) if isinstance(at, ast.Call) and name_of(at, file) == "torch.load" and at.args]
     mapped = (at for at in loads if given(at, 1, "map_location") is not None)
     return any(ast.dump(at.args[0]) == ast.dump(call.args[0]) for at in mapped)
+
+
+def _is_own(assign: ast.Assign, name: str) -> bool:
+    return any(isinstance(t, ast.Name) and t.id == name for t in assign.targets) and asks_rank(assign.value)

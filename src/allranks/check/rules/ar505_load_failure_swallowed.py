@@ -43,13 +43,15 @@ class LoadFailureSwallowed(LocalRule):
     memory) trains random weights together with ranks that have loaded theirs, or waits in another step.
 
     ## Known problems
-    A checkpoint that is a nice-to-have (an optimizer's state after a change) is passed over on purpose.
+    A checkpoint that is a nice-to-have (an optimizer's state after a change) is passed over on purpose. The
+    rule is off unless selected.
 
     ## Use instead
     Find out on rank 0 whether there is a checkpoint, tell all ranks, and let a failure to load it end the job.
     """
 
     code, name, severity, row = "AR505", "load-failure-swallowed", "warning", "checkpoint load"
+    default = False
     cluster = "A rank that fails to load trains random weights beside ranks that have loaded theirs."
     advice = "Let the failure end the job; decide on one rank, for all, whether there is something to load."
     words = ("load", "restore")
