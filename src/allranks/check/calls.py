@@ -337,6 +337,8 @@ class Caller(Members):
                 return made
         if entry.path and path is None and entry.kind in ("file", "checkpoint", "append"):
             return made  # without a path, such a call returns the text
+        if any((v := given.argument(key)) is None or v.constant != constant for key, constant in entry.only_if):
+            return made
         for key, constant in entry.unless:
             value = given.argument(key)
             if value is not None and (constant is ... or value.constant == constant or value.ranked):

@@ -118,7 +118,7 @@ class Runner(Caller):
         if result is None:
             return ANYTHING
         mask, may = frame.mask & roles_where(gate, "TUP"), frame.may & roles_where(gate, "TUPWD")
-        called = Called(given.span, result, mask, may)
+        called = Called(given.span, result, mask, may, bool(frame.turns))
         frame.result.calls.append(called)
         value = self._believed(frame, function.reference, result.value)
         if value.ranked:

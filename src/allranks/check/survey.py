@@ -40,7 +40,7 @@ class Survey:
         self.lines: Mapping[str, list[str]] = {}
         self.events: dict[tuple[str, Span, str], Event] = {}
         self.partings: dict[tuple[str, Span], Divergence] = {}
-        self.visited: set[tuple[int, int, bool]] = set()
+        self.visited: set[tuple[int, int, bool, bool]] = set()
         self.compared: set[tuple[int, int, bool]] = set()
         self.shown: dict[int, frozenset[str]] = {}
         self.callers: dict[str, dict[Step, None]] = {}
@@ -148,19 +148,22 @@ class Survey:
 
     # effects
 
-    def _effects(self, result: Result, mask: int, active: bool, chain: tuple[Step, ...]) -> None:
-        key = (id(result), mask, active)
+    def _effects(
+        self, result: Result, mask: int, active: bool, chain: tuple[Step, ...], *, ordered: bool = False
+    ) -> None:
+        key = (id(result), mask, active, ordered)
         if key in self.visited or len(chain) > 30:
             return
         self.visited.add(key)
         active = active or bool(result.evidence)
         for seen in result.seen:
-            self._event(result, seen, mask & seen.mask, active, chain)
+            self._event(result, seen._replace(ordered=ordered or seen.ordered), mask & seen.mask, active, chain)
         for called in result.calls:
             step = Step(self._symbol(result), self._place(result.path, called.span))
             if mask & called.mask == EVERY:
                 self.callers.setdefault(called.result.reference, {})[step] = None
-            self._effects(called.result, mask & called.mask, active, (*chain, step))
+            inside = ordered or called.ordered
+            self._effects(called.result, mask & called.mask, active, (*chain, step), ordered=inside)
 
     def _event(self, result: Result, seen: Seen, mask: int, active: bool, chain: tuple[Step, ...]) -> None:
         path = seen.receiver
