@@ -33,8 +33,9 @@ FLOOR = {
     "gate": 3,
     **dict.fromkeys(["consistency", "data", "hang", "readiness"], 4),
     **dict.fromkeys(["checkpoint", "rehearse"], 5),
-    **dict.fromkeys(["cli", "integrations", "testing"], 6),
-    **dict.fromkeys(["__init__", "__main__"], 7),
+    "loading": 6,
+    **dict.fromkeys(["cli", "integrations", "testing"], 7),
+    **dict.fromkeys(["__init__", "__main__"], 8),
 }
 # Values in, values out: no clock, no environment, no file, no process, no network.
 PURE = {
@@ -104,6 +105,12 @@ PURE = {
     "hang/sites.py",
     "hang/stragglers.py",
     "hang/words.py",
+    "loading/fit.py",
+    "loading/formats/crc.py",
+    "loading/formats/unpickle.py",
+    "loading/guess.py",
+    "loading/names.py",
+    "loading/report.py",
     "launch/chatter.py",
     "launch/environment.py",
     "launch/explain.py",
@@ -145,6 +152,7 @@ FRAMEWORKS = {
     "obstore": "object.py",
     "cloudpickle": "wire.py",
     "orjson": "jsonl.py",
+    "tensorstore": "orbax.py",
     "zstandard": "zstd.py",
     "grain": "grain.py",
     "tokenizers": "huggingface.py",

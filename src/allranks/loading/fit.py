@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -88,11 +88,13 @@ def fit(
     stored: Mapping[str, Stored],
     called: Mapping[str, str],
     *,
+    aside: Container[str] = (),
     tied: Mapping[int, int] | None = None,
 ) -> Fit:
     """Return what of a file goes where; ``called`` has the file's names by those that they have in the template.
 
-    ``tied`` says which array of the template is the same memory as which other.
+    ``aside`` are names that are used otherwise; ``tied`` says which array of the template is the same memory as which
+    other.
     """
     pairs: list[tuple[int, str]] = []
     found: list[Difference] = []
@@ -113,9 +115,35 @@ def fit(
     ties = {number: other for number, other in (tied or {}).items() if other in loaded}
     missing = [_lacking(declared, number, ties.get(number)) for number in lacking]
     unexpected = [
-        Difference("unexpected", "", name, "", str(stored[name])) for name in called.values() if name not in used
+        Difference("unexpected", "", name, "", str(stored[name]))
+        for name in called.values()
+        if name not in used and name not in aside
     ]
     return Fit(tuple(pairs), (*missing, *unexpected, *found))
+
+
+def fit_values(
+    wanted: Mapping[str, Any], values: Mapping[str, Any], stored: Mapping[str, Stored], called: Mapping[str, str]
+) -> tuple[dict[str, Any], dict[str, str], list[Difference]]:
+    """Return what the JSON values of a template become, by path; which arrays without dimensions say it; what differs.
+
+    A value keeps its type; None goes with any.
+    """
+    found: dict[str, Any] = {}
+    scalars: dict[str, str] = {}
+    differences = []
+    for path, here in wanted.items():
+        name, text = called.get(canonical(path)), f"value of type {type(here).__name__}"
+        if name is None:
+            differences.append(Difference("missing", path, "", text, ""))
+        elif name in stored and stored[name].shape == () and type(here) in (bool, int, float):
+            scalars[path] = name
+        elif name in values and (None in (here, values[name]) or type(values[name]) is type(here)):
+            found[path] = values[name]
+        else:
+            kind = str(stored[name]) if name in stored else f"value of type {type(values[name]).__name__}"
+            differences.append(Difference("unlike", path, name, text, kind))
+    return found, scalars, differences
 
 
 def allow(found: Fit, *, missing: Sequence[str], unexpected: Sequence[str]) -> Fit:

@@ -163,7 +163,9 @@ def _table(report: LoadReport) -> list[str]:
         rows.append((f"  and {more} more", "", "", "", ""))
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
     return [
-        "  " + "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))])
+        "  ".join(
+            ["", row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))]
+        ).rstrip()
         for row in rows
     ]
 
@@ -187,7 +189,9 @@ def _notes(report: LoadReport) -> list[str]:
     lines.append(f"  bytes checked: {report.checked}")
     if report.rename:
         lines.append(f"  did you mean: rename={json.dumps(dict(report.rename))}")
-    same = [rank for rank, pair in enumerate(zip(report.before, report.after, strict=False)) if pair[0] == pair[1] != ""]
+    same = [
+        rank for rank, pair in enumerate(zip(report.before, report.after, strict=False)) if pair[0] == pair[1] != ""
+    ]
     if report.after and len(same) == len(report.after):
         lines.append("  the loaded leaves held these very values before: nothing has changed")
     return lines

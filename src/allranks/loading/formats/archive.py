@@ -58,7 +58,7 @@ def _begin(blob: Blob, entry: zipfile.ZipInfo) -> int:
     name = blob.read(entry.header_offset + _LOCAL.size, name_size, what="a name")
     if signature != b"PK\3\4" or name != entry.orig_filename.encode():
         raise _unsafe(blob, f"names {entry.filename!r} where {name!r:.80} stands")
-    begin = entry.header_offset + _LOCAL.size + name_size + extra_size
+    begin = entry.header_offset + _LOCAL.size + int(name_size) + int(extra_size)
     blob.part(begin, entry.file_size, what=f"the record {entry.filename!r}")
     return begin
 

@@ -111,9 +111,7 @@ def _numbers(storage: Storage, values: Any) -> tuple[int, ...]:
     return values
 
 
-def _shards(
-    storage: Storage, fqn: str, entry: Inert, places: Places
-) -> list[tuple[Extent, tuple[str, int, int]]]:
+def _shards(storage: Storage, fqn: str, entry: Inert, places: Places) -> list[tuple[Extent, tuple[str, int, int]]]:
     found = []
     chunks = entry.of("chunks")
     for chunk in chunks if isinstance(chunks, list) else ():

@@ -15,7 +15,7 @@ from typing import Any
 from allranks.checkpoint.dtypes import DTYPES
 from allranks.checkpoint.manifest import Run
 from allranks.loading.fit import Stored
-from allranks.loading.formats.base import Blob, Said, Value
+from allranks.loading.formats.base import Blob, Said
 from allranks.loading.formats.catalog import ByteSource, Catalog, linear, whole
 from allranks.storage.base import Storage
 

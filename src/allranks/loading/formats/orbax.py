@@ -35,7 +35,8 @@ def open_folder(storage: Storage, folder: str) -> OrbaxSource:
         kinds = [entry["value_metadata"] for entry in entries.values()]
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise Damaged(f"{storage.url}/{METADATA} is not sound ({error}).", path=METADATA) from error
-    arrays, values = {}, {}
+    arrays: dict[str, str] = {}
+    values: dict[str, Value] = {}
     driver = _Driver(os.path.abspath(folder), tree)
     for name, kind in zip(names, kinds, strict=True):
         if kind.get("value_type") == "None":
@@ -62,7 +63,7 @@ class _Driver:
             store: dict[str, Any] = {"driver": "ocdbt", "base": base, "path": f"{name}/"}
         else:
             store = {"driver": "file", "path": f"{self.folder}/{name}/"}
-        spec = {"driver": self._zarr, "kvstore": store}
+        spec: dict[str, Any] = {"driver": self._zarr, "kvstore": store}
         if self._all_written:
             spec["fill_missing_data_reads"] = False
         return ts.open(spec, read=True, open=True, context=self._context)
@@ -96,7 +97,9 @@ class OrbaxSource:
         under_way: list[tuple[str, Any]] = []
         pending = 0
         for name, target in wanted:
-            source = self._opened[name][target.extent.slices].translate_to[0] if target.extent.shape else self._opened[name]
+            source = (
+                self._opened[name][target.extent.slices].translate_to[0] if target.extent.shape else self._opened[name]
+            )
             plain = target.buffer.dtype == source.dtype.numpy_dtype
             if plain and target.buffer.nbytes:
                 under_way.append((name, ts.array(target.buffer).write(source)))

@@ -20,9 +20,7 @@ class OwnSource:
         self._storage, self._manifest = storage, audit.load(storage, step)
         self.said = Said(f"allranks checkpoint, step {step}", f"by the {self._manifest.integrity} of every chunk")
         self.values = self._manifest.values
-        self.leaves = {
-            name: Stored(leaf.shape, leaf.dtype, leaf.kind) for name, leaf in self._manifest.leaves.items()
-        }
+        self.leaves = {name: Stored(leaf.shape, leaf.dtype, leaf.kind) for name, leaf in self._manifest.leaves.items()}
 
     def read(self, wanted: Sequence[tuple[str, Target]]) -> None:
         Reader(self._storage, self._manifest, cast=True).fill(wanted)

@@ -35,7 +35,8 @@ Records = Mapping[int, Sequence[Record]]
 
 def open_files(storage: Storage, names: Sequence[str]) -> CheckedSource:
     """Return what files that ``torch.save`` wrote hold together (several: Hugging Face's shards)."""
-    catalog, values, turned = Catalog(), {}, {}
+    catalog, turned = Catalog(), {}
+    values: dict[str, Value] = {}
     kept: dict[int, list[Record]] = {}
     left: dict[str, int] = {}
     for name in names:
@@ -99,9 +100,7 @@ def record_of(blob: Blob, archive: Mapping[str, Record], tensor: Strided) -> Rec
     return record
 
 
-def add(
-    catalog: Catalog, blob: Blob, file: int, path: str, tensor: Strided, record: Record
-) -> tuple[int, ...] | None:
+def add(catalog: Catalog, blob: Blob, file: int, path: str, tensor: Strided, record: Record) -> tuple[int, ...] | None:
     """Take note of a tensor; return in which order its dimensions stand, None for the usual one. Raises Damaged."""
     if tensor.dtype not in DTYPES:
         raise blob.damaged(f"tensor {path!r} is of dtype {tensor.dtype or 'unknown'}, which allranks does not know")

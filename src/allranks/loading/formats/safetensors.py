@@ -114,4 +114,3 @@ def _check_index(storage: Storage, catalog: Catalog, index: Mapping[str, str]) -
         )
     if more := [name for name in catalog.leaves if name not in index]:
         raise Damaged(f"{storage.url}: {len(more)} tensors are not in the index, first {more[0]!r}.", leaf=more[0])
-

@@ -18,9 +18,19 @@ from typing import Any
 from allranks.loading.formats.base import Value
 
 _STORAGES = {
-    **{"Double": "float64", "Float": "float32", "Half": "float16", "BFloat16": "bfloat16", "Bool": "bool"},
-    **{"Long": "int64", "Int": "int32", "Short": "int16", "Char": "int8", "Byte": "uint8", "Untyped": "uint8"},
-    **{"ComplexFloat": "complex64", "ComplexDouble": "complex128"},
+    "Double": "float64",
+    "Float": "float32",
+    "Half": "float16",
+    "BFloat16": "bfloat16",
+    "Bool": "bool",
+    "Long": "int64",
+    "Int": "int32",
+    "Short": "int16",
+    "Char": "int8",
+    "Byte": "uint8",
+    "Untyped": "uint8",
+    "ComplexFloat": "complex64",
+    "ComplexDouble": "complex128",
 }
 _DEEPEST = 200
 
@@ -167,10 +177,8 @@ def flatten(tree: Any, *, most: int) -> Flat:
     Raises pickle.UnpicklingError for a tree that is larger, deeper than any is, or has two leaves of one path.
     """
     found = Flat({}, {}, {})
-    visited = 0
-    for path, node in _walk(tree, "", 0):
-        visited += 1
-        if visited > most:
+    for visited, (path, node) in enumerate(_walk(tree, "", 0)):
+        if visited >= most:
             raise pickle.UnpicklingError(f"it unfolds into more than {most:,} leaves")
         if path in found.tensors or path in found.values:
             raise pickle.UnpicklingError(f"it has two leaves {path!r}")
