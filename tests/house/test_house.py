@@ -62,6 +62,7 @@ PURE = {
     "checkpoint/metrics.py",
     "checkpoint/paths.py",
     "checkpoint/restore_plan.py",
+    "checkpoint/resume_gate.py",
     "checkpoint/retention.py",
     "checkpoint/save_plan.py",
     "checkpoint/shards.py",

@@ -162,12 +162,8 @@ def _table(report: LoadReport) -> list[str]:
     if (more := len(report.by_prefix) - _ROWS) > 0:
         rows.append((f"  and {more} more", "", "", "", ""))
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
-    return [
-        "  ".join(
-            ["", row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))]
-        ).rstrip()
-        for row in rows
-    ]
+    lines = [[row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])] for row in rows]
+    return ["  ".join(["", *line]).rstrip() for line in lines]
 
 
 def _row(name: str, part: Amount, whole: Amount) -> tuple[str, str, str, str, str]:
