@@ -53,7 +53,7 @@ class Compared:
 
 
 def compare(first: Sequence[Mapping[str, float]], recorded: Mapping[str, float], *, within: float) -> list[Compared]:
-    """Return the metrics that both have; ``first`` are the ranks' values, and ``within`` is a part of what was recorded.
+    """Return the metrics that both have: ``first`` are the ranks' values, ``within`` a part of what was recorded.
 
     Of a value that is no number nothing fits.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from allranks.checkpoint import agree
@@ -51,5 +51,5 @@ def _names(values: Mapping[str, Any]) -> str:
     return ", ".join(map(repr, values)) or "nothing"
 
 
-def _alike(said: list[Any]) -> bool:
+def _alike(said: Sequence[Any]) -> bool:
     return all(one[1].keys() == said[0][1].keys() for one in said)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from allranks.loading.names import canonical, renaming
@@ -96,18 +96,23 @@ def _best_prefix(rest: _Rest) -> dict[str, str]:
     heads = {path[: at.start()] for path in (*rest.wanted, *rest.kept) for at in re.finditer(r"\.|$", path)}
     names = _sample(rest.left, _SCORED)
     steps = [step for step in _prefixes(rest) if all(renaming(step)(name) == name for name in rest.kept)]
-    scores = [(_likeness(map(renaming(step), names), heads), step) for step in steps[:_TRIED]]
+    scores = [(_likeness(rest, names, renaming(step), heads), step) for step in steps[:_TRIED]]
     most, best = max(scores, key=lambda one: one[0], default=(0.0, {}))
-    return best if most > _likeness(names, heads) + 0.1 * len(names) else {}
+    return best if most > _likeness(rest, names, canonical, heads) + 0.1 * len(names) else {}
 
 
-def _likeness(names: Iterable[str], heads: Container[str]) -> float:
-    """Return how much of the names, as parts of 1 each, is the beginning of a path of the template."""
+def _likeness(rest: _Rest, names: Iterable[str], change: Callable[[str], str], heads: Container[str]) -> float:
+    """Return how much of the names, as parts of 1 each, is the beginning of a path of the template.
+
+    Of one that is a whole path, and has another shape, nothing is.
+    """
     total = 0.0
     for name in names:
-        parts = name.split(".")
+        new = change(name)
+        parts = new.split(".")
         known = next((n for n in range(len(parts), 0, -1) if ".".join(parts[:n]) in heads), 0)
-        total += known / len(parts)
+        if known < len(parts) or rest.wanted.get(new) == rest.left[name]:
+            total += known / len(parts)
     return total
 
 

@@ -70,6 +70,9 @@ class Inert:
     def __init__(self, *_: Any, **__: Any) -> None:
         pass
 
+    def __call__(self, *_: Any, **__: Any) -> Inert:
+        return self
+
     def __setstate__(self, state: Any) -> None:
         self.state = state
 
