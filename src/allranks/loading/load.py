@@ -105,8 +105,8 @@ class _Load:
 
     def __init__(self, world: World, settings: _Settings) -> None:
         self._world, self._settings = world, settings
-        self._name = f"load of {settings.path}"
-        self._who = f"rank {world.rank}: {self._name}"
+        self._name = f"load of {os.path.basename(settings.path.rstrip('/'))}"  # each host may have it in its own place
+        self._who = f"rank {world.rank}: load of {settings.path}"
 
     def run(self, into: Any) -> LoadReport:
         began = time.monotonic()
