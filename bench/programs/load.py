@@ -21,21 +21,24 @@ from told import tell
 warnings.simplefilter("ignore")
 SHAPES = {
     "large": {f"layers.{n}.weight": (2048, 2048) for n in range(64)},
-    "many": {f"layers.{n}.weight": (64, 64) for n in range(4000)},
+    "many": {f"layers.{n // 50}.{n % 50}.weight": (64, 64) for n in range(4000)},
     "quick": {f"layers.{n}.weight": (256, 256) for n in range(16)},
 }
 
 
 def model(kind: str, *, fill: float | None) -> torch.nn.Module:
     """A module of these weights: noise, or all ``fill``; its memory has been touched."""
-    made = torch.nn.ModuleDict({"layers": torch.nn.ModuleList()})
+    made = torch.nn.Module()
     noise = torch.from_numpy(np.random.default_rng(0).standard_normal(1 << 22, np.float32))
-    for number, shape in enumerate(SHAPES[kind].values()):
+    for number, (name, shape) in enumerate(SHAPES[kind].items()):
         weight = torch.empty(shape)
         weight.copy_(noise[: weight.numel()].view(shape) + number) if fill is None else weight.fill_(fill)
-        layer = torch.nn.Module()
-        layer.weight = torch.nn.Parameter(weight)
-        made["layers"].append(layer)
+        layer = made
+        for part in name.split(".")[:-1]:
+            if part not in dict(layer.named_children()):
+                layer.add_module(part, torch.nn.Module())
+            layer = layer.get_submodule(part)
+        layer.register_parameter("weight", torch.nn.Parameter(weight))
     return made
 
 
