@@ -114,6 +114,17 @@ def test_a_module_is_filled_in_place_or_from_nothing(form: str, tmp_path: Path) 
     assert report.before == ("",)
 
 
+def test_what_is_only_described_must_be_in_the_file(tmp_path: Path) -> None:
+    """Allowed or not: a leaf on the meta device that gets nothing has no value at all."""
+    save_numpy({"weight": np.ones((2, 3), np.float32)}, tmp_path / "model.safetensors")
+    save_numpy({"weight": np.ones((2, 3), np.float32)}, tmp_path / "another.safetensors")
+    with torch.device("meta"):
+        bare = torch.nn.Linear(3, 2)
+    with pytest.raises(DoesNotFit, match="1 leaves, first 'bias', are only described here"):
+        load(tmp_path, bare, allow_missing="bias")
+    assert load(tmp_path, torch.nn.Linear(3, 2), allow_missing="bias").missing == ("bias",)
+
+
 def test_hugging_faces_shards_are_one_checkpoint(tmp_path: Path) -> None:
     """By their index, be it of safetensors or of torch's files."""
     source, here = model(0), model(1)

@@ -64,6 +64,7 @@ class Reader:
         self._casting: Literal["unsafe", "same_kind"] = "unsafe" if cast else "same_kind"
         self._threads = threads
         self._progress = progress
+        self._step = manifest.step if folder is None else None
         self._folder = f"{paths.step_folder(manifest.step)}/" if folder is None else folder
         self._check = check or _digests(manifest)
         self._blocks = BlockPool()
@@ -121,7 +122,7 @@ class Reader:
             path=path,
             leaf=leaf,
             where=(read.begin, read.end),
-            step=self._manifest.step,
+            step=self._step,
         )
 
     def _scatter(self, wanted: Sequence[tuple[str, Target]], read: Read, chunk: Bytes) -> None:

@@ -38,8 +38,9 @@ def suggest(missing: Shapes, unexpected: Shapes, fitting: Iterable[str] = ()) ->
     found: dict[str, str] = {}
     for look in (_best_prefix, _best_prefix, _best_prefix, _siblings):
         step = look(rest)
-        found |= step
-        rest = rest.after(step)
+        if not step.keys() & found.keys():  # a pattern stands once in a rename
+            found |= step
+            rest = rest.after(step)
     # A name is looked up as it stands in the file: before any pattern.
     origin = {renaming(found)(name): canonical(name) for name in unexpected}
     names = {origin[old]: new for old, new in _alike(rest).items()}

@@ -62,10 +62,14 @@ def load(
     afterwards: of what the file has not, too.
     """
     settings = _Settings(
-        os.fspath(path), strict, rename, tuple(allow_missing), tuple(allow_unexpected), key, allow_pickle
+        os.fspath(path), strict, rename, _globs(allow_missing), _globs(allow_unexpected), key, allow_pickle
     )
     with progress.inside("load", settings.path):
         return _Load(world or current(), settings).run(into)
+
+
+def _globs(asked: Iterable[str]) -> tuple[str, ...]:
+    return (asked,) if isinstance(asked, str) else tuple(asked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +145,7 @@ class _Load:
         found = allow(found, missing=asked.allow_missing, unexpected=asked.allow_unexpected)
         report = self._report(source, tree, found, leaves, set(scalars.values()))
         report = replace(report, notes=(*report.notes, *_said_of_key(source, key, asked), *self._idle_globs(found)))
-        if why := _refusal(report, found, asked.strict):
+        if why := _refusal(report, found, asked.strict) or self._empty(tree, found):
             remedy = "\n  Say what is meant: rename=, allow_missing=, allow_unexpected=, key=, strict=."
             raise DoesNotFit(f"{self._who}: {why}.\n{report}", differences=found.differences, remedy=remedy)
         return _Plan(source, tree, found, names, values, scalars, report)
@@ -174,6 +178,19 @@ class _Load:
         return [
             f"{name}={glob!r} allows nothing" for name, globs in asked.items() for glob in globs if glob not in used
         ]
+
+    def _empty(self, tree: OpenTree, found: Fit) -> str:
+        """Say which leaves are only described here, so that there is no value for them anywhere."""
+        missing = {one.path for one in found.differences if one.kind in ("missing", "reshaped", "unlike")}
+        mine = [
+            number
+            for number, one in enumerate(tree.declared)
+            if one.path in missing and any(self._world.rank in ranks for ranks in one.split.holders)
+        ]
+        empty = [tree.declared[number].path for number in mine if not tree.copies(number)]
+        if not empty:
+            return ""
+        return f"{len(empty)} leaves, first {empty[0]!r}, are only described here, and the file has no values for them"
 
     def _read(self, plan: _Plan) -> LoadReport:
         """Fill the tree; return the report, once all ranks hold the same."""

@@ -16,6 +16,8 @@ _KNOWN = (
     "allranks reads safetensors, what torch.save, torch.distributed.checkpoint, Orbax and Flax (msgpack) wrote, and "
     "its own checkpoints; pickles with allow_pickle=True."
 )
+# What a directory of Hugging Face's calls its weights, next to which others may stand.
+_USUAL = ("model.safetensors", "adapter_model.safetensors", "pytorch_model.bin")
 _ORBAX = ("_METADATA", "_CHECKPOINT_METADATA")
 
 
@@ -98,6 +100,8 @@ def _ending(files: Iterable[str], *endings: str) -> list[str]:
 
 
 def _only(address: str, names: Sequence[str]) -> str:
+    if usual := [name for name in names if name in _USUAL]:
+        return usual[0]
     if len(names) > 1:
         raise UnknownFormat(
             f"{address} has {len(names)} checkpoints: {', '.join(names[:8])}.", path=address, remedy="Name one of them."
