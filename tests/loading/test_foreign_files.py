@@ -312,6 +312,17 @@ def test_partial_loads_say_what_they_did(tmp_path: Path) -> None:
         load(tmp_path / "b.pt", here, strict=False)
 
 
+def test_an_offer_goes_on_from_the_rename_that_was_asked_for(tmp_path: Path) -> None:
+    """It is ready: with it, all is loaded."""
+    source, here = model(0), model(1)
+    state = {f"model.{name.replace('0.', 'fc.')}": tensor for name, tensor in source.state_dict().items()}
+    torch.save(state, tmp_path / "a.pt")
+    rename = load(tmp_path / "a.pt", here, rename={"model.*": "*"}, strict=False).rename
+    assert rename == {"model.*": "*", "fc.*": "0.*"}
+    load(tmp_path / "a.pt", here, rename=rename)
+    assert same(source, here)
+
+
 def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
     """With what it is, and what could be done."""
     (tmp_path / "a.txt").write_text("hello, here are no weights")

@@ -24,7 +24,7 @@ from allranks.loading.fit import Amount, Fit, Stored, allow, fit, fit_values
 from allranks.loading.formats.base import Source
 from allranks.loading.formats.detect import open_source
 from allranks.loading.guess import suggest
-from allranks.loading.names import Rename, below, choose_key, renamed
+from allranks.loading.names import Rename, below, choose_key, renamed, renaming
 from allranks.loading.report import LoadReport, by_prefix
 from allranks.world.base import World
 from allranks.world.detect import current
@@ -168,7 +168,7 @@ class _Load:
             used=sum((leaves[name].amount for name in used), Amount()),
             by_prefix=by_prefix(amounts, loaded),
             differences=found.differences,
-            rename=_meant(found, tree, leaves),
+            rename=_meant(found, tree, leaves, self._settings.rename),
         )
 
     def _idle_globs(self, found: Fit) -> list[str]:
@@ -256,12 +256,19 @@ def _refusal(report: LoadReport, found: Fit, strict: bool | float) -> str:
     return ""
 
 
-def _meant(found: Fit, tree: OpenTree, leaves: Mapping[str, Stored]) -> dict[str, str]:
-    """Return the rename that would make more fit."""
+def _meant(found: Fit, tree: OpenTree, leaves: Mapping[str, Stored], asked: Rename | None) -> dict[str, str]:
+    """Return the rename, with what of it was asked for, that would make more fit."""
+    change = renaming(asked)
     shapes = {one.path: one.shape for one in tree.declared}
     missing = {one.path: shapes[one.path] for one in found.differences if one.kind == "missing" and one.path in shapes}
-    unexpected = {one.name: leaves[one.name].shape for one in found.differences if one.kind == "unexpected"}
-    return suggest(missing, unexpected, [name for _, name in found.pairs]) if missing and unexpected else {}
+    origin = {change(one.name): one.name for one in found.differences if one.kind == "unexpected"}
+    unexpected = {new: leaves[name].shape for new, name in origin.items()}
+    if not missing or not unexpected:
+        return {}
+    offered = suggest(missing, unexpected, [tree.declared[number].path for number, _ in found.pairs])
+    if not offered or not isinstance(asked, Mapping):
+        return offered
+    return {**asked, **{origin.get(old, old): new for old, new in offered.items()}}
 
 
 def _said_of_key(source: Source, key: str, asked: _Settings) -> list[str]:

@@ -12,7 +12,7 @@ import io
 import pickle
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from allranks.loading.formats.base import Value
@@ -116,7 +116,7 @@ def _storage_dtype(named: str) -> str:
 
 
 def _tensor(of: Any, offset: Any, shape: Any, stride: Any, *rest: Any) -> Strided:
-    """Answer for ``torch._utils._rebuild_tensor_v2``; its 8th argument says whether bits are to be read otherwise."""
+    """Answer for ``torch._utils._rebuild_tensor_v2``, whose 7th argument says if bits are to be read otherwise."""
     if not isinstance(of, Kept) or len(shape) != len(stride) or (len(rest) > 2 and rest[2]):
         raise pickle.UnpicklingError("it has a tensor that is no plain view of a storage")
     numbers = (offset, *shape, *stride)
@@ -126,13 +126,10 @@ def _tensor(of: Any, offset: Any, shape: Any, stride: Any, *rest: Any) -> Stride
 
 
 def _tensor_of_dtype(of: Any, offset: Any, shape: Any, stride: Any, *rest: Any) -> Strided:
-    """Answer for ``_rebuild_tensor_v3``, which says the dtype besides, its 7th argument."""
-    tensor = _tensor(of, offset, shape, stride)
-    return Strided(tensor.of, str(getattr(rest[2], "named", "")).removeprefix("torch."), offset, *_cut(tensor))
-
-
-def _cut(tensor: Strided) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    return tensor.shape, tensor.stride
+    """Answer for ``_rebuild_tensor_v3``, whose 7th argument is the dtype."""
+    requires_grad, hooks, dtype, *metadata = rest
+    tensor = _tensor(of, offset, shape, stride, requires_grad, hooks, *metadata)
+    return replace(tensor, dtype=str(getattr(dtype, "named", "")).removeprefix("torch."))
 
 
 def _from_type(function: Any, _kind: Any, args: Any, _state: Any) -> Any:
