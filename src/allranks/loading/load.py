@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from allranks.arrays.base import OpenTree, Target
+from allranks.arrays.base import Copy, Declared, OpenTree, Target
 from allranks.arrays.detect import open_tree
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.checkpoint import agree
@@ -303,5 +304,13 @@ def _digest(tree: OpenTree, numbers: Sequence[int]) -> str:
     copies = [tree.copies(number) for number in numbers]
     if not any(copies):
         return ""
-    found = digests([tree.declared[number] for number in numbers], copies, proof=False)
-    return hasher("xxh3-128")(b"".join(one for said in found for one in said))
+    pairs = [(tree.declared[number], of) for number, of in zip(numbers, copies, strict=True)]
+    # In the host's memory two threads are twice as fast; what is on a device, it digests.
+    halves = [pairs[::2], pairs[1::2]] if all(one.on_host for of in copies for one in of) else [pairs]
+    with ThreadPoolExecutor(len(halves)) as pool:
+        found = list(pool.map(_digests, halves))
+    return hasher("xxh3-128")(b"".join(one for half in found for said in half for one in said))
+
+
+def _digests(pairs: Sequence[tuple[Declared, tuple[Copy, ...]]]) -> list[list[bytes]]:
+    return digests([one for one, _ in pairs], [of for _, of in pairs], proof=False)
