@@ -112,6 +112,7 @@ KEPT = ("storage", torch.FloatStorage, "0", "cpu", 4)
             "unfolds|fit",
         ),
         (b"\x80\x02X\xff\xff\xff\x7fabc", b"", "no pickle that torch writes|truncated"),
+        (b"\x80\x02]r\xff\xff\xff\x7f.", b"", "puts object 2147483647 into its memo after 0"),
         (b"", b"", "no pickle"),
     ],
 )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import pickletools
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -33,6 +34,7 @@ _STORAGES = {
     "ComplexDouble": "complex128",
 }
 _DEEPEST = 200
+_PUTS = frozenset(["PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,11 +157,22 @@ _KNOWN: dict[str, Callable[..., Any]] = {
 def unpickle(data: bytes) -> Any:
     """Return what a pickle describes: containers, Strided, plain values, Inert. Raises pickle.UnpicklingError."""
     try:
+        _check_memo(data)
         return _Unpickler(data).load()
     except pickle.UnpicklingError:
         raise
     except (ArithmeticError, AttributeError, EOFError, LookupError, MemoryError, TypeError, ValueError) as error:
         raise pickle.UnpicklingError(f"it is no pickle that torch writes ({type(error).__name__}: {error})") from error
+
+
+def _check_memo(data: bytes) -> None:
+    """Raise where the memo is not filled in order: Python allocates as much as the highest number in it asks for."""
+    count = 0
+    for opcode, place, _ in pickletools.genops(data):
+        if opcode.name in _PUTS:
+            if place is not None and place > count:
+                raise pickle.UnpicklingError(f"it puts object {place} into its memo after {count}")
+            count += 1
 
 
 @dataclass(frozen=True, slots=True)
