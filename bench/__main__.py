@@ -20,6 +20,7 @@ BENCHES = {
     "hang": "from a rank that stands still to the words that name it; what the watch costs",
     "plugin": "50 tests of four ranks",
     "checkpoint": "saves and restores against the raw limit and the peers",
+    "load": "foreign checkpoints, by us and by their own libraries: time and memory",
     "verify": "comparing the state of all ranks: speeds, costs, and the frameworks' ways",
     "mismatch": "one rank that does otherwise, without us, with torch's own debugging, and in lockstep",
     "lockstep": "what a call in lockstep costs",
@@ -30,6 +31,7 @@ PAGE = ROOT / "docs" / "performance.md"
 PAGES = {name: ROOT / "docs" / f"{name}-performance.md" for name in ("checkpoint", "data")} | {
     "verify": ROOT / "docs" / "consistency.md",
     "hang": ROOT / "docs" / "hang.md",
+    "load": ROOT / "docs" / "load.md",
     "lockstep": ROOT / "docs" / "lockstep.md",
     "mismatch": ROOT / "docs" / "lockstep.md",
 }

@@ -14,6 +14,7 @@ settings.load_profile("allranks")
 
 NEEDED = (
     *("jax", "torch", "equinox", "obstore", "moto", "transformers"),
+    *("msgpack", "safetensors"),
     *("pyarrow", "orjson", "zstandard", "cloudpickle", "tokenizers", "tiktoken", "datasets", "grain"),
 )
 MISSING = [module for module in NEEDED if find_spec(module) is None]
@@ -26,6 +27,7 @@ FILES = {
         "consistency/test_verify_jax.py",
         "data/test_rows_jax.py",
         "gate/test_stepped.py",
+        "loading/test_foreign_files.py",
         "testing/test_plugin.py",
     ],
     "torch": [
@@ -35,7 +37,11 @@ FILES = {
         "consistency/test_verify_torch.py",
         "data/test_rows_torch.py",
         "integrations/test_torch_loading.py",
+        "loading/test_foreign_files.py",
+        "loading/test_hostile.py",
     ],
+    "msgpack": ["loading/test_foreign_files.py", "loading/test_hostile.py"],
+    "safetensors": ["loading/test_foreign_files.py", "loading/test_hostile.py", "loading/test_load_ranks.py"],
     "orjson": ["data/test_loader.py", "data/test_packed.py", "data/test_torture.py"],
     "cloudpickle": ["data/test_loader.py", "data/test_workers.py"],
     "datasets": ["integrations/test_streaming.py"],

@@ -16,6 +16,7 @@ from jax.sharding import Mesh
 from text import Text, readable
 
 import allranks
+from allranks.arrays.base import Leaf
 
 
 def header(args: argparse.Namespace, world: Any, mesh: Mesh, plan: allranks.BatchPlan, text: Text, state: Any) -> str:
@@ -44,7 +45,7 @@ def read_once(loader: Any, taken: Any, text: Text, world: Any) -> str:
     )
 
 
-def table(leaves: Sequence[allranks.Leaf]) -> list[str]:
+def table(leaves: Sequence[Leaf]) -> list[str]:
     """Return one line for each leaf: how it is split, and what that leaves on a device."""
     rows = [("weights", "shape", "split over devices", "on a device")]
     for leaf in leaves:

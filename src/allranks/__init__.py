@@ -3,7 +3,6 @@
 import typing as _typing
 from importlib import import_module as _import_module
 
-from allranks.arrays.base import Leaf as Leaf
 from allranks.arrays.batch import BatchPlan as BatchPlan
 from allranks.arrays.detect import describe as describe
 from allranks.data.rows import global_batch as global_batch
@@ -24,12 +23,14 @@ if _typing.TYPE_CHECKING:
     from allranks.data.dataset import Dataset as Dataset
     from allranks.data.shard import shard as shard
     from allranks.gate.lockstep.face import lockstep as lockstep
+    from allranks.loading.load import load as load
     from allranks.readiness.preflight import preflight as preflight
 
 # These are not light (they need NumPy, or are many files): they are imported when they are first asked for.
 _LATE = {
     "Checkpointer": "allranks.checkpoint.checkpointer",
     "Dataset": "allranks.data.dataset",
+    "load": "allranks.loading.load",
     "lockstep": "allranks.gate.lockstep.face",
     "preflight": "allranks.readiness.preflight",
     "tree_digest": "allranks.consistency.tree",

@@ -215,3 +215,23 @@ class Fenced(AllranksError):
 
 class StepExists(AllranksError):
     """The step is saved already."""
+
+
+class UnknownFormat(AllranksError, ValueError):
+    """What stands at ``path`` is no checkpoint that allranks can read."""
+
+    def __init__(self, message: str, *, path: str = "", remedy: str = "") -> None:
+        super().__init__(message, remedy=remedy)
+        self.path = path
+
+
+class Unsafe(AllranksError):
+    """A file (``path``) asks for what no reader should give it: to run code, or memory and bytes that are not its."""
+
+    def __init__(self, message: str, *, path: str = "", remedy: str = "") -> None:
+        super().__init__(message, remedy=remedy)
+        self.path = path
+
+
+class NotResumed(AllranksError):
+    """The first values after a resume are not those that the checkpoint recorded."""

@@ -10,6 +10,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import allranks
+from allranks.arrays.base import Leaf
 from allranks.errors import BatchMismatch, Mismatch
 
 
@@ -120,7 +121,7 @@ def test_leaves_say_how_they_are_split() -> None:
     both = jax.device_put(jnp.zeros((8, 6), jnp.bfloat16), NamedSharding(mesh, P("a", "b")))
     none = jax.device_put(jnp.zeros(3), NamedSharding(mesh, P()))
     first, second, third = allranks.describe({"both": both, "none": none, "np": np.zeros((2, 0)), "name": "no array"})
-    assert first == allranks.Leaf("both", (8, 6), "bfloat16", pieces=(2, 2), device_bytes=24)
+    assert first == Leaf("both", (8, 6), "bfloat16", pieces=(2, 2), device_bytes=24)
     assert (first.sharded, first.size, first.nbytes) == (True, 48, 96)
     assert (second.pieces, second.device_bytes, second.sharded) == ((1,), 12, False)
     assert (third.path, third.nbytes) == ("np", 0)

@@ -123,7 +123,9 @@ class OpenTree(Protocol):
         """Return a cell, which this rank holds, of ``declared[array]``."""
 
     def copies(self, array: int) -> tuple[Copy, ...]:
-        """Return every copy of a cell of ``declared[array]`` that a device of this process holds."""
+        """Return every copy of a cell of ``declared[array]`` that a device of this process holds: none of what is only
+        described.
+        """
 
     def targets(self, array: int) -> tuple[Target, ...]:
         """Return what this rank needs of ``declared[array]``: each part once, to be filled."""

@@ -20,8 +20,11 @@ from allranks.errors import (
     Damaged,
     DoesNotFit,
     Fenced,
+    NotThere,
     StepExists,
     StorageError,
+    UnknownFormat,
+    Unsafe,
     name_ranks,
 )
 from allranks.gate.collective import name_the_leaf
@@ -29,7 +32,8 @@ from allranks.gate.ticket import Entry, array_in_words, compare
 from allranks.world.base import World
 
 _KINDS: dict[str, type[AllranksError]] = {
-    kind.__name__: kind for kind in (CannotStore, Damaged, Fenced, StepExists, StorageError)
+    kind.__name__: kind
+    for kind in (CannotStore, Damaged, Fenced, NotThere, StepExists, StorageError, UnknownFormat, Unsafe)
 }
 
 

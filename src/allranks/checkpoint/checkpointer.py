@@ -15,6 +15,8 @@ from allranks.checkpoint.handle import SaveHandle
 from allranks.checkpoint.keeping import Keeping
 from allranks.checkpoint.metrics import as_numbers
 from allranks.checkpoint.restoring import Restored, restore
+from allranks.checkpoint.resume_gate import Loaded
+from allranks.checkpoint.resuming import resume_gate
 from allranks.checkpoint.saving import Order, Saver, Settings
 from allranks.errors import AllranksError, CannotStore, SaveFailed, StepExists, StorageError, name_ranks
 from allranks.gate.log import log
@@ -81,6 +83,8 @@ class Checkpointer:
         self._seen: tuple[int, object, Any, Mapping[str, float]] | None = None
         self._saved: int | None = None
         self._resumed: int | None = None
+        self._recorded: Mapping[str, float] | None = None
+        self._gated = False
         self._calls = 0
         self._began = time.monotonic()
         self._closed = False
@@ -100,10 +104,33 @@ class Checkpointer:
             restored = restore(self._storage, self._world, like, step=step, fallback=fallback)
         if restored is not None:
             self._resumed = self._saved = restored[1]
+            self._recorded, self._gated = dict(restored.metrics), False
             if self._keeping is not None:
                 self._keeping.resume(restored[1])
             self._seen = None
         return restored
+
+    def resume_gate(
+        self,
+        first: Mapping[str, Any],
+        *,
+        within: float = 0.1,
+        recorded: Mapping[str, float] | None = None,
+        report: Loaded | None = None,
+    ) -> None:
+        """Stop the job unless the first values after a resume are those that were saved; every rank must call.
+
+        ``first`` are metrics of the names that ``save`` was given: their mean over the ranks may be off by ``within``
+        of what was recorded. Raises NotResumed on every rank, with the likely reasons in order. The first call after
+        ``restore`` compares; all others, and those of a run that begins anew, do nothing. After ``allranks.load``, give
+        its ``report``, and ``recorded``, what its maker says.
+        """
+        saved, self._recorded = self._recorded, None
+        if recorded is not None and not self._gated:
+            saved = recorded
+        if saved is not None:
+            self._gated = True
+            resume_gate(first, saved, within=within, world=self._world, loaded=report, step=self._resumed)
 
     def maybe_save(
         self, step: int, state: object, *, extra: Any = None, metrics: Mapping[str, Any] | None = None

@@ -36,10 +36,15 @@ def read(storage: Storage, manifest: Manifest, tree: OpenTree, *, threads: int =
     Reader(storage, manifest, threads=threads).fill(wanted)
 
 
+# What is wrong with a chunk, "" for nothing: the number of its file, its own there, and its bytes. For any thread.
+Check = Callable[[int, int, memoryview], str]
+
+
 class Reader:
     """Reads from one checkpoint. With ``cast``, targets may have another dtype than their leaf.
 
-    ``progress`` is told the bytes of every piece that is read, from any thread.
+    ``folder`` is where the manifest's files are (default: that of its step), ``check`` what vouches for their chunks
+    (default: the manifest's digests). ``progress`` is told the bytes of every piece that is read, from any thread.
     """
 
     def __init__(
@@ -49,6 +54,8 @@ class Reader:
         *,
         cast: bool = False,
         threads: int = 2,
+        folder: str | None = None,
+        check: Check | None = None,
         progress: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._storage = storage
@@ -57,7 +64,9 @@ class Reader:
         self._casting: Literal["unsafe", "same_kind"] = "unsafe" if cast else "same_kind"
         self._threads = threads
         self._progress = progress
-        self._digest = hasher(manifest.integrity)
+        self._step = manifest.step if folder is None else None
+        self._folder = f"{paths.step_folder(manifest.step)}/" if folder is None else folder
+        self._check = check or _digests(manifest)
         self._blocks = BlockPool()
 
     def fill(self, wanted: Sequence[tuple[str, Target]]) -> None:
@@ -93,7 +102,7 @@ class Reader:
 
     def _read(self, file: int, span: Sequence[Read], wanted: Sequence[tuple[str, Target]], into: Bytes) -> None:
         stored = self._manifest.files[file]
-        path = f"{paths.step_folder(self._manifest.step)}/{stored.name}"
+        path = f"{self._folder}{stored.name}"
         begin = span[0].begin
         try:
             self._storage.read(path, begin, [into.data])
@@ -102,9 +111,7 @@ class Reader:
             cut = next((read for read in span if read.end > size), span[-1])
             raise self._damaged(path, cut, wanted, str(error)) from error
         for read in span:
-            found = self._digest(into.data[read.begin - begin : read.end - begin])
-            if found != stored.digests[read.chunk]:
-                what = f"their digest is {found}, and was {stored.digests[read.chunk]}."
+            if what := self._check(file, read.chunk, into.data[read.begin - begin : read.end - begin]):
                 raise self._damaged(path, read, wanted, what)
 
     def _damaged(self, path: str, read: Read, wanted: Sequence[tuple[str, Target]], what: str) -> Damaged:
@@ -115,7 +122,7 @@ class Reader:
             path=path,
             leaf=leaf,
             where=(read.begin, read.end),
-            step=self._manifest.step,
+            step=self._step,
         )
 
     def _scatter(self, wanted: Sequence[tuple[str, Target]], read: Read, chunk: Bytes) -> None:
@@ -132,6 +139,16 @@ class Reader:
             except FloatingPointError as error:
                 what = f"leaf {leaf!r} holds {dtype} numbers that are too large for {target.buffer.dtype}"
                 raise CannotStore(f"{what}.", leaf=leaf) from error
+
+
+def _digests(manifest: Manifest) -> Check:
+    digest = hasher(manifest.integrity)
+
+    def check(file: int, chunk: int, data: memoryview) -> str:
+        found, was = digest(data), manifest.files[file].digests[chunk]
+        return "" if found == was else f"their digest is {found}, and was {was}."
+
+    return check
 
 
 def _in_threads(

@@ -8,7 +8,7 @@ from typing import Any
 from allranks.world.progress import PYTHON, WAITS
 
 # Phases that may take very long in one call, and are at work while their process is.
-PATIENT = frozenset(["compile", "save", "restore"])
+PATIENT = frozenset(["compile", "save", "restore", "load"])
 # A process that uses fewer cores, and moves fewer bytes a second, does not work.
 _AT_WORK_CORES, _AT_WORK_BYTES = 0.1, 100e3
 

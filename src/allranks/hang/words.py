@@ -31,6 +31,7 @@ _REMEDIES: dict[str, str] = {
     "data": "Look at the data: a worker that is stuck or was killed, a slow file system, ranks with fewer batches.",
     "save": "Look at the storage: is it full, slow or gone?",
     "restore": "Look at the storage: is it slow or gone?",
+    "load": "Look at the storage: is it slow or gone?",
     "compile": "It compiles. If that is normal, raise hang_after; else look at its stack.",
     "collective": "Did all ranks run the same calls in one order? allranks.lockstep(step) says so before they hang.",
     "meeting": "Did all ranks make the same calls in one order?",

@@ -125,6 +125,8 @@ def held(leaf: Any, cell: int, here: Here) -> Held:
 
 
 def copies(leaf: Any, here: Here) -> tuple[Copy, ...]:
+    if isinstance(leaf, jax.ShapeDtypeStruct):
+        return ()
     array = _bits(leaf)
     cut = _cut(array.sharding, array.shape, here.size)
     if len(cut.places) == 1:

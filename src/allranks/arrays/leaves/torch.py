@@ -144,7 +144,7 @@ def held(leaf: torch.Tensor, _cell: int, _here: Here) -> Held:
 
 
 def copies(leaf: torch.Tensor, here: Here) -> tuple[Copy, ...]:
-    return (copy_of(leaf, 0, here),)
+    return () if leaf.is_meta else (copy_of(leaf, 0, here),)
 
 
 def copy_of(part: torch.Tensor, cell: int, here: Here) -> Copy:

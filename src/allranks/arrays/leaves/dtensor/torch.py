@@ -85,7 +85,7 @@ def held(leaf: DTensor, cell: int, here: Here) -> Held:
 
 def copies(leaf: DTensor, here: Here) -> tuple[Copy, ...]:
     number = _cell(_split(leaf.device_mesh, leaf.placements, tuple(leaf.shape)), here.rank)
-    return () if number is None else (plain.copy_of(plain.local(leaf), number, here),)
+    return () if number is None or leaf.is_meta else (plain.copy_of(plain.local(leaf), number, here),)
 
 
 def filling(leaf: DTensor, here: Here) -> Filling:

@@ -1,0 +1,110 @@
+"""Do the first values after a resume look like those that were recorded? If not: what is it, most likely. Pure.
+
+A model that is what was saved, on the data that it was trained on, has the loss that it had. A loss that begins
+elsewhere says that one of these is not so, on the first step and not hours later.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from allranks.errors import rank_list
+
+
+class Loaded(Protocol):
+    """What the gate asks of a ``LoadReport``."""
+
+    @property
+    def coverage(self) -> float: ...
+
+    @property
+    def missing(self) -> tuple[str, ...]: ...
+
+    @property
+    def rename(self) -> Mapping[str, str]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A metric: what was ``recorded``, what the ranks see ``now``, one after the other, and their ``mean``."""
+
+    name: str
+    recorded: float
+    now: tuple[float, ...]
+    mean: float
+    fits: bool
+
+    def __str__(self) -> str:
+        times = f", {self.mean / self.recorded:.3g} times as much" if self.recorded and math.isfinite(self.mean) else ""
+        return f"{self.name} is {self.mean:.6g}, and was {self.recorded:.6g}{times}"
+
+    @property
+    def torn(self) -> str:
+        """Say which ranks differ from the others, where some do and the others are as recorded; "" if not."""
+        good = [rank for rank, value in enumerate(self.now) if _near(value, self.recorded, 0.5)]
+        bad = [rank for rank in range(len(self.now)) if rank not in good]
+        if not good or not bad:
+            return ""
+        say = f"{self.now[good[0]]:.6g} on {rank_list(good)}, {self.now[bad[0]]:.6g} on {rank_list(bad)}"
+        return f"the ranks differ: {self.name} is {say}. Were the weights loaded on some ranks only?"
+
+
+def compare(first: Sequence[Mapping[str, float]], recorded: Mapping[str, float], *, within: float) -> list[Compared]:
+    """Return the metrics that both have: ``first`` are the ranks' values, ``within`` a part of what was recorded.
+
+    Of a value that is no number nothing fits.
+    """
+    found = []
+    for name in [name for name in first[0] if name in recorded]:
+        now = tuple(one[name] for one in first)
+        mean = math.fsum(now) / len(now) if all(map(math.isfinite, now)) else math.nan
+        found.append(Compared(name, recorded[name], now, mean, _near(mean, recorded[name], within)))
+    return found
+
+
+def _near(value: float, recorded: float, within: float) -> bool:
+    return math.isfinite(value) and abs(value - recorded) <= within * max(abs(recorded), 1e-12)
+
+
+def reasons(compared: Sequence[Compared], loaded: Loaded | None, *, step: int | None) -> list[str]:
+    """Return what may be the reason, the likeliest first, with the evidence that there is."""
+    found = [one.torn for one in compared if one.torn]
+    if loaded is None:
+        found.append(
+            "coverage: was every weight loaded? restore() takes all or nothing; of what allranks.load loaded, give its "
+            "report= here"
+        )
+    elif loaded.missing:
+        some = ", ".join(loaded.missing[:6]) + (", ..." if len(loaded.missing) > 6 else "")
+        share = f"{loaded.coverage:.6g} of the template was loaded"
+        found.append(f"coverage: {share}; {len(loaded.missing)} leaves hold what they were made with: {some}")
+    statistics = [path for path in (loaded.missing if loaded else ()) if _is_statistic(path)]
+    if statistics:
+        found.append(f"normalisation: its statistics were not loaded: {', '.join(statistics[:6])}")
+    else:
+        found.append(
+            "normalisation: are the inputs scaled by the mean and deviation of the training then, and is the model in "
+            "the mode (train or eval) in which the value was taken?"
+        )
+    if loaded is not None and loaded.rename:
+        found.append(f"renamed layers: more would fit with rename={dict(loaded.rename)}")
+    else:
+        found.append("renamed layers: is a layer another one than then, under the same name: order, activation, head?")
+    where = f" at step {step}" if step is not None else ""
+    found.append(f"data position: does the loader go on{where} where it stood, with the same data and masks?")
+    found.append("learning-rate schedule: does it go on, or warm up anew? It shows after a few steps, not at the first")
+    return found
+
+
+def _is_statistic(path: str) -> bool:
+    return path.endswith(("running_mean", "running_var", "mean", "var", "std", "scale", "num_batches_tracked"))
+
+
+def told(compared: Sequence[Compared], why: Sequence[str], *, within: float) -> str:
+    """Return the message."""
+    odd = "; ".join(str(one) for one in compared if not one.fits)
+    listed = "\n".join(f"  {number}. {reason}" for number, reason in enumerate(why, 1))
+    return f"{odd}: further than within={within:g}. Likely reasons, in order:\n{listed}"

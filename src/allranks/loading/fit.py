@@ -1,0 +1,194 @@
+"""Which leaf of a file goes into which leaf of a template, and what is left over on both sides. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from allranks.arrays.base import Declared
+from allranks.arrays.leaves.numpy import DTYPES
+from allranks.loading.names import canonical, matches
+
+Kind = Literal["missing", "unexpected", "reshaped", "unlike", "recast", "tied"]
+# Those after which a leaf of the template does not hold what the file has.
+WRONG: tuple[Kind, ...] = ("missing", "unexpected", "reshaped", "unlike")
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An array of a file; ``kind`` as in ``arrays.Declared``."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    kind: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind or self.dtype}{list(self.shape)}"
+
+    @property
+    def amount(self) -> Amount:
+        size = math.prod(self.shape)
+        return Amount(1, size, size * DTYPES[self.dtype].itemsize)
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """How much: leaves, their elements (``parameters``), their bytes."""
+
+    leaves: int = 0
+    parameters: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: Amount) -> Amount:
+        return Amount(self.leaves + other.leaves, self.parameters + other.parameters, self.bytes + other.bytes)
+
+    def share_of(self, whole: Amount) -> float:
+        """Return which part of a whole this is: the least of that of leaves, parameters and bytes."""
+        pairs = [(self.leaves, whole.leaves), (self.parameters, whole.parameters), (self.bytes, whole.bytes)]
+        return min((mine / all_ for mine, all_ in pairs if all_), default=1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A leaf of which the template (``path``) and the file (``name``) do not say the same; "" where one lacks it.
+
+    ``missing`` gets nothing from the file, ``unexpected`` goes nowhere; ``reshaped`` and ``unlike`` (of a dtype that is
+    no cast away) are on both sides and not loaded. ``recast`` is loaded, and rounded if ``lossy``; ``tied`` is the
+    same memory as the leaf ``name`` of the template, which is loaded. ``allowed`` is the glob that lets it pass.
+    """
+
+    kind: Kind
+    path: str
+    name: str
+    wanted: str
+    found: str
+    allowed: str = ""
+    lossy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """``pairs`` are what is loaded: which array of the template from which of the file."""
+
+    pairs: tuple[tuple[int, str], ...]
+    differences: tuple[Difference, ...]
+
+    @property
+    def wrong(self) -> tuple[Difference, ...]:
+        """What nobody has allowed."""
+        return tuple(one for one in self.differences if one.kind in WRONG and not one.allowed)
+
+
+def fit(
+    declared: Sequence[Declared],
+    stored: Mapping[str, Stored],
+    called: Mapping[str, str],
+    *,
+    aside: Container[str] = (),
+    tied: Mapping[int, int] | None = None,
+) -> Fit:
+    """Return what of a file goes where; ``called`` has the file's names by those that they have in the template.
+
+    ``aside`` are names that are used otherwise; ``tied`` says which array of the template is the same memory as which
+    other.
+    """
+    pairs: list[tuple[int, str]] = []
+    found: list[Difference] = []
+    lacking: list[int] = []
+    used: set[str] = set()
+    for number, one in enumerate(declared):
+        name = called.get(canonical(one.path))
+        if name is None:
+            lacking.append(number)
+            continue
+        used.add(name)
+        change = _change(one, name, stored[name])
+        if change is None or change.kind == "recast":
+            pairs.append((number, name))
+        if change is not None:
+            found.append(change)
+    loaded = {number for number, _ in pairs}
+    ties = {number: other for number, other in (tied or {}).items() if other in loaded}
+    missing = [_lacking(declared, number, ties.get(number)) for number in lacking]
+    unexpected = [
+        Difference("unexpected", "", name, "", str(stored[name]))
+        for name in called.values()
+        if name not in used and name not in aside
+    ]
+    return Fit(tuple(pairs), (*missing, *unexpected, *found))
+
+
+def fit_values(
+    wanted: Mapping[str, Any], values: Mapping[str, Any], stored: Mapping[str, Stored], called: Mapping[str, str]
+) -> tuple[dict[str, Any], dict[str, str], list[Difference]]:
+    """Return what the JSON values of a template become, by path; which arrays without dimensions say it; what differs.
+
+    A value keeps its type; None goes with any.
+    """
+    found: dict[str, Any] = {}
+    scalars: dict[str, str] = {}
+    differences = []
+    for path, here in wanted.items():
+        name, text = called.get(canonical(path)), f"value of type {type(here).__name__}"
+        if name is None:
+            differences.append(Difference("missing", path, "", text, ""))
+        elif name in stored and stored[name].shape == () and type(here) in (bool, int, float):
+            scalars[path] = name
+        elif name in values and (None in (here, values[name]) or type(values[name]) is type(here)):
+            found[path] = values[name]
+        else:
+            kind = str(stored[name]) if name in stored else f"value of type {type(values[name]).__name__}"
+            differences.append(Difference("unlike", path, name, text, kind))
+    return found, scalars, differences
+
+
+def allow(found: Fit, *, missing: Sequence[str], unexpected: Sequence[str]) -> Fit:
+    """Return the fit with what these globs let pass: leaves of the template without values, leaves of the file left."""
+
+    def allowed(one: Difference) -> Difference:
+        if one.kind not in WRONG:
+            return one
+        glob = matches(one.name, unexpected) if one.kind == "unexpected" else matches(one.path, missing)
+        return replace(one, allowed=glob)
+
+    return replace(found, differences=tuple(map(allowed, found.differences)))
+
+
+def _lacking(declared: Sequence[Declared], number: int, other: int | None) -> Difference:
+    one = declared[number]
+    if other is not None:
+        return Difference("tied", one.path, declared[other].path, _text(one), "")
+    return Difference("missing", one.path, "", _text(one), "")
+
+
+def _change(one: Declared, name: str, stored: Stored) -> Difference | None:
+    wanted, found = _text(one), str(stored)
+    if one.shape != stored.shape:
+        return Difference("reshaped", one.path, name, wanted, found)
+    if (one.dtype, one.kind) == (stored.dtype, stored.kind):
+        return None
+    if one.kind != stored.kind or not castable(stored.dtype, one.dtype):
+        return Difference("unlike", one.path, name, wanted, found)
+    return Difference("recast", one.path, name, wanted, found, lossy=not _widens(stored.dtype, one.dtype))
+
+
+def _text(one: Declared) -> str:
+    return str(Stored(one.shape, one.dtype, one.kind))
+
+
+def castable(found: str, wanted: str) -> bool:
+    """Return whether values may become another dtype: wider ones, and floats that are rounded."""
+    return _family(found) == _family(wanted) != "" and (_family(found) == "float" or _widens(found, wanted))
+
+
+def _family(dtype: str) -> str:
+    """Numbers of two families do not mean the same: an integer where a float is wanted may be a quantized one."""
+    return next((family for family in ("float", "int", "complex") if family in dtype), "")
+
+
+def _widens(found: str, wanted: str) -> bool:
+    return bool(np.can_cast(DTYPES[found], DTYPES[wanted], "safe"))

@@ -1,0 +1,75 @@
+"""The zip archives that ``torch.save`` writes: which records they have, and where. Nothing is ever unpacked."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from allranks.errors import Unsafe
+from allranks.loading.formats.base import Blob, Window
+
+_LOCAL = struct.Struct("<4s5H3L2H")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A file of an archive: from byte ``begin`` of the blob on, ``size`` of them, whose CRC-32 is ``crc``."""
+
+    begin: int
+    size: int
+    crc: int
+
+
+def records(blob: Blob) -> Mapping[str, Record]:
+    """Return an archive's records by their names in it, without the one folder that all are in.
+
+    Raises Damaged; Unsafe where records are compressed or encrypted (none that torch writes is), lie over each other or
+    outside of the archive, or are named for other places.
+    """
+    try:
+        with zipfile.ZipFile(io.BufferedReader(Window(blob))) as archive:
+            entries = archive.infolist()
+    except (zipfile.BadZipFile, ValueError, OverflowError, struct.error, UnicodeDecodeError) as error:
+        raise blob.damaged(f"it is no zip archive ({error})") from error
+    found = {}
+    for entry in entries:
+        name = entry.filename
+        folder, _, inner = name.partition("/")
+        if not inner or name.startswith("/") or ".." in name.split("/") or "\\" in name or "\0" in name:
+            raise _unsafe(blob, f"has a record named {name!r}")
+        if entry.compress_type != zipfile.ZIP_STORED or entry.file_size != entry.compress_size:
+            raise _unsafe(blob, f"has a compressed record, {name!r}: {entry.compress_size} bytes for {entry.file_size}")
+        if entry.flag_bits & 1:
+            raise _unsafe(blob, f"has an encrypted record, {name!r}")
+        if inner in found or folder != entries[0].filename.partition("/")[0]:
+            raise _unsafe(blob, f"has two records {inner!r}, or several folders")
+        found[inner] = Record(_begin(blob, entry), entry.file_size, entry.CRC)
+    _refuse_overlaps(blob, found)
+    return found
+
+
+def _begin(blob: Blob, entry: zipfile.ZipInfo) -> int:
+    """Return where an entry's bytes begin, as its own header says, which must be that of the entry."""
+    header = blob.read(entry.header_offset, _LOCAL.size, what=f"the header of {entry.filename!r}")
+    signature, *_, name_size, extra_size = _LOCAL.unpack(header)
+    name = blob.read(entry.header_offset + _LOCAL.size, name_size, what="a name")
+    if signature != b"PK\3\4" or name != entry.orig_filename.encode():
+        raise _unsafe(blob, f"names {entry.filename!r} where {name!r:.80} stands")
+    begin = entry.header_offset + _LOCAL.size + int(name_size) + int(extra_size)
+    blob.part(begin, entry.file_size, what=f"the record {entry.filename!r}")
+    return begin
+
+
+def _refuse_overlaps(blob: Blob, found: Mapping[str, Record]) -> None:
+    end, before = 0, ""
+    for name, record in sorted(found.items(), key=lambda one: (one[1].begin, one[1].size)):
+        if record.begin < end:
+            raise _unsafe(blob, f"has the record {name!r} over the record {before!r}")
+        end, before = record.begin + record.size, name
+
+
+def _unsafe(blob: Blob, what: str) -> Unsafe:
+    return Unsafe(f"{blob.url} {what}: torch.save writes no such archive.", path=blob.name)

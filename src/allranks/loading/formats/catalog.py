@@ -1,0 +1,136 @@
+"""Formats whose arrays stand in files as they are in memory: which bytes are which part of which leaf.
+
+That is what a manifest says; so a catalog of a foreign file is one, and is read as our own files are: in chunks, by
+two threads, straight into the arrays, each rank its part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from allranks.arrays.base import Target
+from allranks.checkpoint.dtypes import DTYPES
+from allranks.checkpoint.manifest import Manifest, Run, Shard, StoredFile, StoredLeaf
+from allranks.checkpoint.read import Check, Reader
+from allranks.checkpoint.restore_plan import boxes
+from allranks.errors import Damaged
+from allranks.extent import Extent
+from allranks.loading.fit import Stored
+from allranks.loading.formats.base import Said, Value
+from allranks.storage.base import BLOCK, Storage
+
+# The least and the most that is read at once of a leaf of which some is wanted.
+_LEAST = 64 << 10
+
+
+class Catalog:
+    """Takes note of what stands where, file by file."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, int] = {}
+        self._sizes: list[int] = []
+        self._marks: list[set[int]] = []
+        self.leaves: dict[str, StoredLeaf] = {}
+
+    def file(self, name: str, size: int) -> int:
+        """Return the number of a file."""
+        if name not in self._files:
+            self._files[name] = len(self._sizes)
+            self._sizes.append(size)
+            self._marks.append({size})
+        return self._files[name]
+
+    def mark(self, file: int, begin: int, size: int) -> None:
+        """Cut a range of a file into chunks."""
+        step = max(_LEAST, min(BLOCK, size // 16)) // 4096 * 4096
+        self._marks[file].update(range(begin, begin + size, step), (begin + size,))
+
+    def add(self, name: str, stored: Stored, runs: Iterable[Run]) -> None:
+        """Take note of a leaf. Raises Damaged where its bytes are not all inside of their files."""
+        kept = tuple(runs)
+        item = DTYPES[stored.dtype].size
+        for run in kept:
+            size = run.first.extent.size * item
+            for k in {0, run.count - 1}:
+                begin = run.first.begin + k * run.begin_step
+                if not 0 <= begin <= begin + size <= self._sizes[run.first.file]:
+                    path = list(self._files)[run.first.file]
+                    where = f"bytes {begin}-{begin + size} of {path}, which has {self._sizes[run.first.file]}"
+                    raise Damaged(f"leaf {name!r} would be {where}.", path=path, leaf=name)
+                if size:
+                    self.mark(run.first.file, begin, size)
+            for k in range(1, run.count - 1):
+                begin = run.first.begin + k * run.begin_step
+                self._marks[run.first.file].update((begin, begin + size))
+        self.leaves[name] = StoredLeaf(stored.shape, stored.dtype, stored.kind, kept)
+
+    def manifest(self) -> Manifest:
+        """Return all that was noted."""
+        files = tuple(
+            StoredFile(name, self._sizes[number], tuple(sorted(self._marks[number] - {0})), ())
+            for name, number in self._files.items()
+        )
+        return Manifest(0, "", "", 1, "", files, self.leaves, {}, None, {}, {})
+
+
+def whole(file: int, begin: int, shape: tuple[int, ...]) -> tuple[Run, ...]:
+    """Return the one shard of a leaf that stands in one piece."""
+    return (Run(Shard(file, begin, Extent.whole(shape))),)
+
+
+def linear(file: int, begin: int, shape: tuple[int, ...], first: int, last: int, item: int) -> Iterable[Run]:
+    """Yield the shards of a leaf whose elements ``first`` to ``last``, in row-major order, stand from a byte on."""
+    for box in boxes(shape, first, last):
+        yield Run(Shard(file, begin, box))
+        begin += box.size * item
+
+
+class ByteSource:
+    """A Source over a catalog. ``turned`` are leaves that stand with their dimensions in another order: which."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        catalog: Catalog,
+        said: Said,
+        *,
+        values: Mapping[str, Value] | None = None,
+        turned: Mapping[str, tuple[int, ...]] | None = None,
+        folder: str = "",
+    ) -> None:
+        self._storage = storage
+        self.manifest = catalog.manifest()
+        self._turned = turned or {}
+        self._folder = folder
+        self.said = said
+        self.values = values or {}
+        self.leaves = {name: self._stored(name, leaf) for name, leaf in self.manifest.leaves.items()}
+
+    def _stored(self, name: str, leaf: StoredLeaf) -> Stored:
+        order = self._turned.get(name)
+        shape = leaf.shape if order is None else tuple(leaf.shape[order.index(d)] for d in range(len(order)))
+        return Stored(shape, leaf.dtype, leaf.kind)
+
+    def read(self, wanted: Sequence[tuple[str, Target]]) -> None:
+        reader = Reader(self._storage, self.manifest, cast=True, folder=self._folder, check=self.check)
+        reader.fill([(name, self._turn(name, target)) for name, target in wanted])
+
+    def _turn(self, name: str, target: Target) -> Target:
+        order = self._turned.get(name)
+        if order is None:
+            return target
+        offset, shape = (tuple(of[d] for d in order) for of in (target.extent.offset, target.extent.shape))
+        return replace(target, extent=Extent(offset, shape), buffer=target.buffer.transpose(order))
+
+    @property
+    def check(self) -> Check:
+        """What vouches for chunks: nothing, in most formats."""
+        return lambda _file, _chunk, _data: ""
+
+    def witnessed(self) -> Any:
+        return None
+
+    def judge(self, witnessed: Sequence[Any]) -> None:
+        pass

@@ -1,0 +1,42 @@
+"""CRC-32 of pieces, put together to that of the whole: so that threads, and ranks, can each read a part. Pure.
+
+The CRC of ``a + b`` is that of ``a`` moved on by the length of ``b``, xor that of ``b``; to move on by one byte is to
+multiply by x^8 modulo the polynomial (zlib's ``crc32_combine``, in its own bit order: the highest power is bit 0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+_POLYNOMIAL = 0xEDB88320
+_ONE = 1 << 31
+
+
+def _times(a: int, b: int) -> int:
+    product = 0
+    for bit in range(31, -1, -1):
+        if a >> bit & 1:
+            product ^= b
+        b = b >> 1 ^ (_POLYNOMIAL if b & 1 else 0)
+    return product
+
+
+@lru_cache(maxsize=4096)
+def _moved_by(length: int) -> int:
+    """Return x^(8 * length) modulo the polynomial."""
+    power, square = _ONE, 1 << 23
+    while length:
+        if length & 1:
+            power = _times(square, power)
+        square = _times(square, square)
+        length >>= 1
+    return power
+
+
+def combine(pieces: Iterable[tuple[int, int]]) -> int:
+    """Return the CRC-32 of pieces in order, each as (its CRC-32, its length in bytes)."""
+    whole = 0
+    for crc, length in pieces:
+        whole = _times(_moved_by(length), whole) ^ crc
+    return whole

@@ -1,0 +1,196 @@
+"""A directory of torch.distributed.checkpoint: each rank reads the shards that it needs, and checks their CRCs.
+
+``.metadata`` is a pickle, which torch's own reader runs; here it is read as torch's other pickles are, and nothing of
+it is run. Each shard is a little archive of its own inside of a ``.distcp`` file.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from allranks.checkpoint.cover import TooIrregular, fills
+from allranks.checkpoint.dtypes import DTYPES
+from allranks.checkpoint.manifest import Run, Shard
+from allranks.errors import Damaged, Unsafe
+from allranks.extent import Extent
+from allranks.loading.fit import Stored
+from allranks.loading.formats.archive import Record, records
+from allranks.loading.formats.base import Blob, Said, Value
+from allranks.loading.formats.catalog import Catalog
+from allranks.loading.formats.pt import CheckedSource, checked, read_pickle
+from allranks.loading.formats.unpickle import Inert, Strided, unpickle
+from allranks.storage.base import Storage
+
+METADATA = ".metadata"
+
+
+def open_folder(storage: Storage) -> CheckedSource:
+    """Return what a directory of DCP holds. Raises Damaged, Unsafe."""
+    metadata = _read_metadata(storage)
+    planned = metadata.of("planner_data") or {}
+    archives = _Archives(storage)
+    places = _places(storage, metadata)
+    for fqn, entry in _entries(storage, metadata):
+        path = planned.get(fqn) if isinstance(planned, dict) else None
+        name = "/".join(map(str, path)) if isinstance(path, tuple) else fqn
+        if _kind(entry) == "TensorStorageMetadata":
+            archives.add(name, _stored(storage, fqn, entry), _shards(storage, fqn, entry, places))
+        elif (where := places.get((fqn, None))) is not None:
+            archives.add_value(name, where)
+    return archives.source()
+
+
+def _read_metadata(storage: Storage) -> Inert:
+    blob = Blob.whole(storage, METADATA)
+    try:
+        metadata = unpickle(blob.read(0, blob.size, what="the metadata"))
+    except pickle.UnpicklingError as error:
+        raise blob.damaged(str(error)) from error
+    if not isinstance(metadata, Inert) or _kind(metadata) != "Metadata":
+        raise blob.damaged("it is not the metadata of a checkpoint")
+    return metadata
+
+
+def _kind(value: Any) -> str:
+    return getattr(value, "named", "").rpartition(".")[2]
+
+
+def _bad(storage: Storage, what: str) -> Damaged:
+    return Damaged(f"{storage.url}/{METADATA}: {what}.", path=METADATA)
+
+
+def _entries(storage: Storage, metadata: Inert) -> Iterator[tuple[str, Any]]:
+    entries = metadata.of("state_dict_metadata")
+    if not isinstance(entries, dict) or not all(isinstance(fqn, str) for fqn in entries):
+        raise _bad(storage, "it has no state_dict_metadata")
+    yield from entries.items()
+
+
+# Of a shard, or of a value (without offset): the file it stands in, its first byte, how many.
+Places = Mapping[tuple[str, tuple[int, ...] | None], tuple[str, int, int]]
+
+
+def _places(storage: Storage, metadata: Inert) -> Places:
+    found: dict[tuple[str, tuple[int, ...] | None], tuple[str, int, int]] = {}
+    data = metadata.of("storage_data")
+    for index, info in data.items() if isinstance(data, dict) else ():
+        where = tuple(info.of(name) for name in ("relative_path", "offset", "length")) if _is_info(info) else ()
+        match where:
+            case (str(name), int(begin), int(size)) if isinstance(index, Inert):
+                pass
+            case _:
+                raise _bad(storage, "it does not say where its data is")
+        if "/" in name or "\\" in name or name in ("", ".", ".."):
+            raise Unsafe(f"{storage.url}/{METADATA} names the file {name!r}, outside of its folder.", path=METADATA)
+        if info.of("transform_descriptors"):
+            raise _bad(storage, "its data is compressed by an extension of DCP; save it without")
+        offset = index.of("offset")
+        found[index.of("fqn"), tuple(offset) if isinstance(offset, tuple) else None] = name, begin, size
+    return found
+
+
+def _is_info(info: Any) -> bool:
+    return isinstance(info, Inert) and _kind(info) == "_StorageInfo"
+
+
+def _stored(storage: Storage, fqn: str, entry: Inert) -> Stored:
+    properties, size = entry.of("properties"), entry.of("size")
+    state = properties.state if isinstance(properties, Inert) else None
+    dtype = getattr(state[0], "named", "") if isinstance(state, tuple) and state else ""
+    name = dtype.removeprefix("torch.")
+    if not isinstance(size, tuple) or name not in DTYPES:
+        raise _bad(storage, f"tensor {fqn!r} is of shape {size!r:.80} and dtype {dtype or 'unknown'}")
+    return Stored(_numbers(storage, size), name)
+
+
+def _numbers(storage: Storage, values: Any) -> tuple[int, ...]:
+    if not isinstance(values, tuple) or not all(type(value) is int and value >= 0 for value in values):
+        raise _bad(storage, f"it has {values!r:.80} where a shape or an offset is meant")
+    return values
+
+
+def _shards(storage: Storage, fqn: str, entry: Inert, places: Places) -> list[tuple[Extent, tuple[str, int, int]]]:
+    found = []
+    chunks = entry.of("chunks")
+    for chunk in chunks if isinstance(chunks, list) else ():
+        if not isinstance(chunk, Inert):
+            raise _bad(storage, f"tensor {fqn!r} has a shard that is none")
+        extent = Extent(_numbers(storage, chunk.of("offsets")), _numbers(storage, chunk.of("sizes")))
+        where = places.get((fqn, extent.offset))
+        if where is None and extent.size:
+            raise _bad(storage, f"it does not say where the shard {list(extent.offset)} of {fqn!r} is")
+        if where is not None:
+            found.append((extent, where))
+    return found
+
+
+class _Archives:
+    """The shards that were found, each in an archive of its own."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._catalog = Catalog()
+        self._files: dict[str, Blob] = {}
+        self._kept: dict[int, list[Record]] = {}
+        self._values: dict[str, Value] = {}
+
+    def add(self, name: str, stored: Stored, shards: list[tuple[Extent, tuple[str, int, int]]]) -> None:
+        runs = []
+        for extent, (file, begin, size) in shards:
+            blob = self._blob(file).part(begin, size, what=f"a shard of {name!r}")
+            number = self._catalog.file(file, self._files[file].size)
+            at = self._data_of(blob, number, name, stored, extent)
+            runs.append(Run(Shard(number, at, extent)))
+        try:
+            if not fills(stored.shape, tuple(runs)):
+                raise _bad(self._storage, f"the shards of {name!r} do not fill it exactly once")
+        except (TooIrregular, ValueError) as error:
+            raise _bad(self._storage, f"the shards of {name!r} are no parts of {stored}") from error
+        self._catalog.add(name, stored, runs)
+
+    def _data_of(self, blob: Blob, number: int, name: str, stored: Stored, extent: Extent) -> int:
+        """Return at which byte of its file the data of a shard begins."""
+        archive = records(blob)
+        tensor = read_pickle(blob, archive).tensors.get("")
+        if tensor is None or (tensor.shape, tensor.dtype) != (extent.shape, stored.dtype) or not _is_plain(tensor):
+            raise blob.damaged(f"the shard {list(extent.offset)} of {name!r}, {extent.shape}, is not what it should be")
+        record = archive.get(f"data/{tensor.of.key}")
+        item = DTYPES[tensor.dtype].size
+        if record is None or (tensor.offset + extent.size) * item > record.size:
+            raise blob.damaged(f"the shard {list(extent.offset)} of {name!r} reaches beyond its record")
+        begin = blob.begin + record.begin
+        self._catalog.mark(number, begin, record.size)
+        if checked(archive):
+            self._kept.setdefault(number, []).append(Record(begin, record.size, record.crc))
+        return begin + tensor.offset * item
+
+    def add_value(self, name: str, where: tuple[str, int, int]) -> None:
+        file, begin, size = where
+        blob = self._blob(file).part(begin, size, what=f"the value {name!r}")
+        if blob.read(0, min(4, size), what="a value") != b"PK\3\4":
+            return
+        value = read_pickle(blob, records(blob)).values
+        self._values.update({name: value[""]} if "" in value else {})
+
+    def _blob(self, file: str) -> Blob:
+        if file not in self._files:
+            self._files[file] = Blob.whole(self._storage, file)
+        return self._files[file]
+
+    def source(self) -> CheckedSource:
+        files = f"{len(self._files)} file{'' if len(self._files) == 1 else 's'}"
+        checked_by = "by the CRC-32 of every shard" if self._kept else "not at all: there are no CRCs in it"
+        said = Said(f"torch.distributed.checkpoint, {files}", checked_by)
+        kept = {number: sorted(its, key=lambda record: record.begin) for number, its in self._kept.items()}
+        return CheckedSource(self._storage, self._catalog, said, kept, values=self._values, turned={})
+
+
+def _is_plain(tensor: Strided) -> bool:
+    expected = 1
+    for many, by in zip(reversed(tensor.shape), reversed(tensor.stride), strict=True):
+        if many > 1 and by != expected:
+            return False
+        expected *= many
+    return True

@@ -1,0 +1,135 @@
+"""Which format a file or directory is in: by what is in it, never by its name alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+
+from allranks.checkpoint import audit, paths
+from allranks.errors import NotThere, UnknownFormat, Unsafe
+from allranks.loading.formats import dcp, flax, ours, pickled, pt, safetensors
+from allranks.loading.formats.base import Blob, Source
+from allranks.storage.base import Storage
+from allranks.storage.detect import open_storage
+
+_KNOWN = (
+    "allranks reads safetensors, what torch.save, torch.distributed.checkpoint, Orbax and Flax (msgpack) wrote, and "
+    "its own checkpoints; pickles with allow_pickle=True."
+)
+# What a directory of Hugging Face's calls its weights, next to which others may stand.
+_USUAL = ("model.safetensors", "adapter_model.safetensors", "pytorch_model.bin")
+_ORBAX = ("_METADATA", "_CHECKPOINT_METADATA")
+
+
+def open_source(path: str | os.PathLike[str], *, allow_pickle: bool) -> Source:
+    """Open what stands at a path (local, ``file://``, ``s3://``, ``gs://``, ``az://``). Any rank may call it alone.
+
+    Raises NotThere, UnknownFormat, Damaged, Unsafe.
+    """
+    address = os.fspath(path).rstrip("/") or "/"
+    above, _, name = address.rpartition("/")
+    outside = open_storage(above if "/" in address else ".") if above or "/" not in address else open_storage("/")
+    if name and not above.endswith(":/") and outside.size(name) is not None:
+        return _open_file(outside, name, allow_pickle=allow_pickle)
+    if (step := paths.step_of(name)) is not None and outside.size(paths.manifest_path(step)) is not None:
+        return ours.OwnSource(outside, step)
+    folder = open_storage(address)
+    entries = folder.list("")
+    if not entries:
+        raise NotThere(f"there is nothing at {folder.url}.", path=address)
+    files = [entry.name for entry in entries if entry.size is not None]
+    folders = [entry.name for entry in entries if entry.size is None]
+    return _open_folder(address, folder, files, folders)
+
+
+def _open_file(storage: Storage, name: str, *, allow_pickle: bool) -> Source:
+    size = storage.size(name) or 0
+    head = bytearray(min(size, 16))
+    storage.read(name, 0, [memoryview(head)])
+    if head[:4] == b"PK\3\4":
+        return pt.open_files(storage, [name])
+    if name.endswith(".index.json"):
+        return _open_index(storage, name)
+    if len(head) > 8 and head[8:9] == b"{" and head[6:8] == b"\0\0":
+        return safetensors.open_files(storage, [name])
+    if len(head) > 1 and head[0] == 0x80 and head[1] in range(2, 6):
+        return _open_pickle(storage, name, bytes(head), allow_pickle=allow_pickle)
+    if head and (0x80 < head[0] < 0x90 or head[0] in (0xDE, 0xDF)):
+        return flax.open_file(storage, name)
+    raise UnknownFormat(f"{storage.url}/{name}, {size} bytes, is in no format that is known.", path=name, remedy=_KNOWN)
+
+
+def _open_pickle(storage: Storage, name: str, head: bytes, *, allow_pickle: bool) -> Source:
+    # The first thing in what torch wrote before 1.6: a number of its own.
+    if b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19" in head:
+        raise UnknownFormat(
+            f"{storage.url}/{name} is in the format of torch before 1.6.",
+            path=name,
+            remedy="Load it by torch.load(path, weights_only=True), and torch.save it again.",
+        )
+    if not allow_pickle:
+        raise Unsafe(
+            f"{storage.url}/{name} is a pickle, which runs whatever code it names.",
+            path=name,
+            remedy="Where you know who wrote it, and trust him: allow_pickle=True.",
+        )
+    return pickled.open_file(storage, name)
+
+
+def _open_folder(address: str, storage: Storage, files: Sequence[str], folders: Sequence[str]) -> Source:
+    if any(paths.step_of(name) is not None for name in folders) and (steps := audit.steps(storage)):
+        return ours.OwnSource(storage, steps[-1])
+    if dcp.METADATA in files:
+        return dcp.open_folder(storage)
+    if {*_ORBAX, "manifest.ocdbt"} & set(files):
+        return _open_orbax(address, files, folders)
+    if indices := _ending(files, ".safetensors.index.json", ".bin.index.json"):
+        return _open_index(storage, _only(address, indices))
+    if tensors := _ending(files, ".safetensors"):
+        return safetensors.open_files(storage, [_only(address, tensors)])
+    if torchs := _ending(files, ".bin", ".pt", ".pth", ".ckpt"):
+        return pt.open_files(storage, [_only(address, torchs)])
+    there = ", ".join([*files, *(f"{folder}/" for folder in folders)][:12])
+    raise UnknownFormat(
+        f"{storage.url} is no checkpoint that is known: there are {there}.", path=address, remedy=_KNOWN
+    )
+
+
+def _ending(files: Iterable[str], *endings: str) -> list[str]:
+    return [name for name in files if name.endswith(endings)]
+
+
+def _only(address: str, names: Sequence[str]) -> str:
+    if usual := [name for name in names if name in _USUAL]:
+        return usual[0]
+    if len(names) > 1:
+        raise UnknownFormat(
+            f"{address} has {len(names)} checkpoints: {', '.join(names[:8])}.", path=address, remedy="Name one of them."
+        )
+    return names[0]
+
+
+def _open_index(storage: Storage, name: str) -> Source:
+    index = safetensors.read_index(Blob.whole(storage, name))
+    files = list(dict.fromkeys(index.values()))
+    if all(file.endswith(".safetensors") for file in files):
+        return safetensors.open_files(storage, files, index=index)
+    return pt.open_files(storage, files)
+
+
+def _open_orbax(address: str, files: Sequence[str], folders: Sequence[str]) -> Source:
+    if "://" in address:
+        raise UnknownFormat(f"{address}: Orbax directories are read from file systems only.", path=address)
+    if "_METADATA" not in files:
+        items = [name for name in folders if os.path.exists(os.path.join(address, name, "_METADATA"))]
+        if not items:
+            raise UnknownFormat(f"{address} is of Orbax, and none of its items has a _METADATA.", path=address)
+        address = os.path.join(address, _only(address, items))
+    try:
+        from allranks.loading.formats import orbax
+    except ModuleNotFoundError as error:
+        if error.name != "tensorstore":
+            raise
+        remedy = "Install it: pip install tensorstore"
+        raise UnknownFormat(f"{address}: Orbax directories are read by tensorstore.", remedy=remedy) from error
+    return orbax.open_folder(open_storage(address), address)

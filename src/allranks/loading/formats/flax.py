@@ -1,0 +1,192 @@
+"""Flax's msgpack (``flax.serialization.to_bytes``): arrays where they lie in the file. It carries no checks.
+
+Arrays are msgpack extensions of type 1, whose content is again msgpack: [shape, dtype, bytes]; type 2 is a complex
+number, 3 a NumPy scalar, as an array. Arrays of more than 2^30 bytes are dicts of pieces, each a flat array.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from allranks.checkpoint.dtypes import DTYPES
+from allranks.checkpoint.manifest import Run
+from allranks.loading.fit import Stored
+from allranks.loading.formats.base import Blob, Said
+from allranks.loading.formats.catalog import ByteSource, Catalog, linear, whole
+from allranks.storage.base import Storage
+
+_DEEPEST = 200
+_AHEAD = 64 << 10
+_LONGEST_TEXT = 1 << 20
+_CHUNKED = "__msgpack_chunked_array__"
+_SIZES = {0xC4: ">B", 0xC5: ">H", 0xC6: ">I", 0xD9: ">B", 0xDA: ">H", 0xDB: ">I", 0xDC: ">H", 0xDD: ">I"}
+_SIZES |= {0xDE: ">H", 0xDF: ">I", 0xC7: ">B", 0xC8: ">H", 0xC9: ">I"}
+_NUMBERS = {0xCA: ">f", 0xCB: ">d", 0xCC: ">B", 0xCD: ">H", 0xCE: ">I", 0xCF: ">Q"}
+_NUMBERS |= {0xD0: ">b", 0xD1: ">h", 0xD2: ">i", 0xD3: ">q"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Bytes:
+    """Bytes that stand in the file, not read."""
+
+    begin: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Array:
+    shape: tuple[int, ...]
+    dtype: str
+    begin: int
+
+
+def open_file(storage: Storage, name: str) -> ByteSource:
+    """Return what a msgpack file of Flax holds. Raises Damaged."""
+    blob = Blob.whole(storage, name)
+    scan = _Scan(blob)
+    tree = scan.value(0)
+    if scan.at != blob.size:
+        raise blob.damaged(f"its content ends at byte {scan.at}, and it has {blob.size}")
+    catalog, values = Catalog(), {}
+    file = catalog.file(name, blob.size)
+    for path, leaf in _leaves(blob, tree, ""):
+        if isinstance(leaf, _Array):
+            catalog.add(path, Stored(leaf.shape, leaf.dtype), whole(file, leaf.begin, leaf.shape))
+        elif isinstance(leaf, dict):
+            stored, runs = _joined(blob, file, leaf)
+            catalog.add(path, stored, runs)
+        elif leaf is None or isinstance(leaf, bool | int | float | str):
+            values[path] = leaf
+    return ByteSource(storage, catalog, Said("flax msgpack", "not at all: msgpack carries no checks"), values=values)
+
+
+def _leaves(blob: Blob, node: Any, path: str) -> Iterator[tuple[str, Any]]:
+    children: Iterator[tuple[Any, Any]]
+    if isinstance(node, dict) and not node.get(_CHUNKED):
+        children = iter(node.items())
+    elif isinstance(node, list):
+        children = iter(enumerate(node))
+    else:
+        yield path, node
+        return
+    for key, child in children:
+        yield from _leaves(blob, child, f"{path}/{key}" if path else str(key))
+
+
+def _joined(blob: Blob, file: int, node: Mapping[str, Any]) -> tuple[Stored, tuple[Run, ...]]:
+    """Return the array that stands in pieces."""
+    match node:
+        case {"shape": dict(shape), "chunks": dict(chunks)} if chunks:
+            sizes, pieces = tuple(shape.values()), list(chunks.values())
+        case _:
+            raise blob.damaged(f"it has a chunked array of {', '.join(map(repr, node))}")
+    if not all(isinstance(piece, _Array) for piece in pieces) or len({piece.dtype for piece in pieces}) != 1:
+        raise blob.damaged("it has a chunked array whose pieces are not arrays of one dtype")
+    if not all(type(many) is int and many >= 0 for many in sizes):
+        raise blob.damaged(f"it has a chunked array of the shape {sizes!r:.80}")
+    stored, at = Stored(sizes, pieces[0].dtype), 0
+    runs: list[Run] = []
+    for piece in pieces:
+        many = math.prod(piece.shape)
+        if at + many > math.prod(sizes):
+            raise blob.damaged("it has a chunked array whose pieces are more than the array")
+        runs += linear(file, piece.begin, sizes, at, at + many, DTYPES[stored.dtype].size)
+        at += many
+    if at != math.prod(sizes):
+        raise blob.damaged(f"it has a chunked array of shape {sizes} whose pieces have {at} elements")
+    return stored, tuple(runs)
+
+
+class _Scan:
+    """Reads msgpack from ``at`` on, and jumps over the bytes of arrays: of a large file, little is ever read."""
+
+    def __init__(self, blob: Blob, at: int = 0, end: int | None = None) -> None:
+        self._blob = blob
+        self.at = at
+        self._end = blob.size if end is None else end
+        self._ahead, self._begin = b"", 0
+
+    def value(self, depth: int) -> Any:
+        """Return what is next: a container, a JSON value, an _Array, or _Bytes. Raises Damaged."""
+        if depth > _DEEPEST:
+            raise self._blob.damaged(f"it nests more than {_DEEPEST} deep")
+        code = self._take(1)[0]
+        if code < 0x80 or code >= 0xE0:
+            return code if code < 0x80 else code - 0x100
+        if code in (0xC0, 0xC2, 0xC3):
+            return {0xC0: None, 0xC2: False, 0xC3: True}[code]
+        if code in _NUMBERS:
+            return self._number(_NUMBERS[code])
+        if 0xD4 <= code <= 0xD8:
+            return self._extension(1 << (code - 0xD4), depth)
+        if code == 0xC1:
+            raise self._blob.damaged(f"byte {self.at - 1} is no msgpack")
+        return self._sized(code, depth)
+
+    def _sized(self, code: int, depth: int) -> Any:
+        size = self._number(_SIZES[code]) if code in _SIZES else code & (0x1F if 0xA0 <= code < 0xC0 else 0x0F)
+        if 0xC4 <= code <= 0xC6:
+            return self._skip(size)
+        if 0xC7 <= code <= 0xC9:
+            return self._extension(size, depth)
+        if 0xA0 <= code < 0xC0 or 0xD9 <= code <= 0xDB:
+            return self._text(size)
+        if 0x90 <= code < 0xA0 or code in (0xDC, 0xDD):
+            self._must_have(size)
+            return [self.value(depth + 1) for _ in range(size)]
+        self._must_have(2 * size)
+        found: dict[Any, Any] = {}
+        for _ in range(size):
+            key = self.value(depth + 1)
+            if not isinstance(key, str | int) or key in found:
+                raise self._blob.damaged(f"it has the key {key!r:.80}, or has it twice")
+            found[key] = self.value(depth + 1)
+        return found
+
+    def _extension(self, size: int, depth: int) -> Any:
+        kind = self._number(">b")
+        inner = _Scan(self._blob, self.at, self._skip(size).begin + size)
+        if kind not in (1, 3):
+            return _Bytes(inner.at, size)
+        match inner.value(depth + 1):
+            case [[*shape], str(dtype), _Bytes() as data]:
+                pass
+            case _:
+                raise self._blob.damaged(f"byte {inner.at} is no array of Flax")
+        dtype = "bool" if dtype == "bool_" else dtype
+        if dtype not in DTYPES or not all(type(many) is int and many >= 0 for many in shape):
+            raise self._blob.damaged(f"it has an array of {dtype!r:.80} and shape {shape!r:.80}")
+        if data.size != math.prod(shape) * DTYPES[dtype].size:
+            raise self._blob.damaged(f"it has an array {dtype}{shape} of {data.size} bytes")
+        return _Array(tuple(shape), dtype, data.begin)
+
+    def _text(self, size: int) -> str:
+        if size > _LONGEST_TEXT:
+            raise self._blob.damaged(f"it has a text of {size} bytes")
+        try:
+            return self._take(size).decode()
+        except UnicodeDecodeError as error:
+            raise self._blob.damaged(f"it has a text that is none ({error.reason})") from error
+
+    def _number(self, form: str) -> Any:
+        return struct.unpack(form, self._take(struct.calcsize(form)))[0]
+
+    def _must_have(self, size: int) -> None:
+        if self.at + size > self._end:
+            raise self._blob.damaged(f"from byte {self.at} on it would have {size} more, and ends at {self._end}")
+
+    def _skip(self, size: int) -> _Bytes:
+        self._must_have(size)
+        self.at += size
+        return _Bytes(self.at - size, size)
+
+    def _take(self, size: int) -> bytes:
+        begin = self._skip(size).begin
+        if not self._begin <= begin <= begin + size <= self._begin + len(self._ahead):
+            more = min(max(size, _AHEAD), self._blob.size - begin)
+            self._ahead, self._begin = self._blob.read(begin, more, what="the tree"), begin
+        return self._ahead[begin - self._begin : begin - self._begin + size]

@@ -1,0 +1,137 @@
+"""Orbax directories, through TensorStore, which Orbax itself is built on: each rank reads its part of every array.
+
+Orbax checks the nodes of its database, not the bytes of arrays; and a chunk that is missing reads as zeros. Here it is
+an error wherever Orbax has said that it writes all chunks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorstore as ts
+
+from allranks.arrays.base import Target
+from allranks.arrays.leaves.numpy import DTYPES
+from allranks.errors import CannotStore, Damaged, UnknownFormat
+from allranks.loading.fit import Stored
+from allranks.loading.formats.base import Said, Value
+from allranks.storage.base import Storage
+
+METADATA = "_METADATA"
+# Of an array so much is read at once.
+_AT_ONCE = 64 << 20
+
+
+def open_folder(storage: Storage, folder: str) -> OrbaxSource:
+    """Return what an item of Orbax holds: ``folder`` is the directory itself. Raises Damaged."""
+    try:
+        tree = json.loads(storage.get(METADATA))
+        entries = tree["tree_metadata"]
+        names = [[str(one["key"]) for one in entry["key_metadata"]] for entry in entries.values()]
+        kinds = [entry["value_metadata"] for entry in entries.values()]
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise Damaged(f"{storage.url}/{METADATA} is not sound ({error}).", path=METADATA) from error
+    arrays: dict[str, str] = {}
+    values: dict[str, Value] = {}
+    driver = _Driver(os.path.abspath(folder), tree)
+    for name, kind in zip(names, kinds, strict=True):
+        if kind.get("value_type") == "None":
+            values["/".join(name)] = None
+        elif not kind.get("skip_deserialize") and kind.get("value_type") != "string":
+            arrays["/".join(name)] = ".".join(name)
+    return OrbaxSource(driver, arrays, values)
+
+
+class _Driver:
+    """How the arrays of a directory are opened."""
+
+    def __init__(self, folder: str, tree: Mapping[str, Any]) -> None:
+        self.folder = folder
+        self._ocdbt = bool(tree.get("use_ocdbt"))
+        self._zarr = "zarr3" if tree.get("use_zarr3") else "zarr"
+        self._all_written = bool(tree.get("store_array_data_equal_to_fill_value"))
+        self._context = ts.Context({"cache_pool": {"total_bytes_limit": 0}})
+
+    def open(self, name: str) -> Any:
+        """Return the future of an array."""
+        base = {"driver": "file", "path": f"{self.folder}/"}
+        if self._ocdbt:
+            store: dict[str, Any] = {"driver": "ocdbt", "base": base, "path": f"{name}/"}
+        else:
+            store = {"driver": "file", "path": f"{self.folder}/{name}/"}
+        spec: dict[str, Any] = {"driver": self._zarr, "kvstore": store}
+        if self._all_written:
+            spec["fill_missing_data_reads"] = False
+        return ts.open(spec, read=True, open=True, context=self._context)
+
+
+class OrbaxSource:
+    """A Source over TensorStore; ``arrays`` are their names there by those of the tree."""
+
+    def __init__(self, driver: _Driver, arrays: Mapping[str, str], values: Mapping[str, Value]) -> None:
+        self._driver = driver
+        self.said = Said("Orbax", "the database's nodes, not the arrays: Orbax carries no checks of these")
+        self.values = values
+        opened = {name: driver.open(at) for name, at in arrays.items()}
+        self._opened = {name: self._result(future, name) for name, future in opened.items()}
+        self.leaves = {name: self._stored(name, array) for name, array in self._opened.items()}
+
+    def _stored(self, name: str, array: Any) -> Stored:
+        dtype = array.dtype.name
+        if dtype not in DTYPES:
+            raise UnknownFormat(f"{self._driver.folder}: array {name!r} is of dtype {dtype}, which allranks lacks.")
+        return Stored(tuple(array.shape), dtype)
+
+    def _result(self, future: Any, name: str) -> Any:
+        try:
+            return future.result()
+        except (ValueError, OSError, KeyError) as error:
+            text = str(error).partition(" [")[0]
+            raise Damaged(f"{self._driver.folder}: array {name!r} cannot be read: {text}.", leaf=name) from error
+
+    def read(self, wanted: Sequence[tuple[str, Target]]) -> None:
+        under_way: list[tuple[str, Any]] = []
+        pending = 0
+        for name, target in wanted:
+            source = (
+                self._opened[name][target.extent.slices].translate_to[0] if target.extent.shape else self._opened[name]
+            )
+            plain = target.buffer.dtype == source.dtype.numpy_dtype
+            if plain and target.buffer.nbytes:
+                under_way.append((name, ts.array(target.buffer).write(source)))
+                pending += target.buffer.nbytes
+            elif target.buffer.size:
+                self._cast(name, source, target)
+            if pending > _AT_ONCE:
+                self._finish(under_way)
+                pending = 0
+        self._finish(under_way)
+
+    def _finish(self, under_way: list[tuple[str, Any]]) -> None:
+        while under_way:
+            name, future = under_way.pop(0)
+            self._result(future, name)
+
+    def _cast(self, name: str, source: Any, target: Target) -> None:
+        """Read rows, as many at once as there is memory for, and cast them."""
+        rows = target.buffer.shape[0] if target.buffer.ndim else 1
+        step = max(1, rows * _AT_ONCE // max(1, target.buffer.size * source.dtype.numpy_dtype.itemsize))
+        for at in range(0, rows, step):
+            cut = (slice(at, min(rows, at + step)),) if target.buffer.ndim else ...
+            read = self._result(source[cut].read(), name)
+            try:
+                with np.errstate(over="raise"):
+                    np.copyto(target.buffer[cut], read, casting="unsafe")
+            except FloatingPointError as error:
+                what = f"leaf {name!r} holds {source.dtype.name} numbers that are too large for {target.buffer.dtype}"
+                raise CannotStore(f"{what}.", leaf=name) from error
+
+    def witnessed(self) -> Any:
+        return None
+
+    def judge(self, witnessed: Sequence[Any]) -> None:
+        pass

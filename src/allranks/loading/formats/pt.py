@@ -1,0 +1,217 @@
+"""What ``torch.save`` wrote (``.pt``, ``.ckpt``, ``.bin``): the tensors where they lie in the file, and their CRCs.
+
+torch itself is not needed. Its own loader would read the whole file into memory first; here each rank reads what it
+needs, straight into its arrays. The CRC-32 of every record, which ``torch.load`` does not look at, is checked: of what
+a rank reads in part only, the parts of all ranks together.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+import zlib
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from allranks.checkpoint.dtypes import DTYPES
+from allranks.checkpoint.manifest import Run, Shard
+from allranks.checkpoint.read import Check
+from allranks.errors import Damaged
+from allranks.extent import Extent
+from allranks.loading.fit import Stored
+from allranks.loading.formats.archive import Record, records
+from allranks.loading.formats.base import Blob, Said, Value
+from allranks.loading.formats.catalog import ByteSource, Catalog, whole
+from allranks.loading.formats.crc import combine
+from allranks.loading.formats.unpickle import Flat, Strided, flatten, unpickle
+from allranks.storage.base import Storage
+
+# Leaves that a pickle of some size may unfold into.
+_MOST_LEAVES = 1 << 20
+Records = Mapping[int, Sequence[Record]]
+
+
+def open_files(storage: Storage, names: Sequence[str]) -> CheckedSource:
+    """Return what files that ``torch.save`` wrote hold together (several: Hugging Face's shards)."""
+    catalog, turned = Catalog(), {}
+    values: dict[str, Value] = {}
+    kept: dict[int, list[Record]] = {}
+    left: dict[str, int] = {}
+    for name in names:
+        blob = Blob.whole(storage, name)
+        archive = records(blob)
+        flat = read_pickle(blob, archive)
+        file = catalog.file(blob.name, blob.size)
+        kept[file] = checked(archive)
+        values |= flat.values
+        left |= flat.left
+        for path, tensor in flat.tensors.items():
+            if path in catalog.leaves:
+                raise blob.damaged(f"tensor {path!r} stands in another file, too")
+            if order := add(catalog, blob, file, path, tensor, record_of(blob, archive, tensor)):
+                turned[path] = order
+    notes = (f"not loaded, and nothing of them run: {_told(left)}",) if left else ()
+    return CheckedSource(storage, catalog, _said("torch.save", names, kept, notes), kept, values=values, turned=turned)
+
+
+def _said(what: str, names: Sequence[str], kept: Records, notes: tuple[str, ...]) -> Said:
+    crcs = any(kept.values())
+    how = "by the CRC-32 of every record" if crcs else "not at all: torch was told to write no CRCs"
+    return Said(f"{what}, {len(names)} file{'s' if len(names) > 1 else ''}", how, notes)
+
+
+def _told(left: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {kind}" for kind, count in list(left.items())[:8])
+
+
+def read_pickle(blob: Blob, archive: Mapping[str, Record]) -> Flat:
+    """Return what an archive's pickle says. Raises Damaged."""
+    if "data.pkl" not in archive:
+        what = "a TorchScript program" if "constants.pkl" in archive else "an archive of something else"
+        raise blob.damaged(f"it has no data.pkl: {what}, which is no checkpoint")
+    order = archive.get("byteorder")
+    if order is not None and blob.read(order.begin, order.size, what="the byte order") != b"little":
+        raise blob.damaged("its bytes are not in little-endian order")
+    record = archive["data.pkl"]
+    data = blob.read(record.begin, record.size, what="data.pkl")
+    if record.crc and zlib.crc32(data) != record.crc:
+        raise blob.damaged("the CRC-32 of data.pkl is not what was saved")
+    try:
+        return flatten(unpickle(data), most=_MOST_LEAVES + len(data))
+    except pickle.UnpicklingError as error:
+        raise blob.damaged(f"its data.pkl is not sound: {error}") from error
+
+
+def checked(archive: Mapping[str, Record]) -> list[Record]:
+    """Return the records whose CRCs mean something: none of a file that was written without."""
+    if not any(record.crc for record in archive.values()):
+        return []
+    return sorted((r for name, r in archive.items() if name.startswith("data/")), key=lambda record: record.begin)
+
+
+def record_of(blob: Blob, archive: Mapping[str, Record], tensor: Strided) -> Record:
+    """Return the record of a tensor. Raises Damaged where it is missing, or smaller than the tensor says."""
+    record = archive.get(f"data/{tensor.of.key}")
+    size = tensor.of.count * DTYPES[tensor.of.dtype].size
+    if record is None or record.size < size:
+        raise blob.damaged(f"the record data/{tensor.of.key}, of {size} bytes, is not there, or smaller")
+    return record
+
+
+def add(catalog: Catalog, blob: Blob, file: int, path: str, tensor: Strided, record: Record) -> tuple[int, ...] | None:
+    """Take note of a tensor; return in which order its dimensions stand, None for the usual one. Raises Damaged."""
+    if tensor.dtype not in DTYPES:
+        raise blob.damaged(f"tensor {path!r} is of dtype {tensor.dtype or 'unknown'}, which allranks does not know")
+    item = DTYPES[tensor.dtype].size
+    last = tensor.offset + sum((many - 1) * by for many, by in zip(tensor.shape, tensor.stride, strict=True))
+    if math.prod(tensor.shape) and (last + 1) * item > record.size:
+        raise blob.damaged(f"tensor {path!r} reaches beyond its record, of {record.size} bytes")
+    begin = blob.begin + record.begin
+    catalog.mark(file, begin, record.size)
+    order = tuple(sorted(range(len(tensor.shape)), key=lambda d: (-tensor.stride[d], d)))
+    shape = tuple(tensor.shape[d] for d in order)
+    stride = [tensor.stride[d] for d in order]
+    runs = _runs(file, begin + tensor.offset * item, shape, stride, item)
+    if runs is None:
+        raise blob.damaged(f"tensor {path!r} has the strides {tensor.stride}; save its contiguous() copy instead")
+    usual = order == tuple(range(len(order))) or math.prod(shape) == 0
+    catalog.add(path, Stored(tensor.shape if usual else shape, tensor.dtype), runs)
+    return None if usual else order
+
+
+def _runs(file: int, begin: int, shape: tuple[int, ...], stride: Sequence[int], item: int) -> Sequence[Run] | None:
+    """Return the shards of a tensor whose strides descend: one, or equal rows apart; None for what is no such thing."""
+    expected, dense = 1, len(shape)
+    while dense and (shape[dense - 1] == 1 or stride[dense - 1] == expected):
+        expected *= shape[dense - 1]
+        dense -= 1
+    if not dense or 0 in shape:
+        return whole(file, begin, shape)
+    if dense > 1 or stride[0] < expected:
+        return None
+    row = Shard(file, begin, Extent((0,) * len(shape), (1, *shape[1:])))
+    return (Run(row, shape[0], 0, stride[0] * item, (1, *(0,) * (len(shape) - 1))),)
+
+
+class CheckedSource(ByteSource):
+    """A ByteSource over records with CRCs: ``records`` of each file, in their order, in bytes of the file."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        catalog: Catalog,
+        said: Said,
+        kept: Records,
+        *,
+        values: Mapping[str, Value],
+        turned: Mapping[str, tuple[int, ...]],
+        folder: str = "",
+    ) -> None:
+        super().__init__(storage, catalog, said, values=values, turned=turned, folder=folder)
+        self._records = kept
+        self._seen: dict[tuple[int, int], int] = {}
+
+    @property
+    def check(self) -> Check:
+        def take_note(file: int, chunk: int, data: memoryview) -> str:
+            self._seen[file, chunk] = zlib.crc32(data)
+            return ""
+
+        return take_note
+
+    def witnessed(self) -> Any:
+        """Check the records that were read whole; return those that were not: [file, record, {chunk: CRC}]."""
+        parts = []
+        for file, number, chunks in self._touched():
+            crcs = {chunk: self._seen[file, chunk] for chunk in chunks if (file, chunk) in self._seen}
+            if len(crcs) == len(chunks):
+                self._check(file, number, chunks, crcs)
+            else:
+                parts.append([file, number, {str(chunk): crc for chunk, crc in crcs.items()}])
+        return parts
+
+    def judge(self, witnessed: Sequence[Any]) -> None:
+        parts: dict[tuple[int, int], dict[int, int]] = {}
+        for file, number, crcs in (one for its in witnessed for one in its):
+            parts.setdefault((file, number), {}).update((int(chunk), crc) for chunk, crc in crcs.items())
+        for (file, number), crcs in parts.items():
+            chunks = self._chunks(file, self._records[file][number])
+            if len(crcs) == len(chunks):
+                self._check(file, number, chunks, crcs)
+
+    def _touched(self) -> Iterator[tuple[int, int, range]]:
+        seen: dict[int, list[int]] = {}
+        for file, chunk in sorted(self._seen):
+            seen.setdefault(file, []).append(chunk)
+        for file, read in seen.items():
+            for number, record in enumerate(self._records.get(file, ())):
+                chunks = self._chunks(file, record)
+                if bisect_left(read, chunks.start) < bisect_left(read, chunks.stop):
+                    yield file, number, chunks
+
+    def _chunks(self, file: int, record: Record) -> range:
+        """Return the chunks that a record is: it begins and ends where chunks do."""
+        ends = self.manifest.files[file].ends
+        return range(bisect_right(ends, record.begin), bisect_left(ends, record.begin + record.size) + 1)
+
+    def _check(self, file: int, number: int, chunks: range, crcs: Mapping[int, int]) -> None:
+        stored, record = self.manifest.files[file], self._records[file][number]
+        ends = [record.begin, *stored.ends[chunks.start : chunks.stop]]
+        found = combine((crcs[chunk], end - begin) for chunk, (begin, end) in zip(chunks, pairwise(ends), strict=True))
+        if found != record.crc:
+            where = (record.begin, record.begin + record.size)
+            raise Damaged(
+                f"{self._storage.url}/{stored.name}: bytes {where[0]}-{where[1]} have the CRC-32 {found:08x}, and had "
+                f"{record.crc:08x} when they were saved: {', '.join(self._leaves_at(file, where)[:4])} is damaged.",
+                path=stored.name,
+                where=where,
+            )
+
+    def _leaves_at(self, file: int, where: tuple[int, int]) -> list[str]:
+        return [
+            repr(name)
+            for name, leaf in self.manifest.leaves.items()
+            if any(run.first.file == file and where[0] <= run.first.begin < where[1] for run in leaf.runs)
+        ]

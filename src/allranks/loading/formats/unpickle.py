@@ -1,0 +1,218 @@
+"""What torch's pickles say of tensors, without running anything that they name. Pure: bytes in, values out.
+
+A pickle names callables, and a usual reader imports and calls them: that is how a file runs code. Here a handful of
+names are known, those of which tensors are made, and each is answered by a description in this file; whatever else a
+pickle names (a class of somebody's hyperparameters, ``os.system``) becomes an inert stand-in that remembers its name.
+Nothing is imported.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import pickletools
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from allranks.loading.formats.base import Value
+
+_STORAGES = {
+    "Double": "float64",
+    "Float": "float32",
+    "Half": "float16",
+    "BFloat16": "bfloat16",
+    "Bool": "bool",
+    "Long": "int64",
+    "Int": "int32",
+    "Short": "int16",
+    "Char": "int8",
+    "Byte": "uint8",
+    "Untyped": "uint8",
+    "ComplexFloat": "complex64",
+    "ComplexDouble": "complex128",
+}
+_DEEPEST = 200
+_PUTS = frozenset(["PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"])
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A storage: the record ``key`` of the archive, ``count`` elements of ``dtype``."""
+
+    key: str
+    dtype: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Strided:
+    """A tensor: elements of a storage, ``offset`` the first, ``stride`` elements apart in each dimension."""
+
+    of: Kept
+    dtype: str
+    offset: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+
+
+class Inert:
+    """Whatever a pickle makes that is no array: it takes what it is given, and does nothing."""
+
+    named = ""
+    args: tuple[Any, ...]
+    state: Any
+
+    def __new__(cls, *args: Any, **_: Any) -> Inert:
+        self = super().__new__(cls)
+        self.args, self.state = args, None
+        return self
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def __call__(self, *_: Any, **__: Any) -> Inert:
+        return self
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        pass
+
+    def append(self, value: Any) -> None:
+        pass
+
+    def extend(self, values: Any) -> None:
+        pass
+
+    def of(self, name: str) -> Any:
+        """Return an attribute of the object that this stands for; None if it has none."""
+        return self.state.get(name) if isinstance(self.state, Mapping) else None
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, data: bytes) -> None:
+        super().__init__(io.BytesIO(data), encoding="utf-8")
+        self._stand_ins: dict[str, Any] = {}
+
+    def find_class(self, module: str, name: str) -> Any:
+        full = f"{module}.{name}"
+        if full in _KNOWN:
+            return _KNOWN[full]
+        return self._stand_ins.setdefault(full, type(name, (Inert,), {"named": full}))
+
+    def persistent_load(self, pid: Any) -> Kept:
+        match pid:
+            case ("storage", kind, str(key), _, int(count)) if count >= 0:
+                return Kept(key, _storage_dtype(getattr(kind, "named", "")), count)
+        raise pickle.UnpicklingError(f"it refers to {pid!r:.80}, which is no storage")
+
+
+def _storage_dtype(named: str) -> str:
+    kind = named.rpartition(".")[2].removesuffix("Storage")
+    if kind not in _STORAGES:
+        raise pickle.UnpicklingError(f"it has a storage of the unknown type {named!r}")
+    return _STORAGES[kind]
+
+
+def _tensor(of: Any, offset: Any, shape: Any, stride: Any, *rest: Any) -> Strided:
+    """Answer for ``torch._utils._rebuild_tensor_v2``, whose 7th argument says if bits are to be read otherwise."""
+    if not isinstance(of, Kept) or len(shape) != len(stride) or (len(rest) > 2 and rest[2]):
+        raise pickle.UnpicklingError("it has a tensor that is no plain view of a storage")
+    numbers = (offset, *shape, *stride)
+    if not all(type(number) is int and number >= 0 for number in numbers):
+        raise pickle.UnpicklingError(f"it has a tensor of offset, shape and strides {numbers!r:.80}")
+    return Strided(of, of.dtype, offset, tuple(shape), tuple(stride))
+
+
+def _tensor_of_dtype(of: Any, offset: Any, shape: Any, stride: Any, *rest: Any) -> Strided:
+    """Answer for ``_rebuild_tensor_v3``, whose 7th argument is the dtype."""
+    requires_grad, hooks, dtype, *metadata = rest
+    tensor = _tensor(of, offset, shape, stride, requires_grad, hooks, *metadata)
+    return replace(tensor, dtype=str(getattr(dtype, "named", "")).removeprefix("torch."))
+
+
+def _from_type(function: Any, _kind: Any, args: Any, _state: Any) -> Any:
+    """Answer for ``torch._tensor._rebuild_from_type_v2``: a tensor with attributes is a tensor."""
+    return function(*args) if function in _KNOWN.values() else Inert(*args)
+
+
+def _first(value: Any, *_: Any) -> Any:
+    return value
+
+
+_KNOWN: dict[str, Callable[..., Any]] = {
+    "collections.OrderedDict": OrderedDict,
+    "torch._utils._rebuild_tensor_v2": _tensor,
+    "torch._utils._rebuild_tensor_v3": _tensor_of_dtype,
+    "torch._utils._rebuild_parameter": _first,
+    "torch._utils._rebuild_parameter_with_state": _first,
+    "torch._tensor._rebuild_from_type_v2": _from_type,
+    "torch.Size": tuple,
+}
+
+
+def unpickle(data: bytes) -> Any:
+    """Return what a pickle describes: containers, Strided, plain values, Inert. Raises pickle.UnpicklingError."""
+    try:
+        _check_memo(data)
+        return _Unpickler(data).load()
+    except pickle.UnpicklingError:
+        raise
+    except (ArithmeticError, AttributeError, EOFError, LookupError, MemoryError, TypeError, ValueError) as error:
+        raise pickle.UnpicklingError(f"it is no pickle that torch writes ({type(error).__name__}: {error})") from error
+
+
+def _check_memo(data: bytes) -> None:
+    """Raise where the memo is not filled in order: Python allocates as much as the highest number in it asks for."""
+    count = 0
+    for opcode, place, _ in pickletools.genops(data):
+        if opcode.name in _PUTS:
+            if place is not None and place > count:
+                raise pickle.UnpicklingError(f"it puts object {place} into its memo after {count}")
+            count += 1
+
+
+@dataclass(frozen=True, slots=True)
+class Flat:
+    """The leaves of an unpickled tree by path; ``left`` counts those that are neither, by what they are."""
+
+    tensors: dict[str, Strided]
+    values: dict[str, Value]
+    left: dict[str, int]
+
+
+def flatten(tree: Any, *, most: int) -> Flat:
+    """Return the leaves of a tree, of which no more than ``most`` nodes are visited: one may hold another many times.
+
+    Raises pickle.UnpicklingError for a tree that is larger, deeper than any is, or has two leaves of one path.
+    """
+    found = Flat({}, {}, {})
+    for visited, (path, node) in enumerate(_walk(tree, "", 0)):
+        if visited >= most:
+            raise pickle.UnpicklingError(f"it unfolds into more than {most:,} leaves")
+        if path in found.tensors or path in found.values:
+            raise pickle.UnpicklingError(f"it has two leaves {path!r}")
+        if isinstance(node, Strided):
+            found.tensors[path] = node
+        elif node is None or isinstance(node, bool | int | float | str):
+            found.values[path] = node
+        elif not isinstance(node, dict | list | tuple):
+            kind = getattr(node, "named", type(node).__name__)
+            found.left[kind] = found.left.get(kind, 0) + 1
+    return found
+
+
+def _walk(node: Any, path: str, depth: int) -> Iterator[tuple[str, Any]]:
+    if depth > _DEEPEST:
+        raise pickle.UnpicklingError(f"it nests more than {_DEEPEST} deep")
+    children: Iterator[tuple[Any, Any]] = iter(())
+    if isinstance(node, dict):
+        children = iter(node.items())
+    elif isinstance(node, list | tuple):
+        children = iter(enumerate(node))
+    yield path, node
+    for key, child in children:
+        yield from _walk(child, f"{path}/{key}" if path else str(key), depth + 1)

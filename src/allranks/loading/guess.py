@@ -1,0 +1,200 @@
+"""Did you mean: which renames would make more of a file fit a template. Pure.
+
+Three looks, each at what the one before it left: a prefix that one side has (``model.``, ``_orig_mod.``); children of
+one module under other names, in the same order and of the same shapes (``fc1``, ``fc2`` for ``0``, ``2``); and names
+that are alike. A rename is offered only if both leaves of every pair it makes have one shape.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from allranks.loading.names import canonical, renaming
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+WRAPPERS = ("module.", "_orig_mod.", "model.", "_forward_module.", "_fsdp_wrapped_module.", "network.", "net.")
+# Leaves that are compared by likeness, each with as many others of its shape.
+_COMPARED = 256
+# Changes of the beginning that are tried, and names that each is tried on.
+_TRIED, _SCORED = 40, 200
+
+
+def suggest(missing: Shapes, unexpected: Shapes, fitting: Iterable[str] = ()) -> dict[str, str]:
+    """Return a ``rename`` that makes unexpected names of a file missing paths of a template; empty if there is none.
+
+    ``fitting`` are the names that fit as they are, and go on to.
+    """
+    rest = _Rest(
+        {canonical(path): shape for path, shape in missing.items()},
+        {canonical(name): shape for name, shape in unexpected.items()},
+        tuple(canonical(name) for name in fitting),
+    )
+    before = rest
+    found: dict[str, str] = {}
+    for look in (_best_prefix, _best_prefix, _best_prefix, _siblings):
+        step = look(rest)
+        if not step.keys() & found.keys():  # a pattern stands once in a rename
+            found |= step
+            rest = rest.after(step)
+    # A name is looked up as it stands in the file: before any pattern.
+    origin = {renaming(found)(name): canonical(name) for name in unexpected}
+    names = {origin[old]: new for old, new in _alike(rest).items()}
+    if not names and len(rest.kept) == len(before.kept):
+        return {}
+    return before.needed(names | found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rest:
+    """What is missing in the template, what is left of the file, and the names that fit."""
+
+    wanted: Shapes
+    left: Shapes
+    kept: tuple[str, ...]
+
+    def gain(self, step: Mapping[str, str]) -> int:
+        """Return how many leaves a rename makes fit; 0 if it changes a name that fits, or makes one of two."""
+        change = renaming(step)
+        new = [change(name) for name in self.left]
+        if len(set(new)) != len(new) or any(change(name) != name for name in self.kept):
+            return 0
+        return sum(self.wanted.get(name) == shape for name, shape in zip(new, self.left.values(), strict=True))
+
+    def needed(self, rename: dict[str, str]) -> dict[str, str]:
+        """Return a rename without the patterns that make nothing fit."""
+        for pattern in [old for old in rename if "*" in old]:
+            rest = {old: new for old, new in rename.items() if old != pattern}
+            if self.gain(rest) >= self.gain(rename):
+                rename = rest
+        return rename
+
+    def after(self, step: Mapping[str, str]) -> _Rest:
+        """Return what a rename leaves."""
+        change = renaming(step)
+        now = {change(name): shape for name, shape in self.left.items()}
+        pairs = {name: None for name, shape in now.items() if self.wanted.get(name) == shape}
+        return _Rest(
+            {path: shape for path, shape in self.wanted.items() if path not in pairs},
+            {name: shape for name, shape in now.items() if name not in pairs},
+            (*self.kept, *pairs),
+        )
+
+    def is_exact(self, step: Mapping[str, str]) -> bool:
+        """Return whether every name that a rename changes becomes one that is wanted, of its shape."""
+        change = renaming(step)
+        changed = {name: new for name in self.left if (new := change(name)) != name}
+        right = all(self.wanted.get(new) == self.left[old] for old, new in changed.items())
+        return right and all(change(name) == name for name in self.kept)
+
+
+def _best_prefix(rest: _Rest) -> dict[str, str]:
+    """Return the change of the beginning after which most of the file's names begin as the template's do."""
+    heads = {path[: at.start()] for path in (*rest.wanted, *rest.kept) for at in re.finditer(r"\.|$", path)}
+    names = _sample(rest.left, _SCORED)
+    steps = [step for step in _prefixes(rest) if all(renaming(step)(name) == name for name in rest.kept)]
+    scores = [(_likeness(rest, names, renaming(step), heads), step) for step in steps[:_TRIED]]
+    most, best = max(scores, key=lambda one: one[0], default=(0.0, {}))
+    return best if most > _likeness(rest, names, canonical, heads) + 0.1 * len(names) else {}
+
+
+def _likeness(rest: _Rest, names: Iterable[str], change: Callable[[str], str], heads: Container[str]) -> float:
+    """Return how much of the names, as parts of 1 each, is the beginning of a path of the template.
+
+    Of one that is a whole path, and has another shape, nothing is.
+    """
+    total = 0.0
+    for name in names:
+        new = change(name)
+        parts = new.split(".")
+        known = next((n for n in range(len(parts), 0, -1) if ".".join(parts[:n]) in heads), 0)
+        if known < len(parts) or rest.wanted.get(new) == rest.left[name]:
+            total += known / len(parts)
+    return total
+
+
+def _prefixes(rest: _Rest) -> list[dict[str, str]]:
+    """Return changes of the beginning that may explain many: known wrappers, and what a few pairs differ by."""
+    found: list[dict[str, str]] = []
+    for wrapper in WRAPPERS:
+        if any(wrapper in name for name in rest.left):
+            found += [{f"{wrapper}*": "*"}, {f"*.{wrapper}*": "*.*"}]
+        if any(path.startswith(wrapper) for path in rest.wanted):
+            found.append({"*": f"{wrapper}*"})
+    heads: Counter[tuple[str, str]] = Counter()
+    for path in _sample(rest.wanted, 5):
+        mine = path.split(".")
+        for name in _sample(rest.left, 50):
+            its = name.split(".")
+            heads.update(
+                ("".join(f"{part}." for part in its[:old]), "".join(f"{part}." for part in mine[:new]))
+                for old in range(min(4, len(its)))
+                for new in range(min(4, len(mine)))
+                if its[old] == mine[new] and its[:old] != mine[:new]
+            )
+    return found + [{f"{old}*": f"{new}*"} for (old, new), _ in heads.most_common(_TRIED)]
+
+
+def _sample(names: Iterable[str], many: int) -> list[str]:
+    found = list(names)
+    return found[:: -(-len(found) // many)] if found else []
+
+
+def _siblings(rest: _Rest) -> dict[str, str]:
+    """Return patterns for modules that stand in the same place, in the same order, under other names."""
+    found: dict[str, str] = {}
+    for parent, old, new in _paired_children(rest.wanted, rest.left):
+        if renaming(found)(f"{parent}{old}.x") == f"{parent}{new}.x":
+            continue
+        *higher, above = parent.split(".")[:-1] or [""]
+        steps = [{f"*.{old}.*": f"*.{new}.*"}] if above else []
+        steps += [{f"*.{above}.{old}.*": f"*.{above}.{new}.*"}] if higher else []
+        exact = {f"{parent}{old}.*": f"{parent}{new}.*"}
+        step = next((step for step in steps if rest.is_exact(step)), exact)
+        if rest.gain(found | step) > rest.gain(found):
+            found |= step
+    return found
+
+
+def _paired_children(wanted: Shapes, left: Shapes) -> Iterator[tuple[str, str, str]]:
+    """Yield (parent with its dot, child of the file, child of the template) that hold leaves of the same shapes.
+
+    Of as many on both sides, the first goes with the first.
+    """
+    mine, its = _children(wanted), _children(left)
+    for parent in [parent for parent in mine if parent in its]:
+        groups: defaultdict[object, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
+        for side, children in enumerate((its[parent], mine[parent])):
+            for child, shapes in children.items():
+                groups[frozenset(shapes.items())][side].append(child)
+        for old, new in groups.values():
+            if len(old) == len(new):
+                yield from ((parent, one, other) for one, other in zip(old, new, strict=True))
+
+
+def _children(shapes: Shapes) -> dict[str, dict[str, dict[str, tuple[int, ...]]]]:
+    """Return by parent and child the shapes of the leaves below, by their names there."""
+    found: defaultdict[str, dict[str, dict[str, tuple[int, ...]]]] = defaultdict(dict)
+    for path, shape in shapes.items():
+        parts = path.split(".")
+        for at in range(len(parts) - 1):
+            parent = "".join(f"{part}." for part in parts[:at])
+            found[parent].setdefault(parts[at], {})[".".join(parts[at + 1 :])] = shape
+    return found
+
+
+def _alike(rest: _Rest) -> dict[str, str]:
+    """Return by their names leaves of one shape whose names are alike, each once."""
+    by_shape: defaultdict[tuple[int, ...], list[str]] = defaultdict(list)
+    for name, shape in rest.left.items():
+        by_shape[shape].append(name)
+    found: dict[str, str] = {}
+    for path in list(rest.wanted)[:_COMPARED]:
+        free = [name for name in by_shape[rest.wanted[path]] if name not in found][:_COMPARED]
+        for close in difflib.get_close_matches(path, free, n=1, cutoff=0.5):
+            found[close] = path
+    return found

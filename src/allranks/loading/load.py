@@ -1,0 +1,316 @@
+"""``allranks.load``: what others saved, into what is here, and the truth about it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from allranks.arrays.base import Copy, Declared, OpenTree, Target
+from allranks.arrays.detect import open_tree
+from allranks.arrays.leaves.numpy import DTYPES
+from allranks.checkpoint import agree
+from allranks.consistency import verify
+from allranks.consistency.digests import digests
+from allranks.digest import digest, hasher, show
+from allranks.errors import DoesNotFit, Mismatch, name_ranks
+from allranks.extent import Extent
+from allranks.gate.log import log
+from allranks.loading.fit import Amount, Fit, Stored, allow, fit, fit_values
+from allranks.loading.formats.base import Source
+from allranks.loading.formats.detect import open_source
+from allranks.loading.guess import suggest
+from allranks.loading.names import Rename, below, choose_key, renamed, renaming
+from allranks.loading.report import LoadReport, by_prefix
+from allranks.world.base import World
+from allranks.world.detect import current
+from allranks.world.progress import progress
+
+
+def load(
+    path: str | os.PathLike[str],
+    into: Any,
+    *,
+    strict: bool | float = True,
+    rename: Rename | None = None,
+    allow_missing: Iterable[str] = (),
+    allow_unexpected: Iterable[str] = (),
+    key: str | None = None,
+    allow_pickle: bool = False,
+    world: World | None = None,
+) -> LoadReport:
+    """Load what somebody saved, and say what was loaded; **every rank must call**, with the same arguments.
+
+    ``path``: safetensors (also Hugging Face's index), ``.pt``, ``.ckpt``, ``.bin``, a directory of
+    torch.distributed.checkpoint or Orbax, Flax msgpack, a run or step of ours; a pickle with ``allow_pickle``, which
+    runs the code in it. ``into`` is what ``Checkpointer.restore`` takes: torch modules, tensors and NumPy arrays are
+    filled in place; JAX arrays are made new, with the same shardings, in the report's ``state``. Each rank reads only
+    what it holds. Floats are cast to the dtype that is wanted, which the report tells.
+
+    ``strict``: True, each leaf of both sides goes over, but those that the globs ``allow_missing`` (of the template; a
+    leaf of another shape counts as missing) and ``allow_unexpected`` (of the file) allow; a number from 0 to 1, at
+    least that part of the template's leaves and of its parameters; False, anything but nothing. ``rename`` says of
+    names in the file what they are in the template: ``{"model.*": "*", "fc1.weight": "0.weight"}``, or a function.
+    ``key`` is below which key of the file to look (default: found, and said).
+
+    Raises on every rank alike: DoesNotFit, with all differences and a ``rename`` that would help, before anything is
+    touched; Damaged; Unsafe; UnknownFormat; Mismatch, where the ranks do not see the same file, or do not hold the same
+    afterwards: of what the file has not, too.
+    """
+    settings = _Settings(
+        os.fspath(path), strict, rename, _globs(allow_missing), _globs(allow_unexpected), key, allow_pickle
+    )
+    with progress.inside("load", settings.path):
+        return _Load(world or current(), settings).run(into)
+
+
+def _globs(asked: Iterable[str]) -> tuple[str, ...]:
+    return (asked,) if isinstance(asked, str) else tuple(asked)
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    path: str
+    strict: bool | float
+    rename: Rename | None
+    allow_missing: tuple[str, ...]
+    allow_unexpected: tuple[str, ...]
+    key: str | None
+    allow_pickle: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """``names`` are the full ones of the file, by those below the key; ``values`` says what JSON values become, and
+    ``scalars`` for which of them an array without dimensions says it.
+    """
+
+    source: Source
+    tree: OpenTree
+    fit: Fit
+    names: Mapping[str, str]
+    values: Mapping[str, Any]
+    scalars: Mapping[str, str]
+    report: LoadReport
+
+    @property
+    def digest(self) -> str:
+        """What all ranks must see alike."""
+        source = sorted((name, str(one)) for name, one in self.source.leaves.items())
+        return show(digest(repr((source, self.fit.pairs, self.values, self.scalars))))
+
+
+class _Load:
+    """One load on one rank."""
+
+    def __init__(self, world: World, settings: _Settings) -> None:
+        self._world, self._settings = world, settings
+        self._name = f"load of {os.path.basename(settings.path.rstrip('/'))}"  # each host may have it in its own place
+        self._who = f"rank {world.rank}: load of {settings.path}"
+
+    def run(self, into: Any) -> LoadReport:
+        began = time.monotonic()
+        plan, error = None, None
+        try:
+            plan = self._look(into)
+        except Exception as found:  # whatever it is: the others must not wait for this rank
+            error = found
+        self._all_or_none(error, plan.digest if plan else "")
+        assert plan is not None
+        report = self._read(plan)
+        report = replace(report, seconds=time.monotonic() - began)
+        log("%s", report, level=30 if report.missing else 20)
+        return report
+
+    def _look(self, into: Any) -> _Plan:
+        """Return what is to be done. Raises DoesNotFit."""
+        asked, world = self._settings, self._world
+        source = open_source(asked.path, allow_pickle=asked.allow_pickle)
+        tree = open_tree(into, rank=world.rank, size=world.size, restoring=True)
+        key = choose_key(source.leaves, [*(one.path for one in tree.declared), *tree.values], asked.key)
+        names = below([*source.leaves, *source.values], key)
+        leaves = {name: source.leaves[full] for name, full in names.items() if full in source.leaves}
+        called = renamed(names, asked.rename)
+        stored = {name: source.values[full] for name, full in names.items() if full in source.values}
+        values, scalars, unfit = fit_values(tree.values, stored, leaves, called)
+        arrays = {new: name for new, name in called.items() if name in leaves}
+        found = fit(tree.declared, leaves, arrays, aside=set(scalars.values()))
+        if ties := _ties(tree, found):
+            found = fit(tree.declared, leaves, arrays, aside=set(scalars.values()), tied=ties)
+        found = replace(found, differences=(*found.differences, *unfit))
+        found = allow(found, missing=asked.allow_missing, unexpected=asked.allow_unexpected)
+        report = self._report(source, tree, found, leaves, set(scalars.values()))
+        report = replace(report, notes=(*report.notes, *_said_of_key(source, key, asked), *self._idle_globs(found)))
+        if why := _refusal(report, found, asked.strict) or self._empty(tree, found):
+            remedy = "\n  Say what is meant: rename=, allow_missing=, allow_unexpected=, key=, strict=."
+            raise DoesNotFit(f"{self._who}: {why}.\n{report}", differences=found.differences, remedy=remedy)
+        return _Plan(source, tree, found, names, values, scalars, report)
+
+    def _report(
+        self, source: Source, tree: OpenTree, found: Fit, leaves: Mapping[str, Stored], aside: set[str]
+    ) -> LoadReport:
+        amounts = {one.path: Stored(one.shape, one.dtype, one.kind).amount for one in tree.declared}
+        loaded = {tree.declared[number].path for number, _ in found.pairs}
+        loaded |= {one.path for one in found.differences if one.kind == "tied"}
+        used = {name for _, name in found.pairs} | aside
+        return LoadReport(
+            path=self._settings.path,
+            format=source.said.format,
+            checked=source.said.checked,
+            notes=source.said.notes,
+            template=sum(amounts.values(), Amount()),
+            loaded=sum((amounts[path] for path in loaded), Amount()),
+            file=sum((one.amount for one in leaves.values()), Amount()),
+            used=sum((leaves[name].amount for name in used), Amount()),
+            by_prefix=by_prefix(amounts, loaded),
+            differences=found.differences,
+            rename=_meant(found, tree, leaves, self._settings.rename),
+        )
+
+    def _idle_globs(self, found: Fit) -> list[str]:
+        """Say which globs allow nothing: perhaps they are misspelt."""
+        used = {one.allowed for one in found.differences}
+        asked = {"allow_missing": self._settings.allow_missing, "allow_unexpected": self._settings.allow_unexpected}
+        return [
+            f"{name}={glob!r} allows nothing" for name, globs in asked.items() for glob in globs if glob not in used
+        ]
+
+    def _empty(self, tree: OpenTree, found: Fit) -> str:
+        """Say which leaves are only described here, so that there is no value for them anywhere."""
+        missing = {one.path for one in found.differences if one.kind in ("missing", "reshaped", "unlike")}
+        mine = [
+            number
+            for number, one in enumerate(tree.declared)
+            if one.path in missing and any(self._world.rank in ranks for ranks in one.split.holders)
+        ]
+        empty = [tree.declared[number].path for number in mine if not tree.copies(number)]
+        if not empty:
+            return ""
+        return f"{len(empty)} leaves, first {empty[0]!r}, are only described here, and the file has no values for them"
+
+    def _read(self, plan: _Plan) -> LoadReport:
+        """Fill the tree; return the report, once all ranks hold the same."""
+        world, tree = self._world, plan.tree
+        numbers = [number for number, _ in plan.fit.pairs]
+        error: Exception | None = None
+        state = after = None
+        held, witnessed, read, said = "", None, 0, ""
+        try:
+            held = _digest(tree, numbers)
+            wanted = [(plan.names[name], one) for number, name in plan.fit.pairs for one in tree.targets(number)]
+            read = sum(target.buffer.nbytes for _, target in wanted)
+            values = dict(plan.values) | self._scalars(plan)
+            plan.source.read(wanted)
+            witnessed = plan.source.witnessed()
+            state = tree.rebuild(values)
+            after = open_tree(state, rank=world.rank, size=world.size)
+            said = _digest(after, numbers)
+        except Exception as found:  # the others must not wait
+            error = found
+        told = world.all_gather([agree.refusal(error), witnessed, held, said], name=self._name)
+        if error is not None:
+            raise error
+        if refused := agree.first_refusal([one[0] for one in told]):
+            raise agree.quoted(refused, who=self._who, step=None)
+        plan.source.judge([one[1] for one in told])
+        assert after is not None
+        verify.agree(after, world, name=self._name)
+        before, now = (tuple(one[at] for one in told) for at in (2, 3))
+        return replace(plan.report, before=before, after=now, read=read, state=state)
+
+    def _scalars(self, plan: _Plan) -> dict[str, Any]:
+        """Read the values that are arrays without dimensions in the file."""
+        names = {path: plan.names[name] for path, name in plan.scalars.items()}
+        found = {path: np.empty((), DTYPES[plan.source.leaves[name].dtype]) for path, name in names.items()}
+        plan.source.read([(name, Target(Extent((), ()), found[path])) for path, name in names.items()])
+        kinds: dict[str, Any] = {path: type(plan.tree.values[path]) for path in found}
+        return {path: kinds[path](buffer.item()) for path, buffer in found.items()}
+
+    def _all_or_none(self, error: Exception | None, said: str) -> None:
+        """Raise on every rank if one has an error, or if the ranks do not see the same."""
+        told = self._world.all_gather([agree.refusal(error), said], name=self._name)
+        if error is not None:
+            raise error
+        if refused := agree.first_refusal([one[0] for one in told]):
+            raise agree.quoted(refused, who=self._who, step=None)
+        if odd := [rank for rank, one in enumerate(told) if one[1] != told[0][1]]:
+            raise Mismatch(
+                f"{self._who}: {name_ranks(odd)} see another file, or load it into something else, than rank 0.",
+                ranks=odd,
+                remedy="Is the file the same on all hosts, and the model, and the arguments?",
+            )
+
+
+def _refusal(report: LoadReport, found: Fit, strict: bool | float) -> str:
+    """Return why this is not enough, "" if it is."""
+    if report.template.leaves and not report.loaded.leaves:
+        return "nothing of the file fits"
+    if strict is True:
+        return f"{len(found.wrong)} leaves do not fit" if found.wrong else ""
+    if strict is not False and report.coverage < strict:
+        return f"{report.coverage:.6g} of the template is covered, less than strict={strict:g}"
+    return ""
+
+
+def _meant(found: Fit, tree: OpenTree, leaves: Mapping[str, Stored], asked: Rename | None) -> dict[str, str]:
+    """Return the rename, with what of it was asked for, that would make more fit."""
+    change = renaming(asked)
+    shapes = {one.path: one.shape for one in tree.declared}
+    missing = {one.path: shapes[one.path] for one in found.differences if one.kind == "missing" and one.path in shapes}
+    origin = {change(one.name): one.name for one in found.differences if one.kind == "unexpected"}
+    unexpected = {new: leaves[name].shape for new, name in origin.items()}
+    if not missing or not unexpected:
+        return {}
+    offered = suggest(missing, unexpected, [tree.declared[number].path for number, _ in found.pairs])
+    if not offered or not isinstance(asked, Mapping):
+        return offered
+    return {**asked, **{origin.get(old, old): new for old, new in offered.items()}}
+
+
+def _said_of_key(source: Source, key: str, asked: _Settings) -> list[str]:
+    if not key or asked.key is not None:
+        return []
+    others = [name for name in source.leaves if not name.startswith(f"{key}/")]
+    besides = f"; {len(others)} arrays beside it are not looked at" if others else ""
+    return [f"the weights were found below key={key!r}{besides}"]
+
+
+def _ties(tree: OpenTree, found: Fit) -> dict[int, int]:
+    """Return which arrays that get nothing are the same memory as which that are loaded (torch ties weights so)."""
+    missing = {one.path for one in found.differences if one.kind == "missing"}
+    if not missing:
+        return {}
+    at = {place: number for number, _ in found.pairs if (place := _place(tree, number)) is not None}
+    lacking = [number for number, one in enumerate(tree.declared) if one.path in missing]
+    return {number: at[place] for number in lacking if (place := _place(tree, number)) in at}
+
+
+def _place(tree: OpenTree, number: int) -> tuple[object, ...] | None:
+    copies = tree.copies(number)
+    address = getattr(copies[0].part, "data_ptr", None) if copies else None
+    if address is None or not tree.declared[number].shape:
+        return None
+    one = tree.declared[number]
+    return copies[0].device, address(), one.shape, one.dtype
+
+
+def _digest(tree: OpenTree, numbers: Sequence[int]) -> str:
+    """Return a digest of all that this rank holds of some arrays; "" where they are only described."""
+    copies = [tree.copies(number) for number in numbers]
+    if not any(copies):
+        return ""
+    pairs = [(tree.declared[number], of) for number, of in zip(numbers, copies, strict=True)]
+    # In the host's memory two threads are twice as fast; what is on a device, it digests.
+    halves = [pairs[::2], pairs[1::2]] if all(one.on_host for of in copies for one in of) else [pairs]
+    with ThreadPoolExecutor(len(halves)) as pool:
+        found = list(pool.map(_digests, halves))
+    return hasher("xxh3-128")(b"".join(one for half in found for said in half for one in said))
+
+
+def _digests(pairs: Sequence[tuple[Declared, tuple[Copy, ...]]]) -> list[list[bytes]]:
+    return digests([one for one, _ in pairs], [of for _, of in pairs], proof=False)

@@ -1,0 +1,120 @@
+"""What a file calls a leaf, and what the template calls it. Pure: names in, names out.
+
+``.`` and ``/`` are one separator here: flat formats write ``model.layers.0.weight`` where a tree has
+``model/layers/0/weight``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+
+from allranks.errors import AllranksError
+
+Rename = Mapping[str, str] | Callable[[str], str]
+
+# Where the weights stand in files that hold more: Lightning, torch's recipes, Flax, DeepSpeed.
+KNOWN_KEYS = ("state_dict", "model_state_dict", "model", "params", "module", "state")
+
+
+def canonical(path: str) -> str:
+    """Return the path with the one separator that paths are compared by."""
+    return path.replace("/", ".")
+
+
+def matches(path: str, globs: Iterable[str]) -> str:
+    """Return the first of the globs that the path matches, "" if none does."""
+    return next((glob for glob in globs if fnmatchcase(canonical(path), canonical(glob))), "")
+
+
+def renaming(rename: Rename | None) -> Callable[[str], str]:
+    """Return what tells of a name in the file its name in the template.
+
+    Of a mapping, names without ``*`` are taken as they are, and first. Patterns follow, in their order, each on what
+    the one before it left: ``{"model.*": "*", "*.fc1.*": "*.0.*"}``. Raises AllranksError where a pattern and what it
+    becomes do not have the same number of ``*``.
+    """
+    if rename is None:
+        return canonical
+    if not isinstance(rename, Mapping):
+        change = rename
+        return lambda name: canonical(change(name))
+    exact = {canonical(old): canonical(new) for old, new in rename.items() if "*" not in old}
+    patterns = [_pattern(old, new) for old, new in rename.items() if "*" in old]
+
+    def apply(name: str) -> str:
+        name = canonical(name)
+        if name in exact:
+            return exact[name]
+        for pattern, becomes in patterns:
+            if found := pattern.fullmatch(name):
+                name = "".join(_woven(becomes, found.groups()))
+        return name
+
+    return apply
+
+
+def _pattern(old: str, new: str) -> tuple[re.Pattern[str], Sequence[str]]:
+    if old.count("*") != new.count("*"):
+        raise AllranksError(
+            f"rename={{{old!r}: {new!r}}}: the pattern has {old.count('*')} '*', what it becomes {new.count('*')}.",
+            remedy="Each '*' stands for the same text on both sides.",
+        )
+    text = "(.*?)".join(map(re.escape, canonical(old).split("*")))
+    return re.compile(text, re.DOTALL), canonical(new).split("*")
+
+
+def _woven(between: Sequence[str], texts: Sequence[str]) -> Iterable[str]:
+    yield between[0]
+    for text, rest in zip(texts, between[1:], strict=True):
+        yield text
+        yield rest
+
+
+def renamed(names: Iterable[str], rename: Rename | None) -> dict[str, str]:
+    """Return by its name in the template what each leaf is called in the file.
+
+    Raises AllranksError where two leaves would get one name.
+    """
+    change = renaming(rename)
+    found: dict[str, str] = {}
+    for name in names:
+        new = change(name)
+        if (other := found.setdefault(new, name)) != name:
+            raise AllranksError(
+                f"{other!r} and {name!r} of the file would both be {new!r} in the template.",
+                remedy="Make the rename narrower." if rename is not None else "Give one of them another name: rename=.",
+            )
+    return found
+
+
+def choose_key(names: Iterable[str], template: Iterable[str], key: str | None) -> str:
+    """Return below which key of the file the leaves stand that are meant; "" for the top.
+
+    ``key`` says so itself (AllranksError if nothing is below it). Else the known key, or the top, of which most names
+    are the template's; and where none is, the known key if all arrays of the file stand below some key.
+    """
+    names = list(names)
+    if key is not None:
+        if key and not any(name.startswith(f"{key}/") for name in names):
+            tops = ", ".join(dict.fromkeys(name.partition("/")[0] for name in names)) or "nothing"
+            raise AllranksError(f"no array of the file is below key={key!r}; at the top there are: {tops}.")
+        return key
+    wanted = set(map(canonical, template))
+    found = {known: [n for n in names if n.startswith(f"{known}/")] for known in KNOWN_KEYS}
+    scores = {
+        known: sum(canonical(name.removeprefix(f"{known}/")) in wanted for name in below)
+        for known, below in found.items()
+        if below
+    }
+    at_top = sum(canonical(name) in wanted for name in names)
+    best = max(scores, key=lambda known: scores[known], default="")
+    if not best or at_top > scores[best]:
+        return ""
+    return best if scores[best] > at_top or all("/" in name for name in names) else ""
+
+
+def below(names: Iterable[str], key: str) -> dict[str, str]:
+    """Return by their names below a key the names of the file."""
+    return {name.removeprefix(f"{key}/"): name for name in names if not key or name.startswith(f"{key}/")}

@@ -1,0 +1,193 @@
+"""What was loaded, computed and never claimed: coverage both ways, in words, as a table and as JSON. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from allranks.loading.fit import Amount, Difference, Kind
+from allranks.loading.names import canonical
+
+_LISTED, _ROWS, _DEEPEST = 20, 12, 6
+
+_TITLES: tuple[tuple[Kind, str], ...] = (
+    ("missing", "in the template, not in the file"),
+    ("unexpected", "in the file, not in the template"),
+    ("reshaped", "of another shape, not loaded"),
+    ("unlike", "of a dtype that is no cast away, not loaded"),
+    ("recast", "cast"),
+    ("tied", "the same memory as a leaf that is loaded"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Covered:
+    """How much of the leaves below ``prefix`` was ``loaded``, of how much there is (``whole``)."""
+
+    prefix: str
+    loaded: Amount
+    whole: Amount
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReport:
+    """What ``allranks.load`` did; equal on all ranks but for ``state``, ``read`` and ``seconds``.
+
+    ``format`` is what the file is, ``checked`` what vouches for its bytes, ``notes`` what else there is to know.
+    ``template`` and ``file`` are what each side has, ``loaded`` and ``used`` how much of each went over. ``by_prefix``
+    is of the template. ``differences`` are all that was not loaded as it stands; ``rename`` is a ready
+    ``rename=`` by which more would fit. ``before`` and ``after`` are digests, by rank, of what the loaded leaves held
+    ("" where they held nothing); ``read`` the bytes of arrays that this rank needed. ``state`` is the loaded tree.
+    """
+
+    path: str
+    format: str
+    checked: str
+    notes: tuple[str, ...]
+    template: Amount
+    loaded: Amount
+    file: Amount
+    used: Amount
+    by_prefix: tuple[Covered, ...]
+    differences: tuple[Difference, ...]
+    rename: Mapping[str, str]
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    read: int = 0
+    seconds: float = 0.0
+    state: Any = field(default=None, compare=False, repr=False)
+
+    @property
+    def coverage(self) -> float:
+        """Which part of the template was loaded: the least of that of its leaves, parameters and bytes."""
+        return self.loaded.share_of(self.template)
+
+    @property
+    def used_of_file(self) -> float:
+        """Which part of the file was used, in the same way."""
+        return self.used.share_of(self.file)
+
+    def of_kind(self, kind: Kind) -> tuple[Difference, ...]:
+        """Return the differences of one kind."""
+        return tuple(one for one in self.differences if one.kind == kind)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The paths of the template that got nothing from the file, whatever the reason."""
+        return tuple(one.path for one in self.differences if one.kind in ("missing", "reshaped", "unlike"))
+
+    @property
+    def unexpected(self) -> tuple[str, ...]:
+        """The names of the file that went nowhere."""
+        return tuple(one.name for one in self.differences if one.kind == "unexpected")
+
+    def to_json(self) -> str:
+        """Return all but ``state`` as one JSON object, with ``coverage`` and ``used_of_file``."""
+        names = [one.name for one in dataclasses.fields(self) if one.name != "state"]
+        found = {name: _plain(getattr(self, name)) for name in names}
+        return json.dumps(found | {"coverage": self.coverage, "used_of_file": self.used_of_file})
+
+    def __str__(self) -> str:
+        return "\n".join([_headline(self), *_table(self), *told(self.differences), *_notes(self)])
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def by_prefix(template: Mapping[str, Amount], loaded: Iterable[str]) -> tuple[Covered, ...]:
+    """Return the coverage of each prefix, at the depth at which there are a few of them, the worst ones first."""
+    loaded, depth = set(loaded), 1
+    while depth < _DEEPEST and len({_head(path, depth) for path in template}) < 2 < len(template):
+        depth += 1
+    whole: defaultdict[str, Amount] = defaultdict(Amount)
+    had: defaultdict[str, Amount] = defaultdict(Amount)
+    for path, amount in template.items():
+        whole[_head(path, depth)] += amount
+        had[_head(path, depth)] += amount if path in loaded else Amount()
+    found = [Covered(prefix, had[prefix], amount) for prefix, amount in whole.items()]
+    return tuple(sorted(found, key=lambda one: one.loaded.share_of(one.whole)))
+
+
+def _head(path: str, depth: int) -> str:
+    return ".".join(canonical(path).split(".")[:depth])
+
+
+def told(differences: Sequence[Difference]) -> list[str]:
+    """Return the differences as lines: grouped, a long group shortened."""
+    lines = []
+    for kind, title in _TITLES:
+        group = [one for one in differences if one.kind == kind]
+        if not group:
+            continue
+        lines.append(f"  {title} ({len(group)}):")
+        lines += [f"    {_line(one)}" for one in group[:_LISTED]]
+        lines += [f"    ... and {len(group) - _LISTED} more"] if len(group) > _LISTED else []
+    return lines
+
+
+def _line(one: Difference) -> str:
+    allowed = f" (allowed by {one.allowed!r})" if one.allowed else ""
+    match one.kind:
+        case "missing":
+            return f"{one.path}: {one.wanted}{allowed}"
+        case "unexpected":
+            return f"{one.name}: {one.found}{allowed}"
+        case "tied":
+            return f"{one.path}: {one.wanted} is {one.name}"
+        case "recast":
+            return f"{one.path}: {one.found} -> {one.wanted}{', rounded' if one.lossy else ''}"
+        case _:
+            return f"{one.path}: {one.found} in the file ({one.name}), {one.wanted} here{allowed}"
+
+
+def _headline(report: LoadReport) -> str:
+    share = report.coverage
+    return f"load of {report.path} ({report.format}): {_percent(share)} of the template loaded"
+
+
+def _table(report: LoadReport) -> list[str]:
+    rows = [("", "leaves", "parameters", "bytes", "")]
+    rows.append(_row("template", report.loaded, report.template))
+    rows.append(_row("file", report.used, report.file))
+    rows += [_row(f"  {one.prefix}", one.loaded, one.whole) for one in report.by_prefix[:_ROWS]]
+    if (more := len(report.by_prefix) - _ROWS) > 0:
+        rows.append((f"  and {more} more", "", "", "", ""))
+    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    lines = [[row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])] for row in rows]
+    return ["  ".join(["", *line]).rstrip() for line in lines]
+
+
+def _row(name: str, part: Amount, whole: Amount) -> tuple[str, str, str, str, str]:
+    pairs = ((part.leaves, whole.leaves), (part.parameters, whole.parameters), (part.bytes, whole.bytes))
+    leaves, parameters, size = (f"{mine:,} of {all_:,}" for mine, all_ in pairs)
+    return name, leaves, parameters, size, _percent(part.share_of(whole))
+
+
+def _percent(share: float) -> str:
+    """Return a share so that what is not all never reads as 100 %."""
+    if share == 1:
+        return "100 %"
+    digits = next((n for n in range(1, 12) if round(share * 100, n) < 100), 12)
+    return f"{share * 100:.{digits}f} %"
+
+
+def _notes(report: LoadReport) -> list[str]:
+    lines = [f"  {note}" for note in report.notes]
+    lines.append(f"  bytes checked: {report.checked}")
+    if report.rename:
+        lines.append(f"  did you mean: rename={json.dumps(dict(report.rename))}")
+    same = [
+        rank for rank, pair in enumerate(zip(report.before, report.after, strict=False)) if pair[0] == pair[1] != ""
+    ]
+    if report.after and len(same) == len(report.after):
+        lines.append("  the loaded leaves held these very values before: nothing has changed")
+    return lines

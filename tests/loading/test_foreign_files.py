@@ -1,0 +1,341 @@
+"""Round trips: what the formats' own libraries wrote is here bit for bit, in torch and in JAX."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections import namedtuple
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import msgpack
+import numpy as np
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+from safetensors.numpy import save_file as save_numpy
+from safetensors.torch import save_file as save_torch
+
+import allranks
+from allranks.errors import DoesNotFit, UnknownFormat, Unsafe
+from allranks.world.single import single_world
+
+WORLD = single_world()
+
+
+def load(path: Path, into: Any, **known: Any) -> Any:
+    return allranks.load(path, into, world=WORLD, **known)
+
+
+def model(seed: int) -> torch.nn.Module:
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(torch.nn.Linear(300, 200), torch.nn.BatchNorm1d(200), torch.nn.Linear(200, 3))
+
+
+def same(one: torch.nn.Module, other: torch.nn.Module) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), other.state_dict().values(), strict=True))
+
+
+DTYPES = ["float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "int64", "int8", "uint8", "bool", "complex64"]
+
+
+def tensors() -> dict[str, torch.Tensor]:
+    """Every usual dtype, and shapes with and without elements."""
+    whole = torch.arange(-100.0, 140.0).reshape(4, 60)
+    found = {name: whole.to(getattr(torch, name)) for name in DTYPES}
+    return found | {"scalar": torch.tensor(3.5), "empty": torch.zeros(0, 3)}
+
+
+def zeros(like: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: torch.zeros(tensor.shape, dtype=tensor.dtype) for name, tensor in like.items()}
+
+
+def equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return all(
+        torch.equal(one[name].view(torch.uint8), other[name].view(torch.uint8)) for name in one if name != "scalar"
+    )
+
+
+def saved(path: Path, form: str, state: dict[str, torch.Tensor]) -> Path:
+    match form:
+        case "safetensors":
+            save_torch(state, path / "model.safetensors")
+        case "torch":
+            torch.save(state, path / "model.pt")
+        case "DCP":
+            dcp.save(dict(state), checkpoint_id=path, no_dist=True)
+        case "ours":
+            with allranks.Checkpointer(path, WORLD) as ckpt:
+                ckpt.save(3, state, block=True)
+    return path
+
+
+FORMS = ["safetensors", "torch", "DCP", "ours"]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("form", FORMS)
+def test_all_dtypes_and_a_module_come_back(form: str, tmp_path: Path) -> None:
+    """From the directory alone: what it is, is found. Into torch, and into JAX with a sharding."""
+    state = tensors()
+    filled = zeros(state)
+    report = load(saved(tmp_path, form, state), filled)
+    assert equal(state, filled)
+    assert filled["scalar"] == 3.5
+    assert (report.coverage, report.used_of_file) == (1.0, 1.0)
+    assert report.read == sum(tensor.nbytes for tensor in state.values())
+    assert report.before != report.after
+
+    cut = jax.sharding.NamedSharding(jax.make_mesh((1,), ("x",)), jax.sharding.PartitionSpec("x"))
+    described = {"float32": jax.ShapeDtypeStruct((4, 60), jnp.bfloat16, sharding=cut)}
+    report = load(tmp_path, described, allow_unexpected=["*"])
+    assert report.state["float32"].sharding == cut
+    assert np.array_equal(report.state["float32"], state["float32"].numpy().astype(ml_dtypes.bfloat16))
+    assert [one.lossy for one in report.of_kind("recast")] == [True]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("form", FORMS)
+def test_a_module_is_filled_in_place_or_from_nothing(form: str, tmp_path: Path) -> None:
+    """On the meta device nothing is allocated twice."""
+    source, here = model(0), model(1)
+    weight = here[0].weight
+    saved(tmp_path, form, source.state_dict())
+    load(tmp_path, here)
+    assert same(source, here)
+    assert here[0].weight is weight
+    with torch.device("meta"):
+        bare = model(2)
+    report = load(tmp_path, bare)
+    assert same(source, bare)
+    assert report.before == ("",)
+
+
+def test_what_is_only_described_must_be_in_the_file(tmp_path: Path) -> None:
+    """Allowed or not: a leaf on the meta device that gets nothing has no value at all."""
+    save_numpy({"weight": np.ones((2, 3), np.float32)}, tmp_path / "model.safetensors")
+    save_numpy({"weight": np.ones((2, 3), np.float32)}, tmp_path / "another.safetensors")
+    with torch.device("meta"):
+        bare = torch.nn.Linear(3, 2)
+    with pytest.raises(DoesNotFit, match="1 leaves, first 'bias', are only described here"):
+        load(tmp_path, bare, allow_missing="bias")
+    assert load(tmp_path, torch.nn.Linear(3, 2), allow_missing="bias").missing == ("bias",)
+
+
+def test_hugging_faces_shards_are_one_checkpoint(tmp_path: Path) -> None:
+    """By their index, be it of safetensors or of torch's files."""
+    source, here = model(0), model(1)
+    names = list(source.state_dict())
+    halves = {f"model-{n}-of-2": {k: source.state_dict()[k] for k in names[n - 1 :: 2]} for n in (1, 2)}
+    for end, save in (("safetensors", save_torch), ("bin", torch.save)):
+        folder = tmp_path / end
+        folder.mkdir()
+        for stem, half in halves.items():
+            save(half, folder / f"{stem}.{end}")
+        index = {"weight_map": {name: f"{stem}.{end}" for stem, half in halves.items() for name in half}}
+        (folder / f"model.{end}.index.json").write_text(json.dumps(index))
+        here = model(1)
+        assert load(folder, here).format.endswith("2 files")
+        assert same(source, here)
+    (tmp_path / "safetensors" / "model-2-of-2.safetensors").unlink()
+    with pytest.raises(allranks.errors.Damaged, match="model-2-of-2"):
+        load(tmp_path / "safetensors", here)
+
+
+def test_torch_views_of_all_kinds(tmp_path: Path) -> None:
+    """Transposed, channels last, every other row, a part of a storage, and two names for one memory."""
+    whole = torch.arange(2 * 3 * 4 * 5, dtype=torch.float32).reshape(2, 3, 4, 5)
+    matrix = torch.arange(60.0).reshape(6, 10)
+    state = {
+        "transposed": matrix.t(),
+        "channels": whole.to(memory_format=torch.channels_last),
+        "rows": matrix[::2],
+        "corner": matrix[1:4, 2:5],
+        "flat": matrix.view(-1)[7:20],
+        "tied": matrix,
+        "half": matrix[:3],
+    }
+    torch.save(state, tmp_path / "a.pt")
+    filled = zeros(state)
+    load(tmp_path / "a.pt", filled)
+    assert all(torch.equal(state[name], filled[name]) for name in state)
+    described = {"transposed": jnp.zeros((10, 6))}
+    assert np.array_equal(load(tmp_path / "a.pt", described, strict=False).state["transposed"], matrix.t().numpy())
+
+
+class Trained:
+    """What a checkpoint of Lightning may hold besides: a class of the user's."""
+
+    def __reduce__(self) -> Any:
+        return (print, ("run!",))
+
+
+def test_lightnings_layout_is_found_and_nothing_of_it_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The weights stand below ``state_dict``, with a prefix; hyperparameters of any class are left alone."""
+    source, here = model(0), model(1)
+    optimizer = torch.optim.Adam(source.parameters())
+    source(torch.ones(4, 300)).sum().backward()
+    optimizer.step()
+    state = {f"model.{name}": tensor for name, tensor in source.state_dict().items()}
+    file = {
+        "state_dict": state,
+        "epoch": 3,
+        "optimizer_states": [optimizer.state_dict()],
+        "hyper_parameters": Trained(),
+    }
+    torch.save(file, tmp_path / "last.ckpt")
+    with pytest.raises(DoesNotFit, match=r'did you mean: rename=\{"model\.\*": "\*"\}'):
+        load(tmp_path / "last.ckpt", here)
+    report = load(tmp_path / "last.ckpt", here, rename={"model.*": "*"})
+    assert same(source, here)
+    assert "the weights were found below key='state_dict'" in " ".join(report.notes)
+    assert "run!" not in capsys.readouterr().out
+    whole = {"state_dict": {f"model.{k}": torch.zeros_like(v) for k, v in source.state_dict().items()}, "epoch": 0}
+    assert load(tmp_path / "last.ckpt", whole, key="", allow_unexpected=["optimizer_states*"]).state["epoch"] == 3
+
+
+def pytree() -> dict[str, Any]:
+    kernel = np.arange(12, dtype=np.float32).reshape(3, 4)
+    return {
+        "params": {"dense": {"kernel": kernel, "bias": np.ones(4, ml_dtypes.bfloat16)}},
+        "layers": [np.ones(2)],
+        "step": 7,
+    }
+
+
+def described(like: Any) -> Any:
+    return jax.tree.map(lambda leaf: jnp.zeros_like(leaf) if isinstance(leaf, np.ndarray) else 0, like)
+
+
+def check(state: Any) -> None:
+    assert np.array_equal(state["params"]["dense"]["kernel"], pytree()["params"]["dense"]["kernel"])
+    assert state["params"]["dense"]["bias"].dtype == jnp.bfloat16
+    assert np.array_equal(state["params"]["dense"]["bias"], np.ones(4))
+    assert state["step"] == 7
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("zarr", ["default", "zarr3", "no ocdbt"])
+def test_orbax(zarr: str, tmp_path: Path) -> None:
+    """A StandardCheckpointer's directory, a PyTree's with each of its drivers; parts of arrays, casts."""
+    ocp = pytest.importorskip("orbax.checkpoint")
+    options = {"default": {}, "zarr3": {"use_zarr3": True}, "no ocdbt": {"use_ocdbt": False}}[zarr]
+    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler(**options)) as saver:
+        saver.save(tmp_path / "it", pytree())
+    report = load(tmp_path / "it", described({**pytree(), "layers": [np.ones(2, np.float32)]}))
+    check(report.state)
+    assert [one.path for one in report.of_kind("recast")] == ["layers/0"]
+    if zarr == "default":
+        with ocp.CheckpointManager(tmp_path / "run") as manager:
+            manager.save(3, args=ocp.args.StandardSave(pytree()))
+            manager.wait_until_finished()
+        check(load(tmp_path / "run" / "3", described(pytree())).state)
+
+
+def packed(node: Any, chunk: int = 1 << 30) -> Any:
+    """As flax.serialization documents it: ext type 1 is an array, [shape, dtype, bytes]; large ones are in pieces."""
+    if isinstance(node, dict):
+        return {key: packed(child, chunk) for key, child in node.items()}
+    if isinstance(node, list):
+        return {str(number): packed(child, chunk) for number, child in enumerate(node)}
+    if not isinstance(node, np.ndarray):
+        return node
+    if node.nbytes <= chunk:
+        return msgpack.ExtType(1, msgpack.packb((node.shape, node.dtype.name, node.tobytes())))
+    step = max(1, chunk // node.itemsize)
+    pieces = [node.reshape(-1)[at : at + step] for at in range(0, node.size, step)]
+    shape = {str(d): many for d, many in enumerate(node.shape)}
+    chunks = {str(number): packed(piece, chunk) for number, piece in enumerate(pieces)}
+    return {"__msgpack_chunked_array__": True, "shape": shape, "chunks": chunks}
+
+
+@pytest.mark.parametrize("chunk", [1 << 30, 20])
+def test_flax_msgpack(chunk: int, tmp_path: Path) -> None:
+    """Arrays where they lie, whole and in pieces, with numbers and texts of every length between them."""
+    tree = packed({**pytree(), "text": "x" * 70_000, "n": [1, -1, 200, -200, 70_000, 1 << 40, 1.5]}, chunk)
+    (tmp_path / "a.msgpack").write_bytes(msgpack.packb(tree))
+    report = load(tmp_path / "a.msgpack", described(pytree()))
+    check(report.state)
+
+
+State = namedtuple("State", ["mu", "count"])
+
+
+def test_pickled_pytrees_only_when_they_are_allowed(tmp_path: Path) -> None:
+    """It runs what it names: the error says so, and the report does."""
+    file = tmp_path / "a.pkl"
+    file.write_bytes(pickle.dumps({**pytree(), "opt": State({"w": np.ones(3)}, 4)}))
+    into = {**described(pytree()), "opt": State({"w": np.zeros(3)}, 0)}
+    with pytest.raises(Unsafe, match=r"runs whatever code it names.*allow_pickle=True"):
+        load(file, into)
+    report = load(file, into, allow_pickle=True)
+    check(report.state)
+    assert report.state["opt"].mu["w"].tolist() == [1, 1, 1]
+    assert report.state["opt"].count == 4
+    assert "unsafe" in str(report)
+
+
+def test_tied_weights_are_one_memory(tmp_path: Path) -> None:
+    """safetensors keeps one of two names for the same memory; the other is loaded with it, and told."""
+    here = torch.nn.ModuleDict({"embed": torch.nn.Embedding(5, 3), "head": torch.nn.Linear(3, 5, bias=False)})
+    here["head"].weight = here["embed"].weight
+    save_numpy({"embed.weight": np.full((5, 3), 2, np.float32)}, tmp_path / "m.safetensors")
+    report = load(tmp_path / "m.safetensors", here)
+    assert [(one.path, one.name) for one in report.of_kind("tied")] == [("head.weight", "embed.weight")]
+    assert report.coverage == 1.0
+    here["head"].weight = torch.nn.Parameter(here["embed"].weight.detach().clone())
+    with pytest.raises(DoesNotFit, match=r"head\.weight: float32\[5, 3\]"):
+        load(tmp_path / "m.safetensors", here)
+
+
+def test_partial_loads_say_what_they_did(tmp_path: Path) -> None:
+    """All or an error; what is new is allowed by name; a share; never nothing; and an error touches nothing."""
+    source, here = model(0), model(1)
+    here.register_parameter("elevation_alpha", torch.nn.Parameter(torch.tensor(0.01)))
+    torch.save(source.state_dict(), tmp_path / "a.pt")
+    before = here[0].weight.clone()
+    with pytest.raises(DoesNotFit, match=r"1 leaves do not fit(?s:.*)elevation_alpha: float32\[\]"):
+        load(tmp_path / "a.pt", here)
+    assert torch.equal(here[0].weight, before)
+    report = load(tmp_path / "a.pt", here, allow_missing=["*elevation_alpha", "*.typo"])
+    assert report.missing == ("elevation_alpha",)
+    assert "allow_missing='*.typo' allows nothing" in report.notes
+    assert 0.8 < report.coverage < 1.0
+    with pytest.raises(DoesNotFit, match=r"less than strict=0\.95"):
+        load(tmp_path / "a.pt", here, strict=0.95)
+    assert load(tmp_path / "a.pt", here, strict=0.8).loaded.leaves == 9
+    torch.save({f"model.{name}": tensor for name, tensor in source.state_dict().items()}, tmp_path / "b.pt")
+    with pytest.raises(DoesNotFit, match="nothing of the file fits"):
+        load(tmp_path / "b.pt", here, strict=False)
+
+
+def test_an_offer_goes_on_from_the_rename_that_was_asked_for(tmp_path: Path) -> None:
+    """It is ready: with it, all is loaded."""
+    source, here = model(0), model(1)
+    state = {f"model.{name.replace('0.', 'fc.')}": tensor for name, tensor in source.state_dict().items()}
+    torch.save(state, tmp_path / "a.pt")
+    rename = load(tmp_path / "a.pt", here, rename={"model.*": "*"}, strict=False).rename
+    assert rename == {"model.*": "*", "fc.*": "0.*"}
+    load(tmp_path / "a.pt", here, rename=rename)
+    assert same(source, here)
+
+
+def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
+    """With what it is, and what could be done."""
+    (tmp_path / "a.txt").write_text("hello, here are no weights")
+    with pytest.raises(UnknownFormat, match="in no format that is known"):
+        load(tmp_path / "a.txt", {})
+    with pytest.raises(UnknownFormat, match=r"there are a\.txt"):
+        load(tmp_path, {})
+    with pytest.raises(allranks.errors.NotThere, match="there is nothing at"):
+        load(tmp_path / "b", {})
+    torch.save({"w": torch.ones(2)}, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
+    with pytest.raises(UnknownFormat, match=r"torch before 1\.6"):
+        load(tmp_path / "old.pt", {"w": torch.zeros(2)})
+    for name in ("1.pt", "2.pt"):
+        torch.save({"w": torch.ones(2)}, tmp_path / name)
+    with pytest.raises(UnknownFormat, match="has 3 checkpoints"):
+        load(tmp_path, {"w": torch.zeros(2)})
