@@ -110,7 +110,8 @@ else:
             return  # start-up is spread over time
         if node.args and isinstance(node.args[0], ast.Constant) and _is_short(node.args[0].value):
             return
-        if (guard := rank_guard(node, file)) is not None:
+        guard = rank_guard(node, file)
+        if guard is not None and not _is_about_another(guard):
             asked = ast.unparse(guard)
             yield self.local(file, node, f"a sleep for some ranks only ({asked}) stands where a barrier is meant")
 
@@ -137,3 +138,8 @@ def _waits_for_half_a_file(call: ast.Call, file: File) -> bool:
             calls = [tail_of(at) for s in writes for at in ast.walk(s) if isinstance(at, ast.Call)]
             return bool(calls) and not _PUBLISHES & set(calls)
     return False
+
+
+def _is_about_another(guard: ast.expr) -> bool:
+    """The rank is compared with that of some message, not with a number: who is meant changes."""
+    return isinstance(guard, ast.Compare) and not all(isinstance(c, ast.Constant) for c in guard.comparators)
