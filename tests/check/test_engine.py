@@ -8,7 +8,14 @@ import pytest
 
 from allranks.check.engine import Settings, check
 
-HEAD = "import os\nimport torch\nimport torch.distributed as dist\n\ndist.init_process_group('nccl')\nrank = dist.get_rank()\n"
+HEAD = """\
+import os
+import torch
+import torch.distributed as dist
+
+dist.init_process_group('nccl')
+rank = dist.get_rank()
+"""
 
 
 def codes(files: dict[str, str] | str, **settings: str) -> list[str]:
@@ -118,7 +125,7 @@ SILENT = {
         if found[0]:
             dist.barrier()
         """,
-    "a sub-group": "group = dist.new_group([0, 1])\nif rank in (0, 1):\n    dist.all_reduce(torch.zeros(1), group=group)",
+    "a sub-group": "group = dist.new_group([0, 1])\nif rank in (0, 1):\n    dist.all_reduce(1, group=group)",
     "an error on one rank": "if rank == 0 and not os.path.exists('data'):\n    raise SystemExit(1)\ndist.barrier()",
 }
 FOUND = {
@@ -131,8 +138,7 @@ FOUND = {
     "a group of all made by one": ("if rank == 0:\n    dist.new_group([0])", ["AR201"]),
     "a file decides": ("if not os.path.exists('x'):\n    dist.barrier()", ["AR203"]),
     "order": (
-        "x = torch.zeros(1)\nif rank == 0:\n    dist.all_reduce(x)\n    dist.barrier()\nelse:\n    dist.barrier()\n"
-        "    dist.all_reduce(x)",
+        "if rank == 0:\n    dist.all_reduce(1)\n    dist.barrier()\nelse:\n    dist.barrier()\n    dist.all_reduce(1)",
         ["AR211"],
     ),
     "deletes": ("import shutil\nshutil.rmtree('out')", ["AR109"]),
@@ -156,9 +162,7 @@ def test_a_fault_is_found(case: str) -> None:
 
 DISGUISES = {
     "plain": {"train.py": HEAD + "if rank == 0:\n    dist.all_reduce(torch.zeros(1))\n"},
-    "another alias": {
-        "train.py": "from torch import distributed as d\nd.init_process_group()\nif d.get_rank() == 0:\n    d.all_reduce(1)\n"
-    },
+    "another alias": {"train.py": "from torch import distributed as d\nif d.get_rank() == 0:\n    d.all_reduce(1)\n"},
     "names of their own": {
         "train.py": "from torch.distributed import all_reduce as join, get_rank as who\nif who() == 0:\n    join(1)\n"
     },
@@ -171,7 +175,7 @@ DISGUISES = {
         "train.py": "import lib\nif lib.boss():\n    lib.mean(1)\n",
         "lib/__init__.py": "from .sync import mean\nfrom .ranks import boss\n",
         "lib/sync.py": "import torch.distributed as dist\n\ndef mean(x):\n    dist.all_reduce(x)\n",
-        "lib/ranks.py": "import torch.distributed as dist\n\nRANK = dist.get_rank()\n\ndef boss():\n    return RANK == 0\n",
+        "lib/ranks.py": "import torch.distributed as d\nRANK = d.get_rank()\n\ndef boss():\n    return RANK == 0\n",
     },
     "a method, inherited": {
         "train.py": "from base import Base\n\nclass Run(Base):\n    def go(self):\n        if self.boss:\n"
@@ -237,3 +241,15 @@ def test_circles_come_to_an_end() -> None:
         "b.py": "from a import f\nimport torch.distributed as dist\n\ndef g(n):\n    dist.barrier()\n    return f(n)\n",
     }
     assert codes(files) == []
+
+
+def test_the_report_has_a_place_for_every_tick() -> None:
+    """Nine rows; findings decide; what speaks for a row is shown; where nothing was seen, that is said."""
+    text = HEAD + "if rank == 0:\n    torch.save({}, 'm')\nimport shutil\nshutil.rmtree('out')\n"
+    outcome = check({"train.py": text.encode()}, Settings())
+    verdicts = {row.topic: row.verdict for row in outcome.rows}
+    assert verdicts["initialisation"] == verdicts["checkpoint save"] == verdicts["collectives"] == "good"
+    assert verdicts["gating"] == "bad"
+    assert verdicts["data"] == verdicts["randomness"] == "not seen"
+    assert all(note.place for row in outcome.rows for note in row.evidence)
+    assert all(row.evidence for row in outcome.rows if row.verdict != "not seen")

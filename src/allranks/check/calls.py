@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from allranks.check.members import Members
 from allranks.check.render import render
+from allranks.check.rows import SHOWN
 from allranks.check.state import Frame, Seen, Span
 from allranks.check.summary import Node
 from allranks.check.tables.collectives import Collective
@@ -264,12 +265,14 @@ class Caller(Members):
             return replace(given.values[0], bound=given.values[1:])
         if name in _WRAPPERS and given.values and given.values[0].reference:
             return given.values[0]
+        if (sign := self.apis.signs.named(name)) is not None:
+            frame.result.evidence.add(sign.kind)
         tables = (self.apis.ranks["call"], self.apis.collectives["call"], self.apis.effects, self.apis.local)
         for table in tables:
             if (entry := table.named(name)) is not None:
                 return self._entry(frame, entry, name, given, None)
-        if (sign := self.apis.signs.named(name)) is not None:
-            frame.result.evidence.add(sign.kind)
+        if sign is not None or name in SHOWN:
+            self._record(frame, None, name, given, None, "")
         self._starts(frame, name, given)
         if name in _TRANSPARENT:
             made = tainted(*given.values, *(v for _, v in given.keywords))

@@ -82,12 +82,12 @@ class _Walk:
             if not name or name in _COMMON or (name, path) in done:
                 continue
             done.add((name, path))
-            stem = path.removesuffix(".py").removesuffix("/__init__").rpartition("/")[2]
+            near = path.removesuffix(".py").removesuffix("/__init__").split("/")[-2:]  # what re-exports it, and itself
             for user in self.named_by.get(name, ()):
                 seen_from, _, key = user.partition("::")
                 if (
                     seen_from == path
-                    or stem in self.parts[seen_from]
+                    or not self.parts[seen_from].isdisjoint(near)
                     or (self.count[name] <= FEW and "_" in name.strip("_"))
                 ):
                     self.found(user, self.project.summaries[seen_from].functions[key])
