@@ -52,8 +52,11 @@ class Table(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Apis:
-    """All tables. ``ranks`` by form: call, attribute, environment, decorator, name. ``words``: what the
-    tables name of a package (``*``: of any receiver, empty: bare)."""
+    """All tables. ``ranks`` by form: call, attribute, environment, decorator, name.
+
+    ``words``: what the tables name of a package (``*``: of any receiver, empty: bare); ``several``: of these, what
+    shows that there are several processes.
+    """
 
     ranks: dict[str, Table[RankQuery]]
     collectives: dict[str, Table[Collective]]
@@ -61,17 +64,32 @@ class Apis:
     local: Table[LocalQuery]
     signs: Table[Sign]
     words: dict[str, frozenset[str]]
+    several: dict[str, frozenset[str]]
 
 
 def apis(*, predicates: tuple[str, ...] = (), collectives: tuple[str, ...] = ()) -> Apis:
     """Return the tables, and what the user declares beside them: rank-0 predicates and collectives, qualified."""
     queries = (*QUERIES, *(RankQuery(name, "global", first=True) for name in predicates))
     meetings = (*COLLECTIVES, *(Collective(name, name.rpartition(".")[2]) for name in collectives))
-    ranks = {form: _table(q for q in queries if q.form == form) for form in _RANK_FORMS}
-    meet = {form: _table(c for c in meetings if c.form == form) for form in ("call", "attribute", "context")}
+    telling = [q for q in queries if q.kind != "size" and not q.pattern.endswith("is_available")]
     matter = [e for e in EFFECTS if e.kind != "print"]
-    ranks_alone = [q for q in queries if q.kind != "size" and not q.pattern.endswith("is_available")]
-    entries: tuple[_Patterned, ...] = (*ranks_alone, *meetings, *matter, *SIGNS)
+    return Apis(
+        ranks={form: _table(q for q in queries if q.form == form) for form in _RANK_FORMS},
+        collectives={form: _table(c for c in meetings if c.form == form) for form in ("call", "attribute", "context")},
+        effects=_table(EFFECTS),
+        local=_table(LOCAL),
+        signs=_table(SIGNS),
+        words=_words((*telling, *meetings, *matter, *SIGNS)),
+        several=_words((*(q for q in telling if q.pattern not in WEAK and q.kind != "many"), *meetings, *SIGNS)),
+    )
+
+
+# Attributes and calls that say too little to tell that a program runs as several processes.
+WEAK = ("*.rank", "*.local_rank", "torch.cuda.current_device", "socket.gethostname", "platform.node", "os.uname")
+_RANK_FORMS = ("call", "attribute", "environment", "decorator", "name")
+
+
+def _words(entries: Iterable[_Patterned]) -> dict[str, frozenset[str]]:
     words: dict[str, set[str]] = {}
     for entry in entries:
         owner, dot, word = entry.pattern.rpartition(".")
@@ -80,17 +98,7 @@ def apis(*, predicates: tuple[str, ...] = (), collectives: tuple[str, ...] = ())
         # everywhere, and so does a method that says enough by itself.
         where = "" if not dot else kind if kind[:1].isupper() and "_" not in word.strip("_") else package
         words.setdefault(where, set()).add(word)
-    return Apis(
-        ranks,
-        meet,
-        _table(EFFECTS),
-        _table(LOCAL),
-        _table(SIGNS),
-        {package: frozenset(tails) for package, tails in words.items()},
-    )
-
-
-_RANK_FORMS = ("call", "attribute", "environment", "decorator", "name")
+    return {where: frozenset(found) for where, found in words.items()}
 
 
 def _table(entries: Iterable[T]) -> Table[T]:

@@ -171,8 +171,12 @@ class Runner(Caller):
         self.contexts[reference] = self.contexts.get(reference, 0) + 1
         frame = Frame(path, facts, Result(reference), env, parent=function.scope, owner=facts.owner)
         self.running.append(reference)
-        self.finish(frame)
-        self.running.pop()
+        try:
+            self.finish(frame)
+        except RecursionError:  # what was understood so far stands
+            frame.result.trace = tuple(frame.nodes)
+        finally:
+            self.running.pop()
         self.results[key] = frame.result
         return frame.result
 

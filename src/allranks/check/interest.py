@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from allranks.check.apis import Apis
 from allranks.check.project import Project
+from allranks.check.render import render
 from allranks.check.summary import FunctionFacts, Summary
 from allranks.check.tables.names import documented
 
@@ -18,6 +20,7 @@ _COMMON = frozenset(
         *("__len__", "__getitem__", "__repr__", "__str__"),
     ]
 )
+_HOOKED = ("Trainer", "Callback", "LightningModule", "LightningDataModule")  # bases, by the end of their names
 _MAKERS = ("__init__", "__post_init__", "setup", "setUp")
 _CLASSES = ("__init__", "__enter__", "__exit__", "__post_init__")
 FEW = 3
@@ -25,23 +28,37 @@ FEW = 3
 
 def interesting(project: Project, apis: Apis) -> frozenset[str]:
     """Return the functions whose effects, collectives or ranks can matter to somebody."""
+    reached = _reaching(project, apis.words)
+    return frozenset(reached | _makers(project, reached))
+
+
+def telling(project: Project, apis: Apis) -> frozenset[str]:
+    """Return the functions that can show that there are several processes, and the methods of a class with such one."""
+    reached = _reaching(project, apis.several)
+    more: set[str] = set()
+    for path, summary in project.summaries.items():
+        for facts in summary.classes.values():
+            methods = {f"{path}::{method}" for _, method in facts.methods}
+            if not reached.isdisjoint(methods) or any(render(base).endswith(_HOOKED) for base in facts.bases):
+                more |= methods
+    return frozenset(reached | more)
+
+
+def _reaching(project: Project, words: Mapping[str, frozenset[str]]) -> set[str]:
     walk = _Walk(project)
     for path, summary in project.summaries.items():
-        here = words_here(apis, _packages(summary))
+        here = words_here(words, _packages(summary))
         here |= {bound for dotted, bound in summary.imports if documented(dotted).rpartition(".")[2] in here}
         for key, facts in summary.functions.items():
             if not here.isdisjoint(facts.words):
                 walk.found(f"{path}::{key}", facts)
     walk.spread()
-    return frozenset(walk.reached | _makers(project, walk.reached))
+    return walk.reached
 
 
-def words_here(apis: Apis, packages: set[str]) -> frozenset[str]:
+def words_here(words: Mapping[str, frozenset[str]], packages: set[str]) -> frozenset[str]:
     """Return the words of the tables that can mean something in a file that imports these."""
-    words: set[str] = set()
-    for package in ("*", "", *packages):
-        words |= apis.words.get(package, frozenset())
-    return frozenset(words)
+    return frozenset().union(*(words.get(package, frozenset()) for package in ("*", "", *packages)))
 
 
 def _packages(summary: Summary) -> set[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from allranks.check.apis import Apis
+from allranks.check.apis import WEAK, Apis
 from allranks.check.compare import SIZE
 from allranks.check.evaluate import Evaluator
 from allranks.check.project import Project
@@ -30,6 +30,8 @@ class Members(Evaluator):
         self.project = project
         self.apis = apis
         self.heap: dict[tuple[str, str], Value] = {}
+        self.asked: set[tuple[str, str]] = set()
+        self.stale = False  # something was stored after somebody had asked for it
         self.modules: dict[str, Frame] = {}
         self.lineages: dict[str, tuple[str, ...]] = {}
 
@@ -54,7 +56,7 @@ class Members(Evaluator):
             return self.function_value(f"{frame.path}::{name}", None)
         if name in summary.classes:
             return Value(reference=f"{frame.path}::{name}")
-        heaped = self.heap.get((f"@{frame.path}", name))
+        heaped = self.held(f"@{frame.path}", name)
         if heaped is not None:
             return heaped
         return Value(instance=RECEIVERS[name]) if name in RECEIVERS else Value(reference=name)
@@ -149,7 +151,7 @@ class Members(Evaluator):
             bound = facts is not None and ("name", "classmethod") in facts.decorators
             value = self.function_value(found, None)
             return replace(value, receiver=Value(instance=reference)) if bound else value
-        return self.heap.get((self.family(reference), name), ANYTHING)
+        return self.held(self.family(reference), name) or ANYTHING
 
     def _of_instance(self, frame: Frame, base: Value, name: str, node: Node) -> Value | None:
         found = self.method(base.instance, name)
@@ -163,7 +165,7 @@ class Members(Evaluator):
             if ("name", "staticmethod") in decorators:
                 return self.function_value(found, None)
             return value
-        heaped = self.heap.get((self.family(base.instance), name))
+        heaped = self.held(self.family(base.instance), name)
         return None if heaped is not None and _vague(heaped) else heaped
 
     def _of_stranger(self, frame: Frame, base: Value, name: str, node: Node) -> Value:
@@ -171,7 +173,7 @@ class Members(Evaluator):
         for owner in kin:
             if (kind := ATTRIBUTES.get(f"{owner}.{name}")) is not None:
                 return Value(instance=kind)
-        heaped = self.heap.get(("*", name))
+        heaped = self.held("*", name)
         if heaped is not None and heaped.ranked:
             return heaped
         query = self.apis.ranks["attribute"].method(kin, name)
@@ -212,7 +214,15 @@ class Members(Evaluator):
         """Remember what is stored in an attribute."""
         plain = value.passed() if value.handle is not None else value
         before = self.heap.get((family, name))
-        self.heap[family, name] = plain if before is None else join(before, plain)
+        after = plain if before is None else join(before, plain)
+        if (family, name) in self.asked and after != before and not _vague(after):
+            self.stale = True
+        self.heap[family, name] = after
+
+    def held(self, family: str, name: str) -> Value | None:
+        """Return what was stored in an attribute so far."""
+        self.asked.add((family, name))
+        return self.heap.get((family, name))
 
     def class_body(self, reference: str) -> tuple[Node, ...]:
         facts = self.project.cls(reference)
@@ -222,7 +232,3 @@ class Members(Evaluator):
 def _vague(value: Value) -> bool:
     """Whether so little is known of an attribute that its name says more."""
     return value == ANYTHING or (value.truth == UNKNOWN and not value.taint and not value.instance)
-
-
-# Attributes that say too little to tell that a program runs as several processes.
-WEAK = ("*.rank", "*.local_rank", "torch.cuda.current_device", "socket.gethostname", "platform.node", "os.uname")

@@ -1,4 +1,4 @@
-"""The readiness report: what was looked at, with what verdict, on what evidence. No tick without a place in the code."""
+"""The readiness report: what was looked at, the verdict, the evidence. No tick without a place in the code."""
 
 from __future__ import annotations
 

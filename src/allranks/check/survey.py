@@ -7,7 +7,7 @@ from dataclasses import replace
 from fnmatch import fnmatch
 
 from allranks.check.apis import Apis
-from allranks.check.interest import interesting
+from allranks.check.interest import interesting, telling
 from allranks.check.interpret import Interpreter
 from allranks.check.program import Divergence, Event, Program, Step
 from allranks.check.project import Project
@@ -36,6 +36,8 @@ class Survey:
         self.everywhere = everywhere
         self.entries = entries
         self.interpreter = Interpreter(project, apis, interesting(project, apis))
+        reached = self.interpreter.interesting
+        self.starts = reached if everywhere else reached & telling(project, apis)
         self.comparison = Comparison()
         self.lines: Mapping[str, list[str]] = {}
         self.events: dict[tuple[str, Span, str], Event] = {}
@@ -48,9 +50,10 @@ class Survey:
     def program(self, lines: Mapping[str, list[str]]) -> Program:
         """Return all that was found. ``lines`` gives the text of a file, by path."""
         self.lines = lines
-        self._roots()
-        self.interpreter.again()
         roots = self._roots()
+        if self.interpreter.stale:
+            self.interpreter.again()
+            roots = self._roots()
         families: dict[str, list[Result]] = {}
         for root in roots:
             families.setdefault(self._family(root), []).append(root)
@@ -67,9 +70,9 @@ class Survey:
     def _roots(self) -> list[Result]:
         run, roots = self.interpreter, []
         for path in self.project.summaries:
-            if f"{path}::" in run.interesting:
+            if f"{path}::" in self.starts:
                 roots.append(run.module_frame(path).result)
-        for reference in sorted(run.interesting):
+        for reference in sorted(self.starts):
             facts = self.project.function(reference)
             if reference in run.entered or reference.endswith("::") or facts is None:
                 continue
@@ -142,6 +145,7 @@ class Survey:
         if known is None:
             own = {result.path} if result.evidence else set()
             own |= {""} if result.evidence & _STRONG else set()
+            self.shown[id(result)] = frozenset(own)  # a function inside may call the one around it
             known = frozenset(own).union(*(self._shown(called.result) for called in result.calls))
             self.shown[id(result)] = known
         return known
