@@ -68,8 +68,9 @@ def _git(folder: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
 
 def wanted(splits: Sequence[str]) -> list[tuple[str, str]]:
     """Return the commits of the labels and of the known-good code in these halves, each once."""
-    all_of_them = {(entry.repository, entry.commit) for entry in (*labels(), *good())}
-    return sorted((repository, commit) for repository, commit in all_of_them if split(repository) in splits)
+    bugs = {(label.repository, label.commit) for label in labels()}
+    kept = {(entry.repository, entry.commit) for entry in good()}
+    return sorted((repository, commit) for repository, commit in bugs | kept if split(repository) in splits)
 
 
 def main() -> None:

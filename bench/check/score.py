@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -18,7 +19,6 @@ from typing import Literal, TypeAlias
 from allranks.check.engine import Settings, check
 from allranks.check.registry import all_rules
 from allranks.findings import Finding
-
 from bench.check.fetch import FOLDER, Missing, tree
 from bench.check.labels import SPLITS, Good, Judgement, Label, good, judgements, labels, split
 from bench.page import table
@@ -26,6 +26,7 @@ from bench.page import table
 NEAR = 3
 PER = 2000
 Verdict: TypeAlias = Literal["true", "false", "open"]
+Job: TypeAlias = tuple[str, str, Path, tuple[Label, ...], Good | None]  # repository, commit, its files, what to score
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ class Score:
     found: tuple[Found, ...]
     lines: Mapping[str, int]  # of good code, by repository
     missing: tuple[str, ...]
+    crashed: tuple[str, ...]
 
 
 def places(finding: Finding) -> Iterable[tuple[str, int]]:
@@ -83,9 +85,9 @@ def scored(label: Label, findings: Sequence[Finding], defaults: frozenset[str]) 
     return Scored(label, hit, hit is not None and hit.code in defaults, instead)
 
 
-def run(job: tuple[str, str, Path, tuple[Label, ...], Good | None]) -> tuple[list[Finding], int]:
-    """Check one commit; return the findings that are scored, and the lines of good code."""
-    _, _, root, wanted, well_kept = job
+def run(job: Job) -> tuple[list[Finding], int, str]:
+    """Check one commit; return the findings that are scored, the lines of good code, and where the check crashed."""
+    repository, commit, root, wanted, well_kept = job
     keep: Callable[[str], bool]
     if well_kept is None:
         paths = {path for label in wanted for path, _ in label.places}
@@ -96,9 +98,12 @@ def run(job: tuple[str, str, Path, tuple[Label, ...], Good | None]) -> tuple[lis
     if well_kept is not None:
         files = {name: path for name, path in files.items() if keep(name)}
     sources = {name: path.read_bytes() for name, path in files.items()}
-    outcome = check(sources, Settings(select=("ALL",)))
     lines = sum(text.count(b"\n") for name, text in sources.items() if keep(name))
-    return [f for f in outcome.findings if keep(f.place.path) and not f.code.startswith("AR9")], lines
+    try:
+        outcome = check(sources, Settings(select=("ALL",)))
+    except Exception:  # whatever it is: a crash on real code is told, and the others are still scored
+        return [], lines, f"{repository} at {commit}:\n{traceback.format_exc(limit=-3)}"
+    return [f for f in outcome.findings if keep(f.place.path) and not f.code.startswith("AR9")], lines, ""
 
 
 def _within(well_kept: Good) -> Callable[[str], bool]:
@@ -116,8 +121,9 @@ def score(halves: Sequence[str], *, into: Path, mirror: Path | None = None, work
     results: list[Scored] = []
     found: list[Found] = []
     lines: Counter[str] = Counter()
+    crashed: list[str] = []
     with ProcessPoolExecutor(workers) as pool:
-        for (repository, commit, _, wanted, well_kept), (findings, count) in zip(
+        for (repository, commit, _, wanted, well_kept), (findings, count, crash) in zip(
             jobs, pool.map(run, jobs), strict=True
         ):
             results += [scored(label, findings, defaults) for label in wanted]
@@ -127,10 +133,8 @@ def score(halves: Sequence[str], *, into: Path, mirror: Path | None = None, work
                 found.append(Found(repository, commit, finding, verdict, why, default, well_kept is not None))
             if well_kept is not None:
                 lines[repository] += count
-    return Score(tuple(results), tuple(found), lines, tuple(missing))
-
-
-Job: TypeAlias = tuple[str, str, Path, tuple[Label, ...], Good | None]
+            crashed += [crash] if crash else []
+    return Score(tuple(results), tuple(found), lines, tuple(missing), tuple(crashed))
 
 
 def _jobs(halves: Sequence[str], into: Path, mirror: Path | None) -> tuple[list[Job], list[str]]:
@@ -220,6 +224,8 @@ def _rate(count: int, lines: int) -> str:
 def tables(*, quick: bool) -> str:
     """Both tables over the whole set; ``quick``: over the half that the rules were written with."""
     whole = score(SPLITS[:1] if quick else SPLITS, into=FOLDER)
+    if whole.crashed:
+        raise RuntimeError(f"the check crashed: {whole.crashed[0]}")
     left_out = f"\n\nLeft out, because it could not be fetched: {'; '.join(whole.missing)}" if whole.missing else ""
     return f"{halves_table(whole)}\n\n{codes_table(whole)}{left_out}"
 
@@ -239,6 +245,8 @@ def main() -> None:
     print(f"{halves_table(whole)}\n\n{codes_table(whole)}")
     for text in whole.missing:
         print(f"left out: {text}", file=sys.stderr)
+    for text in whole.crashed:
+        print(f"crashed: {text}", file=sys.stderr)
 
 
 def _listing(whole: Score, kinds: Sequence[str], code: str) -> Iterable[str]:
