@@ -10,7 +10,6 @@ from allranks.check.tables.collectives import COLLECTIVES, Collective
 from allranks.check.tables.effects import EFFECTS, Effect
 from allranks.check.tables.evidence import SIGNS, Sign
 from allranks.check.tables.local import LOCAL, LocalQuery
-from allranks.check.tables.names import ALIASES
 from allranks.check.tables.ranks import QUERIES, RankQuery
 
 Entry: TypeAlias = RankQuery | Collective | Effect | LocalQuery
@@ -24,14 +23,6 @@ class _Patterned(Protocol):
 
 
 T = TypeVar("T", bound=_Patterned)
-
-
-def canonical(name: str) -> str:
-    """Return the documented name of what is also called ``name``."""
-    for prefix, documented in ALIASES:
-        if name == prefix or name.startswith(prefix + "."):
-            return documented + name[len(prefix) :]
-    return name
 
 
 @dataclass(slots=True)

@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from allranks.check.apis import canonical
-from allranks.check.compare import SIZE
 from allranks.check.members import Members
 from allranks.check.render import render
 from allranks.check.state import Frame, Seen, Span
 from allranks.check.summary import Node
 from allranks.check.tables.collectives import Collective
 from allranks.check.tables.effects import Effect
+from allranks.check.tables.gates import GATED
 from allranks.check.tables.local import LocalQuery
+from allranks.check.tables.names import documented
+from allranks.check.tables.receivers import RETURNS
 from allranks.check.values import (
     ANYTHING,
     CLOCK,
@@ -21,7 +22,6 @@ from allranks.check.values import (
     PROCESS,
     Value,
     boolean,
-    known,
     rank,
     tainted,
 )
@@ -61,19 +61,90 @@ class Given(NamedTuple):
 
 # The result is as uniform as the arguments.
 _TRANSPARENT = frozenset(
-    "str repr format abs min max sum sorted list tuple set len round any all float next iter reversed enumerate zip "
-    "os.path.join os.path.abspath os.path.dirname os.path.basename os.path.expanduser os.path.realpath "
-    "os.path.normpath os.fspath pathlib.Path pathlib.PurePath pathlib.Path.joinpath Path".split()
+    [
+        "str",
+        "repr",
+        "format",
+        "abs",
+        "min",
+        "max",
+        "sum",
+        "sorted",
+        "list",
+        "tuple",
+        "set",
+        "len",
+        "round",
+        "any",
+        "all",
+        "float",
+        "next",
+        "iter",
+        "reversed",
+        "enumerate",
+        "zip",
+        "os.path.join",
+        "os.path.abspath",
+        "os.path.dirname",
+        "os.path.basename",
+        "os.path.expanduser",
+        "os.path.realpath",
+        "os.path.normpath",
+        "os.fspath",
+        "pathlib.Path",
+        "pathlib.PurePath",
+        "pathlib.Path.joinpath",
+        "Path",
+    ]
 )
 _TRANSPARENT_METHODS = frozenset(
-    "format join joinpath strip rstrip lstrip lower upper replace split with_suffix with_name as_posix resolve "
-    "expanduser absolute strftime isoformat item get copy zfill hex".split()
+    [
+        "format",
+        "join",
+        "joinpath",
+        "strip",
+        "rstrip",
+        "lstrip",
+        "lower",
+        "upper",
+        "replace",
+        "split",
+        "with_suffix",
+        "with_name",
+        "as_posix",
+        "resolve",
+        "expanduser",
+        "absolute",
+        "strftime",
+        "isoformat",
+        "item",
+        "get",
+        "copy",
+        "zfill",
+        "hex",
+    ]
 )
 # Called with a function, they return one that does the same.
 _WRAPPERS = frozenset(
-    "jax.jit jax.pmap jax.checkpoint jax.remat torch.compile functools.wraps functools.lru_cache functools.cache "
-    "torch.no_grad torch.inference_mode contextlib.contextmanager staticmethod classmethod functools.update_wrapper "
-    "equinox.filter_jit eqx.filter_jit atexit.register".split()
+    [
+        "jax.jit",
+        "jax.pmap",
+        "jax.checkpoint",
+        "jax.remat",
+        "torch.compile",
+        "functools.wraps",
+        "functools.lru_cache",
+        "functools.cache",
+        "torch.no_grad",
+        "torch.inference_mode",
+        "contextlib.contextmanager",
+        "staticmethod",
+        "classmethod",
+        "functools.update_wrapper",
+        "equinox.filter_jit",
+        "eqx.filter_jit",
+        "atexit.register",
+    ]
 )
 _OWN = {"identity": IDENTITY, "clock": CLOCK, "random": PROCESS, "exists": PROCESS, "listing": PROCESS}
 
@@ -121,7 +192,7 @@ class Caller(Members):
         if "::" in reference:
             return self.run_call(frame, function, given)
         if reference:
-            return self._outside_call(frame, canonical(reference), given)
+            return self._outside_call(frame, documented(reference), given)
         if "::" in function.instance:
             for name in ("__call__", "forward"):
                 if (method := self.method(function.instance, name)) is not None:
@@ -145,6 +216,10 @@ class Caller(Members):
     def _known_method(self, frame: Frame, base: Value, name: str, given: Given) -> Value:
         kin = tuple(k for k in self.lineage(base.instance) if "::" not in k)
         ours = "::" in base.instance and not kin
+        if any(f"{k}.{name}" in GATED for k in kin) and not any(
+            self.apis.collectives["call"].named(f"{k}.{name}") for k in kin
+        ):
+            return ANYTHING
         if not ours:
             for tables in (self.apis.ranks["call"], self.apis.collectives["call"], self.apis.effects, self.apis.local):
                 entry = tables.method(kin, name)
@@ -190,6 +265,8 @@ class Caller(Members):
             flags = frozenset().union(*(v.flags for v in given.values)) if given.values else frozenset()
             kind = "pathlib.Path" if name.endswith("Path") else ""
             return replace(made, flags=flags, instance=kind) if flags or kind else made
+        if name in RETURNS:
+            return Value(instance=RETURNS[name])
         last = name.rpartition(".")[2]
         return Value(instance=name) if last[:1].isupper() and "." in name else ANYTHING
 

@@ -10,10 +10,9 @@ from allranks.check.compare import compared
 from allranks.check.render import render
 from allranks.check.state import Frame
 from allranks.check.summary import Node
-from allranks.check.truth import EVERY, FALSE, TRUE, both, either, negate, roles_where
+from allranks.check.truth import FALSE, TRUE, both, either, negate, roles_where
 from allranks.check.values import (
     ANYTHING,
-    NO_CONSTANT,
     NONE,
     PROCESS,
     RANKS,
@@ -159,8 +158,9 @@ class Evaluator:
         if base.reference == "os.environ":
             found = self.environment(frame, index.constant)
             return found if found is not None else ANYTHING
-        if base.elements is not None and isinstance(index.constant, int) and index.constant < len(base.elements):
-            return base.elements[index.constant]
+        if base.elements is not None and isinstance(index.constant, int):
+            if -len(base.elements) <= index.constant < len(base.elements):
+                return base.elements[index.constant]
         return tainted(base, index)
 
     def _many(self, frame: Frame, node: Node) -> Value:

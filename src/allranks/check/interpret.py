@@ -12,6 +12,7 @@ from allranks.check.project import Project
 from allranks.check.render import render
 from allranks.check.state import Called, Frame, Result, Trace
 from allranks.check.summary import FunctionFacts, Node, body_of
+from allranks.check.tables.receivers import HOOK_PARAMETERS, HOOKS, RECEIVERS
 from allranks.check.truth import FALSE, TRUE, UNKNOWN, negate, roles_where
 from allranks.check.values import ANYTHING, NO_CONSTANT, NONE, PROCESS, RANKS, Value, chosen
 
@@ -181,8 +182,11 @@ class Interpreter(Caller):
         for noted, annotation in facts.annotations:
             if noted == name and annotation[0] in ("name", "attr"):
                 kind = self.value(module, annotation).reference
-                return Value(instance=kind) if kind and kind[:1] != "@" and "." in kind else ANYTHING
-        return ANYTHING
+                if kind and kind[:1] != "@" and "." in kind:
+                    return Value(instance=kind)
+        if facts.name in HOOKS and name in HOOK_PARAMETERS:
+            return Value(instance=HOOK_PARAMETERS[name])
+        return Value(instance=RECEIVERS[name]) if name in RECEIVERS else ANYTHING
 
     # statements
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from allranks.check.apis import Apis, canonical
+from allranks.check.apis import Apis
 from allranks.check.compare import SIZE
 from allranks.check.evaluate import Evaluator
 from allranks.check.project import Project
 from allranks.check.state import Frame, Seen
 from allranks.check.summary import Node, body_of
 from allranks.check.tables.collectives import Collective
+from allranks.check.tables.names import documented
 from allranks.check.tables.ranks import RankQuery
-from allranks.check.truth import FALSE, FIRST, TRUE
+from allranks.check.tables.receivers import RECEIVERS
+from allranks.check.truth import FIRST
 from allranks.check.values import ANYTHING, TAINT, Value, boolean, join, known, rank
 
 PROPERTIES = ("property", "functools.cached_property", "cached_property")
@@ -53,13 +55,15 @@ class Members(Evaluator):
         if name in summary.classes:
             return Value(reference=f"{frame.path}::{name}")
         heaped = self.heap.get((f"@{frame.path}", name))
-        return heaped if heaped is not None else Value(reference=name)
+        if heaped is not None:
+            return heaped
+        return Value(instance=RECEIVERS[name]) if name in RECEIVERS else Value(reference=name)
 
     def imported(self, dotted: str, seen_from: str) -> Value:
         """Return what a dotted name of an import stands for."""
         found = self.project.split(dotted, seen_from)
         if found is None:
-            return Value(reference=canonical(dotted.lstrip(".")))
+            return Value(reference=documented(dotted.lstrip(".")))
         path, names = found
         value = Value(reference=f"@{path}")
         for name in names:
@@ -113,6 +117,12 @@ class Members(Evaluator):
     # attributes
 
     def attribute(self, frame: Frame, base: Value, name: str, node: Node) -> Value:
+        found = self._attribute(frame, base, name, node)
+        if found == ANYTHING and name in RECEIVERS:
+            return Value(instance=RECEIVERS[name])
+        return found
+
+    def _attribute(self, frame: Frame, base: Value, name: str, node: Node) -> Value:
         if base.reference:
             return self._of_reference(frame, base, name)
         if base.instance and "::" in base.instance:
@@ -128,7 +138,7 @@ class Members(Evaluator):
         if reference.startswith("@"):
             return self.member(reference[1:], name)
         if "::" not in reference:
-            dotted = canonical(f"{reference}.{name}")
+            dotted = documented(f"{reference}.{name}")
             query = self.apis.ranks["attribute"].named(dotted)
             return self.answer(frame, query) if query is not None else Value(reference=dotted)
         if self.project.cls(reference) is None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatch
 
-from allranks.check.apis import Apis, canonical
+from allranks.check.apis import Apis
 from allranks.check.interpret import Interpreter
 from allranks.check.program import Divergence, Event, Program, Step
 from allranks.check.project import Project
 from allranks.check.source import module_name, place
 from allranks.check.state import Called, Result, Seen, Span
 from allranks.check.tables.evidence import HOOKED
+from allranks.check.tables.names import documented
 from allranks.check.trace import Comparison, Parting
 from allranks.check.truth import EVERY, named
 from allranks.check.values import IDENTITY, RANKS, Value
@@ -19,9 +20,51 @@ from allranks.findings import Place
 
 # Names that say nothing of what they call: a call of one does not make a function interesting.
 _COMMON = frozenset(
-    "forward get set update run call close items keys values append extend pop add copy format join split reset "
-    "load build create apply setup main init start stop read size name shape device dtype config "
-    "__call__ __init__ __iter__ __next__ __len__ __getitem__ __enter__ __exit__".split()
+    [
+        "forward",
+        "get",
+        "set",
+        "update",
+        "run",
+        "call",
+        "close",
+        "items",
+        "keys",
+        "values",
+        "append",
+        "extend",
+        "pop",
+        "add",
+        "copy",
+        "format",
+        "join",
+        "split",
+        "reset",
+        "load",
+        "build",
+        "create",
+        "apply",
+        "setup",
+        "main",
+        "init",
+        "start",
+        "stop",
+        "read",
+        "size",
+        "name",
+        "shape",
+        "device",
+        "dtype",
+        "config",
+        "__call__",
+        "__init__",
+        "__iter__",
+        "__next__",
+        "__len__",
+        "__getitem__",
+        "__enter__",
+        "__exit__",
+    ]
 )
 _TESTS = ("tests/*", "test/*", "*/tests/*", "*/test/*", "test_*.py", "*/test_*.py", "*_test.py", "conftest.py")
 
@@ -137,7 +180,7 @@ class Survey:
         if facts is None or not facts.owner:
             return False
         owner = f"{path}::{facts.owner}"
-        if any(canonical(kin) in HOOKED for kin in self.interpreter.lineage(owner)):
+        if any(documented(kin) in HOOKED for kin in self.interpreter.lineage(owner)):
             return True
         family = self.interpreter.family(owner)
         return any(self._evidence(other, set()) for other in roots if self._family(other) == family)

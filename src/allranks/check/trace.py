@@ -32,6 +32,15 @@ class Parting(NamedTuple):
     sides: tuple[tuple[str, tuple[str, ...]], ...]
 
 
+class _Ahead(NamedTuple):
+    """What follows a stretch of a trace: the items of each role, whether it is in a ``loop``, and whether the function
+    as a whole is ``level``: its roles meet alike, however its branches look."""
+
+    rest: dict[int, Items]
+    loop: bool
+    level: bool
+
+
 @dataclass(slots=True)
 class Comparison:
     """Compares roles. Sequences of functions are kept: each is asked for many times."""
@@ -91,55 +100,55 @@ class Comparison:
         one, two = (self.items(side, role, drop, rest, loop) for side in (then, orelse))
         return one if one == two else (("if", condition, one, two),)
 
-    def partings(self, result: Result, alive: int, balanced: bool = False) -> Iterator[Parting | tuple[Called, int]]:
+    def partings(self, result: Result, alive: int) -> Iterator[Parting | tuple[Called, int]]:
         """Yield where the ``alive`` roles part in this function, and the calls on the way with who makes them."""
-        yield from self._walk(result, result.trace, alive, {role: () for role in range(4)}, False)
-        del balanced
+        level = len({self.function(result, role, False) for role in _roles(alive)}) == 1
+        yield from self._walk(result, result.trace, alive, _Ahead(dict.fromkeys(range(4), ()), False, level))
 
-    def _walk(
-        self, result: Result, trace: Trace, alive: int, rest: dict[int, Items], loop: bool
-    ) -> Iterator[Parting | tuple[Called, int]]:
+    def _walk(self, result: Result, trace: Trace, alive: int, ahead: _Ahead) -> Iterator[Parting | tuple[Called, int]]:
         for at, node in enumerate(trace):
             tag, after = node[0], trace[at + 1 :]
             if tag == "call":
-                if not self._balanced(node[1], alive, after, rest, loop):
+                if not self._balanced(node[1], alive, after, ahead):
                     yield node[1], alive
             elif tag == "branch":
-                found = self._parting(result, node, alive, after, rest, loop)
+                found = self._parting(result, node, alive, after, ahead)
                 if found is not None:
                     yield found
                     return
-                yield from self._sides(result, node, alive, after, rest, loop)
+                yield from self._sides(result, node, alive, after, ahead)
                 alive = self._left(node, alive)
             elif tag == "loop":
-                yield from self._walk(result, node[3], alive, {role: () for role in range(4)}, True)
+                inside = _Ahead(dict.fromkeys(range(4), ()), True, ahead.level)
+                yield from self._walk(result, node[3], alive, inside)
             elif tag == "try":
                 for part in (node[1], *node[2]):
-                    yield from self._walk(result, part, alive, self._after(after, alive, rest, loop), loop)
+                    yield from self._walk(result, part, alive, self._after(after, alive, ahead))
             elif tag == "around":
-                yield from self._walk(result, node[2], alive, self._after(after, alive, rest, loop), loop)
+                yield from self._walk(result, node[2], alive, self._after(after, alive, ahead))
             elif tag == "exit":
                 return
 
     def _sides(
-        self, result: Result, node: TraceNode, alive: int, after: Trace, rest: dict[int, Items], loop: bool
+        self, result: Result, node: TraceNode, alive: int, after: Trace, ahead: _Ahead
     ) -> Iterator[Parting | tuple[Called, int]]:
-        later = self._after(after, alive, rest, loop)
+        later = self._after(after, alive, ahead)
         for side, other in ((node[3], "F"), (node[4], "T")):
             inside = sum(1 << role for role in _roles(alive) if node[1][role] != other)
             if side and inside:
-                yield from self._walk(result, side, inside, later, loop)
+                yield from self._walk(result, side, inside, later)
 
-    def _after(self, after: Trace, alive: int, rest: dict[int, Items], loop: bool) -> dict[int, Items]:
-        return {role: self.items(after, role, False, rest[role], loop) for role in _roles(alive)}
+    def _after(self, after: Trace, alive: int, ahead: _Ahead) -> _Ahead:
+        rest = {role: self.items(after, role, False, ahead.rest[role], ahead.loop) for role in _roles(alive)}
+        return ahead._replace(rest=rest)
 
-    def _balanced(self, called: Called, alive: int, after: Trace, rest: dict[int, Items], loop: bool) -> bool:
+    def _balanced(self, called: Called, alive: int, after: Trace, ahead: _Ahead) -> bool:
         """Roles differ in the callee, and what its caller does afterwards makes up for it."""
         own = {self.function(called.result, role, False) for role in _roles(alive)}
         if len(own) == 1:
             return False
-        later = self._after(after, alive, rest, loop)
-        return len({self.function(called.result, role, False) + later[role] for role in later}) == 1
+        later = self._after(after, alive, ahead).rest
+        return ahead.level or len({self.function(called.result, role, False) + later[role] for role in later}) == 1
 
     def _left(self, node: TraceNode, alive: int) -> int:
         gone = 0
@@ -148,22 +157,22 @@ class Comparison:
             gone |= 1 << role if side and side[-1][0] == "exit" else 0
         return alive & ~gone
 
-    def _parting(
-        self, result: Result, node: TraceNode, alive: int, after: Trace, rest: dict[int, Items], loop: bool
-    ) -> Parting | None:
+    def _parting(self, result: Result, node: TraceNode, alive: int, after: Trace, ahead: _Ahead) -> Parting | None:
         _, truth, taint, then, orelse, span, condition = node
         letters = {truth[role] for role in _roles(alive)}
         if "W" in truth or _raises(then) or _raises(orelse) or not (letters & set("DP") or len(letters) > 1):
             return None
+        if ahead.level and not letters & set("DP"):
+            return None
         drop = "D" in letters or truth[0] == truth[1]
         ways: dict[str, Items] = {}
         for role in _roles(alive):
-            later = self.items(after, role, drop, rest[role] if not drop else (), loop)
+            later = self.items(after, role, drop, () if drop else ahead.rest[role], ahead.loop)
             if truth[role] in "DP":
-                ways["where it holds"] = self.items(then, role, drop, later, loop)
-                ways["elsewhere"] = self.items(orelse, role, drop, later, loop)
+                ways["where it holds"] = self.items(then, role, drop, later, ahead.loop)
+                ways["elsewhere"] = self.items(orelse, role, drop, later, ahead.loop)
                 break
-            ways[ROLES[role]] = self.before(node, role, drop, later, loop)
+            ways[ROLES[role]] = self.before(node, role, drop, later, ahead.loop)
         if len(set(ways.values())) < 2:
             return None
         return self._described(result, node, ways, after, "P" in letters and "D" not in letters)

@@ -70,7 +70,7 @@ open("config.json")
         checkpoints = {e.opened for e in program.effects("checkpoint") if e.opened is not None}
         for event in program.ungated("file", "append"):
             # One finding a file: where it is opened; the checkpoint that is written into it is another rule's.
-            if event.opened is None and event.place not in checkpoints:
-                yield self.found(event, f"every rank writes the file {event.target or event.name}")
-            elif event.opened is not None and event.opened not in inside:
+            if (event.opened is None and event.place not in checkpoints) or (
+                event.opened is not None and event.opened not in inside
+            ):
                 yield self.found(event, f"every rank writes the file {event.target or event.name}")

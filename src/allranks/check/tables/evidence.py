@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from allranks.check.tables.data import SAMPLERS, WRAPPERS
+
 Kind: TypeAlias = Literal["initialise", "wrap", "sample", "launch"]
 
 
@@ -16,33 +18,22 @@ class Sign:
     kind: Kind
 
 
-SIGNS: tuple[Sign, ...] = (
-    Sign("torch.nn.parallel.DistributedDataParallel", "wrap"),
-    Sign("torch.distributed.fsdp.FullyShardedDataParallel", "wrap"),
-    Sign("torch.distributed.fsdp.fully_shard", "wrap"),
-    Sign("torch.distributed._composable.fsdp.fully_shard", "wrap"),
-    Sign("torch.utils.data.distributed.DistributedSampler", "sample"),
-    Sign("torch.utils.data.DistributedSampler", "sample"),
-    Sign("torch.distributed.device_mesh.init_device_mesh", "initialise"),
-    Sign("torch.multiprocessing.spawn", "launch"),
-    Sign("accelerate.Accelerator", "initialise"),
-    Sign("lightning.fabric.Fabric", "initialise"),
-    Sign("lightning.Fabric", "initialise"),
-    Sign("deepspeed.initialize", "initialise"),
-    Sign("deepspeed.init_distributed", "initialise"),
-    Sign("jax.distributed.initialize", "initialise"),
-    Sign("horovod.torch.init", "initialise"),
+_INITIALISERS = (
+    *("torch.distributed.device_mesh.init_device_mesh", "accelerate.Accelerator", "accelerate.PartialState"),
+    *("lightning.fabric.Fabric", "deepspeed.initialize", "deepspeed.init_distributed", "jax.distributed.initialize"),
+    *("horovod.init", "torch.distributed.init_process_group", "allranks.init", "composer.utils.dist.initialize_dist"),
 )
-
+SIGNS: tuple[Sign, ...] = (
+    *(Sign(name, "initialise") for name in _INITIALISERS),
+    *(Sign(name, "wrap") for name in sorted(WRAPPERS)),
+    *(Sign(name, "sample") for name in sorted(SAMPLERS)),
+    Sign("torch.multiprocessing.spawn", "launch"),
+)
 # Classes whose hooks a framework calls on every process.
 HOOKED = (
     "lightning.pytorch.LightningModule",
     "lightning.pytorch.LightningDataModule",
     "lightning.pytorch.Callback",
-    "lightning.pytorch.callbacks.Callback",
-    "lightning.LightningModule",
-    "lightning.LightningDataModule",
-    "lightning.Callback",
     "transformers.TrainerCallback",
     "transformers.Trainer",
 )
