@@ -43,8 +43,11 @@ class Settings:
     def codes(self) -> frozenset[str]:
         """Return the codes of the rules that run: those selected, or all that run by default."""
         rules = all_rules()
-        chosen = tuple(r.code for r in rules if r.default) if self.select is None else self.select
-        return selected(tuple(r.code for r in rules), (*chosen, *self.extend_select), self.ignore)
+        known = tuple(r.code for r in rules)
+        if self.select is not None:
+            return selected(known, (*self.select, *self.extend_select), self.ignore)
+        usual = {r.code for r in rules if r.default}
+        return selected(known, ("ALL",), self.ignore) & usual | selected(known, self.extend_select, self.ignore)
 
 
 @dataclass(frozen=True, slots=True)
