@@ -1,0 +1,163 @@
+"""AR309: a generator that returns an iterator yields nothing of it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from allranks.check.reading import Function, own, tail_of, words_of
+from allranks.check.rule import Example, LocalRule
+from allranks.check.source import File
+from allranks.findings import Edit, Finding, Fix, Place
+
+_ITERATES = re.compile(
+    r"^_?(iter|iterate|generate|generator|stream|batches|read)(_|$)|_(iter|iterator|generator|stream)$"
+)
+_MAKERS = ("iter", "map", "filter", "zip", "chain", "islice", "from_iterable")
+
+
+class GeneratorReturnsIterator(LocalRule):
+    """
+    ## What it does
+    Finds `return iterate(...)` in a function that also has a `yield`. Such a function is a generator: what it returns
+    is lost, and whoever loops over it sees nothing on that path.
+
+    ## Why is this bad
+    The data set is empty, without an error. It is the usual accident when a special case for several processes is put
+    at the top of a generator.
+
+    ## What happens with N processes
+    On one process the other path is taken and all is well. With several, every rank trains on an empty data set, or
+    the ranks that take this path leave the epoch at once and the others wait for them.
+
+    ## Known problems
+    A generator whose result is taken with `result = yield from f()` may return an iterator on purpose; a function
+    that is used so in the same file is left alone.
+
+    ## Use instead
+    `yield from iterate(...)`, then `return`.
+
+    ## Fix safety
+    Safe where the call is one of a generator function of the same file.
+    """
+
+    code, name, severity, row = "AR309", "generator-returns-iterator", "error", "data"
+    cluster = "The loop over this generator ends at once: an empty data set, without an error."
+    advice = "Write `yield from ...` and then `return`."
+    words = ("yield",)
+    nodes = (ast.FunctionDef,)
+    bad = (
+        Example(
+            {
+                "dataset.py": """\
+import jax
+
+
+def iterate_sharded(n):
+    for i in range(n):
+        yield i
+
+
+def iterate(n, shard_data=True):
+    if shard_data and jax.process_count() > 1:
+        return iterate_sharded(n)
+    for i in range(n):
+        yield i
+"""
+            },
+            at=(11,),
+        ),
+        Example(
+            {
+                "dataset.py": """\
+class Rows:
+    def __iter__(self):
+        if self.world > 1:
+            return iter(self.mine)
+        for row in self.rows:
+            yield row
+"""
+            },
+            at=(4,),
+        ),
+    )
+    good = (
+        Example(
+            {
+                "dataset.py": """\
+def sharded(n):
+    yield from range(n)
+
+
+def iterate(n, several):
+    if several:
+        yield from sharded(n)
+        return
+    yield from range(n)
+"""
+            }
+        ),
+        Example(
+            {
+                "dataset.py": """\
+def part(n):
+    yield n
+    return iter(range(n))
+
+
+def whole(n):
+    rest = yield from part(n)
+    yield from rest
+"""
+            }
+        ),
+        Example({"dataset.py": "def total(rows):\n    for row in rows:\n        yield row\n    return len(rows)\n"}),
+    )
+
+    def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
+        if not isinstance(node, ast.FunctionDef) or not _is_generator(node) or _result_is_taken(node.name, file):
+            return
+        generators = {f.name for f in ast.walk(file.tree) if isinstance(f, ast.FunctionDef) and _is_generator(f)}
+        for at in own(node):
+            if isinstance(at, ast.Return) and at.value is not None and _is_iterator(at.value, generators):
+                yield self.local(
+                    file,
+                    at,
+                    f"{node.name} is a generator: what it returns here is lost, and a loop over it sees nothing",
+                    fix=_fix(at, file, generators),
+                )
+
+
+def _is_generator(function: Function) -> bool:
+    return any(isinstance(at, ast.Yield | ast.YieldFrom) for at in own(function))
+
+
+def _is_iterator(value: ast.expr, generators: set[str]) -> bool:
+    if isinstance(value, ast.GeneratorExp):
+        return True
+    tail = tail_of(value) if isinstance(value, ast.Call) else ""
+    return tail in generators or tail in _MAKERS or bool(_ITERATES.search(tail))
+
+
+def _result_is_taken(name: str, file: File) -> bool:
+    """Somewhere ``x = yield from name(...)`` stands: its return value is part of what it does."""
+    return any(
+        isinstance(at, ast.Assign | ast.Return | ast.AnnAssign)
+        and isinstance(at.value, ast.YieldFrom | ast.Await)
+        and name in set(words_of(at.value))
+        for at in ast.walk(file.tree)
+    )
+
+
+def _fix(at: ast.Return, file: File, generators: set[str]) -> Fix | None:
+    value = at.value
+    if value is None or not isinstance(value, ast.Call) or tail_of(value) not in generators:
+        return None
+    whole, inner = file.place(at), file.place(value)
+    before = Place(whole.path, whole.line, whole.column, inner.line, inner.column)
+    after = Place(whole.path, whole.end_line, whole.end_column, whole.end_line, whole.end_column)
+    indent = file.lines[at.lineno - 1][: len(file.lines[at.lineno - 1]) - len(file.lines[at.lineno - 1].lstrip())]
+    if file.lines[at.lineno - 1][: whole.column - 1].strip():
+        return None  # `if x: return f()` on one line
+    return Fix("yield from", (Edit(before, "yield from "), Edit(after, f"\n{indent}return")), safe=True)

@@ -1,0 +1,142 @@
+"""AR612: a process that could not join the others goes on alone."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from allranks.check.reading import catches_all, leaves, name_of, own, raises, tail_of
+from allranks.check.rule import Example, LocalRule
+from allranks.check.source import File
+from allranks.findings import Finding
+
+_JOINS = (
+    *("jax.distributed.initialize", "torch.distributed.init_process_group", "deepspeed.init_distributed"),
+    "allranks.init",
+)
+
+
+class InitFailureSwallowed(LocalRule):
+    """
+    ## What it does
+    Finds `jax.distributed.initialize()` or `init_process_group()` in a `try` whose handler takes any exception and
+    lets the program go on.
+
+    ## Why is this bad
+    The program is meant to run alone where there are no others. But it also runs alone where the others are there and
+    could not be reached: a wrong address, a port in use, a timeout.
+
+    ## What happens with N processes
+    The process that failed trains on its own as rank 0, and writes over the checkpoints of the job. Its peers wait for
+    it until they time out; or all fail, and N programs train in the same directory.
+
+    ## Known problems
+    A handler that decides by the text of the exception is not understood if it does not raise.
+
+    ## Use instead
+    Ask whether there are others (`"RANK" in os.environ`, a setting), join only then, and let a failure end the process.
+    `allranks.init()` does this.
+    """
+
+    code, name, severity, row = "AR612", "init-failure-swallowed", "error", "initialisation"
+    cluster = "A process that could not join trains alone as rank 0, beside the job and over its files."
+    advice = "Find out first whether there are other processes, and let a failure to join them end this one."
+    words = ("init",)
+    nodes = (ast.Try,)
+    bad = (
+        Example(
+            {
+                "train.py": """\
+import jax
+
+try:
+    jax.distributed.initialize()
+except Exception as error:
+    print("single host", error)
+"""
+            },
+            at=(5,),
+        ),
+        Example(
+            {
+                "train.py": """\
+import torch.distributed as dist
+
+
+def join():
+    try:
+        dist.init_process_group("nccl")
+        return True
+    except:
+        return False
+"""
+            },
+            at=(8,),
+        ),
+    )
+    good = (
+        Example(
+            {
+                "train.py": """\
+import jax
+
+try:
+    jax.distributed.initialize()
+except RuntimeError as error:
+    print("initialised before", error)
+"""
+            }
+        ),
+        Example(
+            {
+                "train.py": """\
+import torch.distributed as dist
+
+try:
+    dist.init_process_group("nccl")
+except Exception as error:
+    print("rank could not join", error)
+    raise
+"""
+            }
+        ),
+        # Another way to join.
+        Example(
+            {
+                "train.py": """\
+import torch.distributed as dist
+
+try:
+    dist.init_process_group("nccl")
+except Exception:
+    dist.init_process_group("gloo")
+"""
+            }
+        ),
+    )
+
+    def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
+        if not isinstance(node, ast.Try):
+            return
+        joins = next((at for s in node.body for at in _calls(s) if name_of(at, file) in _JOINS), None)
+        if joins is None:
+            return
+        for handler in node.handlers:
+            if not catches_all(handler):
+                continue
+            if not raises(handler) and not _tries_again(handler, file):
+                word = name_of(joins, file)
+                yield self.local(file, handler, f"a failure of {word} is swallowed: this process goes on alone")
+            return
+
+
+def _calls(statement: ast.stmt) -> Iterator[ast.Call]:
+    return (at for at in [statement, *own(statement)] if isinstance(at, ast.Call))
+
+
+def _tries_again(handler: ast.ExceptHandler, file: File) -> bool:
+    """The handler joins in another way, or stands in a loop of attempts."""
+    if any(name_of(at, file) in _JOINS or tail_of(at).startswith("init") for s in handler.body for at in _calls(s)):
+        return True
+    loops = any(isinstance(p, ast.While | ast.For) for p in file.parents(handler))
+    return loops and not leaves(handler.body)

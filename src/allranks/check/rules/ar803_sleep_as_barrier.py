@@ -1,0 +1,90 @@
+"""AR803: a sleep where a barrier is meant."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from allranks.check.reading import asks_rank, inside, name_of, rank_guard
+from allranks.check.rule import Example, LocalRule
+from allranks.check.source import File
+from allranks.findings import Finding
+
+
+class SleepAsBarrier(LocalRule):
+    """
+    ## What it does
+    Finds `time.sleep` that only some ranks come to (`if rank != 0: time.sleep(10)`): a wait for another rank, by the
+    clock.
+
+    ## Why is this bad
+    How long the other rank takes is not known. The sleep is too long on good days and too short on the day that counts.
+
+    ## What happens with N processes
+    The file system or the network is slow once, the ranks go on too early, read half a file or none, and part.
+
+    ## Known problems
+    A sleep that spreads a load over time, not a wait for another rank, looks the same. A sleep inside a loop that asks
+    for something again is not reported.
+
+    ## Use instead
+    A barrier or a broadcast that all ranks call: `torch.distributed.barrier()`,
+    `multihost_utils.sync_global_devices("downloaded")`, or a function under `@allranks.main_rank`.
+    """
+
+    code, name, severity, row = "AR803", "sleep-as-barrier", "warning", "collectives"
+    cluster = "On the day that the other rank is slower than this, the ranks go on too early and part."
+    advice = "Let all ranks meet: a barrier after the work of rank 0, or a broadcast of what it found."
+    words = ("sleep",)
+    nodes = (ast.Call,)
+    bad = (
+        Example(
+            {
+                "train.py": """\
+import time
+import torch.distributed as dist
+
+
+def prepare(path):
+    if dist.get_rank() == 0:
+        download(path)
+    else:
+        time.sleep(60)
+    return load(path)
+"""
+            },
+            at=(9,),
+        ),
+        Example({"train.py": "from time import sleep\n\nif local_rank != 0:\n    sleep(5)\n"}, at=(4,)),
+    )
+    good = (
+        Example({"train.py": "import time\n\ntime.sleep(1)\n"}),
+        Example({"train.py": "import time\n\nif rank == 0:\n    while not ready():\n        time.sleep(1)\n"}),
+        Example({"train.py": "import time\n\n\ndef retry(f):\n    for i in range(3):\n        time.sleep(2**i)\n"}),
+        Example({"train.py": "import time\n\nif rank is not None:\n    time.sleep(rank * 0.1)\n"}),
+        Example({"train.py": "import time\n\nif rank == 0:\n    time.sleep(0.1)\n"}),
+    )
+
+    def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
+        if not isinstance(node, ast.Call) or name_of(node, file) != "time.sleep":
+            return
+        if any(isinstance(parent, ast.While | ast.For | ast.Try) or _polls(parent) for parent, _ in inside(node, file)):
+            return
+        if node.args and asks_rank(node.args[0]):
+            return  # start-up is spread over time
+        if node.args and isinstance(node.args[0], ast.Constant) and _is_short(node.args[0].value):
+            return
+        if (guard := rank_guard(node, file)) is not None:
+            asked = ast.unparse(guard)
+            yield self.local(file, node, f"a sleep for some ranks only ({asked}) stands where a barrier is meant")
+
+
+def _is_short(seconds: object) -> bool:
+    """Under a second nobody waits for another rank: a socket or a screen is given time."""
+    return isinstance(seconds, int | float) and seconds < 1
+
+
+def _polls(parent: ast.AST) -> bool:
+    """A loop in the same branch waits for what is meant; the sleep beside it gives it a moment more."""
+    blocks = (getattr(parent, "body", None), getattr(parent, "orelse", None))
+    return any(isinstance(s, ast.While) for block in blocks if isinstance(block, list) for s in block)
