@@ -1,0 +1,84 @@
+"""AR108: every rank makes the same directory, and only one can."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from allranks.check.program import Program
+from allranks.check.rule import Example, ProgramRule
+from allranks.findings import Finding
+
+
+class CheckThenActOnPath(ProgramRule):
+    """
+    ## What it does
+    Finds directories that every rank makes without `exist_ok=True`, behind `if not os.path.exists(...)` or bare.
+
+    ## Why is this bad
+    Between the test and the call another process makes the directory.
+
+    ## What happens with N processes
+    One succeeds, the others may raise `FileExistsError`: rarely with two processes, nearly always with a thousand.
+
+    ## Known problems
+    A directory that some rank made before, at a barrier, is never missing when the others test for it.
+
+    ## Use instead
+    `os.makedirs(path, exist_ok=True)`, `path.mkdir(parents=True, exist_ok=True)`.
+
+    ## Fix safety
+    There is no automatic fix.
+    """
+
+    code, name, severity, row = "AR108", "check-then-act-on-path", "warning", "gating"
+    cluster = "One process makes the directory; another that tested at the same moment raises FileExistsError."
+    advice = "Pass exist_ok=True, or make the directory on rank 0 and let the others wait at a barrier."
+    bad = (
+        Example(
+            {
+                "train.py": """\
+import os
+import torch.distributed as dist
+
+dist.init_process_group("nccl")
+if not os.path.exists("out"):
+    os.makedirs("out")
+"""
+            },
+            at=(6,),
+        ),
+        Example(
+            {
+                "train.py": """\
+from pathlib import Path
+import jax
+
+jax.distributed.initialize()
+Path("out").mkdir(parents=True)
+"""
+            },
+            at=(5,),
+        ),
+    )
+    good = (
+        Example(
+            {
+                "train.py": """\
+import os
+from pathlib import Path
+import torch.distributed as dist
+
+dist.init_process_group("nccl")
+os.makedirs("out", exist_ok=True)
+Path("out").mkdir(exist_ok=True)
+if dist.get_rank() == 0 and not os.path.exists("logs"):
+    os.makedirs("logs")
+"""
+            }
+        ),
+        Example({"train.py": "import os\n\nif not os.path.exists('out'):\n    os.makedirs('out')\n"}),
+    )
+
+    def check(self, program: Program) -> Iterator[Finding]:
+        for event in program.ungated("mkdir"):
+            yield self.found(event, f"every rank makes {event.target or 'the directory'}, and only one can")

@@ -1,0 +1,119 @@
+"""AR302: a shuffling DistributedSampler whose epoch is never set."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from allranks.check.reading import has_stars, is_constant, keyword, name_of, speaks_of
+from allranks.check.rule import Example, LocalRule
+from allranks.check.source import File
+from allranks.findings import Finding
+
+_SAMPLER = "torch.utils.data.DistributedSampler"
+_HELD_OUT = re.compile(r"(^|_)(val|valid|validation|eval|test|dev)", re.IGNORECASE)
+_EPOCH = re.compile(r"epoch", re.IGNORECASE)
+# They call set_epoch themselves.
+_FRAMEWORKS = re.compile(r"^\s*(import|from)\s+(lightning|pytorch_lightning|accelerate|composer)\b", re.MULTILINE)
+
+
+class MissingSetEpoch(LocalRule):
+    """
+    ## What it does
+    Finds a `DistributedSampler` that shuffles, in a file with a loop over epochs and without any `set_epoch`.
+
+    ## Why is this bad
+    The order is drawn from seed + epoch. Without `set_epoch` the epoch stays 0.
+
+    ## What happens with N processes
+    Every epoch has the same order, and each rank sees the same part of the data for ever. There is no error; the model
+    is worse.
+
+    ## Known problems
+    A `set_epoch` in another file is not seen from here.
+
+    ## Use instead
+    `sampler.set_epoch(epoch)` at the start of each epoch.
+    """
+
+    code, name, severity, row = "AR302", "missing-set-epoch", "warning", "data"
+    cluster = "Every epoch has the same order, and each rank sees the same part of the data for ever."
+    advice = "Call sampler.set_epoch(epoch) at the start of each epoch."
+    words = ("DistributedSampler",)
+    nodes = (ast.Call,)
+    bad = (
+        Example(
+            {
+                "train.py": """\
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+
+
+def train(dataset, step):
+    loader = DataLoader(dataset, sampler=DistributedSampler(dataset))
+    for epoch in range(10):
+        for batch in loader:
+            step(batch)
+"""
+            },
+            at=(6,),
+        ),
+    )
+    good = (
+        Example(
+            {
+                "train.py": """\
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+
+
+def train(dataset, step):
+    sampler = DistributedSampler(dataset)
+    loader = DataLoader(dataset, sampler=sampler)
+    for epoch in range(10):
+        sampler.set_epoch(epoch)
+        for batch in loader:
+            step(batch)
+"""
+            }
+        ),
+        Example(
+            {
+                "train.py": """\
+from torch.utils.data import DataLoader, DistributedSampler
+
+
+def train(test_set, train_set):
+    test = DataLoader(test_set, sampler=DistributedSampler(test_set))
+    train = DataLoader(train_set, sampler=DistributedSampler(train_set, shuffle=False))
+    for epoch in range(10):
+        yield from train
+        yield from test
+"""
+            }
+        ),
+    )
+
+    def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
+        if not isinstance(node, ast.Call) or name_of(node, file) != _SAMPLER or has_stars(node):
+            return
+        if "set_epoch" in file.text or _FRAMEWORKS.search(file.text):
+            return
+        shuffle = keyword(node, "shuffle")
+        if (shuffle is not None and not is_constant(shuffle, True)) or _is_held_out(node, file):
+            return
+        if any(_is_epoch_loop(at) for at in ast.walk(file.tree)):
+            yield self.local(file, node, "this sampler shuffles, and set_epoch is never called")
+
+
+def _is_epoch_loop(node: ast.AST) -> bool:
+    return isinstance(node, ast.For) and (speaks_of(node.target, _EPOCH) or speaks_of(node.iter, _EPOCH))
+
+
+def _is_held_out(call: ast.Call, file: File) -> bool:
+    """Data that is only looked at: its order does not matter."""
+    if call.args and speaks_of(call.args[0], _HELD_OUT):
+        return True
+    above = next((p for p in file.parents(call) if isinstance(p, ast.Assign)), None)
+    return above is not None and any(speaks_of(target, _HELD_OUT) for target in above.targets)

@@ -1,0 +1,105 @@
+"""AR504: torch.load puts the tensors of all ranks onto the device that saved them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from allranks.check.reading import given, has_stars, name_of, rank_guard, speaks_of
+from allranks.check.rule import Example, LocalRule
+from allranks.check.source import File
+from allranks.findings import Edit, Finding, Fix, Place
+
+# What was saved from a device, by the names that people give it.
+_CHECKPOINT = re.compile(r"ckpt|checkpoint|snapshot|resume|weights|state_dict|pretrained|finetune|model", re.IGNORECASE)
+# The file gives each process its own GPU.
+_DEVICES = ("LOCAL_RANK", "local_rank", "set_device(", "DistributedDataParallel", "init_process_group")
+
+
+class MissingMapLocation(LocalRule):
+    """
+    ## What it does
+    Finds `torch.load` of a checkpoint without `map_location`, on every rank of a program whose ranks have a GPU each.
+
+    ## Why is this bad
+    Tensors are restored onto the device that they were saved from: for a file that rank 0 has written, `cuda:0`.
+
+    ## What happens with N processes
+    All ranks of a host load onto the same GPU: it runs out of memory at the resume, where it did not at the start. A
+    context of each process stays there.
+
+    ## Known problems
+    A file that was saved from the CPU is loaded to the CPU all the same.
+
+    ## Use instead
+    `torch.load(path, map_location="cpu")`, or the rank's own device.
+
+    ## Fix safety
+    Unsafe: what uses the tensors may expect them on a GPU.
+    """
+
+    code, name, severity, row = "AR504", "missing-map-location", "warning", "checkpoint load"
+    cluster = "All ranks of a host load onto the GPU that the file was saved from, and it runs out of memory."
+    advice = 'Pass map_location="cpu" (or the rank\'s own device).'
+    words = ("torch",)
+    nodes = (ast.Call,)
+    bad = (
+        Example(
+            {
+                "train.py": """\
+import os
+import torch
+
+
+def resume(model, checkpoint_path):
+    rank = int(os.environ["LOCAL_RANK"])
+    torch.cuda.set_device(rank)
+    model.load_state_dict(torch.load(checkpoint_path))
+"""
+            },
+            at=(8,),
+        ),
+    )
+    good = (
+        Example(
+            {
+                "train.py": """\
+import os
+import torch
+
+
+def resume(model, checkpoint_path, rows):
+    rank = int(os.environ["LOCAL_RANK"])
+    model.load_state_dict(torch.load(checkpoint_path, map_location=f"cuda:{rank}"))
+    model.load_state_dict(torch.load(checkpoint_path, "cpu"))
+    return torch.load(rows)
+"""
+            }
+        ),
+        Example({"eval.py": "import torch\n\nmodel = torch.load('checkpoint.pt')\n"}),
+    )
+
+    def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
+        if not isinstance(node, ast.Call) or name_of(node, file) != "torch.load" or not node.args or has_stars(node):
+            return
+        if given(node, 1, "map_location") is not None or not any(word in file.text for word in _DEVICES):
+            return
+        if "cuda" not in file.text or not _is_checkpoint(node, file) or rank_guard(node, file) is not None:
+            return
+        whole = file.place(node)
+        end = Place(whole.path, whole.end_line, whole.end_column - 1, whole.end_line, whole.end_column - 1)
+        fix = Fix("map_location", (Edit(end, ', map_location="cpu"'),), safe=False)
+        yield self.local(
+            file, node, "torch.load without map_location: every rank loads onto the device that saved it", fix=fix
+        )
+
+
+def _is_checkpoint(call: ast.Call, file: File) -> bool:
+    """What is loaded, or where it goes, is called a checkpoint."""
+    if speaks_of(call.args[0], _CHECKPOINT):
+        return True
+    above = next(file.parents(call), None)
+    if isinstance(above, ast.Assign):
+        return any(speaks_of(target, _CHECKPOINT) for target in above.targets)
+    return isinstance(above, ast.Call) and above is not call and speaks_of(above.func, _CHECKPOINT)

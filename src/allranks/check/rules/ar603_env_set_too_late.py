@@ -1,0 +1,186 @@
+"""AR603: an environment variable is set after it was read."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from allranks.check.reading import inside, name_of, own
+from allranks.check.rule import Example, LocalRule
+from allranks.check.source import File
+from allranks.check.tables.backend import JAX_ARRAYS, JAX_STARTERS
+from allranks.findings import Finding, Note
+from allranks.names.variables import NAMES
+
+# JAX takes its options from the environment when it is imported; these it asks for when processes join.
+_AT_JOINING = frozenset(
+    [
+        *("JAX_COORDINATOR_ADDRESS", "JAX_COORDINATOR_PORT", "JAX_COORDINATOR_BIND_ADDRESS", "JAX_LOCAL_DEVICE_IDS"),
+        *("JAX_PROCESS_ID", "JAX_NUM_PROCESSES", "JAX_PROCESS_COUNT", "JAX_PROCESS_INDEX", "JAX_SLICE_INDEX"),
+        *("JAX_PARTITION_INDEX", "JAX_DISTRIBUTED_DEBUG"),
+    ]
+)
+_AT_START = frozenset(["XLA_FLAGS", "LIBTPU_INIT_ARGS"]) | {n for n in NAMES["XLA_"] if "PYTHON_CLIENT" in n}
+_JOINS = frozenset(["torch.distributed.init_process_group", "deepspeed.init_distributed"])
+_READ_BY: dict[str, tuple[frozenset[str], str]] = {
+    **dict.fromkeys(_AT_START, (JAX_STARTERS | JAX_ARRAYS, "JAX's backend has read it")),
+    **dict.fromkeys(
+        ["MASTER_ADDR", "MASTER_PORT", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_IB_DISABLE"],
+        (_JOINS, "the process group has read it"),
+    ),
+    "CUDA_VISIBLE_DEVICES": (
+        frozenset(
+            [
+                *("torch.cuda.set_device", "torch.cuda.init", "torch.cuda.current_device", "torch.cuda.synchronize"),
+                *("torch.cuda.get_device_properties", "torch.cuda.get_device_name", "torch.cuda.mem_get_info"),
+                *("jax.devices", "jax.device_count", "jax.local_devices", "jax.local_device_count"),
+            ]
+        ),
+        "CUDA has read it",
+    ),
+}
+
+
+class EnvSetTooLate(LocalRule):
+    """
+    ## What it does
+    Finds variables that are set below what reads them: `JAX_...` after `import jax`; `XLA_FLAGS` after the first use
+    of a device; `CUDA_VISIBLE_DEVICES` after CUDA has started; `MASTER_ADDR` after `init_process_group`.
+
+    ## Why is this bad
+    They are read once. What is set later is ignored, in silence.
+
+    ## What happens with N processes
+    The timeout, the device or the network card is the default one; with `CUDA_VISIBLE_DEVICES`, all ranks of a host
+    use the same GPU.
+
+    ## Known problems
+    Only statements of one function, or of the module, are compared.
+
+    ## Use instead
+    Set it in the launch command (`allranks run` does), or in the first lines of the program above all imports.
+    """
+
+    code, name, severity, row = "AR603", "env-set-too-late", "error", "initialisation"
+    cluster = "The setting is ignored on every rank, in silence."
+    advice = "Set the variable before the import or call that reads it, best where the processes are launched."
+    words = ("environ",)
+    nodes = (ast.Assign, ast.Call)
+    bad = (
+        Example({"train.py": "import os\n\nimport jax\n\nos.environ['JAX_ENABLE_X64'] = '1'\n"}, at=(5,)),
+        Example(
+            {
+                "train.py": """\
+import os
+import jax
+
+
+def main():
+    print(jax.devices())
+    os.environ["XLA_FLAGS"] = "--xla_gpu_autotune_level=0"
+"""
+            },
+            at=(7,),
+        ),
+        Example(
+            {
+                "train.py": """\
+import os
+import torch
+
+
+def main(gpu):
+    torch.cuda.set_device(0)
+    os.environ["CUDA_VISIBLE_DEVICES"] = str(gpu)
+"""
+            },
+            at=(7,),
+        ),
+    )
+    good = (
+        Example({"train.py": "import os\n\nos.environ['JAX_ENABLE_X64'] = '1'\nimport jax\n"}),
+        Example({"train.py": "import os\nimport jax\n\nos.environ['XLA_FLAGS'] = ''\nprint(jax.devices())\n"}),
+        Example({"train.py": "import os\nimport jax\n\nos.environ['JAX_COORDINATOR_ADDRESS'] = 'a:1'\n"}),
+        Example(
+            {
+                "train.py": """\
+import os
+import jax
+
+os.environ["JAX_ENABLE_X64"] = "1"
+jax.config.update("jax_enable_x64", True)
+"""
+            }
+        ),
+        # For processes that are started from here.
+        Example(
+            {
+                "train.py": """\
+import os
+import subprocess
+import torch
+
+torch.cuda.set_device(0)
+os.environ["CUDA_VISIBLE_DEVICES"] = "1"
+subprocess.run(["python", "train.py"])
+"""
+            }
+        ),
+    )
+
+    def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
+        name = _variable(node, file)
+        if name is None or "subprocess" in file.text or "Popen" in file.text or ".spawn(" in file.text:
+            return
+        reader, why = None, ""
+        if name in NAMES["JAX_"] and name not in _AT_JOINING and name.lower() not in file.text:
+            reader, why = _import_above(node, file), "JAX reads it when it is imported"
+        elif name in _READ_BY:
+            calls, why = _READ_BY[name]
+            reader = next(
+                (at for at in _above(node, file) if isinstance(at, ast.Call) and name_of(at, file) in calls), None
+            )
+        if reader is not None:
+            yield self.finding(
+                file.place(node),
+                file.symbol(node),
+                f"{name} is set too late: {why}, above",
+                notes=[Note("read here", file.place(reader))],
+            )
+
+
+def _variable(node: ast.AST, file: File) -> str | None:
+    """Return the variable that a statement sets to something else than itself."""
+    key: ast.AST | None = None
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+        target = node.targets[0]
+        key = target.slice if name_of(target.value, file) == "os.environ" else None
+    elif isinstance(node, ast.Call) and name_of(node, file) == "os.environ.setdefault" and node.args:
+        key = node.args[0]
+    return key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else None
+
+
+def _import_above(node: ast.AST, file: File) -> ast.stmt | None:
+    """Return the import of jax at top level above ``node``, which must be at top level too, or in a function."""
+    for statement in file.tree.body:
+        if statement.lineno >= getattr(node, "lineno", 0):
+            return None
+        if isinstance(statement, ast.Import) and any(a.name.split(".")[0] == "jax" for a in statement.names):
+            return statement
+        if (
+            isinstance(statement, ast.ImportFrom)
+            and (statement.module or "").split(".")[0] == "jax"
+            and not statement.level
+        ):
+            return statement
+    return None
+
+
+def _above(node: ast.AST, file: File) -> Iterator[ast.AST]:
+    """Yield the nodes of the plain statements that certainly ran before ``node``, in its own function."""
+    for parent, child in inside(node, file):
+        for block in (getattr(parent, name, None) for name in ("body", "orelse", "finalbody")):
+            if isinstance(block, list) and child in block:
+                for statement in block[: block.index(child)]:
+                    if isinstance(statement, ast.Expr | ast.Assign | ast.AnnAssign | ast.AugAssign):
+                        yield from own(statement)

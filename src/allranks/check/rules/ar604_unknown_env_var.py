@@ -1,0 +1,146 @@
+"""AR604: a variable that nothing reads, or a flag that XLA does not know."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from allranks.check.reading import name_of
+from allranks.check.rule import Example, LocalRule
+from allranks.check.source import File
+from allranks.findings import Edit, Finding, Fix
+from allranks.names.flags import nearest as nearest_flag
+from allranks.names.flags import xla_flags
+from allranks.names.variables import EARLIER, MEANT, NAMES, PLUGINS, nearest
+
+_FLAG = re.compile(r"--(xla_[a-z0-9_]+)")
+# Flags of libtpu are read where libtpu is; which ones there are is not published.
+_ELSEWHERE = ("xla_tpu_", "xla_jf_", "xla_vf_", "xla_sc_", "xla_latency_", "xla_enable_async_", "xla_lf_", "xla_msa_")
+# Who sets one of these means a reader in the program itself, unless the name is one that people take for real.
+_FOREIGN = ("TORCH_", "XLA_")
+# Where something is installed: build scripts and bindings read these.
+_FOLDERS = ("_HOME", "_PATH", "_ROOT", "_DIR", "_LIB", "_VERSION")
+_SETTERS = ("os.environ.setdefault", "os.putenv", "os.environ.__setitem__")
+
+
+class UnknownEnvVar(LocalRule):
+    """
+    ## What it does
+    Finds environment variables with the prefixes of JAX, NCCL, Gloo, XLA and torch that are set and that none of these
+    reads, and flags in `XLA_FLAGS` that jaxlib does not know. The names are data, with the versions that have them.
+
+    ## Why is this bad
+    An unknown variable is ignored in silence: the timeout that was meant to be longer is not. An unknown flag ends the
+    process.
+
+    ## What happens with N processes
+    With a variable such as `XLA_RENDEZVOUS_WAIT_SECONDS`, nothing: the job hangs or stops after as long as before.
+    With an unknown flag, every process aborts at the start.
+
+    ## Known problems
+    A variable of the program's own with such a prefix is reported unless the same file reads it. Flags of libtpu
+    (`xla_tpu_...`) are not looked at.
+
+    ## Use instead
+    The name that the message suggests, or `allranks run --rendezvous-timeout S`.
+
+    ## Fix safety
+    Unsafe: with the right name, the setting takes effect for the first time.
+    """
+
+    code, name, severity, row = "AR604", "unknown-env-var", "warning", "timeouts"
+    cluster = "The setting does nothing, in silence, on every rank."
+    advice = "Use the name that is read, or remove the line."
+    words = ("JAX_", "XLA_", "NCCL_", "GLOO_", "TORCH_", "--xla_")
+    nodes = (ast.Assign, ast.Call, ast.AugAssign)
+    bad = (
+        Example({"train.py": "import os\n\nos.environ['XLA_RENDEZVOUS_WAIT_SECONDS'] = '120'\n"}, at=(3,)),
+        Example({"train.py": "import os\n\nos.environ.setdefault('NCCL_SOCKET_IFNAMES', 'eth0')\n"}, at=(3,)),
+        Example({"train.py": "import os\n\nos.environ.update({'JAX_PROCESS_COUNT': '4'})\n"}, at=(3,)),
+        Example(
+            {"train.py": "import os\n\nos.environ['XLA_FLAGS'] = '--xla_force_host_platform_devices_count=8'\n"},
+            at=(3,),
+        ),
+    )
+    good = (
+        Example(
+            {
+                "train.py": """\
+import os
+
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8 --xla_tpu_anything=1"
+os.environ["NCCL_DEBUG"] = "INFO"
+os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+os.environ["TORCH_NCCL_BLOCKING_WAIT"] = "1"
+os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_gpu_autotune_level=0"
+"""
+            }
+        ),
+        # The program reads it itself.
+        Example(
+            {"train.py": "import os\n\nos.environ['JAX_MY_SETTING'] = '1'\nprint(os.environ.get('JAX_MY_SETTING'))\n"}
+        ),
+    )
+
+    def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
+        for key, value in _settings(node, file):
+            name = key.value if isinstance(key, ast.Constant) else None
+            if not isinstance(name, str):
+                continue
+            if name == "XLA_FLAGS" and value is not None:
+                yield from self._flags(value, file)
+            elif _is_unknown(name, file):
+                yield self._variable(key, name, file)
+
+    def _variable(self, key: ast.expr, name: str, file: File) -> Finding:
+        close = None if name in MEANT else nearest(name)
+        fix = Fix(close, (Edit(file.place(key), f'"{close}"'),), safe=False) if close else None
+        if close:
+            return self.local(file, key, f"nothing reads {name}: did you mean {close}?", fix=fix)
+        return self.local(file, key, f"nothing reads {name}", advice=MEANT.get(name, self.advice) + ".")
+
+    def _flags(self, value: ast.expr, file: File) -> Iterator[Finding]:
+        for part in ast.walk(value):
+            if not isinstance(part, ast.Constant) or not isinstance(part.value, str):
+                continue
+            for flag in _FLAG.findall(part.value):
+                if flag not in xla_flags() and not flag.startswith(_ELSEWHERE) and (close := nearest_flag(flag)):
+                    yield self.local(
+                        file,
+                        part,
+                        f"no jaxlib knows the flag --{flag}: did you mean --{close}?",
+                        cluster="XLA ends the process at an unknown flag, on every rank.",
+                    )
+
+
+def _settings(node: ast.AST, file: File) -> Iterator[tuple[ast.expr, ast.expr | None]]:
+    """Yield (name, value) of the variables that a statement or call sets."""
+    if isinstance(node, ast.Assign | ast.AugAssign):
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            if isinstance(target, ast.Subscript) and name_of(target.value, file) == "os.environ":
+                yield target.slice, node.value
+    elif isinstance(node, ast.Call):
+        called = name_of(node, file)
+        if called in _SETTERS and node.args:
+            yield node.args[0], node.args[1] if len(node.args) > 1 else None
+        elif called == "os.environ.update":
+            for argument in node.args:
+                if isinstance(argument, ast.Dict):
+                    yield from ((k, v) for k, v in zip(argument.keys, argument.values, strict=True) if k is not None)
+
+
+def _is_unknown(name: str, file: File) -> bool:
+    prefix = next((p for p in NAMES if name.startswith(p)), None)
+    if prefix is None or name in NAMES[prefix] or name in EARLIER[prefix] or name.startswith(PLUGINS):
+        return False
+    if file.text.count(name) > 1 and _is_read(name, file):
+        return False
+    return name in MEANT or nearest(name) is not None or (prefix not in _FOREIGN and not name.endswith(_FOLDERS))
+
+
+def _is_read(name: str, file: File) -> bool:
+    """The file asks for the variable: it is the program's own."""
+    quoted = rf"""["']{name}["']"""
+    asked = rf"(getenv|environ\.get|environ\.pop)\(\s*{quoted}|{quoted}\s+(not\s+)?in\b|environ\[{quoted}\](?!\s*=[^=])"
+    return re.search(asked, file.text) is not None
