@@ -16,6 +16,7 @@ from pathlib import Path
 
 from bench.check.labels import SPLITS, good, labels, split
 
+HOST = "https://github.com"
 FOLDER = Path(os.environ.get("ALLRANKS_CHECK_CODE", Path.home() / ".cache" / "allranks-check-code"))
 
 
@@ -48,7 +49,7 @@ def _git_folder(repository: str, commit: str, into: Path, mirror: Path | None) -
     if _git(folder, "cat-file", "-e", f"{commit}^{{commit}}").returncode != 0:
         folder.mkdir(parents=True, exist_ok=True)
         _git(folder, "init", "--bare", "--quiet")
-        fetched = _git(folder, "fetch", "--depth=1", "--quiet", f"https://github.com/{repository}", commit)
+        fetched = _git(folder, "fetch", "--depth=1", "--quiet", f"{HOST}/{repository}", commit)
         if fetched.returncode != 0:
             raise Missing(f"{repository} at {commit}: {fetched.stderr.decode(errors='replace').strip()}")
     return folder
