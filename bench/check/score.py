@@ -113,9 +113,12 @@ def _within(well_kept: Good) -> Callable[[str], bool]:
     return lambda name: below(name, well_kept.paths) and not below(name, well_kept.without)
 
 
-def score(halves: Sequence[str], *, into: Path, mirror: Path | None = None, workers: int = 2) -> Score:
-    """Run the check over the chosen halves of the set. What cannot be fetched is left out and told in ``missing``."""
-    jobs, missing = _jobs(halves, into, mirror)
+def score(halves: Sequence[str], *, into: Path, mirror: Path | None = None, workers: int = 2, only: str = "") -> Score:
+    """Run the check over the chosen halves of the set, or over the repositories of them whose name has ``only``.
+
+    What cannot be fetched is left out and told in ``missing``.
+    """
+    jobs, missing = _jobs(halves, into, mirror, only)
     defaults = frozenset(rule.code for rule in all_rules() if rule.default)
     judged = judgements()
     results: list[Scored] = []
@@ -137,7 +140,7 @@ def score(halves: Sequence[str], *, into: Path, mirror: Path | None = None, work
     return Score(tuple(results), tuple(found), lines, tuple(missing), tuple(crashed))
 
 
-def _jobs(halves: Sequence[str], into: Path, mirror: Path | None) -> tuple[list[Job], list[str]]:
+def _jobs(halves: Sequence[str], into: Path, mirror: Path | None, only: str) -> tuple[list[Job], list[str]]:
     commits: dict[tuple[str, str], list[Label]] = {}
     for label in labels():
         commits.setdefault((label.repository, label.commit), []).append(label)
@@ -148,7 +151,7 @@ def _jobs(halves: Sequence[str], into: Path, mirror: Path | None) -> tuple[list[
     jobs: list[Job] = []
     missing: list[str] = []
     for repository, commit, group, well_kept in wanted:
-        if split(repository) in halves:
+        if split(repository) in halves and only in repository:
             try:
                 jobs.append((repository, commit, tree(repository, commit, into=into, mirror=mirror), group, well_kept))
             except Missing as error:
@@ -235,11 +238,13 @@ def main() -> None:
     parser.add_argument("--into", type=Path, default=FOLDER, help=f"folder of the code (default: {FOLDER})")
     parser.add_argument("--mirror", type=Path, help="folder of git directories named owner+name, looked in first")
     parser.add_argument("--split", choices=SPLITS, action="append", help="only this half (default: both)")
+    parser.add_argument("--only", default="", help="only repositories with this in their name")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--show", choices=("missed", "true", "false", "open"), action="append", default=[])
     parser.add_argument("--code", help="show only findings whose code begins so")
     chosen = parser.parse_args()
-    whole = score(chosen.split or SPLITS, into=chosen.into, mirror=chosen.mirror, workers=chosen.workers)
+    halves = chosen.split or SPLITS
+    whole = score(halves, into=chosen.into, mirror=chosen.mirror, workers=chosen.workers, only=chosen.only)
     for line in _listing(whole, chosen.show, chosen.code or ""):
         print(line)
     print(f"{halves_table(whole)}\n\n{codes_table(whole)}")
