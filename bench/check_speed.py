@@ -70,11 +70,11 @@ def _compared(tree: Path, name: str, rounds: int, *, peers: bool) -> str:
     files = list(tree.rglob("*.py"))
     lines = sum(file.read_bytes().count(b"\n") for file in files)
     rows = [
-        (way, duration(second), times(second, parse), f"{lines / second / 1000:,.0f}", f"{_largest(took[way]):.0f} MB")
+        (way, duration(second), times(second, parse), f"{lines / second:,.0f}", f"{_largest(took[way]):.0f} MB")
         for way, second in seconds.items()
     ]
     head = f"{name}: {len(files):,} files, {lines:,} lines"
-    return table((head, "median", "of ast.parse", "1,000 lines a second", "memory, largest process"), rows)
+    return table((head, "median", "of ast.parse", "lines a second", "memory, largest process"), rows)
 
 
 def _ours(tree: Path) -> list[Way]:
