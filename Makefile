@@ -28,6 +28,7 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/allranks check src examples bench --output-format concise
 
 bench: $(STAMP)
 	$(BIN)/python -m pip install -q -c constraints.txt --group bench

@@ -21,7 +21,8 @@ BENCHES = {
     "plugin": "50 tests of four ranks",
     "checkpoint": "saves and restores against the raw limit and the peers",
     "verify": "comparing the state of all ranks: speeds, costs, and the frameworks' ways",
-    "lockstep": "ranks that part, without us and with us; what a call in lockstep costs",
+    "mismatch": "one rank that does otherwise, without us, with torch's own debugging, and in lockstep",
+    "lockstep": "what a call in lockstep costs",
     "data": "exactness, speed, resumes and shuffles of reading, against the peers",
     "check": "what allranks check finds of known bugs in public code, and how often it is wrong on well-kept code",
     "check_speed": "allranks check beside a bare ast.parse and the peers' linters",
@@ -35,6 +36,7 @@ PAGES = {name: ROOT / "docs" / f"{name}-performance.md" for name in ("checkpoint
     "lockstep": ROOT / "docs" / "lockstep.md",
     "check": ROOT / "docs" / "check-evaluation.md",
     "check_speed": ROOT / "docs" / "check-evaluation.md",
+    "mismatch": ROOT / "docs" / "lockstep.md",
 }
 
 

@@ -26,8 +26,10 @@ _SECONDS = 20
 
 
 def way(launcher: Callable[..., list[object]], framework: str, kind: str, what: str) -> Callable[[], Ran]:
-    command = launcher(4, PROGRAMS / "hang.py", framework, kind, what)
-    return lambda: run(command, limit=PATIENCE, awaited=b"stack of rank")
+    """A job; one that reports a hang is ended after it."""
+    end = ("--on-hang", "end") if launcher is allranks else ()
+    command = launcher(4, *end, PROGRAMS / "hang.py", framework, kind, what)
+    return lambda: run(command, limit=PATIENCE, awaited=b"what to do:")
 
 
 def told(ran: Ran) -> float:

@@ -21,14 +21,16 @@ lane = face.sentry_of(world).lane(range(world.size))
 found: dict[str, float] = {}
 
 
-def best(call: Callable[[], object], times: int = 500) -> float:
-    rounds = []
+def best(*calls: Callable[[], object], times: int = 500) -> list[float]:
+    """The times of calls, which take turns."""
+    rounds: list[list[float]] = [[] for _ in calls]
     for _ in range(ROUNDS):
-        begin = time.thread_time()
-        for _ in range(times):
-            call()
-        rounds.append((time.thread_time() - begin) / times)
-    return min(rounds)
+        for call, took in zip(calls, rounds, strict=True):
+            begin = time.thread_time()
+            for _ in range(times):
+                call()
+            took.append((time.thread_time() - begin) / times)
+    return [min(took) for took in rounds]
 
 
 def questions() -> float:
@@ -56,24 +58,24 @@ def of_jax() -> None:
     local, one = jax.jit(lambda x: x + 1), jax.jit(lambda x: x + 1)
     many = jax.jit(lambda tree, x: (jax.tree.map(lambda leaf: leaf + 1, tree), x + 1))
     local(small), one(x), many(tree, x)
-    found["a local call, before any function is wrapped"] = best(lambda: local(small))
+    (found["a local call, before any function is wrapped"],) = best(lambda: local(small))
     one_stepped, many_stepped = allranks.lockstep(one), allranks.lockstep(many)
     for _ in range(5):
         one_stepped(x), many_stepped(tree, x)
-    found["a local call, afterwards"] = best(lambda: local(small))
-    found["a call across processes"] = best(lambda: one(x))
-    found["the same in lockstep"] = best(lambda: one_stepped(x))
-    found["a call with 301 arrays"] = best(lambda: many(tree, x), 50)
-    found["the same, in lockstep"] = best(lambda: many_stepped(tree, x), 50)
+    names = "a local call, afterwards", "a call across processes", "the same in lockstep"
+    found.update(zip(names, best(lambda: local(small), lambda: one(x), lambda: one_stepped(x)), strict=True))
+    names = "a call with 301 arrays", "the same, in lockstep"
+    found.update(zip(names, best(lambda: many(tree, x), lambda: many_stepped(tree, x), times=50), strict=True))
     for batch in (other, x) * 5:
         many_stepped(tree, batch)
-    found["the same, of two shapes"] = best(lambda: many_stepped(tree, x), 50)
+    (found["the same, of two shapes"],) = best(lambda: many_stepped(tree, x), times=50)
     first_run(jax, rows)
 
 
 def first_run(jax: Any, rows: Callable[[], Any]) -> None:
     """A training step of 24 layers: its compilation, and reading and digesting what came of it."""
     from allranks.gate import jax as inside
+    from allranks.gate.lockstep.hlo import collectives
 
     def loss(layers: Any, x: Any) -> Any:
         for layer in layers:
@@ -82,14 +84,14 @@ def first_run(jax: Any, rows: Callable[[], Any]) -> None:
 
     step = jax.jit(lambda layers, x: jax.tree.map(lambda w, g: w - g, layers, jax.grad(loss)(layers, x)))
     layers, x = [rows() for _ in range(LAYERS)], rows()
-    begin = time.thread_time()
+    begin = time.perf_counter()
     compiled = step.lower(layers, x).compile()
-    found["compilation of a step of 24 layers"] = time.thread_time() - begin
+    found["compilation of a step of 24 layers"] = time.perf_counter() - begin
     program = compiled._executable.unsafe_call
-    begin = time.thread_time()
+    begin = time.perf_counter()
     text = inside.text_of(program)
-    call_of("step", key=inside.form_of(program, text))
-    found["reading it for its first run"] = time.thread_time() - begin
+    call_of("step", lines=collectives(text), key=inside.form_of(program, text))
+    found["reading it for its first run"] = time.perf_counter() - begin
 
 
 def of_torch() -> None:
@@ -112,21 +114,21 @@ def of_torch() -> None:
         dist.ProcessGroup.allreduce = method
         for _ in range(5):
             dist.all_reduce(x)
-        took = best(lambda: dist.all_reduce(x))
+        (took,) = best(lambda: dist.all_reduce(x))
         dist.ProcessGroup.allreduce = original
         return took
 
     bare = in_place(nothing)
     watched = edge._method(nothing, edge._METHODS["allreduce"], edge._installed())
     found["in an all_reduce, outside of a block"] = max(0.0, in_place(watched) - bare)
-    found["a + a, outside of a block"] = best(lambda: x + x)
+    (found["a + a, outside of a block"],) = best(lambda: x + x)
     with allranks.lockstep():
         found["in an all_reduce, in a block"] = in_place(watched) - bare
-        found["a + a, in a block"] = best(lambda: x + x)
+        (found["a + a, in a block"],) = best(lambda: x + x)
 
 
 (of_jax if framework == "jax" else of_torch)()
 found["questions before, all told"] = float(lane.exchanges)
 world.barrier()
-found["a question that all ranks ask at once"] = questions()
+found["a question that all ranks ask"] = questions()
 tell(**found)

@@ -103,6 +103,7 @@ world = allranks.init(backend=framework)
 state, train, theirs = (jax_training if framework == "jax" else torch_training)()
 kind: Any = np.asarray if framework == "torch" else __import__("jax").numpy.asarray
 small = {f"leaf{n}": kind(np.full(8, n, np.float32)) for n in range(1000)}
+odd = {**small, "leaf500": kind(np.full(8, float(world.rank == world.size - 1), np.float32))}
 tell(
     **{
         "a training step": timed(train, times),
@@ -110,6 +111,8 @@ tell(
         "the framework's way": timed(lambda: theirs(state), max(2, times // 4)),
         "verify(state, proof=True)": timed(lambda: allranks.verify(state, proof=True), times),
         "verify(1,000 leaves)": timed(lambda: allranks.verify(small), times),
+        "the same, one of which differs on a rank": timed(lambda: allranks.verify(odd, on_mismatch=str), times),
+        "its exchange alone: verify(one leaf)": timed(lambda: allranks.verify({"a": small["leaf1"]}), times),
         "the framework's way, 1,000 leaves": timed(lambda: theirs(small), max(2, times // 4))
         if framework == "jax"
         else None,

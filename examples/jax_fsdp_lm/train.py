@@ -20,11 +20,11 @@ from jax import Array
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from model import Transformer, generate, mean_loss
-from report import Progress, Record, header, quoted, read_once
 from text import Text, batches_of
 from tqdm import tqdm
 
 import allranks
+from report import Progress, Record, header, quoted, read_once
 
 # Sizes that divide over 4 ranks and over 3, with 2 devices each.
 DEMO = {

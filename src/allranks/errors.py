@@ -119,6 +119,10 @@ class DataChanged(DataError):
     """A file is not what it was when its index was built."""
 
 
+class NoLength(DataError, TypeError):
+    """How many batches there will be is not known; a TypeError, as of whatever has no ``len``."""
+
+
 class WorkerDied(DataError):
     """A process that mapped samples ended before its work was done."""
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allranks.check import cache
-from allranks.check.cache import Folder, key_of, version
+from allranks.check.cache import Folder, key_of, secret, version
 from allranks.check.kept import Judged, read, written
 from allranks.findings import Edit, Finding, Fix, Note, Place, Row
 from allranks.report.base import RuleNote
@@ -38,8 +38,8 @@ JUDGED = Judged(
 )
 
 
-def folder(path: Path, made_by: str = "0" * 32) -> Folder:
-    return Folder(path / "cache", made_by)
+def folder(path: Path, made_by: str = "0" * 32, secret: bytes = b"mine") -> Folder:
+    return Folder(path / "cache", made_by, secret)
 
 
 def test_what_was_judged_comes_back_whole() -> None:
@@ -93,7 +93,26 @@ def test_damage_is_told_and_left_out(tmp_path: Path, name: str, damage) -> None:
     again = folder(tmp_path)
     found = (again.judged("k"), again.get(b"a"))
     assert found == ((None, b"value") if name.startswith("run") else (b"text", None))
-    assert again.lost == [f"{name} is damaged"]
+    assert again.lost == [f"{name} is damaged, or not of this user; left out"]
+
+
+def test_a_cache_that_came_with_the_code_is_not_believed(tmp_path: Path) -> None:
+    """Another user's, or a stranger's in a repository: it could hide findings."""
+    one = folder(tmp_path, secret=b"theirs")
+    one.put(b"a", b"value")
+    one.keep("k", b"text")
+    again = folder(tmp_path)
+    assert (again.judged("k"), again.get(b"a")) == (None, None)
+    assert len(again.lost) == 2
+
+
+def test_the_secret_is_made_once_and_is_this_users(tmp_path: Path, monkeypatch) -> None:
+    """Where no home can be written there is one for each run."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert secret() == secret()
+    assert (tmp_path / "allranks" / "secret").stat().st_mode & 0o077 == 0
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "allranks" / "secret"))
+    assert secret() != secret()
 
 
 def test_the_folder_does_not_grow_without_end(tmp_path: Path, monkeypatch) -> None:

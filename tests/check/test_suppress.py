@@ -37,6 +37,7 @@ def left(text: str, *findings: tuple[str, int]) -> list[tuple[str, int]]:
         ("x = 1\nsave(x)\n# allranks: file-ignore[AR101] data preparation\n", {1, 2, 3}),
         ("text = '# allranks: ignore[AR101]'\nsave(x)  # noqa\n", set()),
         ("save(x)  # allranks: ignore[AR102]\n", set()),
+        ("x = 1\r\nsave(x)  # allranks: ignore[AR101]\r\n", {2}),
     ],
 )
 def test_a_comment_is_about_its_statement(text: str, lines: set[int]) -> None:

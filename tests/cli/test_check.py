@@ -19,6 +19,7 @@ BAD = "import os\n\nx = 1  # allranks: ignore[AR900] nothing is wrong here\n"
 @pytest.fixture(autouse=True)
 def project(tmp_path: Path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / ".home"))
     (tmp_path / "pyproject.toml").write_text("[tool.allranks.check]\n")
     (tmp_path / "train.py").write_text(BAD)
     return tmp_path
@@ -114,7 +115,7 @@ def test_fixes_are_made_or_shown(project: Path, capsys) -> None:
     assert (project / "train.py").read_text() == "import os\n\nx = 1\n"
     assert (project / "train.py").stat().st_mode & 0o777 == 0o755
     assert check.main(["--diff"]) == 0
-    assert sorted(path.name for path in project.iterdir()) == ["pyproject.toml", "train.py"]
+    assert [path.name for path in project.glob("*.py*")] == ["train.py"]
 
 
 def test_a_baseline_hides_what_it_knows(project: Path, capsys) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,3 +43,13 @@ def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) 
     with pytest.raises(SystemExit):
         main(["--version"])
     assert capsys.readouterr().out.startswith("allranks 0.")
+
+
+def test_a_reader_that_has_enough_ends_the_command_without_a_traceback() -> None:
+    """`allranks explain --all | head -1`: the exit code is that of a program that SIGPIPE ended."""
+    command = [sys.executable, "-m", "allranks", "explain", "--all"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert (process.stderr.read(), process.wait(60)) == (b"", 141)

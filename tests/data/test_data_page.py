@@ -8,10 +8,10 @@ import pages
 import pytest
 
 
-@pytest.mark.needs("jax", "orjson")
+@pytest.mark.needs("jax", "orjson", "datasets")
 def test_the_snippets_of_the_page_about_data_run(tmp_path: Path) -> None:
     """The last one prints the error that it is about."""
-    out = pages.printed("data.md", tmp_path, snippets=9)
+    out = pages.printed("data.md", tmp_path, snippets=10)
     assert "a global batch of 24 rows does not divide over 5 ranks. It does over 1, 2, 3, 4, 6, 8, 12, 24" in out
 
 

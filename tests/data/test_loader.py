@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from allranks import Dataset, SimulatedWorld, World
+from allranks.data import opening
 from allranks.data.ledger import sums
 from allranks.data.reduce import masked_mean
 from allranks.errors import DataChanged, DataError, LedgerMismatch, Mismatch
@@ -169,6 +170,24 @@ def test_a_mean_over_a_validation_set_counts_every_sample_once(files):
 
     for size in (1, 4):
         assert set(SimulatedWorld(size).run(mean).values()) == {(SAMPLES - 1) / 2}
+
+
+def test_a_row_that_several_ranks_hold_is_counted_by_one(files, monkeypatch):
+    """Ranks 1 and 2 hold the same half of the batch: the mean is that of all samples, where each row counts once."""
+    halves = range(12), range(12, 24), range(12, 24)
+    monkeypatch.setattr(opening, "rows_of", lambda _where, *, world, **_: tuple(halves[world.rank]))
+
+    def mean(world: World, *, once: bool) -> float:
+        loader = data_of(files).batch(24).loader(world)
+        counted = loader.counted if once else np.ones(12, bool)
+        values = [(batch["id"], batch.mask & counted) for batch in loader]
+        return masked_mean(np.concatenate([v for v, _ in values]), np.concatenate([m for _, m in values]), world)
+
+    def means(*, once: bool) -> set[float]:
+        return set(SimulatedWorld(3).run(lambda world: mean(world, once=once)).values())
+
+    assert means(once=True) == {(SAMPLES - 1) / 2}
+    assert means(once=False) != {(SAMPLES - 1) / 2}
 
 
 def test_filters_mask_and_move_nothing(files, world):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from allranks import Dataset, SimulatedWorld, World
-from allranks.errors import DataError, LedgerMismatch
+from allranks.errors import DataError, LedgerMismatch, NoLength
 
 SAMPLES = 300
 
@@ -59,6 +59,15 @@ def test_every_token_once_in_equal_steps_on_any_number_of_ranks(files, method, s
     assert sorted(ids.tolist()) == list(range(SAMPLES))
     alone = np.concatenate([batch["tokens"] for batch in packed(files, method).loader(rank=0, size=1)])
     assert np.array_equal(whole, alone)
+
+
+def test_nobody_knows_how_many_packed_rows_there_are(files):
+    """``len`` says what to do instead, in a kind of error that list() and progress bars expect of what has none."""
+    loader = packed(files).loader(rank=0, size=1)
+    with pytest.raises(NoLength, match=r"no len\(loader\).*iterate to the end"):
+        len(loader)
+    assert loader
+    assert list(loader)
 
 
 @pytest.mark.parametrize("method", ["split", "best-fit"])

@@ -214,7 +214,7 @@ def test_other_objects_of_datasets_are_told_what_to_use() -> None:
     import datasets
 
     one = datasets.Dataset.from_dict({"a": [1, 2]})
-    with pytest.raises(DataError, match=r"can only be iterated.*parquet, jsonl, arrow"):
+    with pytest.raises(DataError, match=r"can only be iterated.*a name, streaming=True"):
         huggingface(one.to_iterable_dataset())
     with pytest.raises(DataError, match=r"several data sets. Choose one: dataset\['train'\]"):
         huggingface(datasets.DatasetDict(train=one))

@@ -18,6 +18,8 @@ JAX = {
     "first_order": ("call 1 differs: {most}: jit(add) (", "; {odd}: jit(largest) ("),
     "first_shape": ("jit(add): {most}: argument 1 is float32[", "; {odd}: argument 1 is float32["),
     "first_dtype": ("jit(add): {most}: argument 1 is float32[", "; {odd}: argument 1 is int32["),
+    "first_op": ("{most}: jit(add) (", "; {odd}: jit(gather) ("),
+    "first_reduce_op": ("{most}: jit(add) (", "; {odd}: jit(largest) ("),
     "first_constant": ("jit(add) (", "is not one program, though its arguments and collectives are: {most}: program "),
     "first_extra": ("jit(add) starts from different lines: {most}: ", "; {odd}: "),
     "order": ("call 13 differs: {most}: jit(add) (", "; {odd}: jit(largest) ("),

@@ -118,6 +118,21 @@ def test_every_fault_is_named_every_time(framework: str, fault: str, turn: int, 
     assert re.search(SAYS[fault], job.ranks[0].out), job
 
 
+@pytest.mark.soak
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_10_000_healthy_steps_give_no_report(framework: str, tmp_path: Path) -> None:
+    """On one rank a save of 60 s, and with JAX a compilation of about that, are among them; the limit is 30 s."""
+    words = [sys.executable, "-m", "allranks", "run", "-n", "4", "--hang-after", "30", "--on-hang", "end"]
+    command = [*words, str(PROGRAM.parent / "healthy.py"), framework, "10000", "60", str(tmp_path / "saved")]
+    job = harness.run_commands([(command, harness.clean_environ())], patience=600)
+    out = job.ranks[0].out
+    assert job.codes == [0], job
+    assert "HANG" not in out, job
+    took = [float(seconds) for seconds in re.findall(r"took (\d+) s", out)]
+    assert len(took) == (2 if framework == "jax" else 1), job
+    assert min(took) > 30, job
+
+
 @contextlib.contextmanager
 def started(framework: str, fault: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     command = [sys.executable, "-m", "allranks", "run", "-n", str(RANKS), "--timeout", "100", str(PROGRAM)]

@@ -56,6 +56,16 @@ def test_a_job_runs_its_ranks_and_returns_0(tmp_path: Path) -> None:
     assert "exit code 0 after" in done.out
 
 
+def test_a_variable_that_nothing_reads_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what would be read; one that the program reads is not."""
+    monkeypatch.setenv("XLA_RENDEZVOUS_WAIT_SECONDS", "60")
+    monkeypatch.setenv("TORCH_OF_MINE", "1")
+    done = allranks("-n", "1", write(tmp_path, "import os; os.environ['TORCH_OF_MINE']"), cwd=tmp_path)
+    assert done.code == 0
+    assert done.out.count("allranks: nothing reads XLA_RENDEZVOUS_WAIT_SECONDS (") == 1
+    assert "--rendezvous-timeout S sets the real flags" in done.out
+
+
 @pytest.mark.parametrize("how", SPAWN)
 @pytest.mark.parametrize(
     ("end", "code", "says"),

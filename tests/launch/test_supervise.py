@@ -181,6 +181,13 @@ def test_a_rank_that_leaves_early_is_first_where_its_peers_lose_their_connection
     assert job.exit_code == 1
 
 
+def test_ranks_that_are_stopped_before_they_notice_needed_the_one_that_left_as_well() -> None:
+    """One peer says so within the time to settle, the other one does not."""
+    job = Job(3).on(RankLeft(1, 1.0), RankFailed(failure(2, "Gloo all-reduce failed: Connection closed by peer", 1.1)))
+    job.after(0.25).exits([0, 1], -signal.SIGTERM).exits([2], 1)
+    assert job.first == (1, "left early (exit code 0) while ranks 0, 2 still needed it")
+
+
 def test_the_exception_on_whose_way_up_a_rank_left_the_world_is_first() -> None:
     job = Job(2).on(RankLeft(1, 1.0, failure(1)), RankFailed(failure(0, "Connection closed by peer", 1.1)))
     assert job.first == (1, "ValueError: bad row")

@@ -33,7 +33,7 @@ def test_the_programs_files_are_known_by_content_wherever_they_lie(tmp_path: Pat
 
 
 def test_the_commit_is_that_of_git(tmp_path: Path) -> None:
-    """In a repository, in a worktree of it, with packed references; "" outside."""
+    """In a repository, in a worktree of it, with packed references; "" outside. And it knows what has changed since."""
 
     def git(*words: str) -> str:
         base = ["git", "-C", str(tmp_path / "repo"), "-c", "user.name=a", "-c", "user.email=a@b"]
@@ -50,6 +50,16 @@ def test_the_commit_is_that_of_git(tmp_path: Path) -> None:
     git("pack-refs", "--all")
     assert code.commit(tmp_path / "side") == commit
     assert code.commit(tmp_path) == ""
+    files = [tmp_path / "repo" / name for name in ("old.py", "changed.py", "new.py")]
+    for file in files[:2]:
+        file.write_text("a")
+    git("add", ".")
+    git("commit", "-q", "-m", "y")
+    assert code.changed(files[:2], tmp_path / "repo") == 0
+    for file in files[1:]:
+        file.write_text("b")
+    assert code.changed(files, tmp_path / "repo") == 2
+    assert code.changed(files, tmp_path) is None
 
 
 def test_the_files_of_this_test_are_the_users_and_versions_are_known() -> None:

@@ -196,3 +196,10 @@ def test_paths_can_be_seen_from_another_folder() -> None:
     assert REPORT.where(CALL) == "train.py:8:13"
     assert REPORT.spot(CELL.place) == (5, 2)
     assert HANG in REPORT.findings
+
+
+def test_an_excerpt_stays_in_its_cell() -> None:
+    """The line before is of another cell."""
+    assert "  |\n1 | y = 2\n2 | f()\n  | ^^^\n" in render(REPORT, "full")
+    assert "x = 1" not in render(REPORT, "full")
+    assert "x = 1" not in render(REPORT, "html")

@@ -3,23 +3,26 @@
 Entries are keyed by the digest of what they were made from, and stand in a folder for this version of the check's own
 sources, so that nothing has to be invalidated. Files are written whole under another name and renamed. What is damaged
 is left out, and `Folder.lost` says why.
+
+Entries are signed with a secret of this user: a cache that came with a stranger's code could hide what is wrong with
+it, or break the reader, and is not believed.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from errno import EEXIST
 from hashlib import blake2b
+from hmac import compare_digest
 from pathlib import Path
 from shutil import rmtree
 
 TAG = "Signature: 8a477f597d28d172789f06886806bc55\n# This folder is a cache of `allranks check`. It may be deleted.\n"
 JUDGED, VERSIONS, LARGEST = 32, 2, 256 << 20
-_MAGIC = b"allranks summaries 1\n"
+_SIGNATURE = 16
 
 
 def version() -> str:
@@ -47,12 +50,38 @@ def key_of(files: Mapping[str, bytes], *about: object) -> str:
     return digest(parts)
 
 
+def secret() -> bytes:
+    """Return this user's secret, made at the first call; another one each time where no home can be written."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    file = Path(base) / "allranks" / "secret"
+    try:
+        return file.read_bytes()
+    except OSError:  # not made yet
+        made = os.urandom(32)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
+            out.write(made)
+    except OSError:  # nothing will be believed by the next run, which costs time alone
+        return made
+    return made
+
+
+class Memory(dict[bytes, bytes]):
+    """Summaries for this run alone."""
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Take a summary."""
+        self[key] = value
+
+
 @dataclass(slots=True)
 class Folder:
     """A cache folder. Nothing is made before something is put. ``lost``: why entries were left out."""
 
     path: Path
     version: str
+    secret: bytes
     lost: list[str] = field(default_factory=list)
     _summaries: dict[bytes, bytes] | None = None
     _used: dict[bytes, bytes] = field(default_factory=dict)
@@ -66,17 +95,16 @@ class Folder:
             os.utime(file)
         except OSError:  # not there: this run is new
             return None
-        sum_, _, text = raw.partition(b"\n")
-        if sum_ != _sum(text):
-            self.lost.append(f"{file.name} is damaged")
-            return None
+        text = self._believed(raw)
+        if text is None:
+            self.lost.append(f"{file.name} is damaged, or not of this user; left out")
         return text
 
     def keep(self, key: str, text: bytes) -> None:
         """Keep what was judged in a run, and the summaries it used."""
         try:
             self._prepare()
-            self._write(f"run-{key}.json", _sum(text) + b"\n" + text)
+            self._write(f"run-{key}.json", text)
             if self._fresh:
                 self._write("summaries", _packed(self._all()))
             self._bound()
@@ -106,10 +134,10 @@ class Folder:
             raw = (self._home / "summaries").read_bytes()
         except OSError:  # not there: all is new
             return {}
-        found = _unpacked(raw)
-        if found is None:
-            self.lost.append("summaries is damaged")
-        return found or {}
+        body = self._believed(raw)
+        if body is None:
+            self.lost.append("summaries is damaged, or not of this user; left out")
+        return _unpacked(body or b"")
 
     def _all(self) -> dict[bytes, bytes]:
         """Return the summaries to be kept: those of this run, then others as far as they fit."""
@@ -134,8 +162,15 @@ class Folder:
 
     def _write(self, name: str, raw: bytes) -> None:
         passing = self._home / f"{name}.{os.getpid()}"
-        passing.write_bytes(raw)
+        passing.write_bytes(self._signature(raw) + raw)
         passing.replace(self._home / name)
+
+    def _signature(self, raw: bytes) -> bytes:
+        return blake2b(raw, digest_size=_SIGNATURE, key=self.secret).digest()
+
+    def _believed(self, raw: bytes) -> bytes | None:
+        body = raw[_SIGNATURE:]
+        return body if compare_digest(raw[:_SIGNATURE], self._signature(body)) else None
 
     def _bound(self) -> None:
         runs = sorted(self._home.glob("run-*"), key=_age, reverse=True)
@@ -152,25 +187,16 @@ def _age(path: Path) -> float:
     return path.stat().st_mtime if path.exists() else 0.0
 
 
-def _sum(raw: bytes) -> bytes:
-    return b"%08x" % zlib.crc32(raw)
-
-
 def _packed(entries: Mapping[bytes, bytes]) -> bytes:
     parts: list[bytes] = []
     for key, value in entries.items():
         parts += [len(key).to_bytes(2, "little"), len(value).to_bytes(4, "little"), key, value]
-    body = b"".join(parts)
-    return _MAGIC + _sum(body) + body
+    return b"".join(parts)
 
 
-def _unpacked(raw: bytes) -> dict[bytes, bytes] | None:
-    """Return the entries; None if the bytes are not what was written."""
-    start = len(_MAGIC) + 8
-    if not raw.startswith(_MAGIC) or raw[len(_MAGIC) : start] != _sum(raw[start:]):
-        return None
+def _unpacked(raw: bytes) -> dict[bytes, bytes]:
     found: dict[bytes, bytes] = {}
-    at = start
+    at = 0
     while at < len(raw):
         key_end = at + 6 + int.from_bytes(raw[at : at + 2], "little")
         end = key_end + int.from_bytes(raw[at + 2 : at + 6], "little")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import cast
 
 from allranks.check.config import Config, ConfigWrong
-from allranks.check.engine import Cache, Settings, check
+from allranks.check.engine import Settings, check
 from allranks.check.globs import matches
 from allranks.check.kept import Judged
 from allranks.check.page import summary
+from allranks.check.reading import Cache
 from allranks.check.registry import all_rules
 from allranks.check.rule import Assume
 from allranks.check.rules.ar900_unreadable_file import UnreadableFile
@@ -52,10 +53,12 @@ def judge(
     failed: Mapping[str, str] | None = None,
     shown: Collection[str] | None = None,
     cache: Cache | None = None,
+    ahead: Callable[[Mapping[str, bytes], Cache], None] | None = None,
 ) -> Judged:
     """Check files by path from the root; ``failed`` could not be read, and why.
 
-    Findings are those of the files ``shown``, all without: the others are there to be followed into.
+    Findings are those of the files ``shown``, all without: the others are there to be followed into. ``ahead`` may fill
+    the cache beforehand (`crew.read_ahead`).
     """
     settings = settings_of(config)
     codes = settings.codes()
@@ -68,6 +71,8 @@ def judge(
             broken[path] = code
         else:
             sources[path] = code
+    if ahead is not None and cache is not None:
+        ahead(sources, cache)
     outcome = check(sources, settings, cache=cache)
     found = [finding for finding in outcome.findings if finding.place.path in shown]
     found += (

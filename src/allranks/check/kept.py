@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +26,7 @@ def written(judged: Judged) -> bytes:
     """Return ``judged`` as text."""
     return json.dumps(
         {
-            "findings": [_from_finding(finding) for finding in judged.findings],
+            "findings": plain(judged.findings),
             "rows": [[row.topic, row.verdict, [_from_note(note) for note in row.evidence]] for row in judged.rows],
             "read": [judged.files, judged.lines],
             "rules": [[rule.code, rule.name, rule.summary] for rule in judged.rules],
@@ -38,7 +39,7 @@ def read(raw: bytes) -> Judged | None:
     try:
         found = json.loads(raw)
         return Judged(
-            findings=tuple(_finding(one) for one in found["findings"]),
+            findings=tuple(findings_of(found["findings"])),
             rows=tuple(Row(topic, verdict, tuple(map(_note, told))) for topic, verdict, told in found["rows"]),
             files=int(found["read"][0]),
             lines=int(found["read"][1]),
@@ -46,6 +47,16 @@ def read(raw: bytes) -> Judged | None:
         )
     except (ValueError, TypeError, KeyError, IndexError, RecursionError):
         return None
+
+
+def plain(findings: Iterable[Finding]) -> list[list[Any]]:
+    """Return findings as lists of texts and numbers."""
+    return [_from_finding(finding) for finding in findings]
+
+
+def findings_of(values: Iterable[list[Any]]) -> list[Finding]:
+    """Return the findings that `plain` made lists of."""
+    return [_finding(one) for one in values]
 
 
 def _from_place(place: Place | None) -> list[Any] | None:

@@ -67,6 +67,6 @@ def _logical_lines(text: str) -> Iterator[Logical]:
 
 def _tokens(text: str) -> Iterator[tokenize.TokenInfo]:
     try:
-        yield from tokenize.generate_tokens(io.StringIO(text).readline)
+        yield from tokenize.generate_tokens(io.StringIO(text, newline=None).readline)
     except (tokenize.TokenError, SyntaxError):
         return

@@ -14,7 +14,7 @@ from allranks.check.tables.collectives import Collective
 from allranks.check.tables.names import documented
 from allranks.check.tables.ranks import RankQuery
 from allranks.check.tables.receivers import ATTRIBUTES, RECEIVERS
-from allranks.check.truth import FIRST
+from allranks.check.truth import FIRST, UNKNOWN
 from allranks.check.values import ANYTHING, TAINT, Value, boolean, join, known, rank
 
 PROPERTIES = ("property", "functools.cached_property", "cached_property")
@@ -164,7 +164,7 @@ class Members(Evaluator):
                 return self.function_value(found, None)
             return value
         heaped = self.heap.get((self.family(base.instance), name))
-        return None if heaped == ANYTHING else heaped
+        return None if heaped is not None and _vague(heaped) else heaped
 
     def _of_stranger(self, frame: Frame, base: Value, name: str, node: Node) -> Value:
         kin = self.lineage(base.instance)
@@ -210,13 +210,18 @@ class Members(Evaluator):
 
     def keep(self, family: str, name: str, value: Value) -> None:
         """Remember what is stored in an attribute."""
-        plain = replace(value, handle=None)
+        plain = value.passed() if value.handle is not None else value
         before = self.heap.get((family, name))
         self.heap[family, name] = plain if before is None else join(before, plain)
 
     def class_body(self, reference: str) -> tuple[Node, ...]:
         facts = self.project.cls(reference)
         return body_of(facts) if facts is not None else ()
+
+
+def _vague(value: Value) -> bool:
+    """Whether so little is known of an attribute that its name says more."""
+    return value == ANYTHING or (value.truth == UNKNOWN and not value.taint and not value.instance)
 
 
 # Attributes that say too little to tell that a program runs as several processes.

@@ -34,12 +34,13 @@ class Seen(NamedTuple):
 
 
 class Called(NamedTuple):
-    """A call of the project's own function."""
+    """A call of the project's own function. ``ordered``: in a lock, or where ranks go one by one."""
 
     span: Span
     result: Result
     mask: int
     may: int
+    ordered: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -63,7 +64,8 @@ class Result:
 @dataclass(slots=True, eq=False)
 class Frame:
     """A function while it runs. ``implicit``: what the conditions on the way here depend on; ``turns``: contexts
-    around that let processes in one by one; ``exits``: how many jumps were met so far."""
+    around that let processes in one by one; ``forgiving``: tries around
+    that catch what a second deletion raises; ``exits``: how many jumps were met so far."""
 
     path: str
     facts: FunctionFacts
@@ -75,6 +77,7 @@ class Frame:
     may: int = EVERY
     implicit: int = 0
     turns: int = 0
+    forgiving: int = 0
     exits: int = 0
     nodes: list[TraceNode] = field(default_factory=list)
     returned: list[tuple[Value, int, int]] = field(default_factory=list)

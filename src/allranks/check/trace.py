@@ -1,9 +1,9 @@
 """Sequences of collectives, compared: where do processes that must meet go on to different meetings?
 
 The trace of a function becomes, for one role, a sequence of items: the op of a meeting; ``("if", condition, then,
-otherwise)`` where all ranks choose alike and the sides differ; ``("loop", items)``; ``("jump", kind)`` out of a loop that
-meets; ``("yield",)``. What comes after an early exit is left out, so that two equal sequences mean: these two meet in
-the same places, whatever guards are on the way.
+otherwise)`` where all ranks choose alike and the sides differ; ``("loop", items)``; ``("jump", kind)`` out of a loop
+that meets; ``("yield",)``. What comes after an early exit is left out, so that two equal sequences
+mean: these two meet in the same places, whatever guards are on the way.
 """
 
 from __future__ import annotations
@@ -177,13 +177,13 @@ class Comparison:
         return alive & ~gone
 
     def _parting(self, result: Result, node: TraceNode, alive: int, after: Trace, ahead: _Ahead) -> Parting | None:
-        _, truth, taint, then, orelse, span, condition = node
+        _, truth, _, then, orelse, _, condition = node
         letters = {truth[role] for role in _roles(alive)}
         if "W" in truth or _raises(then) or _raises(orelse) or not (letters & set("DP") or len(letters) > 1):
             return None
         if ahead.level and not letters & set("DP"):
             return None
-        drop = 2 if letters & set("DP") else 1 if truth[0] == truth[1] else 0
+        drop = 2 if letters & set("DP") or truth[0] == truth[2] else 1 if truth[0] == truth[1] else 0
         ways: dict[str, Items] = {}
         for role in _roles(alive):
             later = self.items(after, role, drop, () if drop else ahead.rest[role], ahead.loop)
@@ -194,6 +194,11 @@ class Comparison:
             ways[ROLES[role]] = self.before(node, role, drop, later, ahead.loop)
         if len({_plain(items) for items in ways.values()}) < 2:
             return None
+        flags = _atoms(condition)
+        own = (self.items(side, role, drop, (), ahead.loop) for side in (then, orelse) for role in _roles(alive))
+        later_on = (self.items(after, role, drop, ahead.rest[role], ahead.loop) for role in _roles(alive))
+        if "U" in letters and all(_hangs_on(items, flags) for items in (*own, *later_on)):
+            return None  # the same flag that lets some go decides whether there is anything to meet for
         return self._described(result, node, ways, after, "P" in letters and "D" not in letters)
 
     def _described(
@@ -217,6 +222,25 @@ class Comparison:
 
 def _roles(mask: int) -> list[int]:
     return [role for role in range(4) if mask >> role & 1]
+
+
+def _atoms(condition: str) -> frozenset[str]:
+    """Return what a condition is made of, as text."""
+    parts = condition.replace(" or ", " and ").split(" and ")
+    return frozenset(part.strip().removeprefix("not ").strip() for part in parts)
+
+
+def _hangs_on(items: Items, flags: frozenset[str]) -> bool:
+    """Whether every meeting hangs on a condition that has one of ``flags``."""
+    for item in items:
+        if isinstance(item, str) or item[0] == "many":
+            return False
+        if item[0] == "if":
+            if not (_atoms(item[1]) & flags) and not (_hangs_on(item[2], flags) and _hangs_on(item[3], flags)):
+                return False
+        elif item[0] in ("loop", "except") and not all(_hangs_on(part, flags) for part in item[1:]):
+            return False
+    return True
 
 
 def _plain(items: Items) -> Items:

@@ -31,8 +31,8 @@ class Value:
     ``truth`` (see `truth`) is empty if nothing more is known than the taint; ``none`` says likewise whether it is None.
     ``number``: a rank, its truth says where it is not 0. ``reference``: the function, class or module that it is
     (``torch.save``; ``train.py::Trainer.save`` in the project); ``instance``: the class that it is an instance of.
-    ``receiver``: of a bound method. ``scope``: the frame that a nested function sees. ``gate``: a function that runs only
-    where this is true. ``elements`` of a tuple or list. ``bound``: first arguments, given by functools.partial.
+    ``receiver``: of a bound method. ``scope``: the frame that a nested function sees. ``gate``: a function that runs
+    only where this is true. ``elements`` of a tuple or list. ``bound``: first arguments, given by functools.partial.
     ``handle``: the place of the call that opened this file. ``flags``: ``memory``, ``temporary``, ``lock``, ``turn``.
     """
 
@@ -81,6 +81,14 @@ class Value:
             return FALSE
         return BY_PROCESS if self.taint & PROCESS else UNKNOWN
 
+    def passed(self) -> Value:
+        """Return it as a parameter sees it: without what tells one call from another and matters to none."""
+        wordy = isinstance(self.constant, str) and (len(self.constant) > 24 or " " in self.constant)
+        if self.handle is None and not self.text and not wordy:
+            return self
+        constant = NO_CONSTANT if wordy else self.constant
+        return replace(self, handle=None, text="", constant=constant, none=FALSE if wordy else self.none)
+
 
 ANYTHING = Value()
 NONE = Value(constant=None)
@@ -124,6 +132,10 @@ def chosen(truth: str, one: Value, other: Value, taint: int = 0) -> Value:
     nones = _letters(truth, one.is_none(), other.is_none(), ranked=one.ranked or other.ranked)
     parted = taint if set(truth) != {"U"} else 0
     better = one if one.reference or one.instance or one.elements is not None else other
+    if one.instance and other.instance and one.instance != other.instance:
+        better = replace(better, instance="", flags=frozenset())
+    if one.reference and other.reference and one.reference != other.reference:
+        better = replace(better, reference="", scope=None, receiver=None, gate="")
     constant = one.constant if one.constant == other.constant and type(one.constant) is type(other.constant) else None
     if constant is not None:
         return replace(better, taint=one.taint | other.taint)

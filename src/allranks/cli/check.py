@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -89,9 +88,8 @@ def main(argv: Sequence[str]) -> int:
     except AllranksError as error:
         print(f"allranks check: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # whoever read our output has enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+    except BrokenPipeError:
+        raise
     except Exception:  # 1 would say that something is wrong with the code that was read
         from traceback import print_exc
 

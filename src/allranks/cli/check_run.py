@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from allranks.check.cache import Folder, key_of, version
+from allranks.check.cache import Folder, Memory, key_of, secret, version
 from allranks.check.config import Config, ConfigWrong
 from allranks.check.kept import Judged, read, written
 from allranks.cli.check_project import Files, Project, files_of, overridden, project_of, reached
@@ -20,6 +20,7 @@ from allranks.report.base import count
 if TYPE_CHECKING:
     from allranks.check.baseline import Baseline
     from allranks.check.mend import Mended
+    from allranks.check.reading import Cache
     from allranks.report.base import Report
 
 BASELINE = "allranks-baseline.json"
@@ -63,8 +64,8 @@ def _show_settings(project: Project) -> int:
 def _judged(project: Project, files: Files, *, keep: bool) -> Judged:
     config = project.config
     if not keep:
-        return _judge(config, files, None)
-    folder = Folder(project.root / config.cache_dir, version())
+        return _judge(config, files, Memory())
+    folder = Folder(project.root / config.cache_dir, version(), secret())
     shown = sorted(files.shown) if files.shown is not None else None
     told = replace(config, fail_on="", output_format="", baseline="", cache_dir="")
     key = key_of(files.files, sorted(files.failed.items()), shown, told)
@@ -78,10 +79,11 @@ def _judged(project: Project, files: Files, *, keep: bool) -> Judged:
     return judged
 
 
-def _judge(config: Config, files: Files, folder: Folder | None) -> Judged:
+def _judge(config: Config, files: Files, cache: Cache) -> Judged:
+    from allranks.check.crew import read_ahead
     from allranks.check.judge import judge
 
-    return judge(files.files, config, failed=files.failed, shown=files.shown, cache=folder)
+    return judge(files.files, config, failed=files.failed, shown=files.shown, cache=cache, ahead=read_ahead)
 
 
 def _mend(project: Project, files: Files, arguments: Namespace) -> int:
@@ -89,8 +91,10 @@ def _mend(project: Project, files: Files, arguments: Namespace) -> int:
     from allranks.check.mend import mend
     from allranks.check.text import text_of
 
+    memory = Memory()
+
     def judge(now: Mapping[str, bytes]) -> Judged:
-        return _judge(project.config, replace(files, files=dict(now)), None)
+        return _judge(project.config, replace(files, files=dict(now)), memory)
 
     mended = mend(files.files, judge, unsafe=arguments.unsafe_fixes)
     for fix in mended.refused:

@@ -39,17 +39,11 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     arguments = parser().parse_args(argv)
-    try:
-        while True:
-            code = _look(arguments)
-            if not arguments.watch or code == 2:
-                return code
-            time.sleep(1.0)
-    except BrokenPipeError:
-        sys.stdout = None  # nobody reads: nothing is left to be flushed
-        return 141
-    except KeyboardInterrupt:
-        return 130
+    while True:
+        code = _look(arguments)
+        if not arguments.watch or code == 2:
+            return code
+        time.sleep(1.0)
 
 
 def _look(arguments: argparse.Namespace) -> int:

@@ -52,14 +52,7 @@ def _run(group: str, name: str, words: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="one JSON document instead of text")
     arguments = parser.parse_args(words)
     try:
-        code = command.run(arguments)
-        sys.stdout.flush()
-        return int(code)
-    except BrokenPipeError:
-        sys.stdout = None  # nobody reads: nothing is left to be flushed
-        return 141
-    except KeyboardInterrupt:
-        return 130
+        return int(command.run(arguments))
     except AllranksError as error:
         print(f"allranks: {error}", file=sys.stderr)
         return 1 if isinstance(error, Damaged | DataChanged) else 2

@@ -23,7 +23,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     if words and words[0] in COMMANDS:
         command = importlib.import_module(f"allranks.cli.{words[0]}")
-        return int(command.main(words[1:]))
+        try:
+            code = int(command.main(words[1:]))
+            sys.stdout.flush()
+            return code
+        except BrokenPipeError:
+            sys.stdout = None  # nobody reads: nothing is left to be flushed
+            return 141
+        except KeyboardInterrupt:
+            return 130
     from importlib.metadata import version
 
     parser = argparse.ArgumentParser(

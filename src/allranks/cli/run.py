@@ -140,6 +140,8 @@ def main(argv: Sequence[str]) -> int:
         if style.live:
             signal.signal(signal.SIGWINCH, lambda *_: setattr(console, "width", shutil.get_terminal_size().columns))
         try:
+            if unread := _unread(target):
+                console.say(f"allranks: {unread}")
             result = restarts.run(job, start, say=console.say)
             for line in epilogue(result):
                 console.say(line)
@@ -159,6 +161,23 @@ def _xla_flags(rendezvous_timeout: float | None) -> tuple[str, ...]:
     from allranks.readiness.flags import accepted
 
     return accepted(rendezvous_flags(rendezvous_timeout)) if has_jaxlib() else ()
+
+
+def _unread(target: Target) -> str:
+    """Return a line about environment variables that neither a library nor the program reads; "" if there are none."""
+    from allranks.launch.target import Command, Script
+    from allranks.readiness.variables import unread
+
+    def is_read(name: str) -> bool:
+        from allranks.readiness.code import files_under
+        from allranks.readiness.installed import contains
+
+        return contains(name, files_under(Path(target.path if isinstance(target, Script) else ".")))
+
+    if isinstance(target, Command):
+        return ""  # whatever that reads
+    row = unread(os.environ, is_read)
+    return "" if row.verdict == "ok" else f"{row.found} ({row.remedy.removesuffix('.')})"
 
 
 def _target(p: argparse.ArgumentParser, words: list[str], *, module: bool) -> Target:

@@ -53,7 +53,7 @@ class Difference:
 
     ``what`` is its dtype and shape, ``part`` which part (``[0:128, 0:64]``; "" for the whole leaf). ``camps`` agree
     each within itself, the most votes first; ``decided`` says whether the first has the majority. ``values`` are what
-    they hold, where it is a JSON value, and ``elements`` which elements differ, where that was asked for.
+    they hold, where it is a JSON value, and ``elements`` which elements differ, of the first few arrays.
     """
 
     path: str
@@ -134,7 +134,7 @@ def mismatch(verdict: Verdict, *, who: str) -> Mismatch:
     if first.decided:
         remedy = (
             "Was it loaded, seeded or stepped on some ranks only? If one rank dissents alone, time and again, suspect "
-            "its device. allranks.verify(state, elements=True) tells by how much, on_mismatch='repair' mends it."
+            "its device. allranks.verify(state, on_mismatch='repair') mends it."
         )
     else:
         remedy = "No copy has a majority, so none is known to be right: three copies or more could tell."

@@ -10,7 +10,7 @@ from typing import Any, Literal, NoReturn
 from allranks.arrays.base import OpenTree
 from allranks.arrays.detect import open_tree
 from allranks.callsite import call_site
-from allranks.consistency import elements as by_element
+from allranks.consistency import elements
 from allranks.consistency.check import Found, claim_of, find, odd_groups
 from allranks.consistency.claim import Claim
 from allranks.consistency.repair import repair
@@ -30,7 +30,6 @@ def verify(
     *,
     every: int = 1,
     proof: bool = False,
-    elements: bool = False,
     on_mismatch: OnMismatch = "raise",
     world: World | None = None,
 ) -> Verdict | None:
@@ -42,16 +41,16 @@ def verify(
     is compared where several ranks hold a part. Bits count: -0.0 is not 0.0, and NaNs are equal if their bits are.
 
     With ``every``, returns None at once but for steps that it divides. ``proof`` takes BLAKE3 of names and bytes.
-    ``elements`` also says which elements differ, and by how much. ``on_mismatch``: ``raise`` a Mismatch that names
-    ranks and leaves on every rank; ``repair``: give those in the minority what the majority holds (raise where there
-    is none), the repaired state is the verdict's ``state``; or a callable, which gets the Verdict on every rank.
+    ``on_mismatch``: ``raise`` a Mismatch that names ranks, leaves and the elements that differ on every rank;
+    ``repair``: give those in the minority what the majority holds (raise where there is none), the repaired state is
+    the verdict's ``state``; or a callable, which gets the Verdict on every rank.
     Raises Mismatch, too, where the ranks' states are not made of the same leaves. ``world``: default, the current one.
     """
     if every != 1 and (step is None or every < 1):
         raise AllranksError(f"verify: every={every} needs a step.", remedy="verify(state, step, every=100), from 1 on.")
     if step is not None and step % every:
         return None
-    return _Verification(world or current(), step, proof).run(state, elements, on_mismatch)
+    return _Verification(world or current(), step, proof).run(state, on_mismatch)
 
 
 def agree(tree: OpenTree, world: World, *, name: str) -> None:
@@ -77,12 +76,12 @@ class _Verification:
         self._world, self._step, self._proof = world, step, proof
         self._name = ("state" if step is None else f"state at step {step}") + (", proof" if proof else "")
 
-    def run(self, state: Any, elements: bool, on_mismatch: OnMismatch) -> Verdict:
+    def run(self, state: Any, on_mismatch: OnMismatch) -> Verdict:
         began, where = time.monotonic(), call_site()
         tree, claim, found = self._compare(state, everything=on_mismatch == "repair")
         verdict = _verdict(state, self._step, claim, found)
-        if elements and not verdict.ok:
-            looked = by_element.look(self._world, self._name, tree.declared, claim.copies, found)
+        if not verdict.ok:
+            looked = elements.look(self._world, self._name, tree.declared, claim.copies, found)
             verdict = replace(verdict, differences=tuple(looked))
         if on_mismatch == "repair" and not verdict.ok and all(one.decided for _, one in found.first):
             verdict = replace(verdict, state=self._repaired(state, tree, claim, found))

@@ -64,9 +64,16 @@ class Dataset(Recipe):
         return cls.of(source("folder", files, **options), seed=seed, shuffle=shuffle)
 
     @classmethod
-    def huggingface(cls, dataset: Any, *, seed: int = 0, shuffle: bool = True) -> Dataset:
-        """A map-style ``datasets.Dataset``, whose Arrow table is read as it is: a sample is a dict."""
-        return cls.of(source("huggingface", dataset), seed=seed, shuffle=shuffle)
+    def huggingface(
+        cls, dataset: Any, *, streaming: bool = False, seed: int = 0, shuffle: bool = True, **options: Any
+    ) -> Dataset:
+        """A map-style ``datasets.Dataset``, whose Arrow table is read as it is: a sample is a dict.
+
+        Or what ``datasets.load_dataset`` takes, a name with ``streaming=True`` (``split=``, ``name=``, ``revision=``,
+        ``data_files=``, ...): its files of Parquet, JSON lines, text or Arrow are read where they are, each rank its
+        part, with all guarantees. What the plan cannot read so is refused, and the error says why.
+        """
+        return cls.of(source("huggingface", dataset, streaming=streaming, **options), seed=seed, shuffle=shuffle)
 
     @classmethod
     def sequence(cls, samples: Any, *, seed: int = 0, shuffle: bool = True) -> Dataset:

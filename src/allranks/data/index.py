@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -40,7 +40,8 @@ class Index:
 
     What begin and end count is the source's: bytes, row groups, rows. ``rows`` samples of it belong to the data set,
     from the block's ``skip``-th on. ``check`` is XXH3-64 of the block's bytes, 0 where the format has its own
-    checks. A sample's *id* is its place in this order: 0 ... samples-1.
+    checks. A sample's *id* is its place in this order: 0 ... samples-1. ``note`` is what the source found out and must
+    know again to open it, on every rank; as it may say where the files are, the digest is not of it.
     """
 
     kind: str
@@ -51,6 +52,7 @@ class Index:
     skip: NDArray[np.int32]
     rows: NDArray[np.int64]
     check: NDArray[np.uint64]
+    note: str = ""
 
     @classmethod
     def of(cls, kind: str, files: Sequence[SourceFile], blocks: Sequence[tuple[int, int, int, int, int]]) -> Index:
@@ -58,7 +60,8 @@ class Index:
         kept = [block for block in blocks if block[3]]
         file, begin, end, rows, check = zip(*kept, strict=True) if kept else ((),) * 5
         columns = {"file": file, "begin": begin, "end": end, "skip": (0,) * len(kept), "rows": rows, "check": check}
-        return cls(kind, tuple(files), **{name: np.array(values, _COLUMNS[name]) for name, values in columns.items()})
+        arrays: dict[str, Any] = {name: np.array(values, _COLUMNS[name]) for name, values in columns.items()}
+        return cls(kind, tuple(files), **arrays)
 
     def __len__(self) -> int:
         """The number of blocks."""
@@ -80,8 +83,8 @@ class Index:
 
     @cached_property
     def digest(self) -> str:
-        """32 hexadecimal digits over all of it."""
-        return show(digest(self.encode()))
+        """32 hexadecimal digits over all of it but the note."""
+        return show(digest(replace(self, note="").encode()))
 
     def slice(self, start: int, stop: int) -> Index:
         """Return the part that holds the samples with ids ``start`` to ``stop``, of all ranks together."""
@@ -98,6 +101,7 @@ class Index:
             (self.skip + low)[kept].astype(np.int32),
             (high - low)[kept],
             self.check[kept],
+            self.note,
         )
 
     def encode(self) -> bytes:
@@ -107,6 +111,7 @@ class Index:
             "kind": self.kind,
             "blocks": len(self),
             "files": [[file.name, file.nbytes, file.stamp] for file in self.files],
+            **({"note": self.note} if self.note else {}),
         }
         columns = [getattr(self, name).astype(np.dtype(kind).newbyteorder("<")) for name, kind in _COLUMNS.items()]
         line = json.dumps(head, separators=(",", ":")).encode() + b"\n"
@@ -130,6 +135,6 @@ class Index:
                     raise ValueError("it is cut off")
             if rest:
                 raise ValueError("bytes follow it")
-            return cls(head["kind"], files, **columns)
+            return cls(head["kind"], files, **columns, note=str(head.get("note", "")))
         except (ValueError, TypeError, KeyError) as error:
             raise DataError(f"these bytes are no index: {error}.", remedy="Delete it: it is built anew.") from error

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from allranks.data.agreement import Shares
 from allranks.data.ahead import ahead as run_ahead
@@ -16,7 +17,7 @@ from allranks.data.packed import Group, PackedTaken
 from allranks.data.plan import Plan
 from allranks.data.snapshot import Resume, Snapshot, state_of_one
 from allranks.data.under_way import ByDevices, Testimony, under_way
-from allranks.errors import DataError, LedgerMismatch
+from allranks.errors import DataError, LedgerMismatch, NoLength
 from allranks.world.base import World
 
 B = TypeVar("B")
@@ -65,6 +66,16 @@ class PackedLoader(ByDevices):
         carries = {lane: Carry.from_json(carry) for lane, carry in resume.carry.items()}
         self._begin(resume.epoch, resume.step, carries, resume.seen)
 
+    def __len__(self) -> int:
+        raise NoLength(
+            "how many packed rows there are is known when all is tokenized, so there is no len(loader).",
+            remedy="All ranks take the same number of steps: iterate to the end; for a schedule, choose a number of "
+            "steps yourself, and go on with the next epoch until they are done.",
+        )
+
+    def __bool__(self) -> bool:
+        return True  # not by a length
+
     def _each(self, place: Callable[[Batch], B], *, ahead: int) -> Iterator[B]:
         with run_ahead(self._groups(self._plan, self._step, self._carries), 1) as made:
             for taken, placed in under_way(self._agreed(made), lambda taken: place(taken.batch), ahead=ahead):
@@ -93,8 +104,11 @@ class PackedTogether:
     """All ranks. Of a row that several hold, one counts the samples."""
 
     def __init__(self, world: World, shares: Shares, facts: Mapping[str, str | int]) -> None:
-        self._world, self._facts = world, facts
-        self._counted = np.flatnonzero(np.isin(shares.rows, shares.counted)).tolist()
+        self._world, self._facts, self._shares = world, facts, shares
+        self._counted = np.flatnonzero(self.counts(shares.rows)).tolist()
+
+    def counts(self, rows: Sequence[int]) -> NDArray[np.bool_]:
+        return np.isin(rows, self._shares.counted)
 
     def begin(self, plan: Plan, carries: Mapping[int, Carry], seen: Sum) -> None:
         self._plan, self._carries = plan, dict(carries)
@@ -158,6 +172,9 @@ class PackedAlone:
 
     def __init__(self, rank: int) -> None:
         self._rank = rank
+
+    def counts(self, rows: Sequence[int]) -> NDArray[np.bool_]:
+        return np.ones(len(rows), bool)
 
     def begin(self, _plan: Plan, _carries: Mapping[int, Carry], seen: Sum) -> None:
         self._taken = seen

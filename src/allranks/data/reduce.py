@@ -18,8 +18,8 @@ def masked_mean(values: ArrayLike, mask: ArrayLike, world: World) -> float:
 
     ``values`` are this rank's: one or several of each row; ``mask`` is of the rows, or has the values' shape. What is
     masked may be NaN. The sum is exact to the last bit but one, so the mean does not depend on the number of ranks.
-    Rows that several ranks hold weigh as often: mask them on all but one. Raises DataError on every rank where the mask
-    is true nowhere, or does not fit the values on some rank.
+    Rows that several ranks hold weigh as often, unless the mask is ``batch.mask & loader.counted``. Raises DataError on
+    every rank where the mask is true nowhere, or does not fit the values on some rank.
     """
     numbers, kept = np.asarray(values), np.asarray(mask, bool)
     fits = numbers.shape[: kept.ndim] == kept.shape

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from allranks.data.batch import Batch
 from allranks.data.ledger import Sum
@@ -34,6 +37,9 @@ def under_way(batches: Iterable[A], place: Callable[[A], B], *, ahead: int) -> I
 class Testimony(Protocol):
     """What every loader asks of who looks at what is taken."""
 
+    def counts(self, rows: Sequence[int], /) -> NDArray[np.bool_]:
+        """Return which of a rank's rows it counts: those that several hold are counted by one of them."""
+
     def verify(self) -> Sum:
         """Prove what was taken until now. Collective. Raises LedgerMismatch."""
 
@@ -45,6 +51,7 @@ class ByDevices(ABC):
     """What loaders have in common: batches as they are, or as arrays that are being copied while a step is computed;
     where they stand, and the proof of it."""
 
+    rows: Sequence[int]
     _plan: Plan
     _step: int
     _witness: Testimony
@@ -59,6 +66,14 @@ class ByDevices(ABC):
     def step(self) -> int:
         """How many batches of this epoch were taken."""
         return self._step
+
+    @property
+    def counted(self) -> NDArray[np.bool_]:
+        """Which of this rank's rows it counts: rows that several ranks hold are counted by one of them.
+
+        What is added up over the ranks, as by ``masked_mean``, is to be masked by ``batch.mask & loader.counted``.
+        """
+        return self._witness.counts(self.rows)
 
     def state(self) -> Snapshot:
         """Return where this loader stands, for a checkpoint: ``extra={"data": loader.state()}``. Cheap; local.

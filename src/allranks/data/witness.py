@@ -25,10 +25,12 @@ class Together:
 
     def __init__(self, world: World, shares: Shares) -> None:
         self._world, self._shares = world, shares
-        held = np.array(shares.rows, np.int64)
-        counted = np.isin(held, np.array(shares.counted, np.int64))
+        counted = self.counts(shares.rows)
         self._counted, self._copied = np.flatnonzero(counted), np.flatnonzero(~counted)
         self._to_compare = shares.anywhere
+
+    def counts(self, rows: Sequence[int]) -> NDArray[np.bool_]:
+        return np.isin(rows, self._shares.counted)
 
     def begin(self, plan: Plan, step: int, seen: Sum) -> None:
         self._plan = plan
@@ -78,6 +80,9 @@ class Alone:
 
     def __init__(self, rows: Sequence[int], rank: int) -> None:
         self._rows, self._rank = rows, rank
+
+    def counts(self, rows: Sequence[int]) -> NDArray[np.bool_]:
+        return np.ones(len(rows), bool)
 
     def begin(self, plan: Plan, step: int, seen: Sum) -> None:
         self._plan = plan

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from allranks.errors import name_ranks
 from allranks.launch.explain import BOOK, facts_of, told
 from allranks.launch.known import KINDS, Known
 from allranks.launch.lines import clean
@@ -64,7 +65,7 @@ def in_words(found: Found, *, name_log: bool) -> str:
     """Return what a person reads of it."""
     place = f"{found.log}:{found.number}" if name_log else f"line {found.number}"
     often = f", {found.count} times" if found.count > 1 else ""
-    ranks = f", ranks {', '.join(map(str, found.ranks))}" if found.ranks else ""
+    ranks = f", {name_ranks(found.ranks)}" if found.ranks else ""
     kind = f"    {found.known.kind}: {KINDS[found.known.kind]}"
     head, *rest = told(found.known, about=f"{place}{often}{ranks}", facts=found.facts).splitlines()
     return "\n".join([head, f"    {found.line}", kind, *rest])

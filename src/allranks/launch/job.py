@@ -19,8 +19,8 @@ class Job:
     seconds (the whole job may take ``timeout``; ranks have ``grace`` to end after Ctrl-C or SIGTERM); ``style`` is the
     launcher whose variables the ranks see; ``zygote`` allows ranks to be forked from a process that has imported the
     frameworks. ``rendezvous_timeout`` is how many seconds ranks wait for each other in a collective (None: as the
-    libraries have it), ``xla_flags`` what says so to XLA.
-    frameworks. ``hang_after`` (seconds, 0 for never) and ``on_hang`` overrule what the program says; None: they do not.
+    libraries have it), ``xla_flags`` what says so to XLA. ``hang_after`` (seconds, 0 for never) and ``on_hang``
+    overrule what the program says; None: they do not.
     ``restart`` counts the starts before this one, of which ``restarts`` are allowed; ``reason`` is why it is needed.
     """
 

@@ -17,8 +17,9 @@ _ABSENT = (
     "loop, or came to another collective. A longer timeout seldom helps."
 )
 _FIND_IT = (
-    "Find the rank that does not complain, and where it is: allranks doctor, or the end of its log. Decisions (skip on "
-    "NaN, end of data, early stop) must be the same on all ranks: docs/preflight.md."
+    "Find the rank that does not complain, and where it is: allranks doctor (of a job that calls allranks.init()), or "
+    "the end of its log. Decisions (skip on NaN, end of data, early stop) must be the same on all ranks: "
+    "docs/preflight.md."
 )
 
 KNOWN = (
@@ -126,7 +127,8 @@ KNOWN = (
         signs=("Detected mismatch between collectives on ranks",),
         means="TORCH_DISTRIBUTED_DEBUG=DETAIL compared them: the message has both sides. It does not see a different "
         "reduce operation, nor a swapped order of equal shapes.",
-        do="Look for a collective that only some ranks reach (if rank == 0), and for data that differs in shape.",
+        do="Look for a collective that only some ranks reach (if rank == 0), and for data that differs in shape. "
+        "allranks.lockstep compares reductions and order, too, and names the lines.",
         source="torch, ProcessGroupWrapper.cpp",
         facts=r"OpType=(?P<op>\w+), TensorShape=(?P<shape>\[[^\]]*\]).*?OpType=(?P<other_op>\w+), "
         r"TensorShape=(?P<other_shape>\[[^\]]*\])",

@@ -112,7 +112,7 @@ def first_failure(
         (weak if aborted and end.rank in gone else strong).append((when, end.rank, silent_failure(end, host)))
     if strong and not _all_aborted(strong, endings, told):
         return min(strong)[2]
-    early = _left_early(strong + weak, gone, host=host)
+    early = _left_early(strong + weak, gone, endings, host=host)
     return early or min(strong or weak, default=(0.0, 0, None))[2]
 
 
@@ -120,7 +120,9 @@ def _all_aborted(found: list[tuple[float, int, Failure]], endings: Mapping[int, 
     return all(rank not in told and endings[rank].wait_code == -signal.SIGABRT for _, rank, _ in found)
 
 
-def _left_early(found: list[tuple[float, int, Failure]], gone: Mapping[int, Departure], *, host: str) -> Failure | None:
+def _left_early(
+    found: list[tuple[float, int, Failure]], gone: Mapping[int, Departure], endings: Mapping[int, Ending], *, host: str
+) -> Failure | None:
     """Return the failure of the rank that had left before the others failed, if one had."""
     needing = [(when, rank) for when, rank, _ in found if rank not in gone]
     if not needing:
@@ -129,7 +131,8 @@ def _left_early(found: list[tuple[float, int, Failure]], gone: Mapping[int, Depa
     if not leavers:
         return None
     when, rank = min(leavers)
-    needed = f"{name_ranks(rank for _, rank in needing)} still needed it"
+    others = {rank for _, rank in needing} | endings.keys() - gone.keys()  # those that we stopped needed it as well
+    needed = f"{name_ranks(others)} still needed it"
     return gone[rank].failure or left_early(rank, when, host=host, while_doing=needed)
 
 

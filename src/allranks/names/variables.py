@@ -174,7 +174,9 @@ MEANT = {
     "GLOO_TIMEOUT": "init_process_group(timeout=...); " + _RENDEZVOUS,
 }
 # Settings of libraries that plug into NCCL, and of images built around it.
-PLUGINS = ("NCCL_FASTRAK_", "NCCL_GPUDIRECTTCPX_", "NCCL_SHIMNET_", "NCCL_VERSION", "NCCL_OFI_", "NCCL_TESTS_")
+PLUGINS = ("NCCL_FASTRAK_", "NCCL_GPUDIRECTTCPX_", "NCCL_SHIMNET_", "NCCL_OFI_", "NCCL_TESTS_")
+# What images say of themselves.
+IMAGES = ("JAX_VERSION", "NCCL_VERSION", "TORCH_VERSION")
 
 
 def nearest(name: str) -> str | None:

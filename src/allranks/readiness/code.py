@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
+import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from allranks.callsite import is_users
 from allranks.digest import digest, show
 
 _FRAMEWORKS = ("allranks", "jax", "jaxlib", "torch", "numpy")
-_MOST_FILES = 5000
+_MOST_FILES, _GIT_SECONDS = 5000, 5.0
 
 
 def loaded_files() -> list[Path]:
@@ -55,6 +57,25 @@ def commit(place: Path) -> str:
         if (git / "HEAD").is_file():
             return _resolved((git / "HEAD").read_text().strip(), git)
     return ""
+
+
+def changed(files: Sequence[Path], place: Path) -> int | None:
+    """Return how many of the files are not as they were committed, untracked ones too; None if git cannot say that."""
+    git = shutil.which("git")
+    if git is None or not files:
+        return None
+    command = [git, "-C", str(place), "status", "--porcelain", "--untracked-files=all", "--", *map(str, files)]
+    try:
+        done = subprocess.run(
+            command,
+            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
+            capture_output=True,
+            timeout=_GIT_SECONDS,
+            check=False,
+        )
+    except (subprocess.TimeoutExpired, OSError):
+        return None
+    return None if done.returncode else done.stdout.count(b"\n")
 
 
 def _resolved(head: str, git: Path) -> str:

@@ -136,7 +136,7 @@ def _look(world: World, asked: _Asked) -> tuple[list[Row], list[Fact]]:
     rows += _waits()
     if jax is not None and (row := jax.pool()):
         rows.append(row)
-    facts = list(_facts(asked))
+    facts = list(_facts(asked, main=world.is_main))
     if jax is not None:
         facts.append(
             Fact("devices", [count, kind], f"{count} {kind} a rank", "Give every rank as many of the same kind.")
@@ -144,12 +144,10 @@ def _look(world: World, asked: _Asked) -> tuple[list[Row], list[Fact]]:
     return rows, facts
 
 
-def _facts(asked: _Asked) -> Iterator[Fact]:
+def _facts(asked: _Asked, *, main: bool) -> Iterator[Fact]:
+    """Yield what must be alike; what is found is told by the ``main`` rank."""
     files = code.digests(asked.files)
-    where = code.commit(asked.files[0].resolve().parent) if asked.files else ""
-    told = f"{len(files)} file{'' if len(files) == 1 else 's'} of the program" + (
-        f", git {where[:10]}" if where else ""
-    )
+    told = f"{len(files)} file{'' if len(files) == 1 else 's'} of the program" + (_commit(asked.files) if main else "")
     yield Fact("code", files, told, "Bring the same files to every host, and start again.", partial=True)
     versions = code.versions()
     told = ", ".join(f"{name} {versions[name]}" for name in ("python", "jax", "torch", "numpy") if name in versions)
@@ -166,6 +164,17 @@ def _facts(asked: _Asked) -> Iterator[Fact]:
     for name, value in asked.same.items():
         text = values.described(value, what=name)
         yield Fact(f"same: {name}", text, "equal on all ranks", "Make it on rank 0, and world.broadcast() it.")
+
+
+def _commit(files: Sequence[Path]) -> str:
+    """Return the commit of the program, and whether it has changed since; "" outside of a repository."""
+    place = files[0].resolve().parent if files else None
+    commit = code.commit(place) if place else ""
+    if place is None or not commit:
+        return ""
+    changed = code.changed(files, place)
+    since = "" if changed is None else f", {changed} of them changed since" if changed else ", as committed"
+    return f", git {commit[:10]}{since}"
 
 
 def _data(world: World, asked: _Asked, *, devices: int, jax: bool) -> Iterator[Row]:

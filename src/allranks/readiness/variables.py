@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from allranks.names.variables import MEANT, NAMES, PLUGINS, nearest
+from allranks.names.variables import IMAGES, MEANT, NAMES, PLUGINS, nearest
 from allranks.readiness.report import Row, note, ok
 
 # These change what is computed, or how ranks talk: they must be equal.
@@ -48,7 +48,7 @@ def _strange(name: str, environ: Mapping[str, str]) -> bool:
     if name in ("JAX_PROCESS_COUNT", "JAX_PROCESS_INDEX") and "ALLRANKS_RANK" in environ:
         return False  # `allranks run` sets them, for programs
     known = next((names for prefix, names in NAMES.items() if name.startswith(prefix)), None)
-    return known is not None and name not in known and not name.startswith(PLUGINS)
+    return known is not None and name not in known and not name.startswith(PLUGINS + IMAGES)
 
 
 def _instead(name: str) -> str:

@@ -32,6 +32,11 @@ class Source:
         """Return a line, from 1, without its end; nothing where there is none."""
         return self.lines[number - 1] if 0 < number <= len(self.lines) else ""
 
+    def around(self, first: int, last: int, more: int) -> list[int]:
+        """Return the numbers of lines ``first`` to ``last`` and of ``more`` on both sides, in the same cell."""
+        lines = range(max(1, first - more), min(len(self.lines), last + more) + 1)
+        return [line for line in lines if self.cell(line) == self.cell(first)]
+
     def cell(self, line: int) -> Cell | None:
         """Return the cell that a line stands in."""
         return next((cell for cell in reversed(self.cells) if cell.first <= line), None)

@@ -26,7 +26,7 @@ class Mark:
 
 def excerpt(source: Source, marks: Sequence[Mark], gutter: int, paint: Ink) -> list[str]:
     """Return the lines that the marks stand on with one line around, ``...`` where lines are left out."""
-    wanted = sorted({line for mark in marks for line in _lines_about(mark.place, len(source.lines))})
+    wanted = sorted({line for mark in marks for line in _lines_about(mark.place, source)})
     bar = paint(" " * gutter + " |", "blue")
     shown, last = [bar], None
     for line in wanted:
@@ -39,9 +39,8 @@ def excerpt(source: Source, marks: Sequence[Mark], gutter: int, paint: Ink) -> l
     return [*shown, bar]
 
 
-def _lines_about(place: Place, length: int) -> range:
-    last = min(place.end_line, place.line + TALL - 1)
-    return range(max(1, place.line - AROUND), min(length, last + AROUND) + 1)
+def _lines_about(place: Place, source: Source) -> list[int]:
+    return source.around(place.line, min(place.end_line, place.line + TALL - 1), AROUND)
 
 
 def _on(marks: Sequence[Mark], line: int) -> Iterator[tuple[Mark, int, int, str]]:

@@ -1,30 +1,30 @@
-"""The forms of a report, by the names that the command line gives them. Pure."""
+"""The forms of a report, by the names that the command line gives them. Each is imported when it is asked for. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from importlib import import_module
 from types import MappingProxyType
-from typing import TypeAlias
 
 from allranks.report.base import Report
-from allranks.report.document import as_json
-from allranks.report.full import concise, full
-from allranks.report.github import github
-from allranks.report.html import html
-from allranks.report.markdown import markdown
-from allranks.report.sarif import sarif
 
-Form: TypeAlias = Callable[[Report], str]
-
-COLOURED = MappingProxyType({"full": full, "concise": concise})
-PLAIN: Mapping[str, Form] = MappingProxyType(
-    {"json": as_json, "sarif": sarif, "github": github, "markdown": markdown, "html": html}
+_HOMES = MappingProxyType(
+    {
+        "full": "full:full",
+        "concise": "full:concise",
+        "json": "document:as_json",
+        "sarif": "sarif:sarif",
+        "github": "github:github",
+        "markdown": "markdown:markdown",
+        "html": "html:html",
+    }
 )
-FORMS = (*COLOURED, *PLAIN)
+COLOURED = ("full", "concise")
+FORMS = tuple(_HOMES)
 
 
 def render(report: Report, form: str, *, colour: bool = False) -> str:
-    """Return the report in one of FORMS, without a line end. ``colour`` counts for ``full`` and ``concise`` only."""
-    if form in COLOURED:
-        return COLOURED[form](report, colour=colour)
-    return PLAIN[form](report)
+    """Return the report in one of FORMS, without a line end. ``colour`` counts for those of COLOURED only."""
+    module, _, name = _HOMES[form].partition(":")
+    shown: Callable[..., str] = getattr(import_module(f"allranks.report.{module}"), name)
+    return shown(report, colour=colour) if form in COLOURED else shown(report)

@@ -10,9 +10,9 @@ from itertools import groupby
 from allranks.findings import Finding, Note, Place
 from allranks.report.base import Report, count, visible
 from allranks.report.page_style import SCRIPT, STYLE
-from allranks.report.readiness import evidence
+from allranks.report.readiness import told_of
 
-AROUND, TALL = 2, 8
+AROUND, TALL, MOST = 2, 8, 8
 
 
 def html(report: Report) -> str:
@@ -63,7 +63,7 @@ def _readiness(report: Report) -> Iterator[str]:
         return
     yield "<h2>Readiness</h2><table><thead><tr><th>topic<th>verdict<th>evidence</tr></thead><tbody>"
     for row in report.rows:
-        told = "<br>".join(_prose(evidence(report, note)) for note in row.evidence)
+        told = "<br>".join(_prose(text) for text in told_of(report, row, MOST))
         kind = row.verdict.replace(" ", "-")
         yield f'<tr><td>{_text(row.topic)}<td><span class="verdict {kind}">{row.verdict}</span><td>{told}</tr>'
     yield "</tbody></table>"
@@ -85,7 +85,8 @@ def _file(report: Report, path: str, findings: list[Finding]) -> Iterator[str]:
     for finding in findings:
         yield f'<article class="{finding.severity}" data-code="{_text(finding.code)}">'
         yield f'<h4><span class="code">{_text(finding.code)}</span> {_prose(finding.message)}</h4>'
-        where = f"{_text(report.where(finding.place))} in <code>{_text(finding.symbol)}</code>"
+        where = _text(report.where(finding.place))
+        where += f" in <code>{_text(finding.symbol)}</code>" if finding.symbol else ""
         yield f'<p class="where">{finding.severity}, {_text(finding.name)}, {where}</p>'
         yield from _excerpt(report, finding.place)
         yield "<dl>"
@@ -118,7 +119,7 @@ def _excerpt(report: Report, place: Place, *, around: int = AROUND) -> Iterator[
         return
     last = min(place.end_line, place.line + TALL - 1)
     lines = []
-    for number in range(max(1, place.line - around), min(len(source.lines), last + around) + 1):
+    for number in source.around(place.line, last, around):
         line = source.line(number).rstrip()
         shown = _marked(line, place, number) if place.line <= number <= last else _text(line)
         label = report.spot(Place(place.path, number, 1, number, 1))[1]

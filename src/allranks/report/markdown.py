@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from allranks.findings import Finding, Note
 from allranks.report.base import Report, summary, visible
-from allranks.report.readiness import evidence
+from allranks.report.readiness import told_of
 
 SIGNS = {"good": "✅", "warning": "⚠️", "bad": "❌", "not seen": "-", "not determined": "?"}
-MOST_LINES = 6
+MOST_LINES, MOST = 6, 8
 
 
 def markdown(report: Report) -> str:
@@ -27,7 +27,7 @@ def _table(report: Report) -> Iterator[str]:
     yield "| readiness | | evidence |"
     yield "|---|---|---|"
     for row in report.rows:
-        told = "<br>".join(_text(evidence(report, note)) for note in row.evidence)
+        told = "<br>".join(_text(text) for text in told_of(report, row, MOST))
         yield f"| {row.topic} | {SIGNS[row.verdict]} {row.verdict} | {told} |"
 
 

@@ -31,10 +31,14 @@ def readiness(report: Report, paint: Ink) -> str:
     return "\n".join([paint(head, "bold"), rule, *painted])
 
 
+def told_of(report: Report, row: Row, most: int) -> list[str]:
+    """Return the evidence of a row, at most so many pieces and how many more there are."""
+    texts = [evidence(report, note) for note in row.evidence[:most]]
+    return [*texts, f"and {len(row.evidence) - most} more"] if len(row.evidence) > most else texts
+
+
 def _cells(report: Report, row: Row) -> Iterator[tuple[str, str, str]]:
-    texts = [evidence(report, note) for note in row.evidence[:MOST]]
-    if len(row.evidence) > MOST:
-        texts.append(f"and {len(row.evidence) - MOST} more")
+    texts = told_of(report, row, MOST)
     lines = [line for text in texts for line in textwrap.wrap(text, EVIDENCE, subsequent_indent="  ")] or [""]
     yield row.topic, row.verdict, lines[0]
     yield from (("", "", line) for line in lines[1:])

@@ -1,11 +1,13 @@
 """JAX ranks that part in one way or another: ``lockstep_jax.py CASE,CASE,... [without | bare | unknown]``.
 
 Under lockstep, or without; bare: with wrapped functions and no block; unknown: in a JAX whose inside has moved.
-Each rank prints RESULT and, by case, what it got: numbers, or the error and how long after the bad call it came.
+Each rank prints RESULT and, by case, what it got: numbers, or the error; when the bad call was, and how long ago.
+Without, a rank that hangs ends after 10 s.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import sys
@@ -38,12 +40,12 @@ split, whole = NamedSharding(mesh, P("d")), NamedSharding(mesh, P())
 start = [0.0]
 
 
-def over(reduce: Callable[..., Any], name: str, scale: float = 1.0) -> Callable[[Any], Any]:
+def over(reduce: Callable[..., Any], name: str, scale: float = 1.0, *, check_vma: bool = True) -> Callable[[Any], Any]:
     def body(x: Any) -> Any:
         return reduce(x.sum() * scale, "d")
 
     body.__name__ = name
-    mapped = jax.jit(jax.shard_map(body, mesh=mesh, in_specs=P("d"), out_specs=P()))
+    mapped = jax.jit(jax.shard_map(body, mesh=mesh, in_specs=P("d"), out_specs=P(), check_vma=check_vma))
     return allranks.lockstep(mapped, timeout=patience) if ours else mapped
 
 
@@ -53,6 +55,7 @@ def rows(per_rank: int = 1, dtype: Any = np.float32) -> Any:
 
 
 add, largest, double = over(jax.lax.psum, "add"), over(jax.lax.pmax, "largest"), over(jax.lax.psum, "add", 2.0)
+gather = over(lambda x, axis: jax.lax.all_gather(x, axis).sum(), "gather", check_vma=False)
 
 
 def number(found: Any) -> float:
@@ -75,6 +78,14 @@ def first_shape() -> list[float]:
 
 def first_dtype() -> list[float]:
     return [number(add(rows(dtype=np.int32 if odd else np.float32)))]
+
+
+def first_op() -> list[float]:
+    return [number((gather if odd else add)(rows()))]
+
+
+def first_reduce_op() -> list[float]:
+    return [number((largest if odd else add)(rows()))]
 
 
 def first_constant() -> list[float]:
@@ -139,8 +150,15 @@ def early() -> list[float]:
 
 
 def healthy() -> list[float]:
+    """Batches of two shapes, a rare call, one that is not wrapped, pmap, shard_map without jit, slow ranks."""
     found = []
+    wrap = allranks.lockstep if ours else lambda fn: fn
+    parallel = wrap(jax.pmap(lambda x: jax.lax.psum(x, "i"), axis_name="i"))
+    mapped = wrap(jax.shard_map(lambda x: jax.lax.psum(x, "d"), mesh=mesh, in_specs=P("d"), out_specs=P()))
     for i in range(200):
+        if i % 60 == 30:
+            found.append(float(parallel(np.ones((jax.local_device_count(), 3)))[0, 0]))
+            found.append(float(mapped(rows()).addressable_data(0)[0, 0]))
         found.append(number(add(rows(1 + (i % 10 == 9)))))
         if i % 7 == rank % 7:
             time.sleep(0.001)
@@ -162,6 +180,8 @@ def ended() -> list[float]:
 
 def main() -> None:
     results = {}
+    if not ours:
+        faulthandler.dump_traceback_later(10, exit=True)
     for case in cases:
         start[0] = time.monotonic()
         try:
@@ -171,8 +191,8 @@ def main() -> None:
             if case == cases[-1]:
                 raise
         finally:
-            results.setdefault(case, {})["seconds"] = time.monotonic() - start[0]
-            print("RESULT " + json.dumps(results), flush=True)
+            results.setdefault(case, {}).update(began=start[0], seconds=time.monotonic() - start[0])
+            print(f"RESULT {json.dumps(results)}\n", end="", flush=True)  # in one piece
 
 
 with allranks.lockstep(timeout=patience) if ours and how != "bare" else nullcontext():

@@ -1,11 +1,12 @@
 """torch ranks that part in one way or another: ``lockstep_torch.py CASE,CASE,... [without]``.
 
-Under lockstep, or without. Each rank prints RESULT and, by case, what it got: numbers, or the error and how long after
-the bad call it came.
+Under lockstep, or without. Each rank prints RESULT and, by case, what it got: numbers, or the error; when the bad call
+was, and how long ago. Without, torch's own timeout is 5 s, and a rank that hangs ends after 10 s.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import sys
@@ -24,7 +25,7 @@ import allranks
 cases, ours = sys.argv[1].split(","), "without" not in sys.argv
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 odd = rank == size - 1
-dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+dist.init_process_group("gloo", timeout=timedelta(seconds=60 if ours else 5))
 patience = 3 if "absent" in cases else 60
 world = allranks.init() if ours else None
 start = [time.monotonic()]
@@ -145,6 +146,8 @@ def healthy() -> list[float]:
 
 def main() -> None:
     results = {}
+    if not ours:
+        faulthandler.dump_traceback_later(10, exit=True)
     for case in cases:
         start[0] = time.monotonic()
         try:
@@ -154,8 +157,8 @@ def main() -> None:
             if case == cases[-1]:
                 raise
         finally:
-            results.setdefault(case, {})["seconds"] = time.monotonic() - start[0]
-            print("RESULT " + json.dumps(results), flush=True)
+            results.setdefault(case, {}).update(began=start[0], seconds=time.monotonic() - start[0])
+            print(f"RESULT {json.dumps(results)}\n", end="", flush=True)  # in one piece
 
 
 with allranks.lockstep(timeout=patience) if ours else nullcontext():

@@ -6,9 +6,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.reading import has_stars, is_constant, keyword, name_of, speaks_of
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
+from allranks.check.syntax import has_stars, is_constant, keyword, name_of, speaks_of
+from allranks.check.tables.data import LOADERS
 from allranks.findings import Finding
 
 _SAMPLER = "torch.utils.data.DistributedSampler"
@@ -103,7 +104,7 @@ def train(test_set, train_set):
         shuffle = keyword(node, "shuffle")
         if (shuffle is not None and not is_constant(shuffle, True)) or _is_held_out(node, file):
             return
-        if any(_is_epoch_loop(at) for at in ast.walk(file.tree)):
+        if not _is_handed_on(node, file) and any(_is_epoch_loop(at) for at in ast.walk(file.tree)):
             yield self.local(file, node, "this sampler shuffles, and set_epoch is never called")
 
 
@@ -117,3 +118,19 @@ def _is_held_out(call: ast.Call, file: File) -> bool:
         return True
     above = next((p for p in file.parents(call) if isinstance(p, ast.Assign)), None)
     return above is not None and any(speaks_of(target, _HELD_OUT) for target in above.targets)
+
+
+def _is_handed_on(call: ast.Call, file: File) -> bool:
+    """The sampler goes to a function, or is kept in an object: its epoch may be set there."""
+    above = next((p for p in file.parents(call) if isinstance(p, ast.stmt)), None)
+    if not isinstance(above, ast.Assign | ast.Return) or above.value is not call:
+        return False
+    if isinstance(above, ast.Return):
+        return True
+    names = {at.id for target in above.targets for at in ast.walk(target) if isinstance(at, ast.Name)}
+    return any(
+        isinstance(at, ast.Call)
+        and name_of(at, file) not in LOADERS
+        and any(isinstance(a, ast.Name) and a.id in names for a in [*at.args, *(k.value for k in at.keywords)])
+        for at in ast.walk(file.tree)
+    )

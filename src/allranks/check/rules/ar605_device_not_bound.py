@@ -6,14 +6,15 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.reading import given, has_stars, keyword, name_of
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
+from allranks.check.syntax import given, has_stars, keyword, name_of
 from allranks.findings import Finding
 
 # Something in the file gives the process its GPU.
 _BOUND = re.compile(
-    r"set_device|device_id\s*=|CUDA_VISIBLE_DEVICES|cuda\.device\(|set_device_index|jax|deepspeed|ray\.|accelerat", re.I
+    r"set_device|device_id\s*=|CUDA_VISIBLE_DEVICES|cuda\.device\(|set_device_index|get_device\(|jax|deepspeed|ray\.|accelerat",
+    re.I,
 )
 
 

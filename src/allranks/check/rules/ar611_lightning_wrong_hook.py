@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from allranks.check.reading import bases_of, class_of, function_of, is_constant, keyword, tail_of
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
+from allranks.check.syntax import bases_of, class_of, function_of, is_constant, keyword, tail_of
 from allranks.findings import Finding
 
+_ON_ALL = ("setup", "__init__")
 _MODULES = ("LightningDataModule", "LightningModule")
 
 
@@ -96,9 +97,8 @@ class Data(L.LightningDataModule):
                 if _is_missing(target, owner, function):
                     told = f"{ast.unparse(target)} is set in prepare_data, which runs on one process of a node"
                     yield self.local(file, node, told)
-        elif isinstance(node, ast.Call) and function.name in ("setup", "__init__"):
-            if is_constant(keyword(node, "download"), True):
-                yield self.local(file, node, f"{tail_of(node)} downloads in {function.name}, which all processes run")
+        elif function.name in _ON_ALL and isinstance(node, ast.Call) and is_constant(keyword(node, "download"), True):
+            yield self.local(file, node, f"{tail_of(node)} downloads in {function.name}, which all processes run")
 
 
 def _is_lightning(owner: ast.ClassDef, file: File) -> bool:

@@ -13,6 +13,7 @@ from allranks.data.sources.columns import TableRows
 from allranks.data.sources.file import FileBytes, changed
 from allranks.data.sources.files import Block, FileSource, OpenFile, Scan
 from allranks.data.sources.patterns import Pattern, place
+from allranks.data.sources.types import Types
 from allranks.digest import digest, show
 from allranks.errors import DataError
 
@@ -34,9 +35,10 @@ def arrow(pattern: Pattern, *, columns: Sequence[str] | None = None, cache: str 
 
 @dataclass(frozen=True, slots=True)
 class ArrowMessages:
-    """The format of ``arrow``."""
+    """The format of ``arrow``. With ``types``, a file that has others is refused when it is indexed."""
 
     columns: tuple[str, ...] | None
+    types: Types | None = None
 
     @property
     def kind(self) -> str:
@@ -48,7 +50,7 @@ class ArrowMessages:
 
     @property
     def words(self) -> tuple[str, ...]:
-        return ()
+        return () if self.types is None else (self.types.digest,)
 
     def scan(self, file: FileBytes) -> Scan:
         """Return the record batches; begin and end are the bytes of their messages."""
@@ -61,12 +63,13 @@ class ArrowMessages:
                 path=file.path,
                 remedy="Write them as plain columns (cast them to the type of their values).",
             )
+        if self.types is not None:
+            self.types.check(_schema(file, heads[0]), file.path, only=self.columns)
         batches = tuple((head.begin, head.end, head.rows, 0) for head in heads if head.kind == _BATCH)
         return Scan(batches, show(digest(*(head.data for head in heads)))[:16])
 
     def open(self, file: FileBytes, stamp: str) -> OpenFile:  # noqa: ARG002  of all heads: too many to read again
-        head = next(_heads(file))
-        schema = pa.ipc.read_schema(pa.py_buffer(file.read(head.begin, head.end - head.begin)))
+        schema = _schema(file, next(_heads(file)))
         missing = [name for name in self.columns or () if name not in schema.names]
         if missing:
             raise DataError(
@@ -111,6 +114,10 @@ class _Head:
     end: int
     data: bytes
     rows: int
+
+
+def _schema(file: FileBytes, head: _Head) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(file.read(head.begin, head.end - head.begin)))
 
 
 def _heads(file: FileBytes) -> Iterator[_Head]:

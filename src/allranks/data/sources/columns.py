@@ -58,6 +58,8 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
 
 def _getter(values: pa.Array) -> Getter:
     kind = values.type
+    if isinstance(kind, pa.ExtensionType):  # known only where Python code of somebody's was imported: not on every rank
+        return _getter(values.storage)
     if pa.types.is_dictionary(kind):
         return _getter(values.dictionary_decode())
     if pa.types.is_string_view(kind):

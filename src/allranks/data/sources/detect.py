@@ -10,6 +10,7 @@ from allranks.data.base import Source
 from allranks.errors import DataError
 
 KINDS = ("jsonl", "text", "parquet", "arrow", "webdataset", "folder", "sequence", "huggingface")
+_NOT_OURS = ("datasets", "fsspec")
 
 
 def source(kind: str, data: Any, **options: Any) -> Source:
@@ -29,5 +30,6 @@ def module(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if (error.name or "allranks").partition(".")[0] == "allranks":
             raise
-        remedy = 'Install it: pip install "allranks[data]"'
+        what = error.name if error.name in _NOT_OURS else '"allranks[data]"'
+        remedy = f"Install it: pip install {what}"
         raise DataError(f"{name} needs {error.name}, which is not installed.", remedy=remedy) from error

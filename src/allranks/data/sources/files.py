@@ -18,7 +18,7 @@ from allranks.data.sources.file import Counter, FileBytes, of_index
 from allranks.data.sources.listing import Found, find
 from allranks.data.sources.patterns import Place
 from allranks.storage.base import Storage
-from allranks.storage.detect import CLOUDS, open_storage
+from allranks.storage.detect import open_storage
 from allranks.storage.local import LocalStorage
 
 T = TypeVar("T")
@@ -125,7 +125,7 @@ class FileSource:
             about = SourceFile(one.name, one.nbytes, scan.stamp)
             return Index.of(kind, [about], [(0, *block) for block in scan.blocks])
 
-        return parts.merge(self.format.kind, _each(one_of, found, self._threads))
+        return parts.merge(self.format.kind, each(one_of, found, self._threads))
 
     def keep(self, index: Index, found: Sequence[Found]) -> None:
         """Put an index of these files into the cache."""
@@ -149,8 +149,7 @@ class FileSource:
 
     @property
     def _threads(self) -> int:
-        remote = self.place.root.startswith(tuple(f"{cloud}://" for cloud in CLOUDS))
-        return _REMOTE_THREADS if remote else min(_REMOTE_THREADS, os.cpu_count() or 1)
+        return _REMOTE_THREADS if "://" in self.place.root else min(_REMOTE_THREADS, os.cpu_count() or 1)
 
 
 class FileReader:
@@ -198,7 +197,7 @@ class FileReader:
         return opened
 
 
-def _each(work: Callable[[T], R], items: Iterable[T], threads: int) -> list[R]:
+def each(work: Callable[[T], R], items: Iterable[T], threads: int) -> list[R]:
     """Return ``work`` of each item, in their order; the first error ends it."""
     pool = ThreadPoolExecutor(threads, thread_name_prefix="allranks-index")
     try:

@@ -1,13 +1,14 @@
-"""A map-style ``datasets.Dataset``. The library itself is not imported: the object brings it."""
+"""A map-style ``datasets.Dataset``, whose library is not imported, as the object brings it; or the name of one."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from allranks.data.base import Progress, Rows, silent
+from allranks.data.base import Progress, Rows, Source, silent
 from allranks.data.index import Index, SourceFile
 from allranks.data.sources.columns import TableRows
+from allranks.data.sources.detect import module
 from allranks.data.sources.file import Counter
 from allranks.data.sources.sequence import evenly
 from allranks.errors import DataChanged, DataError
@@ -16,20 +17,36 @@ _BLOCK_BYTES = 1 << 16
 _MOST_ROWS = 1 << 12
 
 
-def huggingface(dataset: Any) -> HuggingFaceSource:
+def huggingface(dataset: Any, *, streaming: bool = False, **options: Any) -> Source:
     """Return a ``datasets.Dataset`` as a source: a sample is a row of its Arrow table, a dict as of ``parquet``.
 
     Its order is that of the dataset: ``select``, ``shuffle`` and ``filter`` are respected. Its format
     (``set_format``, ``set_transform``) is not, and images and audio come as they are stored. One that was shuffled by
     its own method is read row by row, ten times as slowly: leave that to the loader. Its fingerprint says whether it is
     the same on all ranks and after a restart. Raises DataError for other objects, and says what to use.
+
+    A name, ``streaming=True`` and the other arguments of ``load_dataset`` stand for the files of that data set, read
+    where they are: see ``named``.
     """
+    if isinstance(dataset, str):
+        if not streaming:
+            raise DataError(
+                f"{dataset!r} is a name.",
+                remedy="Say streaming=True to read its files where they are; or download and prepare it first, "
+                "datasets.load_dataset(...), and give what that returns.",
+            )
+        by_name: Source = module("named").named(dataset, **options)
+        return by_name
     name = type(dataset).__name__
+    if streaming or options:
+        said = ", ".join([*options, *["streaming"] * streaming])
+        raise DataError(f"{said} go with the name of a data set, not with a {name}.", remedy="Give one or the other.")
     if name in ("IterableDataset", "IterableDatasetDict"):
         raise DataError(
             f"a datasets.{name} can only be iterated: it can be neither split exactly nor resumed.",
-            remedy="Give its files to the source of their format (parquet, jsonl, arrow, ...), or load it without "
-            "streaming=True; allranks.shard(dataset, world) reads it as it is, and says what that cannot keep.",
+            remedy="Nothing says which files it reads and what was done to it: give allranks.Dataset.huggingface what "
+            "load_dataset was given (a name, streaming=True), and map and filter behind it; or load it without "
+            "streaming=True. allranks.shard(dataset, world) reads it as it is, and says what that cannot keep.",
         )
     if name == "DatasetDict":
         raise DataError(

@@ -22,6 +22,9 @@ def jsonl(pattern: Pattern, *, block_bytes: int = BLOCK_BYTES, cache: str | None
     ``block_bytes`` is what is read at a time, and shuffled as a whole: in an object store, where each read has its
     price, take ``1 << 20``. Compressed files: see ``allranks.data.sources.compressed`` for what they cost.
     """
-    return FileSource(
-        place(pattern), LineFormat("jsonl", _SUFFIXES, blanks=False, decoding=_JSON, block_bytes=block_bytes), cache
-    )
+    return FileSource(place(pattern), json_lines(block_bytes), cache)
+
+
+def json_lines(block_bytes: int) -> LineFormat:
+    """Return the format of ``jsonl``."""
+    return LineFormat("jsonl", _SUFFIXES, blanks=False, decoding=_JSON, block_bytes=block_bytes)

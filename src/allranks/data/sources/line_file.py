@@ -84,7 +84,7 @@ class LineFile:
     blanks: bool
     decoding: Decoding
 
-    def rows(self, block: Block) -> Rows:
+    def rows(self, block: Block) -> LineRows:
         codec = compressed.codec_of(self.file.name)
         if codec:
             data, begin = compressed.read(self.file, codec, block), compressed.begin_of(block)

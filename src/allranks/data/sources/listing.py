@@ -36,7 +36,7 @@ def find(place: Place, storage: Storage, suffixes: Sequence[str] = ("",)) -> tup
     with a dot or an underscore. Raises DataError where there is none: it says what is there instead.
     """
     found: dict[str, Found] = {}
-    settled = time.time() - YOUNG_S
+    now = time.time()
     level = {"": set(place.patterns)}
     with ThreadPoolExecutor(_LISTINGS) as pool:
         while level:
@@ -47,8 +47,12 @@ def find(place: Place, storage: Storage, suffixes: Sequence[str] = ("",)) -> tup
             level = deeper
     if not found:
         raise _nothing(place, storage, suffixes)
-    by_name = (found[name] for name in sorted(found))
-    return tuple(one if (one.modified or 0) <= settled else replace(one, modified=None) for one in by_name)
+    return tuple(settled(found[name], now) for name in sorted(found))
+
+
+def settled(one: Found, now: float) -> Found:
+    """Return a file that was listed, without its time if it was changed just now."""
+    return one if (one.modified or 0) <= now - YOUNG_S else replace(one, modified=None)
 
 
 def _look(

@@ -16,6 +16,7 @@ from allranks.data.sources.columns import TableRows
 from allranks.data.sources.file import FileBytes, SeekableFile, changed
 from allranks.data.sources.files import Block, FileSource, OpenFile, Scan
 from allranks.data.sources.patterns import Pattern, place
+from allranks.data.sources.types import Types
 from allranks.digest import digest, show
 from allranks.errors import DataError
 
@@ -48,10 +49,11 @@ def parquet(
 
 @dataclass(frozen=True, slots=True)
 class Parquet:
-    """The format of ``parquet``."""
+    """The format of ``parquet``. With ``types``, a file that has others is refused when it is indexed."""
 
     columns: tuple[str, ...] | None
     on_corrupt: OnCorrupt
+    types: Types | None = None
 
     @property
     def kind(self) -> str:
@@ -63,11 +65,13 @@ class Parquet:
 
     @property
     def words(self) -> tuple[str, ...]:
-        return ()
+        return () if self.types is None else (self.types.digest,)
 
     def scan(self, file: FileBytes) -> Scan:
         """Return the row groups of a footer; begin and end count them."""
         footer, stamp = _footer(file)
+        if self.types is not None:
+            self.types.check(footer.schema.to_arrow_schema(), file.path, only=self.columns)
         rows = [footer.row_group(number).num_rows for number in range(footer.num_row_groups)]
         return Scan(tuple((number, number + 1, many, 0) for number, many in enumerate(rows)), stamp)
 

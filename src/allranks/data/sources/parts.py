@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -45,6 +45,16 @@ def only(index: Index, names: Iterable[str]) -> Index:
     files = tuple(file for file, stays in zip(index.files, kept.tolist(), strict=True) if stays)
     columns = {name: getattr(index, name)[blocks] for name in _COLUMNS}
     return Index(index.kind, files, number[index.file[blocks]] if len(kept) else index.file, **columns)
+
+
+def ordered(index: Index, names: Sequence[str]) -> Index:
+    """Return an index with its files, each with its blocks, in the order of ``names``, the names of all of them."""
+    place = {name: at for at, name in enumerate(names)}
+    moved = np.array([place[file.name] for file in index.files], np.int32)
+    blocks = np.argsort(moved[index.file], kind="stable")
+    files = tuple(sorted(index.files, key=lambda file: place[file.name]))
+    columns = {name: getattr(index, name)[blocks] for name in _COLUMNS}
+    return Index(index.kind, files, moved[index.file][blocks], **columns, note=index.note)
 
 
 def _blocks_by_file(index: Index) -> list[slice]:

@@ -12,12 +12,12 @@ arguments of a new form, and compared as it is before compilation.
 from __future__ import annotations
 
 import functools
-import threading
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from sys import _getframe
+from threading import get_ident
 from types import CodeType, FrameType, MethodType
 from typing import Any
 from weakref import WeakSet
@@ -25,7 +25,7 @@ from weakref import WeakSet
 import jax
 
 from allranks.callsite import call_site
-from allranks.errors import AllranksError, ContradictingSigns
+from allranks.errors import ContradictingSigns
 from allranks.gate import jax as inside
 from allranks.gate.lockstep import lines
 from allranks.gate.lockstep.forecast import Forecast
@@ -39,7 +39,7 @@ from allranks.world.progress import progress
 Form = Hashable
 _NOTHING = object()
 # A call from a line, with what is needed to make it; and the code that must live as long as its place is remembered.
-_Site = tuple[Call, Lane, Forecast[Call], tuple[CodeType, ...]]
+_Site = tuple[Call, Lane, Forecast[Call], "Programs", tuple[CodeType, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Programs:
     def __init__(self, sentry: Sentry) -> None:
         self.sentry = sentry
         self.calling: Stepped | None = None
-        self.thread = threading.get_ident()
+        self.thread = get_ident()
         self._seen: WeakSet[Any] = WeakSet()
         self._agreed: set[Call] = set()
         _check_ranks(sentry)
@@ -75,7 +75,7 @@ class Programs:
 
     def _look(self, program: Any, *arguments: Any) -> None:
         """Compare a program with the other processes' before it runs here for the first time."""
-        if (program in self._seen and not self._resolves()) or threading.get_ident() != self.thread:
+        if (program in self._seen and not self._resolves()) or get_ident() != self.thread:
             return
         members = inside.processes_of(program)
         if len(members) > 1:
@@ -169,10 +169,9 @@ class Stepped:
             if variant is None:
                 return self._first(frame, args, kwargs)
             site = self._site(variant, frame)
-        programs = self._programs()
-        if threading.get_ident() != programs.thread:
+        made, lane, forecast, programs, _ = site
+        if get_ident() != programs.thread:
             return self._fn(*args, **kwargs)
-        made, lane, forecast, _ = site
         if forecast.expected is made:
             lane.inside = True  # first, so that the place is never beyond where this rank is
             forecast.went()
@@ -204,7 +203,7 @@ class Stepped:
         assert self.unknown is not None
         variant = next((known for _, known in self._variants if known.program == program), _Variant(program))
         site = self._site(variant, self.unknown.frame)
-        made, lane, forecast, _ = site
+        made, lane, forecast, *_ = site
         if forecast.expected is made:
             lane.inside = True
             forecast.went()
@@ -226,7 +225,7 @@ class Stepped:
         if site is None:
             lane = variant.program.lane
             made = variant.program.call(lines.in_words(frame), lines.to_compare(frame) if self._same_lines else "")
-            site = variant.sites[spot] = made, lane, lane.forecast, lines.codes(frame)
+            site = variant.sites[spot] = made, lane, lane.forecast, self._programs(), lines.codes(frame)
         if self._told and not self._telling:
             self._sites[spot] = site
         return site
@@ -234,7 +233,7 @@ class Stepped:
     def _first(self, frame: FrameType, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Make a call of which the program is not known: it passes Python, and is seen before it runs."""
         programs, unknown = self._programs(), _Unknown(frame)
-        if threading.get_ident() != programs.thread:
+        if get_ident() != programs.thread:
             return self._fn(*args, **kwargs)
         self.unknown, programs.calling = unknown, self
         before = progress.enter("compile", self.__name__)
@@ -310,12 +309,7 @@ def _numbered(what: str, lines: Iterable[str]) -> Iterable[str]:
 
 def _lowered(sentry: Sentry, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Program:
     """Return what a function would run, by public means: for all ranks, and as it is before compilation."""
-    lower = getattr(fn, "lower", None)
-    if lower is None:
-        raise AllranksError(
-            f"rank {sentry.world.rank}: lockstep cannot see what {fn!r} runs in jax {jax.__version__}.",
-            remedy="Wrap what jax.jit returned.",
-        )
+    lower = getattr(fn, "lower", None) or jax.jit(fn).lower  # what shard_map returns has none
     told = _numbered("argument", map(_in_words, jax.tree.leaves((args, kwargs))))
     name = f"jit({getattr(fn, '__name__', fn)})"
     return Program(sentry.lane(range(sentry.world.size)), name, tuple(told), lower(*args, **kwargs).as_text())

@@ -26,6 +26,7 @@ import torch.distributed as dist
 
 from allranks.errors import ContradictingSigns
 from allranks.gate.lockstep import lines
+from allranks.gate.lockstep.c10d import KINDS, in_words
 from allranks.gate.lockstep.forecast import Forecast
 from allranks.gate.lockstep.lane import Lane
 from allranks.gate.lockstep.schedule import Call, call
@@ -43,37 +44,6 @@ _c10d: Any = dist.distributed_c10d
 _Form = tuple[Any, ...]
 # A call from a line, with what is needed to make it; and what must live as long as it is remembered.
 _Site = tuple[Call, Lane, Forecast[Call], tuple[Any, ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """A collective operation: its public ``name``, the arguments whose tensors must be alike on all ranks, and whether
-    all ranks have one part in it, so that all start it from one line."""
-
-    name: str
-    tensors: tuple[str, ...] = ()
-    one_part: bool = True
-
-
-_KINDS = {
-    "allreduce_": _Kind("all_reduce", ("tensors",)),
-    "allreduce_coalesced_": _Kind("all_reduce_coalesced", ("tensors",)),
-    "allgather_": _Kind("all_gather", ("output_tensors",)),
-    "allgather_coalesced_": _Kind("all_gather_coalesced", ("output_lists",)),
-    "_allgather_base_": _Kind("all_gather_into_tensor", ("output_tensor", "input_tensor")),
-    "allgather_into_tensor_coalesced_": _Kind("all_gather_into_tensor_coalesced", ("outputs", "inputs")),
-    "reduce_scatter_": _Kind("reduce_scatter", ("input_tensors",)),
-    "_reduce_scatter_base_": _Kind("reduce_scatter_tensor", ("output_tensor", "input_tensor")),
-    "reduce_scatter_tensor_coalesced_": _Kind("reduce_scatter_tensor_coalesced", ("outputs", "inputs")),
-    "alltoall_": _Kind("all_to_all"),
-    "alltoall_base_": _Kind("all_to_all_single"),
-    "broadcast_": _Kind("broadcast", ("tensors",), one_part=False),
-    "reduce_": _Kind("reduce", ("tensors",), one_part=False),
-    "gather_": _Kind("gather", ("input_tensors",), one_part=False),
-    "scatter_": _Kind("scatter", ("output_tensors",), one_part=False),
-    "barrier": _Kind("barrier", one_part=False),
-    "monitored_barrier_": _Kind("monitored_barrier", one_part=False),
-}
 
 
 class _Watch:
@@ -110,12 +80,13 @@ class _Watch:
         if len(members) < 2:
             return None
         lane = self._sentry.lane(sorted(members))
-        name, reduction, root, *shapes = form
-        kind, tensors = _KINDS[name], [_tensor_in_words(*one) for one in zip(shapes[::2], shapes[1::2], strict=True)]
         where = "" if line is None else lines.in_words(line)
-        compared = "" if line is None or not (kind.one_part and self._same_lines) else lines.to_compare(line)
-        what = " ".join([kind.name, *_reduction(reduction), *_root(root), *_few(tensors), *_among(group)])
-        made = lane.same(call(what, where, lines=_all(tensors), key=f"{group.group_name} {compared}"))
+        compared = "" if line is None or not (KINDS[form[0]].one_part and self._same_lines) else lines.to_compare(line)
+        name, reduction, root, *tensors = form
+        reduced = "" if reduction is None else _c10d.ReduceOp.RedOpType(reduction).name.lower()
+        among = "" if group is dist.group.WORLD else group.group_desc or group.group_name
+        what, listed = in_words(name, reduced, root, tensors, among=among)
+        made = lane.same(call(what, where, lines=listed, key=f"{group.group_name} {compared}"))
         return made, lane, lane.forecast, (group, *(() if line is None else lines.codes(line)))
 
 
@@ -195,7 +166,7 @@ def _dispatched() -> _Mode:
     library: Any = torch.library.Library
     everything, c10d = library("_", "IMPL"), library("c10d", "IMPL")
     everything.fallback(torch.library.fallthrough_kernel, _MODE)
-    for name in _KINDS:
+    for name in KINDS:
         c10d.impl(name, _kernel(getattr(torch.ops.c10d, name).default, below), _MODE, with_keyset=True)
     _libraries.extend([everything, c10d])
     return _Mode(functools.partial(is_included, key), functools.partial(include, key))
@@ -234,14 +205,14 @@ def _run(site: _Site | None, go_on: Callable[[], Any]) -> Any:
 
 def _form(name: str, given: Mapping[str, Any]) -> _Form:
     """Return the form of an operation from its arguments by name."""
-    reduction = given["reduce_op"].op() if "reduce_op" in given else None
+    reduction = int(given["reduce_op"].op()) if "reduce_op" in given else None
     if name == "alltoall_base_":
         even = not (given["output_split_sizes"] or given["input_split_sizes"])
         tensors = [(t.dtype, t.shape if even else ("*", *t.shape[1:])) for t in (given["output"], given["input"])]
     elif name == "alltoall_":
         tensors = [(t.dtype, "*") for t in given["input_tensors"]]
     else:
-        tensors = [(t.dtype, t.shape) for one in _KINDS[name].tensors for t in _flat(given[one])]
+        tensors = [(t.dtype, t.shape) for one in KINDS[name].tensors for t in _flat(given[one])]
     return name, reduction, given.get("root_rank"), *chain.from_iterable(tensors)
 
 
@@ -347,30 +318,6 @@ def _flat(tensors: Any) -> Iterator[Any]:
     else:
         for one in tensors:
             yield from _flat(one)
-
-
-def _tensor_in_words(dtype: Any, shape: Any) -> str:
-    return f"{str(dtype).removeprefix('torch.')}[{', '.join(map(str, shape))}]"
-
-
-def _few(tensors: Sequence[str]) -> list[str]:
-    return [", ".join(tensors)] if len(tensors) <= 2 else [f"{tensors[0]}, ... ({len(tensors)} tensors)"]
-
-
-def _all(tensors: Sequence[str]) -> list[str]:
-    return [] if len(tensors) <= 2 else [f"tensor {i} is {words}" for i, words in enumerate(tensors, 1)]
-
-
-def _reduction(value: Any) -> list[str]:
-    return [] if value is None else [str(_c10d.ReduceOp.RedOpType(int(value)).name).lower()]
-
-
-def _root(rank: Any) -> list[str]:
-    return [] if rank is None else [f"from or to rank {rank}"]
-
-
-def _among(group: Any) -> list[str]:
-    return [] if group is dist.group.WORLD else [f"in group {group.group_desc or group.group_name!r}"]
 
 
 def _check_ranks(sentry: Sentry) -> None:

@@ -1,0 +1,97 @@
+"""AR606: an address or a count that is right on one host alone."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from allranks.check.rule import Example, LocalRule
+from allranks.check.source import File
+from allranks.check.syntax import given, has_stars, inside, name_of
+from allranks.findings import Finding
+
+_LOCAL = ("localhost", "127.0.0.1")
+
+
+class SingleNodeAssumption(LocalRule):
+    """
+    ## What it does
+    Finds `MASTER_ADDR = "localhost"` without a condition, `init_method="tcp://localhost:..."`, and a `world_size` that
+    is the number of this host's GPUs.
+
+    ## Why is this bad
+    The program cannot run on two hosts, and does not say so.
+
+    ## What happens with N processes
+    On two hosts: each host makes a group of its own and trains alone, or waits for ranks that will never come.
+
+    ## Known problems
+    Programs that are meant for one host do this on purpose. The rule is off unless selected.
+
+    ## Use instead
+    Let the launcher set the address and the ranks (`torchrun`, `allranks run`), or `os.environ.setdefault`.
+    """
+
+    code, name, severity, row = "AR606", "single-node-assumption", "info", "initialisation"
+    default = False
+    cluster = "On two hosts, each trains alone, or waits for ranks that never come."
+    advice = "Let the launcher set MASTER_ADDR, RANK and WORLD_SIZE."
+    words = ("MASTER_ADDR", "init_process_group")
+    nodes = (ast.Assign, ast.Call)
+    bad = (
+        Example({"train.py": "import os\n\nos.environ['MASTER_ADDR'] = 'localhost'\n"}, at=(3,)),
+        Example(
+            {
+                "train.py": """\
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("nccl", init_method="tcp://127.0.0.1:29500", world_size=2, rank=0)
+dist.init_process_group("nccl", world_size=torch.cuda.device_count(), rank=0)
+"""
+            },
+            at=(4, 5),
+        ),
+    )
+    good = (
+        Example(
+            {
+                "train.py": """\
+import os
+import torch.distributed as dist
+
+if "MASTER_ADDR" not in os.environ:
+    os.environ["MASTER_ADDR"] = "localhost"
+dist.init_process_group("nccl", init_method="env://")
+"""
+            }
+        ),
+    )
+
+    def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
+        if isinstance(node, ast.Assign):
+            target = node.targets[0]
+            if not isinstance(target, ast.Subscript) or name_of(target.value, file) != "os.environ":
+                return
+            asked = any(isinstance(p, ast.If | ast.Try) for p, _ in inside(node, file))
+            if not asked and _is(target.slice, "MASTER_ADDR") and _is_local(node.value):
+                yield self.local(file, node, "the address of rank 0 is this host, on every host")
+        elif isinstance(node, ast.Call) and name_of(node, file) == "torch.distributed.init_process_group":
+            method, size = given(node, 1, "init_method"), given(node, 3, "world_size")
+            if has_stars(node):
+                return
+            if method is not None and _is_local(method):
+                yield self.local(file, node, "the address of rank 0 is this host, on every host")
+            elif isinstance(size, ast.Call) and name_of(size, file) == "torch.cuda.device_count":
+                yield self.local(file, node, "the world is as large as this host has GPUs")
+
+
+def _is(node: ast.AST, text: str) -> bool:
+    return isinstance(node, ast.Constant) and node.value == text
+
+
+def _is_local(node: ast.AST) -> bool:
+    """A constant, or an f-string that begins with one, that names this host."""
+    first = node.values[0] if isinstance(node, ast.JoinedStr) and node.values else node
+    text = first.value if isinstance(first, ast.Constant) else None
+    return isinstance(text, str) and text.removeprefix("tcp://").startswith(_LOCAL)

@@ -1,0 +1,133 @@
+"""What the library ``datasets`` knows of a data set that has a name: its files, their format, and its features."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import datasets  # type: ignore[import-untyped]
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from allranks.data.sources.typed_lines import parsed
+from allranks.data.sources.types import JSON, Types
+from allranks.errors import DataError
+
+FORMATS = ("parquet", "json", "text", "arrow")
+# Options that do not change the samples; and those whose effect is looked at by itself.
+_HARMLESS = {"name", "version", "data_dir", "data_files", "description", "batch_size", "chunksize", "block_size"} | {
+    *("use_threads", "fragment_scan_options", "on_mixed_types", "parse_agent_traces"),
+    *("columns", "features"),
+}
+_TEXT = Types.of(pa.schema({"text": pa.string()}))
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """The files of a split, in their order, by absolute path or address (of the hub: with the commit).
+
+    ``columns`` are those that are wanted, None for all.
+    """
+
+    format: str
+    files: tuple[str, ...]
+    types: Types
+    columns: tuple[str, ...] | None
+
+
+def resolve(path: str, split: str | None, options: Mapping[str, Any]) -> Resolved:
+    """Ask ``datasets`` what a name means, as ``load_dataset(path, split=split, streaming=True, **options)`` would.
+
+    Nothing is downloaded but what it looks at to say so: the list of files, the head of the first one. Raises DataError
+    where the plan cannot give what that would give, and says why.
+    """
+    try:
+        builder = datasets.load_dataset_builder(path, **options)
+    except Exception as error:  # of many libraries
+        raise DataError(
+            f"datasets does not know {path!r}: {type(error).__name__}: {error}.",
+            path=path,
+            remedy="Check the name, the options, the network, and HF_TOKEN for what is not public.",
+        ) from error
+    form, config = builder.name, builder.config
+    if form not in FORMATS or not type(builder).__module__.startswith("datasets."):
+        raise _stream(path, f"it is of {form!r}, of which the plan knows no files: it reads {', '.join(FORMATS)}")
+    files = {str(name): tuple(map(str, found)) for name, found in config.data_files.items()}
+    split = _split(path, split, tuple(files))
+    if not files[split]:
+        raise DataError(f"{path!r}: no file matches its data_files.", path=path, remedy="Check the path on this host.")
+    _refuse_options(path, config)
+    features = _features(path, builder, split)
+    columns = getattr(config, "columns", None)
+    return Resolved(form, files[split], _types(path, form, features), None if columns is None else tuple(columns))
+
+
+def _split(path: str, split: str | None, names: Sequence[str]) -> str:
+    if split is None and len(names) == 1:
+        return names[0]
+    if split is None or str(split) not in names:
+        found = "no split was named" if split is None else f"there is no split {str(split)!r}"
+        raise DataError(
+            f"{path!r}: {found}; there are {', '.join(map(repr, names))}.",
+            path=path,
+            remedy="Say split=... of one of them; of several make a mixture, of a part .skip(...) and .take(...).",
+        )
+    return str(split)
+
+
+def _refuse_options(path: str, config: Any) -> None:
+    plain = type(config)()
+    said = [
+        f"{one.name}={getattr(config, one.name)!r}"
+        for one in fields(config)
+        if one.name not in _HARMLESS and _differ(getattr(config, one.name), getattr(plain, one.name))
+    ]
+    if said:
+        raise _stream(path, f"it is read with {', '.join(said)}, which the plan does not do")
+
+
+def _differ(said: Any, default: Any) -> bool:
+    return type(said) is not type(default) or bool(said != default)  # of Arrow's expressions, != is one more
+
+
+def _features(path: str, builder: Any, split: str) -> Any:
+    try:
+        return builder.as_streaming_dataset(split=split).features
+    except Exception as error:  # of many libraries: it reads the first file
+        raise DataError(
+            f"datasets cannot say what features {path!r} has: {type(error).__name__}: {error}.",
+            path=path,
+            remedy="Is its first file whole? load_dataset(..., streaming=True) fails in the same way.",
+        ) from error
+
+
+def _types(path: str, form: str, features: Any) -> Types:
+    if form == "text" and features is None:
+        return _TEXT
+    if features is None:
+        raise _stream(path, "it has no features: its files are no JSON lines")
+    schema = features.arrow_schema
+    types = Types.of(schema)
+    if form == "text" and types != _TEXT:
+        raise _stream(path, f"its features are {types.text}, and lines of text are {_TEXT.text}")
+    if types.hold(JSON) or (form == "json" and not _is_of_json(types, schema)):
+        raise _stream(path, f"its features hold what is made of the values behind reading them: {features}")
+    return types
+
+
+def _is_of_json(types: Types, schema: Any) -> bool:
+    """Whether lines can be read by these types, and nothing is made of the values behind that."""
+    try:
+        parsed(b"{}", types.schema())
+        return bool(types.schema().equals(schema))
+    except (ValueError, pa.ArrowNotImplementedError):
+        return False
+
+
+def _stream(path: str, why: str) -> DataError:
+    return DataError(
+        f"{path!r} cannot be read by the plan: {why}.",
+        path=path,
+        remedy="Read it as a stream, allranks.shard(datasets.load_dataset(..., streaming=True), world): its guarantees "
+        "say what that cannot keep. Or load it without streaming=True and give the Dataset, which keeps all of them.",
+    )

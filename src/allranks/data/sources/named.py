@@ -1,0 +1,169 @@
+"""A data set of Hugging Face by its name: its files, read where they are, by the plan."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import urlsplit
+
+from allranks.data.base import Progress, silent
+from allranks.data.index import Index
+from allranks.data.sources import parts
+from allranks.data.sources.arrow import ArrowMessages
+from allranks.data.sources.detect import module
+from allranks.data.sources.files import FileReader, FileSource, Format, each
+from allranks.data.sources.lines import BLOCK_BYTES
+from allranks.data.sources.listing import Found, settled
+from allranks.data.sources.parquet import Parquet
+from allranks.data.sources.patterns import Place
+from allranks.data.sources.typed_lines import TypedJson, TypedText
+from allranks.data.sources.types import Types
+from allranks.errors import DataChanged, DataError, NotThere
+from allranks.storage.base import Storage
+from allranks.storage.detect import CLOUDS, open_storage
+
+_WEB = ("hf", "https", "http")
+_REMOTE_BLOCK_BYTES = 1 << 20
+_REQUESTS = 16  # at a time
+
+
+def named(
+    path: str, *, split: str | None = None, block_bytes: int | None = None, cache: str | None = None, **options: Any
+) -> NamedSource:
+    """Return as a source the files that ``load_dataset(path, split=..., streaming=True, **options)`` would read.
+
+    ``path`` is the name of a data set on the hub, a folder, or ``parquet``, ``json``, ``text``, ``arrow`` with
+    ``data_files``; ``options`` are of ``load_dataset`` (``name``, ``revision``, ``data_files``, ``columns``, ...).
+    One rank asks the library what files there are, and of what format and features; all ranks read them, each its part,
+    from disks, object stores, the hub (``hf://``, at one commit) and the web (``https://``).
+
+    A sample is that of ``load_dataset(..., streaming=True)``, in the same order, but that a list of numbers is a NumPy
+    array, images and audio come as they are stored, and a line of text that is no UTF-8 is Bad. What would have to be
+    cast, filtered or decoded in another way raises DataError. ``block_bytes`` (of json and text: by default 64 KiB, and
+    1 MiB where each read is a request) as for ``jsonl``.
+    """
+    refused = sorted({"token", "storage_options", "download_config"} & set(options))
+    if refused:
+        raise DataError(
+            f"{path!r}: {', '.join(refused)} cannot be used: all ranks read, with credentials of their own.",
+            path=path,
+            remedy="Set HF_TOKEN, AWS_* and the like in the environment of every rank.",
+        )
+    return NamedSource(path, split, block_bytes, cache, options)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NamedSource:
+    """The source of ``named``."""
+
+    path: str
+    split: str | None
+    block_bytes: int | None
+    cache: str | None
+    options: dict[str, Any]
+
+    @property
+    def where(self) -> str:
+        said = {"split": self.split, **self.options, "cache_dir": None}  # each host has a cache of its own
+        return ", ".join([self.path, *(f"{name}={value!r}" for name, value in said.items() if value is not None)])
+
+    def index(self, *, progress: Progress = silent) -> Index:
+        """Ask what files there are, and index them. The note says how to open them, to ranks that did not ask."""
+        found = module("hub").resolve(self.path, self.split, self.options)
+        root, names = _below(found.files, self.where)
+        block_bytes = self.block_bytes or (_REMOTE_BLOCK_BYTES if "://" in root else BLOCK_BYTES)
+        note = {
+            "of": self.where,
+            "root": root,
+            "format": found.format,
+            "types": found.types.text,
+            "columns": found.columns,
+            "block_bytes": block_bytes,
+        }
+        files = NamedFiles(Place(root, tuple((name,) for name in sorted(names)), self.where), _format(note), self.cache)
+        index = parts.ordered(files.index(progress=progress), names)
+        return replace(index, note=json.dumps(note))
+
+    def open(self, index: Index) -> FileReader:
+        """Raises DataChanged where the index is of what another name stands for."""
+        note = json.loads(index.note)
+        if note["of"] != self.where:
+            raise DataChanged(
+                f"this rank reads {self.where}; what was indexed is {note['of']}.",
+                remedy="Give the same name and options on every rank.",
+            )
+        return FileReader(_storage(note["root"]), _format(note), index)
+
+
+class NamedFiles(FileSource):
+    """Files by their full names, in which no sign is wild."""
+
+    __slots__ = ()
+
+    def found(self) -> tuple[Found, ...]:
+        names = ["/".join(steps) for steps in self.place.patterns]
+        web = self.place.root.startswith(tuple(f"{scheme}://" for scheme in _WEB))
+        listed = _asked(self._storage, names) if web else _listed(self._storage, names)
+        now = time.time()
+        return tuple(settled(one, now) for one in listed)
+
+    @property
+    def _storage(self) -> Storage:
+        return _storage(self.place.root)
+
+
+def _format(note: dict[str, Any]) -> Format:
+    types, columns, block_bytes = Types(note["types"]), note["columns"], note["block_bytes"]
+    wanted = None if columns is None else tuple(columns)
+    if note["format"] == "parquet":
+        return Parquet(wanted, "raise", types)
+    if note["format"] == "arrow":
+        return ArrowMessages(wanted, types)
+    return TypedText(block_bytes) if note["format"] == "text" else TypedJson(types, block_bytes)
+
+
+def _storage(root: str) -> Storage:
+    if urlsplit(root).scheme in _WEB:
+        storage: Storage = module("web").WebFiles(root)
+        return storage
+    return open_storage(root)
+
+
+def _below(files: Sequence[str], where: str) -> tuple[str, tuple[str, ...]]:
+    """Return the deepest folder that all files have in common, and their names below it."""
+    if len(set(files)) < len(files):
+        twice = next(one for one in files if files.count(one) > 1)
+        raise DataError(f"{where}: {twice} is in it twice.", path=twice, remedy="Mix a data set with itself instead.")
+    split = [one.split("/") for one in files]
+    low, high = min(split), max(split)
+    most = min(len(low), len(high)) - 1
+    many = next((at for at in range(most) if low[at] != high[at]), most)
+    scheme = low[0].removesuffix(":") if "://" in files[0] else "file"
+    if many < (1 if scheme == "file" else 3) or scheme not in ("file", *_WEB, *CLOUDS):
+        raise DataError(
+            f"{where}: its files are not below one folder of a disk, or one address of {', '.join((*_WEB, *CLOUDS))}: "
+            f"{files[0]}, {files[-1]}.",
+            path=where,
+            remedy="Make a data set of the files of each storage, and mix them.",
+        )
+    return "/".join(low[:many]) or "/", tuple("/".join(steps[many:]) for steps in split)
+
+
+def _asked(storage: Any, names: Sequence[str]) -> list[Found]:
+    """Return files that cannot be listed: each is asked for."""
+    entries = each(storage.entry, names, _REQUESTS)
+    return [Found(entry.name, entry.size, entry.modified) for entry in entries]
+
+
+def _listed(storage: Storage, names: Sequence[str]) -> list[Found]:
+    found = {}
+    for folder in {name.rpartition("/")[0] for name in names}:
+        for entry in storage.list(folder):
+            found[f"{folder}/{entry.name}" if folder else entry.name] = entry
+    missing = next((name for name in names if name not in found or found[name].size is None), None)
+    if missing is not None:
+        raise NotThere(f"there is no file {missing!r} in {storage.url}.", path=missing)
+    return [Found(name, found[name].size or 0, found[name].modified) for name in names]

@@ -1,0 +1,188 @@
+"""Lines as ``datasets`` reads them: JSON by the types of its features, text as a column."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.json as pj  # type: ignore[import-untyped]
+
+from allranks.data.base import Rows
+from allranks.data.sources import compressed
+from allranks.data.sources.columns import TableRows
+from allranks.data.sources.file import FileBytes
+from allranks.data.sources.files import Block, OpenFile, Scan
+from allranks.data.sources.jsonl import json_lines
+from allranks.data.sources.line_file import Decoding, LineFile, LineFormat, LineRows
+from allranks.data.sources.lines import count, spans
+from allranks.data.sources.types import Types
+from allranks.errors import DataError
+
+_MARK = b"\xef\xbb\xbf"
+# How files begin that are compressed, whatever their names: gzip, zstd, zip, bzip2, xz.
+_PACKED = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04", b"BZh", b"\xfd7zXZ"
+_NOT_ONE = "its objects are not one in each line"
+_STREAM = "Read the stream: allranks.shard(datasets.load_dataset(..., streaming=True), world)"
+
+
+def _text(line: bytes) -> dict[str, str]:
+    return {"text": line.decode()}
+
+
+_TEXT = Decoding(_text, UnicodeDecodeError, "UTF-8")
+
+
+def parsed(data: bytes, schema: pa.Schema) -> pa.Table:
+    """Return objects in JSON as a table with this schema. Raises pa.ArrowException where they do not fit it."""
+    return pj.read_json(
+        pa.BufferReader(data),
+        read_options=pj.ReadOptions(use_threads=False, block_size=len(data) + 1),
+        parse_options=pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TypedJson:
+    """JSON lines, of which every sample has all columns, with their types: what a line lacks is None, 1 of a column of
+    floats is 1.0, and a time is a datetime if the types say so. What does not fit raises DataError when it is read."""
+
+    types: Types
+    block_bytes: int
+
+    @property
+    def kind(self) -> str:
+        return f"json {self.types.digest}"  # they decide the samples: another type is another data set
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        return self._lines.suffixes
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return self._lines.words
+
+    def scan(self, file: FileBytes) -> Scan:
+        begin = _begin(file)
+        if begin.removeprefix(_MARK).startswith(b"["):
+            raise DataError(
+                f"{file.path} is one list in JSON; expected an object in every line.",
+                path=file.path,
+                remedy=f"Write it as JSON lines. {_STREAM}.",
+            )
+        return self._lines.scan(file)
+
+    def open(self, file: FileBytes, stamp: str) -> OpenFile:  # noqa: ARG002  every block has its own check
+        return TypedFile(LineFile(file, self._lines.blanks, self._lines.decoding), self.types.schema())
+
+    @property
+    def _lines(self) -> LineFormat:
+        return json_lines(self.block_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class TypedFile:
+    """An open file of JSON lines."""
+
+    lines: LineFile
+    schema: pa.Schema
+
+    def rows(self, block: Block) -> Rows:
+        lines = self.lines.rows(block)
+        try:
+            table = parsed(lines.data, self.schema)
+        except pa.ArrowException as error:
+            raise self._misfit(lines, str(error)) from error
+        if table.num_rows != count(lines.data, blanks=False):
+            raise self._misfit(lines, _NOT_ONE)
+        return TableRows(table, f"{lines.path}, block at byte {lines.begin:,}")
+
+    def _fault(self, line: bytes) -> str:
+        """Return why a line is not one object of the schema; nothing if it is."""
+        try:
+            return "" if parsed(line, self.schema).num_rows == 1 else _NOT_ONE
+        except pa.ArrowException as error:
+            return str(error)
+
+    def _misfit(self, lines: LineRows, why: str) -> DataError:
+        """Return the error for a block, by its first line that has a fault."""
+        begins, ends = spans(lines.data, blanks=False)
+        each = (lines.data[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True))
+        faults = ((number, self._fault(line)) for number, line in enumerate(each, start=1))
+        number, why = next((found for found in faults if found[1]), (1, why))
+        return DataError(
+            f"{lines.path}: line {number} of the block at byte {lines.begin:,} does not fit the features: "
+            f"{why.rstrip('.')}.",
+            path=lines.path,
+            remedy="datasets takes the features from the first lines of the first file: say features=...; or read the "
+            "lines as they are with allranks.Dataset.jsonl(files), which masks those that are no JSON.",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TypedText:
+    """Lines of text: a sample is ``{"text": line}``; one that is no UTF-8 is Bad."""
+
+    block_bytes: int
+
+    @property
+    def kind(self) -> str:
+        return "text"
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return ("column", *self._lines.words)
+
+    def is_quick(self, name: str) -> bool:
+        return self._lines.is_quick(name)
+
+    def scan(self, file: FileBytes) -> Scan:
+        if _begin(file).startswith(_MARK):
+            raise DataError(
+                f"{file.path} begins with a byte-order mark, which datasets takes for text.",
+                path=file.path,
+                remedy="Write it without one, or use allranks.Dataset.text(files), which leaves it out.",
+            )
+        return self._lines.scan(file)
+
+    def open(self, file: FileBytes, stamp: str) -> OpenFile:  # noqa: ARG002  every block has its own check
+        return TextFile(LineFile(file, self._lines.blanks, self._lines.decoding))
+
+    @property
+    def _lines(self) -> LineFormat:
+        return LineFormat("text", (), blanks=True, decoding=_TEXT, block_bytes=self.block_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class TextFile:
+    """An open file of text."""
+
+    lines: LineFile
+
+    def rows(self, block: Block) -> Rows:
+        rows = self.lines.rows(block)
+        if rows.data.count(b"\r") != rows.data.count(b"\r\n"):
+            raise DataError(
+                f"{rows.path}: the block at byte {rows.begin:,} has a carriage return alone, where datasets ends a "
+                "line, and the plan does not.",
+                path=rows.path,
+                remedy="Write the file with other line ends, or use allranks.Dataset.text(files), which keeps it.",
+            )
+        return rows
+
+
+def _begin(file: FileBytes) -> bytes:
+    """Return how a file that is not compressed begins. Raises DataError for one that is, in a way that is not read."""
+    if compressed.codec_of(file.name):
+        return b""
+    begin = file.read(0, min(8, file.nbytes))
+    if begin.startswith(_PACKED):
+        raise DataError(
+            f"{file.path} is compressed, but its name ends in none of {', '.join(filter(None, compressed.SUFFIXES))}.",
+            path=file.path,
+            remedy=f"Pack it with gzip or zstd, and name it so. {_STREAM}.",
+        )
+    return begin

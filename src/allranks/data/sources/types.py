@@ -1,0 +1,108 @@
+"""Types of columns, in words that stay the same over versions of Arrow: what a file has, and what it should have."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from allranks.digest import digest, show
+from allranks.errors import DataError
+
+JSON = "json"  # a text, of which others make what it says
+# A type: its name, {field: type} of a struct, [type] of a list, [type, length] of one of fixed length.
+Word = str | dict[str, Any] | list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Types:
+    """The columns and their types; ``text`` is JSON: {column: word}."""
+
+    text: str
+
+    @classmethod
+    def of(cls, schema: pa.Schema) -> Types:
+        """Return those of a schema."""
+        return cls(json.dumps({field.name: word(field.type) for field in schema}))
+
+    @property
+    def words(self) -> dict[str, Word]:
+        found: dict[str, Word] = json.loads(self.text)
+        return found
+
+    @property
+    def digest(self) -> str:
+        """16 hexadecimal digits."""
+        return show(digest(self.text))[:16]
+
+    def hold(self, name: str) -> bool:
+        """Whether a type of this name is in one of them."""
+        return _holds(self.words, name)
+
+    def schema(self) -> pa.Schema:
+        """Return Arrow's schema of them. Raises ValueError for a type that only files of Arrow have."""
+        return pa.schema({name: _type(one) for name, one in self.words.items()})
+
+    def check(self, schema: pa.Schema, path: str, *, only: Collection[str] | None = None) -> None:
+        """Raise DataError where a file's schema has other columns (of ``only`` these, if given) or types."""
+        found = {field.name: word(field.type) for field in schema if only is None or field.name in only}
+        expected = self.words
+        wrong = [
+            f"{name}: {_told(expected, name)} by its features, {_told(found, name)} in the file"
+            for name in sorted({*expected, *found})
+            if name not in expected or name not in found or not _gives(found[name], expected[name])
+        ]
+        if wrong:
+            raise DataError(
+                f"{path} has not the columns of the data set: {'; '.join(wrong)}.",
+                path=path,
+                remedy="datasets would cast them, or fill them with None, which the plan does not do. Leave features "
+                "out, write the files again with one schema, or read the stream: "
+                "allranks.shard(datasets.load_dataset(..., streaming=True), world).",
+            )
+
+
+def word(kind: pa.DataType) -> Word:
+    """Return the word for a type, the same for types of the same Python values: ``string`` and ``large_string``."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return JSON if kind.extension_name == "arrow.json" else word(kind.storage_type)
+    if pa.types.is_dictionary(kind):
+        return word(kind.value_type)
+    if pa.types.is_struct(kind):
+        return {field.name: word(field.type) for field in kind}
+    if pa.types.is_fixed_size_list(kind):
+        return [word(kind.value_type), kind.list_size]
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return [word(kind.value_type)]
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return "string"
+    return "binary" if pa.types.is_large_binary(kind) else str(kind)
+
+
+def _holds(one: Word | int, name: str) -> bool:
+    inside = one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
+    return one == name or any(_holds(each, name) for each in inside)
+
+
+def _gives(found: Word, expected: Word) -> bool:
+    """Whether values of the type that was found are those of the expected one; nulls are of every type."""
+    if isinstance(found, dict) and isinstance(expected, dict):
+        return found.keys() == expected.keys() and all(_gives(found[name], expected[name]) for name in found)
+    if isinstance(found, list) and isinstance(expected, list):
+        return found[1:] == expected[1:] and _gives(found[0], expected[0])
+    return found in ("null", expected)
+
+
+def _type(one: Word) -> pa.DataType:
+    if isinstance(one, str):
+        return pa.type_for_alias(one)
+    if isinstance(one, dict):
+        return pa.struct({name: _type(each) for name, each in one.items()})
+    return pa.list_(_type(one[0]), *one[1:])
+
+
+def _told(of: Mapping[str, Word], name: str) -> str:
+    return json.dumps(of[name]).replace('"', "") if name in of else "no column"

@@ -1,0 +1,122 @@
+"""Files at addresses of the web and of Hugging Face's hub, through fsspec; to be read, and never written."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from email.utils import parsedate_to_datetime
+from typing import Any, TypeVar
+
+import fsspec  # type: ignore[import-untyped]
+
+from allranks.errors import NotThere, StorageError
+from allranks.storage.base import BlockSource, Entry
+from allranks.storage.faults import not_there, truncated
+
+T = TypeVar("T")
+_PAUSES_S = (0.5, 2.0, 8.0)  # before asking again
+_COMMIT = re.compile(r"@[0-9a-f]{40}/")  # in an address of the hub: what is there never changes
+
+
+class WebFiles:
+    """A Storage of what is below an address. Nothing can be listed or written.
+
+    Credentials are those that the libraries find by themselves: HF_TOKEN, or what ``hf auth login`` left. A request
+    that fails is repeated three times.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._root = root.rstrip("/")
+        self._files: Any
+        self._files, _ = fsspec.core.url_to_fs(self._root)
+        # Ranges are asked for as they are needed: a file system that fetches more than that must be told not to.
+        self._exactly = {} if self._files.async_impl else {"cache_type": "none"}
+
+    @property
+    def url(self) -> str:
+        return self._root
+
+    def entry(self, path: str) -> Entry:
+        """Return a file's size, and when it was changed if that is known. Raises NotThere."""
+        address = self._address(path)
+        about = self._asked("look at", path, lambda: self._files.info(address))
+        if about.get("size") is None:
+            raise StorageError(f"{self._root} does not say how many bytes {path!r} has.", path=path)
+        changed = about.get("Last-Modified")
+        modified = parsedate_to_datetime(changed).timestamp() if changed else None
+        return Entry(path, int(about["size"]), 1.0 if _COMMIT.search(address) else modified)
+
+    def size(self, path: str) -> int | None:
+        try:
+            return self.entry(path).size
+        except NotThere:
+            return None
+
+    def read(self, path: str, offset: int, into: Sequence[memoryview]) -> None:
+        wanted = sum(buffer.nbytes for buffer in into)
+        if not wanted:
+            return
+        address, end = self._address(path), offset + wanted
+        data = memoryview(
+            self._asked("read", path, lambda: self._files.cat_file(address, start=offset, end=end, **self._exactly))
+        )
+        if len(data) < wanted:
+            raise truncated(path, self._root, until=end, size=offset + len(data))
+        if len(data) > wanted:
+            raise StorageError(
+                f"{self._root} sends all of {path!r} where a range of it was asked for.",
+                path=path,
+                remedy="A rank cannot read its part of a file there: fetch the files, and read them from a disk.",
+            )
+        for buffer in into:
+            buffer.cast("B")[:] = data[: buffer.nbytes]
+            data = data[buffer.nbytes :]
+
+    def get(self, path: str) -> bytes:
+        """Raise NotThere: nobody asks for a whole file but to find what allranks wrote, and it writes nothing here."""
+        raise not_there(path, self._root)
+
+    def list(self, folder: str) -> tuple[Entry, ...]:
+        raise self._refused("list", folder)
+
+    def write(self, path: str, source: BlockSource) -> None:  # noqa: ARG002
+        raise self._refused("write", path)
+
+    def put(self, path: str, data: bytes, *, replace: bool = False) -> None:  # noqa: ARG002
+        raise self._refused("write", path)
+
+    def delete(self, path: str) -> None:
+        raise self._refused("delete", path)
+
+    def remove_folder(self, folder: str) -> None:
+        raise self._refused("delete", folder)
+
+    def _address(self, path: str) -> str:
+        return f"{self._root}/{path}"
+
+    def _refused(self, doing: str, path: str) -> StorageError:
+        return StorageError(f"cannot {doing} {path!r} in {self._root}: it can only be read.", path=path)
+
+    def _asked(self, doing: str, path: str, ask: Callable[[], T]) -> T:
+        """Return the answer to a request, repeated where the network or the server failed."""
+        for pause_s in (*_PAUSES_S, None):
+            try:
+                return ask()
+            except FileNotFoundError as error:
+                raise not_there(path, self._root) from error
+            except Exception as error:  # whatever the library for this address raises
+                if pause_s is None or _is_answer(error):
+                    raise StorageError(
+                        f"cannot {doing} {path!r} in {self._root}: {type(error).__name__}: {error}.",
+                        path=path,
+                        remedy="Check the network, and that this user may read it (HF_TOKEN for the hub).",
+                    ) from error
+            time.sleep(pause_s)
+        raise AssertionError("the last attempt returns or raises")
+
+
+def _is_answer(error: Exception) -> bool:
+    """Whether a server has refused, so that it would again: a status from 400 on, but for those that may pass."""
+    status = getattr(error, "status", None) or getattr(getattr(error, "response", None), "status_code", None)
+    return isinstance(status, int) and 400 <= status < 500 and status not in (408, 429)
