@@ -25,7 +25,10 @@ BENCHES = {
     "mismatch": "one rank that does otherwise, without us, with torch's own debugging, and in lockstep",
     "lockstep": "what a call in lockstep costs",
     "data": "exactness, speed, resumes and shuffles of reading, against the peers",
+    "check": "what allranks check finds of known bugs in public code, and how often it is wrong on well-kept code",
+    "check_speed": "allranks check beside a bare ast.parse and the peers' linters",
 }
+MODULES = {"check": "check.score"}
 PAGE = ROOT / "docs" / "performance.md"
 # Of those with a page of their own.
 PAGES = {name: ROOT / "docs" / f"{name}-performance.md" for name in ("checkpoint", "data")} | {
@@ -33,6 +36,8 @@ PAGES = {name: ROOT / "docs" / f"{name}-performance.md" for name in ("checkpoint
     "hang": ROOT / "docs" / "hang.md",
     "load": ROOT / "docs" / "load.md",
     "lockstep": ROOT / "docs" / "lockstep.md",
+    "check": ROOT / "docs" / "check-evaluation.md",
+    "check_speed": ROOT / "docs" / "check-evaluation.md",
     "mismatch": ROOT / "docs" / "lockstep.md",
 }
 
@@ -57,7 +62,7 @@ def main() -> None:
         command, begin = f"python -m bench {name}{' --quick' * chosen.quick}", time.monotonic()
         where = page.setting(command)
         try:
-            text = importlib.import_module(f"bench.{name}").tables(quick=chosen.quick)
+            text = importlib.import_module(f"bench.{MODULES.get(name, name)}").tables(quick=chosen.quick)
         except RuntimeError as error:  # the others may still tell something
             print(f"{name}: {error}", file=sys.stderr)
             failed.append(name)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from bench.check.labels import SPLITS, good, labels, split
 
+HOST = "https://github.com"
 FOLDER = Path(os.environ.get("ALLRANKS_CHECK_CODE", Path.home() / ".cache" / "allranks-check-code"))
 
 
@@ -48,7 +49,7 @@ def _git_folder(repository: str, commit: str, into: Path, mirror: Path | None) -
     if _git(folder, "cat-file", "-e", f"{commit}^{{commit}}").returncode != 0:
         folder.mkdir(parents=True, exist_ok=True)
         _git(folder, "init", "--bare", "--quiet")
-        fetched = _git(folder, "fetch", "--depth=1", "--quiet", f"https://github.com/{repository}", commit)
+        fetched = _git(folder, "fetch", "--depth=1", "--quiet", f"{HOST}/{repository}", commit)
         if fetched.returncode != 0:
             raise Missing(f"{repository} at {commit}: {fetched.stderr.decode(errors='replace').strip()}")
     return folder
@@ -68,8 +69,9 @@ def _git(folder: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
 
 def wanted(splits: Sequence[str]) -> list[tuple[str, str]]:
     """Return the commits of the labels and of the known-good code in these halves, each once."""
-    all_of_them = {(entry.repository, entry.commit) for entry in (*labels(), *good())}
-    return sorted((repository, commit) for repository, commit in all_of_them if split(repository) in splits)
+    bugs = {(label.repository, label.commit) for label in labels()}
+    kept = {(entry.repository, entry.commit) for entry in good()}
+    return sorted((repository, commit) for repository, commit in bugs | kept if split(repository) in splits)
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -25,6 +26,7 @@ from bench.page import table
 NEAR = 3
 PER = 2000
 Verdict: TypeAlias = Literal["true", "false", "open"]
+Job: TypeAlias = tuple[str, str, Path, tuple[Label, ...], Good | None]  # repository, commit, its files, what to score
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ class Score:
     found: tuple[Found, ...]
     lines: Mapping[str, int]  # of good code, by repository
     missing: tuple[str, ...]
+    crashed: tuple[str, ...]
 
 
 def places(finding: Finding) -> Iterable[tuple[str, int]]:
@@ -82,9 +85,9 @@ def scored(label: Label, findings: Sequence[Finding], defaults: frozenset[str]) 
     return Scored(label, hit, hit is not None and hit.code in defaults, instead)
 
 
-def run(job: tuple[str, str, Path, tuple[Label, ...], Good | None]) -> tuple[list[Finding], int]:
-    """Check one commit; return the findings that are scored, and the lines of good code."""
-    _, _, root, wanted, well_kept = job
+def run(job: Job) -> tuple[list[Finding], int, str]:
+    """Check one commit; return the findings that are scored, the lines of good code, and where the check crashed."""
+    repository, commit, root, wanted, well_kept = job
     keep: Callable[[str], bool]
     if well_kept is None:
         paths = {path for label in wanted for path, _ in label.places}
@@ -95,9 +98,12 @@ def run(job: tuple[str, str, Path, tuple[Label, ...], Good | None]) -> tuple[lis
     if well_kept is not None:
         files = {name: path for name, path in files.items() if keep(name)}
     sources = {name: path.read_bytes() for name, path in files.items()}
-    outcome = check(sources, Settings(select=("ALL",)))
     lines = sum(text.count(b"\n") for name, text in sources.items() if keep(name))
-    return [f for f in outcome.findings if keep(f.place.path) and not f.code.startswith("AR9")], lines
+    try:
+        outcome = check(sources, Settings(select=("ALL",)))
+    except Exception:  # whatever it is: a crash on real code is told, and the others are still scored
+        return [], lines, f"{repository} at {commit}:\n{traceback.format_exc(limit=-3)}"
+    return [f for f in outcome.findings if keep(f.place.path) and not f.code.startswith("AR9")], lines, ""
 
 
 def _within(well_kept: Good) -> Callable[[str], bool]:
@@ -107,16 +113,20 @@ def _within(well_kept: Good) -> Callable[[str], bool]:
     return lambda name: below(name, well_kept.paths) and not below(name, well_kept.without)
 
 
-def score(halves: Sequence[str], *, into: Path, mirror: Path | None = None, workers: int = 2) -> Score:
-    """Run the check over the chosen halves of the set. What cannot be fetched is left out and told in ``missing``."""
-    jobs, missing = _jobs(halves, into, mirror)
+def score(halves: Sequence[str], *, into: Path, mirror: Path | None = None, workers: int = 2, only: str = "") -> Score:
+    """Run the check over the chosen halves of the set, or over the repositories of them whose name has ``only``.
+
+    What cannot be fetched is left out and told in ``missing``.
+    """
+    jobs, missing = _jobs(halves, into, mirror, only)
     defaults = frozenset(rule.code for rule in all_rules() if rule.default)
     judged = judgements()
     results: list[Scored] = []
     found: list[Found] = []
     lines: Counter[str] = Counter()
+    crashed: list[str] = []
     with ProcessPoolExecutor(workers) as pool:
-        for (repository, commit, _, wanted, well_kept), (findings, count) in zip(
+        for (repository, commit, _, wanted, well_kept), (findings, count, crash) in zip(
             jobs, pool.map(run, jobs), strict=True
         ):
             results += [scored(label, findings, defaults) for label in wanted]
@@ -126,13 +136,11 @@ def score(halves: Sequence[str], *, into: Path, mirror: Path | None = None, work
                 found.append(Found(repository, commit, finding, verdict, why, default, well_kept is not None))
             if well_kept is not None:
                 lines[repository] += count
-    return Score(tuple(results), tuple(found), lines, tuple(missing))
+            crashed += [crash] if crash else []
+    return Score(tuple(results), tuple(found), lines, tuple(missing), tuple(crashed))
 
 
-Job: TypeAlias = tuple[str, str, Path, tuple[Label, ...], Good | None]
-
-
-def _jobs(halves: Sequence[str], into: Path, mirror: Path | None) -> tuple[list[Job], list[str]]:
+def _jobs(halves: Sequence[str], into: Path, mirror: Path | None, only: str) -> tuple[list[Job], list[str]]:
     commits: dict[tuple[str, str], list[Label]] = {}
     for label in labels():
         commits.setdefault((label.repository, label.commit), []).append(label)
@@ -143,7 +151,7 @@ def _jobs(halves: Sequence[str], into: Path, mirror: Path | None) -> tuple[list[
     jobs: list[Job] = []
     missing: list[str] = []
     for repository, commit, group, well_kept in wanted:
-        if split(repository) in halves:
+        if split(repository) in halves and only in repository:
             try:
                 jobs.append((repository, commit, tree(repository, commit, into=into, mirror=mirror), group, well_kept))
             except Missing as error:
@@ -219,6 +227,8 @@ def _rate(count: int, lines: int) -> str:
 def tables(*, quick: bool) -> str:
     """Both tables over the whole set; ``quick``: over the half that the rules were written with."""
     whole = score(SPLITS[:1] if quick else SPLITS, into=FOLDER)
+    if whole.crashed:
+        raise RuntimeError(f"the check crashed: {whole.crashed[0]}")
     left_out = f"\n\nLeft out, because it could not be fetched: {'; '.join(whole.missing)}" if whole.missing else ""
     return f"{halves_table(whole)}\n\n{codes_table(whole)}{left_out}"
 
@@ -228,16 +238,20 @@ def main() -> None:
     parser.add_argument("--into", type=Path, default=FOLDER, help=f"folder of the code (default: {FOLDER})")
     parser.add_argument("--mirror", type=Path, help="folder of git directories named owner+name, looked in first")
     parser.add_argument("--split", choices=SPLITS, action="append", help="only this half (default: both)")
+    parser.add_argument("--only", default="", help="only repositories with this in their name")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--show", choices=("missed", "true", "false", "open"), action="append", default=[])
     parser.add_argument("--code", help="show only findings whose code begins so")
     chosen = parser.parse_args()
-    whole = score(chosen.split or SPLITS, into=chosen.into, mirror=chosen.mirror, workers=chosen.workers)
+    halves = chosen.split or SPLITS
+    whole = score(halves, into=chosen.into, mirror=chosen.mirror, workers=chosen.workers, only=chosen.only)
     for line in _listing(whole, chosen.show, chosen.code or ""):
         print(line)
     print(f"{halves_table(whole)}\n\n{codes_table(whole)}")
     for text in whole.missing:
         print(f"left out: {text}", file=sys.stderr)
+    for text in whole.crashed:
+        print(f"crashed: {text}", file=sys.stderr)
 
 
 def _listing(whole: Score, kinds: Sequence[str], code: str) -> Iterable[str]:

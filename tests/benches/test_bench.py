@@ -43,6 +43,6 @@ def test_figures_stand_to_the_right() -> None:
 @pytest.mark.parametrize("name", benches.BENCHES)
 def test_every_bench_is_there_and_has_a_place(name: str) -> None:
     """Each listed bench can make tables, and its page of figures has a place for them."""
-    assert callable(importlib.import_module(f"bench.{name}").tables)
+    assert callable(importlib.import_module(f"bench.{benches.MODULES.get(name, name)}").tables)
     page = benches.PAGES.get(name, benches.PAGE)
     assert placed(page.read_text(), name, "")

@@ -1,0 +1,116 @@
+"""The evaluation set of ``allranks check``: its data are whole, and what it counts is counted rightly."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from allranks.findings import Finding, Note, Place
+from bench.check.fetch import Missing, tree
+from bench.check.labels import SPLITS, Good, Label, good, judgements, labels, split
+from bench.check.score import Found, Score, Scored, codes_table, halves_table, scored
+
+LABEL = Label("a-1", "o/a", "0" * 40, "train.py", 10, ("AR101", "AR102"), "torch", "why", "https://", ("io.py:3",))
+
+
+def finding(code: str, path: str, line: int, *notes: Note) -> Finding:
+    return Finding(code, "name", "error", "message", Place(path, line, 1, line, 2), "train.main", "", "", notes)
+
+
+def test_every_label_says_where_what_and_why() -> None:
+    """Ids are unique, commits whole, codes those of rules, and each has a public page as evidence."""
+    entries = labels()
+    assert len({entry.id for entry in entries}) == len(entries) >= 100
+    for entry in entries:
+        assert re.fullmatch(r"[0-9a-f]{40}", entry.commit), entry.id
+        assert all(re.fullmatch(r"AR[1-8]\d\d", code) for code in entry.codes), entry.id
+        assert entry.line > 0, entry.id
+        assert (entry.path.endswith(".py"), entry.why.endswith(".")) == (True, True), entry.id
+        assert entry.evidence.startswith(f"https://github.com/{entry.repository}/"), entry.id
+
+
+def test_both_halves_have_bugs_and_well_kept_code() -> None:
+    """No half is so small that its figures mean nothing, and the name alone decides on the half."""
+    bugs = Counter(split(entry.repository) for entry in labels())
+    kept = Counter(split(entry.repository) for entry in good())
+    assert all(bugs[half] >= 50 and kept[half] >= 5 for half in SPLITS)
+    assert split("karpathy/nanoGPT") == split("Karpathy/NanoGPT") == "held-out"
+
+
+def test_judgements_can_be_read() -> None:
+    """Each is of one fingerprint and gives a reason."""
+    assert all(len(fingerprint) == 4 and judgement.why for fingerprint, judgement in judgements().items())
+
+
+@pytest.mark.parametrize(
+    ("found", "hit", "instead"),
+    [
+        (finding("AR101", "train.py", 13), True, ()),
+        (finding("AR102", "io.py", 1), True, ()),
+        (finding("AR101", "train.py", 14), False, ()),
+        (finding("AR101", "other.py", 10), False, ()),
+        (finding("AR201", "train.py", 10), False, ("AR201",)),
+        (finding("AR101", "far.py", 99, Note("called here", Place("train.py", 9, 1, 9, 5))), True, ()),
+    ],
+)
+def test_a_hit_has_the_code_and_the_place(found: Finding, hit: bool, instead: tuple[str, ...]) -> None:
+    """Three lines off is near, four are not; a note of the call chain counts; another code is told apart."""
+    result = scored(LABEL, [found], frozenset({"AR101"}))
+    assert (result.hit is not None, result.instead) == (hit, instead)
+    assert result.default == (hit and found.code == "AR101")
+
+
+def test_the_tables_count_by_half() -> None:
+    """Recall is of labels, precision of what was judged, noise of good lines, each in its own half."""
+    bug = Label("n-1", "karpathy/nanoGPT", "0" * 40, "train.py", 1, ("AR101",), "torch", "why.", "https://")
+    real, false, fresh = (
+        Found("karpathy/nanoGPT", "0" * 40, finding("AR101", "train.py", line), verdict, "", True, verdict != "true")
+        for line, verdict in ((1, "true"), (50, "false"), (60, "open"))
+    )
+    hit = Scored(bug, real.finding, default=True, instead=())
+    whole = Score(
+        (hit, Scored(bug, None, default=False, instead=())), (real, false, fresh), {bug.repository: 8000}, (), ()
+    )
+    rows = {
+        line.split(" | ")[0].strip("| "): line.split(" | ")[-1].strip(" |") for line in halves_table(whole).splitlines()
+    }
+    assert rows["found (recall)"] == "1 (0.50)"
+    assert rows["precision"] == "0.50"
+    assert rows["findings per 2,000 good lines"] == "0.50"
+    assert "| AR101" in codes_table(whole)
+
+
+def test_code_is_fetched_once_from_a_folder_of_git_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Python files of the commit come, nothing else; a commit that nobody has is told."""
+    made = tmp_path / "mirror" / "o+a"
+    for words in (
+        ["init", "-q", "-b", "main", "work"],
+        ["-C", "work", "config", "user.email", "a@b"],
+        ["-C", "work", "config", "user.name", "a"],
+    ):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    (tmp_path / "work" / "pkg").mkdir()
+    (tmp_path / "work" / "pkg" / "train.py").write_text("x = 1\n")
+    (tmp_path / "work" / "data.bin").write_text("no\n")
+    for words in (["add", "."], ["commit", "-qm", "a"]):
+        subprocess.run(["git", "-C", "work", *words], cwd=tmp_path, check=True)
+    subprocess.run(["git", "clone", "-q", "--bare", "work", made], cwd=tmp_path, check=True)
+    commit = subprocess.run(
+        ["git", "-C", made, "rev-parse", "HEAD"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    where = tree("o/a", commit, into=tmp_path / "code", mirror=tmp_path / "mirror")
+    assert [path.relative_to(where).as_posix() for path in where.rglob("*") if path.is_file()] == ["pkg/train.py"]
+    assert tree("o/a", commit, into=tmp_path / "code") == where
+    monkeypatch.setattr("bench.check.fetch.HOST", f"file://{tmp_path}/nowhere")
+    with pytest.raises(Missing):
+        tree("o/b", "0" * 40, into=tmp_path / "code")
+
+
+def test_good_code_is_named_by_folders() -> None:
+    """Each entry of the well-kept code names a commit and what of it counts."""
+    assert all(re.fullmatch(r"[0-9a-f]{40}", entry.commit) and entry.paths for entry in good())
+    assert isinstance(good()[0], Good)
