@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import NamedTuple
 
 from allranks.check.members import Members
@@ -10,11 +11,12 @@ from allranks.check.render import render
 from allranks.check.state import Frame, Seen, Span
 from allranks.check.summary import Node
 from allranks.check.tables.collectives import Collective
-from allranks.check.tables.effects import Effect
+from allranks.check.tables.effects import Effect, Kind
 from allranks.check.tables.gates import GATED
 from allranks.check.tables.local import LocalQuery
 from allranks.check.tables.names import documented
 from allranks.check.tables.receivers import RETURNS
+from allranks.check.truth import FALSE
 from allranks.check.values import (
     ANYTHING,
     CLOCK,
@@ -146,7 +148,15 @@ _WRAPPERS = frozenset(
         "atexit.register",
     ]
 )
+# Where names of files come from that differ from process to process: rules point there.
+_SOURCES = ("clock", "random", "listing", "identity")
 _OWN = {"identity": IDENTITY, "clock": CLOCK, "random": PROCESS, "exists": PROCESS, "listing": PROCESS}
+
+
+@cache
+def _as(entry: Effect, kind: Kind) -> Effect:
+    """Return the other effect that a call has with other arguments: one that opens a file may only read it."""
+    return replace(entry, kind=kind)
 
 
 class Caller(Members):
@@ -292,7 +302,7 @@ class Caller(Members):
         if isinstance(entry, Effect):
             return self._effect(frame, entry, name, given, base)
         if isinstance(entry, LocalQuery):
-            return self._local(entry, name, given)
+            return self._local(frame, entry, name, given)
         if given.values and name.startswith("torch.distributed.get_rank"):
             return rank("group")
         query = next(t for t in (self.apis.ranks["call"],)).exact.get(name)
@@ -310,31 +320,40 @@ class Caller(Members):
         frame.nodes.append(("meet", entry.op, not whole, given.span, name))
         frame.result.evidence.add("collective")
         self._record(frame, entry, name, given, None, name.rpartition(".")[2])
+        frame.result.meetings.append(entry.op)
         for position in entry.in_place:
             if position < len(given.node[2]) and given.node[2][position][0] in ("name", "attr"):
                 self.store(frame, given.node[2][position], ANYTHING)
-        return ANYTHING
+        return Value(instance=name) if entry.op.endswith(" construction") else ANYTHING
 
     def _effect(self, frame: Frame, entry: Effect, name: str, given: Given, base: Value | None) -> Value:
         path = base if entry.receiver else given.argument(*entry.path) if entry.path else None
         made = Value(path.taint if path else 0, handle=given.span, flags=path.flags if path else frozenset())
+        text = render(given.node[1][1]) if entry.receiver and given.node[1][0] == "attr" else given.text(*entry.path)
         if entry.modes:
             mode = given.argument("mode", 0 if entry.receiver else 1)
             letters = mode.constant if mode is not None else "r"
             if not isinstance(letters, str) or not set(letters) & set(entry.modes):
+                if isinstance(letters, str):
+                    self._record(frame, _as(entry, "read"), name, given, path, text)
                 return made
         for key, constant in entry.unless:
             value = given.argument(key)
             if value is not None and (constant is ... or value.constant == constant or value.ranked):
+                if entry.kind == "mkdir":
+                    self._record(frame, _as(entry, "folder"), name, given, path, text)
                 return made
-        text = render(given.node[1][1]) if entry.receiver and given.node[1][0] == "attr" else given.text(*entry.path)
+        if entry.only_if:
+            asked = given.argument(entry.only_if)
+            if asked is None or asked.ranked or asked.true() == FALSE:
+                return made
         self._record(frame, entry, name, given, path, text)
         if entry.kind == "tracker":
             return Value(instance=name)
         return made
 
     def _record(self, frame: Frame, entry: object, name: str, given: Given, path: Value | None, text: str) -> None:
-        known_entry = entry if isinstance(entry, Collective | Effect) else None
+        known_entry = entry if isinstance(entry, Collective | Effect | LocalQuery) else None
         frame.result.seen.append(
             Seen(
                 name,
@@ -347,10 +366,15 @@ class Caller(Members):
                 frame.may,
                 bool(frame.turns),
                 text,
+                frame.implicit,
+                len(frame.result.meetings),
+                bool(frame.loops),
             )  # fmt: skip
         )
 
-    def _local(self, entry: LocalQuery, name: str, given: Given) -> Value:
+    def _local(self, frame: Frame, entry: LocalQuery, name: str, given: Given) -> Value:
+        if entry.kind in _SOURCES:
+            self._record(frame, entry, name, given, None, name)
         taint = _OWN.get(entry.kind, 0)
         for value in given.values:
             taint |= value.taint

@@ -14,7 +14,7 @@ from allranks.check.state import Called, Frame, Result, Trace
 from allranks.check.summary import FunctionFacts, Node, body_of
 from allranks.check.tables.receivers import HOOK_PARAMETERS, HOOKS, RECEIVERS
 from allranks.check.truth import FALSE, TRUE, UNKNOWN, negate, roles_where
-from allranks.check.values import ANYTHING, NO_CONSTANT, NONE, PROCESS, RANKS, Value, chosen
+from allranks.check.values import ANYTHING, NO_CONSTANT, NONE, PROCESS, RANKS, STATE, Value, chosen
 
 DEEPEST, MOST_CONTEXTS = 24, 8
 _BLANK = FunctionFacts("", "", (), (), ("", ""), (), (), (), (1, 0, 1, 0), (), (), b"")
@@ -110,9 +110,10 @@ class Interpreter(Caller):
         if result is None:
             return ANYTHING
         mask, may = frame.mask & roles_where(gate, "TUP"), frame.may & roles_where(gate, "TUPWD")
-        called = Called(given.span, result, mask, may)
+        called = Called(given.span, result, mask, may, len(frame.result.meetings), frame.implicit)
         frame.result.calls.append(called)
         if result.meets:
+            frame.result.meetings.append(called)
             node = ("call", called)
             frame.nodes.append(node if gate == TRUE else ("branch", gate, RANKS, (node,), (), given.span, f"@{gate}"))
         return result.value if gate == TRUE else chosen(gate, result.value, NONE, RANKS)
@@ -199,7 +200,7 @@ class Interpreter(Caller):
         if tag == "name":
             name = target[1]
             if frame.implicit and value.constant is not NO_CONSTANT:
-                value = replace(value, taint=value.taint | frame.implicit)
+                value = replace(value, taint=value.taint | frame.implicit | (STATE if frame.implicit & RANKS else 0))
             if name in frame.shared:
                 self.keep(f"@{frame.path}", name, value)
                 self.module_frame(frame.path).env[name] = value
@@ -287,7 +288,7 @@ class Interpreter(Caller):
         if left_then or left_else:
             frame.env = env_else if left_then else env_then
         else:
-            frame.env = _merged(truth, env_then, env_else, test.taint)
+            frame.env = _merged(truth, env_then, env_else, test.taint | (STATE if test.taint & RANKS else 0))
         return left_then and left_else
 
     def _for(self, frame: Frame, node: Node) -> bool:
@@ -307,7 +308,9 @@ class Interpreter(Caller):
     def _loop(self, frame: Frame, body: tuple[Node, ...], truth: str, taint: int, span: Any) -> None:
         before, may, nodes, env = frame.mask, frame.may, frame.nodes, frame.env
         frame.nodes, frame.env = [], dict(env)
+        frame.loops += 1
         self.block(frame, body)
+        frame.loops -= 1
         inside = tuple(frame.nodes)
         frame.nodes, frame.mask, frame.may = nodes, before, may
         frame.env = _merged(UNKNOWN, frame.env, env, 0)

@@ -200,6 +200,7 @@ class Members(Evaluator):
         frame.result.seen.append(
             Seen(name, entry, span, (), (), None, frame.mask, frame.may, bool(frame.turns), name.rpartition(".")[2])
         )
+        frame.result.meetings.append(entry.op)
 
     def keep(self, family: str, name: str, value: Value) -> None:
         """Remember what is stored in an attribute."""

@@ -19,7 +19,9 @@ Trace: TypeAlias = tuple[TraceNode, ...]
 
 
 class Seen(NamedTuple):
-    """A call of interest in one function. ``mask``: roles that reach it for certain; ``may``: that can reach it."""
+    """A call of interest in one function. ``mask``: roles that reach it for certain; ``may``: that can reach it.
+    ``under``: what the conditions on the way depend on; ``met``: how many meetings of its function come before it;
+    ``looped``: it stands in a loop."""
 
     name: str
     entry: Entry | None
@@ -31,6 +33,9 @@ class Seen(NamedTuple):
     may: int
     ordered: bool
     target: str
+    under: int = 0
+    met: int = 0
+    looped: bool = False
 
 
 class Called(NamedTuple):
@@ -40,11 +45,14 @@ class Called(NamedTuple):
     result: Result
     mask: int
     may: int
+    met: int = 0
+    under: int = 0
 
 
 @dataclass(slots=True, eq=False)
 class Result:
-    """What one function does, for one kind of arguments. ``meets``: its trace holds a collective."""
+    """What one function does, for one kind of arguments. ``meets``: its trace holds a collective.
+    ``meetings``: ops and calls that meet, in order, whoever reaches them."""
 
     reference: str
     value: Value = NONE
@@ -52,6 +60,7 @@ class Result:
     seen: list[Seen] = field(default_factory=list)
     calls: list[Called] = field(default_factory=list)
     evidence: set[str] = field(default_factory=set)
+    meetings: list[str | Called] = field(default_factory=list)
     meets: bool = False
     yields: bool = False
 
@@ -63,7 +72,7 @@ class Result:
 @dataclass(slots=True, eq=False)
 class Frame:
     """A function while it runs. ``implicit``: what the conditions on the way here depend on; ``turns``: contexts
-    around that let processes in one by one; ``exits``: how many jumps were met so far."""
+    around that let processes in one by one; ``loops``: how many are around; ``exits``: how many jumps were met so far."""
 
     path: str
     facts: FunctionFacts
@@ -75,6 +84,7 @@ class Frame:
     may: int = EVERY
     implicit: int = 0
     turns: int = 0
+    loops: int = 0
     exits: int = 0
     nodes: list[TraceNode] = field(default_factory=list)
     returned: list[tuple[Value, int, int]] = field(default_factory=list)

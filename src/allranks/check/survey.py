@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatch
+from typing import NamedTuple
 
 from allranks.check.apis import Apis
 from allranks.check.interpret import Interpreter
@@ -95,6 +96,19 @@ def interesting(project: Project, apis: Apis) -> frozenset[str]:
     return frozenset(found)
 
 
+class _Way(NamedTuple):
+    """A function and who comes to it: for certain (``mask``) and perhaps (``may``). ``later``: what they meet in after
+    it has returned; ``under``: what the conditions on the way depend on."""
+
+    result: Result
+    mask: int
+    may: int
+    active: bool
+    chain: tuple[Step, ...] = ()
+    later: frozenset[str] = frozenset()
+    under: int = 0
+
+
 class Survey:
     """Interprets a project and collects what its entries reach."""
 
@@ -109,6 +123,7 @@ class Survey:
         self.events: dict[tuple[str, Span, str], Event] = {}
         self.partings: dict[tuple[str, Span], Divergence] = {}
         self.visited: set[tuple[int, int, bool]] = set()
+        self.ahead: dict[tuple[int, int], frozenset[str]] = {}
         self.compared: set[tuple[int, int]] = set()
 
     def program(self, lines: Mapping[str, list[str]]) -> Program:
@@ -119,7 +134,7 @@ class Survey:
         roots = self._roots()
         active = [self._active(root, roots) for root in roots]
         for root, is_active in sorted(zip(roots, active, strict=True), key=lambda pair: not pair[1]):
-            self._effects(root, EVERY, is_active, ())
+            self._effects(_Way(root, EVERY, EVERY, is_active))
             if is_active:
                 self._partings(root, EVERY, ())
         events = sorted(self.events.values(), key=lambda event: (event.place, event.name))
@@ -198,18 +213,33 @@ class Survey:
 
     # effects
 
-    def _effects(self, result: Result, mask: int, active: bool, chain: tuple[Step, ...]) -> None:
-        key = (id(result), mask, active)
+    def _effects(self, way: _Way) -> None:
+        result, chain = way.result, way.chain
+        key = (id(result), way.mask, way.active)
         if key in self.visited or len(chain) > 30:
             return
         self.visited.add(key)
         for seen in result.seen:
-            self._event(result, seen, mask & seen.mask, active, chain)
+            self._event(way, seen)
         for called in result.calls:
             step = Step(self._symbol(result), self._place(result.path, called.span))
-            self._effects(called.result, mask & called.mask, active, (*chain, step))
+            later = way.later | self._ops(result, called.met + called.result.meets)
+            masks = way.mask & called.mask, way.may & called.may
+            self._effects(_Way(called.result, *masks, way.active, (*chain, step), later, way.under | called.under))
 
-    def _event(self, result: Result, seen: Seen, mask: int, active: bool, chain: tuple[Step, ...]) -> None:
+    def _ops(self, result: Result, start: int) -> frozenset[str]:
+        """Return what is met in ``result`` after its first ``start`` meetings."""
+        key = (id(result), start)
+        if key not in self.ahead:
+            self.ahead[key] = frozenset()  # a circle of calls adds nothing
+            ops: set[str] = set()
+            for meeting in result.meetings[start:]:
+                ops |= {meeting} if isinstance(meeting, str) else self._ops(meeting.result, 0)
+            self.ahead[key] = frozenset(ops)
+        return self.ahead[key]
+
+    def _event(self, way: _Way, seen: Seen) -> None:
+        result, mask = way.result, way.mask & seen.mask
         path = seen.receiver
         own = path is not None and bool(path.taint & (RANKS | IDENTITY) or path.flags & {"memory", "temporary", "lock"})
         event = Event(
@@ -220,12 +250,18 @@ class Survey:
             arguments=seen.arguments,
             keywords=seen.keywords,
             roles=named(mask),
-            active=active,
+            active=way.active,
             per_process=own,
             ordered=seen.ordered,
             target=seen.target,
-            chain=chain,
+            chain=way.chain,
             opened=self._place(result.path, path.handle) if path is not None and path.handle else None,
+            path=path,
+            under=way.under | seen.under,
+            looped=seen.looped,
+            met=seen.met,
+            later=way.later | self._ops(result, seen.met),
+            may=named(way.may & seen.may),
         )
         site = (result.path, seen.span, seen.name)
         before = self.events.get(site)
@@ -256,6 +292,7 @@ class Survey:
             place=self._place(found.result.path, found.meeting),
             symbol=self._symbol(found.result),
             collective=found.collective,
+            op=found.op,
             guard=self._place(found.result.path, found.guard),
             condition=found.condition,
             traces=found.sides,

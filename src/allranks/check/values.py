@@ -9,8 +9,8 @@ from typing import Any
 from allranks.check.truth import BY_PROCESS, BY_RANK, FALSE, FIRST, TRUE, UNKNOWN, negate, stronger
 
 # What a value depends on. PROCESS: what this process alone finds (a file exists); CLOCK; IDENTITY: pid, host, uuid,
-# temporary names, so that a path made of it is this process' own.
-RANK, LOCAL_RANK, NODE, GROUP, PROCESS, CLOCK, IDENTITY = 1, 2, 4, 8, 16, 32, 64
+# temporary names, so that a path made of it is this process' own. STATE: what was stored under a guard on the rank.
+RANK, LOCAL_RANK, NODE, GROUP, PROCESS, CLOCK, IDENTITY, STATE = 1, 2, 4, 8, 16, 32, 64, 128
 RANKS = RANK | LOCAL_RANK | NODE | GROUP
 TAINT = {"global": RANK, "local": LOCAL_RANK, "node": NODE, "group": GROUP}
 

@@ -1,0 +1,110 @@
+"""AR105: one process of each node writes what is meant for one process of the job."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from allranks.check.program import Event, Program
+from allranks.check.rule import Example, ProgramRule
+from allranks.findings import Finding
+
+_OF_THE_NODE = re.compile(
+    r"/tmp\b|/dev/shm|/scratch|/local|tmp_?(dir|path)|temp_?(dir|path)|cache|node_local|local_dir"
+)
+
+
+class NodeLocalGateOnSharedPath(ProgramRule):
+    """
+    ## What it does
+    Finds a checkpoint, file or deletion that is guarded by the rank inside the node (`LOCAL_RANK`,
+    `is_local_main_process`) or by the number of the node, where the path does not say that it belongs to one node.
+
+    ## Why is this bad
+    Rank 0 of each node passes a guard on the local rank. On a shared file system they write one file together.
+
+    ## What happens with N processes
+    With one node, nothing. With M nodes, M processes write, rename or delete the same path: torn files, and
+    `FileNotFoundError` for those who come second. A guard on the number of the node lets all processes of node 0 through.
+
+    ## Known problems
+    A path on a disk of the node looks like any other. Names with `tmp`, `cache`, `scratch` or `local` in them are taken
+    for such; declare others with `node-local-paths`.
+
+    ## Use instead
+    Guard with the global rank. Keep the local rank for what each node needs for itself: downloads and caches.
+
+    ## Fix safety
+    There is no automatic fix: whether the disk is shared, the code does not say.
+    """
+
+    code, name, severity, row = "AR105", "node-local-gate-on-shared-path", "warning", "gating"
+    cluster = "With M nodes and a shared file system, M processes write or change the same path at once."
+    advice = "Guard with the global rank (rank == 0), or write to a disk of the node."
+    bad = (
+        Example(
+            {
+                "train.py": """\
+import os
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("nccl")
+model = torch.nn.Linear(2, 2)
+if int(os.environ["LOCAL_RANK"]) == 0:
+    torch.save(model.state_dict(), "checkpoints/last.pt")
+"""
+            },
+            at=(8,),
+        ),
+        Example(
+            {
+                "train.py": """\
+from accelerate import Accelerator
+
+def main(state, out):
+    accelerator = Accelerator()
+    if accelerator.is_local_main_process:
+        write(state, out)
+
+def write(state, out):
+    with open(out / "state.json", "w") as f:
+        f.write(state)
+"""
+            },
+            at=(9,),
+        ),
+    )
+    good = (
+        Example(
+            {
+                "train.py": """\
+import os
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("nccl")
+if dist.get_rank() == 0:
+    torch.save({}, "checkpoints/last.pt")
+if int(os.environ["LOCAL_RANK"]) == 0:
+    torch.save({}, "/tmp/last.pt")
+    torch.save({}, f"checkpoints/node-{os.environ['GROUP_RANK']}.pt")
+"""
+            }
+        ),
+    )
+
+    def check(self, program: Program) -> Iterator[Finding]:
+        opened = {e.opened for e in program.effects("checkpoint", "file") if e.opened is not None}
+        for event in program.effects("checkpoint", "file", "append", "delete", "publish"):
+            who = _who(event)
+            if who and event.active and event.place not in opened and not _OF_THE_NODE.search(event.target.lower()):
+                yield self.found(
+                    event, f"{who} works on {event.target or event.name}: the guard is not on the global rank"
+                )
+
+
+def _who(event: Event) -> str:
+    if event.per_process or event.ordered:
+        return ""
+    return "the first process of each node" if event.first_of_each_node else ""
