@@ -13,8 +13,8 @@ from allranks.check.render import render
 from allranks.check.state import Called, Frame, Result, Trace
 from allranks.check.summary import FunctionFacts, Node, body_of
 from allranks.check.tables.receivers import HOOK_PARAMETERS, HOOKS, RECEIVERS
-from allranks.check.truth import FALSE, TRUE, UNKNOWN, negate, roles_where
-from allranks.check.values import ANYTHING, NO_CONSTANT, NONE, PROCESS, RANKS, STATE, Value, chosen
+from allranks.check.truth import EVERY, FALSE, TRUE, UNKNOWN, negate, roles_where
+from allranks.check.values import ANYTHING, NO_CONSTANT, NONE, PROCESS, RANK, RANKS, STATE, Value, chosen
 
 DEEPEST, MOST_CONTEXTS = 24, 8
 _BLANK = FunctionFacts("", "", (), (), ("", ""), (), (), (), (1, 0, 1, 0), (), (), b"")
@@ -211,6 +211,9 @@ class Interpreter(Caller):
                 self.store(frame, part, parts[at] if parts else Value(value.taint))
         elif tag == "attr":
             base = self.value(frame, target[1])
+            guarded = frame.may != EVERY or frame.implicit & RANKS
+            if guarded and not (value.reference or value.instance or value.elements is not None):
+                value = replace(value, taint=value.taint | frame.implicit | STATE | RANK)
             if target[1][0] == "name":
                 frame.env[f"{target[1][1]}.{target[2]}"] = value
             if "::" in base.instance:

@@ -15,7 +15,7 @@ from allranks.check.tables.names import documented
 from allranks.check.tables.ranks import RankQuery
 from allranks.check.tables.receivers import RECEIVERS
 from allranks.check.truth import FIRST
-from allranks.check.values import ANYTHING, TAINT, Value, boolean, join, known, rank
+from allranks.check.values import ANYTHING, NO_CONSTANT, STATE, TAINT, Value, boolean, join, known, rank
 
 PROPERTIES = ("property", "functools.cached_property", "cached_property")
 
@@ -206,11 +206,24 @@ class Members(Evaluator):
         """Remember what is stored in an attribute."""
         plain = replace(value, handle=None)
         before = self.heap.get((family, name))
-        self.heap[family, name] = plain if before is None else join(before, plain)
+        self.heap[family, name] = plain if before is None else _kept(before, plain)
 
     def class_body(self, reference: str) -> tuple[Node, ...]:
         facts = self.project.cls(reference)
         return body_of(facts) if facts is not None else ()
+
+
+def _kept(before: Value, value: Value) -> Value:
+    """Return what an attribute holds that two places store. One that is also stored by all ranks alike, from
+    something unknown, may have been agreed on; one that is otherwise a constant is what the guarded place left there."""
+    states = [v for v in (before, value) if v.taint & STATE]
+    others = [v for v in (before, value) if not v.taint & STATE]
+    if not states or "agreed" in before.flags:
+        return join(before, replace(value, taint=0, truth="") if states else value)
+    if any(other.constant is NO_CONSTANT for other in others):
+        return Value(flags=frozenset({"agreed"}))
+    joined = join(before, value)
+    return replace(joined, truth=joined.truth.replace("W", "D"), none=joined.none.replace("W", "D"))
 
 
 # Attributes that say too little to tell that a program runs as several processes.

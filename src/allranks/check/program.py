@@ -12,6 +12,12 @@ from allranks.check.values import Value
 from allranks.findings import Note, Place
 
 
+# Ops of a computation that all ranks share: what a wrapped model does.
+PARALLEL = frozenset(
+    f"{kind} {what}" for kind in ("DDP", "FSDP", "engine") for what in ("construction", "forward", "backward")
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """A call on the way from the entry: ``symbol`` makes the call at ``place``."""

@@ -206,7 +206,7 @@ class Comparison:
         if meeting is None:
             return None
         early = inside is None
-        state = taint & STATE and "U" in truth
+        state = taint & STATE and set(truth) & set("UD")
         cause = "process" if by_process else "state" if state else "return" if early else "order" if same else "rank"
         described = tuple((" and ".join(who), ops[:8]) for ops, who in sides.items())
         return Parting(cause, result, span, condition, *meeting, described)

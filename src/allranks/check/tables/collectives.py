@@ -169,7 +169,9 @@ def _deepspeed() -> Iterator[Collective]:
     yield Collective("deepspeed.init_distributed", "init_distributed")
     owner = "deepspeed.DeepSpeedEngine"
     yield from _of(owner, "save_checkpoint load_checkpoint save_16bit_model save_fp16_model", hidden=True)
-    yield from _of(owner, "backward step __call__ forward", hidden=True, uniform=False)
+    yield from _of(owner, "step", hidden=True, uniform=False)
+    for word, what in (("backward", "backward"), ("__call__", "forward"), ("forward", "forward")):
+        yield Collective(f"{owner}.{word}", f"engine {what}", uniform=False, hidden=True)
     yield Collective("deepspeed.zero.GatheredParameters", "GatheredParameters", "context", hidden=True)
 
 
