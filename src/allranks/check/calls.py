@@ -240,6 +240,8 @@ class Caller(Members):
             owner = Value(instance=f"{only.partition('::')[0]}::{facts.owner}" if facts else "")
             return self.run_call(frame, Value(reference=only, receiver=owner), given)
         self._callbacks(frame, given)
+        if name == "open" and given.values:
+            return Value(given.values[0].taint, handle=given.span, flags=given.values[0].flags)
         if name in _TRANSPARENT_METHODS:
             made = tainted(base, *given.values, *(v for _, v in given.keywords))
             return replace(made, flags=base.flags) if base.flags else made
@@ -317,7 +319,8 @@ class Caller(Members):
             return ANYTHING
         group = given.argument(*entry.group) if entry.group else None
         whole = group is None or group.constant is None or group.reference.endswith("group.WORLD")
-        frame.nodes.append(("meet", entry.op, not whole, given.span, name))
+        kind = "hidden" if entry.hidden else "" if whole else "sub"
+        frame.nodes.append(("meet", entry.op, kind, given.span, name))
         frame.result.evidence.add("collective")
         self._record(frame, entry, name, given, None, name.rpartition(".")[2])
         frame.result.meetings.append(entry.op)
@@ -337,6 +340,8 @@ class Caller(Members):
                 if isinstance(letters, str):
                     self._record(frame, _as(entry, "read"), name, given, path, text)
                 return made
+        if entry.path and path is None and entry.kind in ("file", "checkpoint", "append"):
+            return made  # without a path, such a call returns the text
         for key, constant in entry.unless:
             value = given.argument(key)
             if value is not None and (constant is ... or value.constant == constant or value.ranked):

@@ -149,9 +149,8 @@ class Evaluator:
         return Value(made.taint, elements=elements[:8], truth=TRUE if elements else FALSE)
 
     def _dict(self, frame: Frame, node: Node) -> Value:
-        for part in (*node[1], *node[2]):
-            self.value(frame, part)
-        return ANYTHING
+        made = tainted(*[self.value(frame, part) for part in (*node[1], *node[2])])
+        return replace(made, flags=frozenset({"dict"})) if made.taint else ANYTHING
 
     def _sub(self, frame: Frame, node: Node) -> Value:
         base, index = self.value(frame, node[1]), self.value(frame, node[2])
@@ -161,7 +160,7 @@ class Evaluator:
         if base.elements is not None and isinstance(index.constant, int):
             if -len(base.elements) <= index.constant < len(base.elements):
                 return base.elements[index.constant]
-        return tainted(base, index)
+        return ANYTHING if "dict" in base.flags else tainted(base, index)
 
     def _many(self, frame: Frame, node: Node) -> Value:
         return tainted(*(self.value(frame, part) for part in node[1]))

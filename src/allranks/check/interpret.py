@@ -112,11 +112,22 @@ class Interpreter(Caller):
         mask, may = frame.mask & roles_where(gate, "TUP"), frame.may & roles_where(gate, "TUPWD")
         called = Called(given.span, result, mask, may, len(frame.result.meetings), frame.implicit)
         frame.result.calls.append(called)
+        value = self._believed(frame, function.reference, result.value)
+        if value.ranked:
+            frame.result.evidence.add("rank")
         if result.meets:
             frame.result.meetings.append(called)
             node = ("call", called)
             frame.nodes.append(node if gate == TRUE else ("branch", gate, RANKS, (node,), (), given.span, f"@{gate}"))
-        return result.value if gate == TRUE else chosen(gate, result.value, NONE, RANKS)
+        return value if gate == TRUE else chosen(gate, value, NONE, RANKS)
+
+    def _believed(self, frame: Frame, reference: str, value: Value) -> Value:
+        """A function called ``get_rank`` whose value is not understood returns a rank."""
+        if value.ranked or value.constant not in (NO_CONSTANT, None) or value.instance:
+            return value
+        facts = self.project.function(reference)
+        query = self.apis.ranks["call"].tails.get(facts.name) if facts is not None else None
+        return self.answer(frame, query) if query is not None else value
 
     def _instantiate(self, frame: Frame, function: Value, given: Given) -> Value:
         made = Value(instance=function.reference)

@@ -13,8 +13,8 @@ from allranks.check.summary import Node, body_of
 from allranks.check.tables.collectives import Collective
 from allranks.check.tables.names import documented
 from allranks.check.tables.ranks import RankQuery
-from allranks.check.tables.receivers import RECEIVERS
-from allranks.check.truth import FIRST
+from allranks.check.tables.receivers import ATTRIBUTES, RECEIVERS
+from allranks.check.truth import BY_RANK, FIRST
 from allranks.check.values import ANYTHING, NO_CONSTANT, STATE, TAINT, Value, boolean, join, known, rank
 
 PROPERTIES = ("property", "functools.cached_property", "cached_property")
@@ -163,10 +163,14 @@ class Members(Evaluator):
             if ("name", "staticmethod") in decorators:
                 return self.function_value(found, None)
             return value
-        return self.heap.get((self.family(base.instance), name))
+        heaped = self.heap.get((self.family(base.instance), name))
+        return None if heaped == ANYTHING else heaped
 
     def _of_stranger(self, frame: Frame, base: Value, name: str, node: Node) -> Value:
         kin = self.lineage(base.instance)
+        for owner in kin:
+            if (kind := ATTRIBUTES.get(f"{owner}.{name}")) is not None:
+                return Value(instance=kind)
         heaped = self.heap.get(("*", name))
         if heaped is not None and heaped.ranked:
             return heaped
@@ -177,11 +181,14 @@ class Members(Evaluator):
         if meeting is not None and len(node) > 4:
             self.meet(frame, meeting, f"{kin[0] if kin else '*'}.{name}", (node[3], node[4] - len(name), *node[3:5]))
             return ANYTHING
-        return heaped if heaped is not None else ANYTHING
+        if heaped is not None:
+            return heaped
+        plain = not base.instance or base.flags
+        return Value(base.taint, flags=base.flags) if plain and (base.taint or base.flags) else ANYTHING
 
     def answer(self, frame: Frame, query: RankQuery) -> Value:
         """Return what a rank query gives."""
-        if query.form != "name" and not (query.form == "attribute" and query.pattern in WEAK):
+        if query.form != "name" and query.pattern not in WEAK and query.kind not in ("size", "many"):
             frame.result.evidence.add("rank")
         if query.kind == "many":
             return known(True)
@@ -195,7 +202,7 @@ class Members(Evaluator):
 
     def meet(self, frame: Frame, entry: Collective, name: str, span: tuple[int, int, int, int]) -> None:
         """Put a meeting of all processes on the record."""
-        frame.nodes.append(("meet", entry.op, False, span, name))
+        frame.nodes.append(("meet", entry.op, "hidden" if entry.hidden else "", span, name))
         frame.result.evidence.add("collective")
         frame.result.seen.append(
             Seen(name, entry, span, (), (), None, frame.mask, frame.may, bool(frame.turns), name.rpartition(".")[2])
@@ -206,6 +213,8 @@ class Members(Evaluator):
         """Remember what is stored in an attribute."""
         plain = replace(value, handle=None)
         before = self.heap.get((family, name))
+        if before is None and plain.taint & STATE:
+            before = Value(plain.taint, truth=BY_RANK, none=BY_RANK)
         self.heap[family, name] = plain if before is None else _kept(before, plain)
 
     def class_body(self, reference: str) -> tuple[Node, ...]:
@@ -227,4 +236,4 @@ def _kept(before: Value, value: Value) -> Value:
 
 
 # Attributes that say too little to tell that a program runs as several processes.
-WEAK = ("*.rank", "*.local_rank", "*.world_size", "*.distributed")
+WEAK = ("*.rank", "*.local_rank", "torch.cuda.current_device", "socket.gethostname", "platform.node", "os.uname")

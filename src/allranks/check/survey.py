@@ -13,6 +13,7 @@ from allranks.check.project import Project
 from allranks.check.source import module_name, place
 from allranks.check.state import Called, Result, Seen, Span
 from allranks.check.tables.evidence import HOOKED
+from allranks.check.tables.gates import PRIVATE_PATHS
 from allranks.check.tables.names import documented
 from allranks.check.trace import Comparison, Parting
 from allranks.check.truth import EVERY, named
@@ -67,6 +68,7 @@ _COMMON = frozenset(
         "__exit__",
     ]
 )
+_STRONG = frozenset({"initialise", "wrap", "sample", "launch"})
 _TESTS = ("tests/*", "test/*", "*/tests/*", "*/test/*", "test_*.py", "*/test_*.py", "*_test.py", "conftest.py")
 
 
@@ -189,7 +191,7 @@ class Survey:
             return False
         if any(fnmatch(path, pattern) for pattern in _TESTS):
             return False
-        if self._evidence(root, set()):
+        if self._evidence(root, path, set()):
             return True
         facts = self.project.function(root.reference)
         if facts is None or not facts.owner:
@@ -198,18 +200,20 @@ class Survey:
         if any(documented(kin) in HOOKED for kin in self.interpreter.lineage(owner)):
             return True
         family = self.interpreter.family(owner)
-        return any(self._evidence(other, set()) for other in roots if self._family(other) == family)
+        return any(self._evidence(other, path, set()) for other in roots if self._family(other) == family)
 
     def _family(self, root: Result) -> str:
         facts = self.project.function(root.reference)
         owner = f"{root.path}::{facts.owner}" if facts is not None and facts.owner else ""
         return self.interpreter.family(owner) if owner else ""
 
-    def _evidence(self, result: Result, seen: set[int]) -> bool:
+    def _evidence(self, result: Result, path: str, seen: set[int]) -> bool:
+        """Whether it, or what it calls, shows several processes; a mere rank query counts in the entry's file only."""
         if id(result) in seen:
             return False
         seen.add(id(result))
-        return bool(result.evidence) or any(self._evidence(called.result, seen) for called in result.calls)
+        strong = result.evidence if result.path == path else result.evidence & _STRONG
+        return bool(strong) or any(self._evidence(called.result, path, seen) for called in result.calls)
 
     # effects
 
@@ -219,6 +223,7 @@ class Survey:
         if key in self.visited or len(chain) > 30:
             return
         self.visited.add(key)
+        way = way._replace(active=way.active or bool(result.evidence))
         for seen in result.seen:
             self._event(way, seen)
         for called in result.calls:
@@ -241,7 +246,7 @@ class Survey:
     def _event(self, way: _Way, seen: Seen) -> None:
         result, mask = way.result, way.mask & seen.mask
         path = seen.receiver
-        own = path is not None and bool(path.taint & (RANKS | IDENTITY) or path.flags & {"memory", "temporary", "lock"})
+        own = path is not None and _own(path)
         event = Event(
             name=seen.name,
             entry=seen.entry,  # type: ignore[arg-type]
@@ -306,6 +311,14 @@ class Survey:
 
     def _place(self, path: str, span: Span) -> Place:
         return place(path, self.lines.get(path, []), span)
+
+
+def _own(path: Value) -> bool:
+    """Whether a path is one process' own."""
+    if path.taint & (RANKS | IDENTITY) or path.flags & {"memory", "temporary", "lock"}:
+        return True
+    named_so = isinstance(path.constant, str) and path.constant.startswith(PRIVATE_PATHS)
+    return named_so or path.reference in ("os.devnull", "sys.stdout", "sys.stderr")
 
 
 def _weight(event: Event) -> tuple[bool, bool, int, int]:

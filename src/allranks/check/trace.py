@@ -18,6 +18,7 @@ from allranks.check.values import PROCESS, RANKS, STATE
 
 Items: TypeAlias = tuple[Any, ...]
 LONGEST = 300
+_LEFT_OUT = ((), ("sub",), ("sub", "hidden"))
 
 
 class Parting(NamedTuple):
@@ -46,10 +47,11 @@ class _Ahead(NamedTuple):
 class Comparison:
     """Compares roles. Sequences of functions are kept: each is asked for many times."""
 
-    _known: dict[tuple[int, int, bool], Items] = field(default_factory=dict)
+    _known: dict[tuple[int, int, int], Items] = field(default_factory=dict)
 
-    def function(self, result: Result, role: int, drop: bool) -> Items:
-        """Return the items of a whole function; ``drop`` leaves meetings of sub-groups out."""
+    def function(self, result: Result, role: int, drop: int) -> Items:
+        """Return the items of a whole function; ``drop`` leaves meetings of sub-groups (1), and hidden ones
+        (2), out."""
         key = (id(result), role, drop)
         if key not in self._known:
             self._known[key] = ()  # a circle of calls adds nothing
@@ -57,16 +59,16 @@ class Comparison:
             self._known[key] = items if len(items) <= LONGEST else (("many", hash(items)),)
         return self._known[key]
 
-    def items(self, trace: Trace, role: int, drop: bool, rest: Items, loop: bool) -> Items:
+    def items(self, trace: Trace, role: int, drop: int, rest: Items, loop: bool) -> Items:
         for node in reversed(trace):
             rest = self.before(node, role, drop, rest, loop)
         return rest
 
-    def before(self, node: TraceNode, role: int, drop: bool, rest: Items, loop: bool) -> Items:
+    def before(self, node: TraceNode, role: int, drop: int, rest: Items, loop: bool) -> Items:
         """Return the items of ``node`` and what follows it."""
         tag = node[0]
         if tag == "meet":
-            return rest if node[2] and drop else (node[1], *rest)
+            return rest if drop and node[2] in _LEFT_OUT[drop] else (node[1], *rest)
         if tag == "call":
             return self.function(node[1].result, role, drop) + rest
         if tag == "exit":
@@ -88,7 +90,7 @@ class Comparison:
             return (*around[:at], *body, *around[at + 1 :], *rest)
         return (("yield",), *rest)
 
-    def _branch(self, node: TraceNode, role: int, drop: bool, rest: Items, loop: bool) -> Items:
+    def _branch(self, node: TraceNode, role: int, drop: int, rest: Items, loop: bool) -> Items:
         _, truth, _, then, orelse, _, condition = node
         letter = "W" if "W" in truth else truth[role]
         if letter in "TF":
@@ -103,27 +105,31 @@ class Comparison:
 
     def partings(self, result: Result, alive: int) -> Iterator[Parting | tuple[Called, int]]:
         """Yield where the ``alive`` roles part in this function, and the calls on the way with who makes them."""
-        level = len({self.function(result, role, False) for role in _roles(alive)}) == 1
+        level = len({_plain(self.function(result, role, 0)) for role in _roles(alive)}) == 1
         yield from self._walk(result, result.trace, alive, _Ahead(dict.fromkeys(range(4), ()), False, level))
 
     def _walk(self, result: Result, trace: Trace, alive: int, ahead: _Ahead) -> Iterator[Parting | tuple[Called, int]]:
+        settled = 0  # up to here, branches on the rank make up for each other
         for at, node in enumerate(trace):
             tag, after = node[0], trace[at + 1 :]
             if tag == "call":
-                if not self._balanced(node[1], alive, after, ahead):
+                if at >= settled and not self._balanced(node[1], alive, after, ahead):
                     yield node[1], alive
             elif tag == "branch":
-                found = self._parting(result, node, alive, after, ahead)
+                here = ahead if at >= settled else ahead._replace(level=True)
+                settled = max(settled, self._balance(trace, at, alive) if at >= settled else 0)
+                here = here if at >= settled else ahead._replace(level=True)
+                found = self._parting(result, node, alive, after, here)
                 if found is not None:
                     yield found
-                    return
-                yield from self._sides(result, node, alive, after, ahead)
+                else:
+                    yield from self._sides(result, node, alive, after, here)
                 alive = self._left(node, alive)
             elif tag == "loop":
                 uneven = self._uneven(result, node)
                 if uneven is not None:
                     yield uneven
-                    return
+                    continue
                 inside = _Ahead(dict.fromkeys(range(4), ()), True, ahead.level)
                 yield from self._walk(result, node[3], alive, inside)
             elif tag == "try":
@@ -139,10 +145,23 @@ class Comparison:
         _, truth, taint, body, span = node
         if not (taint & (RANKS | PROCESS) or set(truth) & set("DP")) or not span[0]:
             return None
-        if not any(_meets(self.items(body, role, True, (), True)) for role in range(4)):
+        if not any(_meets(self.items(body, role, 2, (), True)) for role in range(4)):
             return None
         meeting = _first_meeting(body)
         return None if meeting is None else Parting("loop", result, span, "", *meeting, ())
+
+    def _balance(self, trace: Trace, at: int, alive: int) -> int:
+        """Return where a stretch ends that begins with a branch on the rank and is the same for all; 0 if nowhere."""
+        if _exits(trace[at : at + 1]):
+            return 0
+        for end in range(at + 1, len(trace) + 1):
+            stretch = trace[at:end]
+            if stretch[-1][0] in ("branch", "call", "exit"):
+                if _exits(stretch[-1:]):
+                    return 0
+                if len({_plain(self.items(stretch, role, 0, (), False)) for role in _roles(alive)}) == 1:
+                    return end
+        return 0
 
     def _sides(
         self, result: Result, node: TraceNode, alive: int, after: Trace, ahead: _Ahead
@@ -154,16 +173,16 @@ class Comparison:
                 yield from self._walk(result, side, inside, later)
 
     def _after(self, after: Trace, alive: int, ahead: _Ahead) -> _Ahead:
-        rest = {role: self.items(after, role, False, ahead.rest[role], ahead.loop) for role in _roles(alive)}
+        rest = {role: self.items(after, role, 0, ahead.rest[role], ahead.loop) for role in _roles(alive)}
         return ahead._replace(rest=rest)
 
     def _balanced(self, called: Called, alive: int, after: Trace, ahead: _Ahead) -> bool:
         """Roles differ in the callee, and what its caller does afterwards makes up for it."""
-        own = {self.function(called.result, role, False) for role in _roles(alive)}
+        own = {_plain(self.function(called.result, role, 0)) for role in _roles(alive)}
         if len(own) == 1:
             return False
         later = self._after(after, alive, ahead).rest
-        return ahead.level or len({self.function(called.result, role, False) + later[role] for role in later}) == 1
+        return ahead.level or len({self.function(called.result, role, 0) + later[role] for role in later}) == 1
 
     def _left(self, node: TraceNode, alive: int) -> int:
         gone = 0
@@ -179,7 +198,7 @@ class Comparison:
             return None
         if ahead.level and not letters & set("DP"):
             return None
-        drop = "D" in letters or truth[0] == truth[1]
+        drop = 2 if letters & set("DP") else 1 if truth[0] == truth[1] else 0
         ways: dict[str, Items] = {}
         for role in _roles(alive):
             later = self.items(after, role, drop, () if drop else ahead.rest[role], ahead.loop)
@@ -188,7 +207,7 @@ class Comparison:
                 ways["elsewhere"] = self.items(orelse, role, drop, later, ahead.loop)
                 break
             ways[ROLES[role]] = self.before(node, role, drop, later, ahead.loop)
-        if len(set(ways.values())) < 2:
+        if len({_plain(items) for items in ways.values()}) < 2:
             return None
         return self._described(result, node, ways, after, "P" in letters and "D" not in letters)
 
@@ -214,6 +233,11 @@ class Comparison:
 
 def _roles(mask: int) -> list[int]:
     return [role for role in range(4) if mask >> role & 1]
+
+
+def _plain(items: Items) -> Items:
+    """Leave out where a context lets its body run: what the body meets is compared where the context is used."""
+    return tuple(item for item in items if item != ("yield",))
 
 
 def _raises(trace: Trace) -> bool:

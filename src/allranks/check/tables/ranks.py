@@ -119,7 +119,6 @@ QUERIES: tuple[RankQuery, ...] = (
     *_of("transformers.TrainingArguments", "process_index", "global", "attribute"),
     *_of("transformers.TrainingArguments", "local_rank local_process_index", "local", "attribute"),
     *_of("transformers.TrainingArguments", "world_size n_gpu", "size", "attribute"),
-    *_each("*.should_save *.should_log", "global", "attribute", first=True),
     # DeepSpeed
     *_of("deepspeed.DeepSpeedEngine", "global_rank", "global", "attribute"),
     *_of("deepspeed.DeepSpeedEngine", "local_rank", "local", "attribute"),

@@ -28,6 +28,13 @@ HOOK_PARAMETERS: Mapping[str, str] = {
     "trainer": "lightning.pytorch.Trainer",
     "pl_module": "lightning.pytorch.LightningModule",
 }
+# Attributes that frameworks set: class and attribute -> class.
+ATTRIBUTES: Mapping[str, str] = {
+    "transformers.Trainer.args": "transformers.TrainingArguments",
+    "transformers.Trainer.accelerator": "accelerate.Accelerator",
+    "lightning.pytorch.LightningModule.trainer": "lightning.pytorch.Trainer",
+    "lightning.pytorch.LightningDataModule.trainer": "lightning.pytorch.Trainer",
+}
 # What calls return: function or method -> class of the result.
 RETURNS: Mapping[str, str] = {
     "deepspeed.initialize": "deepspeed.DeepSpeedEngine",
