@@ -259,7 +259,7 @@ class Caller(Members):
         if name in ("int", "bool", "float") and given.values:
             first = given.values[0]
             return boolean(first.true(), first.taint) if name == "bool" else first
-        if name in ("print", "isinstance", "super", "range"):
+        if name in ("isinstance", "super", "range"):
             return tainted(*given.values) if name == "range" else ANYTHING
         if name == "functools.partial" and given.values:
             return replace(given.values[0], bound=given.values[1:])
