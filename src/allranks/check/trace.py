@@ -142,8 +142,8 @@ class Comparison:
 
     def _uneven(self, result: Result, node: TraceNode) -> Parting | None:
         """A loop in which all meet, and which each process goes round as often as it finds things for itself."""
-        _, truth, taint, body, span = node
-        if not (taint & (RANKS | PROCESS) or set(truth) & set("DP")) or not span[0]:
+        _, _, taint, body, span = node
+        if not taint & (RANKS | PROCESS) or taint & STATE or not span[0]:
             return None
         if not any(_meets(self.items(body, role, 2, (), True)) for role in range(4)):
             return None
