@@ -68,7 +68,7 @@ def apis(*, predicates: tuple[str, ...] = (), collectives: tuple[str, ...] = ())
     meetings = (*COLLECTIVES, *(Collective(name, name.rpartition(".")[2]) for name in collectives))
     ranks = {form: _table(q for q in queries if q.form == form) for form in _RANK_FORMS}
     meet = {form: _table(c for c in meetings if c.form == form) for form in ("call", "attribute", "context")}
-    entries: tuple[_Patterned, ...] = (*queries, *meetings, *EFFECTS)
+    entries: tuple[_Patterned, ...] = (*queries, *meetings, *EFFECTS, *SIGNS)
     words = frozenset(e.pattern.rpartition(".")[2] for e in entries)
     return Apis(ranks, meet, _table(EFFECTS), _table(LOCAL), _table(SIGNS), words)
 

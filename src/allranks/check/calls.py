@@ -369,7 +369,8 @@ class Caller(Members):
                 path,
                 frame.mask,
                 frame.may,
-                bool(frame.turns),
+                bool(frame.turns)
+                or (bool(frame.forgiving) and isinstance(entry, Effect) and entry.kind in ("delete", "mkdir")),
                 text,
                 frame.implicit,
                 len(frame.result.meetings),

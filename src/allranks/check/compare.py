@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from allranks.check.truth import BY_PROCESS, BY_RANK, FALSE, TRUE, UNKNOWN, negate
-from allranks.check.values import NO_CONSTANT, PROCESS, RANKS, Value, boolean
+from allranks.check.values import CLOCK, NO_CONSTANT, PROCESS, RANKS, Value, boolean
 
 _PLAIN: dict[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq,
@@ -39,9 +39,13 @@ def compared(left: Value, symbol: str, right: Value) -> Value:
     if isinstance(two, bool) and symbol in ("is", "==", "is not", "!="):
         same = (symbol in ("is", "==")) == two
         return boolean(left.true() if same else negate(left.true()), taint)
+    if symbol in ("in", "not in") and not right.ranked and right.elements is None:
+        return boolean(BY_PROCESS if right.taint & PROCESS else UNKNOWN, right.taint)
     if taint & RANKS:
         return boolean(BY_RANK, taint)
-    return boolean(BY_PROCESS if taint & PROCESS else UNKNOWN, taint)
+    # Numbers that come from a listing (the step of the latest checkpoint) are mostly the same everywhere.
+    own = taint & CLOCK or (taint & PROCESS and symbol in ("==", "!=") and isinstance(two, str))
+    return boolean(BY_PROCESS if own else UNKNOWN, taint)
 
 
 SIZE = "<world size>"

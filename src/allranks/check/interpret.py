@@ -16,6 +16,10 @@ from allranks.check.tables.receivers import HOOK_PARAMETERS, HOOKS, RECEIVERS
 from allranks.check.truth import EVERY, FALSE, TRUE, UNKNOWN, negate, roles_where
 from allranks.check.values import ANYTHING, NO_CONSTANT, NONE, PROCESS, RANK, RANKS, STATE, Value, chosen
 
+# Who catches these lives with another process having done it first.
+_FORGIVEN = frozenset(
+    ["OSError", "FileNotFoundError", "FileExistsError", "IOError", "Exception", "None", "EnvironmentError"]
+)
 DEEPEST, MOST_CONTEXTS = 24, 8
 _BLANK = FunctionFacts("", "", (), (), ("", ""), (), (), (), (1, 0, 1, 0), (), (), b"")
 
@@ -210,8 +214,6 @@ class Interpreter(Caller):
         tag = target[0]
         if tag == "name":
             name = target[1]
-            if frame.implicit and value.constant is not NO_CONSTANT:
-                value = replace(value, taint=value.taint | frame.implicit | (STATE if frame.implicit & RANKS else 0))
             if name in frame.shared:
                 self.keep(f"@{frame.path}", name, value)
                 self.module_frame(frame.path).env[name] = value
@@ -223,7 +225,8 @@ class Interpreter(Caller):
         elif tag == "attr":
             base = self.value(frame, target[1])
             guarded = frame.may != EVERY or frame.implicit & RANKS
-            if guarded and not (value.reference or value.instance or value.elements is not None):
+            plain = not (value.reference or value.instance or value.elements is not None)
+            if guarded and plain and "::" in base.instance:
                 value = replace(value, taint=value.taint | frame.implicit | STATE | RANK)
             if target[1][0] == "name":
                 frame.env[f"{target[1][1]}.{target[2]}"] = value
@@ -255,7 +258,8 @@ class Interpreter(Caller):
         value = self.value(frame, node[2])
         frame.returned.append((value, frame.may, frame.implicit))
         frame.exits += 1
-        frame.nodes.append(("exit", "return"))
+        failed = isinstance(value.constant, int) and value.constant < 0  # the program ends
+        frame.nodes.append(("exit", "raise" if failed else "return"))
         return True
 
     def _raise(self, frame: Frame, node: Node) -> bool:
@@ -308,7 +312,8 @@ class Interpreter(Caller):
     def _for(self, frame: Frame, node: Node) -> bool:
         source = self.value(frame, node[3])
         self.store(frame, node[2], Value(source.taint & (RANKS | PROCESS)))
-        self._loop(frame, node[4], UNKNOWN, source.taint, node[6])
+        counted = node[3][0] == "call" and node[3][1] == ("name", "range")  # epochs: where a run resumed
+        self._loop(frame, node[4], UNKNOWN, source.taint & ~PROCESS if counted else source.taint, node[6])
         self.block(frame, node[5])
         return False
 
@@ -374,7 +379,10 @@ class Interpreter(Caller):
     def _try(self, frame: Frame, node: Node) -> bool:
         before, may, nodes = frame.mask, frame.may, frame.nodes
         frame.nodes = []
+        forgiving = any(render(kind).rpartition(".")[2] in _FORGIVEN for kind, _, _, _ in node[3])
+        frame.forgiving += forgiving
         left = self.block(frame, node[2])
+        frame.forgiving -= forgiving
         if not left:
             left = self.block(frame, node[4])
         body, frame.nodes = tuple(frame.nodes), nodes

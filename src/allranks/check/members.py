@@ -14,7 +14,7 @@ from allranks.check.tables.collectives import Collective
 from allranks.check.tables.names import documented
 from allranks.check.tables.ranks import RankQuery
 from allranks.check.tables.receivers import ATTRIBUTES, RECEIVERS
-from allranks.check.truth import BY_RANK, FIRST
+from allranks.check.truth import BY_RANK, FIRST, UNKNOWN
 from allranks.check.values import ANYTHING, NO_CONSTANT, STATE, TAINT, Value, boolean, join, known, rank
 
 PROPERTIES = ("property", "functools.cached_property", "cached_property")
@@ -164,7 +164,7 @@ class Members(Evaluator):
                 return self.function_value(found, None)
             return value
         heaped = self.heap.get((self.family(base.instance), name))
-        return None if heaped == ANYTHING else heaped
+        return None if heaped is not None and _vague(heaped) else heaped
 
     def _of_stranger(self, frame: Frame, base: Value, name: str, node: Node) -> Value:
         kin = self.lineage(base.instance)
@@ -233,6 +233,11 @@ def _kept(before: Value, value: Value) -> Value:
         return Value(flags=frozenset({"agreed"}))
     joined = join(before, value)
     return replace(joined, truth=joined.truth.replace("W", "D"), none=joined.none.replace("W", "D"))
+
+
+def _vague(value: Value) -> bool:
+    """Whether so little is known of an attribute that its name says more."""
+    return value == ANYTHING or (value.truth == UNKNOWN and not value.taint and not value.instance)
 
 
 # Attributes that say too little to tell that a program runs as several processes.

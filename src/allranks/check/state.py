@@ -72,7 +72,8 @@ class Result:
 @dataclass(slots=True, eq=False)
 class Frame:
     """A function while it runs. ``implicit``: what the conditions on the way here depend on; ``turns``: contexts
-    around that let processes in one by one; ``loops``: how many are around; ``exits``: how many jumps were met so far."""
+    around that let processes in one by one; ``loops``: how many are around; ``forgiving``: tries around
+    that catch what a second deletion raises; ``exits``: how many jumps were met so far."""
 
     path: str
     facts: FunctionFacts
@@ -85,6 +86,7 @@ class Frame:
     implicit: int = 0
     turns: int = 0
     loops: int = 0
+    forgiving: int = 0
     exits: int = 0
     nodes: list[TraceNode] = field(default_factory=list)
     returned: list[tuple[Value, int, int]] = field(default_factory=list)

@@ -69,6 +69,7 @@ _COMMON = frozenset(
     ]
 )
 _STRONG = frozenset({"initialise", "wrap", "sample", "launch"})
+_MAKERS = ("__init__", "__post_init__", "setup", "setUp")
 _TESTS = ("tests/*", "test/*", "*/tests/*", "*/test/*", "test_*.py", "*/test_*.py", "*_test.py", "conftest.py")
 
 
@@ -95,6 +96,13 @@ def interesting(project: Project, apis: Apis) -> frozenset[str]:
             if own and own not in seen_words and (own not in _COMMON or facts.owner == ""):
                 seen_words.add(own)
                 waiting.append(own)
+    for reference in tuple(found):
+        path, _, key = reference.partition("::")
+        owner = project.summaries[path].functions[key].owner
+        if owner:  # what its constructor stores, the methods read
+            found.update(
+                f"{path}::{made}" for name, made in project.summaries[path].classes[owner].methods if name in _MAKERS
+            )
     return frozenset(found)
 
 

@@ -198,7 +198,7 @@ class Comparison:
             return None
         if ahead.level and not letters & set("DP"):
             return None
-        drop = 2 if letters & set("DP") else 1 if truth[0] == truth[1] else 0
+        drop = 2 if letters & set("DP") or truth[0] == truth[2] else 1 if truth[0] == truth[1] else 0
         ways: dict[str, Items] = {}
         for role in _roles(alive):
             later = self.items(after, role, drop, () if drop else ahead.rest[role], ahead.loop)
@@ -209,6 +209,9 @@ class Comparison:
             ways[ROLES[role]] = self.before(node, role, drop, later, ahead.loop)
         if len({_plain(items) for items in ways.values()}) < 2:
             return None
+        flags = _atoms(condition)
+        if "U" in letters and all(_hangs_on(items, flags) for items in ways.values()):
+            return None  # the same flag that lets some go decides whether there is anything to meet for
         return self._described(result, node, ways, after, "P" in letters and "D" not in letters)
 
     def _described(
@@ -233,6 +236,25 @@ class Comparison:
 
 def _roles(mask: int) -> list[int]:
     return [role for role in range(4) if mask >> role & 1]
+
+
+def _atoms(condition: str) -> frozenset[str]:
+    """Return what a condition is made of, as text."""
+    parts = condition.replace(" or ", " and ").split(" and ")
+    return frozenset(part.strip().removeprefix("not ").strip() for part in parts)
+
+
+def _hangs_on(items: Items, flags: frozenset[str]) -> bool:
+    """Whether every meeting hangs on a condition that has one of ``flags``."""
+    for item in items:
+        if isinstance(item, str) or item[0] == "many":
+            return False
+        if item[0] == "if":
+            if not (_atoms(item[1]) & flags) and not (_hangs_on(item[2], flags) and _hangs_on(item[3], flags)):
+                return False
+        elif item[0] in ("loop", "except") and not all(_hangs_on(part, flags) for part in item[1:]):
+            return False
+    return True
 
 
 def _plain(items: Items) -> Items:

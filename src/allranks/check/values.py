@@ -124,6 +124,10 @@ def chosen(truth: str, one: Value, other: Value, taint: int = 0) -> Value:
     nones = _letters(truth, one.is_none(), other.is_none(), ranked=one.ranked or other.ranked)
     parted = taint if set(truth) != {"U"} else 0
     better = one if one.reference or one.instance or one.elements is not None else other
+    if one.instance and other.instance and one.instance != other.instance:
+        better = replace(better, instance="", flags=frozenset())
+    if one.reference and other.reference and one.reference != other.reference:
+        better = replace(better, reference="", scope=None, receiver=None, gate="")
     constant = one.constant if one.constant == other.constant and type(one.constant) is type(other.constant) else None
     if constant is not None:
         return replace(better, taint=one.taint | other.taint)

@@ -95,10 +95,9 @@ if int(os.environ["LOCAL_RANK"]) == 0:
     )
 
     def check(self, program: Program) -> Iterator[Finding]:
-        opened = {e.opened for e in program.effects("checkpoint", "file") if e.opened is not None}
         for event in program.effects("checkpoint", "file", "append", "delete", "publish"):
             who = _who(event)
-            if who and event.active and event.place not in opened and not _OF_THE_NODE.search(event.target.lower()):
+            if who and event.active and event.opened is None and not _OF_THE_NODE.search(event.target.lower()):
                 yield self.found(
                     event, f"{who} works on {event.target or event.name}: the guard is not on the global rank"
                 )

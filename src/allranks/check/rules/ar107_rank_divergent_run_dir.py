@@ -93,7 +93,12 @@ os.makedirs(f"{time.time()}-{dist.get_rank()}", exist_ok=True)
     def check(self, program: Program) -> Iterator[Finding]:
         sources = tuple(program.sources("clock", "random", "listing"))
         for event in program.effects("mkdir", "folder", "checkpoint"):
-            if event.active and event.everyone and event.path is not None and _divergent(event.path.taint):
+            if (
+                event.active
+                and event.everyone
+                and event.path is not None
+                and _divergent(event.path.taint, CLOCK | PROCESS if _makes(event) else CLOCK)
+            ):
                 yield self._named(event, sources, "makes" if _makes(event) else "writes to")
         for event in program.collectives():
             if event.active and "checkpoint" in event.op and any(_divergent(v.taint) for v in event.arguments):
@@ -107,9 +112,9 @@ os.makedirs(f"{time.time()}-{dist.get_rank()}", exist_ok=True)
         )
 
 
-def _divergent(taint: int) -> bool:
-    return bool(taint & (CLOCK | PROCESS)) and not taint & (RANKS | IDENTITY)
+def _divergent(taint: int, own: int = CLOCK) -> bool:
+    return bool(taint & own) and not taint & (RANKS | IDENTITY)
 
 
 def _makes(event: Event) -> bool:
-    return isinstance(event.entry, Effect) and event.entry.kind != "checkpoint"
+    return isinstance(event.entry, Effect) and event.entry.kind in ("mkdir", "folder")

@@ -9,7 +9,9 @@ from allranks.check.program import Event, Program
 from allranks.check.rule import Example, ProgramRule
 from allranks.findings import Finding
 
-_PER_ITEM = re.compile(r"\.\w*(?:[Dd]ataset|[Ss]ampler|[Cc]ollat\w*)\w*\.(__getitem__|__next__|__call__|__iter__)$")
+_PER_ITEM = re.compile(
+    r"\.\w*(?:[Dd]ataset|[Ss]ampler)\w*\.(__getitem__|__next__|__iter__)$|[Cc]ollat\w*(?:\.__call__)?$"
+)
 
 
 class CollectiveInUnevenLoop(ProgramRule):

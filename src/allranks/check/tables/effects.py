@@ -141,7 +141,7 @@ def _trackers() -> Iterator[Effect]:
 
 
 def _downloads() -> Iterator[Effect]:
-    """Yield what fetches into a shared folder. snapshot_download, hf_hub_download, load_dataset lock: not here."""
+    """Yield what fetches into a shared folder. snapshot_download, hf_hub_download, load_dataset lock, tensorflow_datasets renames: not here."""
     yield from _each("urllib.request.urlretrieve", "download", 1, "filename")
     yield from _each("wget.download", "download", 1, "out")
     yield from _each("gdown.download gdown.cached_download", "download", 1, "output")
@@ -150,7 +150,6 @@ def _downloads() -> Iterator[Effect]:
     yield from _of("*", "extractall", "download", 0, "path")
     yield from _each("nltk.download", "download")
     yield from _each("shutil.unpack_archive", "download", 1, "extract_dir")
-    yield from _each("tensorflow_datasets.load", "download", "data_dir")
 
 
 # Constructors that fetch when they are told to.
