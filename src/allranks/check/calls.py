@@ -375,6 +375,7 @@ class Caller(Members):
                 frame.implicit,
                 len(frame.result.meetings),
                 bool(frame.loops),
+                frame.guard,
             )  # fmt: skip
         )
 

@@ -90,7 +90,8 @@ class Evaluator:
             return known(left.constant + right.constant)
         made = tainted(left, right)
         flags = left.flags | right.flags
-        return replace(made, flags=flags) if flags else made
+        path = "pathlib.Path" if node[3] == "/" and left.instance == "pathlib.Path" else ""
+        return replace(made, flags=flags, instance=path) if flags or path else made
 
     def _not(self, frame: Frame, node: Node) -> Value:
         inside = self.value(frame, node[1])
@@ -114,7 +115,7 @@ class Evaluator:
             elif result.true() == FALSE or result.constant is None:
                 result = right
             elif truth != FALSE:
-                plain = right.reference or right.instance
+                plain = right.reference or right.instance or (right.number and result == ANYTHING)
                 merged = either(result.true(), right.true())
                 taint = result.taint | right.taint
                 result = replace(right, taint=taint) if plain else boolean(merged, taint)

@@ -114,7 +114,7 @@ class Interpreter(Caller):
         if result is None:
             return ANYTHING
         mask, may = frame.mask & roles_where(gate, "TUP"), frame.may & roles_where(gate, "TUPWD")
-        called = Called(given.span, result, mask, may, len(frame.result.meetings), frame.implicit)
+        called = Called(given.span, result, mask, may, len(frame.result.meetings), frame.implicit, frame.guard)
         frame.result.calls.append(called)
         value = self._believed(frame, function.reference, result.value)
         if value.ranked:
@@ -282,7 +282,7 @@ class Interpreter(Caller):
 
     def _branch(self, frame: Frame, test: Value, node: Node) -> bool:
         truth, before, may, exits = test.true(), frame.mask, frame.may, frame.exits
-        env, nodes, implicit = frame.env, frame.nodes, frame.implicit
+        env, nodes, implicit, guard = frame.env, frame.nodes, frame.implicit, frame.guard
         parts = (RANKS | PROCESS) & test.taint if set(truth) & set("DWP") else 0
         ends: list[tuple[bool, int, int, dict[str, Value], Trace]] = []
         for side, statements in ((truth, node[3]), (negate(truth), node[4])):
@@ -290,10 +290,11 @@ class Interpreter(Caller):
             frame.env, frame.nodes, frame.implicit = dict(env), [], implicit | parts
             frame.mask = before & roles_where(side, "TUP".replace(weak, "") if weak else "TUP")
             frame.may = may & roles_where(side, "TUPWD")
+            frame.guard = node[5] if test.ranked else guard
             ended = self.block(frame, statements)
             ends.append((ended, frame.mask, frame.may, frame.env, tuple(frame.nodes)))
         (left_then, mask_then, may_then, env_then, then), (left_else, mask_else, may_else, env_else, orelse) = ends
-        frame.nodes, frame.implicit = nodes, implicit
+        frame.nodes, frame.implicit, frame.guard = nodes, implicit, guard
         if then or orelse:
             frame.nodes.append(("branch", truth, test.taint, then, orelse, node[5], render(node[2])))
         jumped = frame.exits != exits

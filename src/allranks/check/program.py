@@ -37,7 +37,8 @@ class Event:
     the call that opened the file that is written to. ``path``: what is known of the path. ``under``: what the conditions
     on the way in its function depend on (bits of `values`). ``met``: how many meetings of its function come before it,
     so that two events of one function with the same number have none between them. ``later``: the ops that are met
-    afterwards, up to the end of the entry. ``looped``: it stands in a loop of its function.
+    afterwards, up to the end of the entry. ``looped``: it stands in a loop of its function. ``guard``: the
+    nearest condition that only some ranks meet.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Event:
     met: int = 0
     later: frozenset[str] = frozenset()
     looped: bool = False
+    guard: Place | None = None
     may: frozenset[str] = frozenset()
 
     @property

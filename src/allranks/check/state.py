@@ -21,7 +21,7 @@ Trace: TypeAlias = tuple[TraceNode, ...]
 class Seen(NamedTuple):
     """A call of interest in one function. ``mask``: roles that reach it for certain; ``may``: that can reach it.
     ``under``: what the conditions on the way depend on; ``met``: how many meetings of its function come before it;
-    ``looped``: it stands in a loop."""
+    ``looped``: it stands in a loop; ``guard``: the condition around it that only some ranks meet."""
 
     name: str
     entry: Entry | None
@@ -36,6 +36,7 @@ class Seen(NamedTuple):
     under: int = 0
     met: int = 0
     looped: bool = False
+    guard: Span | None = None
 
 
 class Called(NamedTuple):
@@ -47,6 +48,7 @@ class Called(NamedTuple):
     may: int
     met: int = 0
     under: int = 0
+    guard: Span | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -86,6 +88,7 @@ class Frame:
     implicit: int = 0
     turns: int = 0
     loops: int = 0
+    guard: Span | None = None
     forgiving: int = 0
     exits: int = 0
     nodes: list[TraceNode] = field(default_factory=list)

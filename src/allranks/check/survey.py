@@ -117,6 +117,7 @@ class _Way(NamedTuple):
     chain: tuple[Step, ...] = ()
     later: frozenset[str] = frozenset()
     under: int = 0
+    guard: Place | None = None
 
 
 class Survey:
@@ -238,7 +239,9 @@ class Survey:
             step = Step(self._symbol(result), self._place(result.path, called.span))
             later = way.later | self._ops(result, called.met + called.result.meets)
             masks = way.mask & called.mask, way.may & called.may
-            self._effects(_Way(called.result, *masks, way.active, (*chain, step), later, way.under | called.under))
+            guard = self._place(result.path, called.guard) if called.guard else way.guard
+            under = way.under | called.under
+            self._effects(_Way(called.result, *masks, way.active, (*chain, step), later, under, guard))
 
     def _ops(self, result: Result, start: int) -> frozenset[str]:
         """Return what is met in ``result`` after its first ``start`` meetings."""
@@ -272,6 +275,7 @@ class Survey:
             path=path,
             under=way.under | seen.under,
             looped=seen.looped,
+            guard=self._place(result.path, seen.guard) if seen.guard else way.guard,
             met=seen.met,
             later=way.later | self._ops(result, seen.met),
             may=named(way.may & seen.may),

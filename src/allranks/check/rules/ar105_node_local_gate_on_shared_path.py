@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from allranks.check.program import Event, Program
 from allranks.check.rule import Example, ProgramRule
-from allranks.findings import Finding
+from allranks.findings import Finding, Note
 
 _OF_THE_NODE = re.compile(
     r"/tmp\b|/dev/shm|/scratch|/local|tmp_?(dir|path)|temp_?(dir|path)|cache|node_local|local_dir"
@@ -74,6 +74,20 @@ def write(state, out):
             },
             at=(9,),
         ),
+        Example(
+            {
+                "train.py": """\
+import os
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("nccl")
+if int(os.environ["GROUP_RANK"]) == 0:
+    torch.save({}, "checkpoints/last.pt")
+"""
+            },
+            at=(7,),
+        ),
     )
     good = (
         Example(
@@ -98,12 +112,16 @@ if int(os.environ["LOCAL_RANK"]) == 0:
         for event in program.effects("checkpoint", "file", "append", "delete", "publish"):
             who = _who(event)
             if who and event.active and event.opened is None and not _OF_THE_NODE.search(event.target.lower()):
-                yield self.found(
-                    event, f"{who} works on {event.target or event.name}: the guard is not on the global rank"
-                )
+                notes = [Note("the guard is here", event.guard)] if event.guard else []
+                what = event.target or event.name
+                yield self.found(event, f"{who} works on {what}: the guard is not on the global rank", notes=notes)
 
 
 def _who(event: Event) -> str:
     if event.per_process or event.ordered:
         return ""
-    return "the first process of each node" if event.first_of_each_node else ""
+    if event.first_of_each_node:
+        return "the first process of each node"
+    # The number of the node: true for rank 0, false on other nodes, and true for some of the rest.
+    of_node_0 = event.roles == {"first"} and event.may == {"first", "peer", "other"}
+    return "every process of the first node" if of_node_0 else ""
