@@ -123,7 +123,7 @@ def evaluate(model, loader):
         if around is None:
             return
         loop, function = around
-        if _steps(loop, _stepping(file)) and not _agreed(function) & {n.id for n in _names(node.test)}:
+        if _steps(loop, _stepping(file)) and not _agreed(function) & ({n.id for n in _names(node.test)} - {"self"}):
             how = next(
                 type(s).__name__.lower() for s in node.body if isinstance(s, ast.Break | ast.Continue | ast.Return)
             )
