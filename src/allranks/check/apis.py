@@ -52,14 +52,15 @@ class Table(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Apis:
-    """All tables. ``ranks`` by form: call, attribute, environment, decorator, name."""
+    """All tables. ``ranks`` by form: call, attribute, environment, decorator, name. ``words``: what the
+    tables name of a package (``*``: of any receiver, empty: bare)."""
 
     ranks: dict[str, Table[RankQuery]]
     collectives: dict[str, Table[Collective]]
     effects: Table[Effect]
     local: Table[LocalQuery]
     signs: Table[Sign]
-    words: frozenset[str]
+    words: dict[str, frozenset[str]]
 
 
 def apis(*, predicates: tuple[str, ...] = (), collectives: tuple[str, ...] = ()) -> Apis:
@@ -68,9 +69,21 @@ def apis(*, predicates: tuple[str, ...] = (), collectives: tuple[str, ...] = ())
     meetings = (*COLLECTIVES, *(Collective(name, name.rpartition(".")[2]) for name in collectives))
     ranks = {form: _table(q for q in queries if q.form == form) for form in _RANK_FORMS}
     meet = {form: _table(c for c in meetings if c.form == form) for form in ("call", "attribute", "context")}
-    entries: tuple[_Patterned, ...] = (*queries, *meetings, *EFFECTS, *SIGNS)
-    words = frozenset(e.pattern.rpartition(".")[2] for e in entries)
-    return Apis(ranks, meet, _table(EFFECTS), _table(LOCAL), _table(SIGNS), words)
+    matter = [e for e in EFFECTS if e.kind != "print"]
+    entries: tuple[_Patterned, ...] = (*queries, *meetings, *matter, *SIGNS)
+    words: dict[str, set[str]] = {}
+    for entry in entries:
+        package, dot, _ = entry.pattern.partition(".")
+        # A name of a package means something where the package is imported; a bare one everywhere.
+        words.setdefault(package if dot else "", set()).add(entry.pattern.rpartition(".")[2])
+    return Apis(
+        ranks,
+        meet,
+        _table(EFFECTS),
+        _table(LOCAL),
+        _table(SIGNS),
+        {package: frozenset(tails) for package, tails in words.items()},
+    )
 
 
 _RANK_FORMS = ("call", "attribute", "environment", "decorator", "name")

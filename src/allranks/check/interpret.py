@@ -20,7 +20,7 @@ from allranks.check.values import ANYTHING, NO_CONSTANT, NONE, PROCESS, RANK, RA
 _FORGIVEN = frozenset(
     ["OSError", "FileNotFoundError", "FileExistsError", "IOError", "Exception", "None", "EnvironmentError"]
 )
-DEEPEST, MOST_CONTEXTS = 24, 8
+DEEPEST, MOST_CONTEXTS = 24, 6
 _BLANK = FunctionFacts("", "", (), (), ("", ""), (), (), (), (1, 0, 1, 0), (), (), b"")
 
 
@@ -35,6 +35,7 @@ class Interpreter(Caller):
         self.running: list[str] = []
         self.entered: set[str] = set()
         self.decorated: dict[str, Value] = {}
+        self.bodies: dict[str, tuple[Node, ...]] = {}
         self.scopes: dict[str, tuple[Frame, int, int]] = {}
 
     def again(self) -> None:
@@ -59,9 +60,15 @@ class Interpreter(Caller):
         self.finish(frame)
         return frame
 
+    def _body(self, frame: Frame) -> tuple[Node, ...]:
+        reference = frame.result.reference
+        if reference not in self.bodies:
+            self.bodies[reference] = body_of(frame.facts)
+        return self.bodies[reference]
+
     def finish(self, frame: Frame) -> None:
         """Run the body of a frame and settle its result."""
-        ended = self.block(frame, body_of(frame.facts))
+        ended = self.block(frame, self._body(frame))
         if frame.returned and not ended:
             frame.returned.append((NONE, frame.may, frame.implicit))
         result = frame.result
@@ -177,12 +184,12 @@ class Interpreter(Caller):
         names = list(facts.positional)
         env: dict[str, Value] = {}
         if function.receiver is not None and names and facts.owner:
-            env[names.pop(0)] = replace(function.receiver, handle=None)
+            env[names.pop(0)] = function.receiver.passed()
         values = (*function.bound, *(given.values if given else ()))
-        env.update(zip(names, (replace(v, handle=None, text="") for v in values), strict=False))
+        env.update(zip(names, (v.passed() for v in values), strict=False))
         known_names = {*names, *facts.keyword_only}
         if given is not None:
-            env.update((name, replace(v, handle=None, text="")) for name, v in given.keywords if name in known_names)
+            env.update((name, v.passed()) for name, v in given.keywords if name in known_names)
             for name, default in facts.defaults:
                 if name not in env and default[0] in ("const", "attr", "name"):
                     env[name] = self.value(module, default)

@@ -211,7 +211,7 @@ class Members(Evaluator):
 
     def keep(self, family: str, name: str, value: Value) -> None:
         """Remember what is stored in an attribute."""
-        plain = replace(value, handle=None)
+        plain = value.passed() if value.handle is not None else value
         before = self.heap.get((family, name))
         if before is None and plain.taint & STATE:
             before = Value(plain.taint, truth=BY_RANK, none=BY_RANK)

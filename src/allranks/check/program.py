@@ -36,9 +36,10 @@ class Event:
     inside a lock, or a context that lets rank 0 go first. ``target``: the path as it stands in the source; ``opened``:
     the call that opened the file that is written to. ``path``: what is known of the path. ``under``: what the conditions
     on the way in its function depend on (bits of `values`). ``met``: how many meetings of its function come before it,
-    so that two events of one function with the same number have none between them. ``later``: the ops that are met
-    afterwards, up to the end of the entry. ``looped``: it stands in a loop of its function. ``guard``: the
-    nearest condition that only some ranks meet.
+    so that two events of one function with the same number have none between them. ``earlier``, ``later``: the ops
+    that are met before and afterwards, from the beginning of the entry to its end. ``looped``: it stands in a loop of its function. ``guard``: the
+    nearest condition that only some ranks meet. ``chain``: the calls from the entry; ``also``: other calls, by all ranks, of the
+    function (``function``) it stands in.
     """
 
     name: str
@@ -57,10 +58,13 @@ class Event:
     path: Value | None = None
     under: int = 0
     met: int = 0
+    earlier: frozenset[str] = frozenset()
     later: frozenset[str] = frozenset()
     looped: bool = False
     guard: Place | None = None
     may: frozenset[str] = frozenset()
+    also: tuple[Step, ...] = ()
+    function: str = ""
 
     @property
     def everyone(self) -> bool:
@@ -88,7 +92,8 @@ class Event:
 
     def way(self) -> tuple[Note, ...]:
         """Return the calls that lead here as notes, the entry first."""
-        return tuple(Note(f"called in {step.symbol}", step.place) for step in self.chain)
+        steps = [Note(f"called in {step.symbol}", step.place) for step in self.chain]
+        return *steps, *(Note(f"also called in {step.symbol}", step.place) for step in self.also)
 
 
 @dataclass(frozen=True, slots=True)

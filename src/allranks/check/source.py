@@ -6,6 +6,7 @@ import ast
 import codecs
 import io
 import tokenize
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -37,7 +38,9 @@ def decode(raw: bytes) -> str | Unreadable:
 def parse(text: str) -> ast.Module | Unreadable:
     """Return the tree of ``text``, or why there is none. Warnings of the compiler are of no interest here."""
     try:
-        return ast.parse(text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(text)
     except SyntaxError as error:
         return Unreadable(f"syntax error: {error.msg}", max(error.lineno or 1, 1), max(error.offset or 1, 1))
     except (RecursionError, MemoryError):
@@ -74,6 +77,12 @@ class File:
                 joint = "" if base.endswith(".") or not base else "."
                 found.update({alias.asname or alias.name: f"{base}{joint}{alias.name}" for alias in node.names})
         return found
+
+    @property
+    def is_test(self) -> bool:
+        """Whether this is a test, which saves and loads as no run does."""
+        name = self.path.rpartition("/")[2]
+        return "tests" in self.path.split("/")[:-1] or name.startswith("test_") or name.endswith("_test.py")
 
     def qualified(self, node: ast.AST) -> str | None:
         """Return the dotted name that ``node`` stands for, through this file's imports; None if it is not a name."""

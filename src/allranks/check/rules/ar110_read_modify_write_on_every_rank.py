@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from allranks.check.program import Event, Program
 from allranks.check.rule import Example, ProgramRule
+from allranks.check.values import PROCESS
 from allranks.findings import Finding, Note
 
 
@@ -22,7 +23,8 @@ class ReadModifyWriteOnEveryRank(ProgramRule):
     Updates of N-1 processes are lost, or are made N times; some processes read the file while it is empty.
 
     ## Known problems
-    Reading and writing in two functions are not seen together; the write alone is AR102.
+    Reading and writing in two functions are not seen together; the write alone is AR102, which
+    runs by default; this rule is opt-in, because it says more of the same line.
 
     ## Use instead
     Gather what is to be added and let rank 0 read, change and write. Or one file for each rank.
@@ -32,6 +34,7 @@ class ReadModifyWriteOnEveryRank(ProgramRule):
     """
 
     code, name, severity, row = "AR110", "read-modify-write-on-every-rank", "error", "gating"
+    default = False
     cluster = "Updates are lost or made N times, and a process that reads between finds an empty file."
     advice = "Gather what is to be added, and let rank 0 alone read, change and write the file."
     bad = (
@@ -81,6 +84,6 @@ def record(score, path):
                 read.setdefault((event.place.path, event.symbol, event.target), event)
         for event in program.ungated("file", "checkpoint"):
             before = read.get((event.place.path, event.symbol, event.target))
-            if before is not None and before.place < event.place:
+            if before is not None and before.place < event.place and not event.under & PROCESS:
                 note = Note("every rank reads it here", before.place)
                 yield self.found(event, f"every rank reads {event.target}, then writes it", notes=(note,))

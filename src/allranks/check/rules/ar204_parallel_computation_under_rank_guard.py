@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from allranks.check.program import PARALLEL, Program
+from allranks.check.program import PARALLEL, Divergence, Program
 from allranks.check.rule import Example, ProgramRule
 from allranks.findings import Finding
 
@@ -96,9 +96,14 @@ def main(x):
 
     def check(self, program: Program) -> Iterator[Finding]:
         for parting in program.divergences():
-            if parting.cause in ("rank", "return") and parting.op in PARALLEL:
+            if parting.cause in ("rank", "return") and parting.op in PARALLEL and not _roles_by_design(parting):
                 yield self.found(
                     parting,
                     f"{parting.op} is not reached by every rank: it hangs on {parting.condition}",
                     notes=parting.sides(),
                 )
+
+
+def _roles_by_design(parting: Divergence) -> bool:
+    """Workers that call each other (torch.distributed.rpc) are different programs on purpose."""
+    return all("init_rpc" in ops for _, ops in parting.traces)

@@ -102,6 +102,8 @@ def main(state, path):
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         assert isinstance(node, ast.Call)
+        if file.is_test:
+            return
         name = file.qualified(node.func) or ""
         above = next(file.parents(node), None)
         if name in _SAVERS:

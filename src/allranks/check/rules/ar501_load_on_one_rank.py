@@ -8,14 +8,16 @@ from allranks.check.program import Program
 from allranks.check.rule import Example, ProgramRule
 from allranks.findings import Finding
 
-# What makes the ranks alike again, if it comes after the load.
+# The model was made alike on all ranks before the load...
+_WRAPS = ("construction", "prepare", "deepspeed.initialize", "broadcast_parameters")
+# ...and what makes the ranks alike again, if it comes after the load.
 _SHARES = ("broadcast", "construction", "prepare", "initialize", "scatter", "state_dict", "all_gather", "setup")
 
 
 class LoadOnOneRank(ProgramRule):
     """
     ## What it does
-    Finds a `load_state_dict` that only rank 0 reaches, with nothing after it that sends what was loaded to the others: no
+    Finds a `load_state_dict` that only rank 0 reaches, after the model was wrapped, with nothing after it that sends what was loaded to the others: no
     wrapping in DDP or FSDP, no broadcast.
 
     ## Why is this bad
@@ -84,7 +86,8 @@ def resume(model, optimizer, path):
     def check(self, program: Program) -> Iterator[Finding]:
         for event in program.effects("restore"):
             alone = event.roles == {"first"} and event.may == {"first"}
-            if event.active and alone and not any(word in op for op in event.later for word in _SHARES):
+            wrapped = any(word in op for op in event.earlier for word in _WRAPS)
+            if event.active and alone and wrapped and not any(word in op for op in event.later for word in _SHARES):
                 yield self.found(
                     event, f"{event.target or event.name} is loaded on rank 0 alone, and never sent to the others"
                 )

@@ -91,7 +91,7 @@ def main(model, path):
 
     def check(self, program: Program) -> Iterator[Finding]:
         said = set()
-        for event in program.effects("load", "restore"):
+        for event in program.effects("load"):
             own = event.path is not None and event.path.taint & PROCESS and not event.per_process
             if event.active and _all_may(event) and (own or event.under & PROCESS and not event.under & RANKS):
                 if event.symbol not in said:

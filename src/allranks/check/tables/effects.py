@@ -119,6 +119,7 @@ def _changes() -> Iterator[Effect]:
     for word in ("rmdir", "rename", "replace", "symlink_to", "hardlink_to"):
         yield Effect(f"pathlib.Path.{word}", "delete", receiver=True)
     yield Effect("*.symlink_to", "delete", receiver=True)
+    yield Effect("*.link_to", "delete", receiver=True)
     yield Effect("*.unlink", "delete", receiver=True)
     yield Effect("os.mkdir", "mkdir", (0, "path"))
     yield Effect("os.makedirs", "mkdir", (0, "name"), unless=(("exist_ok", True),))

@@ -1,0 +1,91 @@
+"""What one file comes to, whatever the others are: its summary, and what the local rules say. Kept as bytes. Pure."""
+
+from __future__ import annotations
+
+import ast
+import marshal
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Protocol
+
+from allranks.check.kept import findings_of, plain
+from allranks.check.lower import lower
+from allranks.check.registry import all_rules, rule
+from allranks.check.rule import LocalRule
+from allranks.check.source import File, Unreadable, decode, module_name, parse
+from allranks.check.summary import Summary, dump, load
+from allranks.findings import Finding, Place
+
+
+class Cache(Protocol):
+    """Bytes by key; whatever it loses is computed again."""
+
+    def get(self, key: bytes) -> bytes | None: ...
+    def put(self, key: bytes, value: bytes) -> None: ...
+
+
+def key_of(path: str, raw: bytes) -> bytes:
+    """Return the key of what `digested` makes of a file."""
+    name = blake2b(path.encode(errors="surrogatepass"), digest_size=32).digest()
+    return blake2b(raw, digest_size=16, key=name).digest()
+
+
+def missing(sources: Mapping[str, bytes], cache: Cache) -> list[tuple[str, bytes]]:
+    """Return the files that the cache does not know."""
+    return [(path, raw) for path, raw in sources.items() if cache.get(key_of(path, raw)) is None]
+
+
+def digested(path: str, raw: bytes) -> bytes:
+    """Return a file's summary, if it has one, and the findings of the local rules."""
+    return _packed(*_examined(path, raw))
+
+
+def examined(path: str, raw: bytes, cache: Cache | None = None) -> tuple[Summary | None, list[Finding]]:
+    """Return a file's summary (None for one that is no Python) and the findings of the local rules."""
+    if cache is None:
+        return _examined(path, raw)
+    key = key_of(path, raw)
+    kept = cache.get(key)
+    if kept is None:
+        summary, findings = _examined(path, raw)
+        cache.put(key, _packed(summary, findings))
+        return summary, findings
+    packed, lists = marshal.loads(kept)
+    return None if packed is None else load(packed), findings_of(lists)
+
+
+def _packed(summary: Summary | None, findings: list[Finding]) -> bytes:
+    return marshal.dumps((None if summary is None else dump(summary), plain(findings)))
+
+
+def _examined(path: str, raw: bytes) -> tuple[Summary | None, list[Finding]]:
+    text = decode(raw)
+    if isinstance(text, Unreadable):
+        return None, [_unreadable(path, text)]
+    tree = parse(text)
+    if isinstance(tree, Unreadable):
+        return None, [_unreadable(path, tree)]
+    try:
+        return lower(tree), _local(File(path, text, tree))
+    except RecursionError:
+        return None, [_unreadable(path, Unreadable("nested too deeply to be checked"))]
+
+
+def _unreadable(path: str, why: Unreadable) -> Finding:
+    meta = rule("AR900")
+    if meta is None:
+        raise RuntimeError("rule AR900 is missing from the package of rules")
+    place = Place(path, why.line, why.column, why.line, why.column + 1)
+    return meta.finding(place, module_name(path), why.reason)
+
+
+def _local(file: File) -> list[Finding]:
+    """Ask the local rules that the file's text calls for, in one walk."""
+    rules = [r for r in all_rules() if isinstance(r, LocalRule) and any(word in file.text for word in r.words)]
+    wanted: dict[type[ast.AST], list[LocalRule]] = {}
+    for each in rules:
+        for node_type in each.nodes:
+            wanted.setdefault(node_type, []).append(each)
+    if not wanted:
+        return []
+    return [f for node in ast.walk(file.tree) for r in wanted.get(type(node), ()) for f in r.visit(node, file)]
