@@ -223,8 +223,11 @@ class Members(Evaluator):
 
 
 def _kept(before: Value, value: Value) -> Value:
-    """Return what an attribute holds that two places store. One that is also stored by all ranks alike, from
-    something unknown, may have been agreed on; one that is otherwise a constant is what the guarded place left there."""
+    """Return what an attribute holds that two places store.
+
+    If all ranks alike store something unknown in it too, they may have agreed on it. If all they store is a constant,
+    what the guarded place left there is on some ranks only.
+    """
     states = [v for v in (before, value) if v.taint & STATE]
     others = [v for v in (before, value) if not v.taint & STATE]
     if not states or "agreed" in before.flags:

@@ -11,7 +11,6 @@ from allranks.check.tables.local import LocalQuery
 from allranks.check.values import Value
 from allranks.findings import Note, Place
 
-
 # Ops of a computation that all ranks share: what a wrapped model does.
 PARALLEL = frozenset(
     f"{kind} {what}" for kind in ("DDP", "FSDP", "engine") for what in ("construction", "forward", "backward")
@@ -30,16 +29,17 @@ class Step:
 class Event:
     """A call that the interpreted roles reach.
 
-    ``may``: which roles can reach it under some condition; ``roles``: which of ``first``, ``node``, ``peer``, ``other`` reach it for certain or under conditions that all ranks
-    take alike. ``active``: there is evidence that its entry runs as several processes (or the user assumes so).
-    ``per_process``: what it works on has the rank, the process or the host in its name, or is a temporary file. ``ordered``:
-    inside a lock, or a context that lets rank 0 go first. ``target``: the path as it stands in the source; ``opened``:
-    the call that opened the file that is written to. ``path``: what is known of the path. ``under``: what the conditions
-    on the way in its function depend on (bits of `values`). ``met``: how many meetings of its function come before it,
-    so that two events of one function with the same number have none between them. ``earlier``, ``later``: the ops
-    that are met before and afterwards, from the beginning of the entry to its end. ``looped``: it stands in a loop of its function. ``guard``: the
-    nearest condition that only some ranks meet. ``chain``: the calls from the entry; ``also``: other calls, by all ranks, of the
-    function (``function``) it stands in.
+    ``may``: which roles can reach it under some condition; ``roles``: which of ``first``, ``node``, ``peer``,
+    ``other`` reach it for certain or under conditions that all ranks take alike. ``active``: there is evidence that
+    its entry runs as several processes (or the user assumes so). ``per_process``: what it works on has the rank, the
+    process or the host in its name, or is a temporary file. ``ordered``: inside a lock, or a context that lets rank 0
+    go first. ``target``: the path as it stands in the source; ``opened``: the call that opened the file that is
+    written to. ``path``: what is known of the path. ``under``: what the conditions on the way in its function depend
+    on (bits of `values`). ``met``: how many meetings of its function come before it, so that two events of one
+    function with the same number have none between them. ``earlier``, ``later``: the ops that are met before and
+    afterwards, from the beginning of the entry to its end. ``looped``: it stands in a loop of its function.
+    ``guard``: the nearest condition that only some ranks meet. ``chain``: the calls from the entry; ``also``: other
+    calls, by all ranks, of the function (``function``) it stands in.
     """
 
     name: str
@@ -101,9 +101,10 @@ class Divergence:
     """A branch after which processes meet in different collectives.
 
     ``cause``: what parts them: ``rank`` (a branch), ``return`` (one role leaves early), ``process`` (a process-local
-    condition), ``order`` (same calls, another order), ``state`` (what one role alone stored), ``loop`` (processes go round
-    a loop a different number of times). ``op``: what the first collective meets as. ``place`` is the first collective that not all reach; ``guard``
-    the condition. ``traces``: (who, the collectives they go on to) for each side.
+    condition), ``order`` (same calls, another order), ``state`` (what one role alone stored), ``loop`` (processes go
+    round a loop a different number of times). ``op``: what the first collective meets as. ``place`` is the first
+    collective that not all reach; ``guard`` the condition. ``traces``: (who, the collectives they go on to) for each
+    side.
     """
 
     cause: str

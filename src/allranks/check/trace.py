@@ -192,7 +192,7 @@ class Comparison:
         return alive & ~gone
 
     def _parting(self, result: Result, node: TraceNode, alive: int, after: Trace, ahead: _Ahead) -> Parting | None:
-        _, truth, taint, then, orelse, span, condition = node
+        _, truth, _, then, orelse, _, condition = node
         letters = {truth[role] for role in _roles(alive)}
         if "W" in truth or _raises(then) or _raises(orelse) or not (letters & set("DP") or len(letters) > 1):
             return None
@@ -306,7 +306,7 @@ def _flat(items: Items) -> Iterator[str]:
 
 
 def _first_meeting(trace: Trace) -> tuple[Span, str, str] | None:
-    """Return where the first meeting on a trace is, as the function sees it, what it is called in the end, and its op."""
+    """Return the first meeting on a trace: where the function sees it, what it is called in the end, and its op."""
     for node in trace:
         found = None
         if node[0] == "meet":

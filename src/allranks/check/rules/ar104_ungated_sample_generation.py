@@ -25,8 +25,8 @@ class UngatedSampleGeneration(ProgramRule):
     reason.
 
     ## Use instead
-    If the model is whole on each rank, generate on rank 0. If it is sharded (FSDP, tensor parallel), generate on all and
-    report on rank 0: a guard around the generation would stop the job.
+    If the model is whole on each rank, generate on rank 0. If it is sharded (FSDP, tensor parallel), generate on all
+    and report on rank 0: a guard around the generation would stop the job.
 
     ## Fix safety
     There is no automatic fix.

@@ -9,9 +9,7 @@ from allranks.check.program import Event, Program
 from allranks.check.rule import Example, ProgramRule
 from allranks.findings import Finding, Note
 
-_OF_THE_NODE = re.compile(
-    r"/tmp\b|/dev/shm|/scratch|/local|tmp_?(dir|path)|temp_?(dir|path)|cache|node_local|local_dir"
-)
+_OF_THE_NODE = re.compile(r"/te?mp\b|/shm|/scratch|/local|te?mp_?(dir|path)|cache|node_local|local_dir")
 
 
 class NodeLocalGateOnSharedPath(ProgramRule):
@@ -25,7 +23,8 @@ class NodeLocalGateOnSharedPath(ProgramRule):
 
     ## What happens with N processes
     With one node, nothing. With M nodes, M processes write, rename or delete the same path: torn files, and
-    `FileNotFoundError` for those who come second. A guard on the number of the node lets all processes of node 0 through.
+    `FileNotFoundError` for those who come second. A guard on the number of the node lets all processes of node 0
+    through.
 
     ## Known problems
     A path on a disk of the node looks like any other. Names with `tmp`, `cache`, `scratch` or `local` in them are taken

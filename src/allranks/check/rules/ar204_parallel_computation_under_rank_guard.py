@@ -12,16 +12,16 @@ from allranks.findings import Finding
 class ParallelComputationUnderRankGuard(ProgramRule):
     """
     ## What it does
-    Finds the forward or backward pass, or the construction, of a wrapped model (DDP, FSDP, a DeepSpeed engine) that only
-    some ranks reach: behind a guard on the rank, or after an early return of the others.
+    Finds the forward or backward pass, or the construction, of a wrapped model (DDP, FSDP, a DeepSpeed engine) that
+    only some ranks reach: behind a guard on the rank, or after an early return of the others.
 
     ## Why is this bad
     A wrapped model talks to the other processes whenever it runs: it gathers parameters, sends buffers, reduces
     gradients.
 
     ## What happens with N processes
-    With FSDP and DeepSpeed, rank 0 waits for parameters that nobody sends. With DDP it waits for the buffers, or meets the
-    next step of the others: measured, a training loss that is silently wrong.
+    With FSDP and DeepSpeed, rank 0 waits for parameters that nobody sends. With DDP it waits for the buffers, or
+    meets the next step of the others: measured, a training loss that is silently wrong.
 
     ## Known problems
     DDP without buffers and without gradients is silent in evaluation; the finding stands all the same.

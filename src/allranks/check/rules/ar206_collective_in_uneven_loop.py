@@ -21,8 +21,8 @@ class CollectiveInUnevenLoop(ProgramRule):
     listing, a time limit; and inside a data set, sampler or collate function, which run once for each item or batch.
 
     ## Why is this bad
-    All processes must call it equally often. Parts of a list differ in length by one whenever the length does not divide;
-    workers of a loader fetch ahead, each at its own pace.
+    All processes must call it equally often. Parts of a list differ in length by one whenever the length does not
+    divide; workers of a loader fetch ahead, each at its own pace.
 
     ## What happens with N processes
     The rank with one item more waits for the others, or meets their next collective.

@@ -123,9 +123,11 @@ def _varies(node: ast.expr, scope: ast.AST, line: int, depth: int = 2) -> str:
 
 
 def _assigned(name: str, scope: ast.AST, line: int) -> ast.expr | None:
-    last = None
-    for part in ast.walk(scope):
-        if isinstance(part, ast.Assign) and part.lineno < line:
-            if any(isinstance(t, ast.Name) and t.id == name for t in part.targets):
-                last = part if last is None or part.lineno > last.lineno else last
-    return last.value if last is not None else None
+    found = [
+        part
+        for part in ast.walk(scope)
+        if isinstance(part, ast.Assign)
+        and part.lineno < line
+        and any(isinstance(t, ast.Name) and t.id == name for t in part.targets)
+    ]
+    return max(found, key=lambda part: part.lineno).value if found else None

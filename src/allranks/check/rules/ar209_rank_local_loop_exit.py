@@ -18,15 +18,15 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 class RankLocalLoopExit(LocalRule):
     """
     ## What it does
-    Finds `break`, `continue` or `return` in a loop that runs backward passes, on a condition on this process' own loss or
-    divergence (a NaN, a KL over its limit), where the value was not reduced over the processes first.
+    Finds `break`, `continue` or `return` in a loop that runs backward passes, on a condition on this process' own
+    loss or divergence (a NaN, a KL over its limit), where the value was not reduced over the processes first.
 
     ## Why is this bad
     Each process has other data, so each has another loss. A backward pass of a wrapped model is a collective.
 
     ## What happens with N processes
-    The process that meets the NaN skips its backward pass; the others wait in theirs, or it is one step ahead of them from
-    then on.
+    The process that meets the NaN skips its backward pass; the others wait in theirs, or it is one step ahead of them
+    from then on.
 
     ## Known problems
     A value that another file reduces under a name that does not say so.

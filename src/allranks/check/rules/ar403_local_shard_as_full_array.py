@@ -25,8 +25,8 @@ _SAVING = re.compile(r"save|export|checkpoint|params_for_host|full|to_host|gathe
 class LocalShardAsFullArray(LocalRule):
     """
     ## What it does
-    Finds `addressable_data(0)` or `addressable_shards[0].data`, the part of an array that lies on the first device of this
-    process, that is saved, generated with, or returned as the host's copy of the parameters.
+    Finds `addressable_data(0)` or `addressable_shards[0].data`, the part of an array that lies on the first device of
+    this process, that is saved, generated with, or returned as the host's copy of the parameters.
 
     ## Why is this bad
     It is the whole array only where the array is replicated. Of a sharded one it is a slice, of the right type and the

@@ -23,12 +23,12 @@ _WAITS = ("wait_until_finished", "close", "check_for_errors", "result", "wait", 
 class AsyncSaveNotAwaited(LocalRule):
     """
     ## What it does
-    Finds a background save whose future is dropped (`dcp.async_save(...)` as a statement), or kept and never asked for its
-    result in the file; and an Orbax saver that is made in a function and never waited for there.
+    Finds a background save whose future is dropped (`dcp.async_save(...)` as a statement), or kept and never asked
+    for its result in the file; and an Orbax saver that is made in a function and never waited for there.
 
     ## Why is this bad
-    The save goes on after the call. If the program ends or saves again meanwhile, the last checkpoint is not complete; if
-    it fails, nobody is told.
+    The save goes on after the call. If the program ends or saves again meanwhile, the last checkpoint is not
+    complete; if it fails, nobody is told.
 
     ## What happens with N processes
     Each process writes its shards at its own pace. Those that end early leave a checkpoint that some ranks finished and
@@ -115,8 +115,7 @@ def main(state, path):
             target = above.targets[0]
             scope = next((p for p in file.parents(node) if isinstance(p, ast.FunctionDef)), file.tree)
             if isinstance(target, ast.Name) and _saves(target.id, scope) and not _waited(target, scope):
-                if not _handed_on(target.id, scope):
-                    yield self.local(file, node, f"{target.id} saves in the background and is never waited for")
+                yield self.local(file, node, f"{target.id} saves in the background and is never waited for")
 
 
 def _methods(name: str, scope: ast.AST) -> set[str]:

@@ -102,7 +102,7 @@ def main(model):
 
 
 def _saved_as(node: ast.Dict, file: File) -> str | None:
-    """Return the name under which the dictionary is passed to a save; "" if it is passed directly; None if it is not."""
+    """Return the name under which the dictionary is saved: "" if it is passed directly, None if it is not saved."""
     above = next(file.parents(node), None)
     if isinstance(above, ast.Call):
         return "" if _is_save(above) else None

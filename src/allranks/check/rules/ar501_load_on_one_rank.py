@@ -17,8 +17,8 @@ _SHARES = ("broadcast", "construction", "prepare", "initialize", "scatter", "sta
 class LoadOnOneRank(ProgramRule):
     """
     ## What it does
-    Finds a `load_state_dict` that only rank 0 reaches, after the model was wrapped, with nothing after it that sends what was loaded to the others: no
-    wrapping in DDP or FSDP, no broadcast.
+    Finds a `load_state_dict` that only rank 0 reaches, after the model was wrapped, with nothing after it that sends
+    what was loaded to the others: no wrapping in DDP or FSDP, no broadcast.
 
     ## Why is this bad
     The wrapper copies rank 0's parameters once, when it is made. What is loaded later stays where it is.

@@ -21,8 +21,8 @@ class RankLocalResumeDecision(ProgramRule):
     just writing.
 
     ## What happens with N processes
-    Some ranks resume and others start from nothing, or from another step. They train on together, with mixed weights and
-    steps; a learning rate or the end of the run differs from rank to rank.
+    Some ranks resume and others start from nothing, or from another step. They train on together, with mixed weights
+    and steps; a learning rate or the end of the run differs from rank to rank.
 
     ## Known problems
     On a shared file system that is quiet, all processes find the same. The rule is opt-in for that reason.
@@ -93,7 +93,7 @@ def main(model, path):
         said = set()
         for event in program.effects("load"):
             own = event.path is not None and event.path.taint & PROCESS and not event.per_process
-            if event.active and _all_may(event) and (own or event.under & PROCESS and not event.under & RANKS):
+            if event.active and _all_may(event) and (own or (event.under & PROCESS and not event.under & RANKS)):
                 if event.symbol not in said:
                     yield self.found(
                         event, f"each process decides by what it finds whether {event.name} runs, or on what"

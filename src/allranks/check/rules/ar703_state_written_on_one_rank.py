@@ -19,8 +19,8 @@ class StateWrittenOnOneRank(ProgramRule):
     The other ranks still have the old value.
 
     ## What happens with N processes
-    Rank 0 notices that it should stop (no patience left, the run was cancelled) and leaves; the others go on and wait for
-    it in the next collective.
+    Rank 0 notices that it should stop (no patience left, the run was cancelled) and leaves; the others go on and wait
+    for it in the next collective.
 
     ## Known problems
     State that goes through an object that the check does not follow is not seen.

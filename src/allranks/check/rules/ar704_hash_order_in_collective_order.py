@@ -27,8 +27,8 @@ class HashOrderInCollectiveOrder(LocalRule):
     Python orders the strings of a set by a hash that differs from process to process (PYTHONHASHSEED).
 
     ## What happens with N processes
-    Collectives are matched by order: the sum of one metric on rank 0 meets the sum of another on rank 1. Shapes are often
-    alike, so nothing fails.
+    Collectives are matched by order: the sum of one metric on rank 0 meets the sum of another on rank 1. Shapes are
+    often alike, so nothing fails.
 
     ## Known problems
     Sets of integers have the same order everywhere; they are told apart only where the code shows it.
@@ -118,12 +118,14 @@ def _assigned(name: str, node: ast.AST, file: File) -> ast.expr | None:
     """Return what ``name`` was last given before ``node``, in the same function."""
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
     scope = next((above for above in file.parents(node) if isinstance(above, functions)), file.tree)
-    last = None
-    for part in ast.walk(scope):
-        if isinstance(part, ast.Assign) and part.lineno < getattr(node, "lineno", 0):
-            if any(isinstance(t, ast.Name) and t.id == name for t in part.targets):
-                last = part if last is None or part.lineno > last.lineno else last
-    return last.value if last is not None else None
+    found = [
+        part
+        for part in ast.walk(scope)
+        if isinstance(part, ast.Assign)
+        and part.lineno < getattr(node, "lineno", 0)
+        and any(isinstance(t, ast.Name) and t.id == name for t in part.targets)
+    ]
+    return max(found, key=lambda part: part.lineno).value if found else None
 
 
 def _is_set(node: ast.expr) -> bool:

@@ -28,8 +28,8 @@ Kind: TypeAlias = Literal[
 class Effect:
     """``pattern`` does ``kind`` to what the parameter ``path`` (position from 0, or keyword) names.
 
-    ``folder``: makes a directory that may be there already; ``read``: opens a file to read; ``load``: reads a checkpoint;
-    ``restore``: puts what was read into a model or an optimizer.
+    ``folder`` makes a directory that may be there already; ``read`` opens a file to read; ``load`` reads a checkpoint;
+    ``restore`` puts what was read into a model or an optimizer.
 
     ``path`` may name several parameters, first match first; empty where the call has none. ``receiver``: the receiver
     itself is the path (``Path(...).write_text``). ``modes``: it is an effect only if the argument of ``open``-like
@@ -142,7 +142,8 @@ def _trackers() -> Iterator[Effect]:
 
 
 def _downloads() -> Iterator[Effect]:
-    """Yield what fetches into a shared folder. snapshot_download, hf_hub_download, load_dataset lock, tensorflow_datasets renames: not here."""
+    """Yield what fetches into a shared folder. Not here: what locks (snapshot_download, hf_hub_download, load_dataset)
+    or renames when it is done (tensorflow_datasets)."""
     yield from _each("urllib.request.urlretrieve", "download", 1, "filename")
     yield from _each("wget.download", "download", 1, "out")
     yield from _each("gdown.download gdown.cached_download", "download", 1, "output")
