@@ -272,7 +272,7 @@ class Caller(Members):
             return tainted(*given.values) if name == "range" else ANYTHING
         if name == "functools.partial" and given.values:
             return replace(given.values[0], bound=given.values[1:])
-        if name in _WRAPPERS and given.values and given.values[0].reference:
+        if name in _WRAPPERS and given.values and (given.values[0].reference or given.values[0].instance):
             return given.values[0]
         tables = (self.apis.ranks["call"], self.apis.collectives["call"], self.apis.effects, self.apis.local)
         for table in tables:
