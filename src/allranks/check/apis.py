@@ -70,12 +70,16 @@ def apis(*, predicates: tuple[str, ...] = (), collectives: tuple[str, ...] = ())
     ranks = {form: _table(q for q in queries if q.form == form) for form in _RANK_FORMS}
     meet = {form: _table(c for c in meetings if c.form == form) for form in ("call", "attribute", "context")}
     matter = [e for e in EFFECTS if e.kind != "print"]
-    entries: tuple[_Patterned, ...] = (*queries, *meetings, *matter, *SIGNS)
+    ranks_alone = [q for q in queries if q.kind != "size" and not q.pattern.endswith("is_available")]
+    entries: tuple[_Patterned, ...] = (*ranks_alone, *meetings, *matter, *SIGNS)
     words: dict[str, set[str]] = {}
     for entry in entries:
-        package, dot, _ = entry.pattern.partition(".")
-        # A name of a package means something where the package is imported; a bare one everywhere.
-        words.setdefault(package if dot else "", set()).add(entry.pattern.rpartition(".")[2])
+        owner, dot, word = entry.pattern.rpartition(".")
+        package, kind = owner.partition(".")[0], owner.rpartition(".")[2]
+        # A name of a package means something where the package is imported, a method where the class is; a bare name
+        # everywhere, and so does a method that says enough by itself.
+        where = "" if not dot else kind if kind[:1].isupper() and "_" not in word.strip("_") else package
+        words.setdefault(where, set()).add(word)
     return Apis(
         ranks,
         meet,

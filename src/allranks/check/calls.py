@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 from typing import NamedTuple
 
 from allranks.check.members import Members
 from allranks.check.render import render
+from allranks.check.rows import SHOWN
 from allranks.check.state import Frame, Seen, Span
 from allranks.check.summary import Node
 from allranks.check.tables.collectives import Collective
-from allranks.check.tables.effects import Effect, Kind
+from allranks.check.tables.effects import Effect
 from allranks.check.tables.gates import GATED
 from allranks.check.tables.local import LocalQuery
 from allranks.check.tables.names import documented
@@ -153,12 +153,6 @@ _SOURCES = ("clock", "random", "listing", "identity")
 _OWN = {"identity": IDENTITY, "clock": CLOCK, "random": PROCESS, "exists": PROCESS, "listing": PROCESS}
 
 
-@cache
-def _as(entry: Effect, kind: Kind) -> Effect:
-    """Return the other effect that a call has with other arguments: one that opens a file may only read it."""
-    return replace(entry, kind=kind)
-
-
 class Caller(Members):
     """Evaluates calls."""
 
@@ -274,12 +268,14 @@ class Caller(Members):
             return replace(given.values[0], bound=given.values[1:])
         if name in _WRAPPERS and given.values and (given.values[0].reference or given.values[0].instance):
             return given.values[0]
+        if (sign := self.apis.signs.named(name)) is not None:
+            frame.result.evidence.add(sign.kind)
         tables = (self.apis.ranks["call"], self.apis.collectives["call"], self.apis.effects, self.apis.local)
         for table in tables:
             if (entry := table.named(name)) is not None:
                 return self._entry(frame, entry, name, given, None)
-        if (sign := self.apis.signs.named(name)) is not None:
-            frame.result.evidence.add(sign.kind)
+        if sign is not None or name in SHOWN:
+            self._record(frame, None, name, given, None, "")
         self._starts(frame, name, given)
         if name in _TRANSPARENT:
             made = tainted(*given.values, *(v for _, v in given.keywords))
@@ -347,7 +343,7 @@ class Caller(Members):
             letters = mode.constant if mode is not None else "r"
             if not isinstance(letters, str) or not set(letters) & set(entry.modes):
                 if isinstance(letters, str):
-                    self._record(frame, _as(entry, "read"), name, given, path, text)
+                    self._record(frame, entry.doing("read"), name, given, path, text)
                 return made
         if entry.path and path is None and entry.kind in ("file", "checkpoint", "append"):
             return made  # without a path, such a call returns the text
@@ -355,7 +351,7 @@ class Caller(Members):
             value = given.argument(key)
             if value is not None and (constant is ... or value.constant == constant or value.ranked):
                 if entry.kind == "mkdir":
-                    self._record(frame, _as(entry, "folder"), name, given, path, text)
+                    self._record(frame, entry.doing("folder"), name, given, path, text)
                 return made
         if entry.only_if:
             asked = given.argument(entry.only_if)
@@ -385,7 +381,7 @@ class Caller(Members):
                 len(frame.result.meetings),
                 bool(frame.loops),
                 frame.guard,
-            )  # fmt: skip
+            )
         )
 
     def _local(self, frame: Frame, entry: LocalQuery, name: str, given: Given) -> Value:

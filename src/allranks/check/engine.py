@@ -10,6 +10,7 @@ from allranks.check.program import Program
 from allranks.check.project import Project
 from allranks.check.reading import Cache, examined
 from allranks.check.registry import all_rules, selected
+from allranks.check.rows import rows
 from allranks.check.rule import Assume, ProgramRule
 from allranks.check.source import Unreadable, decode, split
 from allranks.check.summary import Summary
@@ -61,12 +62,12 @@ def check(sources: Mapping[str, bytes], settings: Settings, *, cache: Cache | No
         findings.extend(local)
         if summary is not None:
             summaries[path] = summary
+    program = _interpreted(sources, summaries, settings)
     chosen = [r for r in all_rules() if isinstance(r, ProgramRule) and r.code in codes]
-    if chosen:
-        program = _interpreted(sources, summaries, settings)
-        findings.extend(finding for r in chosen for finding in r.check(program))
+    findings.extend(finding for r in chosen for finding in r.check(program))
     found = sorted((f for f in findings if f.code in codes), key=lambda f: (f.place, f.code))
-    return Outcome(tuple(found), (), len(sources), sum(raw.count(b"\n") for raw in sources.values()))
+    report = rows(program, found, {r.code: r.row for r in all_rules()})
+    return Outcome(tuple(found), report, len(sources), sum(raw.count(b"\n") for raw in sources.values()))
 
 
 def _interpreted(sources: Mapping[str, bytes], summaries: Mapping[str, Summary], settings: Settings) -> Program:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from allranks.check.compare import compared
 from allranks.check.render import render
@@ -75,7 +75,7 @@ class Evaluator:
     def _name(self, frame: Frame, node: Node) -> Value:
         return self.lookup(frame, node[1])
 
-    def _const(self, frame: Frame, node: Node) -> Value:
+    def _const(self, _: Frame, node: Node) -> Value:
         return NONE if node[1] is None else known(node[1])
 
     def _attr(self, frame: Frame, node: Node) -> Value:
@@ -158,9 +158,9 @@ class Evaluator:
         if base.reference == "os.environ":
             found = self.environment(frame, index.constant)
             return found if found is not None else ANYTHING
-        if base.elements is not None and isinstance(index.constant, int):
-            if -len(base.elements) <= index.constant < len(base.elements):
-                return base.elements[index.constant]
+        at, elements = index.constant, base.elements
+        if elements is not None and isinstance(at, int) and -len(elements) <= at < len(elements):
+            return elements[at]
         return ANYTHING if "dict" in base.flags else tainted(base, index)
 
     def _many(self, frame: Frame, node: Node) -> Value:
@@ -207,7 +207,7 @@ class Evaluator:
         kind = self.value(frame, node[1])
         return Value(instance=kind.reference) if kind.reference else ANYTHING
 
-    _BY_TAG: dict[str, Callable[[Any, Frame, Node], Value]] = {
+    _BY_TAG: ClassVar[dict[str, Callable[[Any, Frame, Node], Value]]] = {
         "name": _name,
         "const": _const,
         "attr": _attr,

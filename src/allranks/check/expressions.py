@@ -14,6 +14,7 @@ LONGEST_TEXT = 120
 class Lowering(Protocol):
     """What lowering an expression asks of the walk that it is part of."""
 
+    prefix: str
     words: set[str]
     stored: set[str]
 
@@ -52,7 +53,7 @@ def _name(low: Lowering, node: ast.Name) -> Node:
     return ("name", node.id)
 
 
-def _constant(low: Lowering, node: ast.Constant) -> Node:
+def _constant(_: Lowering, node: ast.Constant) -> Node:
     value = node.value
     return ("const", value[:LONGEST_TEXT] if isinstance(value, str | bytes) else value)
 
@@ -191,6 +192,8 @@ _COMPARISONS: dict[type[ast.cmpop], str] = {
 
 def target(low: Lowering, node: ast.expr) -> Node:
     if isinstance(node, ast.Name):
+        if not low.prefix:
+            low.stored.add(node.id)
         return ("name", node.id)
     if isinstance(node, ast.Attribute):
         low.stored.add(node.attr)

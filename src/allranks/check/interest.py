@@ -6,7 +6,7 @@ from collections import Counter
 
 from allranks.check.apis import Apis
 from allranks.check.project import Project
-from allranks.check.summary import FunctionFacts
+from allranks.check.summary import FunctionFacts, Summary
 from allranks.check.tables.names import documented
 
 # Names that say nothing of what they call: a call of one does not make a function interesting.
@@ -29,12 +29,11 @@ def interesting(project: Project, apis: Apis) -> frozenset[str]:
     """Return the functions whose effects, collectives or ranks can matter to somebody."""
     walk = _Walk(project)
     for path, summary in project.summaries.items():
-        packages = {documented(dotted).split(".")[0] for dotted, _ in summary.imports}
+        packages = _packages(summary)
         here = words_here(apis, packages)
+        here |= {bound for dotted, bound in summary.imports if documented(dotted).rpartition(".")[2] in here}
         for key, facts in summary.functions.items():
-            runs = (
-                "torch" in packages and not _MODELS.isdisjoint(facts.positional) and not _MODELS.isdisjoint(facts.words)
-            )
+            runs = "torch" in packages and bool(_MODELS & set(facts.positional) & set(facts.words))
             if runs or not here.isdisjoint(facts.words):
                 walk.found(f"{path}::{key}", facts)
     walk.spread()
@@ -47,6 +46,12 @@ def words_here(apis: Apis, packages: set[str]) -> frozenset[str]:
     for package in ("*", "", *packages):
         words |= apis.words.get(package, frozenset())
     return frozenset(words)
+
+
+def _packages(summary: Summary) -> set[str]:
+    """Return the packages and the classes that a file imports, under their documented names."""
+    names = [documented(dotted.lstrip(".")) for dotted, _ in summary.imports]
+    return {name.partition(".")[0] for name in names} | {name.rpartition(".")[2] for name in names}
 
 
 class _Walk:
@@ -69,7 +74,10 @@ class _Walk:
     def found(self, reference: str, facts: FunctionFacts) -> None:
         if reference not in self.reached:
             self.reached.add(reference)
-            self.waiting.append((_called_by(facts), reference.partition("::")[0]))
+            path = reference.partition("::")[0]
+            self.waiting.append((_called_by(facts), path))
+            if not facts.name:  # what a module leaves in its variables
+                self.waiting += [(name, path) for name in facts.stored]
 
     def spread(self) -> None:
         done: set[tuple[str, str]] = set()
@@ -78,10 +86,14 @@ class _Walk:
             if not name or name in _COMMON or (name, path) in done:
                 continue
             done.add((name, path))
-            stem = path.removesuffix(".py").removesuffix("/__init__").rpartition("/")[2]
+            near = path.removesuffix(".py").removesuffix("/__init__").split("/")[-2:]  # what re-exports it, and itself
             for user in self.named_by.get(name, ()):
                 seen_from, _, key = user.partition("::")
-                if seen_from == path or stem in self.parts[seen_from] or self.count[name] <= FEW:
+                if (
+                    seen_from == path
+                    or not self.parts[seen_from].isdisjoint(near)
+                    or (self.count[name] <= FEW and "_" in name.strip("_"))
+                ):
                     self.found(user, self.project.summaries[seen_from].functions[key])
 
 

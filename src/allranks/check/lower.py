@@ -37,7 +37,7 @@ class _Lowering:
         body = self.block(tree.body)
         blank = (1, 0, 1, 0)
         self.functions[""] = FunctionFacts(
-            "", "", (), (), ("", ""), (), (), (), blank, tuple(self.words), (), marshal.dumps(body)
+            "", "", (), (), ("", ""), (), (), (), blank, tuple(self.words), tuple(self.stored), marshal.dumps(body)
         )
 
     def block(self, statements: Sequence[ast.stmt]) -> tuple[Node, ...]:
@@ -168,7 +168,7 @@ def _try(low: _Lowering, node: ast.Try) -> Node:
     return ("try", node.lineno, body, tuple(handlers), low.block(node.orelse), low.block(node.finalbody))
 
 
-def _jump(low: _Lowering, node: ast.Break | ast.Continue) -> Node:
+def _jump(_: _Lowering, node: ast.Break | ast.Continue) -> Node:
     return ("break" if isinstance(node, ast.Break) else "continue", node.lineno)
 
 
@@ -208,7 +208,7 @@ def _import_from(low: _Lowering, node: ast.ImportFrom) -> Node:
     return ("import", node.lineno, names)
 
 
-def _global(low: _Lowering, node: ast.Global | ast.Nonlocal) -> Node:
+def _global(_: _Lowering, node: ast.Global | ast.Nonlocal) -> Node:
     return ("global", node.lineno, tuple(node.names)) if isinstance(node, ast.Global) else ()
 
 
@@ -217,7 +217,7 @@ def _match(low: _Lowering, node: ast.Match) -> Node:
     return ("match", node.lineno, low.expression(node.subject), cases)
 
 
-def _nothing(low: _Lowering, node: ast.stmt) -> Node:
+def _nothing(_: _Lowering, __: ast.stmt) -> Node:
     return ()
 
 

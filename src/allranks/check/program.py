@@ -32,14 +32,14 @@ class Event:
     ``may``: which roles can reach it under some condition; ``roles``: which of ``first``, ``node``, ``peer``,
     ``other`` reach it for certain or under conditions that all ranks take alike. ``active``: there is evidence that
     its entry runs as several processes (or the user assumes so). ``per_process``: what it works on has the rank, the
-    process or the host in its name, or is a temporary file. ``ordered``: inside a lock, or a context that lets rank 0
-    go first. ``target``: the path as it stands in the source; ``opened``: the call that opened the file that is
-    written to. ``path``: what is known of the path. ``under``: what the conditions on the way in its function depend
-    on (bits of `values`). ``met``: how many meetings of its function come before it, so that two events of one
-    function with the same number have none between them. ``earlier``, ``later``: the ops that are met before and
-    afterwards, from the beginning of the entry to its end. ``looped``: it stands in a loop of its function.
-    ``guard``: the nearest condition that only some ranks meet. ``chain``: the calls from the entry; ``also``: other
-    calls, by all ranks, of the function (``function``) it stands in.
+    process or the host in its name, or is a temporary file. ``ordered``: inside a lock, a try that forgives, or a
+    context that lets rank 0 go first. ``target``: the path as it stands in the source; ``opened``: the call that
+    opened the file that is written to. ``path``: what is known of the path. ``under``: what the conditions on the way
+    in its function depend on (bits of `values`). ``met``: how many meetings of its function come before it, so that
+    two events of one function with the same number have none between them. ``earlier``, ``later``: the ops that are
+    met before and afterwards, from the beginning of the entry to its end. ``looped``: it stands in a loop of its
+    function. ``guard``: the nearest condition that only some ranks meet. ``chain``: the calls from the entry;
+    ``also``: other calls, by all ranks, of the function (``function``) it stands in.
     """
 
     name: str

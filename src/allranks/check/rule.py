@@ -22,27 +22,35 @@ package.
             if file.qualified(node.func) == "time.sleep":
                 yield self.local(file, node, "a sleep stands where a barrier is meant")
 
-``file`` is a `source.File`: ``qualified(expression)`` follows imports and aliases of this file to a dotted name (None if
-it does not lead to one), ``parents(node)`` yields what encloses it, ``symbol(node)`` names the function, ``text`` and
-``tree`` are whole. Results are cached with the file: a LocalRule sees nothing but its file.
+``file`` is a `source.File`: ``qualified(expression)`` follows imports and aliases of this file to a dotted name (None
+if it does not lead to one), ``parents(node)`` yields what encloses it, ``symbol(node)`` names the function, ``text``
+and ``tree`` are whole. Results are cached with the file: a LocalRule sees nothing but its file.
 
 **A ProgramRule** reads the interpreted program (`program.Program`)::
 
     class UngatedDelete(ProgramRule):
         def check(self, program):
-            for event in program.effects("delete"):          # kinds as in tables/effects.py
-                if event.active and event.everyone and not event.per_process:
-                    yield self.found(event, f"every rank deletes {event.target}")
+            for event in program.ungated("delete"):          # kinds as in tables/effects.py
+                yield self.found(event, f"every rank deletes {event.target}")
 
-``program.effects(*kinds)`` yields what the roles reach; ``program.collectives()`` the calls that must be made by all;
-``program.divergences()`` the points where two roles, or two processes of one role, go on to different sequences of
-collectives; ``program.calls(*patterns)`` every interpreted call of these qualified names. All of them are `program.Event`
-or `program.Divergence`: they know place, symbol, the values of their arguments (`values.Value`: uniform, rank-dependent or
-process-local, and what is known of it), which roles reach them, and the chain of calls from the entry.
+What a program answers (`program.Program`, `program.Event`, `program.Divergence`):
 
-Roles: the program is interpreted at once for four processes that stand for all: ``first`` (rank 0), ``node`` (local rank 0
-of another node), ``peer`` (another rank, first of its model-parallel group) and ``other`` (neither). A condition is true,
-false, or unknown for each of them.
+- ``ungated(*kinds)``: effects that every rank has on the same thing, in code that shows that it runs as several
+  processes. ``effects(*kinds)``: all of them; each event says ``roles`` (who reaches it), ``everyone``,
+  ``first_of_each_node`` (a gate on the local rank), ``active`` (evidence of several processes), ``per_process`` (the
+  path is this process' own), ``ordered`` (in a lock, in turns), ``target`` (the path as it stands in the source).
+- ``collectives()``: the calls that must be made by all. ``calls(*patterns)``: interpreted calls of these qualified
+  names, as far as the tables have them.
+- ``divergences()``: where two roles, or two processes of one role, go on to different sequences of collectives;
+  ``cause`` says why (``rank``, ``return``, ``process``, ``order``), ``sides()`` tells both traces.
+- ``event.argument(0, "f")`` is a `values.Value`: ``ranked`` (differs from rank to rank), ``taint`` (of what it is made:
+  ranks, clock, files found, pid), ``constant``, ``instance`` (of what class), ``reference`` (what function).
+- ``event.chain`` is the way from the entry, and goes into the finding's notes.
+
+Roles: the program is interpreted at once for four processes that stand for all: ``first`` (rank 0), ``node`` (local
+rank 0 of another node), ``peer`` (another rank, first of its model-parallel group) and ``other`` (neither). A condition
+is true, false, or unknown for each of them (`truth`). Several processes are taken for granted: the world's size is over
+1, a rank is never -1.
 """
 
 from __future__ import annotations

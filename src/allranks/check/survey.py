@@ -59,6 +59,7 @@ class Survey:
         self.visited: set[tuple[int, int, bool]] = set()
         self.ahead: dict[tuple[int, int, int], frozenset[str]] = {}
         self.compared: set[tuple[int, int, bool]] = set()
+        self.shown: dict[int, frozenset[str]] = {}
         self.callers: dict[str, dict[Step, None]] = {}
 
     def program(self, lines: Mapping[str, list[str]]) -> Program:
@@ -123,10 +124,10 @@ class Survey:
     def _active(self, root: Result, families: Mapping[str, list[Result]]) -> bool:
         if self.everywhere:
             return True
-        path, _, key = root.reference.partition("::")
+        path = root.path
         if self._left_out(path):
             return False
-        if self._evidence(root, path, set()):
+        if self._evidence(root, path):
             return True
         facts = self.project.function(root.reference)
         if facts is None or not facts.owner:
@@ -135,7 +136,7 @@ class Survey:
         if any(documented(kin) in HOOKED for kin in self.interpreter.lineage(owner)):
             return True
         family = self.interpreter.family(owner)
-        return any(self._evidence(other, path, set()) for other in families.get(family, ()))
+        return any(self._evidence(other, path) for other in families.get(family, ()))
 
     def _left_out(self, path: str) -> bool:
         """Tests, and what is not one of the entries that the user names."""
@@ -148,13 +149,19 @@ class Survey:
         owner = f"{root.path}::{facts.owner}" if facts is not None and facts.owner else ""
         return self.interpreter.family(owner) if owner else ""
 
-    def _evidence(self, result: Result, path: str, seen: set[int]) -> bool:
+    def _evidence(self, result: Result, path: str) -> bool:
         """Whether it, or what it calls, shows several processes; a mere rank query counts in the entry's file only."""
-        if id(result) in seen:
-            return False
-        seen.add(id(result))
-        strong = result.evidence if result.path == path else result.evidence & _STRONG
-        return bool(strong) or any(self._evidence(called.result, path, seen) for called in result.calls)
+        return bool(self._shown(result) & {path, ""})
+
+    def _shown(self, result: Result) -> frozenset[str]:
+        """Return the files in which evidence is reached; the empty name stands for evidence that counts everywhere."""
+        known = self.shown.get(id(result))
+        if known is None:
+            own = {result.path} if result.evidence else set()
+            own |= {""} if result.evidence & _STRONG else set()
+            known = frozenset(own).union(*(self._shown(called.result) for called in result.calls))
+            self.shown[id(result)] = known
+        return known
 
     # effects
 

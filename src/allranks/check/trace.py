@@ -1,9 +1,9 @@
 """Sequences of collectives, compared: where do processes that must meet go on to different meetings?
 
 The trace of a function becomes, for one role, a sequence of items: the op of a meeting; ``("if", condition, then,
-otherwise)`` where all ranks choose alike and the sides differ; ``("loop", items)``; ``("jump", kind)`` out of a loop that
-meets; ``("yield",)``. What comes after an early exit is left out, so that two equal sequences mean: these two meet in
-the same places, whatever guards are on the way.
+otherwise)`` where all ranks choose alike and the sides differ; ``("loop", items)``; ``("jump", kind)`` out of a loop
+that meets; ``("yield",)``. What comes after an early exit is left out, so that two equal sequences
+mean: these two meet in the same places, whatever guards are on the way.
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ class Value:
     ``truth`` (see `truth`) is empty if nothing more is known than the taint; ``none`` says likewise whether it is None.
     ``number``: a rank, its truth says where it is not 0. ``reference``: the function, class or module that it is
     (``torch.save``; ``train.py::Trainer.save`` in the project); ``instance``: the class that it is an instance of.
-    ``receiver``: of a bound method. ``scope``: the frame that a nested function sees. ``gate``: a function that runs only
-    where this is true. ``elements`` of a tuple or list. ``bound``: first arguments, given by functools.partial.
+    ``receiver``: of a bound method. ``scope``: the frame that a nested function sees. ``gate``: a function that runs
+    only where this is true. ``elements`` of a tuple or list. ``bound``: first arguments, given by functools.partial.
     ``handle``: the place of the call that opened this file. ``flags``: ``memory``, ``temporary``, ``lock``, ``turn``.
     """
 

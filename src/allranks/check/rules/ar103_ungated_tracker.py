@@ -66,10 +66,11 @@ if dist.get_rank() == 0:
     )
 
     def check(self, program: Program) -> Iterator[Finding]:
-        starts = {e.name.rpartition(".")[0] for e in program.ungated("tracker") if e.name.endswith(STARTS)}
-        for event in program.ungated("tracker"):
+        trackers = tuple(program.ungated("tracker"))
+        starts = {(e.place.path, e.name.rpartition(".")[0]) for e in trackers if e.name.endswith(STARTS)}
+        for event in trackers:
             owner, _, word = event.name.rpartition(".")
-            if word not in STARTS and owner in starts:
+            if word not in STARTS and (event.place.path, owner) in starts:
                 continue  # one fault: the run that every rank starts
             if not any(value.ranked for _, value in event.keywords) and not any(v.ranked for v in event.arguments):
                 yield self.found(event, f"every rank calls {event.name}")

@@ -22,7 +22,7 @@ class CollectiveUnderProcessLocalCondition(ProgramRule):
     Some processes call the collective and others do not: they wait until a timeout, or meet in different collectives.
 
     ## Known problems
-    On a shared file system that is quiet, all processes find the same; the finding is then a warning of what can change.
+    On a shared file system that is quiet, all processes find the same; the finding then warns of what can change.
 
     ## Use instead
     Decide on rank 0 and broadcast the decision.

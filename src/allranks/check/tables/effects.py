@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Literal, TypeAlias
 
 Kind: TypeAlias = Literal[
@@ -45,6 +46,11 @@ class Effect:
     modes: str = ""
     unless: tuple[tuple[str, object], ...] = ()
     only_if: str = ""
+
+    @cache
+    def doing(self, kind: Kind) -> Effect:
+        """Return what the call does with other arguments: one that opens a file may only read it."""
+        return replace(self, kind=kind)
 
 
 def _each(words: str, kind: Kind, *path: int | str) -> Iterator[Effect]:

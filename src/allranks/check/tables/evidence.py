@@ -18,13 +18,13 @@ class Sign:
     kind: Kind
 
 
-_INITIALISERS = (
+INITIALISERS = (
     *("torch.distributed.device_mesh.init_device_mesh", "accelerate.Accelerator", "accelerate.PartialState"),
     *("lightning.fabric.Fabric", "deepspeed.initialize", "deepspeed.init_distributed", "jax.distributed.initialize"),
     *("horovod.init", "torch.distributed.init_process_group", "allranks.init", "composer.utils.dist.initialize_dist"),
 )
 SIGNS: tuple[Sign, ...] = (
-    *(Sign(name, "initialise") for name in _INITIALISERS),
+    *(Sign(name, "initialise") for name in INITIALISERS),
     *(Sign(name, "wrap") for name in sorted(WRAPPERS)),
     *(Sign(name, "sample") for name in sorted(SAMPLERS)),
     Sign("torch.multiprocessing.spawn", "launch"),
