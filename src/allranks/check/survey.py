@@ -159,6 +159,7 @@ class Survey:
         if known is None:
             own = {result.path} if result.evidence else set()
             own |= {""} if result.evidence & _STRONG else set()
+            self.shown[id(result)] = frozenset(own)  # a nested function may call the one around it
             known = frozenset(own).union(*(self._shown(called.result) for called in result.calls))
             self.shown[id(result)] = known
         return known

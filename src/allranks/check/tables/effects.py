@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Literal, TypeAlias
 
 Kind: TypeAlias = Literal[
@@ -47,7 +46,6 @@ class Effect:
     unless: tuple[tuple[str, object], ...] = ()
     only_if: str = ""
 
-    @cache
     def doing(self, kind: Kind) -> Effect:
         """Return what the call does with other arguments: one that opens a file may only read it."""
         return replace(self, kind=kind)
