@@ -16,6 +16,7 @@ from allranks.check.tables.gates import GATED
 from allranks.check.tables.local import LocalQuery
 from allranks.check.tables.names import documented
 from allranks.check.tables.receivers import RECEIVERS, RETURNS
+from allranks.check.truth import FALSE
 from allranks.check.values import (
     ANYTHING,
     CLOCK,
@@ -147,6 +148,8 @@ _WRAPPERS = frozenset(
         "atexit.register",
     ]
 )
+# Where names of files come from that differ from process to process: rules point there.
+_SOURCES = ("clock", "random", "listing", "identity")
 _OWN = {"identity": IDENTITY, "clock": CLOCK, "random": PROCESS, "exists": PROCESS, "listing": PROCESS}
 
 
@@ -259,11 +262,11 @@ class Caller(Members):
         if name in ("int", "bool", "float") and given.values:
             first = given.values[0]
             return boolean(first.true(), first.taint) if name == "bool" else first
-        if name in ("print", "isinstance", "super", "range"):
+        if name in ("isinstance", "super", "range"):
             return tainted(*given.values) if name == "range" else ANYTHING
         if name == "functools.partial" and given.values:
             return replace(given.values[0], bound=given.values[1:])
-        if name in _WRAPPERS and given.values and given.values[0].reference:
+        if name in _WRAPPERS and given.values and (given.values[0].reference or given.values[0].instance):
             return given.values[0]
         if (sign := self.apis.signs.named(name)) is not None:
             frame.result.evidence.add(sign.kind)
@@ -306,7 +309,7 @@ class Caller(Members):
         if isinstance(entry, Effect):
             return self._effect(frame, entry, name, given, base)
         if isinstance(entry, LocalQuery):
-            return self._local(entry, name, given)
+            return self._local(frame, entry, name, given)
         if given.values and name.startswith("torch.distributed.get_rank"):
             return rank("group")
         query = next(t for t in (self.apis.ranks["call"],)).exact.get(name)
@@ -325,35 +328,42 @@ class Caller(Members):
         frame.nodes.append(("meet", entry.op, kind, given.span, name))
         frame.result.evidence.add("collective")
         self._record(frame, entry, name, given, None, name.rpartition(".")[2])
+        frame.result.meetings.append(entry.op)
         for position in entry.in_place:
             if position < len(given.node[2]) and given.node[2][position][0] in ("name", "attr"):
                 self.store(frame, given.node[2][position], ANYTHING)
-        return ANYTHING
+        return Value(instance=name) if entry.op.endswith(" construction") else ANYTHING
 
     def _effect(self, frame: Frame, entry: Effect, name: str, given: Given, base: Value | None) -> Value:
         path = base if entry.receiver else given.argument(*entry.path) if entry.path else None
         made = Value(path.taint if path else 0, handle=given.span, flags=path.flags if path else frozenset())
+        text = render(given.node[1][1]) if entry.receiver and given.node[1][0] == "attr" else given.text(*entry.path)
         if entry.modes:
             mode = given.argument("mode", 0 if entry.receiver else 1)
             letters = mode.constant if mode is not None else "r"
             if not isinstance(letters, str) or not set(letters) & set(entry.modes):
+                if isinstance(letters, str):
+                    self._record(frame, entry.doing("read"), name, given, path, text)
                 return made
         if entry.path and path is None and entry.kind in ("file", "checkpoint", "append"):
             return made  # without a path, such a call returns the text
-        if any((v := given.argument(key)) is None or v.constant != constant for key, constant in entry.only_if):
-            return made
         for key, constant in entry.unless:
             value = given.argument(key)
             if value is not None and (constant is ... or value.constant == constant or value.ranked):
+                if entry.kind == "mkdir":
+                    self._record(frame, entry.doing("folder"), name, given, path, text)
                 return made
-        text = render(given.node[1][1]) if entry.receiver and given.node[1][0] == "attr" else given.text(*entry.path)
+        if entry.only_if:
+            asked = given.argument(entry.only_if)
+            if asked is None or asked.ranked or asked.true() == FALSE:
+                return made
         self._record(frame, entry, name, given, path, text)
         if entry.kind == "tracker":
             return Value(instance=name)
         return made
 
     def _record(self, frame: Frame, entry: object, name: str, given: Given, path: Value | None, text: str) -> None:
-        known_entry = entry if isinstance(entry, Collective | Effect) else None
+        known_entry = entry if isinstance(entry, Collective | Effect | LocalQuery) else None
         frame.result.seen.append(
             Seen(
                 name,
@@ -367,10 +377,16 @@ class Caller(Members):
                 bool(frame.turns)
                 or (bool(frame.forgiving) and isinstance(entry, Effect) and entry.kind in ("delete", "mkdir")),
                 text,
+                frame.implicit,
+                len(frame.result.meetings),
+                bool(frame.loops),
+                frame.guard,
             )
         )
 
-    def _local(self, entry: LocalQuery, name: str, given: Given) -> Value:
+    def _local(self, frame: Frame, entry: LocalQuery, name: str, given: Given) -> Value:
+        if entry.kind in _SOURCES:
+            self._record(frame, entry, name, given, None, name)
         taint = _OWN.get(entry.kind, 0)
         for value in given.values:
             taint |= value.taint

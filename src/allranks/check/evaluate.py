@@ -115,7 +115,7 @@ class Evaluator:
             elif result.true() == FALSE or result.constant is None:
                 result = right
             elif truth != FALSE:
-                plain = right.reference or right.instance
+                plain = right.reference or right.instance or (right.number and result == ANYTHING)
                 merged = either(result.true(), right.true())
                 taint = result.taint | right.taint
                 result = replace(right, taint=taint) if plain else boolean(merged, taint)

@@ -118,12 +118,15 @@ class Runner(Caller):
         if result is None:
             return ANYTHING
         mask, may = frame.mask & roles_where(gate, "TUP"), frame.may & roles_where(gate, "TUPWD")
-        called = Called(given.span, result, mask, may, bool(frame.turns))
+        called = Called(
+            given.span, result, mask, may, bool(frame.turns), len(frame.result.meetings), frame.implicit, frame.guard
+        )
         frame.result.calls.append(called)
         value = self._believed(frame, function.reference, result.value)
         if value.ranked:
             frame.result.evidence.add("rank")
         if result.meets:
+            frame.result.meetings.append(called)
             node = ("call", called)
             frame.nodes.append(node if gate == TRUE else ("branch", gate, RANKS, (node,), (), given.span, f"@{gate}"))
         return value if gate == TRUE else chosen(gate, value, NONE, RANKS)

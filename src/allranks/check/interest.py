@@ -24,6 +24,8 @@ _HOOKED = ("Trainer", "Callback", "LightningModule", "LightningDataModule")  # b
 _MAKERS = ("__init__", "__post_init__", "setup", "setUp")
 _CLASSES = ("__init__", "__enter__", "__exit__", "__post_init__")
 FEW = 3
+# Parameters under which wrapped models are handed on: calling one names nothing of the tables.
+_MODELS = frozenset(["model", "net", "network", "ddp_model", "fsdp_model", "model_engine"])
 
 
 def interesting(project: Project, apis: Apis) -> frozenset[str]:
@@ -47,10 +49,12 @@ def telling(project: Project, apis: Apis) -> frozenset[str]:
 def _reaching(project: Project, words: Mapping[str, frozenset[str]]) -> set[str]:
     walk = _Walk(project)
     for path, summary in project.summaries.items():
-        here = words_here(words, _packages(summary))
+        packages = _packages(summary)
+        here = words_here(words, packages)
         here |= {bound for dotted, bound in summary.imports if documented(dotted).rpartition(".")[2] in here}
         for key, facts in summary.functions.items():
-            if not here.isdisjoint(facts.words):
+            runs = "torch" in packages and bool(_MODELS & set(facts.positional) & set(facts.words))
+            if runs or not here.isdisjoint(facts.words):
                 walk.found(f"{path}::{key}", facts)
     walk.spread()
     return walk.reached

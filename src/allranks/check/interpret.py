@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from allranks.check.functions import Runner, meets
 from allranks.check.render import render
 from allranks.check.state import Called, Frame, Trace
 from allranks.check.summary import Node
-from allranks.check.truth import FALSE, TRUE, UNKNOWN, negate, roles_where
-from allranks.check.values import ANYTHING, PROCESS, RANKS, Value, chosen
+from allranks.check.truth import EVERY, FALSE, TRUE, UNKNOWN, negate, roles_where
+from allranks.check.values import ANYTHING, PROCESS, RANK, RANKS, STATE, Value, chosen
 
 # Who catches these lives with another process having done it first.
 _FORGIVEN = frozenset(
@@ -39,6 +40,10 @@ class Interpreter(Runner):
                 self.store(frame, part, parts[at] if parts else Value(value.taint))
         elif tag == "attr":
             base = self.value(frame, target[1])
+            guarded = frame.may != EVERY or frame.implicit & RANKS
+            plain = not (value.reference or value.instance or value.elements is not None)
+            if guarded and plain and "::" in base.instance:
+                value = replace(value, taint=value.taint | frame.implicit | STATE | RANK)
             if target[1][0] == "name":
                 frame.env[f"{target[1][1]}.{target[2]}"] = value
             if "::" in base.instance:
@@ -93,7 +98,7 @@ class Interpreter(Runner):
 
     def _branch(self, frame: Frame, test: Value, node: Node) -> bool:
         truth, before, may, exits = test.true(), frame.mask, frame.may, frame.exits
-        env, nodes, implicit = frame.env, frame.nodes, frame.implicit
+        env, nodes, implicit, guard = frame.env, frame.nodes, frame.implicit, frame.guard
         parts = (RANKS | PROCESS) & test.taint if set(truth) & set("DWP") else 0
         ends: list[tuple[bool, int, int, dict[str, Value], Trace]] = []
         for side, statements in ((truth, node[3]), (negate(truth), node[4])):
@@ -101,10 +106,11 @@ class Interpreter(Runner):
             frame.env, frame.nodes, frame.implicit = dict(env), [], implicit | parts
             frame.mask = before & roles_where(side, "TUP".replace(weak, "") if weak else "TUP")
             frame.may = may & roles_where(side, "TUPWD")
+            frame.guard = node[5] if test.ranked else guard
             ended = self.block(frame, statements)
             ends.append((ended, frame.mask, frame.may, frame.env, tuple(frame.nodes)))
         (left_then, mask_then, may_then, env_then, then), (left_else, mask_else, may_else, env_else, orelse) = ends
-        frame.nodes, frame.implicit = nodes, implicit
+        frame.nodes, frame.implicit, frame.guard = nodes, implicit, guard
         if then or orelse:
             frame.nodes.append(("branch", truth, test.taint, then, orelse, node[5], render(node[2])))
         jumped = frame.exits != exits
@@ -117,13 +123,14 @@ class Interpreter(Runner):
         if left_then or left_else:
             frame.env = env_else if left_then else env_then
         else:
-            frame.env = _merged(truth, env_then, env_else, test.taint)
+            frame.env = _merged(truth, env_then, env_else, test.taint | (STATE if test.taint & RANKS else 0))
         return left_then and left_else
 
     def _for(self, frame: Frame, node: Node) -> bool:
         source = self.value(frame, node[3])
         self.store(frame, node[2], Value(source.taint & (RANKS | PROCESS)))
-        self._loop(frame, node[4], UNKNOWN, source.taint, node[6])
+        counted = node[3][0] == "call" and node[3][1] == ("name", "range")  # epochs: where a run resumed
+        self._loop(frame, node[4], UNKNOWN, source.taint & ~PROCESS if counted else source.taint, node[6])
         self.block(frame, node[5])
         return False
 
@@ -137,7 +144,9 @@ class Interpreter(Runner):
     def _loop(self, frame: Frame, body: tuple[Node, ...], truth: str, taint: int, span: Any) -> None:
         before, may, nodes, env = frame.mask, frame.may, frame.nodes, frame.env
         frame.nodes, frame.env = [], dict(env)
+        frame.loops += 1
         self.block(frame, body)
+        frame.loops -= 1
         inside = tuple(frame.nodes)
         frame.nodes, frame.mask, frame.may = nodes, before, may
         frame.env = _merged(UNKNOWN, frame.env, env, 0)

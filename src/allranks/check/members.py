@@ -14,8 +14,8 @@ from allranks.check.tables.collectives import Collective
 from allranks.check.tables.names import documented
 from allranks.check.tables.ranks import RankQuery
 from allranks.check.tables.receivers import ATTRIBUTES, RECEIVERS
-from allranks.check.truth import FIRST, UNKNOWN
-from allranks.check.values import ANYTHING, TAINT, Value, boolean, join, known, rank
+from allranks.check.truth import BY_RANK, FIRST, UNKNOWN
+from allranks.check.values import ANYTHING, NO_CONSTANT, STATE, TAINT, Value, boolean, join, known, rank
 
 PROPERTIES = ("property", "functools.cached_property", "cached_property")
 
@@ -209,12 +209,15 @@ class Members(Evaluator):
         frame.result.seen.append(
             Seen(name, entry, span, (), (), None, frame.mask, frame.may, bool(frame.turns), name.rpartition(".")[2])
         )
+        frame.result.meetings.append(entry.op)
 
     def keep(self, family: str, name: str, value: Value) -> None:
         """Remember what is stored in an attribute."""
         plain = value.passed() if value.handle is not None else value
         before = self.heap.get((family, name))
-        after = plain if before is None else join(before, plain)
+        if before is None and plain.taint & STATE:
+            before = Value(plain.taint, truth=BY_RANK, none=BY_RANK)
+        after = plain if before is None else _kept(before, plain)
         if (family, name) in self.asked and after != before and not _vague(after):
             self.stale = True
         self.heap[family, name] = after
@@ -227,6 +230,22 @@ class Members(Evaluator):
     def class_body(self, reference: str) -> tuple[Node, ...]:
         facts = self.project.cls(reference)
         return body_of(facts) if facts is not None else ()
+
+
+def _kept(before: Value, value: Value) -> Value:
+    """Return what an attribute holds that two places store.
+
+    If all ranks alike store something unknown in it too, they may have agreed on it. If all they store is a constant,
+    what the guarded place left there is on some ranks only.
+    """
+    states = [v for v in (before, value) if v.taint & STATE]
+    others = [v for v in (before, value) if not v.taint & STATE]
+    if not states or "agreed" in before.flags:
+        return join(before, replace(value, taint=0, truth="") if states else value)
+    if any(other.constant is NO_CONSTANT for other in others):
+        return Value(flags=frozenset({"agreed"}))
+    joined = join(before, value)
+    return replace(joined, truth=joined.truth.replace("W", "D"), none=joined.none.replace("W", "D"))
 
 
 def _vague(value: Value) -> bool:

@@ -7,8 +7,14 @@ from dataclasses import dataclass
 
 from allranks.check.tables.collectives import Collective
 from allranks.check.tables.effects import Effect
+from allranks.check.tables.local import LocalQuery
 from allranks.check.values import Value
 from allranks.findings import Note, Place
+
+# Ops of a computation that all ranks share: what a wrapped model does.
+PARALLEL = frozenset(
+    f"{kind} {what}" for kind in ("DDP", "FSDP", "engine") for what in ("construction", "forward", "backward")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,16 +29,21 @@ class Step:
 class Event:
     """A call that the interpreted roles reach.
 
-    ``roles``: which of ``first``, ``node``, ``peer``, ``other`` reach it for certain or under conditions that all ranks
-    take alike. ``active``: there is evidence that its entry runs as several processes (or the user assumes so).
-    ``per_process``: what it works on has the rank, the process or the host in its name, or is a temporary file.
-    ``ordered``: inside a lock, a try that forgives, or a context that lets rank 0 go first. ``target``: the path as it
-    stands in the source; ``opened``: the call that opened the file that is written to.
-    ``chain``: the calls from the entry; ``also``: other calls, by all ranks, of the ``function`` that it stands in.
+    ``may``: which roles can reach it under some condition; ``roles``: which of ``first``, ``node``, ``peer``,
+    ``other`` reach it for certain or under conditions that all ranks take alike. ``active``: there is evidence that
+    its entry runs as several processes (or the user assumes so). ``per_process``: what it works on has the rank, the
+    process or the host in its name, or is a temporary file. ``ordered``: inside a lock, a try that forgives, or a
+    context that lets rank 0 go first. ``target``: the path as it stands in the source; ``opened``: the call that
+    opened the file that is written to. ``path``: what is known of the path. ``under``: what the conditions on the way
+    in its function depend on (bits of `values`). ``met``: how many meetings of its function come before it, so that
+    two events of one function with the same number have none between them. ``earlier``, ``later``: the ops that are
+    met before and afterwards, from the beginning of the entry to its end. ``looped``: it stands in a loop of its
+    function. ``guard``: the nearest condition that only some ranks meet. ``chain``: the calls from the entry;
+    ``also``: other calls, by all ranks, of the function (``function``) it stands in.
     """
 
     name: str
-    entry: Effect | Collective | None
+    entry: Effect | Collective | LocalQuery | None
     place: Place
     symbol: str
     arguments: tuple[Value, ...] = ()
@@ -44,12 +55,25 @@ class Event:
     target: str = ""
     opened: Place | None = None
     chain: tuple[Step, ...] = ()
+    path: Value | None = None
+    under: int = 0
+    met: int = 0
+    earlier: frozenset[str] = frozenset()
+    later: frozenset[str] = frozenset()
+    looped: bool = False
+    guard: Place | None = None
+    may: frozenset[str] = frozenset()
     also: tuple[Step, ...] = ()
     function: str = ""
 
     @property
     def everyone(self) -> bool:
         return len(self.roles) == 4
+
+    @property
+    def op(self) -> str:
+        """What a collective meets the other processes as."""
+        return self.entry.op if isinstance(self.entry, Collective) else ""
 
     @property
     def first_of_each_node(self) -> bool:
@@ -77,8 +101,10 @@ class Divergence:
     """A branch after which processes meet in different collectives.
 
     ``cause``: what parts them: ``rank`` (a branch), ``return`` (one role leaves early), ``process`` (a process-local
-    condition), ``order`` (same calls, another order). ``place`` is the first collective that not all reach; ``guard``
-    the condition. ``traces``: (who, the collectives they go on to) for each side.
+    condition), ``order`` (same calls, another order), ``state`` (what one role alone stored), ``loop`` (processes go
+    round a loop a different number of times). ``op``: what the first collective meets as. ``place`` is the first
+    collective that not all reach; ``guard`` the condition. ``traces``: (who, the collectives they go on to) for each
+    side.
     """
 
     cause: str
@@ -88,6 +114,7 @@ class Divergence:
     guard: Place
     condition: str
     traces: tuple[tuple[str, tuple[str, ...]], ...]
+    op: str = ""
     active: bool = False
     chain: tuple[Step, ...] = ()
 
@@ -115,6 +142,10 @@ class Program:
     def ungated(self, *kinds: str) -> Iterator[Event]:
         """Yield effects that every rank has on the same thing, in code that runs as several processes."""
         return (e for e in self.effects(*kinds) if e.active and e.everyone and not e.per_process and not e.ordered)
+
+    def sources(self, *kinds: str) -> Iterator[Event]:
+        """Yield calls whose result each process has for itself: ``clock``, ``random``, ``listing``, ``identity``."""
+        return (e for e in self.events if isinstance(e.entry, LocalQuery) and e.entry.kind in kinds)
 
     def collectives(self) -> Iterator[Event]:
         """Yield the calls that all processes of a group must make."""

@@ -78,6 +78,12 @@ class File:
                 found.update({alias.asname or alias.name: f"{base}{joint}{alias.name}" for alias in node.names})
         return found
 
+    @property
+    def is_test(self) -> bool:
+        """Whether this is a test, which saves and loads as no run does."""
+        name = self.path.rpartition("/")[2]
+        return "tests" in self.path.split("/")[:-1] or name.startswith("test_") or name.endswith("_test.py")
+
     def qualified(self, node: ast.AST) -> str | None:
         """Return the dotted name that ``node`` stands for, through this file's imports; None if it is not a name."""
         tail: list[str] = []

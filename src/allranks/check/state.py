@@ -19,7 +19,9 @@ Trace: TypeAlias = tuple[TraceNode, ...]
 
 
 class Seen(NamedTuple):
-    """A call of interest in one function. ``mask``: roles that reach it for certain; ``may``: that can reach it."""
+    """A call of interest in one function. ``mask``: roles that reach it for certain; ``may``: that can reach it.
+    ``under``: what the conditions on the way depend on; ``met``: how many meetings of its function come before it;
+    ``looped``: it stands in a loop; ``guard``: the condition around it that only some ranks meet."""
 
     name: str
     entry: Entry | None
@@ -31,6 +33,10 @@ class Seen(NamedTuple):
     may: int
     ordered: bool
     target: str
+    under: int = 0
+    met: int = 0
+    looped: bool = False
+    guard: Span | None = None
 
 
 class Called(NamedTuple):
@@ -41,11 +47,15 @@ class Called(NamedTuple):
     mask: int
     may: int
     ordered: bool = False
+    met: int = 0
+    under: int = 0
+    guard: Span | None = None
 
 
 @dataclass(slots=True, eq=False)
 class Result:
-    """What one function does, for one kind of arguments. ``meets``: its trace holds a collective."""
+    """What one function does, for one kind of arguments. ``meets``: its trace holds a collective.
+    ``meetings``: ops and calls that meet, in order, whoever reaches them."""
 
     reference: str
     value: Value = NONE
@@ -53,6 +63,7 @@ class Result:
     seen: list[Seen] = field(default_factory=list)
     calls: list[Called] = field(default_factory=list)
     evidence: set[str] = field(default_factory=set)
+    meetings: list[str | Called] = field(default_factory=list)
     meets: bool = False
     yields: bool = False
 
@@ -64,7 +75,7 @@ class Result:
 @dataclass(slots=True, eq=False)
 class Frame:
     """A function while it runs. ``implicit``: what the conditions on the way here depend on; ``turns``: contexts
-    around that let processes in one by one; ``forgiving``: tries around
+    around that let processes in one by one; ``loops``: how many are around; ``forgiving``: tries around
     that catch what a second deletion raises; ``exits``: how many jumps were met so far."""
 
     path: str
@@ -77,6 +88,8 @@ class Frame:
     may: int = EVERY
     implicit: int = 0
     turns: int = 0
+    loops: int = 0
+    guard: Span | None = None
     forgiving: int = 0
     exits: int = 0
     nodes: list[TraceNode] = field(default_factory=list)

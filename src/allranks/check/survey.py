@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from fnmatch import fnmatch
+from typing import NamedTuple
 
 from allranks.check.apis import Apis
 from allranks.check.interest import interesting, telling
@@ -27,6 +28,22 @@ _MAKERS = ("__init__", "__post_init__", "setup", "setUp")
 _TESTS = ("tests/*", "test/*", "*/tests/*", "*/test/*", "test_*.py", "*/test_*.py", "*_test.py", "conftest.py")
 
 
+class _Way(NamedTuple):
+    """A function and who comes to it: for certain (``mask``) and perhaps (``may``). ``earlier``, ``later``: what they
+    meet in before it is called and after it has returned; ``under``: what the conditions on the way depend on; ``ordered``: in a lock, or one by one."""
+
+    result: Result
+    mask: int
+    may: int
+    active: bool
+    chain: tuple[Step, ...] = ()
+    ordered: bool = False
+    earlier: frozenset[str] = frozenset()
+    later: frozenset[str] = frozenset()
+    under: int = 0
+    guard: Place | None = None
+
+
 class Survey:
     """Interprets a project and collects what its entries reach."""
 
@@ -43,6 +60,7 @@ class Survey:
         self.events: dict[tuple[str, Span, str], Event] = {}
         self.partings: dict[tuple[str, Span], Divergence] = {}
         self.visited: set[tuple[int, int, bool, bool]] = set()
+        self.ahead: dict[tuple[int, int, int], frozenset[str]] = {}
         self.compared: set[tuple[int, int, bool]] = set()
         self.shown: dict[int, frozenset[str]] = {}
         self.callers: dict[str, dict[Step, None]] = {}
@@ -59,7 +77,7 @@ class Survey:
             families.setdefault(self._family(root), []).append(root)
         active = [self._active(root, families) for root in roots]
         for root, is_active in sorted(zip(roots, active, strict=True), key=lambda pair: not pair[1]):
-            self._effects(root, EVERY, is_active, ())
+            self._effects(_Way(root, EVERY, EVERY, is_active))
             if is_active or not self._left_out(root.path):
                 self._partings(root, EVERY, is_active, ())
         self._tell_callers()
@@ -145,31 +163,57 @@ class Survey:
         if known is None:
             own = {result.path} if result.evidence else set()
             own |= {""} if result.evidence & _STRONG else set()
-            self.shown[id(result)] = frozenset(own)  # a function inside may call the one around it
+            self.shown[id(result)] = frozenset(own)  # a nested function may call the one around it
             known = frozenset(own).union(*(self._shown(called.result) for called in result.calls))
             self.shown[id(result)] = known
         return known
 
     # effects
 
-    def _effects(
-        self, result: Result, mask: int, active: bool, chain: tuple[Step, ...], *, ordered: bool = False
-    ) -> None:
-        key = (id(result), mask, active, ordered)
+    def _effects(self, way: _Way) -> None:
+        result, chain = way.result, way.chain
+        key = (id(result), way.mask, way.active, way.ordered)
         if key in self.visited or len(chain) > 30:
             return
         self.visited.add(key)
-        active = active or bool(result.evidence)
+        way = way._replace(active=way.active or bool(result.evidence))
         for seen in result.seen:
-            self._event(result, seen._replace(ordered=ordered or seen.ordered), mask & seen.mask, active, chain)
+            self._event(way, seen)
         for called in result.calls:
             step = Step(self._symbol(result), self._place(result.path, called.span))
-            if mask & called.mask == EVERY:
+            self._effects(self._into(way, called, step))
+            if way.mask & called.mask == EVERY:
                 self.callers.setdefault(called.result.reference, {})[step] = None
-            inside = ordered or called.ordered
-            self._effects(called.result, mask & called.mask, active, (*chain, step), ordered=inside)
 
-    def _event(self, result: Result, seen: Seen, mask: int, active: bool, chain: tuple[Step, ...]) -> None:
+    def _into(self, way: _Way, called: Called, step: Step) -> _Way:
+        """Return the way on, into a call."""
+        result = way.result
+        return _Way(
+            called.result,
+            way.mask & called.mask,
+            way.may & called.may,
+            way.active,
+            chain=(*way.chain, step),
+            ordered=way.ordered or called.ordered,
+            earlier=way.earlier | self._ops(result, 0, called.met),
+            later=way.later | self._ops(result, called.met + called.result.meets),
+            under=way.under | called.under,
+            guard=self._place(result.path, called.guard) if called.guard else way.guard,
+        )
+
+    def _ops(self, result: Result, start: int, stop: int = 1 << 30) -> frozenset[str]:
+        """Return what is met in ``result`` from meeting ``start`` on, before meeting ``stop``."""
+        key = (id(result), start, stop)
+        if key not in self.ahead:
+            self.ahead[key] = frozenset()  # a circle of calls adds nothing
+            ops: set[str] = set()
+            for meeting in result.meetings[start:stop]:
+                ops |= {meeting} if isinstance(meeting, str) else self._ops(meeting.result, 0)
+            self.ahead[key] = frozenset(ops)
+        return self.ahead[key]
+
+    def _event(self, way: _Way, seen: Seen) -> None:
+        result, mask = way.result, way.mask & seen.mask
         path = seen.receiver
         own = path is not None and _own(path)
         event = Event(
@@ -181,12 +225,20 @@ class Survey:
             arguments=seen.arguments,
             keywords=seen.keywords,
             roles=named(mask),
-            active=active,
+            active=way.active,
             per_process=own,
-            ordered=seen.ordered,
+            ordered=way.ordered or seen.ordered,
             target=seen.target,
-            chain=chain,
+            chain=way.chain,
             opened=self._place(result.path, path.handle) if path is not None and path.handle else None,
+            path=path,
+            under=way.under | seen.under,
+            looped=seen.looped,
+            guard=self._place(result.path, seen.guard) if seen.guard else way.guard,
+            met=seen.met,
+            earlier=way.earlier | self._ops(result, 0, seen.met),
+            later=way.later | self._ops(result, seen.met),
+            may=named(way.may & seen.may),
         )
         site = (result.path, seen.span, seen.name)
         before = self.events.get(site)
@@ -226,6 +278,7 @@ class Survey:
             place=self._place(found.result.path, found.meeting),
             symbol=self._symbol(found.result),
             collective=found.collective,
+            op=found.op,
             guard=self._place(found.result.path, found.guard),
             condition=found.condition,
             traces=found.sides,

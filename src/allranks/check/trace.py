@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from allranks.check.state import Called, Result, Span, Trace, TraceNode
 from allranks.check.truth import ROLES
+from allranks.check.values import PROCESS, RANKS, STATE
 
 Items: TypeAlias = tuple[Any, ...]
 LONGEST = 300
@@ -29,7 +30,7 @@ class Parting(NamedTuple):
     condition: str
     meeting: Span
     collective: str
-    taint: int
+    op: str
     sides: tuple[tuple[str, tuple[str, ...]], ...]
 
 
@@ -125,6 +126,10 @@ class Comparison:
                     yield from self._sides(result, node, alive, after, here)
                 alive = self._left(node, alive)
             elif tag == "loop":
+                uneven = self._uneven(result, node)
+                if uneven is not None:
+                    yield uneven
+                    continue
                 inside = _Ahead(dict.fromkeys(range(4), ()), True, ahead.level)
                 yield from self._walk(result, node[3], alive, inside)
             elif tag == "try":
@@ -134,6 +139,16 @@ class Comparison:
                 yield from self._walk(result, node[2], alive, self._after(after, alive, ahead))
             elif tag == "exit":
                 return
+
+    def _uneven(self, result: Result, node: TraceNode) -> Parting | None:
+        """A loop in which all meet, and which each process goes round as often as it finds things for itself."""
+        _, _, taint, body, span = node
+        if not taint & (RANKS | PROCESS) or taint & STATE or not span[0]:
+            return None
+        if not any(_meets(self.items(body, role, 2, (), True)) for role in range(4)):
+            return None
+        meeting = _first_meeting(body)
+        return None if meeting is None else Parting("loop", result, span, "", *meeting, ())
 
     def _balance(self, trace: Trace, at: int, alive: int) -> int:
         """Return where a stretch ends that begins with a branch on the rank and is the same for all; 0 if nowhere."""
@@ -204,7 +219,7 @@ class Comparison:
     def _described(
         self, result: Result, node: TraceNode, ways: dict[str, Items], after: Trace, by_process: bool
     ) -> Parting | None:
-        _, _, taint, then, orelse, span, condition = node
+        _, truth, taint, then, orelse, span, condition = node
         flat = {who: tuple(_flat(items)) for who, items in ways.items()}
         sides: dict[tuple[str, ...], list[str]] = {}
         for who, ops in flat.items():
@@ -215,9 +230,10 @@ class Comparison:
         if meeting is None:
             return None
         early = inside is None
-        cause = "process" if by_process else "return" if early else "order" if same else "rank"
+        state = taint & STATE and set(truth) & set("UD")
+        cause = "process" if by_process else "state" if state else "return" if early else "order" if same else "rank"
         described = tuple((" and ".join(who), ops[:8]) for ops, who in sides.items())
-        return Parting(cause, result, span, condition, meeting[0], meeting[1], taint, described)
+        return Parting(cause, result, span, condition, *meeting, described)
 
 
 def _roles(mask: int) -> list[int]:
@@ -289,15 +305,15 @@ def _flat(items: Items) -> Iterator[str]:
                 yield from _flat(part)
 
 
-def _first_meeting(trace: Trace) -> tuple[Span, str] | None:
-    """Return where the first meeting on a trace is, as the function sees it, and what it is called in the end."""
+def _first_meeting(trace: Trace) -> tuple[Span, str, str] | None:
+    """Return the first meeting on a trace: where the function sees it, what it is called in the end, and its op."""
     for node in trace:
         found = None
         if node[0] == "meet":
-            found = node[3], node[4]
+            found = node[3], node[4], node[1]
         elif node[0] in ("call", "around"):
             inner = _first_meeting(node[1].result.trace)
-            found = (node[1].span, inner[1]) if inner is not None else None
+            found = (node[1].span, *inner[1:]) if inner is not None else None
             if node[0] == "around" and found is None:
                 found = _first_meeting(node[2])
         elif node[0] == "branch":

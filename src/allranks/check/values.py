@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
+from allranks.check.tables.data import WRAPPERS
 from allranks.check.truth import BY_PROCESS, BY_RANK, FALSE, FIRST, TRUE, UNKNOWN, negate, stronger
 
 # What a value depends on. PROCESS: what this process alone finds (a file exists); CLOCK; IDENTITY: pid, host, uuid,
-# temporary names, so that a path made of it is this process' own.
-RANK, LOCAL_RANK, NODE, GROUP, PROCESS, CLOCK, IDENTITY = 1, 2, 4, 8, 16, 32, 64
+# temporary names, so that a path made of it is this process' own. STATE: what was stored under a guard on the rank.
+RANK, LOCAL_RANK, NODE, GROUP, PROCESS, CLOCK, IDENTITY, STATE = 1, 2, 4, 8, 16, 32, 64, 128
 RANKS = RANK | LOCAL_RANK | NODE | GROUP
 TAINT = {"global": RANK, "local": LOCAL_RANK, "node": NODE, "group": GROUP}
 
@@ -133,7 +134,8 @@ def chosen(truth: str, one: Value, other: Value, taint: int = 0) -> Value:
     parted = taint if set(truth) != {"U"} else 0
     better = one if one.reference or one.instance or one.elements is not None else other
     if one.instance and other.instance and one.instance != other.instance:
-        better = replace(better, instance="", flags=frozenset())
+        wrapped = [v for v in (one, other) if v.instance in WRAPPERS]  # where there are several processes
+        better = wrapped[0] if wrapped else replace(better, instance="", flags=frozenset())
     if one.reference and other.reference and one.reference != other.reference:
         better = replace(better, reference="", scope=None, receiver=None, gate="")
     constant = one.constant if one.constant == other.constant and type(one.constant) is type(other.constant) else None

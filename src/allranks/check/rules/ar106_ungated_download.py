@@ -1,4 +1,4 @@
-"""AR106: every process downloads or unpacks the same thing into the same folder."""
+"""AR106: every rank downloads or unpacks into the same folder."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from allranks.findings import Finding
 class UngatedDownload(ProgramRule):
     """
     ## What it does
-    Finds downloads and unpackings that every process does, into a folder that they share.
+    Finds a download, or the unpacking of an archive, that every process does into the same folder: data sets with
+    `download=True`, `urlretrieve`, `wget`, `gdown`, `extractall`, `nltk.download`.
 
     ## Why is this bad
-    The processes write the same files at once, and read what another is still writing.
+    These write straight to the final name. A process that finds the file takes it for complete.
 
     ## What happens with N processes
-    Some rank opens half an archive: a checksum or a zip error on one rank, while the others wait for it. The host that
-    serves the file gets N requests at once.
+    N copies are fetched over one another. Some processes read a half-written file, or unpack an archive that is still
+    growing, and fail with a checksum or an end-of-file error, sometimes.
 
     ## Known problems
-    Functions that lock (`hf_hub_download`, `load_dataset`) are left alone; a project's own lock is seen where it is a
-    context manager.
+    Calls that lock by themselves (`snapshot_download`, `hf_hub_download`, `load_dataset`) are not reported.
 
     ## Use instead
-    Download on rank 0 (local rank 0, where the folder is on the node), then a barrier; or
-    `with accelerator.main_process_first():`.
+    Let one process of each node download, and the others wait: `with accelerator.main_process_first():`, Lightning's
+    `prepare_data`, or a guard with a barrier after it.
 
     ## Fix safety
-    There is no automatic fix.
+    There is no automatic fix: a barrier must stand where all processes come by.
     """
 
-    code, name, severity, row = "AR106", "ungated-download", "warning", "data"
-    cluster = "All processes write the same files at once; some rank reads half of one."
-    advice = "Let one process of each file system download, and the others wait at a barrier."
+    code, name, severity, row = "AR106", "ungated-download", "warning", "gating"
+    cluster = "N processes write the same files at once, and those that find them too early read half of them."
+    advice = "Download on one process of each node, then a barrier; all ranks read afterwards."
     bad = (
         Example(
             {
                 "train.py": """\
-import urllib.request
 import torch.distributed as dist
+from torchvision import datasets
 
 dist.init_process_group("nccl")
-urllib.request.urlretrieve("https://example.org/a.zip", "a.zip")
+data = datasets.CIFAR10("data", train=True, download=True)
 """
             },
             at=(5,),
@@ -52,28 +52,53 @@ urllib.request.urlretrieve("https://example.org/a.zip", "a.zip")
         Example(
             {
                 "train.py": """\
+import tarfile
+import urllib.request
 import torch.distributed as dist
-from torchvision.datasets import CIFAR10
 
-dist.init_process_group("nccl")
-data = CIFAR10("data", download=True)
-test = CIFAR10("data", train=False)
+def fetch(url, folder):
+    urllib.request.urlretrieve(url, folder / "data.tar")
+    with tarfile.open(folder / "data.tar") as archive:
+        archive.extractall(folder)
+
+def main(url, folder):
+    dist.init_process_group("nccl")
+    fetch(url, folder)
 """
             },
-            at=(5,),
+            at=(6, 8),
         ),
     )
     good = (
         Example(
             {
                 "train.py": """\
-import urllib.request
 import torch.distributed as dist
+from accelerate import Accelerator
+from torchvision import datasets
 
-dist.init_process_group("nccl")
+accelerator = Accelerator()
+with accelerator.local_main_process_first():
+    data = datasets.CIFAR10("data", download=True)
+data = datasets.CIFAR10("data", download=False)
 if dist.get_rank() == 0:
-    urllib.request.urlretrieve("https://example.org/a.zip", "a.zip")
+    datasets.MNIST("data", download=True)
 dist.barrier()
+"""
+            }
+        ),
+        Example(
+            {
+                "data.py": """\
+import lightning.pytorch as pl
+from torchvision.datasets import MNIST
+
+class Data(pl.LightningDataModule):
+    def prepare_data(self):
+        MNIST("data", download=True)
+
+    def setup(self, stage):
+        self.data = MNIST("data")
 """
             }
         ),
@@ -81,4 +106,9 @@ dist.barrier()
 
     def check(self, program: Program) -> Iterator[Finding]:
         for event in program.ungated("download"):
-            yield self.found(event, f"every process downloads with {event.name.rpartition('.')[2]}")
+            if not event.symbol.endswith(".prepare_data") and not any(
+                step.symbol.endswith(".prepare_data") for step in event.chain
+            ):
+                yield self.found(
+                    event, f"every rank runs {event.name.rpartition('.')[2]} into {event.target or 'one folder'}"
+                )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from allranks.check.program import Program
+from allranks.check.program import PARALLEL, Program
 from allranks.check.rule import Example, ProgramRule
 from allranks.findings import Finding
 
@@ -77,7 +77,7 @@ class Trainer:
 
     def check(self, program: Program) -> Iterator[Finding]:
         for parting in program.divergences():
-            if parting.cause == "return":
+            if parting.cause == "return" and parting.op not in PARALLEL:
                 yield self.found(
                     parting,
                     f"{parting.collective} is not reached by every rank: some leave at {parting.condition}",

@@ -70,6 +70,7 @@ def _torch() -> Iterator[Collective]:
     yield Collective("torch.distributed.new_group", "new_group", unless=(("use_local_synchronization", True),))
     yield from _of("torch.distributed", "new_subgroups new_subgroups_by_enumeration split_group shrink_group")
     yield from _of("torch.distributed", "init_process_group")
+    yield from _of("torch.distributed.rpc", "init_rpc")
     yield Collective("torch.distributed.device_mesh.init_device_mesh", "init_device_mesh", hidden=True)
     for owner in ("torch.distributed.nn.functional", "torch.distributed.nn"):
         words = "all_gather all_reduce all_to_all all_to_all_single broadcast gather reduce reduce_scatter scatter"
@@ -169,7 +170,9 @@ def _deepspeed() -> Iterator[Collective]:
     yield Collective("deepspeed.init_distributed", "init_distributed")
     owner = "deepspeed.DeepSpeedEngine"
     yield from _of(owner, "save_checkpoint load_checkpoint save_16bit_model save_fp16_model", hidden=True)
-    yield from _of(owner, "backward step __call__ forward", hidden=True, uniform=False)
+    yield from _of(owner, "step", hidden=True, uniform=False)
+    for word, what in (("backward", "backward"), ("__call__", "forward"), ("forward", "forward")):
+        yield Collective(f"{owner}.{word}", f"engine {what}", uniform=False, hidden=True)
     yield Collective("deepspeed.zero.GatheredParameters", "GatheredParameters", "context", hidden=True)
 
 

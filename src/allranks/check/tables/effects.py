@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 Kind: TypeAlias = Literal[
-    "checkpoint", "file", "append", "delete", "mkdir", "tracker", "download", "publish", "print", "sample"
+    "checkpoint",
+    "file",
+    "append",
+    "delete",
+    "mkdir",
+    "folder",
+    "tracker",
+    "download",
+    "publish",
+    "print",
+    "sample",
+    "read",
+    "load",
+    "restore",
 ]
 
 
@@ -15,11 +28,14 @@ Kind: TypeAlias = Literal[
 class Effect:
     """``pattern`` does ``kind`` to what the parameter ``path`` (position from 0, or keyword) names.
 
+    ``folder`` makes a directory that may be there already; ``read`` opens a file to read; ``load`` reads a checkpoint;
+    ``restore`` puts what was read into a model or an optimizer.
+
     ``path`` may name several parameters, first match first; empty where the call has none. ``receiver``: the receiver
     itself is the path (``Path(...).write_text``). ``modes``: it is an effect only if the argument of ``open``-like
     calls (position 1, or keyword ``mode``) holds one of these letters. ``unless``: (keyword, constant) under which it
-    does nothing, or does it once by itself (``exist_ok=True``); the constant `...` stands for any value. ``only_if``:
-    (keyword, constant) without which it does nothing.
+    does nothing, or does it once by itself (``exist_ok=True``); the constant `...` stands for any value. ``only_if``: a
+    keyword without which, or with a constant that is false, it does nothing (``download=True``).
     """
 
     pattern: str
@@ -28,7 +44,11 @@ class Effect:
     receiver: bool = False
     modes: str = ""
     unless: tuple[tuple[str, object], ...] = ()
-    only_if: tuple[tuple[str, object], ...] = ()
+    only_if: str = ""
+
+    def doing(self, kind: Kind) -> Effect:
+        """Return what the call does with other arguments: one that opens a file may only read it."""
+        return replace(self, kind=kind)
 
 
 def _each(words: str, kind: Kind, *path: int | str) -> Iterator[Effect]:
@@ -126,7 +146,8 @@ def _trackers() -> Iterator[Effect]:
 
 
 def _downloads() -> Iterator[Effect]:
-    """Yield what fetches into a shared folder. snapshot_download, hf_hub_download, load_dataset lock: not here."""
+    """Yield what fetches into a shared folder. Not here: what locks (snapshot_download, hf_hub_download, load_dataset)
+    or renames when it is done (tensorflow_datasets)."""
     yield from _each("urllib.request.urlretrieve", "download", 1, "filename")
     yield from _each("wget.download", "download", 1, "out")
     yield from _each("gdown.download gdown.cached_download", "download", 1, "output")
@@ -135,22 +156,37 @@ def _downloads() -> Iterator[Effect]:
     yield from _of("*", "extractall", "download", 0, "path")
     yield from _each("nltk.download", "download")
     yield from _each("shutil.unpack_archive", "download", 1, "extract_dir")
-    yield from _each("tensorflow_datasets.load", "download", "data_dir")
 
 
-# Data sets of torchvision and torchaudio that fetch when they are told to (download=True).
-_DOWNLOADING = (
-    *("MNIST", "FashionMNIST", "KMNIST", "EMNIST", "QMNIST", "CIFAR10", "CIFAR100", "SVHN", "STL10", "CelebA"),
-    *("Caltech101", "Caltech256", "Food101", "Flowers102", "StanfordCars", "VOCDetection", "VOCSegmentation"),
-    *("OxfordIIITPet", "DTD", "EuroSAT", "FGVCAircraft", "GTSRB", "Places365", "USPS", "Omniglot", "LSUN"),
-    *("LIBRISPEECH", "LJSPEECH", "SPEECHCOMMANDS", "YESNO", "VCTK_092"),
-)
+# Constructors that fetch when they are told to.
+_DOWNLOADING = {
+    "torchvision.datasets": (
+        *("MNIST", "FashionMNIST", "KMNIST", "EMNIST", "QMNIST", "CIFAR10", "CIFAR100", "SVHN", "STL10", "CelebA"),
+        *("Caltech101", "Caltech256", "Food101", "Flowers102", "StanfordCars", "VOCDetection", "VOCSegmentation"),
+        *("OxfordIIITPet", "DTD", "EuroSAT", "FGVCAircraft", "GTSRB", "Places365", "USPS", "Omniglot"),
+    ),
+    "torchaudio.datasets": ("LIBRISPEECH", "LJSPEECH", "SPEECHCOMMANDS", "YESNO", "VCTK_092"),
+}
 
 
 def _datasets() -> Iterator[Effect]:
-    for name in _DOWNLOADING:
-        for owner in ("torchvision.datasets", "torchaudio.datasets"):
-            yield Effect(f"{owner}.{name}", "download", ("root", 0), only_if=(("download", True),))
+    for owner, names in _DOWNLOADING.items():
+        for name in names:
+            yield Effect(f"{owner}.{name}", "download", (0, "root"), only_if="download")
+
+
+def _loads() -> Iterator[Effect]:
+    yield from _each("torch.load torch.jit.load", "load", 0, "f")
+    yield from _of("safetensors.torch", "load_file load_model", "load", 0, "filename")
+    yield from _of("numpy", "load", "read", 0, "file")
+    yield from _each("pickle.load joblib.load", "load", 0, "file", "filename")
+    yield Effect("flax.training.checkpoints.restore_checkpoint", "load", (0, "ckpt_dir"))
+    yield Effect("equinox.tree_deserialise_leaves", "load", (0, "path_or_file"))
+    for word in ("read_text", "read_bytes"):
+        yield Effect(f"pathlib.Path.{word}", "read", receiver=True)
+    yield from _each("pandas.read_csv pandas.read_json pandas.read_parquet", "read", 0, "filepath_or_buffer", "path")
+    yield from _each("datasets.load_from_disk", "read", 0, "dataset_path")
+    yield from _of("*", "load_state_dict", "restore")
 
 
 def _published() -> Iterator[Effect]:
@@ -171,6 +207,7 @@ EFFECTS: tuple[Effect, ...] = (
     *_trackers(),
     *_downloads(),
     *_datasets(),
+    *_loads(),
     *_published(),
     *_samples(),
 )

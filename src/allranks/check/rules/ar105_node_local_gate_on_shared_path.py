@@ -1,0 +1,127 @@
+"""AR105: one process of each node writes what is meant for one process of the job."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from allranks.check.program import Event, Program
+from allranks.check.rule import Example, ProgramRule
+from allranks.findings import Finding, Note
+
+_OF_THE_NODE = re.compile(r"/te?mp\b|/shm|/scratch|/local|te?mp_?(dir|path)|cache|node_local|local_dir")
+
+
+class NodeLocalGateOnSharedPath(ProgramRule):
+    """
+    ## What it does
+    Finds a checkpoint, file or deletion that is guarded by the rank inside the node (`LOCAL_RANK`,
+    `is_local_main_process`) or by the number of the node, where the path does not say that it belongs to one node.
+
+    ## Why is this bad
+    Rank 0 of each node passes a guard on the local rank. On a shared file system they write one file together.
+
+    ## What happens with N processes
+    With one node, nothing. With M nodes, M processes write, rename or delete the same path: torn files, and
+    `FileNotFoundError` for those who come second. A guard on the number of the node lets all processes of node 0
+    through.
+
+    ## Known problems
+    A path on a disk of the node looks like any other. Names with `tmp`, `cache`, `scratch` or `local` in them are taken
+    for such; declare others with `node-local-paths`.
+
+    ## Use instead
+    Guard with the global rank. Keep the local rank for what each node needs for itself: downloads and caches.
+
+    ## Fix safety
+    There is no automatic fix: whether the disk is shared, the code does not say.
+    """
+
+    code, name, severity, row = "AR105", "node-local-gate-on-shared-path", "warning", "gating"
+    default = False
+    cluster = "With M nodes and a shared file system, M processes write or change the same path at once."
+    advice = "Guard with the global rank (rank == 0), or write to a disk of the node."
+    bad = (
+        Example(
+            {
+                "train.py": """\
+import os
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("nccl")
+model = torch.nn.Linear(2, 2)
+if int(os.environ["LOCAL_RANK"]) == 0:
+    torch.save(model.state_dict(), "checkpoints/last.pt")
+"""
+            },
+            at=(8,),
+        ),
+        Example(
+            {
+                "train.py": """\
+from accelerate import Accelerator
+
+def main(state, out):
+    accelerator = Accelerator()
+    if accelerator.is_local_main_process:
+        write(state, out)
+
+def write(state, out):
+    with open(out / "state.json", "w") as f:
+        f.write(state)
+"""
+            },
+            at=(9,),
+        ),
+        Example(
+            {
+                "train.py": """\
+import os
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("nccl")
+if int(os.environ["GROUP_RANK"]) == 0:
+    torch.save({}, "checkpoints/last.pt")
+"""
+            },
+            at=(7,),
+        ),
+    )
+    good = (
+        Example(
+            {
+                "train.py": """\
+import os
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("nccl")
+if dist.get_rank() == 0:
+    torch.save({}, "checkpoints/last.pt")
+if int(os.environ["LOCAL_RANK"]) == 0:
+    torch.save({}, "/tmp/last.pt")
+    torch.save({}, f"checkpoints/node-{os.environ['GROUP_RANK']}.pt")
+"""
+            }
+        ),
+    )
+
+    def check(self, program: Program) -> Iterator[Finding]:
+        for event in program.effects("checkpoint", "file", "append", "delete", "publish"):
+            who = _who(event)
+            if who and event.active and event.opened is None and not _OF_THE_NODE.search(event.target.lower()):
+                notes = [Note("the guard is here", event.guard)] if event.guard else []
+                what = event.target or event.name
+                yield self.found(event, f"{who} works on {what}: the guard is not on the global rank", notes=notes)
+
+
+def _who(event: Event) -> str:
+    if event.per_process or event.ordered:
+        return ""
+    if event.first_of_each_node:
+        return "the first process of each node"
+    # The number of the node: true for rank 0, false on other nodes, and true for some of the rest.
+    of_node_0 = event.roles == {"first"} and event.may == {"first", "peer", "other"}
+    return "every process of the first node" if of_node_0 else ""

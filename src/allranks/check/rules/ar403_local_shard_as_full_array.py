@@ -1,0 +1,145 @@
+"""AR403: one shard of an array is taken for the whole."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from allranks.check.rule import Example, LocalRule
+from allranks.check.source import File
+from allranks.findings import Finding
+
+_SINKS = frozenset(
+    [
+        *("save", "savez", "savez_compressed", "dump", "save_file", "save_pretrained", "save_checkpoint", "generate"),
+        *("sample", "tree_serialise_leaves", "to_bytes", "msgpack_serialize", "write_bytes", "save_params"),
+    ]
+)
+_WHOLE = re.compile(
+    r"is_fully_replicated|unreplicate|replica_id|shard\.index|\.index\b|process_allgather|is_fully_address"
+)
+_SAVING = re.compile(r"save|export|checkpoint|params_for_host|full|to_host|gather", re.IGNORECASE)
+
+
+class LocalShardAsFullArray(LocalRule):
+    """
+    ## What it does
+    Finds `addressable_data(0)` or `addressable_shards[0].data`, the part of an array that lies on the first device of
+    this process, that is saved, generated with, or returned as the host's copy of the parameters.
+
+    ## Why is this bad
+    It is the whole array only where the array is replicated. Of a sharded one it is a slice, of the right type and the
+    wrong shape.
+
+    ## What happens with N processes
+    Rank 0 saves its slice under the name of the model. The rest is lost, and that is noticed when it is loaded.
+
+    ## Known problems
+    Arrays that are always replicated: say so by testing `is_fully_replicated`.
+
+    ## Use instead
+    `multihost_utils.process_allgather(tree, tiled=True)` on every rank, then the guard; or a sharded checkpoint.
+
+    ## Fix safety
+    There is no automatic fix: the gather must be called on all ranks.
+    """
+
+    code, name, severity, row = "AR403", "local-shard-as-full-array", "error", "checkpoint save"
+    cluster = "What is saved is the slice of one device; the rest of the array is lost."
+    advice = "Gather on every rank (process_allgather(..., tiled=True)), then write on rank 0; or save sharded."
+    words = ("addressable_data", "addressable_shards")
+    nodes = (ast.Call, ast.Subscript)
+    bad = (
+        Example(
+            {
+                "train.py": """\
+import jax
+import numpy as np
+
+def save(params, path):
+    host = jax.tree.map(lambda x: np.asarray(x.addressable_data(0)), params)
+    if jax.process_index() == 0:
+        np.savez(path, **host)
+
+def params_for_host(params):
+    return jax.tree.map(lambda x: x.addressable_shards[0].data, params)
+""",
+            },
+            at=(5, 10),
+        ),
+    )
+    good = (
+        Example(
+            {
+                "train.py": """\
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+def save(params, path):
+    host = multihost_utils.process_allgather(params, tiled=True)
+    if jax.process_index() == 0:
+        np.savez(path, **host)
+
+def log(loss):
+    print(float(loss.addressable_data(0)))
+
+def save_replicated(params, path):
+    assert all(x.is_fully_replicated for x in jax.tree.leaves(params))
+    np.savez(path, **jax.tree.map(lambda x: x.addressable_data(0), params))
+
+def save_shards(array, path):
+    for shard in array.addressable_shards:
+        np.save(f"{path}-{shard.device.id}", shard.data)
+""",
+            },
+        ),
+    )
+
+    def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
+        if not _first_shard(node):
+            return
+        functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+        scope = next((p for p in file.parents(node) if isinstance(p, functions)), None)
+        if scope is None or _WHOLE.search(ast.unparse(scope)):
+            return
+        if _saved(node, file, scope) or (_returned(node, file) and _SAVING.search(scope.name)):
+            yield self.local(file, node, f"{ast.unparse(node)} is the part of one device, used as the whole array")
+
+
+def _first_shard(node: ast.AST) -> bool:
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Attribute) and node.func.attr == "addressable_data"
+    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Attribute):
+        return node.value.attr == "addressable_shards" and isinstance(node.slice, ast.Constant)
+    return False
+
+
+def _called(node: ast.AST) -> str:
+    if not isinstance(node, ast.Call):
+        return ""
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+
+
+def _saved(node: ast.AST, file: File, scope: ast.AST) -> bool:
+    for above in file.parents(node):
+        if _called(above) in _SINKS:
+            return True
+        if isinstance(above, ast.Assign):
+            names = {t.id for t in above.targets if isinstance(t, ast.Name)}
+            return any(_called(part) in _SINKS and names & _arguments(part) for part in ast.walk(scope))
+        if above is scope:
+            return False
+    return False
+
+
+def _arguments(call: ast.AST) -> set[str]:
+    return {part.id for part in ast.walk(call) if isinstance(part, ast.Name)}
+
+
+def _returned(node: ast.AST, file: File) -> bool:
+    for above in file.parents(node):
+        if isinstance(above, ast.stmt):
+            return isinstance(above, ast.Return)
+    return False

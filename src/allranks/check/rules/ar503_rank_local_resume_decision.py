@@ -1,0 +1,105 @@
+"""AR503: each process decides for itself whether, and from what, to resume."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from allranks.check.program import Event, Program
+from allranks.check.rule import Example, ProgramRule
+from allranks.check.values import PROCESS, RANKS
+from allranks.findings import Finding
+
+
+class RankLocalResumeDecision(ProgramRule):
+    """
+    ## What it does
+    Finds a checkpoint that is loaded where this process finds that it exists, or under a name that this process takes
+    from a listing.
+
+    ## Why is this bad
+    Processes need not find the same: another host's file system lags behind, a disk is not shared, another process is
+    just writing.
+
+    ## What happens with N processes
+    Some ranks resume and others start from nothing, or from another step. They train on together, with mixed weights
+    and steps; a learning rate or the end of the run differs from rank to rank.
+
+    ## Known problems
+    On a shared file system that is quiet, all processes find the same. The rule is opt-in for that reason.
+
+    ## Use instead
+    Decide on rank 0, broadcast the path (or None), and fail on a rank that cannot read it.
+
+    ## Fix safety
+    There is no automatic fix: which collective can be used depends on what is initialised there.
+    """
+
+    code, name, severity, row = "AR503", "rank-local-resume-decision", "warning", "checkpoint load"
+    default = False
+    cluster = "Some ranks resume and others start from nothing, or from another step, and train on together."
+    advice = "Let rank 0 decide and broadcast the path or None; fail where it cannot be read."
+    bad = (
+        Example(
+            {
+                "train.py": """\
+import os
+import torch
+import torch.distributed as dist
+
+def main(model, path):
+    dist.init_process_group("nccl")
+    if os.path.exists(path):
+        model.load_state_dict(torch.load(path))
+"""
+            },
+            at=(8,),
+        ),
+        Example(
+            {
+                "train.py": """\
+import glob
+import torch
+import torch.distributed as dist
+
+def main(model):
+    dist.init_process_group("nccl")
+    latest = sorted(glob.glob("runs/*.pt"))[-1]
+    state = torch.load(latest)
+"""
+            },
+            at=(8,),
+        ),
+    )
+    good = (
+        Example(
+            {
+                "train.py": """\
+import os
+import torch
+import torch.distributed as dist
+
+def main(model, path):
+    dist.init_process_group("nccl")
+    found = [os.path.exists(path)]
+    dist.broadcast_object_list(found, src=0)
+    if found[0]:
+        model.load_state_dict(torch.load(path))
+"""
+            }
+        ),
+    )
+
+    def check(self, program: Program) -> Iterator[Finding]:
+        said = set()
+        for event in program.effects("load"):
+            own = event.path is not None and event.path.taint & PROCESS and not event.per_process
+            if event.active and _all_may(event) and (own or (event.under & PROCESS and not event.under & RANKS)):
+                if event.symbol not in said:
+                    yield self.found(
+                        event, f"each process decides by what it finds whether {event.name} runs, or on what"
+                    )
+                said.add(event.symbol)
+
+
+def _all_may(event: Event) -> bool:
+    return len(event.may) == 4
