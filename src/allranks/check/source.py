@@ -75,6 +75,11 @@ class File:
                 found.update({alias.asname or alias.name: f"{base}{joint}{alias.name}" for alias in node.names})
         return found
 
+    @cached_property
+    def bindings(self) -> dict[tuple[ast.AST, str], list[ast.expr]]:
+        """(function, class or module, name) -> the expressions that are stored there; ``.x`` of a class is ``self.x``."""
+        return bindings(self.tree)
+
     def qualified(self, node: ast.AST) -> str | None:
         """Return the dotted name that ``node`` stands for, through this file's imports; None if it is not a name."""
         tail: list[str] = []
@@ -107,6 +112,52 @@ class File:
         line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
         end_line, end_column = getattr(node, "end_lineno", line), getattr(node, "end_col_offset", column)
         return place(self.path, self.lines, (line, column, end_line or line, end_column or column))
+
+
+def bindings(tree: ast.Module) -> dict[tuple[ast.AST, str], list[ast.expr]]:
+    """Return what is stored under which name in which scope; what is iterated over stands for the loop's variable."""
+    found: dict[tuple[ast.AST, str], list[ast.expr]] = {}
+    waiting: list[tuple[ast.AST, ast.AST, ast.AST]] = [(tree, tree, tree)]
+    while waiting:
+        node, scope, owner = waiting.pop()
+        for target, value in _stores(node):
+            _bind(found, (scope, owner), target, value)
+        if isinstance(node, ast.ClassDef):
+            scope = owner = node
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            scope = node
+        waiting.extend([(child, scope, owner) for child in ast.iter_child_nodes(node)][::-1])
+    return found
+
+
+def _stores(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    if isinstance(node, ast.Assign):
+        yield from ((target, node.value) for target in node.targets)
+    elif isinstance(node, ast.AnnAssign | ast.AugAssign | ast.NamedExpr) and node.value is not None:
+        yield node.target, node.value
+    elif isinstance(node, ast.For | ast.AsyncFor | ast.comprehension):
+        yield node.target, node.iter
+    elif isinstance(node, ast.withitem) and node.optional_vars is not None:
+        yield node.optional_vars, node.context_expr
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
+        if node.func.attr in ("append", "extend", "add"):
+            yield node.func.value, node.args[0]
+
+
+def _bind(
+    found: dict[tuple[ast.AST, str], list[ast.expr]], where: tuple[ast.AST, ast.AST], target: ast.expr, value: ast.expr
+) -> None:
+    scope, owner = where
+    if isinstance(target, ast.Name):
+        found.setdefault((scope, target.id), []).append(value)
+    elif isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
+        key = (owner, f".{target.attr}") if target.value.id == "self" else (scope, f"{target.value.id}.{target.attr}")
+        found.setdefault(key, []).append(value)
+    elif isinstance(target, ast.Tuple | ast.List):
+        parts = value.elts if isinstance(value, ast.Tuple | ast.List) else []
+        paired = parts if len(parts) == len(target.elts) else [value] * len(target.elts)
+        for one, part in zip(target.elts, paired, strict=True):
+            _bind(found, where, one, part)
 
 
 def split(text: str) -> list[str]:

@@ -1,0 +1,153 @@
+"""What an expression of one file is made of: ranks, clocks, random numbers, listings of directories.
+
+Follows names to what is stored in them (in this function, those around it, the module, ``self`` of this class) and calls
+of functions of this file to what they return. What comes from elsewhere has no origin: unknown is not suspect.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+
+from allranks.check.apis import Apis, apis
+from allranks.check.reading import name_of, own
+from allranks.check.source import File
+from allranks.check.tables.local import LocalQuery
+from allranks.check.tables.ranks import RankQuery
+
+# Origins: the kinds of tables/ranks.py (global, local, node, group, size, many) and of tables/local.py (clock, random,
+# listing, ...), "sum" for arithmetic on what it is made of.
+Origins = frozenset[str]
+NOTHING: Origins = frozenset()
+RANK_KINDS = frozenset({"global", "local", "node", "group"})
+DEEPEST = 8
+_ENVIRONMENT = ("os.environ.get", "os.getenv", "environ.get", "getenv")
+# Whatever goes in, all processes get the same out.
+_AGREED = ("broadcast", "broadcast_one_to_all", "broadcast_object_list", "all_reduce", "all_gather", "process_allgather")
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+
+
+@cache
+def _tables() -> Apis:
+    return apis()
+
+
+def origins(node: ast.AST | None, file: File, depth: int = 0) -> Origins:
+    """Return what ``node`` is made of."""
+    if node is None or depth > DEEPEST or isinstance(node, ast.Constant):
+        return NOTHING
+    if isinstance(node, ast.Name | ast.Attribute):
+        return _of_name(node, file, depth + 1)
+    if isinstance(node, ast.Call):
+        return _of_call(node, file, depth + 1)
+    if isinstance(node, ast.Subscript):
+        if name_of(node.value, file) in ("os.environ", "environ"):
+            return _of_variable(node.slice)
+        return origins(node.value, file, depth + 1) | origins(node.slice, file, depth + 1)
+    parts = [origins(child, file, depth + 1) for child in ast.iter_child_nodes(node)]
+    made: Origins = NOTHING.union(*parts)
+    return made | {"sum"} if made and isinstance(node, ast.BinOp) else made
+
+
+def _of_variable(name: ast.AST) -> Origins:
+    query = _tables().ranks["environment"].named(name.value) if isinstance(name, ast.Constant) else None
+    return frozenset({query.kind}) if query is not None else NOTHING
+
+
+def _of_name(node: ast.Name | ast.Attribute, file: File, depth: int) -> Origins:
+    stored = values(node, file)
+    if stored:
+        return NOTHING.union(*(origins(value, file, depth) for value in stored))
+    tables, dotted = _tables(), name_of(node, file)
+    if isinstance(node, ast.Name):
+        return _kinds(tables.ranks["name"].named(node.id))
+    query = tables.ranks["attribute"].named(dotted) or tables.ranks["attribute"].tails.get(node.attr)
+    return _kinds(query) if query is not None else origins(node.value, file, depth)
+
+
+def _kinds(query: RankQuery | LocalQuery | None) -> Origins:
+    return frozenset({query.kind}) if query is not None else NOTHING
+
+
+def _of_call(call: ast.Call, file: File, depth: int) -> Origins:
+    dotted = name_of(call, file)
+    last = dotted.rpartition(".")[2] or (call.func.attr if isinstance(call.func, ast.Attribute) else "")
+    if dotted in _ENVIRONMENT and call.args:
+        return _of_variable(call.args[0])
+    if last in _AGREED or last.startswith("broadcast"):
+        return NOTHING
+    for table in (_tables().ranks["call"], _tables().local):
+        entry = table.named(dotted) or table.tails.get(last)
+        if entry is not None:
+            return _kinds(entry)
+    inside = _of_function(call, file, depth)
+    if inside is not None:
+        return inside
+    parts = [*call.args, *(keyword.value for keyword in call.keywords)]
+    if isinstance(call.func, ast.Attribute):
+        parts.append(call.func.value)
+    made: Origins = NOTHING.union(*(origins(part, file, depth) for part in parts))
+    return made - {"listing"} if last in ("sorted", "natsorted", "len") else made
+
+
+def _of_function(call: ast.Call, file: File, depth: int) -> Origins | None:
+    function = function_called(call, file)
+    if function is None:
+        return None
+    results = [n.value for n in own(function) if isinstance(n, ast.Return) and n.value is not None]
+    return NOTHING.union(*(origins(value, file, depth) for value in results))
+
+
+def function_called(call: ast.Call, file: File) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+    """Return the function of this file that ``call`` runs: one of the module, or a method by ``self``."""
+    name, body = call.func, file.tree.body
+    if isinstance(name, ast.Attribute) and isinstance(name.value, ast.Name) and name.value.id == "self":
+        body = next((p.body for p in file.parents(call) if isinstance(p, ast.ClassDef)), [])
+        wanted = name.attr
+    elif isinstance(name, ast.Name):
+        wanted = name.id
+    else:
+        return None
+    found = (s for s in body if isinstance(s, ast.FunctionDef | ast.AsyncFunctionDef) and s.name == wanted)
+    return next(found, None)
+
+
+def values(node: ast.AST, file: File) -> list[ast.expr]:
+    """Return the expressions that are stored under a name or attribute, where ``node`` stands."""
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        if node.value.id == "self":
+            owner = next((p for p in file.parents(node) if isinstance(p, ast.ClassDef)), file.tree)
+            return file.bindings.get((owner, f".{node.attr}"), [])
+        return _looked_up(f"{node.value.id}.{node.attr}", node, file)
+    return _looked_up(node.id, node, file) if isinstance(node, ast.Name) else []
+
+
+def _looked_up(name: str, node: ast.AST, file: File) -> list[ast.expr]:
+    for scope in _scopes(node, file):
+        found = file.bindings.get((scope, name))
+        if found is not None:
+            return [value for value in found if node not in ast.walk(value)]
+        if isinstance(scope, _FUNCTIONS) and any(a.arg == name for a in _parameters(scope.args)):
+            return []
+    return []
+
+
+def _scopes(node: ast.AST, file: File) -> Iterator[ast.AST]:
+    for parent in file.parents(node):
+        if isinstance(parent, (*_FUNCTIONS, ast.Module)):
+            yield parent
+
+
+def _parameters(arguments: ast.arguments) -> list[ast.arg]:
+    return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+
+
+def meaning(node: ast.AST, file: File) -> ast.AST:
+    """Follow a name that is stored once to what is stored, as far as it goes."""
+    for _ in range(DEEPEST):
+        stored = values(node, file)
+        if len(stored) != 1:
+            return node
+        node = stored[0]
+    return node
