@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from allranks.check.reading import function_of, inside, is_constant, keyword, own
+from allranks.check.reading import class_of, function_of, inside, is_constant, keyword, own
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
 from allranks.check.splits import Split, split_at
@@ -125,7 +125,8 @@ with state.split_between_processes(["a", "b", "c"]) as prompts:
         if split is None:
             return
         if "split_between_processes" in ast.unparse(node) and isinstance(node, ast.Call):
-            if not is_constant(keyword(node, "apply_padding"), True) and _is_kept(node, file):
+            padding = keyword(node, "apply_padding")
+            if (padding is None or is_constant(padding, False)) and _is_kept(node, file):
                 yield self.local(file, node, "parts of unequal length are kept as this process' data")
         elif split.how in ("modulo", "stride") and _is_drained(split, file):
             yield self.local(file, node, "every N-th item goes to this process: some get one item more than others")
@@ -136,7 +137,7 @@ def _is_drained(split: Split, file: File) -> bool:
     function = function_of(split.node, file)
     if function is None or not any(isinstance(n, ast.Yield) for n in own(function)):
         return False
-    text = ast.unparse(function)
+    text = ast.unparse(class_of(function, file) or function)
     return not any(word in text for word in _EVEN) and " // " not in text
 
 
