@@ -24,7 +24,14 @@ RANK_KINDS = frozenset({"global", "local", "node", "group"})
 DEEPEST = 8
 _ENVIRONMENT = ("os.environ.get", "os.getenv", "environ.get", "getenv")
 # Whatever goes in, all processes get the same out.
-_AGREED = ("broadcast", "broadcast_one_to_all", "broadcast_object_list", "all_reduce", "all_gather", "process_allgather")
+_AGREED = (
+    "broadcast",
+    "broadcast_one_to_all",
+    "broadcast_object_list",
+    "all_reduce",
+    "all_gather",
+    "process_allgather",
+)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
-from allranks.check.origins import origins
+from allranks.check.origins import origins, values
 from allranks.check.reading import bases_of, class_of, distributed, function_of, name_of, own, tail_of
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
 from allranks.check.splits import split_at
 from allranks.findings import Edit, Finding, Fix
 
+_LISTS = re.compile(r"(^|_)(glob|files|paths|shards|filenames)($|_)", re.IGNORECASE)
 _LISTINGS = ("os.listdir", "glob.glob", "glob", "tensorflow.io.gfile.glob", "tensorflow.io.gfile.listdir")
 
 
@@ -108,6 +110,8 @@ class Images(Dataset):
                 whole = node if name_of(node, file) in _LISTINGS else None
                 fix = Fix("sorted(...)", _around(node, file), safe=True) if whole is not None else None
                 yield self.local(file, node, f"what the dataset numbers is {ast.unparse(node)}, in no order", fix=fix)
+            elif distributed(file) and _names_files(node, file):
+                yield self.local(file, node, f"the list of files is {ast.unparse(node)}, in no order")
             return
         split = split_at(node, file)
         if split is None or "listing" not in origins(split.source, file) or _is_sorted(split.source, file):
@@ -157,6 +161,23 @@ def _sorts(node: ast.AST, names: set[str]) -> bool:
     of = node.func.value if isinstance(node.func, ast.Attribute) and node.func.attr == "sort" else None
     of = node.args[0] if tail_of(node) in ("sorted", "natsorted") and node.args else of
     return isinstance(of, ast.Attribute) and of.attr in names
+
+
+def _names_files(call: ast.Call, file: File) -> bool:
+    """It is what a function returns whose name says that it lists files for somebody else."""
+    function = function_of(call, file)
+    if function is None or not _LISTS.search(function.name):
+        return False
+    results = [n.value for n in own(function) if isinstance(n, ast.Return) and n.value is not None]
+    return any(_returns(value, call, file) for value in results)
+
+
+def _returns(value: ast.expr, call: ast.Call, file: File) -> bool:
+    if _leads(value, call):
+        return True
+    return isinstance(value, ast.Name) and any(
+        _returns(stored, call, file) and not _is_sorted(value, file) for stored in values(value, file)
+    )
 
 
 def _is_sorted(source: ast.expr, file: File) -> bool:

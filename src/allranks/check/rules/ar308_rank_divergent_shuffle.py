@@ -6,7 +6,17 @@ import ast
 from collections.abc import Iterator
 
 from allranks.check.origins import RANK_KINDS, origins
-from allranks.check.reading import distributed, function_of, given, has_stars, is_constant, keyword, name_of, own, tail_of
+from allranks.check.reading import (
+    distributed,
+    function_of,
+    given,
+    has_stars,
+    is_constant,
+    keyword,
+    name_of,
+    own,
+    tail_of,
+)
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
 from allranks.check.splits import splits
@@ -22,7 +32,16 @@ _GENERATORS = (
     *("random.Random", "numpy.random.default_rng", "numpy.random.RandomState", "random.seed", "numpy.random.seed"),
     *("torch.Generator.manual_seed",),
 )
-_SEEDERS = ("seed", "set_seed", "manual_seed", "seed_everything", "set_random_seed", "seed_all", "init_seeds", "set_seeds")
+_SEEDERS = (
+    "seed",
+    "set_seed",
+    "manual_seed",
+    "seed_everything",
+    "set_random_seed",
+    "seed_all",
+    "init_seeds",
+    "set_seeds",
+)
 _OWN = RANK_KINDS | {"clock", "random", "identity"}
 
 

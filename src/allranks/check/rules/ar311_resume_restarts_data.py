@@ -48,7 +48,9 @@ class ResumeRestartsData(LocalRule):
     """
 
     code, name, severity, row, default = "AR311", "resume-restarts-data", "warning", "data", False
-    cluster = "After a restart the first batches of the epoch come again, on every process; the last ones may never come."
+    cluster = (
+        "After a restart the first batches of the epoch come again, on every process; the last ones may never come."
+    )
     advice = "Save where the data stands beside the step, and skip to it."
     words = ("step", "iter")
     nodes = (ast.For,)

@@ -18,7 +18,13 @@ _GLOBAL = (
 )
 _SPECS = ("jax.sharding.PartitionSpec", "jax.P")
 # What stands between an array of all hosts and one that this host has the whole of.
-_BROUGHT = ("process_allgather", "addressable_data", "global_array_to_host_local_array", "addressable_shards", "replicate")
+_BROUGHT = (
+    "process_allgather",
+    "addressable_data",
+    "global_array_to_host_local_array",
+    "addressable_shards",
+    "replicate",
+)
 _SHARED = ("process_index", "process_count", "jax.distributed", "multihost_utils", "process_local_data")
 _SAME = ("astype", "reshape", "transpose", "squeeze", "copy", "swapaxes", "clip", "block_until_ready")
 _DEEPEST = 6
@@ -161,7 +167,9 @@ def _spans(node: ast.expr, file: File, depth: int) -> bool:
     if isinstance(node.func, ast.Attribute) and node.func.attr in _SAME:
         return _spans(node.func.value, file, depth + 1)
     return any(
-        isinstance(made, ast.Call) and name_of(made, file) == "jax.jit" and _sharded(keyword(made, "out_shardings"), file)
+        isinstance(made, ast.Call)
+        and name_of(made, file) == "jax.jit"
+        and _sharded(keyword(made, "out_shardings"), file)
         for made in values(node.func, file)
     )
 

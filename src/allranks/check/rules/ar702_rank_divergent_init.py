@@ -14,7 +14,15 @@ from allranks.findings import Finding
 _KEYS = ("jax.random.PRNGKey", "jax.random.key")
 _CHANCE = frozenset({"clock", "random", "identity"})
 _INITIALIZERS = ("init", "init_with_output", "lazy_init")
-_SYNCED = ("DistributedDataParallel", "DDP(", "FullyShardedDataParallel", "FSDP(", "fully_shard", "broadcast", "Accelerator")
+_SYNCED = (
+    "DistributedDataParallel",
+    "DDP(",
+    "FullyShardedDataParallel",
+    "FSDP(",
+    "fully_shard",
+    "broadcast",
+    "Accelerator",
+)
 
 
 class RankDivergentInit(LocalRule):
