@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test soak lint bench matrix clean
+.PHONY: demo test soak lint bench rules matrix clean
 .DEFAULT_GOAL := test
 
 # Torch comes first and pinned: on a machine without an accelerator nothing may pull its CUDA packages in later.
@@ -28,10 +28,15 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/allranks check src examples bench --output-format concise
 
 bench: $(STAMP)
 	$(BIN)/python -m pip install -q -c constraints.txt --group bench
 	$(BIN)/python -m bench
+
+# docs/rules, drawn from the rules of `allranks check`.
+rules: $(STAMP)
+	$(BIN)/python -m allranks.check.pages docs/rules
 
 # The core must work with no framework, with either one, and with both (which is 'make test').
 matrix: matrix-none matrix-jax matrix-torch

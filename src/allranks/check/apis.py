@@ -52,14 +52,15 @@ class Table(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Apis:
-    """All tables. ``ranks`` by form: call, attribute, environment, decorator, name."""
+    """All tables. ``ranks`` by form: call, attribute, environment, decorator, name. ``words``: what the
+    tables name of a package (``*``: of any receiver, empty: bare)."""
 
     ranks: dict[str, Table[RankQuery]]
     collectives: dict[str, Table[Collective]]
     effects: Table[Effect]
     local: Table[LocalQuery]
     signs: Table[Sign]
-    words: frozenset[str]
+    words: dict[str, frozenset[str]]
 
 
 def apis(*, predicates: tuple[str, ...] = (), collectives: tuple[str, ...] = ()) -> Apis:
@@ -68,9 +69,25 @@ def apis(*, predicates: tuple[str, ...] = (), collectives: tuple[str, ...] = ())
     meetings = (*COLLECTIVES, *(Collective(name, name.rpartition(".")[2]) for name in collectives))
     ranks = {form: _table(q for q in queries if q.form == form) for form in _RANK_FORMS}
     meet = {form: _table(c for c in meetings if c.form == form) for form in ("call", "attribute", "context")}
-    entries: tuple[_Patterned, ...] = (*queries, *meetings, *EFFECTS, *SIGNS)
-    words = frozenset(e.pattern.rpartition(".")[2] for e in entries)
-    return Apis(ranks, meet, _table(EFFECTS), _table(LOCAL), _table(SIGNS), words)
+    matter = [e for e in EFFECTS if e.kind != "print"]
+    ranks_alone = [q for q in queries if q.kind != "size" and not q.pattern.endswith("is_available")]
+    entries: tuple[_Patterned, ...] = (*ranks_alone, *meetings, *matter, *SIGNS)
+    words: dict[str, set[str]] = {}
+    for entry in entries:
+        owner, dot, word = entry.pattern.rpartition(".")
+        package, kind = owner.partition(".")[0], owner.rpartition(".")[2]
+        # A name of a package means something where the package is imported, a method where the class is; a bare name
+        # everywhere, and so does a method that says enough by itself.
+        where = "" if not dot else kind if kind[:1].isupper() and "_" not in word.strip("_") else package
+        words.setdefault(where, set()).add(word)
+    return Apis(
+        ranks,
+        meet,
+        _table(EFFECTS),
+        _table(LOCAL),
+        _table(SIGNS),
+        {package: frozenset(tails) for package, tails in words.items()},
+    )
 
 
 _RANK_FORMS = ("call", "attribute", "environment", "decorator", "name")

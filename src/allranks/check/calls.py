@@ -14,7 +14,7 @@ from allranks.check.tables.effects import Effect
 from allranks.check.tables.gates import GATED
 from allranks.check.tables.local import LocalQuery
 from allranks.check.tables.names import documented
-from allranks.check.tables.receivers import RETURNS
+from allranks.check.tables.receivers import RECEIVERS, RETURNS
 from allranks.check.values import (
     ANYTHING,
     CLOCK,
@@ -163,6 +163,8 @@ class Caller(Members):
         function = node[1]
         if function[0] == "attr":
             base = self._base(frame, function)
+            if base == ANYTHING:
+                base = self._by_name(frame, function[1])
             if not base.reference:
                 return self._method_call(frame, base, function, self._given(frame, node))
         target = self.value(frame, function)
@@ -175,6 +177,13 @@ class Caller(Members):
         if name[0] == "call" and name[1] == ("name", "super"):
             return self._parent_of(frame)
         return self.value(frame, name)
+
+    def _by_name(self, frame: Frame, node: Node) -> Value:
+        """Take a receiver of which nothing is known at its name."""
+        name = node[1] if node[0] == "name" else node[2] if node[0] == "attr" else ""
+        if name == "trainer" and any("lightning" in dotted for dotted, _ in self.project.summaries[frame.path].imports):
+            return Value(instance="lightning.pytorch.Trainer")
+        return Value(instance=RECEIVERS[name]) if name in RECEIVERS else ANYTHING
 
     def _parent_of(self, frame: Frame) -> Value:
         own = next((v for v in frame.env.values() if v.instance), ANYTHING) if frame.owner else ANYTHING
@@ -328,6 +337,8 @@ class Caller(Members):
                 return made
         if entry.path and path is None and entry.kind in ("file", "checkpoint", "append"):
             return made  # without a path, such a call returns the text
+        if any((v := given.argument(key)) is None or v.constant != constant for key, constant in entry.only_if):
+            return made
         for key, constant in entry.unless:
             value = given.argument(key)
             if value is not None and (constant is ... or value.constant == constant or value.ranked):

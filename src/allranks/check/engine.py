@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from allranks.check.apis import apis
-from allranks.check.lower import lower
 from allranks.check.program import Program
 from allranks.check.project import Project
-from allranks.check.registry import all_rules, rule, selected
-from allranks.check.rule import Assume, LocalRule, ProgramRule
-from allranks.check.source import File, Unreadable, decode, module_name, parse, split
+from allranks.check.reading import Cache, examined
+from allranks.check.registry import all_rules, selected
+from allranks.check.rule import Assume, ProgramRule
+from allranks.check.source import Unreadable, decode, split
 from allranks.check.summary import Summary
 from allranks.check.survey import Survey
-from allranks.findings import Finding, Place, Row
-
-
-class Cache(Protocol):
-    """Bytes by key; whatever it loses is computed again."""
-
-    def get(self, key: bytes) -> bytes | None: ...
-    def put(self, key: bytes, value: bytes) -> None: ...
+from allranks.findings import Finding, Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +34,11 @@ class Settings:
     def codes(self) -> frozenset[str]:
         """Return the codes of the rules that run: those selected, or all that run by default."""
         rules = all_rules()
-        chosen = tuple(r.code for r in rules if r.default) if self.select is None else self.select
-        return selected(tuple(r.code for r in rules), (*chosen, *self.extend_select), self.ignore)
+        known = tuple(r.code for r in rules)
+        if self.select is not None:
+            return selected(known, (*self.select, *self.extend_select), self.ignore)
+        usual = {r.code for r in rules if r.default}
+        return selected(known, ("ALL",), self.ignore) & usual | selected(known, self.extend_select, self.ignore)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +57,7 @@ def check(sources: Mapping[str, bytes], settings: Settings, *, cache: Cache | No
     summaries: dict[str, Summary] = {}
     findings: list[Finding] = []
     for path in sorted(sources):
-        summary, local = _read(path, sources[path], cache)
+        summary, local = examined(path, sources[path], cache)
         findings.extend(local)
         if summary is not None:
             summaries[path] = summary
@@ -80,41 +74,6 @@ def _interpreted(sources: Mapping[str, bytes], summaries: Mapping[str, Summary],
     everywhere = settings.assume == "multi-host"
     survey = Survey(Project(summaries), tables, everywhere=everywhere, entries=settings.entries)
     return survey.program(Lines(sources))
-
-
-def _read(path: str, raw: bytes, cache: Cache | None) -> tuple[Summary | None, list[Finding]]:
-    """Return the summary of a file and what the local rules say of it."""
-    del cache
-    text = decode(raw)
-    if isinstance(text, Unreadable):
-        return None, [_unreadable(path, text)]
-    tree = parse(text)
-    if isinstance(tree, Unreadable):
-        return None, [_unreadable(path, tree)]
-    try:
-        return lower(tree), _local(File(path, text, tree))
-    except RecursionError:
-        return None, [_unreadable(path, Unreadable("nested too deeply to be checked"))]
-
-
-def _unreadable(path: str, why: Unreadable) -> Finding:
-    meta = rule("AR900")
-    if meta is None:
-        raise RuntimeError("rule AR900 is missing from the package of rules")
-    place = Place(path, why.line, why.column, why.line, why.column + 1)
-    return meta.finding(place, module_name(path), why.reason)
-
-
-def _local(file: File) -> list[Finding]:
-    """Ask the local rules that the file's text calls for, in one walk."""
-    rules = [r for r in all_rules() if isinstance(r, LocalRule) and any(word in file.text for word in r.words)]
-    wanted: dict[type[ast.AST], list[LocalRule]] = {}
-    for each in rules:
-        for node_type in each.nodes:
-            wanted.setdefault(node_type, []).append(each)
-    if not wanted:
-        return []
-    return [f for node in ast.walk(file.tree) for r in wanted.get(type(node), ()) for f in r.visit(node, file)]
 
 
 class Lines(Mapping[str, list[str]]):

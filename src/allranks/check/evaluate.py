@@ -90,7 +90,8 @@ class Evaluator:
             return known(left.constant + right.constant)
         made = tainted(left, right)
         flags = left.flags | right.flags
-        return replace(made, flags=flags) if flags else made
+        path = "pathlib.Path" in (left.instance, right.instance) and node[3] == "/"
+        return replace(made, flags=flags, instance="pathlib.Path" if path else "") if flags or path else made
 
     def _not(self, frame: Frame, node: Node) -> Value:
         inside = self.value(frame, node[1])

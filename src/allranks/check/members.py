@@ -210,7 +210,7 @@ class Members(Evaluator):
 
     def keep(self, family: str, name: str, value: Value) -> None:
         """Remember what is stored in an attribute."""
-        plain = replace(value, handle=None)
+        plain = value.passed() if value.handle is not None else value
         before = self.heap.get((family, name))
         self.heap[family, name] = plain if before is None else join(before, plain)
 

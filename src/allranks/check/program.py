@@ -28,6 +28,7 @@ class Event:
     ``per_process``: what it works on has the rank, the process or the host in its name, or is a temporary file. ``ordered``:
     inside a lock, or a context that lets rank 0 go first. ``target``: the path as it stands in the source; ``opened``:
     the call that opened the file that is written to.
+    ``chain``: the calls from the entry; ``also``: other calls, by all ranks, of the function (``function``) it stands in.
     """
 
     name: str
@@ -43,6 +44,8 @@ class Event:
     target: str = ""
     opened: Place | None = None
     chain: tuple[Step, ...] = ()
+    also: tuple[Step, ...] = ()
+    function: str = ""
 
     @property
     def everyone(self) -> bool:
@@ -65,7 +68,8 @@ class Event:
 
     def way(self) -> tuple[Note, ...]:
         """Return the calls that lead here as notes, the entry first."""
-        return tuple(Note(f"called in {step.symbol}", step.place) for step in self.chain)
+        steps = [Note(f"called in {step.symbol}", step.place) for step in self.chain]
+        return *steps, *(Note(f"also called in {step.symbol}", step.place) for step in self.also)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,186 +1,91 @@
-"""What local rules ask about a syntax tree: documented names of calls, rank guards, evidence of several processes."""
+"""What one file comes to, whatever the others are: its summary, and what the local rules say. Kept as bytes. Pure."""
 
 from __future__ import annotations
 
 import ast
-import re
-from collections.abc import Iterable, Iterator
+import marshal
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Protocol
 
-from allranks.check.source import File
-from allranks.check.tables.names import documented
-
-Function = ast.FunctionDef | ast.AsyncFunctionDef
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
-# A name that tells processes apart, as people write it.
-_RANK = re.compile(
-    r"(^|_)(rank|ranks|rank_?zero|process_index|process_id|host_id|is_main|is_main_process|main_process|is_master|"
-    r"is_global_zero|is_chief|is_world_process_zero|local_rank|global_rank|proc_id|PROCID|is_primary|is_rank0|master_only|"
-    r"master_process|should_save|is_local_main_process|is_logging_process|get_rank)($|_)",
-    re.IGNORECASE,
-)
-# Words that a program of one process has no use for. What a file of it says is evidence enough for a rule on one file.
-EVIDENCE = (
-    *("torch.distributed", "DistributedDataParallel", "init_process_group", "LOCAL_RANK", "jax.distributed"),
-    *(
-        "process_index",
-        "process_count",
-        "multihost_utils",
-        "accelerate",
-        "deepspeed",
-        "DistributedSampler",
-        "SLURM_PROCID",
-    ),
-    *("world_size", "global_rank", "is_main_process", "horovod", "fully_shard", "FullyShardedDataParallel"),
-)
+from allranks.check.kept import findings_of, plain
+from allranks.check.lower import lower
+from allranks.check.registry import all_rules, rule
+from allranks.check.rule import LocalRule
+from allranks.check.source import File, Unreadable, decode, module_name, parse
+from allranks.check.summary import Summary, dump, load
+from allranks.findings import Finding, Place
 
 
-def name_of(node: ast.AST, file: File) -> str:
-    """Return the documented dotted name that ``node`` (or, for a call, its function) stands for, or ''."""
-    found = file.qualified(node.func if isinstance(node, ast.Call) else node)
-    return documented(found) if found else ""
+class Cache(Protocol):
+    """Bytes by key; whatever it loses is computed again."""
+
+    def get(self, key: bytes) -> bytes | None: ...
+    def put(self, key: bytes, value: bytes) -> None: ...
 
 
-def tail_of(node: ast.AST) -> str:
-    """Return the last part of a name or attribute (of the function, for a call), or ''."""
-    at = node.func if isinstance(node, ast.Call) else node
-    if isinstance(at, ast.Attribute):
-        return at.attr
-    return at.id if isinstance(at, ast.Name) else ""
+def key_of(path: str, raw: bytes) -> bytes:
+    """Return the key of what `digested` makes of a file."""
+    name = blake2b(path.encode(errors="surrogatepass"), digest_size=32).digest()
+    return blake2b(raw, digest_size=16, key=name).digest()
 
 
-def keyword(call: ast.Call, name: str) -> ast.expr | None:
-    """Return what is given for the keyword ``name``, None if it is not."""
-    return next((k.value for k in call.keywords if k.arg == name), None)
+def missing(sources: Mapping[str, bytes], cache: Cache) -> list[tuple[str, bytes]]:
+    """Return the files that the cache does not know."""
+    return [(path, raw) for path, raw in sources.items() if cache.get(key_of(path, raw)) is None]
 
 
-def given(call: ast.Call, position: int, name: str) -> ast.expr | None:
-    """Return the argument at ``position`` or under ``name``; None if neither is given, or a star might hold it."""
-    if (value := keyword(call, name)) is not None:
-        return value
-    if len(call.args) > position and not any(isinstance(a, ast.Starred) for a in call.args[: position + 1]):
-        return call.args[position]
-    return None
+def digested(path: str, raw: bytes) -> bytes:
+    """Return a file's summary, if it has one, and the findings of the local rules."""
+    return _packed(*_examined(path, raw))
 
 
-def has_stars(call: ast.Call) -> bool:
-    """Say whether arguments are passed on that do not stand here (``*args``, ``**options``)."""
-    return any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords)
+def examined(path: str, raw: bytes, cache: Cache | None = None) -> tuple[Summary | None, list[Finding]]:
+    """Return a file's summary (None for one that is no Python) and the findings of the local rules."""
+    if cache is None:
+        return _examined(path, raw)
+    key = key_of(path, raw)
+    kept = cache.get(key)
+    if kept is None:
+        summary, findings = _examined(path, raw)
+        cache.put(key, _packed(summary, findings))
+        return summary, findings
+    packed, lists = marshal.loads(kept)
+    return None if packed is None else load(packed), findings_of(lists)
 
 
-def is_constant(node: ast.AST | None, value: object) -> bool:
-    """Say whether ``node`` is this constant (True is not 1)."""
-    return isinstance(node, ast.Constant) and node.value is value
+def _packed(summary: Summary | None, findings: list[Finding]) -> bytes:
+    return marshal.dumps((None if summary is None else dump(summary), plain(findings)))
 
 
-def words_of(node: ast.AST) -> Iterator[str]:
-    """Yield every name, attribute and string constant in ``node``."""
-    for at in ast.walk(node):
-        if isinstance(at, ast.Name):
-            yield at.id
-        elif isinstance(at, ast.Attribute):
-            yield at.attr
-        elif isinstance(at, ast.Constant) and isinstance(at.value, str):
-            yield at.value
+def _examined(path: str, raw: bytes) -> tuple[Summary | None, list[Finding]]:
+    text = decode(raw)
+    if isinstance(text, Unreadable):
+        return None, [_unreadable(path, text)]
+    tree = parse(text)
+    if isinstance(tree, Unreadable):
+        return None, [_unreadable(path, tree)]
+    try:
+        return lower(tree), _local(File(path, text, tree))
+    except RecursionError:
+        return None, [_unreadable(path, Unreadable("nested too deeply to be checked"))]
 
 
-def speaks_of(node: ast.AST, pattern: re.Pattern[str]) -> bool:
-    """Say whether a name, an attribute or a string in ``node`` fits ``pattern`` (searched)."""
-    return any(pattern.search(word) for word in words_of(node))
+def _unreadable(path: str, why: Unreadable) -> Finding:
+    meta = rule("AR900")
+    if meta is None:
+        raise RuntimeError("rule AR900 is missing from the package of rules")
+    place = Place(path, why.line, why.column, why.line, why.column + 1)
+    return meta.finding(place, module_name(path), why.reason)
 
 
-def asks_rank(test: ast.AST) -> bool:
-    """Say whether a condition depends on the rank, by the names in it; ``rank is None`` and ``rank == -1`` do not."""
-    if isinstance(test, ast.BoolOp):
-        return any(asks_rank(value) for value in test.values)
-    if isinstance(test, ast.UnaryOp):
-        return asks_rank(test.operand)
-    if isinstance(test, ast.Compare) and any(map(_is_absent, test.comparators)):
-        return False
-    return any(_RANK.search(word) for word in words_of(test))
-
-
-def _is_absent(node: ast.AST) -> bool:
-    """None, or -1: not "which process?" but "are there several?"."""
-    minus = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
-    return minus or is_constant(node, None)
-
-
-def inside(node: ast.AST, file: File) -> Iterator[tuple[ast.AST, ast.AST]]:
-    """Yield (parent, child) from ``node`` up to the end of its function."""
-    child = node
-    for parent in file.parents(node):
-        if isinstance(child, _SCOPES):
-            return
-        yield parent, child
-        child = parent
-
-
-def rank_guard(node: ast.AST, file: File) -> ast.expr | None:
-    """Return the condition on the rank under which ``node`` runs, in its own function; None if there is none."""
-    for parent, child in inside(node, file):
-        if isinstance(parent, ast.If | ast.IfExp) and child is not parent.test and asks_rank(parent.test):
-            return parent.test
-    function = function_of(node, file)
-    if function is None:
-        return None
-    for statement in function.body:
-        if statement.lineno >= getattr(node, "lineno", 0):
-            break
-        if isinstance(statement, ast.If) and asks_rank(statement.test) and leaves(statement.body):
-            return statement.test
-    return next((d for d in function.decorator_list if asks_rank(d)), None)
-
-
-def function_of(node: ast.AST, file: File) -> Function | None:
-    """Return the function that ``node`` stands in, None at the top level of a module or class."""
-    return next((p for p in file.parents(node) if isinstance(p, _FUNCTIONS)), None)
-
-
-def class_of(node: ast.AST, file: File) -> ast.ClassDef | None:
-    """Return the class that ``node`` stands in."""
-    return next((p for p in file.parents(node) if isinstance(p, ast.ClassDef)), None)
-
-
-def bases_of(node: ast.ClassDef, file: File) -> list[str]:
-    """Return the documented names of the classes that a class inherits from."""
-    return [name_of(base, file) for base in node.bases]
-
-
-def leaves(body: Iterable[ast.stmt]) -> bool:
-    """Say whether a block ends by leaving (return, raise, continue, break, or an exit of the process)."""
-    *_, last = body
-    if isinstance(last, ast.Expr) and isinstance(last.value, ast.Call):
-        return tail_of(last.value) in ("exit", "_exit", "abort", "quit")
-    return isinstance(last, ast.Return | ast.Raise | ast.Continue | ast.Break)
-
-
-def own(function: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes of a function or module, not those of functions and classes defined in it."""
-    todo: list[ast.AST] = list(ast.iter_child_nodes(function))[::-1]
-    while todo:
-        node = todo.pop()
-        yield node
-        if not isinstance(node, _SCOPES):
-            todo.extend(list(ast.iter_child_nodes(node))[::-1])
-
-
-def raises(handler: ast.ExceptHandler) -> bool:
-    """Say whether an exception handler lets nobody go on: it raises, or ends the process."""
-    for node in own(handler):
-        if isinstance(node, ast.Raise):
-            return True
-        if isinstance(node, ast.Call) and tail_of(node) in ("exit", "_exit", "abort", "quit", "fail", "kill"):
-            return True
-    return False
-
-
-def catches_all(handler: ast.ExceptHandler) -> bool:
-    """Say whether a handler takes any exception (bare, Exception, BaseException)."""
-    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-    return any(kind is None or tail_of(kind) in ("Exception", "BaseException") for kind in kinds)
-
-
-def distributed(file: File) -> bool:
-    """Say whether this file shows that it runs as one of several processes."""
-    return any(word in file.text for word in EVIDENCE)
+def _local(file: File) -> list[Finding]:
+    """Ask the local rules that the file's text calls for, in one walk."""
+    rules = [r for r in all_rules() if isinstance(r, LocalRule) and any(word in file.text for word in r.words)]
+    wanted: dict[type[ast.AST], list[LocalRule]] = {}
+    for each in rules:
+        for node_type in each.nodes:
+            wanted.setdefault(node_type, []).append(each)
+    if not wanted:
+        return []
+    return [f for node in ast.walk(file.tree) for r in wanted.get(type(node), ()) for f in r.visit(node, file)]

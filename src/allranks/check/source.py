@@ -6,6 +6,7 @@ import ast
 import codecs
 import io
 import tokenize
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -37,7 +38,9 @@ def decode(raw: bytes) -> str | Unreadable:
 def parse(text: str) -> ast.Module | Unreadable:
     """Return the tree of ``text``, or why there is none. Warnings of the compiler are of no interest here."""
     try:
-        return ast.parse(text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(text)
     except SyntaxError as error:
         return Unreadable(f"syntax error: {error.msg}", max(error.lineno or 1, 1), max(error.offset or 1, 1))
     except (RecursionError, MemoryError):

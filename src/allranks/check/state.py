@@ -34,12 +34,13 @@ class Seen(NamedTuple):
 
 
 class Called(NamedTuple):
-    """A call of the project's own function."""
+    """A call of the project's own function. ``ordered``: in a lock, or where ranks go one by one."""
 
     span: Span
     result: Result
     mask: int
     may: int
+    ordered: bool = False
 
 
 @dataclass(slots=True, eq=False)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from fnmatch import fnmatch
 
 from allranks.check.apis import Apis
+from allranks.check.interest import interesting
 from allranks.check.interpret import Interpreter
 from allranks.check.program import Divergence, Event, Program, Step
 from allranks.check.project import Project
@@ -19,90 +21,10 @@ from allranks.check.truth import EVERY, named
 from allranks.check.values import IDENTITY, RANKS, Value
 from allranks.findings import Place
 
-# Names that say nothing of what they call: a call of one does not make a function interesting.
-_COMMON = frozenset(
-    [
-        "forward",
-        "get",
-        "set",
-        "update",
-        "run",
-        "call",
-        "close",
-        "items",
-        "keys",
-        "values",
-        "append",
-        "extend",
-        "pop",
-        "add",
-        "copy",
-        "format",
-        "join",
-        "split",
-        "reset",
-        "load",
-        "build",
-        "create",
-        "apply",
-        "setup",
-        "main",
-        "init",
-        "start",
-        "stop",
-        "read",
-        "size",
-        "name",
-        "shape",
-        "device",
-        "dtype",
-        "config",
-        "__call__",
-        "__init__",
-        "__iter__",
-        "__next__",
-        "__len__",
-        "__getitem__",
-        "__enter__",
-        "__exit__",
-    ]
-)
 _STRONG = frozenset({"initialise", "wrap", "sample", "launch"})
+MOST_CALLERS = 8
 _MAKERS = ("__init__", "__post_init__", "setup", "setUp")
 _TESTS = ("tests/*", "test/*", "*/tests/*", "*/test/*", "test_*.py", "*/test_*.py", "*_test.py", "conftest.py")
-
-
-def interesting(project: Project, apis: Apis) -> frozenset[str]:
-    """Return the functions that can reach something of the tables: they name it, or name a function that does."""
-    words_of: dict[str, frozenset[str]] = {}
-    named_by: dict[str, list[str]] = {}
-    for path, summary in project.summaries.items():
-        for key, facts in summary.functions.items():
-            reference = f"{path}::{key}"
-            words_of[reference] = frozenset(facts.words)
-            for word in words_of[reference]:
-                named_by.setdefault(word, []).append(reference)
-    waiting = [word for word in apis.words if word in named_by]
-    seen_words, found = set(waiting), set[str]()
-    while waiting:
-        for reference in named_by.get(waiting.pop(), ()):
-            if reference in found:
-                continue
-            found.add(reference)
-            path, _, key = reference.partition("::")
-            facts = project.summaries[path].functions[key]
-            own = facts.owner.rpartition(".")[2] if facts.name in ("__init__", "__enter__", "__exit__") else facts.name
-            if own and own not in seen_words and (own not in _COMMON or facts.owner == ""):
-                seen_words.add(own)
-                waiting.append(own)
-    for reference in tuple(found):
-        path, _, key = reference.partition("::")
-        owner = project.summaries[path].functions[key].owner
-        if owner:  # what its constructor stores, the methods read
-            found.update(
-                f"{path}::{made}" for name, made in project.summaries[path].classes[owner].methods if name in _MAKERS
-            )
-    return frozenset(found)
 
 
 class Survey:
@@ -118,8 +40,10 @@ class Survey:
         self.lines: Mapping[str, list[str]] = {}
         self.events: dict[tuple[str, Span, str], Event] = {}
         self.partings: dict[tuple[str, Span], Divergence] = {}
-        self.visited: set[tuple[int, int, bool]] = set()
-        self.compared: set[tuple[int, int]] = set()
+        self.visited: set[tuple[int, int, bool, bool]] = set()
+        self.compared: set[tuple[int, int, bool]] = set()
+        self.shown: dict[int, frozenset[str]] = {}
+        self.callers: dict[str, dict[Step, None]] = {}
 
     def program(self, lines: Mapping[str, list[str]]) -> Program:
         """Return all that was found. ``lines`` gives the text of a file, by path."""
@@ -127,11 +51,15 @@ class Survey:
         self._roots()
         self.interpreter.again()
         roots = self._roots()
-        active = [self._active(root, roots) for root in roots]
+        families: dict[str, list[Result]] = {}
+        for root in roots:
+            families.setdefault(self._family(root), []).append(root)
+        active = [self._active(root, families) for root in roots]
         for root, is_active in sorted(zip(roots, active, strict=True), key=lambda pair: not pair[1]):
             self._effects(root, EVERY, is_active, ())
-            if is_active:
-                self._partings(root, EVERY, ())
+            if is_active or not self._left_out(root.path):
+                self._partings(root, EVERY, is_active, ())
+        self._tell_callers()
         events = sorted(self.events.values(), key=lambda event: (event.place, event.name))
         parted = sorted(self.partings.values(), key=lambda parting: parting.place)
         return Program(tuple(events), tuple(parted))
@@ -176,15 +104,13 @@ class Survey:
 
     # evidence
 
-    def _active(self, root: Result, roots: Iterable[Result]) -> bool:
+    def _active(self, root: Result, families: Mapping[str, list[Result]]) -> bool:
         if self.everywhere:
             return True
         path, _, key = root.reference.partition("::")
-        if self.entries and not any(fnmatch(path, entry) for entry in self.entries):
+        if self._left_out(path):
             return False
-        if any(fnmatch(path, pattern) for pattern in _TESTS):
-            return False
-        if self._evidence(root, path, set()):
+        if self._evidence(root, path):
             return True
         facts = self.project.function(root.reference)
         if facts is None or not facts.owner:
@@ -193,34 +119,51 @@ class Survey:
         if any(documented(kin) in HOOKED for kin in self.interpreter.lineage(owner)):
             return True
         family = self.interpreter.family(owner)
-        return any(self._evidence(other, path, set()) for other in roots if self._family(other) == family)
+        return any(self._evidence(other, path) for other in families.get(family, ()))
+
+    def _left_out(self, path: str) -> bool:
+        """Tests, and what is not one of the entries that the user names."""
+        if self.entries and not any(fnmatch(path, entry) for entry in self.entries):
+            return True
+        return any(fnmatch(path, pattern) for pattern in _TESTS)
 
     def _family(self, root: Result) -> str:
         facts = self.project.function(root.reference)
         owner = f"{root.path}::{facts.owner}" if facts is not None and facts.owner else ""
         return self.interpreter.family(owner) if owner else ""
 
-    def _evidence(self, result: Result, path: str, seen: set[int]) -> bool:
+    def _evidence(self, result: Result, path: str) -> bool:
         """Whether it, or what it calls, shows several processes; a mere rank query counts in the entry's file only."""
-        if id(result) in seen:
-            return False
-        seen.add(id(result))
-        strong = result.evidence if result.path == path else result.evidence & _STRONG
-        return bool(strong) or any(self._evidence(called.result, path, seen) for called in result.calls)
+        return bool(self._shown(result) & {path, ""})
+
+    def _shown(self, result: Result) -> frozenset[str]:
+        """Return the files in which evidence is reached; the empty name stands for evidence that counts everywhere."""
+        known = self.shown.get(id(result))
+        if known is None:
+            own = {result.path} if result.evidence else set()
+            own |= {""} if result.evidence & _STRONG else set()
+            known = frozenset(own).union(*(self._shown(called.result) for called in result.calls))
+            self.shown[id(result)] = known
+        return known
 
     # effects
 
-    def _effects(self, result: Result, mask: int, active: bool, chain: tuple[Step, ...]) -> None:
-        key = (id(result), mask, active)
+    def _effects(
+        self, result: Result, mask: int, active: bool, chain: tuple[Step, ...], *, ordered: bool = False
+    ) -> None:
+        key = (id(result), mask, active, ordered)
         if key in self.visited or len(chain) > 30:
             return
         self.visited.add(key)
         active = active or bool(result.evidence)
         for seen in result.seen:
-            self._event(result, seen, mask & seen.mask, active, chain)
+            self._event(result, seen._replace(ordered=ordered or seen.ordered), mask & seen.mask, active, chain)
         for called in result.calls:
             step = Step(self._symbol(result), self._place(result.path, called.span))
-            self._effects(called.result, mask & called.mask, active, (*chain, step))
+            if mask & called.mask == EVERY:
+                self.callers.setdefault(called.result.reference, {})[step] = None
+            inside = ordered or called.ordered
+            self._effects(called.result, mask & called.mask, active, (*chain, step), ordered=inside)
 
     def _event(self, result: Result, seen: Seen, mask: int, active: bool, chain: tuple[Step, ...]) -> None:
         path = seen.receiver
@@ -230,6 +173,7 @@ class Survey:
             entry=seen.entry,  # type: ignore[arg-type]
             place=self._place(result.path, seen.span),
             symbol=self._symbol(result),
+            function=result.reference,
             arguments=seen.arguments,
             keywords=seen.keywords,
             roles=named(mask),
@@ -245,20 +189,29 @@ class Survey:
         if before is None or _weight(event) > _weight(before):
             self.events[site] = event
 
+    def _tell_callers(self) -> None:
+        """A call that every rank makes is part of the fault, also where the shortest way does not lead through it."""
+        for site, event in self.events.items():
+            others = [step for step in self.callers.get(event.function, ()) if step not in event.chain]
+            if event.everyone and others:
+                self.events[site] = replace(event, also=tuple(others[:MOST_CALLERS]))
+
     # traces
 
-    def _partings(self, result: Result, alive: int, chain: tuple[Step, ...]) -> None:
-        key = (id(result), alive)
+    def _partings(self, result: Result, alive: int, active: bool, chain: tuple[Step, ...]) -> None:
+        active = active or bool(result.evidence)  # a branch on the rank is evidence enough
+        key = (id(result), alive, active)
         if key in self.compared or not alive or not result.meets or len(chain) > 30:
             return
         self.compared.add(key)
         for found in self.comparison.partings(result, alive):
             if isinstance(found, Parting):
-                self._parting(found, chain)
+                if active or found.cause != "process":
+                    self._parting(found, chain)
             else:
                 called, roles = found
                 step = Step(self._symbol(result), self._place(result.path, called.span))
-                self._partings(called.result, roles, (*chain, step))
+                self._partings(called.result, roles, active, (*chain, step))
 
     def _parting(self, found: Parting, chain: tuple[Step, ...]) -> None:
         site = (found.result.path, found.guard)

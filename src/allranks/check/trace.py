@@ -195,7 +195,9 @@ class Comparison:
         if len({_plain(items) for items in ways.values()}) < 2:
             return None
         flags = _atoms(condition)
-        if "U" in letters and all(_hangs_on(items, flags) for items in ways.values()):
+        own = (self.items(side, role, drop, (), ahead.loop) for side in (then, orelse) for role in _roles(alive))
+        later_on = (self.items(after, role, drop, ahead.rest[role], ahead.loop) for role in _roles(alive))
+        if "U" in letters and all(_hangs_on(items, flags) for items in (*own, *later_on)):
             return None  # the same flag that lets some go decides whether there is anything to meet for
         return self._described(result, node, ways, after, "P" in letters and "D" not in letters)
 

@@ -81,6 +81,14 @@ class Value:
             return FALSE
         return BY_PROCESS if self.taint & PROCESS else UNKNOWN
 
+    def passed(self) -> Value:
+        """Return it as a parameter sees it: without what tells one call from another and matters to none."""
+        wordy = isinstance(self.constant, str) and (len(self.constant) > 24 or " " in self.constant)
+        if self.handle is None and not self.text and not wordy:
+            return self
+        constant = NO_CONSTANT if wordy else self.constant
+        return replace(self, handle=None, text="", constant=constant, none=FALSE if wordy else self.none)
+
 
 ANYTHING = Value()
 NONE = Value(constant=None)

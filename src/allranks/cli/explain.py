@@ -1,9 +1,11 @@
-"""``allranks explain``: what the known messages in a log mean."""
+"""``allranks explain``: what the known messages in a log mean, and what a rule of ``allranks check`` is about."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, BinaryIO
@@ -14,16 +16,20 @@ if TYPE_CHECKING:
 DESCRIPTION = """\
 Find the messages in logs that are known: of XLA, JAX's coordination service, Gloo, NCCL, torch and its DataLoader,
 torchrun, CUDA, Slurm and the kernel; say what each means, what to do, and which timeout governs it. Any job's logs will
-do, also of jobs that never used allranks. What is wrong comes first, consequences come last."""
+do, also of jobs that never used allranks. What is wrong comes first, consequences come last.
+
+Or say what a rule of `allranks check` is about: give its code, its name, or --all."""
 EPILOG = """\
 examples:
   allranks explain slurm-4711.out
   allranks explain logs/rank-*.log
   kubectl logs trainer-0 | allranks explain -
+  allranks explain AR101
 
-The exit code is 0 if a message was found, 1 if none was, 2 if a file cannot be read.
-All messages that are known: docs/explain.md."""
+The exit code is 0 if a message was found, 1 if none was, 2 if a file cannot be read or a rule does not exist.
+All messages that are known: docs/explain.md. All rules: docs/rules."""
 BLOCK = 1 << 22
+RULE = re.compile(r"[Aa][Rr]\d{1,3}|[a-z0-9]+(-[a-z0-9]+)+")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -34,14 +40,24 @@ def parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    p.add_argument("logs", nargs="+", metavar="LOGFILE", help="a log, or - for standard input")
+    p.add_argument("logs", nargs="*", metavar="LOGFILE", help="a log, - for standard input, or a rule's code or name")
+    p.add_argument(
+        "--all", action="store_true", help="name all rules of `allranks check` (with --json: all of them whole)"
+    )
     p.add_argument("--json", action="store_true", help="one JSON document instead of text")
     return p
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    arguments = parser().parse_args(argv)
+    p = parser()
+    arguments = p.parse_args(argv)
+    if arguments.all or (arguments.logs and all(map(_is_rule, arguments.logs))):
+        from allranks.cli.explain_rule import explain
+
+        return explain(arguments.logs, as_json=arguments.json)
+    if not arguments.logs:
+        p.error("give a log, a rule, or --all")
     from allranks.launch.found import Finder
 
     finder = Finder()
@@ -58,6 +74,11 @@ def main(argv: Sequence[str]) -> int:
     found = finder.found()
     print(_json(found) if arguments.json else _text(found, len(arguments.logs)))
     return 0 if found else 1
+
+
+def _is_rule(word: str) -> bool:
+    """Whether a word is a rule's code, a family of codes, or a rule's name: a file of that name comes first."""
+    return bool(RULE.fullmatch(word)) and not os.path.exists(word)
 
 
 def _read(finder: Finder, name: str, log: BinaryIO) -> None:

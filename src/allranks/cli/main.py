@@ -6,9 +6,9 @@ import argparse
 import importlib
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 
 COMMANDS = {
+    "check": "what goes wrong with several processes, from the code alone",
     "run": "run a script as N ranks on this machine",
     "preflight": "what can be checked on every rank before a program starts",
     "explain": "what the known messages in a log mean, and what to do",
@@ -24,6 +24,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words and words[0] in COMMANDS:
         command = importlib.import_module(f"allranks.cli.{words[0]}")
         return int(command.main(words[1:]))
+    from importlib.metadata import version
+
     parser = argparse.ArgumentParser(
         prog="allranks",
         description="Multi-process training that is correct, and proves it.",

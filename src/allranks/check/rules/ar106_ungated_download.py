@@ -49,6 +49,19 @@ urllib.request.urlretrieve("https://example.org/a.zip", "a.zip")
             },
             at=(5,),
         ),
+        Example(
+            {
+                "train.py": """\
+import torch.distributed as dist
+from torchvision.datasets import CIFAR10
+
+dist.init_process_group("nccl")
+data = CIFAR10("data", download=True)
+test = CIFAR10("data", train=False)
+"""
+            },
+            at=(5,),
+        ),
     )
     good = (
         Example(

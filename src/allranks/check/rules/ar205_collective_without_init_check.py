@@ -6,9 +6,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.reading import asks_rank, inside, leaves, name_of, own, speaks_of
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
+from allranks.check.syntax import asks_rank, inside, leaves, name_of, own, speaks_of
 from allranks.findings import Finding
 
 _INIT = "torch.distributed.init_process_group"

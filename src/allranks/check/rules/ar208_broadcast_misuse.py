@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from allranks.check.reading import inside, name_of, rank_guard
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
+from allranks.check.syntax import inside, name_of, rank_guard
 from allranks.findings import Finding
 
 # These write what the others sent into their argument at this position.

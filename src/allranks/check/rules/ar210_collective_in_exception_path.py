@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from allranks.check.reading import function_of, inside, name_of, own
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
+from allranks.check.syntax import function_of, inside, name_of, own
 from allranks.check.tables.collectives import COLLECTIVES
 from allranks.findings import Finding
 
@@ -136,6 +136,8 @@ def _lends_a_block(call: ast.Call, file: File) -> bool:
 
 def _is_everywhere(handler: ast.ExceptHandler) -> bool:
     """An exception that comes from the installation or the program's text: all ranks raise it."""
-    names = {at.id for at in ast.walk(handler.type or handler) if isinstance(at, ast.Name)} if handler.type else set()
+    if handler.type is None:
+        return False
+    names = {at.id for at in ast.walk(handler.type) if isinstance(at, ast.Name)}
     alike = {"ImportError", "ModuleNotFoundError", "AttributeError", "NotImplementedError", "TypeError", "NameError"}
     return bool(names) and names <= alike

@@ -6,9 +6,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.reading import has_stars, is_constant, keyword, name_of, speaks_of
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
+from allranks.check.syntax import has_stars, is_constant, keyword, name_of, speaks_of
 from allranks.check.tables.data import LOADERS
 from allranks.findings import Finding
 
@@ -123,10 +123,10 @@ def _is_held_out(call: ast.Call, file: File) -> bool:
 def _is_handed_on(call: ast.Call, file: File) -> bool:
     """The sampler goes to a function, or is kept in an object: its epoch may be set there."""
     above = next((p for p in file.parents(call) if isinstance(p, ast.stmt)), None)
+    if not isinstance(above, ast.Assign | ast.Return) or above.value is not call:
+        return False
     if isinstance(above, ast.Return):
         return True
-    if not isinstance(above, ast.Assign) or above.value is not call:
-        return False
     names = {at.id for target in above.targets for at in ast.walk(target) if isinstance(at, ast.Name)}
     return any(
         isinstance(at, ast.Call)

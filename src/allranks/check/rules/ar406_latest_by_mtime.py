@@ -6,9 +6,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.reading import function_of, keyword, rank_guard, speaks_of, tail_of
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
+from allranks.check.syntax import function_of, keyword, rank_guard, speaks_of, tail_of
 from allranks.findings import Finding
 
 _TIMES = re.compile(r"^(getmtime|getctime|st_mtime|st_ctime|st_mtime_ns)$")
@@ -76,7 +76,7 @@ def prune_checkpoints(folder):
     )
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
-        if not isinstance(node, ast.Call) or tail_of(node) not in ("max", "sorted", "sort"):
+        if not isinstance(node, ast.Call) or not _takes_one(node, file):
             return
         key, scope = keyword(node, "key"), function_of(node, file)
         if key is None or not speaks_of(key, _TIMES) or rank_guard(node, file) is not None:
@@ -87,3 +87,10 @@ def prune_checkpoints(folder):
             return
         if not any(isinstance(at, ast.Call) and _REMOVES.search(tail_of(at)) for at in ast.walk(about)):
             yield self.local(file, node, "the newest checkpoint is chosen by the time of the file, on every rank")
+
+
+def _takes_one(call: ast.Call, file: File) -> bool:
+    """``max(...)``, or the first or last of ``sorted(...)``: an order alone may be for rotation or a list."""
+    above = next(file.parents(call), None)
+    indexed = isinstance(above, ast.Subscript) and not isinstance(above.slice, ast.Slice)
+    return tail_of(call) == "max" or (tail_of(call) == "sorted" and indexed)

@@ -6,9 +6,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.reading import function_of, given, inside, is_constant, own, speaks_of, tail_of
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
+from allranks.check.syntax import function_of, given, inside, is_constant, own, speaks_of, tail_of
 from allranks.findings import Edit, Finding, Fix, Place
 
 # Weights that are a part by nature.

@@ -6,15 +6,16 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.reading import asks_rank, function_of, given, has_stars, name_of, own, rank_guard, speaks_of
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
+from allranks.check.syntax import asks_rank, function_of, given, has_stars, name_of, own, rank_guard, speaks_of
 from allranks.findings import Edit, Finding, Fix, Place
 
 # What was saved from a device, by the names that people give it.
 _CHECKPOINT = re.compile(r"ckpt|checkpoint|snapshot|resume|weights|state_dict|pretrained|finetune|model", re.IGNORECASE)
 # The file gives each process its own GPU.
 _DEVICES = ("LOCAL_RANK", "local_rank", "set_device(", "DistributedDataParallel", "init_process_group")
+_GPU = re.compile(r"cuda|gpu|nccl", re.IGNORECASE)
 
 
 class MissingMapLocation(LocalRule):
@@ -85,7 +86,7 @@ def resume(model, checkpoint_path, rows):
             return
         if given(node, 1, "map_location") is not None or not any(word in file.text for word in _DEVICES):
             return
-        if "cuda" not in file.text or not _is_checkpoint(node, file) or rank_guard(node, file) is not None:
+        if not _GPU.search(file.text) or not _is_checkpoint(node, file) or rank_guard(node, file) is not None:
             return
         if asks_rank(node.args[0]) or _is_mapped_elsewhere(node, file):
             return
@@ -104,17 +105,19 @@ def _is_checkpoint(call: ast.Call, file: File) -> bool:
     above = next(file.parents(call), None)
     if isinstance(above, ast.Assign):
         return any(speaks_of(target, _CHECKPOINT) for target in above.targets)
-    return isinstance(above, ast.Call) and above is not call and speaks_of(above.func, _CHECKPOINT)
+    return isinstance(above, ast.Call) and speaks_of(above.func, _CHECKPOINT)
 
 
 def _is_mapped_elsewhere(call: ast.Call, file: File) -> bool:
-    """The same function loads the same file with map_location: here it has thought that it need not."""
+    """The same function loads the same file with map_location, or makes a path of this rank's own."""
     scope = function_of(call, file) or file.tree
-    return any(
-        isinstance(at, ast.Call)
-        and given(at, 1, "map_location") is not None
-        and name_of(at, file) == "torch.load"
-        and ast.dump(at.args[0]) == ast.dump(call.args[0])
-        for at in own(scope)
-        if isinstance(at, ast.Call) and at.args
-    )
+    path = call.args[0]
+    if isinstance(path, ast.Name) and any(isinstance(at, ast.Assign) and _is_own(at, path.id) for at in own(scope)):
+        return True
+    loads = [at for at in own(scope) if isinstance(at, ast.Call) and name_of(at, file) == "torch.load" and at.args]
+    mapped = (at for at in loads if given(at, 1, "map_location") is not None)
+    return any(ast.dump(at.args[0]) == ast.dump(call.args[0]) for at in mapped)
+
+
+def _is_own(assign: ast.Assign, name: str) -> bool:
+    return any(isinstance(t, ast.Name) and t.id == name for t in assign.targets) and asks_rank(assign.value)

@@ -6,16 +6,28 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.reading import catches_all, distributed, leaves, name_of, own, raises, tail_of
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
+from allranks.check.syntax import (
+    catches_all,
+    distributed,
+    leaves,
+    name_of,
+    own,
+    raises,
+    rank_guard,
+    speaks_of,
+    tail_of,
+)
 from allranks.findings import Finding
 
 _LOADS = ("torch.load", "torch.distributed.checkpoint.load", "flax.training.checkpoints.restore_checkpoint")
 _LOADERS = re.compile(
     r"^_?(load_state_dict|load_checkpoint|restore_checkpoint|resume_checkpoint|load_ckpt|load_state)$"
 )
-_RETRIES = re.compile(r"load|restore|resume|retry|return_code")
+# State that a run can do without, if it must.
+_BESIDE = re.compile(r"optim|ema|sched|scaler|rng|rerun|loader|dataset|teacher|embed", re.IGNORECASE)
+_RETRIES = re.compile(r"load|restore|resume|retry|append")
 
 
 class LoadFailureSwallowed(LocalRule):
@@ -31,13 +43,15 @@ class LoadFailureSwallowed(LocalRule):
     memory) trains random weights together with ranks that have loaded theirs, or waits in another step.
 
     ## Known problems
-    A checkpoint that is a nice-to-have (an optimizer's state after a change) is passed over on purpose.
+    A checkpoint that is a nice-to-have (an optimizer's state after a change) is passed over on purpose. The
+    rule is off unless selected.
 
     ## Use instead
     Find out on rank 0 whether there is a checkpoint, tell all ranks, and let a failure to load it end the job.
     """
 
     code, name, severity, row = "AR505", "load-failure-swallowed", "warning", "checkpoint load"
+    default = False
     cluster = "A rank that fails to load trains random weights beside ranks that have loaded theirs."
     advice = "Let the failure end the job; decide on one rank, for all, whether there is something to load."
     words = ("load", "restore")
@@ -99,7 +113,7 @@ def either(model, path):
 
 
 def _is_load(node: ast.AST, file: File) -> bool:
-    if not isinstance(node, ast.Call):
+    if not isinstance(node, ast.Call) or speaks_of(node, _BESIDE) or rank_guard(node, file) is not None:
         return False
     return name_of(node, file) in _LOADS or bool(_LOADERS.search(tail_of(node)))
 

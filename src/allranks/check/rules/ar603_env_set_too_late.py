@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from allranks.check.reading import inside, name_of, own
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
+from allranks.check.syntax import inside, name_of, own
 from allranks.check.tables.backend import JAX_ARRAYS, JAX_STARTERS
 from allranks.findings import Finding, Note
 from allranks.names.variables import NAMES
@@ -132,7 +132,8 @@ subprocess.run(["python", "train.py"])
         name = _variable(node, file)
         if name is None or "subprocess" in file.text or "Popen" in file.text or ".spawn(" in file.text:
             return
-        reader, why = None, ""
+        reader: ast.AST | None = None
+        why = ""
         if name in NAMES["JAX_"] and name not in _AT_JOINING and name.lower() not in file.text:
             reader, why = _import_above(node, file), "JAX reads it when it is imported"
         elif name in _READ_BY:

@@ -6,9 +6,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.reading import name_of
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
+from allranks.check.syntax import name_of
 from allranks.findings import Edit, Finding, Fix
 from allranks.names.flags import nearest as nearest_flag
 from allranks.names.flags import xla_flags

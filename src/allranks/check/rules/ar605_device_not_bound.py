@@ -6,9 +6,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.reading import given, has_stars, keyword, name_of
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
+from allranks.check.syntax import given, has_stars, keyword, name_of
 from allranks.findings import Finding
 
 # Something in the file gives the process its GPU.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from allranks.check.reading import given, has_stars, inside, name_of
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
+from allranks.check.syntax import given, has_stars, inside, name_of
 from allranks.findings import Finding
 
 _LOCAL = ("localhost", "127.0.0.1")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from allranks.check.reading import has_stars, keyword, name_of
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
+from allranks.check.syntax import has_stars, keyword, name_of
 from allranks.check.tables.backend import JAX_ARRAYS, JAX_STARTERS
 from allranks.check.tables.data import LOADERS
 from allranks.findings import Finding

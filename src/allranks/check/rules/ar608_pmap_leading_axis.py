@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from allranks.check.reading import distributed, function_of, name_of, own
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
+from allranks.check.syntax import distributed, function_of, name_of, own
 from allranks.findings import Edit, Finding, Fix
 
 _GLOBAL = "jax.device_count"
@@ -162,14 +162,14 @@ def _is_count(axis: ast.Name, file: File) -> bool:
     """``axis`` is a variable of this function or module that is only ever the number of all devices."""
     scope = function_of(axis, file)
     for at in (scope, file.tree):
-        values = [a.value for a in own(at) if _assigns(a, axis.id)] if at is not None else []
+        values = [a.value for a in own(at) if isinstance(a, ast.Assign) and _names(a, axis.id)] if at else []
         if values:
             return all(isinstance(v, ast.Call) and name_of(v, file) == _GLOBAL for v in values)
     return False
 
 
-def _assigns(node: ast.AST, name: str) -> bool:
-    return isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in node.targets)
+def _names(assign: ast.Assign, name: str) -> bool:
+    return any(isinstance(target, ast.Name) and target.id == name for target in assign.targets)
 
 
 def _is_of_devices(call: ast.Call) -> bool:

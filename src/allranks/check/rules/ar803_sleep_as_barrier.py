@@ -5,17 +5,20 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from allranks.check.reading import asks_rank, inside, name_of, rank_guard
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
+from allranks.check.syntax import asks_rank, inside, name_of, rank_guard, tail_of
 from allranks.findings import Finding
+
+# Whoever ends with one of these shows the others a whole file.
+_PUBLISHES = {"rename", "replace", "move", "renames", "touch"}
 
 
 class SleepAsBarrier(LocalRule):
     """
     ## What it does
     Finds `time.sleep` that only some ranks come to (`if rank != 0: time.sleep(10)`): a wait for another rank, by the
-    clock.
+    clock. Also a loop that sleeps until a file exists that the other branch writes under its final name.
 
     ## Why is this bad
     How long the other rank takes is not known. The sleep is too long on good days and too short on the day that counts.
@@ -55,11 +58,41 @@ def prepare(path):
             },
             at=(9,),
         ),
+        Example(
+            {
+                "train.py": """\
+import os
+import time
+
+if rank == 0:
+    write_vocabulary("words.txt")
+else:
+    while not os.path.exists("words.txt"):
+        time.sleep(1)
+"""
+            },
+            at=(8,),
+        ),
         Example({"train.py": "from time import sleep\n\nif local_rank != 0:\n    sleep(5)\n"}, at=(4,)),
     )
     good = (
         Example({"train.py": "import time\n\ntime.sleep(1)\n"}),
         Example({"train.py": "import time\n\nif rank == 0:\n    while not ready():\n        time.sleep(1)\n"}),
+        Example(
+            {
+                "train.py": """\
+import os
+import time
+
+if rank == 0:
+    write_vocabulary("words.tmp")
+    os.replace("words.tmp", "words.txt")
+else:
+    while not os.path.exists("words.txt"):
+        time.sleep(1)
+"""
+            }
+        ),
         Example({"train.py": "import time\n\n\ndef retry(f):\n    for i in range(3):\n        time.sleep(2**i)\n"}),
         Example({"train.py": "import time\n\nif rank is not None:\n    time.sleep(rank * 0.1)\n"}),
         Example({"train.py": "import time\n\nif rank == 0:\n    time.sleep(0.1)\n"}),
@@ -67,6 +100,9 @@ def prepare(path):
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         if not isinstance(node, ast.Call) or name_of(node, file) != "time.sleep":
+            return
+        if _waits_for_half_a_file(node, file):
+            yield self.local(file, node, "the other ranks wait until a file exists, and may read half of it")
             return
         if any(isinstance(parent, ast.While | ast.For | ast.Try) or _polls(parent) for parent, _ in inside(node, file)):
             return
@@ -88,3 +124,16 @@ def _polls(parent: ast.AST) -> bool:
     """A loop in the same branch waits for what is meant; the sleep beside it gives it a moment more."""
     blocks = (getattr(parent, "body", None), getattr(parent, "orelse", None))
     return any(isinstance(s, ast.While) for block in blocks if isinstance(block, list) for s in block)
+
+
+def _waits_for_half_a_file(call: ast.Call, file: File) -> bool:
+    """A loop until a path exists, for the ranks that do not write it; and who writes it does not rename at the end."""
+    loop = None
+    for parent, child in inside(call, file):
+        if isinstance(parent, ast.While) and "exist" in ast.unparse(parent.test):
+            loop = parent
+        elif loop is not None and isinstance(parent, ast.If) and asks_rank(parent.test):
+            writes = parent.body if child in parent.orelse else parent.orelse
+            calls = [tail_of(at) for s in writes for at in ast.walk(s) if isinstance(at, ast.Call)]
+            return bool(calls) and not _PUBLISHES & set(calls)
+    return False

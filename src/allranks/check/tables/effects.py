@@ -18,7 +18,8 @@ class Effect:
     ``path`` may name several parameters, first match first; empty where the call has none. ``receiver``: the receiver
     itself is the path (``Path(...).write_text``). ``modes``: it is an effect only if the argument of ``open``-like
     calls (position 1, or keyword ``mode``) holds one of these letters. ``unless``: (keyword, constant) under which it
-    does nothing, or does it once by itself (``exist_ok=True``); the constant `...` stands for any value.
+    does nothing, or does it once by itself (``exist_ok=True``); the constant `...` stands for any value. ``only_if``:
+    (keyword, constant) without which it does nothing.
     """
 
     pattern: str
@@ -27,6 +28,7 @@ class Effect:
     receiver: bool = False
     modes: str = ""
     unless: tuple[tuple[str, object], ...] = ()
+    only_if: tuple[tuple[str, object], ...] = ()
 
 
 def _each(words: str, kind: Kind, *path: int | str) -> Iterator[Effect]:
@@ -101,6 +103,7 @@ def _changes() -> Iterator[Effect]:
     for word in ("rmdir", "rename", "replace", "symlink_to", "hardlink_to"):
         yield Effect(f"pathlib.Path.{word}", "delete", receiver=True)
     yield Effect("*.symlink_to", "delete", receiver=True)
+    yield Effect("*.link_to", "delete", receiver=True)
     yield Effect("*.unlink", "delete", receiver=True)
     yield Effect("os.mkdir", "mkdir", (0, "path"))
     yield Effect("os.makedirs", "mkdir", (0, "name"), unless=(("exist_ok", True),))
@@ -135,13 +138,19 @@ def _downloads() -> Iterator[Effect]:
     yield from _each("tensorflow_datasets.load", "download", "data_dir")
 
 
-# Constructors that fetch when they are told to: owner -> these classes with download=True.
-DOWNLOADING = (
+# Data sets of torchvision and torchaudio that fetch when they are told to (download=True).
+_DOWNLOADING = (
     *("MNIST", "FashionMNIST", "KMNIST", "EMNIST", "QMNIST", "CIFAR10", "CIFAR100", "SVHN", "STL10", "CelebA"),
     *("Caltech101", "Caltech256", "Food101", "Flowers102", "StanfordCars", "VOCDetection", "VOCSegmentation"),
     *("OxfordIIITPet", "DTD", "EuroSAT", "FGVCAircraft", "GTSRB", "Places365", "USPS", "Omniglot", "LSUN"),
     *("LIBRISPEECH", "LJSPEECH", "SPEECHCOMMANDS", "YESNO", "VCTK_092"),
 )
+
+
+def _datasets() -> Iterator[Effect]:
+    for name in _DOWNLOADING:
+        for owner in ("torchvision.datasets", "torchaudio.datasets"):
+            yield Effect(f"{owner}.{name}", "download", ("root", 0), only_if=(("download", True),))
 
 
 def _published() -> Iterator[Effect]:
@@ -161,6 +170,7 @@ EFFECTS: tuple[Effect, ...] = (
     *_changes(),
     *_trackers(),
     *_downloads(),
+    *_datasets(),
     *_published(),
     *_samples(),
 )

@@ -5,6 +5,8 @@ Packages that are published twice, modules that re-export, APIs that were rename
 
 from __future__ import annotations
 
+from functools import cache
+
 ALIASES: tuple[tuple[str, str], ...] = (
     ("torch.nn.parallel.distributed.DistributedDataParallel", "torch.nn.parallel.DistributedDataParallel"),
     ("torch.distributed.fsdp.fully_sharded_data_parallel", "torch.distributed.fsdp"),
@@ -87,6 +89,7 @@ ALIASES: tuple[tuple[str, str], ...] = (
 _STARTS = tuple({prefix.partition(".")[0] for prefix, _ in ALIASES})
 
 
+@cache
 def documented(name: str) -> str:
     """Return the name that the tables use: ``pytorch_lightning.Trainer`` -> ``lightning.pytorch.Trainer``."""
     if name.startswith(_STARTS):

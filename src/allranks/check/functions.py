@@ -1,0 +1,242 @@
+"""Functions: decorators, parameters, and what a call of the project's own code does. Statements are left to the class above."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from allranks.check.apis import Apis
+from allranks.check.calls import Caller, Given
+from allranks.check.project import Project
+from allranks.check.state import Called, Frame, Result
+from allranks.check.summary import FunctionFacts, Node, body_of
+from allranks.check.tables.receivers import HOOK_PARAMETERS, HOOKS, RECEIVERS
+from allranks.check.truth import FALSE, TRUE, roles_where
+from allranks.check.values import ANYTHING, NO_CONSTANT, NONE, PROCESS, RANKS, Value, chosen
+
+DEEPEST, MOST_CONTEXTS = 20, 4
+_BLANK = FunctionFacts("", "", (), (), ("", ""), (), (), (), (1, 0, 1, 0), (), (), b"")
+
+
+class Runner(Caller):
+    """Runs functions. ``interesting``: references whose effect, trace or value can matter; others are not run."""
+
+    def __init__(self, project: Project, apis: Apis, interesting: frozenset[str]) -> None:
+        super().__init__(project, apis)
+        self.interesting = interesting
+        self.results: dict[Any, Result] = {}
+        self.contexts: dict[str, int] = {}
+        self.running: list[str] = []
+        self.entered: set[str] = set()
+        self.decorated: dict[str, Value] = {}
+        self.bodies: dict[str, tuple[Node, ...]] = {}
+        self.scopes: dict[str, tuple[Frame, int, int]] = {}
+
+    def again(self) -> None:
+        """Forget what functions do, keep what attributes hold: a second run knows what the first one stored."""
+        self.results.clear()
+        self.contexts.clear()
+        self.entered.clear()
+        self.modules.clear()
+        self.decorated.clear()
+        self.scopes.clear()
+        self.lineages.clear()
+
+    # modules and functions
+
+    def module_frame(self, path: str) -> Frame:
+        if path in self.modules:
+            return self.modules[path]
+        facts = self.project.summaries[path].functions[""]
+        frame = Frame(path, facts, Result(f"{path}::"), {})
+        self.modules[path] = frame
+        self.entered.add(f"{path}::")
+        self.finish(frame)
+        return frame
+
+    def _body(self, frame: Frame) -> tuple[Node, ...]:
+        reference = frame.result.reference
+        if reference not in self.bodies:
+            self.bodies[reference] = body_of(frame.facts)
+        return self.bodies[reference]
+
+    def finish(self, frame: Frame) -> None:
+        """Run the body of a frame and settle its result."""
+        ended = self.block(frame, self._body(frame))
+        if frame.returned and not ended:
+            frame.returned.append((NONE, frame.may, frame.implicit))
+        result = frame.result
+        result.trace = tuple(frame.nodes)
+        result.meets = any(meets(node) for node in result.trace)
+        result.value = _returned(frame)
+
+    def function_value(self, reference: str, scope: Frame | None) -> Value:
+        """Return a function with its decorators applied."""
+        if scope is None and reference in self.decorated:
+            return self.decorated[reference]
+        facts = self.project.function(reference)
+        value = Value(reference=reference, scope=scope)
+        if scope is None:
+            self.decorated[reference] = value
+        frame = scope or self.module_frame(reference.partition("::")[0])
+        for decorator in reversed(facts.decorators if facts else ()):
+            value = self._decorate(frame, decorator, value)
+        if scope is None:
+            self.decorated[reference] = value
+        return value
+
+    def _decorate(self, frame: Frame, decorator: Node, value: Value) -> Value:
+        name = decorator[1] if decorator[0] == "call" else decorator
+        if name[0] not in ("name", "attr"):
+            return value
+        base = self.value(frame, name[1]) if name[0] == "attr" else ANYTHING
+        found = self.value(frame, name) if name[0] == "name" or base.reference else ANYTHING
+        last = name[1] if name[0] == "name" else name[2]
+        table = self.apis.ranks["decorator"]
+        query = table.named(found.reference) if "." in found.reference else None
+        if "::" not in found.reference:
+            query = query or table.tails.get(last)
+        if query is not None:
+            frame.result.evidence.add("rank")
+            return replace(value, gate="DDDD" if query.last or not query.first else self.answer(frame, query).true())
+        if "::" not in found.reference or decorator[0] == "call":
+            return value
+        quiet = Frame(frame.path, _BLANK, Result(frame.result.reference), {}, parent=frame)
+        wrapped = self.called(quiet, found, Given((value,), (), ("call", name, (), (), (1, 0, 1, 0))))
+        return wrapped if "::" in wrapped.reference and self.project.function(wrapped.reference) else value
+
+    def run_call(self, frame: Frame, function: Value, given: Given) -> Value:
+        if self.project.cls(function.reference) is not None:
+            return self._instantiate(frame, function, given)
+        gate = function.gate or TRUE
+        if gate == FALSE:
+            return ANYTHING
+        result = self.run(function, given)
+        if result is None:
+            return ANYTHING
+        mask, may = frame.mask & roles_where(gate, "TUP"), frame.may & roles_where(gate, "TUPWD")
+        called = Called(given.span, result, mask, may, bool(frame.turns))
+        frame.result.calls.append(called)
+        value = self._believed(frame, function.reference, result.value)
+        if value.ranked:
+            frame.result.evidence.add("rank")
+        if result.meets:
+            node = ("call", called)
+            frame.nodes.append(node if gate == TRUE else ("branch", gate, RANKS, (node,), (), given.span, f"@{gate}"))
+        return value if gate == TRUE else chosen(gate, value, NONE, RANKS)
+
+    def _believed(self, frame: Frame, reference: str, value: Value) -> Value:
+        """A function called ``get_rank`` whose value is not understood returns a rank."""
+        if value.ranked or value.constant not in (NO_CONSTANT, None) or value.instance:
+            return value
+        facts = self.project.function(reference)
+        query = self.apis.ranks["call"].tails.get(facts.name) if facts is not None else None
+        return self.answer(frame, query) if query is not None else value
+
+    def _instantiate(self, frame: Frame, function: Value, given: Given) -> Value:
+        made = Value(instance=function.reference)
+        method = self.method(function.reference, "__init__")
+        if method is not None:
+            self.run_call(frame, Value(reference=method, receiver=made), given)
+        for owner in self.lineage(function.reference)[1:]:
+            entry = self.apis.collectives["call"].named(owner)
+            if entry is not None:
+                self._collective(frame, entry, owner, given)
+        return made
+
+    def run(self, function: Value, given: Given | None) -> Result | None:
+        """Return what a function of the project does with these arguments; None if that cannot matter."""
+        reference = function.reference
+        facts = self.project.function(reference)
+        if facts is None or reference not in self.interesting:
+            return None
+        self.entered.add(reference)
+        path = reference.partition("::")[0]
+        env = self._bound(self.module_frame(path), facts, function, given)
+        key = (reference, id(function.scope), tuple(env.items()))
+        found = self.results.get(key)
+        if found is not None:
+            return found
+        if reference in self.running or len(self.running) >= DEEPEST:
+            return None
+        if self.contexts.get(reference, 0) >= MOST_CONTEXTS:
+            owner = Value(instance=f"{path}::{facts.owner}") if facts.owner and function.receiver else None
+            env = self._bound(self.module_frame(path), facts, replace(function, receiver=owner, bound=()), None)
+            key = (reference, id(function.scope), tuple(env.items()))
+            if key in self.results:
+                return self.results[key]
+        self.contexts[reference] = self.contexts.get(reference, 0) + 1
+        frame = Frame(path, facts, Result(reference), env, parent=function.scope, owner=facts.owner)
+        self.running.append(reference)
+        self.finish(frame)
+        self.running.pop()
+        self.results[key] = frame.result
+        return frame.result
+
+    def _bound(self, module: Frame, facts: FunctionFacts, function: Value, given: Given | None) -> dict[str, Value]:
+        """Return the parameters of a call; what is not given is its default, or unknown."""
+        names = list(facts.positional)
+        env: dict[str, Value] = {}
+        if function.receiver is not None and names and facts.owner:
+            env[names.pop(0)] = function.receiver.passed()
+        values = (*function.bound, *(given.values if given else ()))
+        env.update(zip(names, (v.passed() for v in values), strict=False))
+        known_names = {*names, *facts.keyword_only}
+        if given is not None:
+            env.update((name, v.passed()) for name, v in given.keywords if name in known_names)
+            for name, default in facts.defaults:
+                if name not in env and default[0] in ("const", "attr", "name"):
+                    env[name] = self.value(module, default)
+        for name in (*names, *facts.keyword_only):
+            if env.get(name, ANYTHING) == ANYTHING:
+                env[name] = self._unknown(module, facts, name)
+        return env
+
+    def _unknown(self, module: Frame, facts: FunctionFacts, name: str) -> Value:
+        query = self.apis.ranks["name"].named(name)
+        if query is not None:
+            return self.answer(module, query)
+        for noted, annotation in facts.annotations:
+            if noted == name and annotation[0] in ("name", "attr"):
+                kind = self.value(module, annotation).reference
+                if kind and kind[:1] != "@" and "." in kind:
+                    return Value(instance=kind)
+        if facts.name in HOOKS and name in HOOK_PARAMETERS:
+            return Value(instance=HOOK_PARAMETERS[name])
+        return Value(instance=RECEIVERS[name]) if name in RECEIVERS else ANYTHING
+
+    def block(self, frame: Frame, statements: tuple[Node, ...]) -> bool:
+        raise NotImplementedError
+
+
+def meets(node: tuple[Any, ...]) -> bool:
+    tag = node[0]
+    if tag in ("meet", "call", "around"):
+        return True
+    if tag == "branch":
+        return any(map(meets, (*node[3], *node[4])))
+    if tag == "loop":
+        return any(map(meets, node[3]))
+    if tag == "try":
+        return any(map(meets, (*node[1], *(n for handler in node[2] for n in handler))))
+    return False
+
+
+def _returned(frame: Frame) -> Value:
+    """Return what the function returns: for each role what it may return there."""
+    outcomes = list(frame.returned)
+    if not outcomes:
+        return NONE
+    value, roles, implicit = outcomes[0]
+    reached = roles
+    for other, may, more in outcomes[1:]:
+        implicit |= more
+        truth = "".join("T" if not may >> at & 1 else "F" if not reached >> at & 1 else "U" for at in range(4))
+        if truth == TRUE and may == 0:
+            continue
+        ranked = "U" in truth and implicit & RANKS
+        own = "U" in truth and implicit & PROCESS
+        letter = "D" if ranked else "P" if own else "U"
+        value = chosen(truth.replace("U", letter), value, other, implicit or (RANKS if set(truth) != {"U"} else 0))
+        reached |= may
+    return value

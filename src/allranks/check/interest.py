@@ -1,0 +1,106 @@
+"""Which functions of a project can matter: those that name something of the tables, or call one that does."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from allranks.check.apis import Apis
+from allranks.check.project import Project
+from allranks.check.summary import FunctionFacts, Summary
+from allranks.check.tables.names import documented
+
+# Names that say nothing of what they call: a call of one does not make a function interesting.
+_COMMON = frozenset(
+    [
+        *("forward", "get", "set", "update", "run", "call", "close", "items", "keys", "values", "append", "extend"),
+        *("pop", "add", "copy", "format", "join", "split", "reset", "load", "build", "create", "apply", "start"),
+        *("stop", "read", "size", "name", "shape", "device", "dtype", "config", "__call__", "__iter__", "__next__"),
+        *("__len__", "__getitem__", "__repr__", "__str__"),
+    ]
+)
+_MAKERS = ("__init__", "__post_init__", "setup", "setUp")
+_CLASSES = ("__init__", "__enter__", "__exit__", "__post_init__")
+FEW = 3
+
+
+def interesting(project: Project, apis: Apis) -> frozenset[str]:
+    """Return the functions whose effects, collectives or ranks can matter to somebody."""
+    walk = _Walk(project)
+    for path, summary in project.summaries.items():
+        here = words_here(apis, _packages(summary))
+        for key, facts in summary.functions.items():
+            if not here.isdisjoint(facts.words):
+                walk.found(f"{path}::{key}", facts)
+    walk.spread()
+    return frozenset(walk.reached | _makers(project, walk.reached))
+
+
+def words_here(apis: Apis, packages: set[str]) -> frozenset[str]:
+    """Return the words of the tables that can mean something in a file that imports these."""
+    words: set[str] = set()
+    for package in ("*", "", *packages):
+        words |= apis.words.get(package, frozenset())
+    return frozenset(words)
+
+
+def _packages(summary: Summary) -> set[str]:
+    """Return the packages and the classes that a file imports, under their documented names."""
+    names = [documented(dotted.lstrip(".")) for dotted, _ in summary.imports]
+    return {name.partition(".")[0] for name in names} | {name.rpartition(".")[2] for name in names}
+
+
+class _Walk:
+    """From functions that matter to those that name them, as far as a file can see them."""
+
+    def __init__(self, project: Project) -> None:
+        self.project = project
+        self.reached: set[str] = set()
+        self.waiting: list[tuple[str, str]] = []
+        self.parts: dict[str, set[str]] = {}
+        self.named_by: dict[str, list[str]] = {}
+        self.count: Counter[str] = Counter()
+        for path, summary in project.summaries.items():
+            self.parts[path] = {part for dotted, _ in summary.imports for part in dotted.split(".")}
+            for key, facts in summary.functions.items():
+                self.count[_called_by(facts)] += 1
+                for word in facts.words:
+                    self.named_by.setdefault(word, []).append(f"{path}::{key}")
+
+    def found(self, reference: str, facts: FunctionFacts) -> None:
+        if reference not in self.reached:
+            self.reached.add(reference)
+            self.waiting.append((_called_by(facts), reference.partition("::")[0]))
+
+    def spread(self) -> None:
+        done: set[tuple[str, str]] = set()
+        while self.waiting:
+            name, path = self.waiting.pop()
+            if not name or name in _COMMON or (name, path) in done:
+                continue
+            done.add((name, path))
+            stem = path.removesuffix(".py").removesuffix("/__init__").rpartition("/")[2]
+            for user in self.named_by.get(name, ()):
+                seen_from, _, key = user.partition("::")
+                if (
+                    seen_from == path
+                    or stem in self.parts[seen_from]
+                    or (self.count[name] <= FEW and "_" in name.strip("_"))
+                ):
+                    self.found(user, self.project.summaries[seen_from].functions[key])
+
+
+def _called_by(facts: FunctionFacts) -> str:
+    """Return the name under which others call a function: a constructor's is its class."""
+    return facts.owner.rpartition(".")[2] if facts.name in _CLASSES else facts.name
+
+
+def _makers(project: Project, found: set[str]) -> set[str]:
+    """Return constructors of classes that matter: what they store, the methods read."""
+    more: set[str] = set()
+    for reference in found:
+        path, _, key = reference.partition("::")
+        owner = project.summaries[path].functions[key].owner
+        if owner:
+            methods = project.summaries[path].classes[owner].methods
+            more.update(f"{path}::{made}" for name, made in methods if name in _MAKERS)
+    return more

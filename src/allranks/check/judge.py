@@ -1,0 +1,117 @@
+"""Files in, findings out: notebooks unfolded, the engine asked, suppressions and ignores obeyed. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from typing import cast
+
+from allranks.check.config import Config, ConfigWrong
+from allranks.check.engine import Settings, check
+from allranks.check.globs import matches
+from allranks.check.kept import Judged
+from allranks.check.page import summary
+from allranks.check.reading import Cache
+from allranks.check.registry import all_rules
+from allranks.check.rule import Assume
+from allranks.check.rules.ar900_unreadable_file import UnreadableFile
+from allranks.check.source import Unreadable, decode, module_name
+from allranks.check.suppress import MENTION, suppressed, suppressions, unused
+from allranks.check.text import python_of
+from allranks.findings import Finding, Place
+from allranks.report.base import RuleNote
+
+_SELECTOR = re.compile(r"ALL|AR\d{0,3}")
+
+
+def settings_of(config: Config) -> Settings:
+    """Return what the engine is told. Raises ConfigWrong for a selector that selects nothing."""
+    known = [rule.code for rule in all_rules()]
+    ignored = [code for _, codes in config.per_file_ignores for code in codes]
+    for word in (*(config.select or ()), *config.ignore, *config.extend_select, *ignored):
+        if not _SELECTOR.fullmatch(word) or not (word == "ALL" or any(code.startswith(word) for code in known)):
+            raise ConfigWrong(
+                f"no rule's code is or begins with {word!r}.", remedy="allranks explain --all names all rules."
+            )
+    return Settings(
+        select=config.select,
+        ignore=config.ignore,
+        extend_select=config.extend_select,
+        assume=cast(Assume, config.assume),
+        entries=config.entry_points,
+        rank_zero_predicates=config.rank_zero_predicates,
+        collectives=config.collectives,
+        shared_paths=config.shared_paths,
+        node_local_paths=config.node_local_paths,
+    )
+
+
+def judge(
+    files: Mapping[str, bytes],
+    config: Config,
+    *,
+    failed: Mapping[str, str] | None = None,
+    shown: Collection[str] | None = None,
+    cache: Cache | None = None,
+    ahead: Callable[[Mapping[str, bytes], Cache], None] | None = None,
+) -> Judged:
+    """Check files by path from the root; ``failed`` could not be read, and why.
+
+    Findings are those of the files ``shown``, all without: the others are there to be followed into. ``ahead`` may fill
+    the cache beforehand (`crew.read_ahead`).
+    """
+    settings = settings_of(config)
+    codes = settings.codes()
+    broken = dict(failed or {})
+    shown = files.keys() if shown is None else shown
+    sources: dict[str, bytes] = {}
+    for path, raw in files.items():
+        code = python_of(path, raw)
+        if isinstance(code, str):
+            broken[path] = code
+        else:
+            sources[path] = code
+    if ahead is not None and cache is not None:
+        ahead(sources, cache)
+    outcome = check(sources, settings, cache=cache)
+    found = [finding for finding in outcome.findings if finding.place.path in shown]
+    found += (
+        [_unreadable(path, why) for path, why in broken.items() if path in shown or path not in files]
+        if UnreadableFile.code in codes
+        else []
+    )
+    found = _without_suppressed(found, {path: sources[path] for path in sources if path in shown}, codes)
+    ignored = [(glob, tuple(selectors)) for glob, selectors in config.per_file_ignores]
+    found = [finding for finding in found if not _ignored(finding, ignored)]
+    found.sort(key=lambda finding: (finding.place, finding.code))
+    rules = {finding.code for finding in found}
+    notes = tuple(RuleNote(rule.code, rule.name, summary(rule)) for rule in all_rules() if rule.code in rules)
+    return Judged(tuple(found), outcome.rows, outcome.files + len(broken), outcome.lines, notes)
+
+
+def _unreadable(path: str, why: str) -> Finding:
+    return UnreadableFile().finding(Place(path, 1, 1, 1, 1), module_name(path), why)
+
+
+def _without_suppressed(found: list[Finding], sources: Mapping[str, bytes], codes: Collection[str]) -> list[Finding]:
+    """Return the findings without those that comments suppress, with those that are about such comments."""
+    known = {rule.code for rule in all_rules()}
+    for path, raw in sources.items():
+        text = decode(raw) if MENTION.search(raw) else Unreadable("")
+        if isinstance(text, Unreadable):
+            continue
+        by, refused = suppressions(path, text, known)
+        here = [finding for finding in found if finding.place.path == path]
+        kept, used = suppressed(here, by)
+        about = (*refused, *unused(by, used, codes))
+        found = [finding for finding in found if finding.place.path != path]
+        found += kept + [finding for finding in about if finding.code in codes]
+    return found
+
+
+def _ignored(finding: Finding, ignores: list[tuple[str, tuple[str, ...]]]) -> bool:
+    return any(
+        matches((glob,), finding.place.path)
+        for glob, selectors in ignores
+        if any(word == "ALL" or finding.code.startswith(word) for word in selectors)
+    )

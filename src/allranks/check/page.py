@@ -1,0 +1,88 @@
+"""The page of a rule, drawn from its class: documentation, examples, and the table of all rules. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from inspect import cleandoc
+from types import MappingProxyType
+
+from allranks.check.rule import Example, Rule
+
+FAMILIES = MappingProxyType(
+    {
+        "AR1": "effects on every rank",
+        "AR2": "collectives that not all ranks reach",
+        "AR3": "data",
+        "AR4": "saving",
+        "AR5": "loading",
+        "AR6": "start-up and devices",
+        "AR7": "randomness and determinism",
+        "AR8": "hang hygiene",
+        "AR9": "about the check itself",
+    }
+)
+MADE_BY = "This page is drawn from the rule: `make rules`."
+
+
+def page(rule: Rule) -> str:
+    """Return the page in Markdown: what the rule says of itself, then code that it finds and code that is right."""
+    parts = [f"# {rule.code} {rule.name}", facts(rule), cleandoc(type(rule).__doc__ or "")]
+    for title, examples in (("Found", rule.bad), ("Not found", rule.good)):
+        shown = [text for example in examples for text in _example(example)]
+        if shown:
+            parts += [f"## {title}", *shown]
+    return "\n\n".join(parts) + "\n"
+
+
+def facts(rule: Rule) -> str:
+    """Return its severity, whether it runs by default, and the row of the readiness report that it belongs to."""
+    runs = "runs by default" if rule.default else f"runs if selected (`--extend-select {rule.code}`)"
+    return f"{rule.severity.capitalize()}, {runs}. Row of the readiness report: {rule.row}."
+
+
+def index(rules: Iterable[Rule]) -> str:
+    """Return the page that names all rules, family by family."""
+    lines = [
+        "# Rules of `allranks check`",
+        "",
+        MADE_BY.replace("This page is", "These pages are").replace("rule:", "rules:"),
+    ]
+    family = ""
+    for rule in rules:
+        if rule.code[:3] != family:
+            family = rule.code[:3]
+            lines += ["", f"## {family}xx: {FAMILIES[family]}", "", "| code | name | severity | by default | fix |"]
+            lines += ["|---|---|---|---|---|"]
+        fix = "yes" if section(rule, "Fix safety") else ""
+        runs = "yes" if rule.default else "no"
+        lines.append(f"| [{rule.code}]({rule.code}.md) | {rule.name} | {rule.severity} | {runs} | {fix} |")
+    return "\n".join(lines) + "\n"
+
+
+def section(rule: Rule, title: str) -> str:
+    """Return a section of the documentation, nothing if it has none."""
+    text = cleandoc(type(rule).__doc__ or "")
+    match = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    return match[1].strip() if match else ""
+
+
+def summary(rule: Rule) -> str:
+    """Return the first sentence of what the rule does."""
+    return re.split(r"(?<=[.:;])\s", " ".join(section(rule, "What it does").split()), maxsplit=1)[0]
+
+
+def _example(example: Example) -> Iterator[str]:
+    for path, text in example.files.items():
+        marked = set(example.at) if path == example.path else set()
+        lines = [
+            f"{line}  # <-- found" if number in marked else line
+            for number, line in enumerate(text.strip("\n").split("\n"), start=1 + _blank_lines(text))
+        ]
+        title = f"`{path}`:\n\n" if len(example.files) > 1 else ""
+        fence = "~~~" if "```" in text else "```"
+        yield "\n".join([f"{title}{fence}python", *lines, fence])
+
+
+def _blank_lines(text: str) -> int:
+    return len(text) - len(text.lstrip("\n"))

@@ -1,0 +1,41 @@
+"""AR901: a comment that suppresses a finding which is not there."""
+
+from __future__ import annotations
+
+from allranks.check.rule import Example, MetaRule
+
+
+class UnusedSuppression(MetaRule):
+    """
+    ## What it does
+    Finds `# allranks: ignore[...]`, `# allranks: file-ignore[...]` and `# noqa: AR...` with a code that is not found
+    there. Codes of rules that did not run are left alone.
+
+    ## Why is this bad
+    The fault was mended and the comment stayed. It will hide the next fault of that kind in this statement.
+
+    ## What happens with N processes
+    Nothing, until the statement is wrong again and nobody is told.
+
+    ## Known problems
+    Where a project is checked in parts, a finding that needs the other part is not seen, and its suppression counts as
+    unused. Check the project as a whole.
+
+    ## Use instead
+    Remove the comment, or the code in it: `--fix` does.
+
+    ## Fix safety
+    Safe: a comment is removed.
+    """
+
+    code, name, severity, row = "AR901", "unused-suppression", "warning", "gating"
+    cluster = ""
+    advice = "Remove it: it would hide the next fault of that kind in this statement."
+    bad = (
+        Example({"train.py": "x = 1  # allranks: ignore[AR101] rank 0 only\n"}, at=(1,)),
+        Example({"train.py": "# allranks: file-ignore[AR201]\nx = 1  # noqa: E501, AR102\n"}, at=(1, 2)),
+    )
+    good = (
+        Example({"train.py": "x = 1  # noqa: E501\n"}),
+        Example({"train.py": 'text = "# allranks: ignore[AR101]"\n'}),
+    )

@@ -1,0 +1,108 @@
+"""``allranks check``: what goes wrong with several processes, from the code alone."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+DESCRIPTION = """\
+Read training code, run none of it, and find what goes wrong when several processes run it: files that every rank
+writes, collectives that not all ranks reach, data that is not sharded, checkpoints that tear. Then say what was looked
+at."""
+EPILOG = """\
+examples:
+  allranks check                                   the project of this folder
+  allranks check src --entry src/train.py          as this program runs it
+  allranks check train.py --assume multi-host      would it survive several processes?
+  allranks check --output-format html --output-file report.html
+  allranks check --diff                            what --fix would change
+
+The exit code is 0 if nothing was found, 1 if something was, 2 for a wrong command line or configuration.
+What a code means: allranks explain AR101. All options, and [tool.allranks.check]: docs/check.md."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of ``allranks check``."""
+    p = argparse.ArgumentParser(
+        prog="allranks check",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    p.add_argument("paths", nargs="*", type=Path, metavar="PATH", help="files and folders (default: this folder), or -")
+    _about_what(p)
+    _about_output(p)
+    _about_fixes(p)
+    return p
+
+
+def _about_what(p: argparse.ArgumentParser) -> None:
+    p.add_argument("--entry", action="append", metavar="FILE", help="a program that is started (may be repeated)")
+    p.add_argument("--assume", choices=("auto", "multi-host"), help="multi-host: all code runs as several processes")
+    p.add_argument(
+        "--select", type=_codes, metavar="CODES", help="the rules that run: codes or their beginnings, with commas; ALL"
+    )
+    p.add_argument("--extend-select", type=_codes, metavar="CODES", help="rules that run too")
+    p.add_argument("--ignore", type=_codes, metavar="CODES", help="rules that do not run; the longer beginning wins")
+    p.add_argument("--exclude", type=_list, metavar="GLOBS", help="what is left out, beside what .gitignore leaves out")
+    p.add_argument("--no-cache", action="store_true", help="neither read nor write .allranks_cache")
+    p.add_argument("--stdin-filename", type=Path, metavar="FILE", help="the file whose text comes on standard input")
+    p.add_argument("--show-files", action="store_true", help="print the files that would be read, and end")
+    p.add_argument("--show-settings", action="store_true", help="print the settings, and end")
+
+
+def _about_output(p: argparse.ArgumentParser) -> None:
+    from allranks.check.config import CHOICES
+
+    p.add_argument("--output-format", choices=CHOICES["output-format"], help="default: full")
+    p.add_argument("--output-file", type=Path, metavar="FILE", help="write the report there")
+    p.add_argument("--statistics", action="store_true", help="count findings by rule instead of showing them")
+    p.add_argument("--exit-zero", action="store_true", help="exit with 0 whatever was found")
+    p.add_argument("--fail-on", choices=CHOICES["fail-on"], help="exit with 1 from this severity on (default: warning)")
+    p.add_argument("--baseline", metavar="FILE", help="do not show what this file knows")
+    p.add_argument("--write-baseline", action="store_true", help="write what is found now to the baseline, and end")
+
+
+def _about_fixes(p: argparse.ArgumentParser) -> None:
+    p.add_argument("--fix", action="store_true", help="make the fixes that are safe")
+    p.add_argument("--unsafe-fixes", action="store_true", help="with --fix or --diff: also those to be looked at")
+    p.add_argument("--diff", action="store_true", help="show what --fix would change, and write nothing")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    p = parser()
+    arguments = p.parse_args(argv)
+    piped = arguments.paths == [Path("-")]
+    if piped and arguments.stdin_filename is None:
+        arguments.stdin_filename = Path("stdin.py")
+    if arguments.stdin_filename is not None and arguments.paths not in ([], [Path("-")]):
+        p.error("--stdin-filename goes with - as the only PATH")
+    from allranks.cli.check_run import run
+    from allranks.errors import AllranksError
+
+    try:
+        return run(arguments)
+    except AllranksError as error:
+        print(f"allranks check: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # whoever read our output has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception:  # 1 would say that something is wrong with the code that was read
+        from traceback import print_exc
+
+        print_exc()
+        print("allranks check: this is a fault of allranks, not of the code that was read.", file=sys.stderr)
+        return 2
+
+
+def _list(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def _codes(text: str) -> tuple[str, ...]:
+    return tuple(word.upper() for word in _list(text))

@@ -1,0 +1,124 @@
+"""Which project is meant, what its pyproject.toml says, and its files."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from argparse import Namespace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from allranks.check.config import Config, ConfigWrong, read
+from allranks.check.files import EXCLUDED, Walk
+from allranks.check.files import read as read_files
+from allranks.check.reach import candidates
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """``root`` is what paths are relative to; ``where`` the pyproject.toml that was obeyed, empty without one."""
+
+    root: Path
+    config: Config
+    where: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Bytes by path from the root; why others could not be read; whose findings are shown (None: of all)."""
+
+    files: dict[str, bytes]
+    failed: dict[str, str]
+    shown: frozenset[str] | None = None
+
+
+def project_of(paths: Sequence[Path]) -> Project:
+    """Return the project that these paths are of: the closest folder above with [tool.allranks.check].
+
+    Without one, the closest with a pyproject.toml or a .git, or else the working folder. Raises ConfigWrong.
+    """
+    cwd = Path.cwd()
+    start = Path(os.path.commonpath([_folder(path) for path in paths])) if paths else cwd
+    fallback = None
+    for folder in (start, *start.parents):
+        file = folder / "pyproject.toml"
+        if (config := _config(file)) is not None:
+            return Project(folder, config, os.fspath(file))
+        if fallback is None and (file.exists() or (folder / ".git").exists()):
+            fallback = folder
+    return Project(fallback or (cwd if start.is_relative_to(cwd) else start), Config())
+
+
+def overridden(config: Config, arguments: Namespace) -> Config:
+    """Return the configuration with what the command line says: lists that extend are added, others win."""
+    return config.with_(
+        select=arguments.select,
+        ignore=(*config.ignore, *arguments.ignore) if arguments.ignore else None,
+        extend_select=(*config.extend_select, *arguments.extend_select) if arguments.extend_select else None,
+        assume=arguments.assume,
+        entry_points=tuple(arguments.entry) if arguments.entry else None,
+        extend_exclude=(*config.extend_exclude, *arguments.exclude) if arguments.exclude else None,
+        fail_on=arguments.fail_on,
+        output_format=arguments.output_format,
+        baseline=arguments.baseline,
+    )
+
+
+def files_of(project: Project, paths: Sequence[Path]) -> Files:
+    """Return the files at and below the paths, and for single files also what they import, to be followed into.
+
+    Raises ConfigWrong for a path that is not there.
+    """
+    for path in paths:
+        if not path.exists():
+            raise ConfigWrong(f"no such file or folder: {path}")
+    config = project.config
+    exclude = (*(EXCLUDED if config.exclude is None else config.exclude), *config.extend_exclude)
+    walk = Walk(project.root, exclude, config.respect_gitignore)
+    found, lost = walk.find(paths)
+    files, failed = read_files(project.root, found)
+    single = [name for name in map(walk.relative, paths) if name in files]
+    if not single:
+        return Files(files, {**lost, **failed})
+    return Files({**reached(project, files, single), **files}, {**lost, **failed}, frozenset(files))
+
+
+def reached(project: Project, files: Mapping[str, bytes], names: Iterable[str]) -> dict[str, bytes]:
+    """Return the files of the project, beside ``files``, that those of these names import, directly or not."""
+    more: dict[str, bytes] = {}
+    waiting = list(names)
+    seen = set(files)
+    while waiting:
+        name = waiting.pop()
+        raw = files[name] if name in files else more[name]
+        new = [path for path in dict.fromkeys(candidates(name, raw)) if path not in seen]
+        seen.update(new)
+        found, _ = read_files(project.root, [path for path in new if (project.root / path).is_file()])
+        more |= found
+        waiting += found
+    return more
+
+
+def _folder(path: Path) -> Path:
+    path = Path(os.path.abspath(path))
+    return path if path.is_dir() else path.parent
+
+
+def _config(file: Path) -> Config | None:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigWrong(f"{file} cannot be read: {error}") from error
+    if "allranks" not in text:
+        return None
+    try:
+        table = tomllib.loads(text).get("tool", {}).get("allranks", {})
+    except (tomllib.TOMLDecodeError, AttributeError) as error:
+        raise ConfigWrong(f"{file} is no TOML: {error}") from error
+    if not isinstance(table, dict) or "check" not in table:
+        return None
+    config = read(table["check"], os.fspath(file))
+    return replace(config, baseline=os.fspath(file.parent / config.baseline)) if config.baseline else config

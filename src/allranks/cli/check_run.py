@@ -1,0 +1,196 @@
+"""One run of ``allranks check``: what is read, judged, mended, and shown."""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import Namespace
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from allranks.check.cache import Folder, Memory, key_of, secret, version
+from allranks.check.config import Config, ConfigWrong
+from allranks.check.kept import Judged, read, written
+from allranks.cli.check_project import Files, Project, files_of, overridden, project_of, reached
+from allranks.report.base import count
+
+if TYPE_CHECKING:
+    from allranks.check.baseline import Baseline
+    from allranks.check.mend import Mended
+    from allranks.check.reading import Cache
+    from allranks.report.base import Report
+
+BASELINE = "allranks-baseline.json"
+# These forms carry fingerprints, or the version of who wrote them.
+WHOLE = ("json", "sarif", "html")
+
+
+def run(arguments: Namespace) -> int:
+    """Return the exit code of a run. Raises AllranksError for what cannot be run."""
+    paths = [arguments.stdin_filename] if arguments.stdin_filename else arguments.paths or [Path()]
+    project = project_of(paths)
+    project = replace(project, config=overridden(project.config, arguments))
+    if arguments.show_settings:
+        return _show_settings(project)
+    if arguments.stdin_filename:
+        name = Path(os.path.relpath(Path.cwd() / paths[0], project.root)).as_posix()
+        given = {name: sys.stdin.buffer.read()}
+        files = Files({**reached(project, given, given), **given}, {}, frozenset(given))
+    else:
+        files = files_of(project, paths)
+    if arguments.show_files:
+        print("\n".join(_seen(project, path) for path in files.files if files.shown is None or path in files.shown))
+        return 0
+    if arguments.fix or arguments.diff:
+        return _mend(project, files, arguments)
+    return _show(project, files, _judged(project, files, keep=not arguments.no_cache), arguments)
+
+
+def _seen(project: Project, path: str) -> str:
+    return os.path.relpath(project.root / path)
+
+
+def _show_settings(project: Project) -> int:
+    print(f"root = {os.fspath(project.root)!r}")
+    print(f"pyproject = {project.where!r}")
+    for name, value in asdict(project.config).items():
+        print(f"{name.replace('_', '-')} = {list(value) if isinstance(value, tuple) else value!r}")
+    return 0
+
+
+def _judged(project: Project, files: Files, *, keep: bool) -> Judged:
+    config = project.config
+    if not keep:
+        return _judge(config, files, Memory())
+    folder = Folder(project.root / config.cache_dir, version(), secret())
+    shown = sorted(files.shown) if files.shown is not None else None
+    told = replace(config, fail_on="", output_format="", baseline="", cache_dir="")
+    key = key_of(files.files, sorted(files.failed.items()), shown, told)
+    kept = folder.judged(key)
+    judged = read(kept) if kept is not None else None
+    if judged is None:
+        judged = _judge(config, files, folder)
+        folder.keep(key, written(judged))
+    for why in folder.lost:
+        print(f"allranks check: cache: {why}", file=sys.stderr)
+    return judged
+
+
+def _judge(config: Config, files: Files, cache: Cache) -> Judged:
+    from allranks.check.crew import read_ahead
+    from allranks.check.judge import judge
+
+    return judge(files.files, config, failed=files.failed, shown=files.shown, cache=cache, ahead=read_ahead)
+
+
+def _mend(project: Project, files: Files, arguments: Namespace) -> int:
+    from allranks.check.edit import diff
+    from allranks.check.mend import mend
+    from allranks.check.text import text_of
+
+    memory = Memory()
+
+    def judge(now: Mapping[str, bytes]) -> Judged:
+        return _judge(project.config, replace(files, files=dict(now)), memory)
+
+    mended = mend(files.files, judge, unsafe=arguments.unsafe_fixes)
+    for fix in mended.refused:
+        where = fix.edits[0].place
+        print(f"allranks check: not made, the text would not parse: {where}: {fix.title}", file=sys.stderr)
+    if arguments.diff:
+        for path, raw in mended.changed.items():
+            print(diff(_seen(project, path), text_of(path, files.files[path]), text_of(path, raw)), end="")
+        print(f"Would make {_made(mended)}", file=sys.stderr)
+        return 1 if mended.changed and not arguments.exit_zero else 0
+    if arguments.stdin_filename:
+        sys.stdout.buffer.write({**files.files, **mended.changed}[next(iter(files.shown or ()))])
+        return 0
+    for path, raw in mended.changed.items():
+        _replace(project.root / path, raw)
+    print(f"Made {_made(mended)}", file=sys.stderr)
+    now = replace(files, files={**files.files, **mended.changed})
+    return _show(project, now, mended.judged, arguments)
+
+
+def _made(mended: Mended) -> str:
+    fixes = f"{mended.fixes} {'fix' if mended.fixes == 1 else 'fixes'}"
+    return f"{fixes} in {count(len(mended.changed), 'file')}."
+
+
+def _replace(path: Path, raw: bytes) -> None:
+    """Put the text in place whole, with the mode that the file had; a link stays a link."""
+    path = Path(os.path.realpath(path))
+    passing = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        passing.write_bytes(raw)
+        passing.chmod(path.stat().st_mode)
+        passing.replace(path)
+    except OSError as error:
+        passing.unlink(missing_ok=True)
+        raise ConfigWrong(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _show(project: Project, files: Files, judged: Judged, arguments: Namespace) -> int:
+    from allranks.check.baseline import written as baseline_text
+    from allranks.check.shown import prints_of, report_of
+    from allranks.report.moved import moved
+
+    config = project.config
+    if arguments.write_baseline:
+        target = Path(config.baseline or BASELINE)
+        target.write_text(baseline_text(judged.findings, prints_of(judged, files.files)))
+        print(f"Wrote {count(len(judged.findings), 'finding')} to {target}.")
+        return 0
+    baseline = _baseline(config)
+    form = config.output_format
+    prints = prints_of(judged, files.files) if baseline or form in WHOLE else None
+    made_by = _version() if form in WHOLE else ""
+    report = report_of(judged, files.files, version=made_by, prints=prints, baseline=baseline)
+    _print(moved(report, project.root.as_posix(), Path.cwd().as_posix()), form, arguments)
+    failing = ("error",) if config.fail_on == "error" else ("error", "warning")
+    return 1 if not arguments.exit_zero and any(f.severity in failing for f in report.findings) else 0
+
+
+def _baseline(config: Config) -> Baseline | None:
+    from allranks.check.baseline import read as baseline_of
+
+    if not config.baseline:
+        return None
+    try:
+        return baseline_of(Path(config.baseline).read_text(encoding="utf-8"), config.baseline)
+    except OSError as error:
+        raise ConfigWrong(f"baseline {config.baseline} cannot be read: {error.strerror}") from error
+
+
+def _print(report: Report, form: str, arguments: Namespace) -> None:
+    from allranks.report.forms import render
+
+    if arguments.statistics:
+        text = _statistics(report)
+    else:
+        colour = not arguments.output_file and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        text = render(report, form, colour=colour)
+    if arguments.output_file:
+        arguments.output_file.write_text(text + "\n", encoding="utf-8")
+    elif text:
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+        print(text)
+
+
+def _statistics(report: Report) -> str:
+    from allranks.report.base import summary
+    from allranks.report.columns import table
+
+    fixable = {finding.code for finding in report.findings if finding.fix and finding.fix.safe}
+    counted = Counter((finding.code, finding.name) for finding in report.findings)
+    rows = [(n, code, "[*]" if code in fixable else "", name) for (code, name), n in counted.most_common()]
+    return "\n\n".join([*([table(("found", "rule", "", "name"), rows)] if rows else []), summary(report)])
+
+
+def _version() -> str:
+    from importlib.metadata import version as version_of
+
+    return version_of("allranks")

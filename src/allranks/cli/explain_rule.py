@@ -1,0 +1,52 @@
+"""``allranks explain AR101``: a rule's page, or the table of several."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from allranks.check.page import facts, page, summary
+from allranks.check.registry import all_rules
+from allranks.check.rule import Rule
+from allranks.report.columns import table
+
+WIDTH = 90
+
+
+def explain(words: Sequence[str], *, as_json: bool) -> int:
+    """Print the rules of these codes, beginnings of codes and names; all without. Returns the exit code."""
+    chosen: list[Rule] = []
+    for word in words or ("AR",):
+        code = word.upper()
+        found = [rule for rule in all_rules() if rule.name == word or rule.code.startswith(code)]
+        if not found:
+            known = [text for rule in all_rules() for text in (rule.code, rule.name)]
+            near = get_close_matches(code, known, n=1) or get_close_matches(word, known, n=1)
+            hint = f" Is {near[0]} meant?" if near else ""
+            print(f"allranks explain: no file and no rule is called {word}.{hint}", file=sys.stderr)
+            return 2
+        chosen += [rule for rule in found if rule not in chosen]
+    if as_json:
+        print(json.dumps([_document(rule) for rule in chosen], indent=1))
+    elif len(chosen) <= len(words):
+        print("\n\n".join(page(rule).rstrip() for rule in chosen))
+    else:
+        rows = [(rule.code, rule.severity, "" if rule.default else "off", rule.name) for rule in chosen]
+        print(table(("code", "severity", "", "name"), rows))
+    return 0
+
+
+def _document(rule: Rule) -> dict[str, Any]:
+    return {
+        "code": rule.code,
+        "name": rule.name,
+        "severity": rule.severity,
+        "default": rule.default,
+        "row": rule.row,
+        "summary": summary(rule),
+        "facts": facts(rule),
+        "page": page(rule),
+    }

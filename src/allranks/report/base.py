@@ -1,0 +1,112 @@
+"""A report of findings, and how any of its forms names a place. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from allranks.findings import Finding, Place, Row, Severity
+
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
+_HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A code cell of a notebook: its number among all cells, from 1, and its first line in the text of all of them."""
+
+    number: int
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The text that findings point into; ``cells`` if it is a notebook's."""
+
+    lines: tuple[str, ...]
+    cells: tuple[Cell, ...] = ()
+
+    def line(self, number: int) -> str:
+        """Return a line, from 1, without its end; nothing where there is none."""
+        return self.lines[number - 1] if 0 < number <= len(self.lines) else ""
+
+    def around(self, first: int, last: int, more: int) -> list[int]:
+        """Return the numbers of lines ``first`` to ``last`` and of ``more`` on both sides, in the same cell."""
+        lines = range(max(1, first - more), min(len(self.lines), last + more) + 1)
+        return [line for line in lines if self.cell(line) == self.cell(first)]
+
+    def cell(self, line: int) -> Cell | None:
+        """Return the cell that a line stands in."""
+        return next((cell for cell in reversed(self.cells) if cell.first <= line), None)
+
+
+@dataclass(frozen=True, slots=True)
+class RuleNote:
+    """What a report says about a rule: its name, and what it does in a sentence."""
+
+    code: str
+    name: str
+    summary: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Everything that a form of the report may show.
+
+    ``sources`` holds the files that findings and evidence point into, ``prints`` the fingerprints of findings,
+    ``hidden`` how many more the baseline knows, ``rules`` the rules that found something.
+    """
+
+    findings: tuple[Finding, ...]
+    rows: tuple[Row, ...]
+    files: int
+    lines: int
+    version: str
+    sources: Mapping[str, Source] = field(default_factory=dict)
+    prints: Mapping[Finding, str] = field(default_factory=dict)
+    rules: tuple[RuleNote, ...] = ()
+    hidden: int = 0
+
+    def where(self, place: Place) -> str:
+        """Return ``train.py:41:9``, or ``tour.ipynb:cell 3:2:9``."""
+        cell, line = self.spot(place)
+        middle = f"cell {cell}:" if cell else ""
+        return f"{visible(place.path)}:{middle}{line}:{place.column}"
+
+    def spot(self, place: Place) -> tuple[int | None, int]:
+        """Return the cell of a notebook, if it is one, and the line in there."""
+        source = self.sources.get(place.path)
+        cell = source.cell(place.line) if source else None
+        return (cell.number, place.line - cell.first + 1) if cell else (None, place.line)
+
+    def counts(self) -> dict[Severity, int]:
+        """Return how many findings there are of each severity."""
+        found = Counter(finding.severity for finding in self.findings)
+        return {severity: found[severity] for severity in SEVERITIES}
+
+
+def visible(text: str) -> str:
+    """Return the text with what a terminal would act on, or hide, as ``\\x1b``; tabs and line ends stay."""
+    return _HIDDEN.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def count(number: int, noun: str) -> str:
+    """Return ``1 file``, ``2,345 files``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def summary(report: Report) -> str:
+    """Return the last line of a report: how many of what in how much."""
+    found = [count(number, severity) for severity, number in report.counts().items() if number and severity != "info"]
+    if infos := report.counts()["info"]:
+        found.append(count(infos, "remark"))
+    read = f"in {count(report.files, 'file')}, {count(report.lines, 'line')}"
+    text = f"Found {' and '.join(', '.join(found).rsplit(', ', 1))} {read}." if found else f"No findings {read}."
+    safe = sum(1 for finding in report.findings if finding.fix and finding.fix.safe)
+    if safe:
+        text += f"\n[*] {safe} fixable with --fix."
+    if report.hidden:
+        text += f"\n{count(report.hidden, 'finding')} known to the baseline, not shown."
+    return text

@@ -1,0 +1,67 @@
+"""The report as one JSON document, whose keys stay. Pure."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from allranks.findings import Finding, Fix, Note, Place, Row
+from allranks.report.base import Report
+
+
+def as_json(report: Report) -> str:
+    """Return ``{"findings": [...], "readiness": [...], "summary": {...}}``."""
+    return json.dumps(document(report), indent=1)
+
+
+def document(report: Report) -> dict[str, Any]:
+    """Return the report as JSON values."""
+    return {
+        "tool": "allranks check",
+        "version": report.version,
+        "findings": [_finding(report, finding) for finding in report.findings],
+        "readiness": [_row(report, row) for row in report.rows],
+        "summary": {
+            **report.counts(),
+            "fixable": sum(1 for finding in report.findings if finding.fix and finding.fix.safe),
+            "known": report.hidden,
+            "files": report.files,
+            "lines": report.lines,
+        },
+    }
+
+
+def _finding(report: Report, finding: Finding) -> dict[str, Any]:
+    return {
+        "code": finding.code,
+        "name": finding.name,
+        "severity": finding.severity,
+        "message": finding.message,
+        **_place(report, finding.place),
+        "symbol": finding.symbol,
+        "cluster": finding.cluster,
+        "advice": finding.advice,
+        "notes": [_note(report, note) for note in finding.notes],
+        "fix": _fix(report, finding.fix) if finding.fix else None,
+        "fingerprint": report.prints.get(finding),
+    }
+
+
+def _place(report: Report, place: Place) -> dict[str, Any]:
+    cell, line = report.spot(place)
+    where: dict[str, Any] = {"path": place.path, "line": line, "column": place.column}
+    where |= {"end_line": place.end_line - place.line + line, "end_column": place.end_column}
+    return where if cell is None else {**where, "cell": cell}
+
+
+def _note(report: Report, note: Note) -> dict[str, Any]:
+    return {"text": note.text, "place": _place(report, note.place) if note.place else None}
+
+
+def _fix(report: Report, fix: Fix) -> dict[str, Any]:
+    edits = [{**_place(report, edit.place), "text": edit.text} for edit in fix.edits]
+    return {"title": fix.title, "safe": fix.safe, "edits": edits}
+
+
+def _row(report: Report, row: Row) -> dict[str, Any]:
+    return {"topic": row.topic, "verdict": row.verdict, "evidence": [_note(report, note) for note in row.evidence]}

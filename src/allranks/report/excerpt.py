@@ -1,0 +1,77 @@
+"""Lines of source with the spans that matter marked under them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from allranks.findings import Place
+from allranks.report.base import Source, visible
+from allranks.report.columns import display_width
+from allranks.report.ink import Ink
+
+AROUND, TALL, WIDE = 1, 4, 110
+WHOLE = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A span to be marked: with carets if it is the fault itself, with dashes and a label if it explains it."""
+
+    place: Place
+    label: str = ""
+    style: str = "blue"
+    primary: bool = False
+
+
+def excerpt(source: Source, marks: Sequence[Mark], gutter: int, paint: Ink) -> list[str]:
+    """Return the lines that the marks stand on with one line around, ``...`` where lines are left out."""
+    wanted = sorted({line for mark in marks for line in _lines_about(mark.place, source)})
+    bar = paint(" " * gutter + " |", "blue")
+    shown, last = [bar], None
+    for line in wanted:
+        cell = source.cell(line)
+        if last is not None and line > last + 1:
+            shown.append(paint("...", "blue"))
+        last = line
+        number = line - cell.first + 1 if cell else line
+        shown += _shown(source.line(line), paint(f"{number:>{gutter}} |", "blue"), bar, list(_on(marks, line)), paint)
+    return [*shown, bar]
+
+
+def _lines_about(place: Place, source: Source) -> list[int]:
+    return source.around(place.line, min(place.end_line, place.line + TALL - 1), AROUND)
+
+
+def _on(marks: Sequence[Mark], line: int) -> Iterator[tuple[Mark, int, int, str]]:
+    """Yield the marks that touch a line, the fault first: columns [start, end) from 0, and the label on the last."""
+    for mark in sorted(marks, key=lambda mark: (not mark.primary, mark.place)):
+        place = mark.place
+        last = min(place.end_line, place.line + TALL - 1)
+        if place.line <= line <= last:
+            start = place.column - 1 if line == place.line else 0
+            end = place.end_column - 1 if line == place.end_line else WHOLE
+            yield mark, start, end, mark.label if line == last else ""
+
+
+def _shown(text: str, head: str, bar: str, marks: Sequence[tuple[Mark, int, int, str]], paint: Ink) -> Iterator[str]:
+    text = text.rstrip()
+    offset = _offset(marks[0][1], len(text)) if marks else 0
+    window = text[offset : offset + WIDE]
+    before, after = "..." if offset else "", "..." if offset + WIDE < len(text) else ""
+    yield f"{head} {before}{_plain(window)}{after}".rstrip()
+    for mark, start, end, label in marks:
+        first = max((start or len(text) - len(text.lstrip())) - offset, 0)
+        stop = max(min(end, len(text)) - offset, first + 1)
+        blanks = " " * (len(before) + display_width(_plain(window[:first])))
+        strokes = ("^" if mark.primary else "-") * (display_width(_plain(window[first:stop])) or 1)
+        yield f"{bar} {blanks}{paint(f'{strokes} {visible(label)}'.rstrip(), mark.style)}"
+
+
+def _offset(column: int, length: int) -> int:
+    """Return how much of a long line is left out at its start, so that the column can be seen."""
+    return 0 if length <= WIDE or column < WIDE * 2 // 3 else min(column - WIDE // 3, length - WIDE)
+
+
+def _plain(text: str) -> str:
+    return visible(text.replace("\t", "    "))

@@ -1,0 +1,133 @@
+"""The report as one HTML file that a team can pass around: it needs nothing from anywhere else. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from html import escape
+from itertools import groupby
+
+from allranks.findings import Finding, Note, Place
+from allranks.report.base import Report, count, visible
+from allranks.report.page_style import SCRIPT, STYLE
+from allranks.report.readiness import told_of
+
+AROUND, TALL, MOST = 2, 8, 8
+
+
+def html(report: Report) -> str:
+    """Return the page: figures, the readiness table, and findings by file, to be filtered by code and severity."""
+    read = f"{count(report.files, 'file')}, {count(report.lines, 'line')}"
+    body = [
+        "<header><h1>Readiness for several processes</h1>",
+        f"<p>allranks check {_text(report.version)}: {read} read; none of it was run.</p></header>",
+        *_figures(report),
+        *_readiness(report),
+        *_filters(report),
+    ]
+    for path, findings in groupby(report.findings, key=lambda finding: finding.place.path):
+        body += _file(report, path, list(findings))
+    head = (
+        '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>allranks check</title><style>{STYLE}</style>"
+    )
+    page = "\n".join(body)
+    return (
+        f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>{page}\n<script>{SCRIPT}</script></body></html>'
+    )
+
+
+def _text(text: str) -> str:
+    return escape(visible(text))
+
+
+def _prose(text: str) -> str:
+    """Escape, and show what stands in backticks as code."""
+    parts = _text(text).split("`")
+    even = len(parts) % 2 == 1
+    return "".join(f"<code>{part}</code>" if at % 2 and even else part for at, part in enumerate(parts))
+
+
+def _figures(report: Report) -> Iterator[str]:
+    yield '<section class="figures">'
+    for severity, number in report.counts().items():
+        word = count(number, {"info": "remark"}.get(severity, severity)).partition(" ")[2]
+        yield f'<div class="figure {severity if number else "none"}"><b>{number}</b>{word}</div>'
+    if report.hidden:
+        yield f'<div class="figure none"><b>{report.hidden}</b>known to the baseline</div>'
+    yield "</section>"
+
+
+def _readiness(report: Report) -> Iterator[str]:
+    if not report.rows:
+        return
+    yield "<h2>Readiness</h2><table><thead><tr><th>topic<th>verdict<th>evidence</tr></thead><tbody>"
+    for row in report.rows:
+        told = "<br>".join(_prose(text) for text in told_of(report, row, MOST))
+        kind = row.verdict.replace(" ", "-")
+        yield f'<tr><td>{_text(row.topic)}<td><span class="verdict {kind}">{row.verdict}</span><td>{told}</tr>'
+    yield "</tbody></table>"
+
+
+def _filters(report: Report) -> Iterator[str]:
+    codes = Counter((finding.code, finding.name) for finding in report.findings)
+    yield f"<h2>{count(len(report.findings), 'finding') if codes else 'No findings'}</h2>"
+    if len(codes) < 2:
+        return
+    yield '<nav aria-label="filter by rule"><button data-code="" class="on">all</button>'
+    for (code, name), number in sorted(codes.items()):
+        yield f'<button data-code="{_text(code)}" title="{_text(name)}">{_text(code)} <i>{number}</i></button>'
+    yield "</nav>"
+
+
+def _file(report: Report, path: str, findings: list[Finding]) -> Iterator[str]:
+    yield f'<section class="file"><h3>{_text(path)}</h3>'
+    for finding in findings:
+        yield f'<article class="{finding.severity}" data-code="{_text(finding.code)}">'
+        yield f'<h4><span class="code">{_text(finding.code)}</span> {_prose(finding.message)}</h4>'
+        where = _text(report.where(finding.place))
+        where += f" in <code>{_text(finding.symbol)}</code>" if finding.symbol else ""
+        yield f'<p class="where">{finding.severity}, {_text(finding.name)}, {where}</p>'
+        yield from _excerpt(report, finding.place)
+        yield "<dl>"
+        for word, text in (("on the cluster", finding.cluster), ("to do", finding.advice)):
+            if text:
+                yield f"<dt>{word}<dd>{_prose(text)}"
+        if finding.fix:
+            yield f"<dt>fix<dd>{_prose(finding.fix.title)} ({'--fix' if finding.fix.safe else '--unsafe-fixes'})"
+        yield "</dl>"
+        yield from _notes(report, finding.notes)
+        yield "</article>"
+    yield "</section>"
+
+
+def _notes(report: Report, notes: tuple[Note, ...]) -> Iterator[str]:
+    if not notes:
+        return
+    yield "<details open><summary>how it comes to that</summary>"
+    for note in notes:
+        where = f' <span class="where">{_text(report.where(note.place))}</span>' if note.place else ""
+        yield f'<div class="note">{_prose(note.text)}{where}</div>'
+        if note.place:
+            yield from _excerpt(report, note.place, around=0)
+    yield "</details>"
+
+
+def _excerpt(report: Report, place: Place, *, around: int = AROUND) -> Iterator[str]:
+    source = report.sources.get(place.path)
+    if source is None or not source.line(place.line):
+        return
+    last = min(place.end_line, place.line + TALL - 1)
+    lines = []
+    for number in source.around(place.line, last, around):
+        line = source.line(number).rstrip()
+        shown = _marked(line, place, number) if place.line <= number <= last else _text(line)
+        label = report.spot(Place(place.path, number, 1, number, 1))[1]
+        lines.append(f'<span class="line"><span class="number">{label}</span>{shown}</span>')
+    yield f"<pre>{''.join(lines)}</pre>"
+
+
+def _marked(line: str, place: Place, number: int) -> str:
+    start = place.column - 1 if number == place.line else len(line) - len(line.lstrip())
+    end = place.end_column - 1 if number == place.end_line else len(line)
+    return f"{_text(line[:start])}<mark>{_text(line[start:end])}</mark>{_text(line[end:])}"

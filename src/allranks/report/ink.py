@@ -1,0 +1,29 @@
+"""Colours, or none. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+Ink: TypeAlias = Callable[[str, str], str]
+
+_CODES = {
+    "bold": "1",
+    "dim": "2",
+    "error": "1;31",
+    "warning": "1;33",
+    "info": "1;36",
+    "good": "32",
+    "bad": "1;31",
+    "blue": "1;34",
+}
+
+
+def ink(colour: bool) -> Ink:
+    """Return what paints a text in a style; with no colour, or a style it does not know, the text stays as it is."""
+
+    def paint(text: str, style: str) -> str:
+        code = _CODES.get(style)
+        return f"\x1b[{code}m{text}\x1b[0m" if colour and code and text else text
+
+    return paint

@@ -1,0 +1,89 @@
+"""Files in, findings out: what the face adds to the engine."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allranks.check.config import Config
+from allranks.check.judge import judge
+from allranks.check.shown import prints_of, report_of
+
+TRAIN = b"""\
+import torch
+import torch.distributed as dist
+
+
+def main():
+    dist.init_process_group("nccl")
+    torch.save({}, "last.pt")
+
+
+if __name__ == "__main__":
+    main()
+"""
+CONFIG = Config(select=("AR101", "AR9"))
+
+
+def codes(files: dict[str, bytes], config: Config = CONFIG, **more) -> list[tuple[str, str, int]]:
+    found = judge(files, config, **more).findings
+    return [(one.code, one.place.path, one.place.line) for one in found]
+
+
+def test_a_comment_leaves_a_finding_be() -> None:
+    """And is then used; without the finding it would be AR901."""
+    assert codes({"train.py": TRAIN}) == [("AR101", "train.py", 7)]
+    quiet = TRAIN.replace(b'"last.pt")', b'"last.pt")  # allranks: ignore[AR101] a test')
+    assert codes({"train.py": quiet}) == []
+    assert codes({"train.py": quiet.replace(b"torch.save", b"print")}) == [("AR901", "train.py", 7)]
+    assert codes({"train.py": quiet}, replace(CONFIG, select=("AR101",))) == []
+
+
+def test_a_notebook_is_judged_like_a_file() -> None:
+    """Its findings are at lines of the text of all cells; the report names the cell."""
+    head, middle, tail = TRAIN.decode().partition("def main")
+    cells = [{"cell_type": "code", "source": part} for part in (head, middle + tail)]
+    files = {"tour.ipynb": json.dumps({"cells": cells}).encode()}
+    judged = judge(files, CONFIG)
+    assert [one.code for one in judged.findings] == ["AR101"]
+    report = report_of(judged, files)
+    assert report.where(judged.findings[0].place).startswith("tour.ipynb:cell 2:")
+    place = judged.findings[0].place
+    assert report.sources["tour.ipynb"].line(place.line) == '    torch.save({}, "last.pt")'
+
+
+def test_rules_can_be_silent_in_some_files() -> None:
+    """By code, family or all; globs are from the root."""
+    files = {"tools/train.py": TRAIN, "train.py": TRAIN}
+    for selector in ("AR101", "AR1", "ALL"):
+        config = replace(CONFIG, per_file_ignores=(("tools/**", (selector,)),))
+        assert codes(files, config) == [("AR101", "train.py", 7)]
+
+
+def test_files_that_are_there_to_be_followed_are_not_reported() -> None:
+    """Those that could not be read are, wherever they stand."""
+    files = {"train.py": TRAIN, "other.py": TRAIN, "broken.py": b"("}
+    assert codes(files, shown={"train.py"}, failed={"gone.py": "cannot be read"}) == [
+        ("AR900", "gone.py", 1),
+        ("AR101", "train.py", 7),
+    ]
+
+
+def test_every_finding_has_a_fingerprint() -> None:
+    """One in a file that cannot be read too."""
+    files = {"train.py": TRAIN, "broken.py": b"(", "b.ipynb": b"{}", "c.py": b"\xff"}
+    judged = judge(files, CONFIG, failed={"gone.py": "cannot be read"})
+    assert set(prints_of(judged, files)) == set(judged.findings)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.binary(max_size=80), st.integers(0, len(TRAIN)), st.integers(0, 60))
+def test_no_text_stops_the_check(noise: bytes, at: int, gone: int) -> None:
+    """Noise in a program: it is judged, or it is said why not."""
+    text = TRAIN[:at] + noise + TRAIN[at + gone :]
+    files = {"train.py": text, "tour.ipynb": noise}
+    judged = judge(files, CONFIG)
+    assert report_of(judged, files, prints=prints_of(judged, files)).files == 2
