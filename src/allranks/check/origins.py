@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import cache
 
 from allranks.check.apis import Apis, apis
-from allranks.check.reading import name_of, own
+from allranks.check.syntax import name_of, own
 from allranks.check.source import File
 from allranks.check.tables.local import LocalQuery
 from allranks.check.tables.ranks import RankQuery

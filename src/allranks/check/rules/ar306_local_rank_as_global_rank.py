@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from allranks.check.origins import origins
-from allranks.check.reading import given, name_of, tail_of
+from allranks.check.syntax import given, name_of, tail_of
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
 from allranks.check.splits import split_at

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from allranks.check.origins import origins, values
-from allranks.check.reading import bases_of, class_of, distributed, function_of, name_of, own, tail_of
+from allranks.check.syntax import bases_of, class_of, distributed, function_of, name_of, own, tail_of
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
 from allranks.check.splits import split_at

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from allranks.check.origins import RANK_KINDS, origins
-from allranks.check.reading import (
+from allranks.check.syntax import (
     distributed,
     function_of,
     given,

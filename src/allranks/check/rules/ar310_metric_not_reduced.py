@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from allranks.check.origins import function_called, values
-from allranks.check.reading import bases_of, class_of, function_of, keyword, name_of, rank_guard, tail_of
+from allranks.check.syntax import bases_of, class_of, function_of, keyword, name_of, rank_guard, tail_of
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
 from allranks.findings import Finding

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from allranks.check.origins import values
-from allranks.check.reading import own, speaks_of
+from allranks.check.syntax import own, speaks_of
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
 from allranks.findings import Finding

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from allranks.check.origins import RANK_KINDS, origins, values
-from allranks.check.reading import name_of
+from allranks.check.syntax import name_of
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
 from allranks.findings import Finding
