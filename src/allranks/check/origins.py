@@ -1,7 +1,7 @@
 """What an expression of one file is made of: ranks, clocks, random numbers, listings of directories.
 
-Follows names to what is stored in them (in this function, those around it, the module, ``self`` of this class) and calls
-of functions of this file to what they return. What comes from elsewhere has no origin: unknown is not suspect.
+Follows names to what is stored in them (in this function, those around it, the module, ``self`` of this class) and
+calls of functions of this file to what they return. What comes from elsewhere has no origin: unknown is not suspect.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from functools import cache
 
 from allranks.check.apis import Apis, apis
-from allranks.check.syntax import name_of, own
 from allranks.check.source import File
+from allranks.check.syntax import name_of, own
 from allranks.check.tables.local import LocalQuery
 from allranks.check.tables.ranks import RankQuery
 
@@ -58,8 +58,8 @@ def origins(node: ast.AST | None, file: File, depth: int = 0) -> Origins:
 
 
 def _of_variable(name: ast.AST) -> Origins:
-    query = _tables().ranks["environment"].named(name.value) if isinstance(name, ast.Constant) else None
-    return frozenset({query.kind}) if query is not None else NOTHING
+    constant = name.value if isinstance(name, ast.Constant) else None
+    return _kinds(_tables().ranks["environment"].named(constant)) if isinstance(constant, str) else NOTHING
 
 
 def _of_name(node: ast.Name | ast.Attribute, file: File, depth: int) -> Origins:

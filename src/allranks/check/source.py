@@ -9,9 +9,14 @@ import tokenize
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from fnmatch import fnmatch
 from functools import cached_property
 
 from allranks.findings import Place
+
+# Methods that put something into a list or set.
+_FILLS = ("append", "extend", "add")
+_TESTS = ("tests/*", "test/*", "*/tests/*", "*/test/*", "test_*.py", "*/test_*.py", "*_test.py", "conftest.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +85,7 @@ class File:
 
     @cached_property
     def bindings(self) -> dict[tuple[ast.AST, str], list[ast.expr]]:
-        """(function, class or module, name) -> the expressions that are stored there; ``.x`` of a class is ``self.x``."""
+        """(function, class or module, name) -> the expressions stored there; ``.x`` of a class is ``self.x``."""
         return bindings(self.tree)
 
     def qualified(self, node: ast.AST) -> str | None:
@@ -142,9 +147,8 @@ def _stores(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
         yield node.target, node.iter
     elif isinstance(node, ast.withitem) and node.optional_vars is not None:
         yield node.optional_vars, node.context_expr
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
-        if node.func.attr in ("append", "extend", "add"):
-            yield node.func.value, node.args[0]
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _FILLS and node.args:
+        yield node.func.value, node.args[0]
 
 
 def _bind(
@@ -161,6 +165,11 @@ def _bind(
         paired = parts if len(parts) == len(target.elts) else [value] * len(target.elts)
         for one, part in zip(target.elts, paired, strict=True):
             _bind(found, where, one, part)
+
+
+def is_test(path: str) -> bool:
+    """Whether a path is that of tests: they show no faults of the program, and start processes in their own ways."""
+    return any(fnmatch(path, pattern) for pattern in _TESTS)
 
 
 def split(text: str) -> list[str]:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from allranks.check.origins import RANK_KINDS, Origins, origins, values
-from allranks.check.syntax import given, name_of, tail_of
 from allranks.check.source import File
+from allranks.check.syntax import given, name_of, tail_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from allranks.check.syntax import class_of, function_of, inside, is_constant, keyword, own
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
 from allranks.check.splits import Split, split_at
+from allranks.check.syntax import class_of, function_of, inside, is_constant, keyword, own
 from allranks.findings import Finding
 
 # Words of code that thought of it.

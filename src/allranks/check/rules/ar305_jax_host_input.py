@@ -6,9 +6,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.syntax import name_of, speaks_of
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
+from allranks.check.syntax import name_of, speaks_of
 from allranks.check.tables.data import LOADERS
 from allranks.findings import Finding, Note
 

@@ -6,10 +6,10 @@ import ast
 from collections.abc import Iterator
 
 from allranks.check.origins import origins
-from allranks.check.syntax import given, name_of, tail_of
 from allranks.check.rule import Example, LocalRule
-from allranks.check.source import File
+from allranks.check.source import File, is_test
 from allranks.check.splits import split_at
+from allranks.check.syntax import given, name_of, tail_of
 from allranks.findings import Finding
 
 # Call -> position and keyword of the rank that it takes.
@@ -101,6 +101,8 @@ sampler = DistributedSampler([], rank=other)
     )
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
+        if is_test(file.path):
+            return
         if isinstance(node, ast.Call) and name_of(node, file) in _TAKES:
             where = _TAKES[name_of(node, file)]
             rank = given(node, *where)

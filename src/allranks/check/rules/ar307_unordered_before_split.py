@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator
 
 from allranks.check.origins import origins, values
-from allranks.check.syntax import bases_of, class_of, distributed, function_of, name_of, own, tail_of
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
 from allranks.check.splits import split_at
+from allranks.check.syntax import bases_of, class_of, distributed, function_of, name_of, own, tail_of
 from allranks.findings import Edit, Finding, Fix
 
 _LISTS = re.compile(r"(^|_)(glob|files|paths|shards|filenames)($|_)", re.IGNORECASE)
@@ -20,8 +20,8 @@ _LISTINGS = ("os.listdir", "glob.glob", "glob", "tensorflow.io.gfile.glob", "ten
 class UnorderedBeforeSplit(LocalRule):
     """
     ## What it does
-    Finds a listing of a directory (`os.listdir`, `glob.glob`, `Path.glob`) that is not sorted and is dealt out by rank,
-    or is what a dataset looks up by index.
+    Finds a listing of a directory (`os.listdir`, `glob.glob`, `Path.glob`) that is not sorted and is dealt out by
+    rank, or is what a dataset looks up by index.
 
     ## Why is this bad
     The order of a listing is the file system's own: it differs between hosts, and between two runs on one host.
@@ -121,6 +121,7 @@ class Images(Dataset):
 
 def _is_listing(call: ast.Call, file: File) -> bool:
     known = isinstance(call.func, ast.Attribute) and call.func.attr in ("glob", "rglob", "iterdir")
+    known = known and "fs" not in ast.unparse(call.func).lower()  # object stores list in order
     return name_of(call, file) in _LISTINGS or known
 
 

@@ -6,6 +6,9 @@ import ast
 from collections.abc import Iterator
 
 from allranks.check.origins import RANK_KINDS, origins
+from allranks.check.rule import Example, LocalRule
+from allranks.check.source import File, is_test
+from allranks.check.splits import splits
 from allranks.check.syntax import (
     distributed,
     function_of,
@@ -17,9 +20,6 @@ from allranks.check.syntax import (
     own,
     tail_of,
 )
-from allranks.check.rule import Example, LocalRule
-from allranks.check.source import File
-from allranks.check.splits import splits
 from allranks.findings import Finding
 
 _SHUFFLES = ("random.shuffle", "numpy.random.shuffle", "numpy.random.permutation", "torch.randperm", "random.sample")
@@ -143,6 +143,12 @@ def own(files):
     return mine
 
 
+def agreed(files):
+    order = torch.randperm(len(files))
+    dist.broadcast(order, 0)
+    return order[dist.get_rank() :: dist.get_world_size()]
+
+
 def parts(data):
     train, val = random_split(data, [9, 1], generator=torch.Generator().manual_seed(1))
     return DistributedSampler(train, seed=7)
@@ -166,7 +172,7 @@ mine = files[dist.get_rank() :: dist.get_world_size()]
     )
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
-        if not isinstance(node, ast.Call):
+        if not isinstance(node, ast.Call) or is_test(file.path):
             return
         name = name_of(node, file)
         if name == "torch.utils.data.DistributedSampler":
@@ -209,11 +215,18 @@ def _dealt_out_later(shuffle: ast.Call, data: str, file: File) -> int | None:
     for node in sorted((n for n in own(scope) if isinstance(n, ast.Assign)), key=lambda n: n.lineno):
         if node.lineno >= shuffle.lineno and (names & _names(node.value) or _holds(node, shuffle)):
             names |= {ast.unparse(target) for target in node.targets}
+    if any(_agrees(node, names) for node in own(scope)):
+        return None
     for split in splits(scope, file):
         line = int(getattr(split.node, "lineno", 0))
         if line > shuffle.lineno and names & _names(split.source):
             return line
     return None
+
+
+def _agrees(node: ast.AST, names: set[str]) -> bool:
+    """The order that rank 0 drew is sent to all."""
+    return isinstance(node, ast.Call) and "broadcast" in tail_of(node) and bool(names & _names(node))
 
 
 def _names(node: ast.AST) -> set[str]:

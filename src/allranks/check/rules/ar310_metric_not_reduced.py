@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 
 from allranks.check.origins import function_called, values
-from allranks.check.syntax import bases_of, class_of, function_of, keyword, name_of, rank_guard, tail_of
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
+from allranks.check.syntax import bases_of, class_of, function_of, keyword, name_of, rank_guard, tail_of
 from allranks.findings import Finding
 
 _REDUCES = (
@@ -22,20 +22,21 @@ _EVALUATES = ("val", "eval", "test")
 class MetricNotReduced(LocalRule):
     """
     ## What it does
-    Finds a program that shards its validation data by a `DistributedSampler`, takes the score from a function of its own
-    that reduces nothing, and compares it with the best one so far. Also Lightning's `self.log` in `validation_step` and
-    `test_step` without `sync_dist=True`.
+    Finds a program that shards its validation data by a `DistributedSampler`, takes the score from a function of its
+    own that reduces nothing, and compares it with the best one so far. Also Lightning's `self.log` in
+    `validation_step` and `test_step` without `sync_dist=True`.
 
     ## Why is this bad
-    The score of one process is that of its part. Which checkpoint is the best, and when to stop, hangs on which rank asks.
+    The score of one process is that of its part. Which checkpoint is the best, and when to stop, hangs on which rank
+    asks.
 
     ## What happens with N processes
-    The score that is shown is that of 1/N of the data. If each process decides by its own, some stop and some go on: the
-    job hangs.
+    The score that is shown is that of 1/N of the data. If each process decides by its own, some stop and some go on:
+    the job hangs.
 
     ## Known problems
-    A reduction in another file is not seen; a metric object that reduces by itself (torchmetrics) is known by its name
-    only. That is why this rule is opt-in.
+    A reduction in another file is not seen; a metric object that reduces by itself (torchmetrics) is known by its
+    name only. That is why this rule is opt-in.
 
     ## Use instead
     Sum the totals and counts over all processes (`dist.all_reduce`), then divide; `sync_dist=True` in Lightning.

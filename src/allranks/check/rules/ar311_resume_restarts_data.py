@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 
 from allranks.check.origins import values
-from allranks.check.syntax import own, speaks_of
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
+from allranks.check.syntax import own, speaks_of
 from allranks.findings import Finding
 
 _STEP = re.compile(r"^(global_?|train_?|current_?)?(step|steps|iter|iteration|iter_num|global_step|num_steps)$")
@@ -25,8 +25,8 @@ _THOUGHT = re.compile(
 class ResumeRestartsData(LocalRule):
     """
     ## What it does
-    Finds a function that takes the step from a checkpoint, saves by step in the middle of a loop over a loader, and begins
-    that loop at its first batch.
+    Finds a function that takes the step from a checkpoint, saves by step in the middle of a loop over a loader, and
+    begins that loop at its first batch.
 
     ## Why is this bad
     The step goes on and the data does not.
@@ -36,8 +36,8 @@ class ResumeRestartsData(LocalRule):
     restarted more often than an epoch is long. All processes do it alike, so nothing fails.
 
     ## Known problems
-    Data that is drawn at random without epochs loses nothing; whether a loader remembers its place is not seen where it is
-    made in another file. That is why this rule is opt-in.
+    Data that is drawn at random without epochs loses nothing; whether a loader remembers its place is not seen where
+    it is made in another file. That is why this rule is opt-in.
 
     ## Use instead
     Save the position of the data with the step and skip to it (`accelerate.skip_first_batches`, a stateful loader,
@@ -114,10 +114,10 @@ def train(model, loader, epochs):
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         if not isinstance(node, ast.For) or not _is_loader(node.iter):
             return
-        counters = {name for test in _saving_tests(node) for name in _resumed(test, file)}
+        counters = sorted({name for test in _saving_tests(node) for name in _resumed(test, file)})
         if counters and not speaks_of(file.tree, _THOUGHT):
-            name = sorted(counters)[0]
-            yield self.local(file, node.iter, f"{name} goes on where the checkpoint left it, and the data begins again")
+            message = f"{counters[0]} goes on where the checkpoint left it, and the data begins again"
+            yield self.local(file, node.iter, message)
 
 
 def _is_loader(source: ast.expr) -> bool:
@@ -130,17 +130,16 @@ def _is_loader(source: ast.expr) -> bool:
 def _saving_tests(loop: ast.For) -> Iterator[ast.expr]:
     """Yield the tests of the loop under which a checkpoint is saved every so many steps."""
     for node in own(loop):
-        if isinstance(node, ast.If) and any(isinstance(n, ast.Mod) for n in ast.walk(node.test)):
-            if any("save" in ast.unparse(s).lower() for s in node.body):
-                yield node.test
+        periodic = isinstance(node, ast.If) and any(isinstance(n, ast.Mod) for n in ast.walk(node.test))
+        if isinstance(node, ast.If) and periodic and any("save" in ast.unparse(s).lower() for s in node.body):
+            yield node.test
 
 
 def _resumed(test: ast.expr, file: File) -> Iterator[str]:
     """Yield the counters in ``test`` that are taken from something loaded: ``step = state["step"]``."""
     for node in ast.walk(test):
-        if isinstance(node, ast.Name | ast.Attribute):
-            if any(_is_step(value) for value in values(node, file)):
-                yield ast.unparse(node)
+        if any(_is_step(value) for value in values(node, file)):
+            yield ast.unparse(node)
 
 
 def _is_step(value: ast.expr) -> bool:

@@ -6,10 +6,10 @@ import ast
 from collections.abc import Iterator
 
 from allranks.check.origins import RANK_KINDS, function_called, origins, values
-from allranks.check.syntax import given, name_of, own
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
 from allranks.check.splits import splits
+from allranks.check.syntax import given, name_of, own
 from allranks.findings import Finding
 
 _FROM_LOCAL = "jax.make_array_from_process_local_data"
@@ -24,8 +24,8 @@ _DEEPEST = 6
 class LocalRowsAsGlobal(LocalRule):
     """
     ## What it does
-    Follows rows that a process has read for itself (its part by rank) into a call that takes the whole batch: `device_put`
-    with a sharding of all devices, `make_array_from_callback` with the shape of the part,
+    Follows rows that a process has read for itself (its part by rank) into a call that takes the whole batch:
+    `device_put` with a sharding of all devices, `make_array_from_callback` with the shape of the part,
     `make_array_from_process_local_data` told that the global shape is the shape of the part.
 
     ## Why is this bad
@@ -116,9 +116,9 @@ def batches(data, sharding):
         name = name_of(node, file)
         if name == _FROM_LOCAL:
             rows, shape = given(node, 1, "local_data"), given(node, 2, "global_shape")
-            if rows is not None and shape is not None and ast.unparse(shape) == f"{ast.unparse(rows)}.shape":
-                if _is_part(rows, file, 0):
-                    yield self.local(file, node, "the global shape is said to be the shape of this process' rows")
+            told = rows is not None and shape is not None and ast.unparse(shape) == f"{ast.unparse(rows)}.shape"
+            if rows is not None and told and _is_part(rows, file, 0):
+                yield self.local(file, node, "the global shape is said to be the shape of this process' rows")
         elif name in _PUTS and len(node.args) + len(node.keywords) >= 2:
             rows = given(node, 0, "x" if name == "jax.device_put" else "shape")
             if rows is not None and not _stays_here(node, file) and _is_part(rows, file, 0):

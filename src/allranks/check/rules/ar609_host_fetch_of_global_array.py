@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 
 from allranks.check.origins import values
-from allranks.check.syntax import distributed, given, keyword, name_of, tail_of
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
+from allranks.check.syntax import distributed, given, keyword, name_of, tail_of
 from allranks.findings import Finding
 
 _FETCHES = ("numpy.asarray", "numpy.array", "jax.device_get", "numpy.save", "pickle.dumps")
@@ -33,9 +33,9 @@ _DEEPEST = 6
 class HostFetchOfGlobalArray(LocalRule):
     """
     ## What it does
-    Finds `np.asarray`, `np.array`, `jax.device_get`, `.item()` and `float()` of an array that was put on the devices of all
-    processes in parts: by `make_array_from_process_local_data`, `device_put` with a sharding over a mesh axis, or a
-    `jit` with such `out_shardings`.
+    Finds `np.asarray`, `np.array`, `jax.device_get`, `.item()` and `float()` of an array that was put on the devices
+    of all processes in parts: by `make_array_from_process_local_data`, `device_put` with a sharding over a mesh axis,
+    or a `jit` with such `out_shardings`.
 
     ## Why is this bad
     A process can read only what lies on its own devices.
@@ -47,8 +47,8 @@ class HostFetchOfGlobalArray(LocalRule):
     Arrays are followed within one function.
 
     ## Use instead
-    `multihost_utils.process_allgather(x, tiled=True)` on every process, or a jit with replicated `out_shardings` for what
-    is small (a loss).
+    `multihost_utils.process_allgather(x, tiled=True)` on every process, or a jit with replicated `out_shardings` for
+    what is small (a loss).
 
     ## Fix safety
     There is no automatic fix: the gather must stand where all processes come by.

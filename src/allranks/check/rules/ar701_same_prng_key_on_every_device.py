@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 
 from allranks.check.origins import RANK_KINDS, origins, values
-from allranks.check.syntax import name_of
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
+from allranks.check.syntax import name_of
 from allranks.findings import Finding
 
 _REPLICATES = ("flax.jax_utils.replicate", "jax_utils.replicate", "jax.device_put_replicated")
@@ -19,23 +19,24 @@ _DEEPEST = 6
 class SamePrngKeyOnEveryDevice(LocalRule):
     """
     ## What it does
-    Finds a JAX key that is copied to all devices (`replicate(key)`) for a step that never asks which device it is, and
-    a key of a seed that all processes share that each process splits among its own devices (`split(key,
+    Finds a JAX key that is copied to all devices (`replicate(key)`) for a step that never asks which device it is,
+    and a key of a seed that all processes share that each process splits among its own devices (`split(key,
     local_device_count())`, `shard_prng_key(key)`).
 
     ## Why is this bad
-    Dropout and noise are to differ from row to row of the batch. With one key, all devices (or hosts) draw the same masks.
+    Dropout and noise are to differ from row to row of the batch. With one key, all devices (or hosts) draw the same
+    masks.
 
     ## What happens with N processes
-    Nothing fails. The batch has N times the rows, and only one process' worth of noise: regularisation is weaker than on
-    one host, and samples that are drawn are N times the same.
+    Nothing fails. The batch has N times the rows, and only one process' worth of noise: regularisation is weaker than
+    on one host, and samples that are drawn are N times the same.
 
     ## Known problems
     Whether the key is used for something that must be the same on all devices is seen by its name alone.
 
     ## Use instead
-    `jax.random.fold_in(key, jax.process_index())` before the split, `fold_in(key, jax.lax.axis_index("batch"))` inside
-    the mapped function.
+    `jax.random.fold_in(key, jax.process_index())` before the split, `fold_in(key, jax.lax.axis_index("batch"))`
+    inside the mapped function.
 
     ## Fix safety
     There is no automatic fix.
@@ -127,9 +128,9 @@ keys = jax.random.split(jax.random.PRNGKey(0), jax.local_device_count())
             return
         name, key = name_of(node, file), node.args[0]
         if name.endswith(_REPLICATES):
-            if _is_key(key, file) and "pmap" in file.text and "axis_index" not in file.text:
-                if not origins(key, file) & RANK_KINDS:
-                    yield self.local(file, node, f"every device is given the same key {ast.unparse(key)}")
+            mapped = "pmap" in file.text and "axis_index" not in file.text
+            if mapped and _is_key(key, file) and not origins(key, file) & RANK_KINDS:
+                yield self.local(file, node, f"every device is given the same key {ast.unparse(key)}")
             return
         per_host = name.endswith(_PER_HOST) or (name == "jax.random.split" and _by_local_devices(node))
         if per_host and "process_index" in file.text and _shared(key, file, 0):

@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 
 from allranks.check.origins import RANK_KINDS, origins
-from allranks.check.syntax import distributed, keyword, name_of, tail_of
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
+from allranks.check.syntax import distributed, keyword, name_of, tail_of
 from allranks.findings import Finding
 
 _KEYS = ("jax.random.PRNGKey", "jax.random.key")
@@ -28,9 +28,9 @@ _SYNCED = (
 class RankDivergentInit(LocalRule):
     """
     ## What it does
-    Finds a JAX key made of a clock, a random number or the process id in a program of several processes; a key that holds
-    the rank and initialises parameters; and gradients that are averaged by hand (`all_reduce(p.grad)`) for a torch model
-    that was neither seeded nor broadcast.
+    Finds a JAX key made of a clock, a random number or the process id in a program of several processes; a key that
+    holds the rank and initialises parameters; and gradients that are averaged by hand (`all_reduce(p.grad)`) for a
+    torch model that was neither seeded nor broadcast.
 
     ## Why is this bad
     All processes must begin with the same parameters. Averaged gradients keep a difference for ever.
