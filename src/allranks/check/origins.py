@@ -7,7 +7,7 @@ calls of functions of this file to what they return. What comes from elsewhere h
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 
 from allranks.check.apis import Apis, apis
@@ -21,7 +21,7 @@ from allranks.check.tables.ranks import RankQuery
 Origins = frozenset[str]
 NOTHING: Origins = frozenset()
 RANK_KINDS = frozenset({"global", "local", "node", "group"})
-DEEPEST = 8
+DEEPEST, MOST = 40, 60
 _ENVIRONMENT = ("os.environ.get", "os.getenv", "environ.get", "getenv")
 # Whatever goes in, all processes get the same out.
 _AGREED = (
@@ -40,21 +40,30 @@ def _tables() -> Apis:
     return apis()
 
 
-def origins(node: ast.AST | None, file: File, depth: int = 0) -> Origins:
+def origins(node: ast.AST | None, file: File) -> Origins:
     """Return what ``node`` is made of."""
-    if node is None or depth > DEEPEST or isinstance(node, ast.Constant):
+    return _made_of(node, file, set(), 0) if node is not None else NOTHING
+
+
+def _made_of(node: ast.AST, file: File, seen: set[int], depth: int) -> Origins:
+    """``seen``: what was stored under names on the way, each looked at once."""
+    if depth > DEEPEST or isinstance(node, ast.Constant):
         return NOTHING
     if isinstance(node, ast.Name | ast.Attribute):
-        return _of_name(node, file, depth + 1)
+        return _of_name(node, file, seen, depth + 1)
     if isinstance(node, ast.Call):
-        return _of_call(node, file, depth + 1)
-    if isinstance(node, ast.Subscript):
-        if name_of(node.value, file) in ("os.environ", "environ"):
-            return _of_variable(node.slice)
-        return origins(node.value, file, depth + 1) | origins(node.slice, file, depth + 1)
-    parts = [origins(child, file, depth + 1) for child in ast.iter_child_nodes(node)]
-    made: Origins = NOTHING.union(*parts)
+        return _of_call(node, file, seen, depth + 1)
+    if isinstance(node, ast.Subscript) and name_of(node.value, file) in ("os.environ", "environ"):
+        return _of_variable(node.slice)
+    made = _union(list(ast.iter_child_nodes(node)), file, seen, depth)
     return made | {"sum"} if made and isinstance(node, ast.BinOp) else made
+
+
+def _union(nodes: Sequence[ast.AST], file: File, seen: set[int], depth: int) -> Origins:
+    made = NOTHING
+    for node in nodes:
+        made |= _made_of(node, file, seen, depth + 1)
+    return made
 
 
 def _of_variable(name: ast.AST) -> Origins:
@@ -62,22 +71,24 @@ def _of_variable(name: ast.AST) -> Origins:
     return _kinds(_tables().ranks["environment"].named(constant)) if isinstance(constant, str) else NOTHING
 
 
-def _of_name(node: ast.Name | ast.Attribute, file: File, depth: int) -> Origins:
+def _of_name(node: ast.Name | ast.Attribute, file: File, seen: set[int], depth: int) -> Origins:
     stored = values(node, file)
     if stored:
-        return NOTHING.union(*(origins(value, file, depth) for value in stored))
+        new = [value for value in stored if id(value) not in seen][: max(MOST - len(seen), 0)]
+        seen.update(map(id, new))
+        return _union(new, file, seen, depth)
     tables, dotted = _tables(), name_of(node, file)
     if isinstance(node, ast.Name):
         return _kinds(tables.ranks["name"].named(node.id))
     query = tables.ranks["attribute"].named(dotted) or tables.ranks["attribute"].tails.get(node.attr)
-    return _kinds(query) if query is not None else origins(node.value, file, depth)
+    return _kinds(query) if query is not None else _made_of(node.value, file, seen, depth)
 
 
 def _kinds(query: RankQuery | LocalQuery | None) -> Origins:
     return frozenset({query.kind}) if query is not None else NOTHING
 
 
-def _of_call(call: ast.Call, file: File, depth: int) -> Origins:
+def _of_call(call: ast.Call, file: File, seen: set[int], depth: int) -> Origins:
     dotted = name_of(call, file)
     last = dotted.rpartition(".")[2] or (call.func.attr if isinstance(call.func, ast.Attribute) else "")
     if dotted in _ENVIRONMENT and call.args:
@@ -88,22 +99,16 @@ def _of_call(call: ast.Call, file: File, depth: int) -> Origins:
         entry = table.named(dotted) or table.tails.get(last)
         if entry is not None:
             return _kinds(entry)
-    inside = _of_function(call, file, depth)
-    if inside is not None:
-        return inside
+    function = function_called(call, file)
+    if function is not None:
+        new = [n for n in own(function) if isinstance(n, ast.Return) and id(n) not in seen]
+        seen.update(map(id, new))
+        return _union(new, file, seen, depth)
     parts = [*call.args, *(keyword.value for keyword in call.keywords)]
     if isinstance(call.func, ast.Attribute):
         parts.append(call.func.value)
-    made: Origins = NOTHING.union(*(origins(part, file, depth) for part in parts))
+    made = _union(parts, file, seen, depth)
     return made - {"listing"} if last in ("sorted", "natsorted", "len") else made
-
-
-def _of_function(call: ast.Call, file: File, depth: int) -> Origins | None:
-    function = function_called(call, file)
-    if function is None:
-        return None
-    results = [n.value for n in own(function) if isinstance(n, ast.Return) and n.value is not None]
-    return NOTHING.union(*(origins(value, file, depth) for value in results))
 
 
 def function_called(call: ast.Call, file: File) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
@@ -134,7 +139,7 @@ def _looked_up(name: str, node: ast.AST, file: File) -> list[ast.expr]:
     for scope in _scopes(node, file):
         found = file.bindings.get((scope, name))
         if found is not None:
-            return [value for value in found if node not in ast.walk(value)]
+            return found
         if isinstance(scope, _FUNCTIONS) and any(a.arg == name for a in _parameters(scope.args)):
             return []
     return []
@@ -150,11 +155,14 @@ def _parameters(arguments: ast.arguments) -> list[ast.arg]:
     return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
 
 
-def meaning(node: ast.AST, file: File) -> ast.AST:
-    """Follow a name that is stored once to what is stored, as far as it goes."""
-    for _ in range(DEEPEST):
-        stored = values(node, file)
-        if len(stored) != 1:
-            return node
-        node = stored[0]
-    return node
+def reached(node: ast.AST, file: File) -> Iterator[ast.AST]:
+    """Yield ``node``, and what is stored under the names in it, and so on: each once, `MOST` at most."""
+    waiting, seen = [node], {id(node)}
+    while waiting:
+        at = waiting.pop(0)
+        yield at
+        for inner in ast.walk(at):
+            for value in values(inner, file) if isinstance(inner, ast.Name) else ():
+                if id(value) not in seen and len(seen) < MOST:
+                    seen.add(id(value))
+                    waiting.append(value)

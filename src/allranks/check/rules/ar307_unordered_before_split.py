@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.origins import origins, values
+from allranks.check.origins import origins, reached
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
 from allranks.check.splits import split_at
@@ -146,7 +146,7 @@ def _feeds_index(call: ast.Call, file: File) -> bool:
     )
 
 
-def _leads(value: ast.expr, call: ast.Call) -> bool:
+def _leads(value: ast.AST, call: ast.Call) -> bool:
     """``value`` is the listing, as it is or as a list, or items of it."""
     if value is call:
         return True
@@ -170,14 +170,10 @@ def _names_files(call: ast.Call, file: File) -> bool:
     if function is None or not _LISTS.search(function.name):
         return False
     results = [n.value for n in own(function) if isinstance(n, ast.Return) and n.value is not None]
-    return any(_returns(value, call, file) for value in results)
-
-
-def _returns(value: ast.expr, call: ast.Call, file: File) -> bool:
-    if _leads(value, call):
-        return True
-    return isinstance(value, ast.Name) and any(
-        _returns(stored, call, file) and not _is_sorted(value, file) for stored in values(value, file)
+    return any(
+        _leads(value, call) and not any(_is_sorted(result, file) for result in results)
+        for result in results
+        for value in reached(result, file)
     )
 
 

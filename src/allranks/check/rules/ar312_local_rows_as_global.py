@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from allranks.check.origins import RANK_KINDS, function_called, origins, values
+from allranks.check.origins import RANK_KINDS, function_called, origins, reached, values
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
-from allranks.check.splits import splits
+from allranks.check.splits import split_at, splits
 from allranks.check.syntax import given, name_of, own
 from allranks.findings import Finding
 
@@ -18,7 +18,6 @@ _READERS = (
     *("tensorflow_datasets.split_for_jax_process", "grain.python.ShardByJaxProcess", "grain.ShardByJaxProcess"),
     *("tensorflow_datasets.even_splits", "datasets.distributed.split_dataset_by_node"),
 )
-_DEEPEST = 6
 
 
 class LocalRowsAsGlobal(LocalRule):
@@ -117,11 +116,11 @@ def batches(data, sharding):
         if name == _FROM_LOCAL:
             rows, shape = given(node, 1, "local_data"), given(node, 2, "global_shape")
             told = rows is not None and shape is not None and ast.unparse(shape) == f"{ast.unparse(rows)}.shape"
-            if rows is not None and told and _is_part(rows, file, 0):
+            if rows is not None and told and _is_part(rows, file):
                 yield self.local(file, node, "the global shape is said to be the shape of this process' rows")
         elif name in _PUTS and len(node.args) + len(node.keywords) >= 2:
             rows = given(node, 0, "x" if name == "jax.device_put" else "shape")
-            if rows is not None and not _stays_here(node, file) and _is_part(rows, file, 0):
+            if rows is not None and not _stays_here(node, file) and _is_part(rows, file):
                 yield self.local(file, node, f"{ast.unparse(rows)} holds this process' rows alone")
 
 
@@ -135,18 +134,15 @@ def _stays_here(call: ast.Call, file: File) -> bool:
     return any(word in text for text in texts for word in words)
 
 
-def _is_part(node: ast.AST, file: File, depth: int) -> bool:
+def _is_part(node: ast.AST, file: File) -> bool:
     """``node`` is made of what was dealt out to this process by its rank."""
-    if depth > _DEEPEST:
-        return False
-    for at in ast.walk(node):
-        if isinstance(at, ast.Subscript | ast.Call) and any(s.node is at for s in splits(at, file)):
-            return True
-        if isinstance(at, ast.Call) and (name_of(at, file) in _READERS or _reads_part(at, file)):
-            return True
-        if isinstance(at, ast.Name) and any(_is_part(v, file, depth + 1) for v in values(at, file)):
-            return True
-    return False
+    return any(_deals(at, file) for whole in reached(node, file) for at in ast.walk(whole))
+
+
+def _deals(node: ast.AST, file: File) -> bool:
+    if isinstance(node, ast.Subscript | ast.Call) and split_at(node, file) is not None:
+        return True
+    return isinstance(node, ast.Call) and (name_of(node, file) in _READERS or _reads_part(node, file))
 
 
 def _reads_part(call: ast.Call, file: File) -> bool:

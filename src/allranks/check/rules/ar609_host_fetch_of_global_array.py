@@ -27,7 +27,7 @@ _BROUGHT = (
 )
 _SHARED = ("process_index", "process_count", "jax.distributed", "multihost_utils", "process_local_data")
 _SAME = ("astype", "reshape", "transpose", "squeeze", "copy", "swapaxes", "clip", "block_until_ready")
-_DEEPEST = 6
+_DEEPEST, _MOST = 6, 4
 
 
 class HostFetchOfGlobalArray(LocalRule):
@@ -154,7 +154,7 @@ def _spans(node: ast.expr, file: File, depth: int) -> bool:
         return False
     if isinstance(node, ast.Name):
         stored = values(node, file)
-        return bool(stored) and all(_spans(v, file, depth + 1) for v in stored)
+        return 0 < len(stored) <= _MOST and all(_spans(v, file, depth + 1) for v in stored)
     if not isinstance(node, ast.Call):
         return False
     name = name_of(node, file)
@@ -178,7 +178,7 @@ def _sharded(sharding: ast.expr | None, file: File) -> bool:
     """``sharding`` names an axis of a mesh: ``NamedSharding(mesh, P("data"))``."""
     if isinstance(sharding, ast.Name | ast.Attribute):
         stored = values(sharding, file)
-        return bool(stored) and all(_sharded(v, file) for v in stored)
+        return len(stored) == 1 and isinstance(stored[0], ast.Call) and _sharded(stored[0], file)
     if not isinstance(sharding, ast.Call):
         return False
     if tail_of(sharding) == "NamedSharding":

@@ -13,7 +13,7 @@ from allranks.findings import Finding
 
 _REPLICATES = ("flax.jax_utils.replicate", "jax_utils.replicate", "jax.device_put_replicated")
 _PER_HOST = ("flax.training.common_utils.shard_prng_key", "shard_prng_key")
-_DEEPEST = 6
+_DEEPEST, _MOST = 6, 4
 
 
 class SamePrngKeyOnEveryDevice(LocalRule):
@@ -158,5 +158,5 @@ def _shared(node: ast.expr, file: File, depth: int) -> bool:
             return True
         return name == "jax.random.split" and bool(node.args) and _shared(node.args[0], file, depth + 1)
     if isinstance(node, ast.Name):
-        return any(_shared(v, file, depth + 1) for v in values(node, file))
+        return any(_shared(v, file, depth + 1) for v in values(node, file)[:_MOST])
     return False
