@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from functools import cached_property
+from typing import Any
 
 from allranks.findings import Place
 
@@ -62,6 +63,7 @@ class File:
     text: str
     tree: ast.Module
     _parents: dict[ast.AST, ast.AST] = field(default_factory=dict)
+    noted: dict[tuple[str, ast.AST], Any] = field(default_factory=dict)  # what rules found out and will ask again
 
     @cached_property
     def lines(self) -> list[str]:

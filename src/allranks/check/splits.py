@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -32,12 +31,14 @@ def split_at(node: ast.AST, file: File) -> Split | None:
     return _call(node, file) if isinstance(node, ast.Call) else None
 
 
-def splits(tree: ast.AST, file: File) -> Iterator[Split]:
-    """Yield the splits in ``tree``."""
-    for node in ast.walk(tree):
-        found = split_at(node, file)
-        if found is not None:
-            yield found
+def splits(tree: ast.AST, file: File) -> tuple[Split, ...]:
+    """Return the splits in ``tree``."""
+    key = ("splits", tree)
+    if key not in file.noted:
+        found = (split_at(node, file) for node in ast.walk(tree))
+        file.noted[key] = tuple(split for split in found if split is not None)
+    made: tuple[Split, ...] = file.noted[key]
+    return made
 
 
 def by_rank(node: ast.AST | None, file: File) -> bool:

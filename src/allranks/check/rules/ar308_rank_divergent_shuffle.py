@@ -211,6 +211,8 @@ def _shuffled(call: ast.Call, file: File) -> str | None:
 def _dealt_out_later(shuffle: ast.Call, data: str, file: File) -> int | None:
     """Return the line below in the same function where what was shuffled is dealt out."""
     scope = function_of(shuffle, file) or file.tree
+    if not splits(scope, file):
+        return None
     names = {data}
     for node in sorted((n for n in own(scope) if isinstance(n, ast.Assign)), key=lambda n: n.lineno):
         if node.lineno >= shuffle.lineno and (names & _names(node.value) or _holds(node, shuffle)):
@@ -239,6 +241,13 @@ def _holds(node: ast.AST, wanted: ast.AST) -> bool:
 
 def _is_seeded(file: File) -> bool:
     """Somewhere in the file a seed is set that is the same on all processes."""
+    key = ("seeded", file.tree)
+    if key not in file.noted:
+        file.noted[key] = _sets_seed(file)
+    return bool(file.noted[key])
+
+
+def _sets_seed(file: File) -> bool:
     calls = [n for n in ast.walk(file.tree) if isinstance(n, ast.Call) and tail_of(n) in _SEEDERS]
     return any(not any(origins(a, file) & _OWN for a in (*c.args, *(k.value for k in c.keywords))) for c in calls)
 
