@@ -9,9 +9,15 @@ import tokenize
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from fnmatch import fnmatch
 from functools import cached_property
+from typing import Any
 
 from allranks.findings import Place
+
+# Methods that put something into a list or set.
+_FILLS = ("append", "extend", "add")
+_TESTS = ("tests/*", "test/*", "*/tests/*", "*/test/*", "test_*.py", "*/test_*.py", "*_test.py", "conftest.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +63,7 @@ class File:
     text: str
     tree: ast.Module
     _parents: dict[ast.AST, ast.AST] = field(default_factory=dict)
+    noted: dict[tuple[str, ast.AST], Any] = field(default_factory=dict)  # what rules found out and will ask again
 
     @cached_property
     def lines(self) -> list[str]:
@@ -81,8 +88,12 @@ class File:
     @property
     def is_test(self) -> bool:
         """Whether this is a test, which saves and loads as no run does."""
-        name = self.path.rpartition("/")[2]
-        return "tests" in self.path.split("/")[:-1] or name.startswith("test_") or name.endswith("_test.py")
+        return is_test(self.path)
+
+    @cached_property
+    def bindings(self) -> dict[tuple[ast.AST, str], list[ast.expr]]:
+        """(function, class or module, name) -> the expressions stored there; ``.x`` of a class is ``self.x``."""
+        return bindings(self.tree)
 
     def qualified(self, node: ast.AST) -> str | None:
         """Return the dotted name that ``node`` stands for, through this file's imports; None if it is not a name."""
@@ -116,6 +127,56 @@ class File:
         line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
         end_line, end_column = getattr(node, "end_lineno", line), getattr(node, "end_col_offset", column)
         return place(self.path, self.lines, (line, column, end_line or line, end_column or column))
+
+
+def bindings(tree: ast.Module) -> dict[tuple[ast.AST, str], list[ast.expr]]:
+    """Return what is stored under which name in which scope; what is iterated over stands for the loop's variable."""
+    found: dict[tuple[ast.AST, str], list[ast.expr]] = {}
+    waiting: list[tuple[ast.AST, ast.AST, ast.AST]] = [(tree, tree, tree)]
+    while waiting:
+        node, scope, owner = waiting.pop()
+        for target, value in _stores(node):
+            _bind(found, (scope, owner), target, value)
+        if isinstance(node, ast.ClassDef):
+            scope = owner = node
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            scope = node
+        waiting.extend([(child, scope, owner) for child in ast.iter_child_nodes(node)][::-1])
+    return found
+
+
+def _stores(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    if isinstance(node, ast.Assign):
+        yield from ((target, node.value) for target in node.targets)
+    elif isinstance(node, ast.AnnAssign | ast.AugAssign | ast.NamedExpr) and node.value is not None:
+        yield node.target, node.value
+    elif isinstance(node, ast.For | ast.AsyncFor | ast.comprehension):
+        yield node.target, node.iter
+    elif isinstance(node, ast.withitem) and node.optional_vars is not None:
+        yield node.optional_vars, node.context_expr
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _FILLS and node.args:
+        yield node.func.value, node.args[0]
+
+
+def _bind(
+    found: dict[tuple[ast.AST, str], list[ast.expr]], where: tuple[ast.AST, ast.AST], target: ast.expr, value: ast.expr
+) -> None:
+    scope, owner = where
+    if isinstance(target, ast.Name):
+        found.setdefault((scope, target.id), []).append(value)
+    elif isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
+        key = (owner, f".{target.attr}") if target.value.id == "self" else (scope, f"{target.value.id}.{target.attr}")
+        found.setdefault(key, []).append(value)
+    elif isinstance(target, ast.Tuple | ast.List):
+        parts = value.elts if isinstance(value, ast.Tuple | ast.List) else []
+        paired = parts if len(parts) == len(target.elts) else [value] * len(target.elts)
+        for one, part in zip(target.elts, paired, strict=True):
+            _bind(found, where, one, part)
+
+
+def is_test(path: str) -> bool:
+    """Whether a path is that of tests: they show no faults of the program, and start processes in their own ways."""
+    return any(fnmatch(path, pattern) for pattern in _TESTS)
 
 
 def split(text: str) -> list[str]:

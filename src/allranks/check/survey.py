@@ -12,7 +12,7 @@ from allranks.check.interest import interesting, telling
 from allranks.check.interpret import Interpreter
 from allranks.check.program import Divergence, Event, Program, Step
 from allranks.check.project import Project
-from allranks.check.source import module_name, place
+from allranks.check.source import is_test, module_name, place
 from allranks.check.state import Called, Result, Seen, Span
 from allranks.check.tables.evidence import HOOKED
 from allranks.check.tables.gates import PRIVATE_PATHS
@@ -25,12 +25,12 @@ from allranks.findings import Place
 _STRONG = frozenset({"initialise", "wrap", "sample", "launch"})
 MOST_CALLERS = 8
 _MAKERS = ("__init__", "__post_init__", "setup", "setUp")
-_TESTS = ("tests/*", "test/*", "*/tests/*", "*/test/*", "test_*.py", "*/test_*.py", "*_test.py", "conftest.py")
 
 
 class _Way(NamedTuple):
     """A function and who comes to it: for certain (``mask``) and perhaps (``may``). ``earlier``, ``later``: what they
-    meet in before it is called and after it has returned; ``under``: what the conditions on the way depend on; ``ordered``: in a lock, or one by one."""
+    meet in before it is called and after it has returned; ``under``: what the conditions on the way depend on;
+    ``ordered``: in a lock, or one by one."""
 
     result: Result
     mask: int
@@ -146,7 +146,7 @@ class Survey:
         """Tests, and what is not one of the entries that the user names."""
         if self.entries and not any(fnmatch(path, entry) for entry in self.entries):
             return True
-        return any(fnmatch(path, pattern) for pattern in _TESTS)
+        return is_test(path)
 
     def _family(self, root: Result) -> str:
         facts = self.project.function(root.reference)

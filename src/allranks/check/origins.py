@@ -1,0 +1,168 @@
+"""What an expression of one file is made of: ranks, clocks, random numbers, listings of directories.
+
+Follows names to what is stored in them (in this function, those around it, the module, ``self`` of this class) and
+calls of functions of this file to what they return. What comes from elsewhere has no origin: unknown is not suspect.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from functools import cache
+
+from allranks.check.apis import Apis, apis
+from allranks.check.source import File
+from allranks.check.syntax import name_of, own
+from allranks.check.tables.local import LocalQuery
+from allranks.check.tables.ranks import RankQuery
+
+# Origins: the kinds of tables/ranks.py (global, local, node, group, size, many) and of tables/local.py (clock, random,
+# listing, ...), "sum" for arithmetic on what it is made of.
+Origins = frozenset[str]
+NOTHING: Origins = frozenset()
+RANK_KINDS = frozenset({"global", "local", "node", "group"})
+DEEPEST, MOST = 40, 60
+_ENVIRONMENT = ("os.environ.get", "os.getenv", "environ.get", "getenv")
+# Whatever goes in, all processes get the same out.
+_AGREED = (
+    "broadcast",
+    "broadcast_one_to_all",
+    "broadcast_object_list",
+    "all_reduce",
+    "all_gather",
+    "process_allgather",
+)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+
+
+@cache
+def _tables() -> Apis:
+    return apis()
+
+
+def origins(node: ast.AST | None, file: File) -> Origins:
+    """Return what ``node`` is made of."""
+    return _made_of(node, file, set(), 0) if node is not None else NOTHING
+
+
+def _made_of(node: ast.AST, file: File, seen: set[int], depth: int) -> Origins:
+    """``seen``: what was stored under names on the way, each looked at once."""
+    if depth > DEEPEST or isinstance(node, ast.Constant):
+        return NOTHING
+    if isinstance(node, ast.Name | ast.Attribute):
+        return _of_name(node, file, seen, depth + 1)
+    if isinstance(node, ast.Call):
+        return _of_call(node, file, seen, depth + 1)
+    if isinstance(node, ast.Subscript) and name_of(node.value, file) in ("os.environ", "environ"):
+        return _of_variable(node.slice)
+    made = _union(list(ast.iter_child_nodes(node)), file, seen, depth)
+    return made | {"sum"} if made and isinstance(node, ast.BinOp) else made
+
+
+def _union(nodes: Sequence[ast.AST], file: File, seen: set[int], depth: int) -> Origins:
+    made = NOTHING
+    for node in nodes:
+        made |= _made_of(node, file, seen, depth + 1)
+    return made
+
+
+def _of_variable(name: ast.AST) -> Origins:
+    constant = name.value if isinstance(name, ast.Constant) else None
+    return _kinds(_tables().ranks["environment"].named(constant)) if isinstance(constant, str) else NOTHING
+
+
+def _of_name(node: ast.Name | ast.Attribute, file: File, seen: set[int], depth: int) -> Origins:
+    stored = values(node, file)
+    if stored:
+        new = [value for value in stored if id(value) not in seen][: max(MOST - len(seen), 0)]
+        seen.update(map(id, new))
+        return _union(new, file, seen, depth)
+    tables, dotted = _tables(), name_of(node, file)
+    if isinstance(node, ast.Name):
+        return _kinds(tables.ranks["name"].named(node.id))
+    query = tables.ranks["attribute"].named(dotted) or tables.ranks["attribute"].tails.get(node.attr)
+    return _kinds(query) if query is not None else _made_of(node.value, file, seen, depth)
+
+
+def _kinds(query: RankQuery | LocalQuery | None) -> Origins:
+    return frozenset({query.kind}) if query is not None else NOTHING
+
+
+def _of_call(call: ast.Call, file: File, seen: set[int], depth: int) -> Origins:
+    dotted = name_of(call, file)
+    last = dotted.rpartition(".")[2] or (call.func.attr if isinstance(call.func, ast.Attribute) else "")
+    if dotted in _ENVIRONMENT and call.args:
+        return _of_variable(call.args[0])
+    if last in _AGREED or last.startswith("broadcast"):
+        return NOTHING
+    for table in (_tables().ranks["call"], _tables().local):
+        entry = table.named(dotted) or table.tails.get(last)
+        if entry is not None:
+            return _kinds(entry)
+    function = function_called(call, file)
+    if function is not None:
+        new = [n for n in own(function) if isinstance(n, ast.Return) and id(n) not in seen]
+        seen.update(map(id, new))
+        return _union(new, file, seen, depth)
+    parts = [*call.args, *(keyword.value for keyword in call.keywords)]
+    if isinstance(call.func, ast.Attribute):
+        parts.append(call.func.value)
+    made = _union(parts, file, seen, depth)
+    return made - {"listing"} if last in ("sorted", "natsorted", "len") else made
+
+
+def function_called(call: ast.Call, file: File) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+    """Return the function of this file that ``call`` runs: one of the module, or a method by ``self``."""
+    name, body = call.func, file.tree.body
+    if isinstance(name, ast.Attribute) and isinstance(name.value, ast.Name) and name.value.id == "self":
+        body = next((p.body for p in file.parents(call) if isinstance(p, ast.ClassDef)), [])
+        wanted = name.attr
+    elif isinstance(name, ast.Name):
+        wanted = name.id
+    else:
+        return None
+    found = (s for s in body if isinstance(s, ast.FunctionDef | ast.AsyncFunctionDef) and s.name == wanted)
+    return next(found, None)
+
+
+def values(node: ast.AST, file: File) -> list[ast.expr]:
+    """Return the expressions that are stored under a name or attribute, where ``node`` stands."""
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        if node.value.id == "self":
+            owner = next((p for p in file.parents(node) if isinstance(p, ast.ClassDef)), file.tree)
+            return file.bindings.get((owner, f".{node.attr}"), [])
+        return _looked_up(f"{node.value.id}.{node.attr}", node, file)
+    return _looked_up(node.id, node, file) if isinstance(node, ast.Name) else []
+
+
+def _looked_up(name: str, node: ast.AST, file: File) -> list[ast.expr]:
+    for scope in _scopes(node, file):
+        found = file.bindings.get((scope, name))
+        if found is not None:
+            return found
+        if isinstance(scope, _FUNCTIONS) and any(a.arg == name for a in _parameters(scope.args)):
+            return []
+    return []
+
+
+def _scopes(node: ast.AST, file: File) -> Iterator[ast.AST]:
+    for parent in file.parents(node):
+        if isinstance(parent, (*_FUNCTIONS, ast.Module)):
+            yield parent
+
+
+def _parameters(arguments: ast.arguments) -> list[ast.arg]:
+    return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+
+
+def reached(node: ast.AST, file: File) -> Iterator[ast.AST]:
+    """Yield ``node``, and what is stored under the names in it, and so on: each once, `MOST` at most."""
+    waiting, seen = [node], {id(node)}
+    while waiting:
+        at = waiting.pop(0)
+        yield at
+        for inner in ast.walk(at):
+            for value in values(inner, file) if isinstance(inner, ast.Name) else ():
+                if id(value) not in seen and len(seen) < MOST:
+                    seen.add(id(value))
+                    waiting.append(value)

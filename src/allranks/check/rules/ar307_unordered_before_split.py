@@ -1,0 +1,192 @@
+"""AR307: what is dealt out by number stands in another order on another process."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from allranks.check.origins import origins, reached
+from allranks.check.rule import Example, LocalRule
+from allranks.check.source import File
+from allranks.check.splits import split_at
+from allranks.check.syntax import bases_of, class_of, distributed, function_of, name_of, own, tail_of
+from allranks.findings import Edit, Finding, Fix
+
+_LISTS = re.compile(r"(^|_)(glob|files|paths|shards|filenames)($|_)", re.IGNORECASE)
+_LISTINGS = ("os.listdir", "glob.glob", "glob")
+_STORES = ("fs", "gfile", "gcs")  # object stores list in order
+
+
+class UnorderedBeforeSplit(LocalRule):
+    """
+    ## What it does
+    Finds a listing of a directory (`os.listdir`, `glob.glob`, `Path.glob`) that is not sorted and is dealt out by
+    rank, or is what a dataset looks up by index.
+
+    ## Why is this bad
+    The order of a listing is the file system's own: it differs between hosts, and between two runs on one host.
+
+    ## What happens with N processes
+    Item 7 is another file on another node. Some files are read twice and others never, and nothing says so.
+
+    ## Known problems
+    Where all processes list one shared file system, they often see one order; nothing promises it.
+
+    ## Use instead
+    `sorted(...)` around the listing.
+
+    ## Fix safety
+    `sorted` around a listing that is a list is safe; around an iterator it makes a list of it, which is nearly always
+    meant.
+    """
+
+    code, name, severity, row = "AR307", "unordered-before-split", "warning", "data"
+    cluster = "The same number means another file on another node: some data is read twice, some never."
+    advice = "Put sorted(...) around the listing."
+    words = ("listdir", "glob", "iterdir", "scandir")
+    nodes = (ast.Call, ast.Subscript, ast.Compare)
+    bad = (
+        Example(
+            {
+                "data.py": """\
+import glob
+import torch.distributed as dist
+
+files = glob.glob("data/*.bin")
+mine = files[dist.get_rank() :: dist.get_world_size()]
+"""
+            },
+            at=(5,),
+        ),
+        Example(
+            {
+                "data.py": """\
+import os
+import torch.distributed as dist
+from torch.utils.data import Dataset
+
+
+class Images(Dataset):
+    def __init__(self, root):
+        self.files = os.listdir(root)
+
+    def __getitem__(self, i):
+        return self.files[i]
+"""
+            },
+            at=(8,),
+        ),
+    )
+    good = (
+        Example(
+            {
+                "data.py": """\
+import glob
+import os
+import torch.distributed as dist
+from torch.utils.data import Dataset
+
+files = sorted(glob.glob("data/*.bin"))
+mine = files[dist.get_rank() :: dist.get_world_size()]
+print(len(os.listdir("data")))
+
+
+class Images(Dataset):
+    def __init__(self, root):
+        self.files = os.listdir(root)
+        self.files.sort()
+
+    def __getitem__(self, i):
+        return self.files[i]
+"""
+            }
+        ),
+        Example({"data.py": "import glob\n\nfor name in glob.glob('*'):\n    print(name)\n"}),
+    )
+
+    def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
+        if isinstance(node, ast.Call) and _is_listing(node, file):
+            if distributed(file) and _feeds_index(node, file):
+                whole = node if name_of(node, file) in _LISTINGS else None
+                fix = Fix("sorted(...)", _around(node, file), safe=True) if whole is not None else None
+                yield self.local(file, node, f"what the dataset numbers is {ast.unparse(node)}, in no order", fix=fix)
+            elif distributed(file) and _names_files(node, file):
+                yield self.local(file, node, f"the list of files is {ast.unparse(node)}, in no order")
+            return
+        split = split_at(node, file)
+        if split is None or "listing" not in origins(split.source, file) or _is_sorted(split.source, file):
+            return
+        listed = (n for at in reached(split.source, file) for n in ast.walk(at) if isinstance(n, ast.Call))
+        if any(_is_listing(call, file) for call in listed):
+            yield self.local(file, node, f"{ast.unparse(split.source)} is dealt out by rank, and stands in no order")
+
+
+def _is_listing(call: ast.Call, file: File) -> bool:
+    known = isinstance(call.func, ast.Attribute) and call.func.attr in ("glob", "rglob", "iterdir")
+    known = known and not any(word in ast.unparse(call.func).lower() for word in _STORES)
+    return name_of(call, file) in _LISTINGS or known
+
+
+def _around(call: ast.Call, file: File) -> tuple[Edit, ...]:
+    return (Edit(file.place(call), f"sorted({ast.unparse(call)})"),)
+
+
+def _feeds_index(call: ast.Call, file: File) -> bool:
+    """It is stored as it is in an attribute that ``__getitem__`` of a torch dataset looks up by number."""
+    owner, function = class_of(call, file), function_of(call, file)
+    if owner is None or function is None or not any("Dataset" in base for base in bases_of(owner, file)):
+        return False
+    stored = {
+        key[1][1:] for key, found in file.bindings.items() if key[0] is owner and any(_leads(v, call) for v in found)
+    }
+    getter = next((s for s in owner.body if isinstance(s, ast.FunctionDef) and s.name == "__getitem__"), None)
+    if getter is None or any(_sorts(n, stored) for n in ast.walk(owner)):
+        return False
+    return any(
+        isinstance(n, ast.Subscript) and isinstance(n.value, ast.Attribute) and n.value.attr in stored
+        for n in own(getter)
+    )
+
+
+def _leads(value: ast.AST, call: ast.Call) -> bool:
+    """``value`` is the listing, as it is or as a list, or items of it."""
+    if value is call:
+        return True
+    if isinstance(value, ast.Call) and tail_of(value) == "list" and value.args:
+        return _leads(value.args[0], call)
+    return isinstance(value, ast.ListComp) and len(value.generators) == 1 and _leads(value.generators[0].iter, call)
+
+
+def _sorts(node: ast.AST, names: set[str]) -> bool:
+    """``self.files.sort()`` or ``sorted(self.files)``"""
+    if not isinstance(node, ast.Call):
+        return False
+    of = node.func.value if isinstance(node.func, ast.Attribute) and node.func.attr == "sort" else None
+    of = node.args[0] if tail_of(node) in ("sorted", "natsorted") and node.args else of
+    return isinstance(of, ast.Attribute) and of.attr in names
+
+
+def _names_files(call: ast.Call, file: File) -> bool:
+    """It is what a function returns whose name says that it lists files for somebody else."""
+    function = function_of(call, file)
+    if function is None or file.path.endswith("setup.py") or not _LISTS.search(function.name):
+        return False
+    results = [n.value for n in own(function) if isinstance(n, ast.Return) and n.value is not None]
+    return any(
+        _leads(value, call) and not any(_is_sorted(result, file) for result in results)
+        for result in results
+        for value in reached(result, file)
+    )
+
+
+def _is_sorted(source: ast.expr, file: File) -> bool:
+    """``source.sort()`` stands in its function."""
+    scope, name = function_of(source, file) or file.tree, ast.unparse(source)
+    return any(
+        isinstance(n, ast.Call)
+        and isinstance(n.func, ast.Attribute)
+        and n.func.attr == "sort"
+        and ast.unparse(n.func.value) == name
+        for n in own(scope)
+    )

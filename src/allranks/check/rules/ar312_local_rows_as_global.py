@@ -1,0 +1,154 @@
+"""AR312: the rows of one process are passed as the rows of all."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from allranks.check.origins import RANK_KINDS, function_called, origins, reached, values
+from allranks.check.rule import Example, LocalRule
+from allranks.check.source import File
+from allranks.check.splits import split_at, splits
+from allranks.check.syntax import given, name_of, own
+from allranks.findings import Finding
+
+_FROM_LOCAL = "jax.make_array_from_process_local_data"
+_PUTS = ("jax.device_put", "jax.make_array_from_callback")
+_READERS = (
+    *("tensorflow_datasets.split_for_jax_process", "grain.python.ShardByJaxProcess", "grain.ShardByJaxProcess"),
+    *("tensorflow_datasets.even_splits", "datasets.distributed.split_dataset_by_node"),
+)
+
+
+class LocalRowsAsGlobal(LocalRule):
+    """
+    ## What it does
+    Follows rows that a process has read for itself (its part by rank) into a call that takes the whole batch:
+    `device_put` with a sharding of all devices, `make_array_from_callback` with the shape of the part,
+    `make_array_from_process_local_data` told that the global shape is the shape of the part.
+
+    ## Why is this bad
+    These calls cut a batch that is the same on all processes, and keep the piece for the devices of this process.
+
+    ## What happens with N processes
+    Each process keeps 1/N of its own rows and throws the others away: (N-1)/N of the data is never used, without an
+    error. With some versions and shapes an assertion fails instead.
+
+    ## Known problems
+    Rows are followed within one file.
+
+    ## Use instead
+    `jax.make_array_from_process_local_data(sharding, rows)`, which puts the processes' rows together; or
+    `allranks.global_batch(rows, mesh)`.
+
+    ## Fix safety
+    There is no automatic fix.
+    """
+
+    code, name, severity, row = "AR312", "local-rows-as-global", "error", "sharding"
+    cluster = "Each process keeps 1/N of its own rows: (N-1)/N of the data is dropped without an error, or it fails."
+    advice = "Use jax.make_array_from_process_local_data(sharding, rows), which puts the processes' rows together."
+    words = ("device_put", "make_array_from_")
+    nodes = (ast.Call,)
+    bad = (
+        Example(
+            {
+                "train.py": """\
+import jax
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec as P
+
+
+def samples(items):
+    for i, item in enumerate(items):
+        if i % jax.process_count() != jax.process_index():
+            continue
+        yield item
+
+
+def train(mesh, items):
+    sharding = NamedSharding(mesh, P("dp"))
+    for rows in samples(items):
+        batch = jax.device_put(np.asarray(rows), sharding)
+        print(batch)
+"""
+            },
+            at=(16,),
+        ),
+        Example(
+            {
+                "train.py": """\
+import jax
+
+
+def batches(data, sharding):
+    rows = data[jax.process_index() :: jax.process_count()]
+    return jax.make_array_from_process_local_data(sharding, rows, rows.shape)
+"""
+            },
+            at=(6,),
+        ),
+    )
+    good = (
+        Example(
+            {
+                "train.py": """\
+import jax
+
+
+def batches(data, sharding):
+    rows = data[jax.process_index() :: jax.process_count()]
+    yield jax.make_array_from_process_local_data(sharding, rows)
+    yield jax.make_array_from_process_local_data(sharding, rows, (len(data), 3))
+    yield jax.device_put(data, sharding)
+    yield jax.device_put(rows, jax.local_devices()[0])
+    yield jax.device_put(rows)
+    yield jax.make_array_from_process_local_data(sharding, data, data.shape)
+"""
+            }
+        ),
+    )
+
+    def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
+        if not isinstance(node, ast.Call):
+            return
+        name = name_of(node, file)
+        if name == _FROM_LOCAL:
+            rows, shape = given(node, 1, "local_data"), given(node, 2, "global_shape")
+            told = rows is not None and shape is not None and ast.unparse(shape) == f"{ast.unparse(rows)}.shape"
+            if rows is not None and told and _is_part(rows, file):
+                yield self.local(file, node, "the global shape is said to be the shape of this process' rows")
+        elif name in _PUTS and len(node.args) + len(node.keywords) >= 2:
+            rows = given(node, 0, "x" if name == "jax.device_put" else "shape")
+            if rows is not None and not _stays_here(node, file) and _is_part(rows, file):
+                yield self.local(file, node, f"{ast.unparse(rows)} holds this process' rows alone")
+
+
+def _stays_here(call: ast.Call, file: File) -> bool:
+    """It is put on devices of this process, or on one device."""
+    target = given(call, 1, "device")
+    if target is None:
+        return True
+    texts = [ast.unparse(v) for v in (target, *values(target, file))]
+    words = ("local_devices", "devices()[", "device", "SingleDevice", "local_mesh", "cpu")
+    return any(word in text for text in texts for word in words)
+
+
+def _is_part(node: ast.AST, file: File) -> bool:
+    """``node`` is made of what was dealt out to this process by its rank."""
+    return any(_deals(at, file) for whole in reached(node, file) for at in ast.walk(whole))
+
+
+def _deals(node: ast.AST, file: File) -> bool:
+    if isinstance(node, ast.Subscript | ast.Call) and split_at(node, file) is not None:
+        return True
+    return isinstance(node, ast.Call) and (name_of(node, file) in _READERS or _reads_part(node, file))
+
+
+def _reads_part(call: ast.Call, file: File) -> bool:
+    """It calls a function of this file that gives each process its part."""
+    function = function_called(call, file)
+    if function is None:
+        return False
+    loops = any(isinstance(n, ast.Yield) for n in own(function))
+    return loops and any(origins(s.rank, file) & RANK_KINDS for s in splits(function, file))

@@ -1,0 +1,188 @@
+"""AR609: a host asks for the whole of an array of which it holds a part."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from allranks.check.origins import values
+from allranks.check.rule import Example, LocalRule
+from allranks.check.source import File
+from allranks.check.syntax import distributed, given, keyword, name_of, tail_of
+from allranks.findings import Finding
+
+_FETCHES = ("numpy.asarray", "numpy.array", "jax.device_get", "numpy.save", "pickle.dumps")
+_GLOBAL = (
+    "jax.make_array_from_process_local_data",
+    "jax.experimental.multihost_utils.host_local_array_to_global_array",
+)
+_SPECS = ("jax.sharding.PartitionSpec", "jax.P")
+# What stands between an array of all hosts and one that this host has the whole of.
+_BROUGHT = (
+    "process_allgather",
+    "addressable_data",
+    "global_array_to_host_local_array",
+    "addressable_shards",
+    "replicate",
+)
+_SHARED = ("process_index", "process_count", "jax.distributed", "multihost_utils", "process_local_data")
+_SAME = ("astype", "reshape", "transpose", "squeeze", "copy", "swapaxes", "clip", "block_until_ready")
+_DEEPEST, _MOST = 6, 4
+
+
+class HostFetchOfGlobalArray(LocalRule):
+    """
+    ## What it does
+    Finds `np.asarray`, `np.array`, `jax.device_get`, `.item()` and `float()` of an array that was put on the devices
+    of all processes in parts: by `make_array_from_process_local_data`, `device_put` with a sharding over a mesh axis,
+    or a `jit` with such `out_shardings`.
+
+    ## Why is this bad
+    A process can read only what lies on its own devices.
+
+    ## What happens with N processes
+    `RuntimeError: Fetching value for jax.Array that spans non-addressable devices`. With one process it works.
+
+    ## Known problems
+    Arrays are followed within one function.
+
+    ## Use instead
+    `multihost_utils.process_allgather(x, tiled=True)` on every process, or a jit with replicated `out_shardings` for
+    what is small (a loss).
+
+    ## Fix safety
+    There is no automatic fix: the gather must stand where all processes come by.
+    """
+
+    code, name, severity, row = "AR609", "host-fetch-of-global-array", "error", "sharding"
+    cluster = "RuntimeError: the array spans devices that this process cannot address."
+    advice = "Gather it first on every process: multihost_utils.process_allgather(x, tiled=True)."
+    words = ("asarray", "np.array", "numpy.array", "device_get", "float", "item")
+    nodes = (ast.Call,)
+    bad = (
+        Example(
+            {
+                "train.py": """\
+import jax
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec as P
+
+
+def main(mesh, rows):
+    sharding = NamedSharding(mesh, P("data"))
+    x = jax.make_array_from_process_local_data(sharding, rows)
+    print(np.asarray(x))
+    y = jax.device_put(rows, sharding)
+    if jax.process_index() == 0:
+        print(jax.device_get(y))
+"""
+            },
+            at=(9, 12),
+        ),
+        Example(
+            {
+                "train.py": """\
+import jax
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec as P
+
+jax.distributed.initialize()
+mesh = jax.make_mesh((jax.device_count(),), ("data",))
+step = jax.jit(lambda x: x, out_shardings=NamedSharding(mesh, P("data")))
+out = step(np.ones(8))
+print(np.array(out))
+"""
+            },
+            at=(9,),
+        ),
+    )
+    good = (
+        Example(
+            {
+                "train.py": """\
+import jax
+import numpy as np
+from jax.experimental.multihost_utils import process_allgather
+from jax.sharding import NamedSharding, PartitionSpec as P
+
+
+def main(mesh, rows):
+    sharding = NamedSharding(mesh, P("data"))
+    x = jax.make_array_from_process_local_data(sharding, rows)
+    print(np.asarray(process_allgather(x, tiled=True)))
+    print(np.asarray(x.addressable_data(0)))
+    y = jax.device_put(rows, NamedSharding(mesh, P()))
+    print(np.asarray(y), x.shape[0])
+    step = jax.jit(lambda x: x.mean(), out_shardings=NamedSharding(mesh, P()))
+    print(float(step(x)))
+"""
+            }
+        ),
+        Example(
+            {
+                "alone.py": """\
+import jax
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec as P
+
+mesh = jax.make_mesh((8,), ("data",))
+print(np.asarray(jax.device_put(np.ones(8), NamedSharding(mesh, P("data")))))
+"""
+            }
+        ),
+    )
+
+    def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
+        if not isinstance(node, ast.Call) or not any(word in file.text for word in _SHARED):
+            return
+        array = _fetched(node, file)
+        if array is not None and distributed(file) and _spans(array, file, 0):
+            yield self.local(file, node, f"{ast.unparse(array)} lies in parts on the devices of all processes")
+
+
+def _fetched(call: ast.Call, file: File) -> ast.expr | None:
+    """Return the array that ``call`` brings to this host."""
+    if name_of(call, file) in (*_FETCHES, "float"):
+        return call.args[0] if call.args else None
+    is_item = isinstance(call.func, ast.Attribute) and call.func.attr in ("item", "tolist") and not call.args
+    return call.func.value if is_item and isinstance(call.func, ast.Attribute) else None
+
+
+def _spans(node: ast.expr, file: File, depth: int) -> bool:
+    """``node`` is certainly an array that all processes hold parts of."""
+    if depth > _DEEPEST:
+        return False
+    if isinstance(node, ast.Name):
+        stored = values(node, file)
+        return 0 < len(stored) <= _MOST and all(_spans(v, file, depth + 1) for v in stored)
+    if not isinstance(node, ast.Call):
+        return False
+    name = name_of(node, file)
+    if any(word in name for word in _BROUGHT):
+        return False
+    if name in _GLOBAL:
+        return _sharded(node.args[0] if node.args else None, file)
+    if name == "jax.device_put":
+        return _sharded(given(node, 1, "device"), file)
+    if isinstance(node.func, ast.Attribute) and node.func.attr in _SAME:
+        return _spans(node.func.value, file, depth + 1)
+    return any(
+        isinstance(made, ast.Call)
+        and name_of(made, file) == "jax.jit"
+        and _sharded(keyword(made, "out_shardings"), file)
+        for made in values(node.func, file)
+    )
+
+
+def _sharded(sharding: ast.expr | None, file: File) -> bool:
+    """``sharding`` names an axis of a mesh: ``NamedSharding(mesh, P("data"))``."""
+    if isinstance(sharding, ast.Name | ast.Attribute):
+        stored = values(sharding, file)
+        return len(stored) == 1 and isinstance(stored[0], ast.Call) and _sharded(stored[0], file)
+    if not isinstance(sharding, ast.Call):
+        return False
+    if tail_of(sharding) == "NamedSharding":
+        return _sharded(given(sharding, 1, "spec"), file)
+    if name_of(sharding, file) in _SPECS or tail_of(sharding) == "P":
+        return any(isinstance(a, ast.Constant) and isinstance(a.value, str) for a in sharding.args)
+    return False

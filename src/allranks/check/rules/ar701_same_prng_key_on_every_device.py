@@ -1,0 +1,162 @@
+"""AR701: all devices, or the devices of all processes, draw the same random numbers."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from allranks.check.origins import RANK_KINDS, origins, values
+from allranks.check.rule import Example, LocalRule
+from allranks.check.source import File
+from allranks.check.syntax import name_of
+from allranks.findings import Finding
+
+_REPLICATES = ("flax.jax_utils.replicate", "jax_utils.replicate", "jax.device_put_replicated")
+_PER_HOST = ("flax.training.common_utils.shard_prng_key", "shard_prng_key")
+_DEEPEST, _MOST = 6, 4
+
+
+class SamePrngKeyOnEveryDevice(LocalRule):
+    """
+    ## What it does
+    Finds a JAX key that is copied to all devices (`replicate(key)`) for a step that never asks which device it is,
+    and a key of a seed that all processes share that each process splits among its own devices (`split(key,
+    local_device_count())`, `shard_prng_key(key)`).
+
+    ## Why is this bad
+    Dropout and noise are to differ from row to row of the batch. With one key, all devices (or hosts) draw the same
+    masks.
+
+    ## What happens with N processes
+    Nothing fails. The batch has N times the rows, and only one process' worth of noise: regularisation is weaker than
+    on one host, and samples that are drawn are N times the same.
+
+    ## Known problems
+    Whether the key is used for something that must be the same on all devices is seen by its name alone.
+
+    ## Use instead
+    `jax.random.fold_in(key, jax.process_index())` before the split, `fold_in(key, jax.lax.axis_index("batch"))`
+    inside the mapped function.
+
+    ## Fix safety
+    There is no automatic fix.
+    """
+
+    code, name, severity, row = "AR701", "same-prng-key-on-every-device", "warning", "randomness"
+    cluster = "All hosts (or devices) draw the same dropout masks and samples; nothing fails."
+    advice = "Fold the rank in: jax.random.fold_in(key, jax.process_index()), or lax.axis_index inside the step."
+    words = ("local_device_count", "shard_prng_key", "replicate")
+    nodes = (ast.Call,)
+    bad = (
+        Example(
+            {
+                "train.py": """\
+import jax
+from flax.training.common_utils import shard_prng_key
+
+
+def main(seed):
+    rng = jax.random.PRNGKey(seed)
+    rng, dropout_rng = jax.random.split(rng)
+    dropout_rngs = jax.random.split(dropout_rng, jax.local_device_count())
+    sample_rngs = shard_prng_key(rng)
+    if jax.process_index() == 0:
+        print("start")
+    return dropout_rngs, sample_rngs
+"""
+            },
+            at=(8, 9),
+        ),
+        Example(
+            {
+                "train.py": """\
+import jax
+from flax import jax_utils
+
+
+def train_step(state, batch, dropout_rng):
+    return state.apply(batch, rngs={"dropout": dropout_rng})
+
+
+def main(state, batch):
+    step = jax.pmap(train_step, axis_name="batch")
+    dropout_rng = jax.random.PRNGKey(0)
+    return step(state, batch, jax_utils.replicate(dropout_rng))
+"""
+            },
+            at=(12,),
+        ),
+    )
+    good = (
+        Example(
+            {
+                "train.py": """\
+import jax
+from flax import jax_utils
+
+
+def train_step(state, batch, rng):
+    rng = jax.random.fold_in(rng, jax.lax.axis_index("batch"))
+    return state.apply(batch, rngs={"dropout": rng})
+
+
+def main(state, batch, seed):
+    step = jax.pmap(train_step, axis_name="batch")
+    rng = jax.random.PRNGKey(seed)
+    return step(state, batch, jax_utils.replicate(rng))
+
+
+def other(seed):
+    rng = jax.random.fold_in(jax.random.PRNGKey(seed), jax.process_index())
+    return jax.random.split(rng, jax.local_device_count())
+"""
+            }
+        ),
+        Example(
+            {
+                "alone.py": """\
+import jax
+
+keys = jax.random.split(jax.random.PRNGKey(0), jax.local_device_count())
+"""
+            }
+        ),
+    )
+
+    def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
+        if not isinstance(node, ast.Call) or not node.args:
+            return
+        name, key = name_of(node, file), node.args[0]
+        if name.endswith(_REPLICATES):
+            mapped = "pmap" in file.text and "axis_index" not in file.text
+            if mapped and _is_key(key, file) and not origins(key, file) & RANK_KINDS:
+                yield self.local(file, node, f"every device is given the same key {ast.unparse(key)}")
+            return
+        per_host = name.endswith(_PER_HOST) or (name == "jax.random.split" and _by_local_devices(node))
+        if per_host and "process_index" in file.text and _shared(key, file, 0):
+            yield self.local(file, node, f"every process splits the same key {ast.unparse(key)} among its devices")
+
+
+def _by_local_devices(call: ast.Call) -> bool:
+    return any("local_device_count" in ast.unparse(a) for a in (*call.args[1:], *(k.value for k in call.keywords)))
+
+
+def _is_key(node: ast.expr, file: File) -> bool:
+    return isinstance(node, ast.Name) and any(
+        "random." in ast.unparse(v) and ("PRNGKey" in ast.unparse(v) or "split" in ast.unparse(v))
+        for v in values(node, file)
+    )
+
+
+def _shared(node: ast.expr, file: File, depth: int) -> bool:
+    """The key comes from a seed that all processes share: its way to ``PRNGKey`` is seen, and the rank is not on it."""
+    if depth > _DEEPEST or origins(node, file) & RANK_KINDS:
+        return False
+    if isinstance(node, ast.Call):
+        name = name_of(node, file)
+        if name in ("jax.random.PRNGKey", "jax.random.key"):
+            return True
+        return name == "jax.random.split" and bool(node.args) and _shared(node.args[0], file, depth + 1)
+    if isinstance(node, ast.Name):
+        return any(_shared(v, file, depth + 1) for v in values(node, file)[:_MOST])
+    return False

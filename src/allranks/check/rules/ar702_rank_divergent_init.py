@@ -1,0 +1,169 @@
+"""AR702: the parameters begin differently on every process."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from allranks.check.origins import RANK_KINDS, origins
+from allranks.check.rule import Example, LocalRule
+from allranks.check.source import File
+from allranks.check.syntax import distributed, keyword, name_of, tail_of
+from allranks.findings import Finding
+
+_KEYS = ("jax.random.PRNGKey", "jax.random.key")
+_CHANCE = frozenset({"clock", "random", "identity"})
+_INITIALIZERS = ("init", "init_with_output", "lazy_init")
+_SYNCED = (
+    "DistributedDataParallel",
+    "DDP(",
+    "FullyShardedDataParallel",
+    "FSDP(",
+    "fully_shard",
+    "broadcast",
+    "Accelerator",
+)
+
+
+class RankDivergentInit(LocalRule):
+    """
+    ## What it does
+    Finds a JAX key made of a clock, a random number or the process id in a program of several processes; a key that
+    holds the rank and initialises parameters; and gradients that are averaged by hand (`all_reduce(p.grad)`) for a
+    torch model that was neither seeded nor broadcast.
+
+    ## Why is this bad
+    All processes must begin with the same parameters. Averaged gradients keep a difference for ever.
+
+    ## What happens with N processes
+    N different models are trained with averaged gradients, and no assertion sees it: JAX's own check of replicated
+    arrays passes while the replicas differ. Rank 0's is saved.
+
+    ## Known problems
+    `DistributedDataParallel` broadcasts the parameters of rank 0, so torch code that wraps with it is left alone.
+
+    ## Use instead
+    One seed for all processes for the parameters; `jax.random.fold_in(key, jax.process_index())` only for keys of
+    data and dropout.
+
+    ## Fix safety
+    There is no automatic fix.
+    """
+
+    code, name, severity, row = "AR702", "rank-divergent-init", "error", "randomness"
+    cluster = "Every process begins with parameters of its own; averaging gradients never brings them together."
+    advice = "Give all processes the same seed for the parameters, or broadcast them once before the first step."
+    words = ("PRNGKey", "random.key", "all_reduce")
+    nodes = (ast.Call,)
+    bad = (
+        Example(
+            {
+                "train.py": """\
+import time
+import jax
+
+jax.distributed.initialize()
+seed = int(time.time() * 1000)
+key = jax.random.PRNGKey(seed)
+"""
+            },
+            at=(6,),
+        ),
+        Example(
+            {
+                "train.py": """\
+import jax
+from model import Model
+
+key = jax.random.fold_in(jax.random.key(0), jax.process_index())
+params = Model().init(key, None)
+"""
+            },
+            at=(5,),
+        ),
+        Example(
+            {
+                "train.py": """\
+import torch
+import torch.distributed as dist
+
+model = torch.nn.Linear(2, 2)
+
+
+def average():
+    for p in model.parameters():
+        dist.all_reduce(p.grad, op=dist.ReduceOp.SUM)
+"""
+            },
+            at=(9,),
+        ),
+    )
+    good = (
+        Example(
+            {
+                "train.py": """\
+import time
+import jax
+from jax.experimental.multihost_utils import broadcast_one_to_all
+from model import Model
+
+jax.distributed.initialize()
+key = jax.random.PRNGKey(broadcast_one_to_all(int(time.time())))
+params = Model().init(key, None)
+dropout = jax.random.fold_in(key, jax.process_index())
+"""
+            }
+        ),
+        Example(
+            {
+                "train.py": """\
+import torch
+import torch.distributed as dist
+
+torch.manual_seed(1)
+model = torch.nn.Linear(2, 2)
+for p in model.parameters():
+    dist.all_reduce(p.grad)
+"""
+            }
+        ),
+        Example({"alone.py": "import jax\nimport time\n\nkey = jax.random.PRNGKey(int(time.time()))\n"}),
+    )
+
+    def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
+        if not isinstance(node, ast.Call):
+            return
+        name, last = name_of(node, file), tail_of(node)
+        if name in _KEYS:
+            if node.args and origins(node.args[0], file) & _CHANCE and distributed(file):
+                yield self.local(file, node, "this key is made of something that differs from process to process")
+        elif name == "torch.distributed.all_reduce":
+            if _of_gradient(node) and not _same_start(file):
+                message = "gradients are averaged, and nothing makes the parameters equal at the start"
+                yield self.local(file, node, message)
+        elif last in _INITIALIZERS and isinstance(node.func, ast.Attribute):
+            key = node.args[0] if node.args else keyword(node, "rngs")
+            if key is not None and _is_key(key, file) and origins(key, file) & RANK_KINDS:
+                yield self.local(file, node, "parameters are initialised with a key that holds the rank")
+
+
+def _is_key(node: ast.expr, file: File) -> bool:
+    text = ast.unparse(node)
+    return any(word in text for word in ("key", "rng", "PRNG")) and "jax" in file.text
+
+
+def _of_gradient(call: ast.Call) -> bool:
+    tensor = call.args[0] if call.args else None
+    while isinstance(tensor, ast.Attribute) and tensor.attr == "data":
+        tensor = tensor.value
+    return isinstance(tensor, ast.Attribute) and tensor.attr == "grad"
+
+
+def _same_start(file: File) -> bool:
+    """The model is wrapped or broadcast, comes from elsewhere, or the same seed is set on all processes."""
+    if any(word in file.text for word in _SYNCED) or "load_state_dict" in file.text:
+        return True
+    if not any(isinstance(n, ast.Call) and name_of(n, file).startswith("torch.nn.") for n in ast.walk(file.tree)):
+        return True
+    seeds = [n for n in ast.walk(file.tree) if isinstance(n, ast.Call) and "seed" in tail_of(n)]
+    return any(not any(origins(a, file) & (_CHANCE | RANK_KINDS) for a in seed.args) for seed in seeds)

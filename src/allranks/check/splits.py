@@ -1,0 +1,99 @@
+"""Where a file deals data out to processes by their rank."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from typing import Literal
+
+from allranks.check.origins import RANK_KINDS, Origins, origins, values
+from allranks.check.source import File
+from allranks.check.syntax import given, name_of, tail_of
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """``node`` gives this process its part of ``source``. ``how``: every N-th (``stride``), a stretch (``block``), a
+    test in a loop (``modulo``), or a call of a library (``call``). ``rank``: the expression that says which part."""
+
+    node: ast.AST
+    source: ast.expr
+    how: Literal["stride", "block", "modulo", "call"]
+    rank: ast.expr
+
+
+def split_at(node: ast.AST, file: File) -> Split | None:
+    """Return the split that ``node`` makes, if it makes one."""
+    if isinstance(node, ast.Subscript):
+        return _slice(node, file) or _part(node, file)
+    if isinstance(node, ast.Compare):
+        return _modulo(node, file)
+    return _call(node, file) if isinstance(node, ast.Call) else None
+
+
+def splits(tree: ast.AST, file: File) -> tuple[Split, ...]:
+    """Return the splits in ``tree``."""
+    key = ("splits", tree)
+    if key not in file.noted:
+        found = (split_at(node, file) for node in ast.walk(tree))
+        file.noted[key] = tuple(split for split in found if split is not None)
+    made: tuple[Split, ...] = file.noted[key]
+    return made
+
+
+def by_rank(node: ast.AST | None, file: File) -> bool:
+    return bool(origins(node, file) & RANK_KINDS)
+
+
+def _sized(node: ast.AST | None, file: File) -> bool:
+    return "size" in origins(node, file)
+
+
+def _slice(node: ast.Subscript, file: File) -> Split | None:
+    part = node.slice
+    if not isinstance(part, ast.Slice) or part.lower is None or not by_rank(part.lower, file):
+        return None
+    if part.step is not None:
+        return Split(node, node.value, "stride", part.lower)
+    made: Origins = origins(part.lower, file)
+    return Split(node, node.value, "block", part.lower) if part.upper is not None and "sum" in made else None
+
+
+def _part(node: ast.Subscript, file: File) -> Split | None:
+    """``array_split(xs, n)[rank]``"""
+    inside = node.value
+    if not isinstance(inside, ast.Call) or tail_of(inside) not in ("array_split", "chunk", "split", "tensor_split"):
+        return None
+    source = inside.args[0] if inside.args else None
+    return Split(node, source, "call", node.slice) if source is not None and by_rank(node.slice, file) else None
+
+
+def _modulo(node: ast.Compare, file: File) -> Split | None:
+    """``i % n == rank`` where ``i`` counts the items of a loop"""
+    sides = [node.left, *node.comparators]
+    if len(sides) != 2 or not isinstance(node.ops[0], ast.Eq | ast.NotEq):
+        return None
+    for one, other in (sides, sides[::-1]):
+        if not isinstance(one, ast.BinOp) or not isinstance(one.op, ast.Mod) or not by_rank(other, file):
+            continue
+        if by_rank(one, file) or not isinstance(one.left, ast.Name) or not _sized(one.right, file):
+            continue
+        for value in values(one.left, file):
+            if isinstance(value, ast.Call) and name_of(value, file) == "enumerate" and value.args:
+                return Split(node, value.args[0], "modulo", other)
+    return None
+
+
+def _call(call: ast.Call, file: File) -> Split | None:
+    name, last = name_of(call, file), tail_of(call)
+    if name == "itertools.islice" and len(call.args) == 4:
+        return Split(call, call.args[0], "stride", call.args[1]) if by_rank(call.args[1], file) else None
+    if last == "split_dataset_by_node" and call.args:
+        rank = given(call, 1, "rank")
+        return Split(call, call.args[0], "call", rank) if rank is not None else None
+    if last == "split_between_processes" and call.args:
+        return Split(call, call.args[0], "call", call.func)
+    if last == "shard" and isinstance(call.func, ast.Attribute) and len(call.args) + len(call.keywords) >= 2:
+        rank = given(call, 1, "index")
+        return Split(call, call.func.value, "call", rank) if rank is not None and by_rank(rank, file) else None
+    return None
