@@ -215,7 +215,7 @@ class Members(Evaluator):
         plain = value.passed() if value.handle is not None else value
         before = self.heap.get((family, name))
         after = plain if before is None else join(before, plain)
-        if (family, name) in self.asked and after != before and not _vague(after):
+        if (family, name) in self.asked and after != before and (after.ranked or "::" in after.instance):
             self.stale = True
         self.heap[family, name] = after
 
