@@ -17,7 +17,7 @@ _COMMON = frozenset(
         *("forward", "get", "set", "update", "run", "call", "close", "items", "keys", "values", "append", "extend"),
         *("pop", "add", "copy", "format", "join", "split", "reset", "load", "build", "create", "apply", "start"),
         *("stop", "read", "size", "name", "shape", "device", "dtype", "config", "__call__", "__iter__", "__next__"),
-        *("__len__", "__getitem__", "__repr__", "__str__"),
+        *("__len__", "__getitem__", "__repr__", "__str__", "state_dict", "load_state_dict", "log"),
     ]
 )
 _HOOKED = ("Trainer", "Callback", "LightningModule", "LightningDataModule")  # bases, by the end of their names
@@ -88,6 +88,12 @@ class _Walk:
                 for word in facts.words:
                     self.named_by.setdefault(word, []).append(f"{path}::{key}")
 
+    def _near(self, name: str, path: str) -> list[str]:
+        """Return what a file that sees ``name`` of ``path`` imports: its module, or the package that passes it on."""
+        folder, _, stem = path.removesuffix(".py").removesuffix("/__init__").rpartition("/")
+        passed_on = self.parts.get(f"{folder}/__init__.py", ())
+        return [stem, folder.rpartition("/")[2]] if name in passed_on or "*" in passed_on else [stem]
+
     def found(self, reference: str, facts: FunctionFacts) -> None:
         if reference not in self.reached:
             self.reached.add(reference)
@@ -103,7 +109,7 @@ class _Walk:
             if not name or name in _COMMON or (name, path) in done:
                 continue
             done.add((name, path))
-            near = path.removesuffix(".py").removesuffix("/__init__").split("/")[-2:]  # what re-exports it, and itself
+            near = self._near(name, path)
             for user in self.named_by.get(name, ()):
                 seen_from, _, key = user.partition("::")
                 if (

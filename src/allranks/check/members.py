@@ -218,7 +218,7 @@ class Members(Evaluator):
         if before is None and plain.taint & STATE:
             before = Value(plain.taint, truth=BY_RANK, none=BY_RANK)
         after = plain if before is None else _kept(before, plain)
-        if (family, name) in self.asked and after != before and not _vague(after):
+        if (family, name) in self.asked and after != before and (after.ranked or "::" in after.instance):
             self.stale = True
         self.heap[family, name] = after
 

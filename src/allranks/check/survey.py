@@ -90,7 +90,8 @@ class Survey:
         for path in self.project.summaries:
             if f"{path}::" in self.starts:
                 roots.append(run.module_frame(path).result)
-        for reference in sorted(self.starts):
+        # Constructors first: what they store, the others ask for.
+        for reference in sorted(self.starts, key=lambda name: (not name.endswith("__init__"), name)):
             facts = self.project.function(reference)
             if reference in run.entered or reference.endswith("::") or facts is None:
                 continue
