@@ -8,11 +8,12 @@ from collections import namedtuple
 from pathlib import Path
 from typing import Any
 
+import flax.serialization
 import jax
 import jax.numpy as jnp
 import ml_dtypes
-import msgpack
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
@@ -221,7 +222,6 @@ def check(state: Any) -> None:
 @pytest.mark.parametrize("zarr", ["default", "zarr3", "no ocdbt"])
 def test_orbax(zarr: str, tmp_path: Path) -> None:
     """A StandardCheckpointer's directory, a PyTree's with each of its drivers; parts of arrays, casts."""
-    ocp = pytest.importorskip("orbax.checkpoint")
     options = {"default": {}, "zarr3": {"use_zarr3": True}, "no ocdbt": {"use_ocdbt": False}}[zarr]
     with ocp.Checkpointer(ocp.PyTreeCheckpointHandler(**options)) as saver:
         saver.save(tmp_path / "it", pytree())
@@ -235,28 +235,12 @@ def test_orbax(zarr: str, tmp_path: Path) -> None:
         check(load(tmp_path / "run" / "3", described(pytree())).state)
 
 
-def packed(node: Any, chunk: int = 1 << 30) -> Any:
-    """As flax.serialization documents it: ext type 1 is an array, [shape, dtype, bytes]; large ones are in pieces."""
-    if isinstance(node, dict):
-        return {key: packed(child, chunk) for key, child in node.items()}
-    if isinstance(node, list):
-        return {str(number): packed(child, chunk) for number, child in enumerate(node)}
-    if not isinstance(node, np.ndarray):
-        return node
-    if node.nbytes <= chunk:
-        return msgpack.ExtType(1, msgpack.packb((node.shape, node.dtype.name, node.tobytes())))
-    step = max(1, chunk // node.itemsize)
-    pieces = [node.reshape(-1)[at : at + step] for at in range(0, node.size, step)]
-    shape = {str(d): many for d, many in enumerate(node.shape)}
-    chunks = {str(number): packed(piece, chunk) for number, piece in enumerate(pieces)}
-    return {"__msgpack_chunked_array__": True, "shape": shape, "chunks": chunks}
-
-
 @pytest.mark.parametrize("chunk", [1 << 30, 20])
-def test_flax_msgpack(chunk: int, tmp_path: Path) -> None:
+def test_flax_msgpack(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Arrays where they lie, whole and in pieces, with numbers and texts of every length between them."""
-    tree = packed({**pytree(), "text": "x" * 70_000, "n": [1, -1, 200, -200, 70_000, 1 << 40, 1.5]}, chunk)
-    (tmp_path / "a.msgpack").write_bytes(msgpack.packb(tree))
+    monkeypatch.setattr(flax.serialization, "MAX_CHUNK_SIZE", chunk)
+    tree = {**pytree(), "text": "x" * 70_000, "n": [1, -1, 200, -200, 70_000, 1 << 40, 1.5]}
+    (tmp_path / "a.msgpack").write_bytes(flax.serialization.to_bytes(tree))
     report = load(tmp_path / "a.msgpack", described(pytree()))
     check(report.state)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgpack
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
@@ -328,7 +329,6 @@ def test_a_file_without_crcs_is_read_and_said(tmp_path: Path) -> None:
 
 def test_a_chunk_that_orbax_lost_is_not_zeros(tmp_path: Path) -> None:
     """Orbax reads a missing chunk as zeros."""
-    ocp = pytest.importorskip("orbax.checkpoint")
     with ocp.Checkpointer(ocp.PyTreeCheckpointHandler(use_ocdbt=False)) as saver:
         saver.save(tmp_path / "it", {"w": np.ones(4, np.float32)})
     (tmp_path / "it" / "w" / "0").unlink()
