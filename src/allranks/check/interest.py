@@ -18,12 +18,13 @@ _COMMON = frozenset(
         *("pop", "add", "copy", "format", "join", "split", "reset", "load", "build", "create", "apply", "start"),
         *("stop", "read", "size", "name", "shape", "device", "dtype", "config", "__call__", "__iter__", "__next__"),
         *("__len__", "__getitem__", "__repr__", "__str__", "state_dict", "load_state_dict", "log"),
+        *("logger", "parser", "router", "app"),
     ]
 )
 _HOOKED = ("Trainer", "Callback", "LightningModule", "LightningDataModule")  # bases, by the end of their names
 _MAKERS = ("__init__", "__post_init__", "setup", "setUp")
 _CLASSES = ("__init__", "__enter__", "__exit__", "__post_init__")
-FEW = 3
+FEW, OFTEN = 3, 150
 
 
 def interesting(project: Project, apis: Apis) -> frozenset[str]:
@@ -52,6 +53,8 @@ def _reaching(project: Project, words: Mapping[str, frozenset[str]]) -> set[str]
         for key, facts in summary.functions.items():
             if not here.isdisjoint(facts.words):
                 walk.found(f"{path}::{key}", facts)
+                if not key:  # what a module leaves in its variables
+                    walk.waiting += [(name, path) for name in facts.stored if name not in _COMMON]
     walk.spread()
     return walk.reached
 
@@ -95,8 +98,6 @@ class _Walk:
             self.reached.add(reference)
             path = reference.partition("::")[0]
             self.waiting.append((_called_by(facts), path))
-            if not facts.name:  # what a module leaves in its variables
-                self.waiting += [(name, path) for name in facts.stored]
 
     def spread(self) -> None:
         done: set[tuple[str, str]] = set()
@@ -106,6 +107,8 @@ class _Walk:
                 continue
             done.add((name, path))
             near = self._near(name, path)
+            if len(self.named_by.get(name, ())) > OFTEN:
+                near = []  # so common a name is followed in its own file alone
             for user in self.named_by.get(name, ()):
                 seen_from, _, key = user.partition("::")
                 if (
