@@ -89,6 +89,10 @@ WEAK = ("*.rank", "*.local_rank", "torch.cuda.current_device", "socket.gethostna
 _RANK_FORMS = ("call", "attribute", "environment", "decorator", "name")
 
 
+# Methods that every module and optimizer has, of whatever class.
+_EVERYWHERE = ("state_dict", "load_state_dict", "clip_grad_norm_")
+
+
 def _words(entries: Iterable[_Patterned]) -> dict[str, frozenset[str]]:
     words: dict[str, set[str]] = {}
     for entry in entries:
@@ -96,7 +100,8 @@ def _words(entries: Iterable[_Patterned]) -> dict[str, frozenset[str]]:
         package, kind = owner.partition(".")[0], owner.rpartition(".")[2]
         # A name of a package means something where the package is imported, a method where the class is; a bare name
         # everywhere, and so does a method that says enough by itself.
-        where = "" if not dot else kind if kind[:1].isupper() and "_" not in word.strip("_") else package
+        plain = "_" not in word.strip("_") or word in _EVERYWHERE
+        where = "" if not dot else kind if kind[:1].isupper() and plain else package
         words.setdefault(where, set()).add(word)
     return {where: frozenset(found) for where, found in words.items()}
 

@@ -18,19 +18,20 @@ _COMMON = frozenset(
         *("pop", "add", "copy", "format", "join", "split", "reset", "load", "build", "create", "apply", "start"),
         *("stop", "read", "size", "name", "shape", "device", "dtype", "config", "__call__", "__iter__", "__next__"),
         *("__len__", "__getitem__", "__repr__", "__str__", "state_dict", "load_state_dict", "log"),
+        *("logger", "parser", "router", "app"),
     ]
 )
 _HOOKED = ("Trainer", "Callback", "LightningModule", "LightningDataModule")  # bases, by the end of their names
 _MAKERS = ("__init__", "__post_init__", "setup", "setUp")
 _CLASSES = ("__init__", "__enter__", "__exit__", "__post_init__")
-FEW = 3
+FEW, OFTEN = 3, 150
 # Parameters under which wrapped models are handed on: calling one names nothing of the tables.
 _MODELS = frozenset(["model", "net", "network", "ddp_model", "fsdp_model", "model_engine"])
 
 
 def interesting(project: Project, apis: Apis) -> frozenset[str]:
     """Return the functions whose effects, collectives or ranks can matter to somebody."""
-    reached = _reaching(project, apis.words)
+    reached = _reaching(project, apis.words, models=True)
     return frozenset(reached | _makers(project, reached))
 
 
@@ -46,16 +47,18 @@ def telling(project: Project, apis: Apis) -> frozenset[str]:
     return frozenset(reached | more)
 
 
-def _reaching(project: Project, words: Mapping[str, frozenset[str]]) -> set[str]:
+def _reaching(project: Project, words: Mapping[str, frozenset[str]], *, models: bool = False) -> set[str]:
     walk = _Walk(project)
     for path, summary in project.summaries.items():
         packages = _packages(summary)
         here = words_here(words, packages)
         here |= {bound for dotted, bound in summary.imports if documented(dotted).rpartition(".")[2] in here}
         for key, facts in summary.functions.items():
-            runs = "torch" in packages and bool(_MODELS & set(facts.positional) & set(facts.words))
+            runs = models and "torch" in packages and bool(_MODELS & set(facts.positional) & set(facts.words))
             if runs or not here.isdisjoint(facts.words):
                 walk.found(f"{path}::{key}", facts)
+                if not key:  # what a module leaves in its variables
+                    walk.waiting += [(name, path) for name in facts.stored if name not in _COMMON]
     walk.spread()
     return walk.reached
 
@@ -99,8 +102,6 @@ class _Walk:
             self.reached.add(reference)
             path = reference.partition("::")[0]
             self.waiting.append((_called_by(facts), path))
-            if not facts.name:  # what a module leaves in its variables
-                self.waiting += [(name, path) for name in facts.stored]
 
     def spread(self) -> None:
         done: set[tuple[str, str]] = set()
@@ -110,6 +111,8 @@ class _Walk:
                 continue
             done.add((name, path))
             near = self._near(name, path)
+            if len(self.named_by.get(name, ())) > OFTEN:
+                near = []  # so common a name is followed in its own file alone
             for user in self.named_by.get(name, ()):
                 seen_from, _, key = user.partition("::")
                 if (

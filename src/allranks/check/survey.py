@@ -54,7 +54,9 @@ class Survey:
         self.entries = entries
         self.interpreter = Interpreter(project, apis, interesting(project, apis))
         reached = self.interpreter.interesting
-        self.starts = reached if everywhere else reached & telling(project, apis)
+        starts = reached if everywhere else reached & telling(project, apis)
+        left_out = {path for path in project.summaries if self._left_out(path)}
+        self.starts = frozenset(name for name in starts if name.partition("::")[0] not in left_out)
         self.comparison = Comparison()
         self.lines: Mapping[str, list[str]] = {}
         self.events: dict[tuple[str, Span, str], Event] = {}
