@@ -18,8 +18,9 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)
 	$(BIN)/python examples/jax_fsdp_lm/demo.py
 
+# A worker a core; the tests of a file stay together.
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 soak: $(STAMP)
 	$(BIN)/python -m pytest -m soak

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 from allranks.check.state import Called, Result, Span, Trace, TraceNode
-from allranks.check.truth import ROLES
+from allranks.check.truth import ROLES, in_words
 from allranks.check.values import PROCESS, RANKS, STATE
 
 Items: TypeAlias = tuple[Any, ...]
@@ -232,7 +232,7 @@ class Comparison:
         early = inside is None
         state = taint & STATE and set(truth) & set("UD")
         cause = "process" if by_process else "state" if state else "return" if early else "order" if same else "rank"
-        described = tuple((" and ".join(who), ops[:8]) for ops, who in sides.items())
+        described = tuple((in_words(who), ops[:8]) for ops, who in sides.items())
         return Parting(cause, result, span, condition, *meeting, described)
 
 

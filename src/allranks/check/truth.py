@@ -8,7 +8,16 @@ others), ``P`` unknown, from something that only this process knows, ``D`` unkno
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 ROLES = ("first", "node", "peer", "other")
+# How people are told of them.
+_IN_WORDS = {
+    "first": "rank 0",
+    "node": "the first rank of another node",
+    "peer": "the first rank of another group",
+    "other": "the other ranks",
+}
 EVERY = 0b1111
 TRUE, FALSE, UNKNOWN, BY_PROCESS, BY_RANK = "TTTT", "FFFF", "UUUU", "PPPP", "DDDD"
 # Which roles are first of what: rank 0 of all, local rank 0, rank 0 of a sub-group, on node 0.
@@ -61,3 +70,13 @@ def roles_where(truth: str, letters: str) -> int:
 
 def named(mask: int) -> frozenset[str]:
     return frozenset(role for at, role in enumerate(ROLES) if mask >> at & 1)
+
+
+def in_words(who: Sequence[str]) -> str:
+    """Return ``rank 0``, ``the other ranks``, ... for roles; what is no role stands as it is."""
+    if "other" in who and "first" in who:
+        missing = [_IN_WORDS[role] for role in ROLES if role not in who]
+        return "all ranks but " + " and ".join(missing)
+    if {"node", "peer", "other"} <= set(who):
+        return "the other ranks"
+    return " and ".join(_IN_WORDS.get(one, one) for one in who)
