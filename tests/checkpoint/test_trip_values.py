@@ -182,7 +182,7 @@ def test_the_comparison_of_trees_can_fail() -> None:
         assert list(differences(one, other)), (one, other)
 
 
-@pytest.mark.parametrize("name", DTYPES)
+@pytest.mark.parametrize("name", sorted(DTYPES))
 def test_every_dtype_comes_back_in_every_shape(name: str) -> None:
     """0-d, empty, one element, and more than a chunk; in place."""
     dtype = DTYPES[name]
