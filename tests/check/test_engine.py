@@ -126,6 +126,58 @@ SILENT = {
             dist.barrier()
         """,
     "a sub-group": "group = dist.new_group([0, 1])\nif rank in (0, 1):\n    dist.all_reduce(1, group=group)",
+    "an attribute read by its name": """
+        def save(*, is_main):
+            if is_main:
+                torch.save({}, 'm.pt')
+        def hook(accelerator):
+            save(is_main=getattr(accelerator, 'is_main_process', True))
+        hook(1)
+        """,
+    "a query chosen by its name": """
+        def ask(variable, default, query=None):
+            if dist.is_initialized() and query is not None:
+                return int(getattr(dist, query)())
+            if variable in os.environ:
+                return int(os.environ[variable])
+            return default
+        if ask('RANK', 0, query='get_rank') == 0:
+            torch.save({}, 'm.pt')
+        if ask('RANK', 0) == 0:
+            torch.save({}, 'm.pt')
+        """,
+    "a variable of the environment, or what stands in for it": """
+        def first():
+            return int(os.environ.get('RANK') or 0)
+        def asked():
+            return int(os.environ.get('MY_RANK') or first())
+        if asked() == 0:
+            torch.save({}, 'm.pt')
+        """,
+    "waits switched off by the rank that is given": """
+        from contextlib import contextmanager
+        @contextmanager
+        def first(rank):
+            if rank not in [-1, 0]:
+                dist.barrier()
+            yield
+            if rank == 0:
+                dist.barrier()
+        def load(rank):
+            with first(rank):
+                return 1
+        if rank in [-1, 0]:
+            load(-1)
+        """,
+    "a starred rank": """
+        class Options:
+            pass
+        opt = Options()
+        ranks = opt.global_rank, opt.local_rank
+        opt.resume, opt.global_rank, opt.local_rank = True, *ranks
+        if opt.local_rank != -1:
+            dist.barrier()
+        """,
     "an error on one rank": "if rank == 0 and not os.path.exists('data'):\n    raise SystemExit(1)\ndist.barrier()",
 }
 FOUND = {

@@ -262,6 +262,8 @@ class Caller(Members):
         if name in ("int", "bool", "float") and given.values:
             first = given.values[0]
             return boolean(first.true(), first.taint) if name == "bool" else first
+        if name == "getattr" and len(given.values) > 1 and isinstance(given.values[1].constant, str):
+            return self.attribute(frame, given.values[0], given.values[1].constant, ())
         if name in ("isinstance", "super", "range"):
             return tainted(*given.values) if name == "range" else ANYTHING
         if name == "functools.partial" and given.values:
