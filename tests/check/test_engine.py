@@ -286,6 +286,22 @@ def test_what_cannot_be_read_is_a_finding(text: str) -> None:
     assert [f.code for f in check(sources, Settings(select=("AR9", "AR101"))).findings] == ["AR900", "AR101"]
 
 
+def test_the_rank_given_counts_in_a_call_too_many() -> None:
+    """A function that is called in more ways than are looked at: a rank of -1 still switches its waits off."""
+    text = """
+        def load(kind, rank):
+            if rank not in [-1, 0]:
+                dist.barrier()
+            if rank == 0:
+                dist.barrier()
+        for kind in (load(1, rank), load(2, rank), load(3, rank), load(4, rank)):
+            pass
+        if rank == 0:
+            load(5, -1)
+        """
+    assert codes(text) == []
+
+
 def test_circles_come_to_an_end() -> None:
     """Modules that import each other, functions that call each other, a class that inherits from itself."""
     files = {
