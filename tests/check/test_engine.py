@@ -126,6 +126,58 @@ SILENT = {
             dist.barrier()
         """,
     "a sub-group": "group = dist.new_group([0, 1])\nif rank in (0, 1):\n    dist.all_reduce(1, group=group)",
+    "an attribute read by its name": """
+        def save(*, is_main):
+            if is_main:
+                torch.save({}, 'm.pt')
+        def hook(accelerator):
+            save(is_main=getattr(accelerator, 'is_main_process', True))
+        hook(1)
+        """,
+    "a query chosen by its name": """
+        def ask(variable, default, query=None):
+            if dist.is_initialized() and query is not None:
+                return int(getattr(dist, query)())
+            if variable in os.environ:
+                return int(os.environ[variable])
+            return default
+        if ask('RANK', 0, query='get_rank') == 0:
+            torch.save({}, 'm.pt')
+        if ask('RANK', 0) == 0:
+            torch.save({}, 'm.pt')
+        """,
+    "a variable of the environment, or what stands in for it": """
+        def first():
+            return int(os.environ.get('RANK') or 0)
+        def asked():
+            return int(os.environ.get('MY_RANK') or first())
+        if asked() == 0:
+            torch.save({}, 'm.pt')
+        """,
+    "waits switched off by the rank that is given": """
+        from contextlib import contextmanager
+        @contextmanager
+        def first(rank):
+            if rank not in [-1, 0]:
+                dist.barrier()
+            yield
+            if rank == 0:
+                dist.barrier()
+        def load(rank):
+            with first(rank):
+                return 1
+        if rank in [-1, 0]:
+            load(-1)
+        """,
+    "a starred rank": """
+        class Options:
+            pass
+        opt = Options()
+        ranks = opt.global_rank, opt.local_rank
+        opt.resume, opt.global_rank, opt.local_rank = True, *ranks
+        if opt.local_rank != -1:
+            dist.barrier()
+        """,
     "an error on one rank": "if rank == 0 and not os.path.exists('data'):\n    raise SystemExit(1)\ndist.barrier()",
 }
 FOUND = {
@@ -232,6 +284,22 @@ def test_what_cannot_be_read_is_a_finding(text: str) -> None:
     """Nested without end, null bytes, half a statement: the rest of the project is checked all the same."""
     sources = {"odd.py": text.encode(), "train.py": (HEAD + "torch.save({}, 'm')\n").encode()}
     assert [f.code for f in check(sources, Settings(select=("AR9", "AR101"))).findings] == ["AR900", "AR101"]
+
+
+def test_the_rank_given_counts_in_a_call_too_many() -> None:
+    """A function that is called in more ways than are looked at: a rank of -1 still switches its waits off."""
+    text = """
+        def load(kind, rank):
+            if rank not in [-1, 0]:
+                dist.barrier()
+            if rank == 0:
+                dist.barrier()
+        for kind in (load(1, rank), load(2, rank), load(3, rank), load(4, rank)):
+            pass
+        if rank == 0:
+            load(5, -1)
+        """
+    assert codes(text) == []
 
 
 def test_circles_come_to_an_end() -> None:

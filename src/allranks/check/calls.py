@@ -262,6 +262,8 @@ class Caller(Members):
         if name in ("int", "bool", "float") and given.values:
             first = given.values[0]
             return boolean(first.true(), first.taint) if name == "bool" else first
+        if name == "getattr" and len(given.values) > 1 and isinstance(given.values[1].constant, str):
+            return self.attribute(frame, given.values[0], given.values[1].constant, ())
         if name in ("isinstance", "super", "range"):
             return tainted(*given.values) if name == "range" else ANYTHING
         if name == "functools.partial" and given.values:
@@ -312,9 +314,8 @@ class Caller(Members):
             return self._local(frame, entry, name, given)
         if given.values and name.startswith("torch.distributed.get_rank"):
             return rank("group")
-        query = next(t for t in (self.apis.ranks["call"],)).exact.get(name)
-        query = query or self.apis.ranks["call"].tails[name.rpartition(".")[2]]
-        return self.answer(frame, query)
+        table = self.apis.ranks["call"]
+        return self.answer(frame, table.exact.get(name) or table.tails[name.rpartition(".")[2]])
 
     def _collective(self, frame: Frame, entry: Collective, name: str, given: Given) -> Value:
         off = any((v := given.argument(key)) is not None and v.constant == constant for key, constant in entry.unless)

@@ -39,6 +39,10 @@ def compared(left: Value, symbol: str, right: Value) -> Value:
     if isinstance(two, bool) and symbol in ("is", "==", "is not", "!="):
         same = (symbol in ("is", "==")) == two
         return boolean(left.true() if same else negate(left.true()), taint)
+    if symbol in ("in", "not in") and one is not NO_CONSTANT and right.elements:
+        constants = [element.constant for element in right.elements]
+        if NO_CONSTANT not in constants:
+            return boolean(TRUE if (one in constants) == (symbol == "in") else FALSE, taint)
     if symbol in ("in", "not in") and not right.ranked and right.elements is None:
         return boolean(BY_PROCESS if right.taint & PROCESS else UNKNOWN, right.taint)
     if taint & RANKS:

@@ -114,6 +114,8 @@ class Evaluator:
                 result = boolean(both_true, result.taint | right.taint)
             elif result.true() == FALSE or result.constant is None:
                 result = right
+            elif result.number and (right == result or right.constant in (0, None)):
+                continue  # the rank, or what stands for it in a process alone
             elif truth != FALSE:
                 plain = right.reference or right.instance or (right.number and result == ANYTHING)
                 merged = either(result.true(), right.true())
@@ -145,7 +147,11 @@ class Evaluator:
         return replace(made, text=render(node), flags=flags)
 
     def _seq(self, frame: Frame, node: Node) -> Value:
-        elements = tuple(self.value(frame, part) for part in node[1])
+        found: list[Value] = []
+        for part in node[1]:
+            inside = self.value(frame, part[1]) if part[0] == "star" else None
+            found += [self.value(frame, part)] if inside is None else inside.elements or [tainted(inside)]
+        elements = tuple(found)
         made = tainted(*elements)
         return Value(made.taint, elements=elements[:8], truth=TRUE if elements else FALSE)
 

@@ -53,8 +53,10 @@ def _name(low: Lowering, node: ast.Name) -> Node:
     return ("name", node.id)
 
 
-def _constant(_: Lowering, node: ast.Constant) -> Node:
+def _constant(low: Lowering, node: ast.Constant) -> Node:
     value = node.value
+    if isinstance(value, str) and value.isupper() and value.isidentifier():
+        low.words.add(value)  # a variable of the environment
     return ("const", value[:LONGEST_TEXT] if isinstance(value, str | bytes) else value)
 
 
@@ -68,6 +70,9 @@ def _call(low: Lowering, node: ast.Call) -> Node:
     function = node.func
     span = (node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
     keywords = tuple([(k.arg, EXPRESSIONS[type(k.value)](low, k.value)) for k in node.keywords])
+    match node:
+        case ast.Call(func=ast.Name("getattr"), args=[_, ast.Constant(str(read)), *_]):
+            low.words.add(read)
     return ("call", EXPRESSIONS[type(function)](low, function), low.expressions(node.args), keywords, span)
 
 

@@ -167,7 +167,9 @@ class Runner(Caller):
             return None
         if self.contexts.get(reference, 0) >= MOST_CONTEXTS:
             owner = Value(instance=f"{path}::{facts.owner}") if facts.owner and function.receiver else None
-            env = self._bound(self.module_frame(path), facts, replace(function, receiver=owner, bound=()), None)
+            plain = self._bound(self.module_frame(path), facts, replace(function, receiver=owner, bound=()), None)
+            ranks = self.apis.ranks["name"].named  # what is given for a rank counts all the same
+            env = {name: env.get(name, value) if ranks(name) else value for name, value in plain.items()}
             key = (reference, id(function.scope), tuple(env.items()))
             if key in self.results:
                 return self.results[key]

@@ -20,7 +20,7 @@ Node: TypeAlias = tuple[Any, ...]
 
 
 class FunctionFacts(NamedTuple):
-    """``words``: every name that the body calls or reads as an attribute. ``owner``: the class it is a method of.
+    """``words``: names that the body calls or reads, also from the environment. ``owner``: the class it belongs to.
 
     ``stored``: the attributes that it assigns, and for a module's body its variables.
     """

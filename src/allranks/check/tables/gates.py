@@ -30,7 +30,7 @@ GATED: frozenset[str] = frozenset(
     }.items()
     for word in words.split()
 )
-PRIVATE_PATHS: tuple[str, ...] = ("/dev/null", "/dev/stdout", "/dev/stderr", "/proc/")
+PRIVATE_PATHS: tuple[str, ...] = ("/dev/null", "/dev/termination-log", "/dev/stdout", "/dev/stderr", "/proc/")
 # Folders that are on each node by themselves, so that one process a node may write there.
 NODE_LOCAL_PATHS: tuple[str, ...] = ("/tmp", "/dev/shm", "/var/tmp", "/local")  # noqa: S108
 # Methods that a framework calls on rank 0 alone (a class of the project that inherits from the left side).
