@@ -86,3 +86,11 @@ def test_ranks_that_do_not_divide_the_batch_are_refused() -> None:
     index = index_of([50] * 40)
     with pytest.raises(DataError, match="does not divide over 7 ranks"):
         outlook(EpochPlan(index, layout(index, global_batch=24, seed=0, shuffle=True), 0), 7)
+
+
+def test_lanes_without_samples_read_no_file() -> None:
+    """Two samples on nine lanes: each rank's files are those of the lanes that have one."""
+    plan = EpochPlan(uneven(2, seed=0), Layout(9, 9, 1, 0, False, "pad"), 0)
+    held = [sum(len(pieces_of(plan, lane)) > 0 for lane in range(at, at + 3)) for at in (0, 3, 6)]
+    assert sum(held) == 2
+    assert [files_of(plan, range(at, at + 3)) for at in (0, 3, 6)] == held

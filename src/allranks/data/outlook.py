@@ -79,7 +79,11 @@ def lanes_of_rank(plan: EpochPlan, rank: int, ranks: int) -> range:
 def files_of(plan: EpochPlan, lanes: range) -> int:
     """Return how many files these lanes are read from."""
     first, last = _blocks_of_lanes(plan)
-    blocks = plan.stream[0][first[lanes.start] : last[lanes.stop - 1]]
+    mine = slice(lanes.start, lanes.stop)
+    held = last[mine] > first[mine]  # where samples are fewer than lanes, some lanes have none
+    if not held.any():
+        return 0
+    blocks = plan.stream[0][first[mine][held].min() : last[mine][held].max()]
     return len(np.unique(plan.index.file[blocks]))
 
 
