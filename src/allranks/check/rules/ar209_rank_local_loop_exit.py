@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
+from allranks.check.syntax import tail_of, words_of
 from allranks.findings import Finding
 
 _OWN = re.compile(r"loss|(?<![a-z])kl(?![a-z])|policykl|approxkl|isnan|isinf|isfinite", re.IGNORECASE)
@@ -116,7 +117,7 @@ def evaluate(model, loader):
         assert isinstance(node, ast.If)
         if file.is_test or not any(isinstance(s, ast.Break | ast.Continue | ast.Return) for s in node.body):
             return
-        words = list(_words(node.test))
+        words = list(words_of(node.test))
         if not any(map(_OWN.search, words)) or any(map(_AGREES.search, words)):
             return
         around = _loop_and_function(node, file)
@@ -130,16 +131,6 @@ def evaluate(model, loader):
             yield self.local(
                 file, node.test, f"{how} by what this process alone computes, in a loop of backward passes"
             )
-
-
-def _words(node: ast.AST) -> Iterator[str]:
-    for part in ast.walk(node):
-        if isinstance(part, ast.Name):
-            yield part.id
-        elif isinstance(part, ast.Attribute):
-            yield part.attr
-        elif isinstance(part, ast.Constant) and isinstance(part.value, str):
-            yield part.value
 
 
 def _names(node: ast.AST) -> Iterator[ast.Name]:
@@ -157,10 +148,7 @@ def _loop_and_function(node: ast.AST, file: File) -> tuple[ast.AST, ast.AST] | N
 
 
 def _called(node: ast.AST) -> Iterator[str]:
-    for part in ast.walk(node):
-        if isinstance(part, ast.Call):
-            function = part.func
-            yield function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    return (tail_of(part) for part in ast.walk(node) if isinstance(part, ast.Call))
 
 
 def _stepping(file: File) -> set[str]:

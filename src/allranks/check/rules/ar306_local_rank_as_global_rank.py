@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from allranks.check.origins import origins
 from allranks.check.rule import Example, LocalRule
-from allranks.check.source import File, is_test
+from allranks.check.source import File
 from allranks.check.splits import split_at
 from allranks.check.syntax import given, name_of, tail_of
 from allranks.findings import Finding
@@ -101,7 +101,7 @@ sampler = DistributedSampler([], rank=other)
     )
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
-        if is_test(file.path):
+        if file.is_test:
             return
         if isinstance(node, ast.Call) and name_of(node, file) in _TAKES:
             where = _TAKES[name_of(node, file)]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from allranks.check.origins import RANK_KINDS, origins
 from allranks.check.rule import Example, LocalRule
-from allranks.check.source import File, is_test
+from allranks.check.source import File
 from allranks.check.splits import splits
 from allranks.check.syntax import (
     distributed,
@@ -172,7 +172,7 @@ mine = files[dist.get_rank() :: dist.get_world_size()]
     )
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
-        if not isinstance(node, ast.Call) or is_test(file.path):
+        if not isinstance(node, ast.Call) or file.is_test:
             return
         name = name_of(node, file)
         if name == "torch.utils.data.DistributedSampler":

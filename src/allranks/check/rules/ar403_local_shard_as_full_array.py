@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
+from allranks.check.syntax import tail_of
 from allranks.findings import Finding
 
 _SINKS = frozenset(
@@ -117,9 +118,7 @@ def _first_shard(node: ast.AST) -> bool:
 
 
 def _called(node: ast.AST) -> str:
-    if not isinstance(node, ast.Call):
-        return ""
-    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    return tail_of(node) if isinstance(node, ast.Call) else ""
 
 
 def _saved(node: ast.AST, file: File, scope: ast.AST) -> bool:

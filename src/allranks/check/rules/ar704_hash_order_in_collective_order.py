@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
+from allranks.check.syntax import tail_of
 from allranks.findings import Finding
 
 _MEETS = frozenset(
@@ -98,7 +99,7 @@ def reduce_all(metrics, ranks):
         if not any(_meets(part) for statement in node.body for part in ast.walk(statement)):
             return
         source: ast.expr = node.iter
-        if isinstance(source, ast.Call) and _called(source) in ("enumerate", "list", "tuple") and source.args:
+        if isinstance(source, ast.Call) and tail_of(source) in ("enumerate", "list", "tuple") and source.args:
             source = source.args[0]
         if isinstance(source, ast.Name):
             source = _assigned(source.id, node, file) or source
@@ -106,12 +107,8 @@ def reduce_all(metrics, ranks):
             yield self.local(file, node.iter, f"a set decides in which order collectives run: {ast.unparse(node.iter)}")
 
 
-def _called(call: ast.Call) -> str:
-    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-
-
 def _meets(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and _called(node) in _MEETS
+    return isinstance(node, ast.Call) and tail_of(node) in _MEETS
 
 
 def _assigned(name: str, node: ast.AST, file: File) -> ast.expr | None:
@@ -135,5 +132,5 @@ def _is_set(node: ast.expr) -> bool:
         return not all(isinstance(e, ast.Constant) and isinstance(e.value, int) for e in node.elts)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("set", "frozenset"):
         inside = node.args[0] if node.args else node
-        return not (isinstance(inside, ast.Call) and _called(inside) == "range")
+        return not (isinstance(inside, ast.Call) and tail_of(inside) == "range")
     return isinstance(node, ast.SetComp)
