@@ -21,7 +21,7 @@ PROGRAM = Path(__file__).parent / "programs" / "preempted.py"
     [
         "in the write of a save",
         pytest.param("right after a save", marks=pytest.mark.soak),
-        "before a meeting",
+        pytest.param("before a meeting", marks=pytest.mark.soak),
         pytest.param("on all ranks", marks=pytest.mark.soak),
     ],
 )

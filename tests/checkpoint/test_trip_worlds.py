@@ -38,13 +38,13 @@ def pairs(steps: Iterable[str], layouts: Iterable[str]) -> list[tuple[int, str]]
     return [(found[(number + k) % len(found)], layout) for number, layout in enumerate(layouts) for k in (1, 3)]
 
 
-@pytest.mark.parametrize(("n", "devices"), [(3, 2), (2, 1), (1, 8)])
+@pytest.mark.parametrize(("n", "devices"), [(3, 2), pytest.param(2, 1, marks=pytest.mark.soak), (1, 8)])
 def test_jax_restores_on_any_world(run_job: RunJob, by_jax: Path, n: int, devices: int) -> None:
     """4 x 2 devices -> 3 x 2, 2 x 1, 1 x 8; the template says how what is made is sharded."""
     run_job(n, "restore_jax", by_jax, devices=devices, pairs=pairs(JAX, jobs.LAYOUTS))
 
 
-@pytest.mark.parametrize("n", [3, 2, 1])
+@pytest.mark.parametrize("n", [3, pytest.param(2, marks=pytest.mark.soak), 1])
 def test_torch_restores_on_any_world(run_job: RunJob, by_torch: Path, n: int) -> None:
     """4 ranks -> 3, 2, 1: cut by rows (uneven, and none for some ranks), columns, both, replicated, plain; in place."""
     layouts = jobs.TORCH_LAYOUTS if n > 1 else ("plain",) * 3

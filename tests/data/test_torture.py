@@ -24,7 +24,12 @@ def tell(folder: Path, *words: object, patience: float = 180.0) -> str:
 
 @pytest.mark.needs("torch")
 @pytest.mark.parametrize(
-    ("kind", "epochs"), [("plain", 3), ("packed", 6), pytest.param("best-fit", 6, marks=pytest.mark.soak)]
+    ("kind", "epochs"),
+    [
+        pytest.param("plain", 3, marks=pytest.mark.soak),
+        ("packed", 6),
+        pytest.param("best-fit", 6, marks=pytest.mark.soak),
+    ],
 )
 def test_four_ranks_then_three_then_one_then_four(kind: str, epochs: int, tmp_path: Path) -> None:
     """SIGKILL of all ranks at any moment, restored by another number of them: nothing twice, nothing lost."""

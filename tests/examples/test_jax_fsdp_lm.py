@@ -37,7 +37,7 @@ def test_a_batch_that_does_not_divide_is_refused() -> None:
 @pytest.mark.parametrize(
     ("how", "code", "says"),
     [
-        pytest.param("kill", 137, "killed by SIGKILL", id="SIGKILL"),
+        pytest.param("kill", 137, "killed by SIGKILL", id="SIGKILL", marks=pytest.mark.soak),
         pytest.param("raise", 1, "OSError: the disk is gone", id="raises", marks=pytest.mark.soak),
     ],
 )

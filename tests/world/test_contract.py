@@ -30,7 +30,7 @@ def test_a_simulated_world(check: Callable[[World], None], size: int) -> None:
 
 
 @pytest.mark.parametrize("backend", [pytest.param(name, marks=pytest.mark.needs(name)) for name in ("jax", "torch")])
-@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.soak), 4])
 def test_real_ranks(backend: str, size: int) -> None:
     """All of the contract, in one job of real processes."""
     job = harness.run(size, [contract.__file__, backend])

@@ -31,10 +31,8 @@ CASES = list(itertools.product(("torchrun", "srun", "mpirun"), ("jax", "torch"),
 TELLING = [
     ("torchrun", "jax", "raises"),
     ("torchrun", "torch", "leaves"),
-    ("srun", "jax", "leaves"),
     ("srun", "torch", "killed"),
     ("mpirun", "jax", "killed"),
-    ("mpirun", "torch", "raises"),
 ]
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -16,10 +18,11 @@ PATIENCE = 60.0
 
 
 def fork(action: Callable[[], object]) -> int:
-    """Run an action in a new process; return its pid. It leaves without a farewell to anybody."""
+    """Run an action in a new process that leaves without a farewell to anybody, and shows its stacks at SIGABRT."""
     sys.stdout.flush()
     pid = os.fork()
     if pid == 0:
+        faulthandler.enable()
         code = 1
         try:
             action()
@@ -62,16 +65,18 @@ class Diary:
         with self.where.open("a") as file:
             file.write(json.dumps([time.time(), *words]) + "\n")
 
+    def lines(self) -> list[str]:
+        """Return what was told, each line after the moment, as JSON; a line that its writer died in is not."""
+        return self.where.read_text().split("\n")[:-1] if self.where.exists() else []
+
     def read(self) -> list[list[Any]]:
-        """Return what was told, each after the moment; a line that its writer died in is not."""
-        text = self.where.read_text() if self.where.exists() else ""
-        return [json.loads(line) for line in text.split("\n")[:-1]]
+        return [json.loads(line) for line in self.lines()]
 
 
-def kill_all(pids: Sequence[int]) -> None:
+def kill_all(pids: Sequence[int], by: int = signal.SIGKILL) -> None:
     for pid in pids:
         try:
-            os.kill(pid, 9)
+            os.kill(pid, by)
             os.waitpid(pid, 0)
         except (ProcessLookupError, ChildProcessError):
             continue

@@ -12,6 +12,7 @@ import importlib
 import json
 import os
 import random
+import signal
 import sys
 import time
 from collections import Counter
@@ -78,17 +79,20 @@ def job(size: int, folder: Path, number: int, kind: str, epochs: int, *, steps: 
         fork(lambda rank=rank: train(rank, size, port, folder, diaries[rank], kind, epochs)) for rank in range(size)
     ]
     try:
-        wait_for("a step, or the end", lambda: all(is_there(diary.read(), steps) for diary in diaries))
+        wait_for("a step, or the end", lambda: all(is_there(diary.lines(), steps) for diary in diaries))
         if steps is not None:
             time.sleep(random.uniform(0.0, 0.02))  # any moment will do
+    except AssertionError:
+        kill_all(pids, signal.SIGABRT)  # each says where it stands
+        raise
     finally:
         kill_all(pids)
     return diaries
 
 
-def is_there(told: list[list[Any]], steps: int | None) -> bool:
+def is_there(told: list[str], steps: int | None) -> bool:
     """Whether a rank has taken so many steps, or is at the end."""
-    return (steps is not None and len(told) > steps) or (bool(told) and told[-1][1] == "end")
+    return (steps is not None and len(told) > steps) or (bool(told) and json.loads(told[-1])[1] == "end")
 
 
 def main() -> None:
