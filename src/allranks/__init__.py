@@ -3,45 +3,63 @@
 import typing as _typing
 from importlib import import_module as _import_module
 
-from allranks.arrays.batch import BatchPlan as BatchPlan
-from allranks.arrays.detect import describe as describe
-from allranks.data.rows import global_batch as global_batch
-from allranks.gate.collective import collective as collective
-from allranks.gate.log import log as log
-from allranks.gate.log import print as print  # noqa: A004
-from allranks.gate.main_rank import main_rank as main_rank
-from allranks.gate.writer import RankWriter as RankWriter
-from allranks.hang.start import init as init
-from allranks.world.base import World as World
-from allranks.world.detect import current as current
-from allranks.world.simulated import SimulatedWorld as SimulatedWorld
-
 if _typing.TYPE_CHECKING:
+    from allranks import errors as errors
+    from allranks.arrays.batch import BatchPlan as BatchPlan
+    from allranks.arrays.detect import describe as describe
     from allranks.checkpoint.checkpointer import Checkpointer as Checkpointer
     from allranks.consistency.tree import tree_digest as tree_digest
     from allranks.consistency.verify import verify as verify
     from allranks.data.dataset import Dataset as Dataset
+    from allranks.data.rows import global_batch as global_batch
     from allranks.data.shard import shard as shard
+    from allranks.gate.collective import collective as collective
     from allranks.gate.lockstep.face import lockstep as lockstep
+    from allranks.gate.log import log as log
+    from allranks.gate.log import print as print  # noqa: A004
+    from allranks.gate.main_rank import main_rank as main_rank
+    from allranks.gate.writer import RankWriter as RankWriter
+    from allranks.hang.start import init as init
     from allranks.loading.load import load as load
     from allranks.readiness.preflight import preflight as preflight
+    from allranks.world.base import World as World
+    from allranks.world.detect import current as current
+    from allranks.world.simulated import SimulatedWorld as SimulatedWorld
 
-# These are not light (they need NumPy, or are many files): they are imported when they are first asked for.
-_LATE = {
-    "Checkpointer": "allranks.checkpoint.checkpointer",
-    "Dataset": "allranks.data.dataset",
-    "load": "allranks.loading.load",
-    "lockstep": "allranks.gate.lockstep.face",
-    "preflight": "allranks.readiness.preflight",
-    "tree_digest": "allranks.consistency.tree",
-    "verify": "allranks.consistency.verify",
-    "shard": "allranks.data.shard",
+# Each is imported when it is first asked for: commands that look at code or files start in the time of what they need.
+_PLACES = {
+    "BatchPlan": "arrays.batch",
+    "Checkpointer": "checkpoint.checkpointer",
+    "Dataset": "data.dataset",
+    "RankWriter": "gate.writer",
+    "SimulatedWorld": "world.simulated",
+    "World": "world.base",
+    "collective": "gate.collective",
+    "current": "world.detect",
+    "describe": "arrays.detect",
+    "global_batch": "data.rows",
+    "init": "hang.start",
+    "load": "loading.load",
+    "lockstep": "gate.lockstep.face",
+    "log": "gate.log",
+    "main_rank": "gate.main_rank",
+    "preflight": "readiness.preflight",
+    "print": "gate.log",
+    "shard": "data.shard",
+    "tree_digest": "consistency.tree",
+    "verify": "consistency.verify",
 }
 
 
 def __getattr__(name: str) -> object:
-    if name not in _LATE:
+    if name == "errors":
+        return _import_module("allranks.errors")
+    if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found: object = getattr(_import_module(_LATE[name]), name)
+    found: object = getattr(_import_module(f"allranks.{_PLACES[name]}"), name)
     globals()[name] = found
     return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PLACES, "errors"})

@@ -26,6 +26,7 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 
+import allranks
 from allranks.launch import orders, zygote
 from allranks.launch.preload import Plan
 from allranks.launch.target import Call, Command, from_json
@@ -35,6 +36,8 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 # process that the launcher forked may hold the other end of the socket open.
 LOOK_FOR_PARENT = 1.0
 STUCK_AFTER = 5.0
+# What most ranks ask of us, each of which is imported when it is first asked for.
+OURS = ("init", "current", "main_rank", "global_batch", "describe")
 
 
 def main(fd: int, path: Sequence[str]) -> None:
@@ -254,6 +257,9 @@ def preload(plan: Plan) -> tuple[tuple[str, ...], str]:
         except Exception as error:
             return tuple(loaded), f"import {module} raised {type(error).__name__}: {error}"
         loaded.append(module)
+    if "allranks" in loaded:
+        for name in OURS:
+            getattr(allranks, name)
     return tuple(loaded), _freeze()
 
 

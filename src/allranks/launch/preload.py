@@ -13,6 +13,7 @@ from dataclasses import dataclass
 # Leave no thread and initialise no device when they are imported; `keep.obstacle` checks it after the fact.
 SAFE = frozenset(
     [
+        "allranks",
         "numpy",
         "scipy",
         "ml_dtypes",

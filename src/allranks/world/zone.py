@@ -1,6 +1,7 @@
 """The stretch of code that only one rank runs: no collective may start in it.
 
-The world's own exchanges look here. A framework's collectives are watched by guards that ``gate`` registers.
+The world's own exchanges look here. A framework's collectives are watched by guards that ``gate`` registers; it is
+imported, by its name, when a zone is opened: whatever part of us a program uses, it needs no other import for it.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from importlib import import_module
 
 from allranks.callsite import call_site
 from allranks.errors import CollectiveOnOneRank
@@ -58,6 +60,7 @@ def refuse(collective: str, zone: Zone | None = None) -> None:
 @contextmanager
 def one_rank(rank: int) -> Iterator[None]:
     """Open a zone for this thread: inside, collectives raise CollectiveOnOneRank."""
+    import_module("allranks.gate")
     zone = Zone(rank, call_site())
     token = _current.set(zone)
     try:

@@ -9,7 +9,6 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-import allranks  # noqa: F401
 from allranks.errors import CollectiveOnOneRank
 from allranks.world import zone
 

@@ -12,7 +12,6 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
-import allranks  # noqa: F401
 from allranks.errors import CollectiveOnOneRank
 from allranks.world import zone
 
