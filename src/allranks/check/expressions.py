@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
+from allranks.check.nodes import children
 from allranks.check.summary import Node
 
 LONGEST_TEXT = 120
@@ -149,7 +150,7 @@ def _star(low: Lowering, node: ast.Starred) -> Node:
 
 
 def _many(low: Lowering, node: ast.expr) -> Node:
-    parts = [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
+    parts = [child for child in children(node) if isinstance(child, ast.expr)]
     return ("many", low.expressions(parts))
 
 

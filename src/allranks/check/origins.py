@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 
 from allranks.check.apis import Apis, apis
+from allranks.check.nodes import children, walk
 from allranks.check.source import File
 from allranks.check.syntax import name_of, own
 from allranks.check.tables.local import LocalQuery
@@ -55,7 +56,7 @@ def _made_of(node: ast.AST, file: File, seen: set[int], depth: int) -> Origins:
         return _of_call(node, file, seen, depth + 1)
     if isinstance(node, ast.Subscript) and name_of(node.value, file) in ("os.environ", "environ"):
         return _of_variable(node.slice)
-    made = _union(list(ast.iter_child_nodes(node)), file, seen, depth)
+    made = _union(list(children(node)), file, seen, depth)
     return made | {"sum"} if made and isinstance(node, ast.BinOp) else made
 
 
@@ -161,7 +162,7 @@ def reached(node: ast.AST, file: File) -> Iterator[ast.AST]:
     while waiting:
         at = waiting.pop(0)
         yield at
-        for inner in ast.walk(at):
+        for inner in walk(at):
             for value in values(inner, file) if isinstance(inner, ast.Name) else ():
                 if id(value) not in seen and len(seen) < MOST:
                     seen.add(id(value))

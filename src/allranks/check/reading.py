@@ -88,4 +88,4 @@ def _local(file: File) -> list[Finding]:
             wanted.setdefault(node_type, []).append(each)
     if not wanted:
         return []
-    return [f for node in ast.walk(file.tree) for r in wanted.get(type(node), ()) for f in r.visit(node, file)]
+    return [f for node in file.nodes for r in wanted.get(type(node), ()) for f in r.visit(node, file)]

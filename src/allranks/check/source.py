@@ -7,12 +7,13 @@ import codecs
 import io
 import tokenize
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from functools import cached_property
 from typing import Any
 
+from allranks.check.nodes import children, walk
 from allranks.findings import Place
 
 # Methods that put something into a list or set.
@@ -71,10 +72,15 @@ class File:
         return split(self.text)
 
     @cached_property
+    def nodes(self) -> Sequence[ast.AST]:
+        """All nodes of the file, level by level."""
+        return walk(self.tree)
+
+    @cached_property
     def imports(self) -> dict[str, str]:
         """Name in this file -> what it stands for, dotted; imports in functions too, relative ones with their dots."""
         found: dict[str, str] = {}
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Import):
                 for alias in node.names:
                     top = alias.name.partition(".")[0]
@@ -85,7 +91,7 @@ class File:
                 found.update({alias.asname or alias.name: f"{base}{joint}{alias.name}" for alias in node.names})
         return found
 
-    @property
+    @cached_property
     def is_test(self) -> bool:
         """Whether this is a test, which saves and loads as no run does."""
         return is_test(self.path)
@@ -108,7 +114,7 @@ class File:
     def parents(self, node: ast.AST) -> Iterator[ast.AST]:
         """Yield what encloses ``node``, from the inside out."""
         if not self._parents:
-            self._parents.update({c: p for p in ast.walk(self.tree) for c in ast.iter_child_nodes(p)})
+            self._parents.update({c: p for p in self.nodes for c in children(p)})
         while (above := self._parents.get(node)) is not None:
             yield above
             node = above
@@ -141,7 +147,7 @@ def bindings(tree: ast.Module) -> dict[tuple[ast.AST, str], list[ast.expr]]:
             scope = owner = node
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             scope = node
-        waiting.extend([(child, scope, owner) for child in ast.iter_child_nodes(node)][::-1])
+        waiting.extend([(child, scope, owner) for child in children(node)][::-1])
     return found
 
 

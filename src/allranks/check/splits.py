@@ -6,6 +6,7 @@ import ast
 from dataclasses import dataclass
 from typing import Literal
 
+from allranks.check.nodes import walk
 from allranks.check.origins import RANK_KINDS, Origins, origins, values
 from allranks.check.source import File
 from allranks.check.syntax import given, name_of, tail_of
@@ -35,7 +36,7 @@ def splits(tree: ast.AST, file: File) -> tuple[Split, ...]:
     """Return the splits in ``tree``."""
     key = ("splits", tree)
     if key not in file.noted:
-        found = (split_at(node, file) for node in ast.walk(tree))
+        found = (split_at(node, file) for node in walk(tree))
         file.noted[key] = tuple(split for split in found if split is not None)
     made: tuple[Split, ...] = file.noted[key]
     return made

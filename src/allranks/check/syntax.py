@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 
+from allranks.check.nodes import children, walk
 from allranks.check.source import File
 from allranks.check.tables.names import documented
 
@@ -75,7 +76,7 @@ def is_constant(node: ast.AST | None, value: object) -> bool:
 
 def words_of(node: ast.AST) -> Iterator[str]:
     """Yield every name, attribute and string constant in ``node``."""
-    for at in ast.walk(node):
+    for at in walk(node):
         if isinstance(at, ast.Name):
             yield at.id
         elif isinstance(at, ast.Attribute):
@@ -157,12 +158,12 @@ def leaves(body: Iterable[ast.stmt]) -> bool:
 
 def own(function: ast.AST) -> Iterator[ast.AST]:
     """Yield the nodes of a function or module, not those of functions and classes defined in it."""
-    todo: list[ast.AST] = list(ast.iter_child_nodes(function))[::-1]
+    todo: list[ast.AST] = list(children(function)[::-1])
     while todo:
         node = todo.pop()
         yield node
         if not isinstance(node, _SCOPES):
-            todo.extend(list(ast.iter_child_nodes(node))[::-1])
+            todo.extend(children(node)[::-1])
 
 
 def raises(handler: ast.ExceptHandler) -> bool:

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from allranks.check.nodes import walk
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
 from allranks.findings import Finding
@@ -90,7 +91,7 @@ def step(accelerator, batch, outputs, index):
             return
         sent = node.args[-1] if function.attr.startswith("all_gather") and len(node.args) > 1 else node.args[0]
         scope = next((p for p in file.parents(node) if isinstance(p, ast.FunctionDef)), file.tree)
-        if not any(isinstance(part, ast.Attribute) and part.attr.startswith("pad_") for part in ast.walk(scope)):
+        if not any(isinstance(part, ast.Attribute) and part.attr.startswith("pad_") for part in walk(scope)):
             why = _varies(sent, scope, node.lineno)
             if why:
                 yield self.local(
@@ -125,7 +126,7 @@ def _varies(node: ast.expr, scope: ast.AST, line: int, depth: int = 2) -> str:
 def _assigned(name: str, scope: ast.AST, line: int) -> ast.expr | None:
     found = [
         part
-        for part in ast.walk(scope)
+        for part in walk(scope)
         if isinstance(part, ast.Assign)
         and part.lineno < line
         and any(isinstance(t, ast.Name) and t.id == name for t in part.targets)

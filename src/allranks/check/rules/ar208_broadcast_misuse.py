@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from allranks.check.nodes import walk
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
 from allranks.check.syntax import inside, name_of, rank_guard
@@ -133,6 +134,6 @@ def _is_sender(call: ast.Call, called: str, file: File) -> bool:
     for parent, child in inside(call, file):
         if isinstance(parent, ast.If):
             others = parent.orelse if child in parent.body else parent.body
-            if any(isinstance(at, ast.Call) and name_of(at, file) == called for o in others for at in ast.walk(o)):
+            if any(isinstance(at, ast.Call) and name_of(at, file) == called for o in others for at in walk(o)):
                 return True
     return False

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from allranks.check.nodes import walk
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
 from allranks.check.syntax import tail_of, words_of
@@ -134,7 +135,7 @@ def evaluate(model, loader):
 
 
 def _names(node: ast.AST) -> Iterator[ast.Name]:
-    return (part for part in ast.walk(node) if isinstance(part, ast.Name))
+    return (part for part in walk(node) if isinstance(part, ast.Name))
 
 
 def _loop_and_function(node: ast.AST, file: File) -> tuple[ast.AST, ast.AST] | None:
@@ -148,12 +149,12 @@ def _loop_and_function(node: ast.AST, file: File) -> tuple[ast.AST, ast.AST] | N
 
 
 def _called(node: ast.AST) -> Iterator[str]:
-    return (tail_of(part) for part in ast.walk(node) if isinstance(part, ast.Call))
+    return (tail_of(part) for part in walk(node) if isinstance(part, ast.Call))
 
 
 def _stepping(file: File) -> set[str]:
     """Return the functions of this file that run a backward pass."""
-    defined = (n for n in ast.walk(file.tree) if isinstance(n, ast.FunctionDef))
+    defined = (n for n in file.nodes if isinstance(n, ast.FunctionDef))
     return {f.name for f in defined if "backward" in _called(f) and f.name != "forward"}
 
 
@@ -164,7 +165,7 @@ def _steps(loop: ast.AST, stepping: set[str]) -> bool:
 def _agreed(function: ast.AST) -> set[str]:
     """Return names that went through, or came out of, a reduction over the processes."""
     found: set[str] = set()
-    for part in ast.walk(function):
+    for part in walk(function):
         if isinstance(part, ast.Assign | ast.Expr) and any(map(_AGREES.search, _called(part))):
             found |= {name.id for name in _names(part)}
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from allranks.check.nodes import walk
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
 from allranks.check.syntax import function_of, inside, name_of, own
@@ -138,6 +139,6 @@ def _is_everywhere(handler: ast.ExceptHandler) -> bool:
     """An exception that comes from the installation or the program's text: all ranks raise it."""
     if handler.type is None:
         return False
-    names = {at.id for at in ast.walk(handler.type) if isinstance(at, ast.Name)}
+    names = {at.id for at in walk(handler.type) if isinstance(at, ast.Name)}
     alike = {"ImportError", "ModuleNotFoundError", "AttributeError", "NotImplementedError", "TypeError", "NameError"}
     return bool(names) and names <= alike

@@ -96,7 +96,7 @@ def train(model, dataset):
             return
         if (node.args and speaks_of(node.args[0], _HELD_OUT)) or _is_held_out(node, file):
             return
-        if any(isinstance(at, ast.Call) and name_of(at, file) in _WRAPPERS for at in ast.walk(file.tree)):
+        if any(isinstance(at, ast.Call) and name_of(at, file) in _WRAPPERS for at in file.nodes):
             yield self.local(
                 file, node, "every process loads the whole data set: the loader has no distributed sampler"
             )

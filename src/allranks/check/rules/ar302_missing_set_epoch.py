@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from allranks.check.nodes import walk
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
 from allranks.check.syntax import has_stars, is_constant, keyword, name_of, speaks_of
@@ -104,7 +105,7 @@ def train(test_set, train_set):
         shuffle = keyword(node, "shuffle")
         if (shuffle is not None and not is_constant(shuffle, True)) or _is_held_out(node, file):
             return
-        if not _is_handed_on(node, file) and any(_is_epoch_loop(at) for at in ast.walk(file.tree)):
+        if not _is_handed_on(node, file) and any(_is_epoch_loop(at) for at in file.nodes):
             yield self.local(file, node, "this sampler shuffles, and set_epoch is never called")
 
 
@@ -127,10 +128,10 @@ def _is_handed_on(call: ast.Call, file: File) -> bool:
         return False
     if isinstance(above, ast.Return):
         return True
-    names = {at.id for target in above.targets for at in ast.walk(target) if isinstance(at, ast.Name)}
+    names = {at.id for target in above.targets for at in walk(target) if isinstance(at, ast.Name)}
     return any(
         isinstance(at, ast.Call)
         and name_of(at, file) not in LOADERS
         and any(isinstance(a, ast.Name) and a.id in names for a in [*at.args, *(k.value for k in at.keywords)])
-        for at in ast.walk(file.tree)
+        for at in file.nodes
     )

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from allranks.check.nodes import walk
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
 from allranks.check.syntax import name_of, speaks_of
@@ -119,7 +120,7 @@ batch = jax.device_put(data[:8]["tokens"])
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         if not isinstance(node, ast.Call) or name_of(node, file) not in _TAKES_OWN_ROWS:
             return
-        reads = [n for n in ast.walk(file.tree) if isinstance(n, ast.Call) and name_of(n, file) in _READS]
+        reads = [n for n in file.nodes if isinstance(n, ast.Call) and name_of(n, file) in _READS]
         if not reads or speaks_of(file.tree, _THOUGHT) or any(_THOUGHT.search(w) for w in _keywords(file.tree)):
             return
         reader = name_of(reads[0], file)
@@ -133,7 +134,7 @@ batch = jax.device_put(data[:8]["tokens"])
 
 def _keywords(tree: ast.AST) -> Iterator[str]:
     """Yield names that `words_of` leaves out: of arguments, and of what is imported."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.arg | ast.keyword):
             yield node.arg or ""
         elif isinstance(node, ast.alias):

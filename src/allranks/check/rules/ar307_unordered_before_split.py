@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from allranks.check.nodes import walk
 from allranks.check.origins import origins, reached
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
@@ -117,7 +118,7 @@ class Images(Dataset):
         split = split_at(node, file)
         if split is None or "listing" not in origins(split.source, file) or _is_sorted(split.source, file):
             return
-        listed = (n for at in reached(split.source, file) for n in ast.walk(at) if isinstance(n, ast.Call))
+        listed = (n for at in reached(split.source, file) for n in walk(at) if isinstance(n, ast.Call))
         if any(_is_listing(call, file) for call in listed):
             yield self.local(file, node, f"{ast.unparse(split.source)} is dealt out by rank, and stands in no order")
 
@@ -141,7 +142,7 @@ def _feeds_index(call: ast.Call, file: File) -> bool:
         key[1][1:] for key, found in file.bindings.items() if key[0] is owner and any(_leads(v, call) for v in found)
     }
     getter = next((s for s in owner.body if isinstance(s, ast.FunctionDef) and s.name == "__getitem__"), None)
-    if getter is None or any(_sorts(n, stored) for n in ast.walk(owner)):
+    if getter is None or any(_sorts(n, stored) for n in walk(owner)):
         return False
     return any(
         isinstance(n, ast.Subscript) and isinstance(n.value, ast.Attribute) and n.value.attr in stored

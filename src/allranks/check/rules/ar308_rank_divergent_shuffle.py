@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from allranks.check.nodes import walk
 from allranks.check.origins import RANK_KINDS, origins
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
@@ -232,11 +233,11 @@ def _agrees(node: ast.AST, names: set[str]) -> bool:
 
 
 def _names(node: ast.AST) -> set[str]:
-    return {ast.unparse(n) for n in ast.walk(node) if isinstance(n, ast.Name | ast.Attribute)}
+    return {ast.unparse(n) for n in walk(node) if isinstance(n, ast.Name | ast.Attribute)}
 
 
 def _holds(node: ast.AST, wanted: ast.AST) -> bool:
-    return any(n is wanted for n in ast.walk(node))
+    return any(n is wanted for n in walk(node))
 
 
 def _is_seeded(file: File) -> bool:
@@ -248,7 +249,7 @@ def _is_seeded(file: File) -> bool:
 
 
 def _sets_seed(file: File) -> bool:
-    calls = [n for n in ast.walk(file.tree) if isinstance(n, ast.Call) and tail_of(n) in _SEEDERS]
+    calls = [n for n in file.nodes if isinstance(n, ast.Call) and tail_of(n) in _SEEDERS]
     return any(not any(origins(a, file) & _OWN for a in (*c.args, *(k.value for k in c.keywords))) for c in calls)
 
 

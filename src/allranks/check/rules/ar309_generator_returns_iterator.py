@@ -116,11 +116,14 @@ def whole(n):
     )
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
-        if not isinstance(node, ast.FunctionDef) or not _is_generator(node) or _result_is_taken(node.name, file):
+        if not isinstance(node, ast.FunctionDef) or not _is_generator(node):
             return
-        generators = {f.name for f in ast.walk(file.tree) if isinstance(f, ast.FunctionDef) and _is_generator(f)}
-        for at in own(node):
-            if isinstance(at, ast.Return) and at.value is not None and _is_iterator(at.value, generators):
+        returns = [at for at in own(node) if isinstance(at, ast.Return) and at.value is not None]
+        if not returns or _result_is_taken(node.name, file):
+            return
+        generators = {f.name for f in file.nodes if isinstance(f, ast.FunctionDef) and _is_generator(f)}
+        for at in returns:
+            if at.value is not None and _is_iterator(at.value, generators):
                 yield self.local(
                     file,
                     at,
@@ -146,7 +149,7 @@ def _result_is_taken(name: str, file: File) -> bool:
         isinstance(at, ast.Assign | ast.Return | ast.AnnAssign)
         and isinstance(at.value, ast.YieldFrom | ast.Await)
         and name in set(words_of(at.value))
-        for at in ast.walk(file.tree)
+        for at in file.nodes
     )
 
 

@@ -169,5 +169,5 @@ def _splits_validation(file: File) -> bool:
         and name_of(n, file) == "torch.utils.data.DistributedSampler"
         and n.args
         and any(word in ast.unparse(n.args[0]).lower() for word in _EVALUATES)
-        for n in ast.walk(file.tree)
+        for n in file.nodes
     )

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from allranks.check.nodes import walk
 from allranks.check.origins import values
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
@@ -130,14 +131,14 @@ def _is_loader(source: ast.expr) -> bool:
 def _saving_tests(loop: ast.For) -> Iterator[ast.expr]:
     """Yield the tests of the loop under which a checkpoint is saved every so many steps."""
     for node in own(loop):
-        periodic = isinstance(node, ast.If) and any(isinstance(n, ast.Mod) for n in ast.walk(node.test))
+        periodic = isinstance(node, ast.If) and any(isinstance(n, ast.Mod) for n in walk(node.test))
         if isinstance(node, ast.If) and periodic and any("save" in ast.unparse(s).lower() for s in node.body):
             yield node.test
 
 
 def _resumed(test: ast.expr, file: File) -> Iterator[str]:
     """Yield the counters in ``test`` that are taken from something loaded: ``step = state["step"]``."""
-    for node in ast.walk(test):
+    for node in walk(test):
         if any(_is_step(value) for value in values(node, file)):
             yield ast.unparse(node)
 
@@ -148,5 +149,5 @@ def _is_step(value: ast.expr) -> bool:
         and isinstance(n.slice, ast.Constant)
         and isinstance(n.slice.value, str)
         and bool(_STEP.match(n.slice.value))
-        for n in ast.walk(value)
+        for n in walk(value)
     )

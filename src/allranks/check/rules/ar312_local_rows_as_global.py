@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from allranks.check.nodes import walk
 from allranks.check.origins import RANK_KINDS, function_called, origins, reached, values
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
@@ -136,7 +137,7 @@ def _stays_here(call: ast.Call, file: File) -> bool:
 
 def _is_part(node: ast.AST, file: File) -> bool:
     """``node`` is made of what was dealt out to this process by its rank."""
-    return any(_deals(at, file) for whole in reached(node, file) for at in ast.walk(whole))
+    return any(_deals(at, file) for whole in reached(node, file) for at in walk(whole))
 
 
 def _deals(node: ast.AST, file: File) -> bool:

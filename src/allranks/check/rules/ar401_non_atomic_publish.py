@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from allranks.check.nodes import walk
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
 from allranks.check.syntax import distributed, function_of, given, name_of, speaks_of, tail_of
@@ -83,5 +84,5 @@ def save(model):
         if path is None or not speaks_of(path, _CHECKPOINT) or speaks_of(path, _TEMPORARY) or not distributed(file):
             return
         scope = function_of(node, file) or file.tree
-        if not any(isinstance(at, ast.Call) and tail_of(at) in _PUBLISHES for at in ast.walk(scope)):
+        if not any(isinstance(at, ast.Call) and tail_of(at) in _PUBLISHES for at in walk(scope)):
             yield self.local(file, node, f"{ast.unparse(path)} is written under its final name")

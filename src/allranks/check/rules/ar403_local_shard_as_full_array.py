@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from allranks.check.nodes import walk
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
 from allranks.check.syntax import tail_of
@@ -127,14 +128,14 @@ def _saved(node: ast.AST, file: File, scope: ast.AST) -> bool:
             return True
         if isinstance(above, ast.Assign):
             names = {t.id for t in above.targets if isinstance(t, ast.Name)}
-            return any(_called(part) in _SINKS and names & _arguments(part) for part in ast.walk(scope))
+            return any(_called(part) in _SINKS and names & _arguments(part) for part in walk(scope))
         if above is scope:
             return False
     return False
 
 
 def _arguments(call: ast.AST) -> set[str]:
-    return {part.id for part in ast.walk(call) if isinstance(part, ast.Name)}
+    return {part.id for part in walk(call) if isinstance(part, ast.Name)}
 
 
 def _returned(node: ast.AST, file: File) -> bool:

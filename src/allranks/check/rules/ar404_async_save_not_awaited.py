@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from allranks.check.nodes import walk
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
 from allranks.findings import Finding
@@ -119,9 +120,7 @@ def main(state, path):
 
 
 def _methods(name: str, scope: ast.AST) -> set[str]:
-    return {
-        part.attr for part in ast.walk(scope) if isinstance(part, ast.Attribute) and (ast.unparse(part.value) == name)
-    }
+    return {part.attr for part in walk(scope) if isinstance(part, ast.Attribute) and (ast.unparse(part.value) == name)}
 
 
 def _saves(name: str, scope: ast.AST) -> bool:
@@ -135,7 +134,7 @@ def _waited(target: ast.expr, scope: ast.AST) -> bool:
 
 
 def _handed_on(name: str, scope: ast.AST) -> bool:
-    for part in ast.walk(scope):
+    for part in walk(scope):
         values: list[ast.expr | None] = []
         if isinstance(part, ast.Call):
             values = [*part.args, *(k.value for k in part.keywords)]

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from allranks.check.nodes import walk
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
 from allranks.check.syntax import function_of, keyword, rank_guard, speaks_of, tail_of
@@ -85,7 +86,7 @@ def prune_checkpoints(folder):
         named = isinstance(scope, ast.FunctionDef) and bool(_CHECKPOINT.search(scope.name))
         if not named and not speaks_of(node, _CHECKPOINT):
             return
-        if not any(isinstance(at, ast.Call) and _REMOVES.search(tail_of(at)) for at in ast.walk(about)):
+        if not any(isinstance(at, ast.Call) and _REMOVES.search(tail_of(at)) for at in walk(about)):
             yield self.local(file, node, "the newest checkpoint is chosen by the time of the file, on every rank")
 
 

@@ -109,7 +109,7 @@ def _saved_as(node: ast.Dict, file: File) -> str | None:
     if not isinstance(above, ast.Assign) or not isinstance(above.targets[0], ast.Name):
         return None
     name = above.targets[0].id
-    calls = (part for part in ast.walk(file.tree) if isinstance(part, ast.Call) and _is_save(part))
+    calls = (part for part in file.nodes if isinstance(part, ast.Call) and _is_save(part))
     return name if any(isinstance(arg, ast.Name) and arg.id == name for c in calls for arg in c.args) else None
 
 
@@ -121,7 +121,7 @@ def _more_keys(name: str, file: File) -> str:
     """Return the keys that are put into ``name`` later, as one text."""
     keys = [
         part.slice.value
-        for part in ast.walk(file.tree)
+        for part in file.nodes
         if isinstance(part, ast.Subscript)
         and isinstance(part.value, ast.Name)
         and part.value.id == name

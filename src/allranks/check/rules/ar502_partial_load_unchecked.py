@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from allranks.check.nodes import walk
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
 from allranks.check.syntax import function_of, given, inside, is_constant, own, speaks_of, tail_of
@@ -104,7 +105,7 @@ def _before(place: Place) -> Place:
 
 def _is_looked_at(assign: ast.Assign, file: File) -> bool:
     """A name that the result is given to stands in a condition, or is passed on other than to print."""
-    names = {at.id for target in assign.targets for at in ast.walk(target) if isinstance(at, ast.Name)}
+    names = {at.id for target in assign.targets for at in walk(target) if isinstance(at, ast.Name)}
     scope = function_of(assign, file) or file.tree
     for at in own(scope):
         if isinstance(at, ast.Name) and at.id in names and isinstance(at.ctx, ast.Load) and not _is_printed(at, file):

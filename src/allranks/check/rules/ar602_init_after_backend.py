@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from allranks.check.nodes import walk
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
 from allranks.check.syntax import inside, name_of, own
@@ -167,5 +168,5 @@ def _runs_at_import(call: ast.Call, file: File) -> bool:
         isinstance(at, ast.Call) and isinstance(at.func, ast.Name) and at.func.id in names
         for statement in file.tree.body
         if _is_plain(statement)
-        for at in ast.walk(statement)
+        for at in walk(statement)
     )

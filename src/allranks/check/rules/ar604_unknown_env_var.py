@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from allranks.check.nodes import walk
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
 from allranks.check.syntax import name_of
@@ -101,7 +102,7 @@ os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_gpu_autotune
         return self.local(file, key, f"nothing reads {name}", advice=MEANT.get(name, self.advice) + ".")
 
     def _flags(self, value: ast.expr, file: File) -> Iterator[Finding]:
-        for part in ast.walk(value):
+        for part in walk(value):
             if not isinstance(part, ast.Constant) or not isinstance(part.value, str):
                 continue
             for flag in _FLAG.findall(part.value):

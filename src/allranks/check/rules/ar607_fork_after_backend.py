@@ -83,5 +83,5 @@ def main(data):
         if any(word in file.text for word in _SAFE):
             return
         starters = JAX_STARTERS | JAX_ARRAYS
-        if any(isinstance(at, ast.Call) and name_of(at, file) in starters for at in ast.walk(file.tree)):
+        if any(isinstance(at, ast.Call) and name_of(at, file) in starters for at in file.nodes):
             yield self.local(file, node, "worker processes are forked from a process in which JAX runs")

@@ -133,10 +133,10 @@ print(np.asarray(jax.device_put(np.ones(8), NamedSharding(mesh, P("data")))))
     )
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
-        if not isinstance(node, ast.Call) or not any(word in file.text for word in _SHARED):
+        array = _fetched(node, file) if isinstance(node, ast.Call) else None
+        if array is None or not any(word in file.text for word in _SHARED):
             return
-        array = _fetched(node, file)
-        if array is not None and distributed(file) and _spans(array, file, 0):
+        if distributed(file) and _spans(array, file, 0):
             yield self.local(file, node, f"{ast.unparse(array)} lies in parts on the devices of all processes")
 
 

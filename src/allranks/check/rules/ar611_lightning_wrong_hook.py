@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from allranks.check.nodes import walk
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
 from allranks.check.syntax import bases_of, class_of, function_of, is_constant, keyword, tail_of
@@ -109,7 +110,7 @@ def _is_missing(target: ast.expr, owner: ast.ClassDef, function: ast.AST) -> boo
     """``target`` is an attribute that no other method sets: it is missing where prepare_data did not run."""
     if not isinstance(target, ast.Attribute) or not isinstance(target.value, ast.Name) or target.value.id != "self":
         return False
-    others = (at for s in owner.body if s is not function for at in ast.walk(s))
+    others = (at for s in owner.body if s is not function for at in walk(s))
     return not any(
         isinstance(at, ast.Attribute) and at.attr == target.attr and isinstance(at.ctx, ast.Store) for at in others
     )

@@ -163,7 +163,7 @@ def _same_start(file: File) -> bool:
     """The model is wrapped or broadcast, comes from elsewhere, or the same seed is set on all processes."""
     if any(word in file.text for word in _SYNCED) or "load_state_dict" in file.text:
         return True
-    if not any(isinstance(n, ast.Call) and name_of(n, file).startswith("torch.nn.") for n in ast.walk(file.tree)):
+    if not any(isinstance(n, ast.Call) and name_of(n, file).startswith("torch.nn.") for n in file.nodes):
         return True
-    seeds = [n for n in ast.walk(file.tree) if isinstance(n, ast.Call) and "seed" in tail_of(n)]
+    seeds = [n for n in file.nodes if isinstance(n, ast.Call) and "seed" in tail_of(n)]
     return any(not any(origins(a, file) & (_CHANCE | RANK_KINDS) for a in seed.args) for seed in seeds)

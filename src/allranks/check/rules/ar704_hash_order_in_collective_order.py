@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from allranks.check.nodes import walk
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
 from allranks.check.syntax import tail_of
@@ -96,7 +97,7 @@ def reduce_all(metrics, ranks):
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         assert isinstance(node, ast.For)
-        if not any(_meets(part) for statement in node.body for part in ast.walk(statement)):
+        if not any(_meets(part) for statement in node.body for part in walk(statement)):
             return
         source: ast.expr = node.iter
         if isinstance(source, ast.Call) and tail_of(source) in ("enumerate", "list", "tuple") and source.args:
@@ -117,7 +118,7 @@ def _assigned(name: str, node: ast.AST, file: File) -> ast.expr | None:
     scope = next((above for above in file.parents(node) if isinstance(above, functions)), file.tree)
     found = [
         part
-        for part in ast.walk(scope)
+        for part in walk(scope)
         if isinstance(part, ast.Assign)
         and part.lineno < getattr(node, "lineno", 0)
         and any(isinstance(t, ast.Name) and t.id == name for t in part.targets)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from allranks.check.nodes import walk
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
 from allranks.check.syntax import asks_rank, inside, name_of, rank_guard, tail_of
@@ -135,7 +136,7 @@ def _waits_for_half_a_file(call: ast.Call, file: File) -> bool:
             loop = parent
         elif loop is not None and isinstance(parent, ast.If) and asks_rank(parent.test):
             writes = parent.body if child in parent.orelse else parent.orelse
-            calls = [tail_of(at) for s in writes for at in ast.walk(s) if isinstance(at, ast.Call)]
+            calls = [tail_of(at) for s in writes for at in walk(s) if isinstance(at, ast.Call)]
             return bool(calls) and not _PUBLISHES & set(calls)
     return False
 
