@@ -1,104 +1,135 @@
-"""``allranks doctor``: ask a job that runs on this machine, from another terminal, who waits for whom."""
+"""``allranks doctor``: are the machines of a job fit for it? And who waits for whom in one that runs?"""
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import shutil
 import sys
-import time
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from allranks.hang.consult import Finding
+    from allranks.doctor.row import Row, Table
+    from allranks.world.base import World
 
-DESCRIPTION = "Ask a running job which of its ranks do what, since when, and who waits for whom."
+DESCRIPTION = """\
+Look at the machine: versions, devices, cores, memory and limits, network, file systems, variables that nothing reads.
+Started as several ranks it looks at all hosts side by side, and at what is between them: clocks, who reaches whom,
+which folders are shared. With JOB it asks a running job which of its ranks do what, and who waits for whom."""
 EPILOG = """\
-Every rank of a job that called allranks.init() can be asked on its own machine, by its user, whatever launcher started
-it. Ranks of this machine answer themselves; those of other machines are shown by their last heartbeats. A rank that
-does not answer is looked at from outside.
+examples:
+  allranks doctor                                      this machine
+  srun -N 16 allranks doctor --path /scratch/runs      all hosts of an allocation, and a folder
+  allranks run -n 4 -- allranks doctor                 as four ranks of this machine
+  allranks doctor job                                  the only job that runs here; its name, where there are several
 
-Exit codes: 0 all is well, 1 some rank stands still, is mute or has ended, 2 there is no such job here.
+Every verdict has its evidence. "not seen": there is no such thing here; "not determined": it could not be found out.
+Nothing is waited for longer than --timeout; what does not answer is a finding.
+
+Of a job, the ranks of this machine answer themselves, by their user, whatever launcher started them; those of other
+machines are shown by their last heartbeats. A rank that does not answer is looked at from outside.
+
+Exit codes: 0 nothing is bad (of a job: all is well), 1 something is bad (a rank stands still, is mute or has ended),
+2 a wrong command line (no such job here). Of several ranks, rank 0 prints the table and has the exit code.
 """
+_WIDTH = 118
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of ``allranks doctor``."""
     p = argparse.ArgumentParser(
         prog="allranks doctor",
+        usage="allranks doctor [--path DIR] [--size MB] [--timeout S] [--backend NAME] [--json]\n"
+        "       allranks doctor JOB [--stacks] [--watch] [--json]",
         description=DESCRIPTION,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    p.add_argument("job", nargs="?", help="the job's name, or its beginning; needed only if there are several")
-    p.add_argument("--stacks", action="store_true", help="also the stacks of all threads of the ranks of this machine")
     p.add_argument("--json", action="store_true", help="one JSON document instead of text")
-    p.add_argument("--watch", action="store_true", help="look again every second, until Ctrl-C")
+    machine = p.add_argument_group("the machine")
+    where = "a folder of checkpoints, data or caches to try out; may be given again (default: the current one)"
+    machine.add_argument("--path", action="append", metavar="DIR", help=where)
+    machine.add_argument("--size", type=_megabytes, default=64, metavar="MB", help="how much is written there (64)")
+    patience = "how long other ranks, frameworks and file systems may take to answer (60)"
+    machine.add_argument("--timeout", type=_seconds, default=60.0, metavar="S", help=patience)
+    machine.add_argument("--backend", choices=("jax", "torch"), help="what carries several ranks (as allranks.init)")
+    job = p.add_argument_group("a running job")
+    job.add_argument("job", nargs="?", metavar="JOB", help="its name, or the beginning; `job` for the only one")
+    job.add_argument("--stacks", action="store_true", help="also the stacks of all threads of the ranks here")
+    job.add_argument("--watch", action="store_true", help="look again every second, until Ctrl-C")
     return p
+
+
+def _megabytes(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) <= 100_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of megabytes, 1 to 100000")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return seconds
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     arguments = parser().parse_args(argv)
-    while True:
-        code = _look(arguments)
-        if not arguments.watch or code == 2:
-            return code
-        time.sleep(1.0)
+    if arguments.job or arguments.stacks or arguments.watch:
+        from allranks.cli import doctor_job
 
-
-def _look(arguments: argparse.Namespace) -> int:
-    from allranks.cli.screen import show_json
+        return doctor_job.main(arguments)
+    from allranks.doctor import page, together
+    from allranks.doctor.host import Asked
     from allranks.errors import AllranksError
-    from allranks.hang import consult
 
+    world, launcher, launched = _join(arguments)
+    folders = tuple(dict.fromkeys(arguments.path or ["."]))
+    asked = Asked(folders, arguments.size * 1_000_000, arguments.timeout, launched)
     try:
-        finding = consult.consult(consult.choose(arguments.job), threads=arguments.stacks)
-    except AllranksError as error:
+        found = together.examine(world, asked, launcher)
+    except AllranksError as error:  # a rank has died, or does not come
         print(f"allranks: {error}", file=sys.stderr)
-        return 2
-    if arguments.json:
-        show_json(_document(finding))
-    else:
-        if arguments.watch and sys.stdout.isatty():
-            print("\x1b[H\x1b[2J", end="")
-        print("\n".join(_text(finding, stacks=arguments.stacks)))
-    sys.stdout.flush()
-    return 0 if finding.well else 1
+        return 1
+    if not world.is_main:
+        return 0  # a launcher would end the job, and the table, with whoever leaves first
+    print(json.dumps(page.document(found), indent=1) if arguments.json else _text(found))
+    return 1 if found.bad else 0
 
 
-def _text(finding: Finding, *, stacks: bool) -> Iterator[str]:
-    from allranks.hang.consult import in_words
-    from allranks.hang.words import stack_lines
+def _text(found: Table) -> str:
+    from allranks.doctor import page
+    from allranks.report.ink import ink
 
-    yield from in_words(finding)
-    if stacks:
-        yield from ("", *stack_lines(finding.case, every_thread=True))
+    on_terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if on_terminal or "COLUMNS" in os.environ else _WIDTH
+    return page.text(found, ink(on_terminal and "NO_COLOR" not in os.environ), width=min(width, _WIDTH))
 
 
-def _document(finding: Finding) -> dict[str, Any]:
-    from allranks.hang.words import headline
+def _join(arguments: argparse.Namespace) -> tuple[World, Row, bool]:
+    """Return the world, or one of this process alone where the others cannot be met; the row that says why; and
+    whether a launcher started it."""
+    from allranks.doctor import host, ranks
+    from allranks.errors import AllranksError, ContradictingSigns
+    from allranks.world.detect import believe, init
+    from allranks.world.single import single_world
 
-    case = finding.case
-    slow = {one.rank: one.ratio for one in finding.slow}
-    ranks = [
-        {
-            "rank": seen.rank,
-            "host": finding.hosts[seen.rank],
-            "verdict": verdict,
-            "ended": seen.ended,
-            "answers": seen.fresh,
-            "beat": seen.beat.to_json() if seen.beat else None,
-            "times_as_slow": slow.get(seen.rank),
-            **({"stack": sight.stack, "threads": dict(sight.threads)} if (sight := case.sights.get(seen.rank)) else {}),
-        }
-        for seen, verdict in zip(case.seen, case.diagnosis.verdicts, strict=True)
-    ]
-    return {
-        "job": finding.job,
-        "command": list(finding.command),
-        "well": finding.well,
-        "says": "" if finding.well else headline(case, finding.hosts),
-        "culprits": list(case.diagnosis.culprits),
-        "waiting": list(case.diagnosis.waiting),
-        "ranks": ranks,
-    }
+    at_hand = host.launchers_here()
+    try:
+        decision = believe(arguments.backend)
+    except ContradictingSigns as error:
+        return single_world(), ranks.contradicting(error), False
+    if decision.size == 1:
+        launched = bool(decision.launcher)
+        return single_world(), ranks.alone(decision.evidence, at_hand), launched
+    try:
+        world = init(arguments.backend, timeout=arguments.timeout)
+    except AllranksError as error:
+        return single_world(), ranks.unmet(error), True
+    return world, ranks.met(decision.evidence, world.backend, decision.address), True

@@ -37,18 +37,27 @@ class Finding:
 
 def choose(name: str | None) -> list[Knocker]:
     """Return the ranks of the job whose name begins so; of the only one. Raises AllranksError if there is not one."""
-    jobs: dict[str, list[Knocker]] = {}
-    for knocker in door.known():
-        if knocker.job.startswith(name or ""):
-            jobs.setdefault(knocker.job, []).append(knocker)
-    if len(jobs) == 1:
-        return next(iter(jobs.values()))
-    if not jobs:
+    found = {job: ranks for job, ranks in _by_job().items() if job.startswith(name or "")}
+    if len(found) == 1:
+        return next(iter(found.values()))
+    if not found:
         called = f" called {name}" if name else ""
         remedy = "Ask on a machine and as the user of a job that called allranks.init() with hang_after other than 0."
         raise AllranksError(f"no job{called} runs here.", remedy=remedy)
-    told = "; ".join(f"{job} ({_described(ranks)})" for job, ranks in jobs.items())
-    raise AllranksError(f"{len(jobs)} jobs run here: {told}.", remedy="Name one: allranks doctor JOB.")
+    told = "; ".join(f"{job} ({_described(ranks)})" for job, ranks in found.items())
+    raise AllranksError(f"{len(found)} jobs run here: {told}.", remedy="Name one: allranks doctor JOB.")
+
+
+def jobs() -> dict[str, str]:
+    """Return what runs here and can be asked: how many ranks and which command, by the job's name."""
+    return {job: _described(ranks) for job, ranks in _by_job().items()}
+
+
+def _by_job() -> dict[str, list[Knocker]]:
+    found: dict[str, list[Knocker]] = {}
+    for knocker in door.known():
+        found.setdefault(knocker.job, []).append(knocker)
+    return found
 
 
 def consult(ranks: Sequence[Knocker], *, threads: bool) -> Finding:

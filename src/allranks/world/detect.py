@@ -71,6 +71,11 @@ def current() -> World:
     return _made[1]
 
 
+def believe(backend: str | None = None) -> Decision:
+    """Return what ``init`` would believe of this process, and join nobody. Raises ContradictingSigns."""
+    return read(_signs(backend))
+
+
 def _signs(asked: str | None) -> Signs:
     return Signs(
         environ=os.environ,

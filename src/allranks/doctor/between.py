@@ -1,0 +1,192 @@
+"""What only several hosts can find out together: clocks, who reaches whom, whether a folder is the same.
+
+The first rank of each host speaks for it. Everything here has a deadline; who does not answer is a finding.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import select
+import socket
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from allranks.doctor.child import abandon, ask
+from allranks.doctor.disk import Sight
+from allranks.doctor.network import Reached
+from allranks.errors import KeyTimeout
+from allranks.world.store import KeyValueStore
+
+Wall = Callable[[], float]
+_TURNS, _PINGS, _PUTS = 7, 5, 10
+_LONGEST_NAME = 64
+
+
+def ask_clock(store: KeyValueStore, me: int, *, wall: Wall, patience: float) -> list[tuple[float, float, float]]:
+    """Ask the main host for its time, a few times; return (asked, answered, heard) of each. Empty without an answer."""
+    samples = []
+    try:
+        for turn in range(_TURNS):
+            asked = wall()
+            store.set(f"doctor/time/{me}/{turn}/asks", b"1")
+            answered = float(store.wait(f"doctor/time/{me}/{turn}/says", patience))
+            samples.append((asked, answered, wall()))
+    except KeyTimeout:
+        return samples
+    return samples
+
+
+def tell_clock(store: KeyValueStore, others: Sequence[int], *, wall: Wall, patience: float) -> None:
+    """Answer all other hosts, one after the other."""
+    for other in others:
+        for turn in range(_TURNS):
+            key = f"doctor/time/{other}/{turn}"
+            try:
+                store.wait(f"{key}/asks", patience)
+            except KeyTimeout:
+                break
+            store.set(f"{key}/says", repr(wall()).encode())
+            store.delete(f"{key}/asks")
+
+
+def time_store(store: KeyValueStore, me: int) -> float:
+    """Return how long a value takes into the ranks' store and back, in seconds: the median of a few."""
+    took = []
+    for turn in range(_PUTS):
+        began = time.perf_counter()
+        store.set(f"doctor/put/{me}", str(turn).encode())
+        store.get(f"doctor/put/{me}")
+        took.append(time.perf_counter() - began)
+    store.delete(f"doctor/put/{me}")
+    return statistics.median(took)
+
+
+class Echo:
+    """A port of this host that says the host's name to whoever knows the token, and repeats what it is sent."""
+
+    def __init__(self, host: str, token: str) -> None:
+        self._host = host.encode()[:_LONGEST_NAME].ljust(_LONGEST_NAME)
+        self._token = token.encode()
+        self._server = socket.create_server(("", 0), backlog=64)
+        self.port: int = self._server.getsockname()[1]
+        threading.Thread(target=self._serve, name="allranks-doctor-echo", daemon=True).start()
+
+    def close(self) -> None:
+        self._server.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                channel, _ = self._server.accept()
+            except OSError:  # closed
+                return
+            threading.Thread(target=self._answer, args=(channel,), name="allranks-doctor-echo", daemon=True).start()
+
+    def _answer(self, channel: socket.socket) -> None:
+        with channel:
+            channel.settimeout(5.0)
+            try:
+                if channel.recv(len(self._token), socket.MSG_WAITALL) != self._token:
+                    return
+                channel.sendall(self._host)
+                while byte := channel.recv(1):
+                    channel.sendall(byte)
+            except OSError:  # who asked has left
+                return
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Another host's echo: at any of its addresses."""
+
+    host: str
+    addresses: tuple[str, ...]
+    port: int
+
+
+def reach(me: str, targets: Sequence[Target], token: str, *, patience: float) -> list[Reached]:
+    """Try all addresses of other hosts, side by side."""
+    tries = [(target, address) for target in targets for address in target.addresses]
+    if not tries:
+        return []
+    with ThreadPoolExecutor(max_workers=16) as pool:
+        return list(pool.map(lambda one: _reach(me, one[0], one[1], token, patience), tries))
+
+
+def _reach(me: str, target: Target, address: str, token: str, patience: float) -> Reached:
+    try:
+        with socket.create_connection((address, target.port), timeout=patience) as channel:
+            channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            channel.sendall(token.encode())
+            name = channel.recv(_LONGEST_NAME, socket.MSG_WAITALL).decode(errors="replace").strip()
+            if name != target.host[:_LONGEST_NAME]:
+                return Reached(me, target.host, address, trouble=f"host {name} answers there" if name else "a stranger")
+            took = []
+            for _ in range(_PINGS):
+                began = time.perf_counter()
+                channel.sendall(b"x")
+                channel.recv(1)
+                took.append(time.perf_counter() - began)
+            return Reached(me, target.host, address, seconds=statistics.median(took))
+    except TimeoutError:
+        return Reached(me, target.host, address, trouble=f"no answer within {patience:g} s")
+    except OSError as error:
+        return Reached(me, target.host, address, trouble=error.strerror or str(error))
+
+
+class Marker:
+    """A file that other hosts look for, held by a process of its own until ``answers``."""
+
+    def __init__(self, folder: str, *, patience: float) -> None:
+        self.token = secrets.token_hex(8)
+        self.locks, self.trouble = False, ""
+        command = [sys.executable, "-P", str(Path(__file__).with_name("meet_disk.py")), "hold", folder, self.token]
+        pipe = subprocess.PIPE
+        # Unbuffered: select() must see what readline() has not taken.
+        self._process = subprocess.Popen(
+            command, bufsize=0, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+        self._patience = patience
+        ready = self._line(time.monotonic() + patience)
+        self.locks = bool(ready.get("locks"))
+        self.trouble = str(ready.get("trouble", "" if ready.get("ready") else f"no answer within {patience:g} s"))
+
+    def answers(self) -> list[str]:
+        """Return the hosts whose answers have come, and take everything away."""
+        try:
+            out, _ = self._process.communicate(b"", timeout=self._patience)
+        except subprocess.TimeoutExpired:
+            abandon(self._process)
+            return []
+        told = [json.loads(line) for line in out.splitlines() if line.startswith(b"{")]
+        return [name for line in told for name in line.get("answers", [])]
+
+    def _line(self, until: float) -> dict[str, object]:
+        """Return its first line that says more than what it does; nothing if it does not come."""
+        out = self._process.stdout
+        assert out is not None
+        while select.select([out], [], [], max(0.0, until - time.monotonic()))[0]:
+            line = out.readline()
+            if not line:
+                break
+            if "doing" not in (said := json.loads(line)):
+                return dict(said)
+        return {}
+
+
+def find(folder: str, token: str, name: str, *, patience: float) -> Sight:
+    """Look for the marker that another host has left."""
+    said = ask("meet_disk.py", "find", folder, token, name, str(patience), patience=patience + 10)
+    if said.code is None:
+        return Sight(trouble=f"no answer within {said.seconds:.0f} s")
+    if trouble := said.get("trouble"):
+        return Sight(trouble=trouble)
+    return Sight(said.get("seconds"), lock=said.get("lock"))

@@ -1,0 +1,73 @@
+"""A question to a process of its own, with a deadline: a broken driver, or a dead file server, hangs whoever asks it.
+
+Its lines on stdout are JSON objects; ``{"doing": ...}`` says what it is about to do, so that a silence has a name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+# What a launcher has set is for the program, not for who looks at the machine: it would join the others.
+_LAUNCHED = ("ALLRANKS_", "JAX_COORDINATOR", "JAX_PROCESS_", "JAX_NUM_PROCESSES")
+_left: list[subprocess.Popen[bytes]] = []
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What it said until it ended, or until it was left: then ``code`` is None and ``doing`` its last word.
+
+    ``trouble`` is the last line of its stderr.
+    """
+
+    lines: tuple[dict[str, Any], ...]
+    code: int | None
+    doing: str
+    trouble: str
+    seconds: float
+
+    def get(self, key: str) -> Any:
+        """Return the last value that was said of ``key``; None if nothing was."""
+        return next((line[key] for line in reversed(self.lines) if key in line), None)
+
+
+def ask(script: str, *words: str, patience: float, environ: Mapping[str, str] | None = None) -> Said:
+    """Run a file of this folder with this Python, for ``patience`` seconds at most."""
+    # -P: the script's own folder has a jax.py, and the current one may hang.
+    command = [sys.executable, "-P", str(Path(__file__).with_name(script)), *words]
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(_LAUNCHED)}
+    began = time.monotonic()
+    process = subprocess.Popen(
+        command,
+        env={**inherited, **(environ or {})},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        out, err = process.communicate(timeout=patience)
+    except subprocess.TimeoutExpired as late:
+        out, err = late.stdout or b"", late.stderr or b""
+        abandon(process)
+    lines = tuple(json.loads(line) for line in out.splitlines() if line.startswith(b"{") and line.endswith(b"}"))
+    doing = next((line["doing"] for line in reversed(lines) if "doing" in line), "python")
+    return Said(lines, process.returncode, doing, _last(err), time.monotonic() - began)
+
+
+def abandon(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process, and wait for nothing: what hangs in the kernel does not end."""
+    process.kill()
+    _left.append(process)
+
+
+def _last(err: bytes) -> str:
+    lines = [line.strip() for line in err.decode(errors="replace").splitlines() if line.strip()]
+    return lines[-1][:400] if lines else ""

@@ -1,0 +1,55 @@
+"""How far the hosts' clocks are apart: times of questions and answers in, offsets and a row out. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from allranks.doctor.row import Row, bad, good, name_hosts, short, undetermined, warning
+
+# Beyond: Kerberos refuses a ticket (the default clockskew of MIT's, krb5.conf), and clouds a signed request.
+_REFUSED = 300.0
+# Beyond: lines of logs and times of files are in the wrong order.
+_CONFUSING = 1.0
+
+
+def offset(samples: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
+    """Return how many seconds the other clock is ahead of ours, and how far that may be off.
+
+    A sample is (asked, answered, heard): the first and the last by our clock, the middle one by the other's. The answer
+    was given at some moment between; so the shortest way there and back tells most, to half its length. At least one.
+    """
+    asked, answered, heard = min(samples, key=lambda sample: sample[2] - sample[0])
+    return answered - (asked + heard) / 2, (heard - asked) / 2
+
+
+def row(main: str, found: Mapping[str, tuple[float, float] | None]) -> Row | None:
+    """Return the row of the clocks; None for one host.
+
+    ``found`` is, by other host, by how many seconds the clock of ``main`` is ahead, and the uncertainty; None where
+    there was no answer in time.
+    """
+    if not found:
+        return None
+    known = {host: pair for host, pair in found.items() if pair is not None}
+    silent = [host for host, pair in found.items() if pair is None]
+    if not known:
+        return undetermined("clocks", f"host {main} did not answer in time: {name_hosts(silent)}")
+    host, (ahead, doubt) = max(known.items(), key=lambda item: abs(item[1][0]))
+    told = [f"host {host} is {_apart(ahead, doubt)} host {main}" + (", the farthest" if len(known) > 1 else "")]
+    told += [f"not measured: {name_hosts(silent)}"] if silent else []
+    sure = max(0.0, abs(ahead) - doubt)
+    if sure > _REFUSED:
+        return bad("clocks", *told, "credentials and signed requests are refused", remedy="Set the clock: chrony, NTP.")
+    if sure > _CONFUSING:
+        return warning("clocks", *told, "logs and times of files are in the wrong order", remedy="Start chrony or NTP.")
+    if silent or not math.isfinite(ahead):
+        return undetermined("clocks", *told)
+    return good("clocks", *told, room=-sure)
+
+
+def _apart(ahead: float, doubt: float) -> str:
+    """Say where the other host's clock is, as seen from main's; ``ahead`` is how far main's is ahead of it."""
+    if abs(ahead) <= doubt:
+        return f"within {short(doubt)} of"
+    return f"{short(abs(ahead))} (+- {short(doubt)}) {'behind' if ahead > 0 else 'ahead of'}"

@@ -1,0 +1,64 @@
+"""What is installed, read from the metadata of packages: none is imported."""
+
+from __future__ import annotations
+
+import platform
+from importlib import metadata
+from importlib.util import find_spec
+from typing import Any
+
+from allranks.doctor.software import Unmet
+
+# What carries a job, or decides whether it runs; of NVIDIA's packages only NCCL's.
+_NAMES = ("allranks", "jax", "jaxlib", "torch", "torch-xla", "libtpu", "numpy", "flax", "lightning", "transformers")
+_BEGINNINGS = ("jax-cuda", "jax-rocm", "nvidia-nccl")
+# Whose requirements are looked at.
+_ASKING = ("allranks", "jax", "jaxlib", "torch", "torch-xla", "jax-cuda", "jax-rocm")
+
+
+def has(framework: str) -> bool:
+    return find_spec(framework) is not None
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of what carries a job, by package."""
+    found = {"python": platform.python_version()}
+    for one in metadata.distributions():
+        name = str(one.metadata["Name"] or "").lower().replace("_", "-")
+        if name in _NAMES or name.startswith(_BEGINNINGS):
+            found.setdefault(name, one.version)
+    return found
+
+
+def requirements(found: dict[str, str]) -> tuple[dict[str, int] | None, list[Unmet]]:
+    """Return how many requirements packages have here, as their own metadata say, and which are not met.
+
+    None for the first where `packaging` is not installed, which reads them.
+    """
+    if find_spec("packaging") is None:
+        return None, []
+    from packaging.requirements import Requirement
+
+    asked: dict[str, int] = {}
+    unmet: list[Unmet] = []
+    for package in (name for name in found if name.startswith(_ASKING)):
+        wanted = [Requirement(text) for text in metadata.requires(package) or ()]
+        here = [one for one in wanted if one.marker is None or one.marker.evaluate({"extra": ""})]
+        asked[package] = len(here)
+        unmet += [
+            Unmet(package, f"{one.name}{one.specifier}", there)
+            for one in here
+            if not _fits(one, there := _version(one.name))
+        ]
+    return asked, unmet
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _fits(wanted: Any, there: str) -> bool:
+    return bool(there) and wanted.specifier.contains(there, prereleases=True)

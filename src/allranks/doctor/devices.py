@@ -1,0 +1,159 @@
+"""Devices: what the kernel has, what each framework sees, and how many ranks share them. Facts in, rows out. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from allranks.doctor.row import Row, bad, good, short, size, undetermined, unseen, warning
+
+MAKERS = {"nvidia": "NVIDIA GPU", "amd": "AMD GPU", "tpu": "TPU chip"}
+# What says which devices a process may see.
+VISIBLE = (
+    *("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"),
+    *("TPU_VISIBLE_CHIPS", "TPU_VISIBLE_DEVICES", "TPU_PROCESS_BOUNDS", "JAX_PLATFORMS", "JAX_NUM_CPU_DEVICES"),
+    *("JAX_CUDA_VISIBLE_DEVICES", "JAX_ROCM_VISIBLE_DEVICES"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """Devices by maker, as /dev, /proc and the PCI bus have them; ``driver`` is NVIDIA's version."""
+
+    counts: Mapping[str, int] = field(default_factory=dict)
+    driver: str = ""
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts.values())
+
+    def __str__(self) -> str:
+        counted = [f"{n} {MAKERS[maker]}{'' if n == 1 else 's'}" for maker, n in self.counts.items() if n]
+        return ", ".join(counted) + (f" (driver {self.driver})" if self.driver else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Framework:
+    """What a child process said that imported a framework and asked it for its devices.
+
+    ``state``: "absent" (not installed), "failed", "late" (no answer in time; ``doing`` is what it was at), "answered".
+    ``said`` has version, platform, devices (kind, bytes) and, of torch, how it was built.
+    """
+
+    name: str
+    state: str
+    seconds: float = 0.0
+    trouble: str = ""
+    doing: str = ""
+    said: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def accelerators(self) -> int:
+        return 0 if self.said.get("platform", "cpu") == "cpu" else len(self.said["devices"])
+
+
+def framework(found: Framework) -> Row:
+    """Return whether a framework can be imported and finds devices."""
+    if found.state == "absent":
+        return unseen(found.name, f"{found.name} is not installed")
+    if found.state == "late":
+        why = f"a process that did `{found.doing}` had no answer after {found.seconds:.0f} s, and was left alone"
+        remedy = "The same hangs in your program: look at the driver (nvidia-smi, dmesg), at who holds the devices, "
+        remedy += "and at the file system of the installation."
+        return bad(found.name, why, remedy=remedy)
+    if found.state == "failed":
+        if "already in use" in found.trouble:
+            return warning(found.name, found.trouble, remedy="End the process that holds it, or leave it at that.")
+        return bad(
+            found.name,
+            f"`{found.doing}` fails: {found.trouble}",
+            remedy=f"Repair the installation of {found.name}, or what it names.",
+        )
+    devices = found.said["devices"]
+    kinds = Counter((kind, nbytes) for kind, nbytes in devices)
+    told = [f"{n} x {kind}" + (f", {size(nbytes)} each" if nbytes else "") for (kind, nbytes), n in kinds.items()]
+    sees = f"{found.name} {found.said['version']} sees {'; '.join(told) or 'the CPU alone'}"
+    more = [f"{word} {value}" for word, value in found.said.get("built", {}).items() if value]
+    evidence = [f"{sees}, after {short(found.seconds)}", *([", ".join(more)] if more else [])]
+    return good(found.name, *evidence, room=float(len(devices)))
+
+
+def devices(kernel: Kernel, frameworks: Sequence[Framework], environ: Mapping[str, str]) -> Row:
+    """Return whether the frameworks see the devices that the kernel has."""
+    if not kernel.total:
+        return unseen("accelerators", "no NVIDIA, AMD or TPU device in /dev, /proc or on the PCI bus")
+    answered = [one for one in frameworks if one.state == "answered"]
+    blind = [one for one in answered if not one.accelerators]
+    if not answered:
+        return undetermined("accelerators", f"{kernel}; no framework says what it sees")
+    visible = {name: environ[name] for name in VISIBLE if name in environ}
+    told = [str(kernel), *(f"{name}={value}" for name, value in visible.items())]
+    if blind:
+        names = " and ".join(f"{one.name} {one.said['version']}" for one in blind)
+        told.append(f"{names} see{'s' if len(blind) == 1 else ''} none of them")
+        hidden = " and ".join(visible)
+        remedy = f"Unset {hidden}, if they are meant to be used." if visible else _BUILDS
+        return warning("accelerators", *told, remedy=remedy)
+    fewer = [] if visible else [one for one in answered if one.accelerators < kernel.total]
+    if fewer:
+        told += [f"{one.name} sees {one.accelerators}" for one in fewer]
+        return warning("accelerators", *told, remedy="One may have failed: nvidia-smi, dmesg | grep -i xid.")
+    return good("accelerators", *told, room=float(min(one.accelerators for one in answered)))
+
+
+_BUILDS = 'A build for the CPU is installed: pip install "jax[cuda13]" (or [tpu]); torch from its index for your CUDA.'
+
+
+def shares(accelerators: int, ranks: int, *, launched: bool, virtual: Mapping[str, int]) -> Row:
+    """Return whether the ranks of a host have devices of their own.
+
+    ``accelerators`` is how many the ranks see together; ``virtual`` is, by framework, how many devices of the CPU a
+    process has where there are no others.
+    """
+    topic = "ranks and devices"
+    if not launched:
+        remedy = "Start the doctor as the job: srun, torchrun, or allranks run -n N -- allranks doctor."
+        return undetermined(topic, "one process was started, not a job", remedy=remedy)
+    told = f"{ranks} rank{'' if ranks == 1 else 's'} on this host"
+    if not accelerators:
+        each = ", ".join(f"{name}: {n} of the CPU each" for name, n in virtual.items())
+        return good(topic, f"{told}; {each}") if each else undetermined(topic, f"{told}; no framework answers")
+    told += f", {accelerators} accelerator{'' if accelerators == 1 else 's'}"
+    if ranks > accelerators:
+        remedy = "Start one rank a device: more on one have each a part of its memory, and NCCL refuses them."
+        return bad(topic, told, remedy=remedy)
+    if accelerators % ranks:
+        return warning(topic, f"{told}: they cannot be shared out evenly", remedy="One rank a device, or one a host.")
+    if ranks == accelerators:
+        return good(topic, f"{told}: one each")
+    each = f"{told}: {accelerators // ranks} each"
+    return good(topic, each, "as JAX has it; torch uses one a process, and would leave the others idle")
+
+
+def together(most: int, visible: Sequence[str]) -> int:
+    """Return how many accelerators the ranks of a host see together.
+
+    ``most`` is how many the framework of one of them sees, ``visible`` each rank's CUDA_VISIBLE_DEVICES, or what is
+    like it, "" where it is not set.
+    """
+    names = {name for said in visible for name in said.split(",") if name}
+    return max(most, len(names)) if most and all(visible) else most
+
+
+def rows(
+    kernel: Kernel,
+    frameworks: Sequence[Framework],
+    environ: Mapping[str, str],
+    *,
+    visible: Sequence[str],
+    launched: bool,
+) -> Iterator[Row]:
+    """Yield all rows of devices of a host, on which ``visible`` has an entry for each rank (see ``together``)."""
+    yield from map(framework, frameworks)
+    yield devices(kernel, frameworks, environ)
+    answered = [one for one in frameworks if one.state == "answered"]
+    most = max((one.accelerators for one in answered), default=0)
+    virtual = {one.name: len(one.said["devices"]) or 1 for one in answered}
+    yield shares(together(most, visible), len(visible), launched=launched, virtual=virtual)

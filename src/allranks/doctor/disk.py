@@ -1,0 +1,171 @@
+"""A place in a file system: what was tried there in, rows out. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from allranks.doctor.row import Row, bad, good, name_hosts, short, size, undetermined, warning
+
+GB = 1_000_000_000
+_LITTLE_SPACE, _FEW_FILES = 10 * GB, 100_000
+# Gone with the machine, or with the container.
+_FLEETING = {
+    "tmpfs": "memory, not a disk: it is gone with the machine",
+    "ramfs": "memory, not a disk: it is gone with the machine",
+    "overlay": "a container's own layer: it is gone with the container",
+}
+# What checkpoints and caches need of a folder; what follows where it is not there.
+_NEEDED = {
+    "write": "nothing can be written",
+    "rename": "a reader may see no file, or half of one, when it is replaced",
+    "fsync": "what is written is not known to survive a crash",
+}
+_WANTED = {
+    "exclusive": "two writers can both believe that they made a file",
+    "link": "a file that must be new is put by a claim and a rename (docs/storage.md)",
+    "flock": "two processes can both hold a lock: caches of data sets and compilers",
+    "record lock": "two processes can both hold a lock: databases, HDF5",
+    "mmap": "files cannot be mapped: Arrow, safetensors",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """One trial: whether it went well, and what was seen."""
+
+    name: str
+    fine: bool
+    told: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A folder as one host found it.
+
+    ``path`` is as the user names it, ``where`` in full. ``kind`` and ``source`` are the file system's; sizes are bytes.
+    ``doing`` is what had no answer after ``seconds``, "" if all had. ``trouble`` is why nothing could be tried.
+    ``speed`` has bytes a second by "write" and "read", ``cached`` if they went through the page cache; ``durable`` is
+    how long a small file takes until it would survive a crash, in seconds.
+    """
+
+    path: str
+    where: str = ""
+    kind: str = "?"
+    source: str = "?"
+    total: int = 0
+    free: int = 0
+    inodes: int | None = None
+    tried: tuple[Tried, ...] = ()
+    trouble: str = ""
+    doing: str = ""
+    seconds: float = 0.0
+    speed: Mapping[str, float] = field(default_factory=dict)
+    durable: float | None = None
+    cached: bool = False
+    measured: int = 0
+
+
+def rows(found: Place) -> Iterator[Row]:
+    """Yield what one host has to say of a folder: what it is, what it can, how fast."""
+    topic = f"files {found.path}"
+    where = f"{found.where}, {found.kind} ({found.source})"
+    if found.doing:
+        told = f"{where}: no answer to `{found.doing}` after {found.seconds:.0f} s"
+        remedy = "The same stands still in your program: is its server up? (mount, df, dmesg)"
+        yield bad(topic, told, remedy=remedy)
+        return
+    if found.trouble:
+        yield bad(topic, f"{where}: {found.trouble}", remedy="Name a folder that this user may write into.")
+        return
+    yield _kind(topic, where, found)
+    yield _abilities(f"abilities {found.path}", found.tried)
+    yield _speed(f"speed {found.path}", found)
+
+
+def _kind(topic: str, where: str, found: Place) -> Row:
+    told = f"{where}: {size(found.free)} free of {size(found.total)}"
+    if found.inodes is not None:
+        told += f", {found.inodes:,} more files"
+    fleeting = _FLEETING.get(found.kind)
+    if found.free < _LITTLE_SPACE:
+        return warning(topic, told, "little, for checkpoints", remedy="Free some, or name another folder.")
+    if found.inodes is not None and found.inodes < _FEW_FILES:
+        return warning(topic, told, "few files more can be made", remedy="Remove small files, or name another folder.")
+    if fleeting:
+        return warning(topic, told, fleeting, remedy="Save elsewhere: a mounted volume, or a bucket.")
+    if found.kind.startswith("fuse"):
+        told_more = "a mount by a program: its fsync promises what that program does"
+        return warning(topic, told, told_more, remedy="Of a bucket, prefer its own address (docs/storage.md).")
+    return good(topic, told, room=float(found.free))
+
+
+def _abilities(topic: str, tried: Sequence[Tried]) -> Row:
+    lacks = {one.name: one for one in tried if not one.fine}
+    fine = [one.told or one.name for one in tried if one.fine]
+    told = [f"tried: {'; '.join(fine)}"] if fine else []
+    if needed := [name for name in _NEEDED if name in lacks]:
+        why = [f"{name}: {lacks[name].told}: {_NEEDED[name]}" for name in needed]
+        return bad(topic, *why, *told, remedy="Save elsewhere: this folder keeps no checkpoint whole.")
+    if wanted := [name for name in _WANTED if name in lacks]:
+        why = [f"{name}: {lacks[name].told}: {_WANTED[name]}" for name in wanted]
+        return warning(topic, *why, *told, remedy="Keep caches and locks on another file system (HF_HOME, TMPDIR).")
+    if "O_DIRECT" in lacks:
+        told.append(f"no O_DIRECT ({lacks['O_DIRECT'].told}): saves go through the page cache, as durable, but slower")
+    return good(topic, *told)
+
+
+def _speed(topic: str, found: Place) -> Row:
+    if not found.speed:
+        return undetermined(topic, "not measured")
+    how = "through the page cache, then fsync" if found.cached else "past the page cache"
+    write = found.speed["write"]
+    told = [f"write {size(write)}/s, read {size(found.speed['read'])}/s ({size(found.measured)}, {how})"]
+    if found.durable is not None:
+        told.append(f"a small file is durable after {short(found.durable)}")
+    if write < 50e6:
+        told.append(f"10 GB of a checkpoint take {10 * GB / write / 60:.0f} min")
+        return warning(topic, *told, remedy="A faster volume for checkpoints, or save less often.")
+    return good(topic, *told, room=write)
+
+
+def shared(path: str, main: str, sights: Mapping[str, Sight]) -> Row | None:
+    """Return whether all hosts have the same folder; ``sights`` are of the hosts but ``main``. None for one host."""
+    if not sights:
+        return None
+    topic = f"shared {path}"
+    silent = {host: sight.trouble for host, sight in sights.items() if sight.trouble}
+    seen = [host for host, sight in sights.items() if sight.seconds is not None]
+    blind = [host for host in sights if host not in seen and host not in silent]
+    if silent:
+        return undetermined(topic, *[f"host {host}: {why}" for host, why in list(silent.items())[:4]])
+    if not seen:
+        told = f"local: what host {main} wrote is not there on {name_hosts(blind)}"
+        remedy = "Save to a folder that all hosts share: of a checkpoint, each host would have a part."
+        return warning(topic, told, remedy=remedy)
+    if blind:
+        told = f"what host {main} wrote is there on {name_hosts(seen)}, and not on {name_hosts(blind)}"
+        return bad(topic, told, remedy="Mount it everywhere: some ranks would find a checkpoint, and others none.")
+    deaf = [host for host, sight in sights.items() if not sight.answered]
+    longest = max(sight.seconds or 0.0 for sight in sights.values())
+    told = f"shared: what host {main} wrote was there on {name_hosts(seen)}, after {short(longest)} at most"
+    if deaf:
+        unheard = f"what {name_hosts(deaf)} wrote did not come to host {main}"
+        return warning(topic, told, unheard, remedy="It may be read-only there, or its cache late: mount options.")
+    locks = [host for host, sight in sights.items() if sight.lock is False]
+    if locks:
+        why = f"a lock of host {main} does not hold on {name_hosts(locks)} (NFS with nolock, Lustre without flock)"
+        return warning(topic, f"{told}, and back", why, remedy="Keep caches that are locked on each host's own disk.")
+    held = ", and its lock holds there" if all(sight.lock for sight in sights.values()) else ""
+    return good(topic, f"{told}, and back{held}")
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What a host found of another's folder: after how many ``seconds`` its file was there (None: never), whether what
+    it wrote itself ``answered``, and whether the other's ``lock`` held (None: not tried)."""
+
+    seconds: float | None = None
+    answered: bool = False
+    lock: bool | None = None
+    trouble: str = ""

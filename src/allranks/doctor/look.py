@@ -1,0 +1,203 @@
+"""What this machine says of itself without being asked anything that may hang: /proc, /sys and limits of processes."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import ipaddress
+import math
+import mmap
+import os
+import re
+import resource
+import socket
+import struct
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from allranks.doctor.devices import Kernel
+from allranks.doctor.machine import Cores, Limits, Memory, Shared
+from allranks.doctor.network import Interface
+
+_SHARED = "/dev/shm"  # noqa: S108 - it is looked at
+_SIOCGIFADDR = 0x8915
+# As jax/_src/hardware_utils.py has them: Google's network cards and disks have the same vendor.
+_GOOGLE = "0x1ae0"
+_TPUS = ("0x0027", "0x0056", "0x005e", "0x0062", "0x0063", "0x006f", "0x0076")
+_IF_UP = 1
+
+
+def _read(path: Path) -> str:
+    """Return what a file of the kernel says, "" where it is not there or says nothing to us."""
+    try:
+        return path.read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def boot() -> str:
+    """Return what tells this running kernel from others."""
+    return _read(Path("/proc/sys/kernel/random/boot_id"))
+
+
+def _number(text: str) -> int | None:
+    """Return the number; None for "max", for nothing, and for what version 1 of cgroups has for no limit."""
+    return int(text) if text.isdecimal() and int(text) < 1 << 60 else None
+
+
+def _folders(controller: str, root: Path) -> Iterator[Path]:
+    """Yield the folders of this process' cgroup that a controller has, the innermost first, up to the mount.
+
+    In a container the path may be the host's, and only the mount itself be there.
+    """
+    mounts = []
+    for line in _read(root / "proc/self/mountinfo").splitlines():
+        before, _, after = line.partition(" - ")
+        kind, _, options = after.split(" ", 2)
+        if kind == "cgroup2" or (kind == "cgroup" and controller in options.split(",")):
+            mounts.append((kind, root / before.split()[4].lstrip("/")))
+    for line in _read(root / "proc/self/cgroup").splitlines():
+        _, names, path = line.split(":", 2)
+        for kind, mount in mounts:
+            if (not names and kind == "cgroup2") or (kind == "cgroup" and controller in names.split(",")):
+                here = mount / path.lstrip("/")
+                inside = [here, *(parent for parent in here.parents if parent.is_relative_to(mount))]
+                yield from (folder for folder in inside if folder.is_dir())
+
+
+def allowed(root: Path = Path("/")) -> str:
+    """Return the cores that this process may use, as the kernel writes it: ``0-3,8``."""
+    found = re.search(r"Cpus_allowed_list:\s*(\S+)", _read(root / "proc/self/status"))
+    return found[1] if found else f"0-{(os.cpu_count() or 1) - 1}"
+
+
+def named(cores: str) -> set[int]:
+    """Return the numbers of ``0-3,8``."""
+    pairs = [part.partition("-") for part in cores.split(",") if part]
+    return {at for first, _, last in pairs for at in range(int(first), int(last or first) + 1)}
+
+
+def cores(of_ranks: list[str], threads: str, root: Path = Path("/")) -> Cores:
+    """Return what the ranks of this host, each with its allowed cores, may use together."""
+    sets = [named(one) for one in of_ranks]
+    quotas = []
+    for folder in _folders("cpu", root):
+        both = _read(folder / "cpu.max").split()
+        pair = both or [_read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")]
+        if len(pair) == 2 and pair[0].isdecimal() and pair[1].isdecimal():
+            quotas.append(int(pair[0]) / int(pair[1]))
+    fewest = min(map(len, sets))
+    count = os.cpu_count() or 1
+    return Cores(count, len(set().union(*sets)), fewest, min(quotas, default=None), _threads(threads))
+
+
+def _threads(text: str) -> int:
+    return int(text) if text.isdecimal() else 0
+
+
+def memory(root: Path = Path("/")) -> Memory:
+    known = {name: int(kb) * 1024 for name, kb in re.findall(r"(\w+):\s+(\d+) kB", _read(root / "proc/meminfo"))}
+    total, available = known.get("MemTotal", 0), known.get("MemAvailable", 0)
+    limits: list[tuple[int, int]] = []
+    for folder in _folders("memory", root):
+        for limit, used, cache in (
+            ("memory.max", "memory.current", "inactive_file"),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+        ):
+            if (most := _number(_read(folder / limit))) is not None:
+                idle = re.search(rf"^{cache} (\d+)", _read(folder / "memory.stat"), re.MULTILINE)
+                spare = int(idle[1]) if idle else 0
+                limits.append((most, (_number(_read(folder / used)) or 0) - spare))
+    tightest = min(limits, key=lambda pair: pair[0] - pair[1], default=(None, None))
+    return Memory(total, available, *tightest)
+
+
+def shared_memory() -> Shared:
+    """Look at /dev/shm, and put a file there for a moment."""
+    try:
+        found = os.statvfs(_SHARED)
+        with tempfile.TemporaryFile(dir=_SHARED) as file:
+            file.truncate(1 << 20)
+            with mmap.mmap(file.fileno(), 1 << 20) as data:
+                data[:1] = b"x"
+    except (OSError, ValueError) as error:
+        return Shared(trouble=str(error))
+    return Shared(found.f_frsize * found.f_blocks, found.f_frsize * found.f_bavail)
+
+
+def _limit(which: int) -> tuple[float, float]:
+    soft, hard = (math.inf if one == resource.RLIM_INFINITY else float(one) for one in resource.getrlimit(which))
+    return soft, hard
+
+
+def limits(root: Path = Path("/")) -> Limits:
+    most = [(_limit(resource.RLIMIT_NPROC)[0], "ulimit -u")]
+    for folder in _folders("pids", root):
+        if (number := _number(_read(folder / "pids.max"))) is not None:
+            most.append((number, "the cgroup's pids.max"))
+    if (number := _number(_read(root / "proc/sys/kernel/threads-max"))) is not None:
+        most.append((number, "kernel.threads-max"))
+    running = re.search(r"/(\d+) ", _read(root / "proc/loadavg"))
+    return Limits(
+        files=_limit(resource.RLIMIT_NOFILE),
+        open=len(os.listdir("/proc/self/fd")),
+        processes=min(most),
+        running=int(running[1]) if running else 0,
+        core=_limit(resource.RLIMIT_CORE)[0],
+        locked=_limit(resource.RLIMIT_MEMLOCK)[0],
+    )
+
+
+def kernel(root: Path = Path("/")) -> Kernel:
+    """Count accelerators by what the kernel shows of them; no driver is asked."""
+    nodes = [path.name for path in (root / "dev").glob("nvidia*")]
+    nvidia = sum(re.fullmatch(r"nvidia\d+", name) is not None for name in nodes)
+    nvidia = nvidia or len(list((root / "proc/driver/nvidia/gpus").glob("*")))
+    agents = (root / "sys/class/kfd/kfd/topology/nodes").glob("*/gpu_id")
+    amd = sum(_read(path) not in ("", "0") for path in agents)
+    vendors = (root / "sys/bus/pci/devices").glob("*/vendor")
+    tpus = sum(_read(path) == _GOOGLE and _read(path.with_name("device")) in _TPUS for path in vendors)
+    driver = re.search(r"Kernel Module\D*([\d.]+)", _read(root / "proc/driver/nvidia/version"))
+    return Kernel({"nvidia": nvidia, "amd": amd, "tpu": tpus}, driver[1] if driver else "")
+
+
+def interfaces(root: Path = Path("/")) -> list[Interface]:
+    sixes: dict[str, list[str]] = {}
+    for line in _read(root / "proc/net/if_inet6").splitlines():
+        digits, *_, name = line.split()
+        sixes.setdefault(name, []).append(str(ipaddress.IPv6Address(int(digits, 16))))
+    found = []
+    for folder in sorted((root / "sys/class/net").glob("*")):
+        flags = _read(folder / "flags")
+        addresses = [*_address(folder.name), *sixes.get(folder.name, [])]
+        speed = _read(folder / "speed")
+        found.append(
+            Interface(
+                folder.name,
+                bool(int(flags or "0", 16) & _IF_UP),
+                int(_read(folder / "mtu") or 0),
+                tuple(addresses),
+                int(speed) if speed.isdecimal() else 0,
+            )
+        )
+    return found
+
+
+def _address(name: str) -> list[str]:
+    """Return an interface's IPv4 address, if it has one."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock, contextlib.suppress(OSError):
+        packed = fcntl.ioctl(sock.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+        return [socket.inet_ntoa(packed[20:24])]
+    return []
+
+
+def fabric(root: Path = Path("/")) -> dict[str, str]:
+    """Return the states of InfiniBand ports: ``{"mlx5_0/1": "ACTIVE"}``."""
+    states = (root / "sys/class/infiniband").glob("*/ports/*/state")
+    return {f"{path.parts[-4]}/{path.parts[-2]}": _read(path).partition(": ")[2] for path in sorted(states)}
+
+
+def huge_pages(root: Path = Path("/")) -> str:
+    found = re.search(r"\[(\w+)\]", _read(root / "sys/kernel/mm/transparent_hugepage/enabled"))
+    return found[1] if found else ""

@@ -1,0 +1,180 @@
+"""One machine's cores, memory and limits: what was read of them in, rows out. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from allranks.doctor.row import Row, bad, good, size, undetermined, unseen, warning
+
+GB = 1_000_000_000
+# Docker gives 64 MB; a DataLoader's worker keeps each batch that it has made there.
+_LITTLE_SHARED = GB
+_SHARED = "/dev/shm"  # noqa: S108 - it is looked at
+_FEW_FILES, _FEW_PROCESSES = 4096, 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Cores:
+    """``counted`` of the machine, ``allowed`` to all ranks of this host together, ``quota`` of the cgroup.
+
+    ``of_a_rank`` is the fewest that one rank may use; ``threads`` is OMP_NUM_THREADS, 0 where it is not set.
+    """
+
+    counted: int
+    allowed: int
+    of_a_rank: int
+    quota: float | None = None
+    threads: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes; ``limit`` and ``used`` are the cgroup's, None without a limit."""
+
+    total: int
+    available: int
+    limit: int | None = None
+    used: int | None = None
+
+    @property
+    def left(self) -> int:
+        if self.limit is None or self.used is None:
+            return self.available
+        return min(self.available, self.limit - self.used)
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Shared memory, in bytes; ``trouble`` is what was raised when something was put there."""
+
+    total: int = 0
+    free: int = 0
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of a process, ``inf`` for none, as (soft, hard) where there are two; and what is in use.
+
+    ``processes`` is the smallest that holds (RLIMIT_NPROC, the cgroup's, the kernel's), with its name.
+    """
+
+    files: tuple[float, float]
+    open: int
+    processes: tuple[float, str]
+    running: int
+    core: float
+    locked: float
+
+
+def cores(found: Cores, ranks: int) -> Row:
+    """Return whether the ranks of this host have the cores that libraries count."""
+    usable = min(found.allowed, found.quota or math.inf)
+    told = [f"{found.counted} in the machine, {found.allowed} allowed"]
+    if found.quota is not None:
+        told[0] += f", the cgroup's quota is {found.quota:g}"
+    if found.threads:
+        told[0] += f"; OMP_NUM_THREADS={found.threads}"
+    share = max(1, int(usable // ranks))
+    if ranks > usable:
+        told.append(f"{ranks} ranks take turns on {usable:g}")
+        return warning(
+            "cores", *told, remedy="Fewer ranks, or more cores: times and timeouts will be those of a crowd."
+        )
+    if found.of_a_rank == 1 and found.counted > ranks:
+        told.append("a rank is bound to 1 core, and the workers that load its data with it")
+        return warning("cores", *told, remedy="srun --cpus-per-task=K (Slurm binds a task to that many), or taskset.")
+    if found.threads * ranks > usable:
+        told.append(f"{ranks} ranks x {found.threads} threads are more than {usable:g} cores")
+        return warning("cores", *told, remedy=f"OMP_NUM_THREADS={share}.")
+    if found.quota is not None and found.quota < found.allowed and not found.threads:
+        told.append(f"libraries start a thread for each of {found.allowed}, and are then throttled to {found.quota:g}")
+        return warning(
+            "cores", *told, remedy=f"OMP_NUM_THREADS={share}; as many DataLoader workers, not os.cpu_count()."
+        )
+    return good("cores", *told, room=usable / ranks)
+
+
+def memory(found: Memory, ranks: int) -> Row:
+    told = f"{size(found.total)}, {size(found.left)} to be had"
+    if found.limit is not None and found.limit < found.total:
+        told = (
+            f"{size(found.total)}, but the cgroup ends a process at {size(found.limit)}; {size(found.left)} to be had"
+        )
+    if found.left < GB * ranks:
+        a_rank = f"{size(found.left / ranks)} for each of {ranks} ranks" if ranks > 1 else "less than a framework takes"
+        return warning(
+            "memory", told, a_rank, remedy="End what else runs here, or ask for more (srun --mem, a larger pod)."
+        )
+    return good("memory", told, room=found.left / ranks)
+
+
+def shared_memory(found: Shared) -> Row:
+    if found.trouble:
+        remedy = f"NCCL and DataLoader workers need {_SHARED}: mount a tmpfs there."
+        return bad("shared memory", f"nothing can be put into {_SHARED}: {found.trouble}", remedy=remedy)
+    told = f"{_SHARED}: {size(found.total)}, {size(found.free)} free; a file was written and mapped there"
+    if found.free < _LITTLE_SHARED:
+        why = "a DataLoader's worker that finds it full dies of a bus error"
+        small = found.total < _LITTLE_SHARED
+        remedy = "docker run --ipc=host, or --shm-size=8g; in Kubernetes an emptyDir with medium: Memory at /dev/shm."
+        return warning("shared memory", told, why, remedy=remedy if small else "Remove what dead jobs left.")
+    return good("shared memory", told, room=found.free)
+
+
+def limits(found: Limits) -> Iterator[Row]:
+    """Yield the rows of open files, processes and core dumps."""
+    soft, hard = found.files
+    told = f"{found.open} open of {_number(soft)} (ulimit -n); up to {_number(hard)} may be asked for"
+    if soft < _FEW_FILES:
+        why = "each tensor that a DataLoader's worker sends may keep a file open, and so does each connection"
+        yield warning(
+            "open files", told, why, remedy=f"ulimit -n {_number(hard)} before the program starts.", room=soft
+        )
+    else:
+        yield good("open files", told, room=soft - found.open)
+    most, name = found.processes
+    told = f"{found.running:,} run of {_number(most)} ({name})"
+    if most - found.running < _FEW_PROCESSES:
+        why = "threads count too: a rank of JAX or torch has a hundred, and more with NCCL"
+        yield warning("processes", told, why, remedy=f"Raise {name}, or end what is left of other jobs.")
+    else:
+        yield good("processes", told, room=most - found.running)
+    if found.core:
+        yield good("core dumps", f"up to {_number(found.core)} bytes (ulimit -c)", room=found.core)
+    else:
+        yield unseen("core dumps", "ulimit -c is 0: a crash in C leaves no core file, only what faulthandler prints")
+
+
+def locked_memory(found: Limits, fabric: Sequence[str]) -> Row | None:
+    """Return whether memory can be locked for RDMA; None where there is no InfiniBand."""
+    if not fabric:
+        return None
+    told = f"{_number(found.locked)} bytes (ulimit -l), for {', '.join(fabric)}"
+    if math.isinf(found.locked):
+        return good("locked memory", told)
+    remedy = "ulimit -l unlimited: memory must be locked before an adapter may write into it."
+    return warning("locked memory", told, remedy=remedy, room=found.locked)
+
+
+def huge_pages(setting: str, tpus: int) -> Row | None:
+    """Return whether transparent huge pages are as TPUs want them; None without a TPU.
+
+    Source: jax/_src/cloud_tpu_init.py, which warns of this.
+    """
+    if not tpus:
+        return None
+    if not setting:
+        return undetermined("huge pages", "/sys/kernel/mm/transparent_hugepage/enabled cannot be read")
+    if setting == "always":
+        return good("huge pages", "always, as the TPU's runtime wants them")
+    remedy = 'sudo sh -c "echo always > /sys/kernel/mm/transparent_hugepage/enabled".'
+    return warning(
+        "huge pages", f"{setting}: JAX says that the TPU's runtime starts and stops more slowly", remedy=remedy
+    )
+
+
+def _number(amount: float) -> str:
+    return "unlimited" if math.isinf(amount) else f"{amount:,.0f}"

@@ -1,0 +1,199 @@
+"""Network: interfaces, the host's own name, proxies, and who reaches whom. Facts in, rows out. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from allranks.doctor.row import Row, bad, good, short, undetermined, unseen, warning
+
+_MOST = 4
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy")
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """``speed`` is in Mbit/s, 0 where the driver does not say."""
+
+    name: str
+    up: bool
+    mtu: int
+    addresses: tuple[str, ...]
+    speed: int = 0
+
+    def __str__(self) -> str:
+        speed = f", {self.speed / 1000:g} Gbit/s" if self.speed else ""
+        return f"{self.name} {' '.join(self.addresses)} (mtu {self.mtu}{speed})"
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """What a name resolves to: ``addresses``, or why not (``trouble``); ``late`` if there was no answer."""
+
+    name: str
+    addresses: tuple[str, ...] = ()
+    trouble: str = ""
+    seconds: float = 0.0
+    late: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """One host's try to reach another at an address: seconds there and back, or what went wrong."""
+
+    source: str
+    target: str
+    address: str
+    seconds: float = 0.0
+    trouble: str = ""
+
+
+def is_loopback(address: str) -> bool:
+    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+
+
+def is_local(address: str) -> bool:
+    """Whether an address is of this link or machine only: nobody routes to it."""
+    one = ipaddress.ip_address(address.partition("%")[0])
+    return one.is_loopback or one.is_link_local
+
+
+def offered(found: Sequence[Interface]) -> tuple[str, ...]:
+    """Return the addresses at which other hosts may reach this one."""
+    return tuple(a for one in found if one.up for a in one.addresses if not is_local(a))
+
+
+def interfaces(found: Sequence[Interface], environ: Mapping[str, str], hosts: int) -> Iterator[Row]:
+    used = [one for one in found if one.up and any(not is_local(address) for address in one.addresses)]
+    if used:
+        yield good("interfaces", *map(str, used[:_MOST]), *_more(len(used)))
+    elif hosts > 1:
+        remedy = "Other hosts cannot reach this one: see `ip address`, and the network of the container."
+        yield bad("interfaces", "none is up with an address but the loopback", remedy=remedy)
+    else:
+        yield unseen("interfaces", "none but the loopback: ranks of this machine can talk, other machines cannot")
+    for variable in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
+        if variable in environ:
+            yield _named(variable, environ[variable], [one.name for one in found if one.up])
+
+
+def _named(variable: str, value: str, names: Sequence[str]) -> Row:
+    """Return whether the interfaces that a variable names are there: NCCL's are prefixes, with ^ and = before them."""
+    topic = variable
+    exact = not variable.startswith("NCCL") or value.lstrip("^").startswith("=")
+    words = value.lstrip("^").lstrip("=").split(",") if variable.startswith("NCCL") else value.split(",")
+    fit = [name for name in names if any(name == word if exact else name.startswith(word) for word in words)]
+    left = [name for name in names if name not in fit] if value.startswith("^") else fit
+    if left:
+        return good(topic, f"{value}: leaves {', '.join(left)}")
+    return bad(
+        topic, f"{value}: no such interface is up; there are {', '.join(names)}", remedy=f"Correct or unset {topic}."
+    )
+
+
+def _more(number: int) -> list[str]:
+    return [f"and {number - _MOST} more"] if number > _MOST else []
+
+
+def own_name(found: Lookup, mine: Sequence[str], hosts: int) -> Row:
+    """Return whether the host's name leads to it: gloo, and torch's rendezvous, go by that; ``mine`` are its addresses.
+
+    The trap: /etc/hosts gives one's own name to the loopback, and the others are told to come to 127.0.1.1.
+    """
+    topic, name = "host name", found.name
+    remedy = (
+        f"Give {name} its address in /etc/hosts or DNS, or name the interface: GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME."
+    )
+    if found.late:
+        return bad(topic, f"looking up {name} took more than {found.seconds:.0f} s", remedy="Look at /etc/resolv.conf.")
+    if not found.addresses:
+        told = f"{name} does not resolve: {found.trouble}"
+        return bad(topic, told, remedy=remedy) if hosts > 1 else warning(topic, told, "gloo needs it", remedy=remedy)
+    told = f"{name} is {', '.join(found.addresses[:_MOST])}"
+    if found.seconds > 1:
+        told += f", which took {short(found.seconds)}"
+    if all(map(is_loopback, found.addresses)):
+        if hosts > 1:
+            return bad(topic, f"{told}: other hosts would be sent to themselves", remedy=remedy)
+        return good(topic, f"{told}, the loopback: ranks of this machine meet; other hosts would be sent to themselves")
+    if not set(found.addresses) & set(mine):
+        return warning(topic, f"{told}, which is no address of this machine", remedy=remedy)
+    return good(topic, told, room=-found.seconds)
+
+
+def proxies(environ: Mapping[str, str]) -> Row:
+    """Return whether a proxy is between the ranks: gRPC, and so JAX's coordination service, goes by these variables.
+
+    Source: jax/_src/distributed.py, which warns that initialize() may hang.
+    """
+    found = [name for name in environ if name.lower() in _PROXIES and environ[name]]
+    if not found:
+        return unseen("proxies", "no variable names one")
+    spared = environ.get("no_proxy") or environ.get("NO_PROXY") or environ.get("no_grpc_proxy") or ""
+    told = f"{', '.join(found)} set; no_proxy is {spared or 'not'}"
+    remedy = "If jax.distributed.initialize() hangs: unset them, or name the hosts of the job in no_proxy."
+    return warning("proxies", told if spared else f"{told} set", remedy=remedy)
+
+
+def fabric(ports: Mapping[str, str]) -> Row:
+    """Return the row of InfiniBand adapters: ``ports`` are their states by name."""
+    if not ports:
+        return unseen("InfiniBand", "no adapter in /sys/class/infiniband")
+    active = [name for name, state in ports.items() if state == "ACTIVE"]
+    down = [f"{name} {state}" for name, state in ports.items() if state != "ACTIVE"]
+    told = f"{len(active)} of {len(ports)} ports are ACTIVE"
+    if down:
+        return warning("InfiniBand", told, ", ".join(down[:_MOST]), remedy="NCCL leaves these out: see ibstat.")
+    return good("InfiniBand", told, room=float(len(active)))
+
+
+def peers(at: int, size: int, most: int = 16) -> tuple[int, ...]:
+    """Return the hosts that host ``at`` of ``size`` tries to reach: all others, or those 1, 2, 4, 8 ... further on."""
+    if size <= most:
+        return tuple(other for other in range(size) if other != at)
+    steps = [1 << bit for bit in range(size.bit_length()) if 1 << bit < size]
+    return tuple((at + step) % size for step in steps)
+
+
+def reach(found: Sequence[Reached], hosts: int) -> Row | None:
+    """Return who reaches whom by TCP, at any of the other's addresses; None for one host."""
+    if hosts < 2:
+        return None
+    pairs: dict[tuple[str, str], list[Reached]] = {}
+    for one in found:
+        pairs.setdefault((one.source, one.target), []).append(one)
+    if not pairs:
+        return undetermined("reach", "no host offered an address")
+    lost = {pair: tries for pair, tries in pairs.items() if all(one.trouble for one in tries)}
+    if lost:
+        told = [
+            f"host {source} does not reach host {target}: "
+            + "; ".join(f"{one.address}: {one.trouble}" for one in tries)
+            for (source, target), tries in list(lost.items())[:_MOST]
+        ]
+        remedy = "A firewall, or another network: open all TCP ports between the hosts of a job."
+        return bad("reach", *told, *_more(len(lost)), remedy=remedy)
+    best = {pair: min(one.seconds for one in tries if not one.trouble) for pair, tries in pairs.items()}
+    slowest = max(best, key=lambda pair: best[pair])
+    told = [f"{len(best)} ways between {hosts} hosts by TCP, {short(statistics.median(best.values()))} there and back"]
+    if len(best) > 1:
+        told[0] += f"; the longest {short(best[slowest])}, from host {slowest[0]} to {slowest[1]}"
+    closed = sorted({f"{one.address} of host {one.target} ({one.trouble})" for one in found if one.trouble})
+    if closed:
+        told.append(f"not at {'; '.join(closed[:_MOST])}: name the interface to be used, NCCL_SOCKET_IFNAME")
+    return good("reach", *told)
+
+
+def store(found: Mapping[str, float], what: str) -> Row:
+    """Return how long the ranks' store takes to keep a value and give it back, by host."""
+    host = max(found, key=lambda name: found[name])
+    seconds = found[host]
+    told = f"{what}: a value is put and read back in {short(seconds)}"
+    told += f" on host {host}, the slowest of {len(found)}" if len(found) > 1 else ""
+    if seconds > 0.2:
+        return warning(
+            "store", told, remedy="Every call of the world takes a few of these: put rank 0 closer to the others."
+        )
+    return good("store", told)

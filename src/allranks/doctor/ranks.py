@@ -1,0 +1,83 @@
+"""Who was started where: the launcher, the hosts, the ranks on them. Facts in, rows out. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from allranks.doctor.row import Row, bad, good, name_hosts, unseen, warning
+from allranks.errors import AllranksError, name_ranks
+
+_MOST = 6
+_ALONE = "all that follows is of this process' machine alone"
+LAUNCHERS = ("srun", "torchrun", "mpirun")
+
+
+def alone(says: str, at_hand: Sequence[str]) -> Row:
+    """Return the row of a process that is a world of one; ``at_hand`` are launchers that are installed."""
+    if says:
+        return good("launcher", says)
+    here = f"; here are {', '.join(at_hand)}" if at_hand else ""
+    return unseen("launcher", f"none started this process{here}")
+
+
+def contradicting(error: AllranksError) -> Row:
+    """Return the row of a process whose launchers say what cannot be true."""
+    return bad("launcher", _without_remedy(error), _ALONE, remedy=error.remedy or "Start it with one launcher.")
+
+
+def unmet(error: AllranksError) -> Row:
+    """Return the row of a rank that has not met the others."""
+    return bad("launcher", _without_remedy(error), _ALONE, remedy=error.remedy or "Look at the other ranks' output.")
+
+
+def met(says: str, backend: str, address: str | None) -> Row:
+    """Return the row of ranks that have met."""
+    where = f" at {address}" if address else ""
+    return good("launcher", f"{says}; all ranks have met through {backend}{where}")
+
+
+def _without_remedy(error: AllranksError) -> str:
+    return str(error).removesuffix(error.remedy).strip()
+
+
+def hosts(names: Sequence[str], boots: Sequence[str], environ: Mapping[str, str]) -> Iterator[Row]:
+    """Yield the row of hosts: ``names`` and ``boots`` (which kernel that is) are each rank's, in rank order."""
+    ranks: dict[str, list[int]] = {}
+    for rank, name in enumerate(names):
+        ranks.setdefault(name, []).append(rank)
+    counts = Counter(map(len, ranks.values()))
+    told = [f"{name}: {name_ranks(there)}" for name, there in list(ranks.items())[:_MOST]]
+    told += [f"and {len(ranks) - _MOST} more"] if len(ranks) > _MOST else []
+    evidence = f"{len(ranks)} host{'' if len(ranks) == 1 else 's'}, {len(names)} rank{'' if len(names) == 1 else 's'}: "
+    evidence += "; ".join(told)
+    kernels: dict[str, set[str]] = {}
+    for name, boot in zip(names, boots, strict=True):
+        kernels.setdefault(name, set()).add(boot)
+    if twice := [name for name, there in kernels.items() if len(there) > 1]:
+        why = f"{len(kernels[twice[0]])} machines are called {twice[0]!r}: local ranks are counted over both"
+        yield bad("hosts", evidence, why, remedy="Name them apart: hostnamectl, or ALLRANKS_HOST on each.")
+        return
+    expected = {name: environ[name] for name in ("SLURM_STEP_NUM_NODES", "SLURM_JOB_NUM_NODES") if name in environ}
+    if workers := environ.get("TPU_WORKER_HOSTNAMES"):
+        expected["TPU_WORKER_HOSTNAMES"] = str(len(workers.split(",")))
+    for name, number in expected.items():
+        if number.isdecimal() and int(number) > len(ranks):
+            why = f"{name} speaks of {number}"
+            yield warning("hosts", evidence, why, remedy="Start it on all of them: srun -N, --ntasks-per-node.")
+            return
+    if len(counts) > 1:
+        odd = [name for name, there in ranks.items() if len(there) != counts.most_common(1)[0][0]]
+        why = f"not as many on each: {name_hosts(odd)} differ from most"
+        yield warning("hosts", evidence, why, remedy="The same number of ranks on every host: meshes are cut so.")
+        return
+    yield good("hosts", evidence)
+
+
+def jobs(found: Mapping[str, str]) -> Row:
+    """Return the jobs of this user that run here and can be asked, by name and what they are."""
+    if not found:
+        return unseen("running jobs", "none of this user that called allranks.init()")
+    told = [f"{name}: {what}" for name, what in list(found.items())[:_MOST]]
+    more = [f"and {len(found) - _MOST} more"] if len(found) > _MOST else []
+    return good("running jobs", *told, *more, f"to ask one who waits for whom: allranks doctor {next(iter(found))}")

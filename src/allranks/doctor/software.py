@@ -1,0 +1,68 @@
+"""Versions, and whether hosts are alike: what is installed in, rows out. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from allranks.doctor.row import Row, bad, good, name_hosts, undetermined, warning
+
+# The first that are told; all of them are compared.
+TOLD = ("python", "allranks", "jax", "jaxlib", "torch", "libtpu", "numpy")
+_MOST = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Unmet:
+    """``package`` asks for ``wants``, as its own metadata say, and ``there`` is installed ("" for nothing)."""
+
+    package: str
+    wants: str
+    there: str
+
+
+def versions(found: Mapping[str, str]) -> Row:
+    first = [f"{name} {found[name]}" for name in TOLD if name in found]
+    others = [f"{name} {version}" for name, version in sorted(found.items()) if name not in TOLD]
+    return good("versions", ", ".join(first), *([", ".join(others)] if others else []))
+
+
+def packages(asked: Mapping[str, int] | None, unmet: Sequence[Unmet]) -> Row:
+    """Return whether what is installed is what the frameworks ask for.
+
+    ``asked`` is how many requirements each package has here, None if they cannot be read.
+    """
+    if asked is None:
+        why = "`packaging` is not installed, which reads what packages ask for"
+        return undetermined("packages fit", why, remedy="pip install packaging.")
+    if not unmet:
+        each = ", ".join(f"{name} {number}" for name, number in asked.items())
+        return good("packages fit", f"all requirements are met that packages have by their own metadata: {each}")
+    told = [
+        f"{one.package} asks for {one.wants}; {one.there or 'it'} is {'' if one.there else 'not '}installed"
+        for one in unmet
+    ]
+    more = [f"and {len(told) - _MOST} more (pip check)"] if len(told) > _MOST else []
+    return warning(
+        "packages fit", *told[:_MOST], *more, remedy="Install one with the other: pip install -U jax, or torch."
+    )
+
+
+def alike(by_host: Mapping[str, Mapping[str, str]], topic: str, *, remedy: str, wrong: bool) -> Row | None:
+    """Return whether all hosts say the same; ``wrong`` is whether it is bad if not. None for one host."""
+    if len(by_host) < 2:
+        return None
+    said: dict[str, dict[str, list[str]]] = {}
+    for host, values in by_host.items():
+        for name in {name: None for there in by_host.values() for name in there}:
+            said.setdefault(name, {}).setdefault(values.get(name, "none"), []).append(host)
+    odd = {name: groups for name, groups in said.items() if len(groups) > 1}
+    if not odd:
+        return good(topic, f"{', '.join(said)}: equal on {len(by_host)} hosts")
+    told = [
+        f"{name}: " + "; ".join(f"{name_hosts(hosts)}: {value}" for value, hosts in groups.items())
+        for name, groups in odd.items()
+    ]
+    more = [f"and {len(told) - _MOST} more"] if len(told) > _MOST else []
+    evidence = (*told[:_MOST], *more)
+    return bad(topic, *evidence, remedy=remedy) if wrong else warning(topic, *evidence, remedy=remedy)

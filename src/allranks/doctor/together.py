@@ -1,0 +1,183 @@
+"""All hosts of a job, looked at side by side, as one table. Every rank must call."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from allranks.doctor import between, clocks, disk, host, network, ranks, software
+from allranks.doctor.between import Echo, Marker, Target, Wall
+from allranks.doctor.disk import Sight
+from allranks.doctor.host import Asked, Looked, Presence
+from allranks.doctor.network import Reached
+from allranks.doctor.row import Row, Table, merged
+from allranks.world.base import World
+
+# How long the clock of another host, its port or its file may keep us waiting, in seconds.
+_SHORTLY = 10.0
+# The order of the table, by how topics begin.
+_TABLE = (
+    *("launcher", "hosts", "running jobs", "versions", "same versions", "packages fit", "jax", "torch", "accelerators"),
+    *("ranks and devices", "same hardware", "cores", "memory", "shared memory", "open files", "processes"),
+    *("core dumps", "locked memory", "huge pages", "interfaces", "NCCL_", "GLOO_", "InfiniBand", "host name"),
+    *("proxies", "reach", "store", "clocks", "files", "abilities", "speed", "shared", "variables", "XLA flags"),
+)
+
+
+def examine(world: World, asked: Asked, launcher: Row, *, wall: Wall = time.time) -> Table:
+    """Look at all hosts of the world, and at what is between them. **Every rank must call it.**
+
+    ``wall`` is this host's clock, as compared with the others'.
+    """
+    limit = asked.patience * (len(asked.folders) + 2) + 60
+    said = world.all_gather(asdict(host.presence(world.host)), name="doctor: who is here")
+    everybody = [Presence(**one) for one in said]
+    names = tuple(dict.fromkeys(one.host for one in everybody))
+    leads = next(rank for rank, one in enumerate(everybody) if one.host == world.host) == world.rank
+    visit = _Visit(world, asked, names, names.index(world.host), wall) if leads else None
+    looked = visit.look([one for one in everybody if one.host == world.host]) if visit else None
+    offers = world.all_gather(
+        visit.offer(looked) if visit and looked else None, name="doctor: addresses", timeout=limit
+    )
+    met = visit.meet([one for one in offers if one is not None]) if visit else None
+    report = None if looked is None else {"looked": _packed(looked), "met": met}
+    told = world.gather(report, name="doctor: what was found", timeout=limit)
+    rows: list[Any] = []
+    if told is not None and visit is not None:
+        of_ranks = [
+            launcher,
+            *ranks.hosts([one.host for one in everybody], [one.boot for one in everybody], os.environ),
+        ]
+        found = visit.judge([one for one in told if one is not None])
+        rows = [row.to_json() for row in sorted([*of_ranks, *found], key=_place_of)]
+    agreed = world.broadcast(rows, name="doctor: the table", timeout=limit)
+    return Table(tuple(Row.from_json(row) for row in agreed), names, world.size)
+
+
+def _place_of(row: Row) -> int:
+    return next(at for at, beginning in enumerate(_TABLE) if row.topic.startswith(beginning))
+
+
+class _Visit:
+    """The part of the rank that speaks for its host, host number ``at`` of ``names``."""
+
+    def __init__(self, world: World, asked: Asked, names: Sequence[str], at: int, wall: Wall) -> None:
+        self.world, self.asked, self.names, self.at, self.wall = world, asked, names, at, wall
+        self.markers: list[Marker] = []
+        self.echo: Echo | None = None
+
+    @property
+    def name(self) -> str:
+        return self.names[self.at]
+
+    def look(self, here: Sequence[Presence]) -> Looked:
+        return host.examine(self.asked, here, len(self.names))
+
+    def offer(self, looked: Looked) -> dict[str, Any]:
+        """Open a port for the other hosts, on the main host leave files too; say where."""
+        if len(self.names) == 1:
+            return {}
+        token = secrets.token_hex(16)
+        self.echo = Echo(self.name, token)
+        if self.at == 0:
+            self.markers = [Marker(folder, patience=_SHORTLY) for folder in self.asked.folders]
+        marks = [[marker.token, marker.locks, marker.trouble] for marker in self.markers]
+        return {"addresses": looked.addresses, "port": self.echo.port, "token": token, "marks": marks}
+
+    def meet(self, offers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Compare clocks, try ports and look for files: what was found, as JSON values."""
+        store, others = self.world.store, range(1, len(self.names))
+        if not others:
+            return {"store": between.time_store(store, self.at)}
+        samples: list[tuple[float, float, float]] = []
+        if self.at == 0:
+            between.tell_clock(store, others, wall=self.wall, patience=_SHORTLY)
+        else:
+            samples = between.ask_clock(store, self.at, wall=self.wall, patience=_SHORTLY * len(self.names))
+        reached = self._reach(offers)
+        marks = offers[0]["marks"] if self.at else []
+        folders = zip(self.asked.folders, marks, strict=False)
+        return {
+            "store": between.time_store(store, self.at),
+            "samples": samples,
+            "reached": [asdict(one) for one in reached],
+            "sights": [asdict(self._find(folder, mark)) for folder, mark in folders],
+        }
+
+    def _reach(self, offers: Sequence[Mapping[str, Any]]) -> list[Reached]:
+        found = []
+        for other in network.peers(self.at, len(self.names)):
+            there = offers[other]
+            target = Target(self.names[other], tuple(there["addresses"]), there["port"])
+            found += between.reach(self.name, [target], there["token"], patience=_SHORTLY / 2)
+        return found
+
+    def _find(self, folder: str, mark: tuple[str, bool, str]) -> Sight:
+        token, locks, trouble = mark
+        if trouble:
+            return Sight(trouble=f"host {self.names[0]} could leave nothing there: {trouble}")
+        sight = between.find(folder, token, str(self.at), patience=_SHORTLY)
+        return sight if locks else replace(sight, lock=None)
+
+    def judge(self, told: Sequence[Mapping[str, Any]]) -> list[Row]:
+        """Return the rows of all hosts; ``told`` are in the order of the hosts. On the main host alone."""
+        rows = list(
+            _of_all([(name, [Row.from_json(r) for r in one["looked"]["rows"]]) for name, one in self._by(told)])
+        )
+        advice = "Install the same versions on every host."
+        versions = {name: one["looked"]["versions"] for name, one in self._by(told)}
+        hardware = {name: one["looked"]["hardware"] for name, one in self._by(told)}
+        offsets = {
+            name: clocks.offset(one["met"]["samples"]) if one["met"]["samples"] else None
+            for name, one in list(self._by(told))[1:]
+        }
+        reached = [Reached(**one) for met in told for one in met["met"].get("reached", ())]
+        stores = {name: one["met"]["store"] for name, one in self._by(told)}
+        between_hosts = [
+            software.alike(versions, "same versions", remedy=advice, wrong=True),
+            software.alike(hardware, "same hardware", remedy="The slowest sets the pace of all.", wrong=False),
+            network.reach(reached, len(self.names)),
+            network.store(stores, _carrier(self.world.backend)) if self.world.size > 1 else None,
+            clocks.row(self.names[0], offsets),
+            *self._shared(told),
+        ]
+        return rows + [row for row in between_hosts if row is not None]
+
+    def _by(self, told: Sequence[Mapping[str, Any]]) -> list[tuple[str, Mapping[str, Any]]]:
+        return list(zip(self.names, told, strict=True))
+
+    def _shared(self, told: Sequence[Mapping[str, Any]]) -> list[Row | None]:
+        rows = []
+        for at, (folder, marker) in enumerate(zip(self.asked.folders, self.markers, strict=False)):
+            answers = marker.answers()
+            sights = {
+                name: Sight(**{**one["met"]["sights"][at], "answered": str(number) in answers})
+                for number, (name, one) in enumerate(self._by(told))
+                if number
+            }
+            rows.append(disk.shared(folder, self.names[0], sights))
+        return rows
+
+
+def _packed(looked: Looked) -> dict[str, Any]:
+    return {
+        "rows": [row.to_json() for row in looked.rows],
+        "versions": dict(looked.versions),
+        "hardware": dict(looked.hardware),
+    }
+
+
+def _of_all(by_host: Sequence[tuple[str, Sequence[Row]]]) -> list[Row]:
+    topics: dict[str, list[tuple[str, Row]]] = {}
+    for name, rows in by_host:
+        for row in rows:
+            topics.setdefault(row.topic, []).append((name, row))
+    return [merged(said, len(by_host)) for said in topics.values()]
+
+
+def _carrier(backend: str) -> str:
+    return {"jax": "JAX's coordination service", "torch": "torch's Store"}.get(backend, "the store")

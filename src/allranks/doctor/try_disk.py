@@ -1,0 +1,254 @@
+"""Run as a script, in a process of its own: try out a folder, as JSON lines. What it makes there it takes away again.
+
+``try_disk.py look FOLDER BYTES`` tries what checkpoints and caches need, and how fast it is.
+``try_disk.py mark FOLDER TOKEN`` leaves a file that other hosts look for, and holds a lock on it until stdin... ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import mmap
+import os
+import shutil
+import statistics
+import struct
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+_BLOCK = 1 << 22
+_MOST_SECONDS = 1.5
+_REPLACED, _DURABLE = 0.15, 7
+
+
+def say(**words: object) -> None:
+    print(json.dumps(words), flush=True)
+
+
+def mounted(folder: Path) -> tuple[str, str]:
+    """Return the kind and the source of the file system that a folder is in."""
+    found = ("?", "?", "")
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        before, _, after = line.partition(" - ")
+        point = before.split()[4].encode().decode("unicode_escape")
+        kind, source = after.split()[:2]
+        inside = str(folder) == point or str(folder).startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(found[2]):
+            found = (kind, source, point)
+    return found[0], found[1]
+
+
+def rename(here: Path) -> str:
+    """Replace a file again and again while a thread reads it."""
+    target, stop, seen = here / "replaced", threading.Event(), [0]
+    odd: list[str] = []
+    target.write_bytes(b"\0" * 8192)
+
+    def read() -> None:
+        while not stop.is_set() and not odd:
+            try:
+                data = target.read_bytes()
+            except OSError as error:
+                odd.append(f"the reader had {error.strerror}")
+                return
+            if len(data) != 8192 or len(set(data)) != 1:
+                odd.append("the reader saw parts of two files")
+            seen[0] += 1
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    turns, began = 0, time.monotonic()
+    while time.monotonic() - began < _REPLACED or turns < 20:
+        turns += 1
+        (here / "next").write_bytes(bytes([turns % 256]) * 8192)
+        (here / "next").replace(target)
+    stop.set()
+    reader.join()
+    if odd:
+        raise OSError(0, odd[0])
+    return f"rename replaces a file whole ({turns} times, under {seen[0]} reads)"
+
+
+def exclusive(here: Path) -> str:
+    os.close(os.open(here / "one", os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(here / "one", os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        raise OSError(0, "a file was made twice")
+    return "a new file is made once"
+
+
+def link(here: Path) -> str:
+    (here / "linked").write_bytes(b"x")
+    os.link(here / "linked", here / "link")
+    if (here / "link").stat().st_nlink != 2:
+        raise OSError(0, "the link is not counted")
+    return "hard links"
+
+
+def fsync(here: Path) -> str:
+    with (here / "synced").open("wb") as file:
+        file.write(b"x" * 4096)
+        file.flush()
+        os.fsync(file.fileno())
+    folder = os.open(here, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+    return "fsync of files and folders"
+
+
+def direct(here: Path) -> str:
+    fd = os.open(here / "direct", os.O_CREAT | os.O_WRONLY | os.O_DIRECT)
+    try:
+        with mmap.mmap(-1, 1 << 16) as page:
+            os.write(fd, page)
+    finally:
+        os.close(fd)
+    return "O_DIRECT"
+
+
+def flock(here: Path) -> str:
+    with (here / "flock").open("w") as one, (here / "flock").open("w") as other:
+        fcntl.flock(one, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            raise OSError(0, "two hold the same lock")
+    return "flock"
+
+
+def record_lock(here: Path) -> str:
+    lock = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    with (here / "record").open("w") as one, (here / "record").open("w") as other:
+        fcntl.fcntl(one, fcntl.F_OFD_SETLK, lock)
+        with contextlib.suppress(BlockingIOError):
+            fcntl.fcntl(other, fcntl.F_OFD_SETLK, lock)
+            raise OSError(0, "two hold the same lock")
+    return "record locks"
+
+
+def mapped(here: Path) -> str:
+    with (here / "mapped").open("w+b") as file:
+        file.write(b"x" * 4096)
+        file.flush()
+        with mmap.mmap(file.fileno(), 4096) as data:
+            data[:1] = b"y"
+            data.flush()
+    return "mmap"
+
+
+TRIALS: dict[str, Callable[[Path], str]] = {
+    "rename": rename,
+    "fsync": fsync,
+    "exclusive": exclusive,
+    "link": link,
+    "O_DIRECT": direct,
+    "flock": flock,
+    "record lock": record_lock,
+    "mmap": mapped,
+}
+
+
+def attempt(trials: dict[str, Callable[[Path], str]], here: Path) -> None:
+    for name, trial in trials.items():
+        say(doing=name)
+        try:
+            say(tried=[name, True, trial(here)])
+        except OSError as error:
+            say(tried=[name, False, error.strerror or str(error)])
+
+
+def speeds(here: Path, nbytes: int) -> None:
+    """Write and read a file, past the page cache where that can be, for a second or two each at most."""
+    say(doing="write")
+    with mmap.mmap(-1, _BLOCK) as block:
+        block.write(os.urandom(_BLOCK))
+        flags = os.O_CREAT | os.O_RDWR
+        try:
+            fd, cached = os.open(here / "speed", flags | os.O_DIRECT), False
+            os.pwrite(fd, block, 0)
+        except OSError:
+            fd, cached = os.open(here / "speed", flags), True
+        try:
+            written, seconds = clocked(nbytes, lambda at: os.pwrite(fd, block, at), lambda: os.fdatasync(fd))
+            write = written / seconds
+            if cached:
+                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            say(doing="read")
+            read, seconds = clocked(written, lambda at: os.preadv(fd, [block], at), lambda: None)
+        finally:
+            os.close(fd)
+    say(speed={"write": write, "read": read / seconds}, cached=cached, measured=written)
+    say(doing="small files")
+    say(durable=statistics.median(durable(here, at) for at in range(_DURABLE)))
+
+
+def clocked(nbytes: int, move: Callable[[int], int], end: Callable[[], None]) -> tuple[int, float]:
+    """Return how many bytes were moved, in how many seconds."""
+    began, at = time.perf_counter(), 0
+    while at < nbytes and time.perf_counter() - began < _MOST_SECONDS:
+        at += move(at)
+    end()
+    return at, time.perf_counter() - began
+
+
+def durable(here: Path, at: int) -> float:
+    """Return how long a small file takes until it is under its name for good."""
+    began = time.perf_counter()
+    with (here / f"small-{at}.tmp").open("wb") as file:
+        file.write(b"x" * 4096)
+        file.flush()
+        os.fsync(file.fileno())
+    (here / f"small-{at}.tmp").replace(here / f"small-{at}")
+    folder = os.open(here, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+    return time.perf_counter() - began
+
+
+@contextlib.contextmanager
+def folder_in(place: Path) -> Iterator[Path]:
+    here = Path(tempfile.mkdtemp(prefix=".allranks-doctor-", dir=place))
+    try:
+        yield here
+    finally:
+        shutil.rmtree(here, ignore_errors=True)
+
+
+def look(place: Path, nbytes: int) -> None:
+    say(doing="stat")
+    place = place.resolve(strict=True)
+    kind, source = mounted(place)
+    found = os.statvfs(place)
+    inodes = found.f_favail if found.f_files else None
+    say(
+        where=str(place),
+        kind=kind,
+        source=source,
+        total=found.f_frsize * found.f_blocks,
+        free=found.f_frsize * found.f_bavail,
+    )
+    say(inodes=inodes, doing="mkdir")
+    with folder_in(place) as here:
+        attempt(TRIALS, here)
+        if found.f_frsize * found.f_bavail > 4 * nbytes:
+            speeds(here, nbytes)
+
+
+def main(words: list[str]) -> int:
+    try:
+        look(Path(words[0]), int(words[1]))
+    except OSError as error:
+        say(trouble=f"{error.strerror} ({error.filename})" if error.filename else str(error))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
