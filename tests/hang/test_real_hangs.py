@@ -159,7 +159,7 @@ def asked(folder: Path, *words: str) -> tuple[int, str]:
     while not (folder / "stalled").exists():
         assert time.monotonic() < deadline, (folder / "output").read_text()
         time.sleep(0.05)
-    code, said = doctor(*words)
+    code, said = doctor("job", *words)
     if found := re.search(rf"(\w+) \([^;]*{re.escape(str(folder))}", said):
         return doctor(found[1], *words)
     return code, said

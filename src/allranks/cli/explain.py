@@ -102,7 +102,7 @@ def _text(found: Sequence[Found], logs: int) -> str:
     from allranks.launch.found import in_words
 
     if not found:
-        return "No known message was found. If the job hangs: allranks doctor, or the stacks of every rank."
+        return "No known message was found. If the job hangs: allranks doctor job, or the stacks of every rank."
     return "\n\n".join(in_words(one, name_log=logs > 1) for one in found)
 
 

@@ -12,7 +12,7 @@ COMMANDS = {
     "run": "run a script as N ranks on this machine",
     "preflight": "what can be checked on every rank before a program starts",
     "explain": "what the known messages in a log mean, and what to do",
-    "doctor": "ask a running job who waits for whom",
+    "doctor": "whether the machines of a job are fit; who waits for whom in a running one",
     "ckpt": "look at, verify, compare, export and clean up checkpoints",
     "data": "look at data, at who would read what, and at whether a run has",
 }

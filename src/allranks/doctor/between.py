@@ -75,7 +75,9 @@ class Echo:
     def __init__(self, host: str, token: str) -> None:
         self._host = host.encode()[:_LONGEST_NAME].ljust(_LONGEST_NAME)
         self._token = token.encode()
-        self._server = socket.create_server(("", 0), backlog=64)
+        both = socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if both else socket.AF_INET
+        self._server = socket.create_server(("", 0), family=family, backlog=64, dualstack_ipv6=both)
         self.port: int = self._server.getsockname()[1]
         threading.Thread(target=self._serve, name="allranks-doctor-echo", daemon=True).start()
 

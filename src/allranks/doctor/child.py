@@ -17,6 +17,8 @@ from typing import Any
 
 # What a launcher has set is for the program, not for who looks at the machine: it would join the others.
 _LAUNCHED = ("ALLRANKS_", "JAX_COORDINATOR", "JAX_PROCESS_", "JAX_NUM_PROCESSES")
+_A_MOMENT = 0.5
+# Those that have not ended: who forgets one is warned of it.
 _left: list[subprocess.Popen[bytes]] = []
 
 
@@ -57,15 +59,26 @@ def ask(script: str, *words: str, patience: float, environ: Mapping[str, str] | 
     except subprocess.TimeoutExpired as late:
         out, err = late.stdout or b"", late.stderr or b""
         abandon(process)
+        return _said(out, err, None, patience)
+    return _said(out, err, process.returncode, time.monotonic() - began)
+
+
+def _said(out: bytes, err: bytes, code: int | None, seconds: float) -> Said:
     lines = tuple(json.loads(line) for line in out.splitlines() if line.startswith(b"{") and line.endswith(b"}"))
     doing = next((line["doing"] for line in reversed(lines) if "doing" in line), "python")
-    return Said(lines, process.returncode, doing, _last(err), time.monotonic() - began)
+    return Said(lines, code, doing, _last(err), seconds)
 
 
 def abandon(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process, and wait for nothing: what hangs in the kernel does not end."""
+    """Kill a process, and do not wait long: what hangs in the kernel does not end."""
     process.kill()
-    _left.append(process)
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
+    try:
+        process.wait(_A_MOMENT)
+    except subprocess.TimeoutExpired:
+        _left.append(process)
 
 
 def _last(err: bytes) -> str:

@@ -9,6 +9,8 @@ from typing import Any
 
 from allranks.doctor.row import Row, bad, good, short, size, undetermined, unseen, warning
 
+# A start that takes longer is told, in seconds.
+_SLOW = 15.0
 MAKERS = {"nvidia": "NVIDIA GPU", "amd": "AMD GPU", "tpu": "TPU chip"}
 # What says which devices a process may see.
 VISIBLE = (
@@ -76,8 +78,8 @@ def framework(found: Framework) -> Row:
     told = [f"{n} x {kind}" + (f", {size(nbytes)} each" if nbytes else "") for (kind, nbytes), n in kinds.items()]
     sees = f"{found.name} {found.said['version']} sees {'; '.join(told) or 'the CPU alone'}"
     more = [f"{word} {value}" for word, value in found.said.get("built", {}).items() if value]
-    evidence = [f"{sees}, after {short(found.seconds)}", *([", ".join(more)] if more else [])]
-    return good(found.name, *evidence, room=float(len(devices)))
+    slow = f", after {short(found.seconds)}" if found.seconds > _SLOW else ""
+    return good(found.name, sees + slow, *([", ".join(more)] if more else []), room=float(len(devices)))
 
 
 def devices(kernel: Kernel, frameworks: Sequence[Framework], environ: Mapping[str, str]) -> Row:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from allranks.doctor.row import Row, bad, good, name_hosts, short, size, undetermined, warning
 
 GB = 1_000_000_000
+# The longest name of a folder in a topic.
+_LONGEST = 16
 _LITTLE_SPACE, _FEW_FILES = 10 * GB, 100_000
 # Gone with the machine, or with the container.
 _FLEETING = {
@@ -51,8 +53,8 @@ class Place:
 
     path: str
     where: str = ""
-    kind: str = "?"
-    source: str = "?"
+    kind: str = ""
+    source: str = ""
     total: int = 0
     free: int = 0
     inodes: int | None = None
@@ -68,8 +70,10 @@ class Place:
 
 def rows(found: Place) -> Iterator[Row]:
     """Yield what one host has to say of a folder: what it is, what it can, how fast."""
-    topic = f"files {found.path}"
-    where = f"{found.where}, {found.kind} ({found.source})"
+    name = label(found.path)
+    topic = f"files {name}"
+    source = f" ({found.source})" if found.source not in ("", found.kind) else ""
+    where = f"{found.where}, {found.kind}{source}" if found.kind else found.where
     if found.doing:
         told = f"{where}: no answer to `{found.doing}` after {found.seconds:.0f} s"
         remedy = "The same stands still in your program: is its server up? (mount, df, dmesg)"
@@ -79,8 +83,13 @@ def rows(found: Place) -> Iterator[Row]:
         yield bad(topic, f"{where}: {found.trouble}", remedy="Name a folder that this user may write into.")
         return
     yield _kind(topic, where, found)
-    yield _abilities(f"abilities {found.path}", found.tried)
-    yield _speed(f"speed {found.path}", found)
+    yield _abilities(f"abilities {name}", found.tried)
+    yield _speed(f"speed {name}", found)
+
+
+def label(path: str) -> str:
+    """Return a path, its end where it is long: topics stand in a narrow column."""
+    return path if len(path) <= _LONGEST else f"...{path[3 - _LONGEST :]}"
 
 
 def _kind(topic: str, where: str, found: Place) -> Row:
@@ -133,7 +142,7 @@ def shared(path: str, main: str, sights: Mapping[str, Sight]) -> Row | None:
     """Return whether all hosts have the same folder; ``sights`` are of the hosts but ``main``. None for one host."""
     if not sights:
         return None
-    topic = f"shared {path}"
+    topic = f"shared {label(path)}"
     silent = {host: sight.trouble for host, sight in sights.items() if sight.trouble}
     seen = [host for host, sight in sights.items() if sight.seconds is not None]
     blind = [host for host in sights if host not in seen and host not in silent]

@@ -126,8 +126,8 @@ def place(folder: str, asked: Asked) -> disk.Place:
     return disk.Place(
         folder,
         where=said.get("where") or folder,
-        kind=said.get("kind") or "?",
-        source=said.get("source") or "?",
+        kind=said.get("kind") or "",
+        source=said.get("source") or "",
         total=said.get("total") or 0,
         free=said.get("free") or 0,
         inodes=said.get("inodes"),

@@ -120,7 +120,7 @@ def shared_memory(found: Shared) -> Row:
         why = "a DataLoader's worker that finds it full dies of a bus error"
         small = found.total < _LITTLE_SHARED
         remedy = "docker run --ipc=host, or --shm-size=8g; in Kubernetes an emptyDir with medium: Memory at /dev/shm."
-        return warning("shared memory", told, why, remedy=remedy if small else "Remove what dead jobs left.")
+        return warning("shared memory", told, why, remedy=remedy if small else "Remove what dead jobs left there.")
     return good("shared memory", told, room=found.free)
 
 

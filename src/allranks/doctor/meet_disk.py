@@ -87,7 +87,7 @@ def main(words: list[str]) -> int:
         else:
             find(here, token, more[0], float(more[1]))
     except OSError as error:
-        say(trouble=f"{error.strerror} ({error.filename})" if error.filename else str(error))
+        say(trouble=error.strerror or str(error))
     return 0
 
 

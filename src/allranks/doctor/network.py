@@ -132,9 +132,9 @@ def proxies(environ: Mapping[str, str]) -> Row:
     if not found:
         return unseen("proxies", "no variable names one")
     spared = environ.get("no_proxy") or environ.get("NO_PROXY") or environ.get("no_grpc_proxy") or ""
-    told = f"{', '.join(found)} set; no_proxy is {spared or 'not'}"
+    told = f"{', '.join(found)} set; no_proxy is {spared or 'not set'}"
     remedy = "If jax.distributed.initialize() hangs: unset them, or name the hosts of the job in no_proxy."
-    return warning("proxies", told if spared else f"{told} set", remedy=remedy)
+    return warning("proxies", told, remedy=remedy)
 
 
 def fabric(ports: Mapping[str, str]) -> Row:

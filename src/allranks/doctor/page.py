@@ -49,7 +49,8 @@ def _cells(row: Row, room: int) -> Iterator[tuple[str, str, str]]:
 def summary(found: Table) -> str:
     """Return ``2 hosts, 4 ranks: 1 bad, 2 warnings, 20 good; 3 not seen``."""
     counts = Counter(row.verdict for row in found.rows)
-    verdicts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in ORDER if counts[verdict])
+    words = [(counts[verdict], verdict) for verdict in ORDER if counts[verdict]]
+    verdicts = ", ".join(f"{n} {word}{'s' if word == 'warning' and n > 1 else ''}" for n, word in words)
     hosts = f"{len(found.hosts)} host{'' if len(found.hosts) == 1 else 's'}"
     return f"{hosts}, {found.ranks} rank{'' if found.ranks == 1 else 's'}: {verdicts}"
 

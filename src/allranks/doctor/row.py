@@ -104,8 +104,9 @@ def _the_least(rows: Sequence[tuple[str, Row]], hosts: int) -> Row:
     if len(rows) == hosts == 1 or len({row.evidence for _, row in rows}) == 1 == hosts - len(rows) + 1:
         return row
     first, *rest = row.evidence
-    others = "" if len(rows) == hosts else f"; not on {hosts - len(rows)} of {hosts} hosts"
     least = f", the least of {len(rows)} hosts" if len(rows) > 1 and not math.isinf(row.room) else ""
+    of_all = f"all {hosts}" if len(rows) == hosts else f"{len(rows)} of {hosts}"
+    others = f"; {row.verdict} on {of_all} hosts" if not least or len(rows) < hosts else ""
     return replace(row, evidence=(f"{first} (host {host}{least}{others})", *rest))
 
 

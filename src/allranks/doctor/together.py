@@ -19,13 +19,14 @@ from allranks.world.base import World
 
 # How long the clock of another host, its port or its file may keep us waiting, in seconds.
 _SHORTLY = 10.0
-# The order of the table, by how topics begin.
+# The order of the table, by how topics begin; of each folder, its rows stand together.
 _TABLE = (
     *("launcher", "hosts", "running jobs", "versions", "same versions", "packages fit", "jax", "torch", "accelerators"),
     *("ranks and devices", "same hardware", "cores", "memory", "shared memory", "open files", "processes"),
     *("core dumps", "locked memory", "huge pages", "interfaces", "NCCL_", "GLOO_", "InfiniBand", "host name"),
-    *("proxies", "reach", "store", "clocks", "files", "abilities", "speed", "shared", "variables", "XLA flags"),
+    *("proxies", "reach", "store", "clocks"),
 )
+_OF_A_FOLDER = ("files", "abilities", "speed", "shared")
 
 
 def examine(world: World, asked: Asked, launcher: Row, *, wall: Wall = time.time) -> Table:
@@ -53,13 +54,21 @@ def examine(world: World, asked: Asked, launcher: Row, *, wall: Wall = time.time
             *ranks.hosts([one.host for one in everybody], [one.boot for one in everybody], os.environ),
         ]
         found = visit.judge([one for one in told if one is not None])
-        rows = [row.to_json() for row in sorted([*of_ranks, *found], key=_place_of)]
+        rows = [row.to_json() for row in _in_order([*of_ranks, *found], asked.folders)]
     agreed = world.broadcast(rows, name="doctor: the table", timeout=limit)
     return Table(tuple(Row.from_json(row) for row in agreed), names, world.size)
 
 
-def _place_of(row: Row) -> int:
-    return next(at for at, beginning in enumerate(_TABLE) if row.topic.startswith(beginning))
+def _in_order(rows: Sequence[Row], folders: Sequence[str]) -> list[Row]:
+    of_folders = [f"{what} {disk.label(folder)}" for folder in folders for what in _OF_A_FOLDER]
+
+    def place(row: Row) -> int:
+        if row.topic in of_folders:
+            return len(_TABLE) + of_folders.index(row.topic)
+        last = len(_TABLE) + len(of_folders)
+        return next((at for at, beginning in enumerate(_TABLE) if row.topic.startswith(beginning)), last)
+
+    return sorted(rows, key=place)
 
 
 class _Visit:

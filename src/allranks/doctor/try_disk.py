@@ -246,7 +246,7 @@ def main(words: list[str]) -> int:
     try:
         look(Path(words[0]), int(words[1]))
     except OSError as error:
-        say(trouble=f"{error.strerror} ({error.filename})" if error.filename else str(error))
+        say(trouble=error.strerror or str(error))
     return 0
 
 

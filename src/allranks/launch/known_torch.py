@@ -17,7 +17,7 @@ _ABSENT = (
     "loop, or came to another collective. A longer timeout seldom helps."
 )
 _FIND_IT = (
-    "Find the rank that does not complain, and where it is: allranks doctor (of a job that calls allranks.init()), or "
+    "Find the rank that does not complain, and where it is: allranks doctor job (if it calls allranks.init()), or "
     "the end of its log. Decisions (skip on NaN, end of data, early stop) must be the same on all ranks: "
     "docs/preflight.md."
 )
