@@ -6,6 +6,7 @@ import os
 import secrets
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -109,12 +110,13 @@ class _Visit:
             samples = between.ask_clock(store, self.at, wall=self.wall, patience=_SHORTLY * len(self.names))
         reached = self._reach(offers)
         marks = offers[0]["marks"] if self.at else []
-        folders = zip(self.asked.folders, marks, strict=False)
+        with ThreadPoolExecutor() as pool:
+            sights = list(pool.map(self._find, self.asked.folders, marks))
         return {
             "store": between.time_store(store, self.at),
             "samples": samples,
             "reached": [asdict(one) for one in reached],
-            "sights": [asdict(self._find(folder, mark)) for folder, mark in folders],
+            "sights": [asdict(sight) for sight in sights],
         }
 
     def _reach(self, offers: Sequence[Mapping[str, Any]]) -> list[Reached]:
@@ -129,7 +131,7 @@ class _Visit:
         token, locks, trouble = mark
         if trouble:
             return Sight(trouble=f"host {self.names[0]} could leave nothing there: {trouble}")
-        sight = between.find(folder, token, str(self.at), patience=_SHORTLY)
+        sight = between.find(folder, token, str(self.at), patience=_SHORTLY / 2)
         return sight if locks else replace(sight, lock=None)
 
     def judge(self, told: Sequence[Mapping[str, Any]]) -> list[Row]:

@@ -1,0 +1,182 @@
+"""Several hosts: in simulation, and as real ranks that take themselves for two hosts, one with a disk of its own."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from harness import clean_environ, free_port, run_commands, torchrun_environ
+
+from allranks.cli import doctor
+from allranks.doctor import host, together
+from allranks.doctor.devices import Framework
+from allranks.doctor.host import Asked, Looked, Presence
+from allranks.doctor.machine import GB, Memory, memory
+from allranks.doctor.ranks import alone
+from allranks.doctor.row import Table
+from allranks.world.base import World
+from allranks.world.simulated import SimulatedWorld
+
+CLONE_NEWNS = 0x00020000
+LAUNCHER = alone("simulated", [])
+
+
+def verdicts(found: Table) -> dict[str, tuple[str, tuple[str, ...]]]:
+    return {row.topic: (row.verdict, row.evidence) for row in found.rows}
+
+
+def test_of_forty_hosts_the_odd_ones_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One has another jax, one less memory, one a clock that is behind; all ranks return the same table."""
+
+    def look(asked: Asked, here: Sequence[Presence], hosts: int) -> Looked:
+        del asked
+        assert (len(here), hosts) == (2, 40)
+        name = here[0].host
+        free = 0.5 if name == "host-31" else 60
+        rows = (memory(Memory(64 * GB, int(free * GB)), 1),)
+        return Looked(rows, {"jax": "0.9" if name == "host-7" else "0.10"}, {"cores": "8"}, ("127.0.0.1",))
+
+    monkeypatch.setattr(host, "examine", look)
+
+    def program(world: World) -> Table:
+        behind = 3.0 if world.host == "host-12" else 0.0
+        asked = Asked((), 0, 10.0, launched=True)
+        return together.examine(world, asked, LAUNCHER, wall=lambda: 1e9 + world.clock.now() - behind)
+
+    outcome = SimulatedWorld(80, ranks_per_host=2, timeout=3000).run(program)
+    assert not outcome.errors
+    tables = outcome.values()
+    assert all(table == tables[0] for table in tables)
+    found = verdicts(tables[0])
+    assert found["same versions"] == ("bad", (found["same versions"][1][0],))
+    assert "host host-7: 0.9" in found["same versions"][1][0]
+    verdict, evidence = found["memory"]
+    assert verdict == "warning"
+    assert evidence[0].startswith("host host-31: 64 GB, 500 MB to be had")
+    assert evidence[-1] == "not so on 39 of 40 hosts"
+    verdict, evidence = found["clocks"]
+    assert verdict == "warning"
+    assert evidence[0].startswith("host host-12 is 3 s (+- ")
+    assert evidence[0].endswith("behind host host-0, the farthest")
+    verdict, evidence = found["reach"]
+    assert verdict == "good"
+    assert evidence[0].startswith("240 ways between 40 hosts by TCP")
+
+
+def in_a_namespace(where: Path) -> list[str]:
+    """Return what starts a program for which ``where`` is a disk of its own; nothing where this user may not do so."""
+    if ctypes.CDLL(None).geteuid() != 0:
+        return []
+    script = f'mount -t tmpfs own "{where}" && exec "$@"'
+    words = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh"]
+    may = subprocess.run([*words, "true"], check=False, capture_output=True).returncode == 0
+    return words if may else []
+
+
+@pytest.mark.needs("jax")
+def test_two_hosts_of_real_ranks(tmp_path: Path) -> None:
+    """They meet, and find what is shared and what is not; rank 0 alone prints, and has the exit code."""
+    ours, own, fake = tmp_path / "ours", tmp_path / "own", tmp_path / "fake"
+    for folder in (ours, own, fake):
+        folder.mkdir()
+    (fake / "torch.py").write_text("raise ImportError('libcudart.so.12: cannot open shared object file')")
+    isolated = in_a_namespace(own)
+    port = free_port()
+    words = ["-m", "allranks", "doctor", "--json", "--backend", "jax", "--size", "8", "--timeout", "100"]
+    command = [sys.executable, *words, "--path", str(ours), "--path", str(own), "--path", str(tmp_path / "none")]
+
+    def environ(rank: int) -> dict[str, str]:
+        found = clean_environ({**torchrun_environ(rank, 3, port), "ALLRANKS_HOST": "aab"[rank], "NCCL_SPEED": "fast"})
+        return {**found, "PYTHONPATH": f"{fake}{os.pathsep}{found['PYTHONPATH']}"}
+
+    commands = [([*(isolated if rank == 2 else []), *command], environ(rank)) for rank in range(3)]
+    job = run_commands(commands)
+    assert job.codes == [1, 0, 0], job
+    assert job.ranks[1].out == job.ranks[2].out == "", job
+    document = json.loads(job.ranks[0].out)
+    assert (document["ready"], document["hosts"], document["ranks"]) == (False, ["a", "b"], 3)
+    rows = {row["topic"]: row for row in document["rows"]}
+    label = {folder: f"...{str(folder)[-13:]}" for folder in (ours, own, tmp_path / "none")}
+
+    def is_(topic: str, verdict: str, says: str) -> None:
+        assert rows[topic]["verdict"] == verdict, (rows[topic], job)
+        assert says in "\n".join(rows[topic]["evidence"]), (rows[topic], job)
+
+    is_("launcher", "good", "torchrun says rank 0 of 3 (RANK, WORLD_SIZE); all ranks have met through jax")
+    is_("hosts", "warning", "2 hosts, 3 ranks: a: ranks 0-1; b: rank 2")
+    is_("same versions", "good", "equal on 2 hosts")
+    is_("same hardware", "good", "equal on 2 hosts")
+    is_("jax", "good", "sees 1 x cpu")
+    is_("torch", "bad", "`import torch` fails: ImportError: libcudart.so.12")
+    is_("clocks", "good", "host b is within")
+    is_("store", "good", "JAX's coordination service")
+    is_("variables", "warning", "nothing reads NCCL_SPEED")
+    is_(f"files {label[ours]}", "good" if os.statvfs(ours).f_bavail * 4096 > GB * 10 else "warning", str(ours))
+    is_(f"abilities {label[ours]}", "good", "rename replaces a file whole")
+    is_(f"shared {label[ours]}", "good", "and its lock holds there")
+    is_(f"files {label[tmp_path / 'none']}", "bad", "No such file or directory")
+    is_(f"shared {label[tmp_path / 'none']}", "not determined", "host a could leave nothing there")
+    if isolated:
+        is_(f"shared {label[own]}", "warning", "local: what host a wrote is not there on host b")
+        is_(f"files {label[own]}", "warning", "host b:")
+    if rows["interfaces"]["verdict"] == "good":
+        is_("reach", "good", "2 ways between 2 hosts by TCP")
+    assert os.listdir(ours) == os.listdir(own) == []
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No framework is started, and no launcher has left a sign."""
+    monkeypatch.setattr(host, "framework", lambda name, patience: Framework(name, "absent", patience))
+    for name in set(os.environ) - set(clean_environ()):
+        monkeypatch.delenv(name)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_process_of_its_own_looks_at_its_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As a table, and as one document; nothing that is bad is exit code 0."""
+    code = doctor.main(["--path", str(tmp_path), "--size", "4"])
+    out = capsys.readouterr()
+    lines = out.out.splitlines()
+    assert lines[0].split() == ["readiness", "evidence"]
+    assert code == (1 if " bad " in out.out else 0)
+    assert max(map(len, lines)) <= 118
+    assert re.search(r"^launcher +not seen +none started this process", out.out, re.MULTILINE)
+    assert lines[-1].startswith("1 host, 1 rank: ")
+    assert out.err == ""
+    assert doctor.main(["--path", str(tmp_path / "none"), "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert not document["ready"]
+    assert all(row["evidence"] and all(row["evidence"]) for row in document["rows"])
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_batch_script_that_forgot_srun_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SLURM_NTASKS", "4")
+    monkeypatch.setenv("SLURM_PROCID", "0")
+    assert doctor.main(["--path", str(tmp_path), "--size", "1", "--json"]) == 1
+    row = json.loads(capsys.readouterr().out)["rows"][0]
+    assert (row["topic"], row["verdict"]) == ("launcher", "bad")
+    assert "was not started by srun" in row["evidence"][0]
+    assert "srun" in row["remedy"]
+
+
+@pytest.mark.parametrize("words", [["--size", "0"], ["--timeout", "soon"], ["--timeout", "-1"], ["--backend", "mpi"]])
+def test_a_wrong_command_line(words: list[str]) -> None:
+    with pytest.raises(SystemExit) as raised:
+        doctor.main(words)
+    assert raised.value.code == 2
+
+
+def test_words_for_a_job_ask_a_job(capsys: pytest.CaptureFixture[str]) -> None:
+    assert doctor.main(["no-such-job", "--stacks"]) == 2
+    assert "no job called no-such-job runs here" in capsys.readouterr().err
