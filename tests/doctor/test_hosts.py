@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,12 @@ from allranks.doctor import host, together
 from allranks.doctor.devices import Framework
 from allranks.doctor.host import Asked, Looked, Presence
 from allranks.doctor.machine import GB, Memory, memory
+from allranks.doctor.muster import muster
 from allranks.doctor.ranks import alone
 from allranks.doctor.row import Table
+from allranks.errors import BarrierTimeout
 from allranks.world.base import World
+from allranks.world.signs import Decision
 from allranks.world.simulated import SimulatedWorld
 
 CLONE_NEWNS = 0x00020000
@@ -168,6 +172,45 @@ def test_a_batch_script_that_forgot_srun_is_told_so(
     assert (row["topic"], row["verdict"]) == ("launcher", "bad")
     assert "was not started by srun" in row["evidence"][0]
     assert "srun" in row["remedy"]
+
+
+def called(ranks: Sequence[int], size: int, patience: float) -> dict[int, str]:
+    """Have some ranks of a job come to its meeting point; what each of them is told."""
+    address = f"127.0.0.1:{free_port()}"
+
+    def come(rank: int) -> str:
+        try:
+            muster(Decision("jax", rank, size, "torchrun", "asked for", address=address), patience=patience)
+        except BarrierTimeout as error:
+            return str(error)
+        return ""
+
+    with ThreadPoolExecutor() as pool:
+        return dict(zip(ranks, pool.map(come, ranks), strict=True))
+
+
+def test_ranks_that_do_not_come_are_named_to_all_that_do() -> None:
+    assert set(called(range(4), 4, 60.0).values()) == {""}
+    told = called([0, 2], 4, 1.5)
+    assert all("ranks 1, 3 did not come" in text for text in told.values()), told
+    (alone,) = called([1], 2, 0.2).values()
+    assert "rank 0 is not reached there: Connection refused" in alone
+
+
+@pytest.mark.needs("jax")
+@pytest.mark.usefixtures("quick")
+def test_a_rank_that_is_left_alone_still_looks_at_its_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in torchrun_environ(0, 2, free_port()).items():
+        monkeypatch.setenv(name, value)
+    words = ["--path", str(tmp_path), "--size", "1", "--timeout", "1", "--backend", "jax"]
+    assert doctor.main(words) == 1
+    out = capsys.readouterr().out
+    assert re.search(
+        r"^launcher +bad +rank 0: not all 2 ranks met at 127.0.0.1:\d+ within 1 s: rank 1 did not", out, re.M
+    )
+    assert "all that follows is of this process' machine alone" in out
 
 
 @pytest.mark.parametrize("words", [["--size", "0"], ["--timeout", "soon"], ["--timeout", "-1"], ["--backend", "mpi"]])

@@ -116,6 +116,7 @@ def _join(arguments: argparse.Namespace) -> tuple[World, Row, bool]:
     """Return the world, or one of this process alone where the others cannot be met; the row that says why; and
     whether a launcher started it."""
     from allranks.doctor import host, ranks
+    from allranks.doctor.muster import muster
     from allranks.errors import AllranksError, ContradictingSigns
     from allranks.world.detect import believe, init
     from allranks.world.single import single_world
@@ -129,6 +130,8 @@ def _join(arguments: argparse.Namespace) -> tuple[World, Row, bool]:
         launched = bool(decision.launcher)
         return single_world(), ranks.alone(decision.evidence, at_hand), launched
     try:
+        if decision.backend == "jax" and decision.launcher != "allranks":
+            muster(decision, patience=arguments.timeout)
         world = init(arguments.backend, timeout=arguments.timeout)
     except AllranksError as error:
         return single_world(), ranks.unmet(error), True

@@ -1,0 +1,96 @@
+"""Have all ranks come to the place where they are to meet, before JAX goes there?
+
+Where some do not, JAX ends those that have, and does not say who is missing. So rank 0 opens the port, the others come
+to it and say their rank, and all of them are told which ranks are missing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import time
+from collections.abc import Mapping
+
+from allranks.errors import name_ranks
+from allranks.world.signs import Decision
+
+_NAP, _LONGEST = 0.1, 1 << 20
+
+
+def muster(decision: Decision, *, patience: float) -> None:
+    """Return once all ranks have come. Raises BarrierTimeout, on every rank that has, with those that have not.
+
+    Does nothing where the meeting point is found by JAX itself. **Every rank must call it.**
+    """
+    if decision.address is None or decision.rank is None or decision.size is None:
+        return
+    host, _, port = decision.address.rpartition(":")
+    until = time.monotonic() + patience
+    if decision.rank == 0:
+        why = _call(int(port), decision.size, until)
+    else:
+        # Rank 0 needs a moment to tell, at the end of its patience.
+        why = _answer(host.strip("[]"), int(port), decision.rank, until + patience / 2 + 1)
+    if why:
+        raise decision.unmet(patience, why)
+
+
+def _call(port: int, size: int, until: float) -> str:
+    both = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both else socket.AF_INET
+    come: dict[int, socket.socket] = {}
+    with contextlib.ExitStack() as stack:
+        try:
+            server = socket.create_server(("", port), family=family, backlog=size, dualstack_ipv6=both)
+        except OSError as error:
+            return f"rank 0 cannot listen there: {error.strerror}"
+        stack.enter_context(server)
+        while len(come) < size - 1 and (left := until - time.monotonic()) > 0:
+            server.settimeout(left)
+            try:
+                channel, _ = server.accept()
+            except TimeoutError:
+                break
+            stack.enter_context(channel)
+            if (rank := _rank_of(channel, size)) is not None:
+                come[rank] = channel
+        missing = [rank for rank in range(1, size) if rank not in come]
+        _tell(come, missing)
+    return f"{name_ranks(missing)} did not come" if missing else ""
+
+
+def _rank_of(channel: socket.socket, size: int) -> int | None:
+    """Return which rank has come; None for a stranger."""
+    channel.settimeout(5.0)
+    try:
+        word = channel.recv(32).strip()
+    except OSError:
+        return None
+    return int(word) if word.isdigit() and 0 < int(word) < size else None
+
+
+def _tell(come: Mapping[int, socket.socket], missing: list[int]) -> None:
+    """Tell all that have come, and let them leave first: then the port is free at once."""
+    for channel in come.values():
+        with contextlib.suppress(OSError):
+            channel.sendall(json.dumps(missing).encode())
+            channel.shutdown(socket.SHUT_WR)
+    for channel in come.values():
+        with contextlib.suppress(OSError):
+            channel.recv(1)
+
+
+def _answer(host: str, port: int, rank: int, until: float) -> str:
+    why = "no try"
+    while (left := until - time.monotonic()) > 0:
+        try:
+            with socket.create_connection((host, port), timeout=left) as channel:
+                channel.sendall(f"{rank}\n".encode())
+                told = b"".join(iter(lambda: channel.recv(_LONGEST), b""))
+            missing = json.loads(told)
+            return f"{name_ranks(missing)} did not come" if missing else ""
+        except (OSError, ValueError) as error:  # rank 0 does not listen yet, or somebody else does
+            why = getattr(error, "strerror", None) or str(error)
+        time.sleep(min(_NAP, left))
+    return f"rank 0 is not reached there: {why}"
