@@ -69,9 +69,13 @@ def test_the_files_of_this_test_are_the_users_and_versions_are_known() -> None:
 
 
 def test_a_name_is_looked_for_in_the_program(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text('os.environ["GLOO_MINE"]')
+    """As a whole word."""
+    (tmp_path / "train.py").write_text('GLOO_MINE_TOO = os.environ["GLOO_MINE"]')
     (tmp_path / "empty.py").touch()
-    assert contains("GLOO_MINE", [tmp_path / "empty.py", tmp_path / "train.py"])
+    files = [tmp_path / "empty.py", tmp_path / "train.py"]
+    assert contains("GLOO_MINE", files)
+    assert contains("GLOO_MINE_TOO", files)
+    assert not contains("GLOO_MIN", files)
 
 
 @pytest.mark.needs("jax")

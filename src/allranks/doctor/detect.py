@@ -22,12 +22,13 @@ def has(framework: str) -> bool:
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of what carries a job, by package."""
-    found = {"python": platform.python_version()}
+    found: dict[str, str] = {}
     for one in metadata.distributions():
         name = str(one.metadata["Name"] or "").lower().replace("_", "-")
         if name in _NAMES or name.startswith(_BEGINNINGS):
             found.setdefault(name, one.version)
-    return found
+    first = [name for name in _NAMES if name in found]
+    return {"python": platform.python_version()} | {name: found[name] for name in [*first, *sorted(found)]}
 
 
 def requirements(found: dict[str, str]) -> tuple[dict[str, int] | None, list[Unmet]]:

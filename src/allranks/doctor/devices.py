@@ -64,6 +64,8 @@ def framework(found: Framework) -> Row:
         why = f"a process that did `{found.doing}` had no answer after {found.seconds:.0f} s, and was left alone"
         remedy = "The same hangs in your program: look at the driver (nvidia-smi, dmesg), at who holds the devices, "
         remedy += "and at the file system of the installation."
+        if "local_devices" in found.doing:
+            remedy += " One worker of a TPU pod waits for the others: start the doctor on all of them."
         return bad(found.name, why, remedy=remedy)
     if found.state == "failed":
         if "already in use" in found.trouble:

@@ -188,7 +188,7 @@ def named_variables() -> Row:
         return unseen("variables", f"none that begins with {', '.join(NAMES)}")
     found = variables.unread(os.environ, lambda name: contains(name, ()))
     if found.verdict == "ok":
-        return good("variables", f"something reads each of {', '.join(looked)}")
+        return good("variables", f"known, or named in what is installed: {', '.join(looked)}")
     return warning("variables", f"{found.found}, of what is installed; your program may", remedy=found.remedy)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from allranks.doctor.row import Row, bad, good, name_hosts, unseen, warning
 from allranks.errors import AllranksError, name_ranks
 
-_MOST = 6
+_MOST, _LONGEST = 6, 90
 _ALONE = "all that follows is of this process' machine alone"
 LAUNCHERS = ("srun", "torchrun", "mpirun")
 
@@ -78,6 +78,10 @@ def jobs(found: Mapping[str, str]) -> Row:
     """Return the jobs of this user that run here and can be asked, by name and what they are."""
     if not found:
         return unseen("running jobs", "none of this user that called allranks.init()")
-    told = [f"{name}: {what}" for name, what in list(found.items())[:_MOST]]
+    told = [f"{name}: {_short(what)}" for name, what in list(found.items())[:_MOST]]
     more = [f"and {len(found) - _MOST} more"] if len(found) > _MOST else []
     return good("running jobs", *told, *more, f"to ask one who waits for whom: allranks doctor {next(iter(found))}")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

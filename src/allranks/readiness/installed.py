@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import re
 from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from itertools import chain
@@ -16,15 +17,17 @@ _PACKAGES = {
     "GLOO_": ("torch", "jaxlib"),
     "NCCL_": ("nvidia", "torch", "jaxlib", "jax_plugins"),
 }
+_PART = re.compile(rb"\w")
 _KINDS = (".py", ".so")
 
 
 def contains(name: str, program: Iterable[Path]) -> bool:
     """Say whether ``name`` stands in the program's own files or in a package that could read it; reads them all if not.
 
-    JAX makes the names of its variables of those of its options, in capitals.
+    As a whole word: NCCL_TIMEOUT does not stand in _DEFAULT_PG_NCCL_TIMEOUT. JAX makes the names of its variables of
+    those of its options, in capitals.
     """
-    words = (name.encode(), name.lower().encode())
+    words = (name.encode(), name.lower().encode()) if name.startswith("JAX_") else (name.encode(),)
     packages = next(found for prefix, found in _PACKAGES.items() if name.startswith(prefix))
     return any(_holds(path, words) for path in chain(program, _files(packages)))
 
@@ -45,4 +48,14 @@ def _holds(path: Path, words: tuple[bytes, ...]) -> bool:
         if not file.seek(0, 2):
             return False
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return any(data.find(word) >= 0 for word in words)
+            return any(_stands(word, data) for word in words)
+
+
+def _stands(word: bytes, data: mmap.mmap) -> bool:
+    at = data.find(word)
+    while at >= 0:
+        end = at + len(word)
+        if not _PART.match(data[max(0, at - 1) : at]) and not _PART.match(data[end : end + 1]):
+            return True
+        at = data.find(word, end)
+    return False

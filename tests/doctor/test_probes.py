@@ -187,7 +187,7 @@ def test_variables_are_named_only_if_there_are_any(monkeypatch: pytest.MonkeyPat
         monkeypatch.delenv(name)
     assert host.named_variables().verdict == "not seen"
     monkeypatch.setenv("NCCL_DEBUG", "INFO")
-    assert host.named_variables().evidence == ("something reads each of NCCL_DEBUG",)
+    assert host.named_variables().evidence == ("known, or named in what is installed: NCCL_DEBUG",)
     assert host.xla_flags("").verdict == "not seen"
 
 
