@@ -204,13 +204,12 @@ def test_a_rank_that_is_left_alone_still_looks_at_its_machine(
 ) -> None:
     for name, value in torchrun_environ(0, 2, free_port()).items():
         monkeypatch.setenv(name, value)
-    words = ["--path", str(tmp_path), "--size", "1", "--timeout", "1", "--backend", "jax"]
+    words = ["--path", str(tmp_path), "--size", "1", "--timeout", "1", "--backend", "jax", "--json"]
     assert doctor.main(words) == 1
-    out = capsys.readouterr().out
-    assert re.search(
-        r"^launcher +bad +rank 0: not all 2 ranks met at 127.0.0.1:\d+ within 1 s: rank 1 did not", out, re.M
-    )
-    assert "all that follows is of this process' machine alone" in out
+    row = json.loads(capsys.readouterr().out)["rows"][0]
+    assert (row["topic"], row["verdict"]) == ("launcher", "bad")
+    assert re.match(r"rank 0: not all 2 ranks met at 127.0.0.1:\d+ within 1 s: rank 1 did not come", row["evidence"][0])
+    assert row["evidence"][1] == "all that follows is of this process' machine alone"
 
 
 @pytest.mark.parametrize("words", [["--size", "0"], ["--timeout", "soon"], ["--timeout", "-1"], ["--backend", "mpi"]])

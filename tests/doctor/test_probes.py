@@ -7,6 +7,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,7 @@ V2 = {
     "sys__fs__cgroup__job__memory_dot_stat": "anon 1\ninactive_file 1000000000\n",
     "sys__fs__cgroup__job__step__memory_dot_max": "max\n",
     "sys__fs__cgroup__job__pids_dot_max": "512\n",
+    "sys__fs__cgroup__job__pids_dot_current": "37\n",
 }
 V1 = {
     "proc__self__mountinfo": "30 1 0:1 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
@@ -59,7 +61,8 @@ def test_limits_of_a_cgroup_are_found_in_both_versions(version: dict[str, str], 
     assert look.cores(["0-3,8", "0,9"], "2", tmp_path).quota == 4
     assert look.cores(["0-3,8", "0,9"], "2", tmp_path).allowed == 6
     if version is V2:
-        assert look.limits(tmp_path).processes == (512, "the cgroup's pids.max")
+        limits = look.limits(tmp_path)
+        assert (limits.processes, limits.running) == ((512, "the cgroup's pids.max"), 37)
 
 
 def test_no_limit_of_version_1_is_a_number_that_is_none(tmp_path: Path) -> None:
@@ -201,14 +204,15 @@ def test_only_who_knows_the_token_is_answered() -> None:
     echo, other = Echo("b", "a" * 32), Echo("c", "a" * 32)
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    targets = [Target("b", ("127.0.0.1", "::1"), echo.port), Target("b", ("127.0.0.1",), other.port)]
-    right, six, wrong = between.reach("a", targets, "a" * 32, patience=20.0)
+    token = "a" * 32
+    targets = [Target("b", ("127.0.0.1", "::1"), echo.port, token), Target("b", ("127.0.0.1",), other.port, token)]
+    right, six, wrong = between.reach("a", targets, patience=20.0)
     assert right.trouble == six.trouble == ""
     assert right.seconds > 0
     assert wrong.trouble == "host c answers there"
-    (refused,) = between.reach("a", [Target("b", ("127.0.0.1",), port)], "a" * 32, patience=20.0)
+    (refused,) = between.reach("a", [Target("b", ("127.0.0.1",), port, token)], patience=20.0)
     assert "refused" in refused.trouble
-    (stranger,) = between.reach("a", targets[1:], "b" * 32, patience=20.0)
+    (stranger,) = between.reach("a", [replace(targets[1], token="b" * 32)], patience=20.0)
     assert stranger.trouble == "a stranger"
     echo.close()
     other.close()

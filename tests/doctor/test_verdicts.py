@@ -282,9 +282,11 @@ def test_what_an_interface_is_told_as() -> None:
     ],
 )
 def test_the_hosts_own_name(found: Lookup, hosts: int, verdict: str, says: str) -> None:
-    row = network.own_name(found, ["10.0.0.1", "127.0.0.1"], hosts)
+    row = network.own_name(found, ["10.0.0.1", "127.0.0.1"], hosts, overruled=False)
     assert row.verdict == verdict
     assert says in " ".join(row.evidence)
+    overruled = network.own_name(found, ["10.0.0.1", "127.0.0.1"], hosts, overruled=True)
+    assert overruled.verdict == ("warning" if found.addresses == ("127.0.1.1",) and hosts > 1 else verdict)
 
 
 def test_proxies_and_fabric() -> None:

@@ -18,7 +18,8 @@ examples:
   srun -N 16 allranks preflight train.py --batch 4096 --accumulation 2
   allranks run -n 4 -d 2 -- allranks preflight train.py --batch 64
 
-The exit code is 0 if nothing is WRONG, 1 if something is, 2 for a wrong command line.
+The exit code is 0 if nothing is WRONG, 1 if something is, 2 for a wrong command line; of several ranks, rank 0 prints
+the table and has it.
 In the program, allranks.preflight(world, ...) checks its data, keys and configuration too."""
 
 
@@ -56,6 +57,7 @@ def main(argv: Sequence[str]) -> int:
     except AllranksError as error:
         print(f"allranks: {error}", file=sys.stderr)
         return 2
-    if world.is_main:
-        print(json.dumps(found.document(), indent=1) if arguments.json else found)
+    if not world.is_main:
+        return 0  # a launcher would end the job, and the table, with whoever leaves first
+    print(json.dumps(found.document(), indent=1) if arguments.json else found)
     return 1 if found.wrong else 0

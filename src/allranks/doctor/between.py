@@ -107,27 +107,28 @@ class Echo:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Another host's echo: at any of its addresses."""
+    """Another host's echo: at any of its addresses, for who knows its token."""
 
     host: str
     addresses: tuple[str, ...]
     port: int
+    token: str
 
 
-def reach(me: str, targets: Sequence[Target], token: str, *, patience: float) -> list[Reached]:
+def reach(me: str, targets: Sequence[Target], *, patience: float) -> list[Reached]:
     """Try all addresses of other hosts, side by side."""
     tries = [(target, address) for target in targets for address in target.addresses]
     if not tries:
         return []
     with ThreadPoolExecutor(max_workers=16) as pool:
-        return list(pool.map(lambda one: _reach(me, one[0], one[1], token, patience), tries))
+        return list(pool.map(lambda one: _reach(me, one[0], one[1], patience), tries))
 
 
-def _reach(me: str, target: Target, address: str, token: str, patience: float) -> Reached:
+def _reach(me: str, target: Target, address: str, patience: float) -> Reached:
     try:
         with socket.create_connection((address, target.port), timeout=patience) as channel:
             channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            channel.sendall(token.encode())
+            channel.sendall(target.token.encode())
             name = channel.recv(_LONGEST_NAME, socket.MSG_WAITALL).decode(errors="replace").strip()
             if name != target.host[:_LONGEST_NAME]:
                 return Reached(me, target.host, address, trouble=f"host {name} answers there" if name else "a stranger")

@@ -91,7 +91,12 @@ def examine(asked: Asked, here: Sequence[Presence], hosts: int) -> Looked:
         machine.huge_pages(look.huge_pages(), kernel.counts.get("tpu", 0)),
         *network.interfaces(interfaces, os.environ, hosts),
         network.fabric(look.fabric()),
-        network.own_name(named.result(), [a for one in interfaces for a in one.addresses], hosts),
+        network.own_name(
+            named.result(),
+            [address for one in interfaces for address in one.addresses],
+            hosts,
+            overruled="GLOO_SOCKET_IFNAME" in os.environ,
+        ),
         network.proxies(os.environ),
         *places,
         *environment(frameworks),

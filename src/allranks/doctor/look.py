@@ -132,18 +132,20 @@ def _limit(which: int) -> tuple[float, float]:
 
 
 def limits(root: Path = Path("/")) -> Limits:
-    most = [(_limit(resource.RLIMIT_NPROC)[0], "ulimit -u")]
+    tasks = re.search(r"/(\d+) ", _read(root / "proc/loadavg"))
+    running = int(tasks[1]) if tasks else 0
+    most = [(_limit(resource.RLIMIT_NPROC)[0], "ulimit -u", running)]
     for folder in _folders("pids", root):
         if (number := _number(_read(folder / "pids.max"))) is not None:
-            most.append((number, "the cgroup's pids.max"))
+            most.append((number, "the cgroup's pids.max", _number(_read(folder / "pids.current")) or 0))
     if (number := _number(_read(root / "proc/sys/kernel/threads-max"))) is not None:
-        most.append((number, "kernel.threads-max"))
-    running = re.search(r"/(\d+) ", _read(root / "proc/loadavg"))
+        most.append((number, "kernel.threads-max", running))
+    nearest, name, running = min(most, key=lambda one: one[0] - one[2])
     return Limits(
         files=_limit(resource.RLIMIT_NOFILE),
         open=len(os.listdir("/proc/self/fd")),
-        processes=min(most),
-        running=int(running[1]) if running else 0,
+        processes=(nearest, name),
+        running=running,
         core=_limit(resource.RLIMIT_CORE)[0],
         locked=_limit(resource.RLIMIT_MEMLOCK)[0],
     )

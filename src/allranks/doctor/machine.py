@@ -58,7 +58,8 @@ class Shared:
 class Limits:
     """Limits of a process, ``inf`` for none, as (soft, hard) where there are two; and what is in use.
 
-    ``processes`` is the smallest that holds (RLIMIT_NPROC, the cgroup's, the kernel's), with its name.
+    ``processes`` is the limit that is nearest (RLIMIT_NPROC, the cgroup's, the kernel's), with its name; ``running`` is
+    what counts against it.
     """
 
     files: tuple[float, float]

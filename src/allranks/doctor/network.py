@@ -97,8 +97,10 @@ def _more(number: int) -> list[str]:
     return [f"and {number - _MOST} more"] if number > _MOST else []
 
 
-def own_name(found: Lookup, mine: Sequence[str], hosts: int) -> Row:
-    """Return whether the host's name leads to it: gloo, and torch's rendezvous, go by that; ``mine`` are its addresses.
+def own_name(found: Lookup, mine: Sequence[str], hosts: int, *, overruled: bool) -> Row:
+    """Return whether the host's name leads to it: gloo, and torch's rendezvous, go by that.
+
+    ``mine`` are its addresses; ``overruled`` is whether GLOO_SOCKET_IFNAME says where else to listen.
 
     The trap: /etc/hosts gives one's own name to the loopback, and the others are told to come to 127.0.1.1.
     """
@@ -115,6 +117,8 @@ def own_name(found: Lookup, mine: Sequence[str], hosts: int) -> Row:
     if found.seconds > 1:
         told += f", which took {short(found.seconds)}"
     if all(map(is_loopback, found.addresses)):
+        if hosts > 1 and overruled:
+            return warning(topic, f"{told}: other hosts would be sent to themselves, but by torch", remedy=remedy)
         if hosts > 1:
             return bad(topic, f"{told}: other hosts would be sent to themselves", remedy=remedy)
         return good(topic, f"{told}, the loopback: ranks of this machine meet; other hosts would be sent to themselves")

@@ -48,6 +48,8 @@ def examine(world: World, asked: Asked, launcher: Row, *, wall: Wall = time.time
     met = visit.meet([one for one in offers if one is not None]) if visit else None
     report = None if looked is None else {"looked": _packed(looked), "met": met}
     told = world.gather(report, name="doctor: what was found", timeout=limit)
+    if visit is not None and visit.echo is not None:
+        visit.echo.close()
     rows: list[Any] = []
     if told is not None and visit is not None:
         of_ranks = [
@@ -120,12 +122,9 @@ class _Visit:
         }
 
     def _reach(self, offers: Sequence[Mapping[str, Any]]) -> list[Reached]:
-        found = []
-        for other in network.peers(self.at, len(self.names)):
-            there = offers[other]
-            target = Target(self.names[other], tuple(there["addresses"]), there["port"])
-            found += between.reach(self.name, [target], there["token"], patience=_SHORTLY / 2)
-        return found
+        there = {self.names[at]: offers[at] for at in network.peers(self.at, len(self.names))}
+        targets = [Target(name, tuple(one["addresses"]), one["port"], one["token"]) for name, one in there.items()]
+        return between.reach(self.name, targets, patience=_SHORTLY / 2)
 
     def _find(self, folder: str, mark: tuple[str, bool, str]) -> Sight:
         token, locks, trouble = mark

@@ -11,6 +11,7 @@ import fcntl
 import json
 import mmap
 import os
+import re
 import shutil
 import statistics
 import struct
@@ -35,7 +36,7 @@ def mounted(folder: Path) -> tuple[str, str]:
     found = ("?", "?", "")
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         before, _, after = line.partition(" - ")
-        point = before.split()[4].encode().decode("unicode_escape")
+        point = re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), before.split()[4])
         kind, source = after.split()[:2]
         inside = str(folder) == point or str(folder).startswith(point.rstrip("/") + "/")
         if inside and len(point) >= len(found[2]):
