@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -105,7 +107,7 @@ def test_requirements_are_those_of_the_packages_themselves(monkeypatch: pytest.M
 
 
 def tried(folder: str, patience: float = 60.0) -> disk.Place:
-    return host.place(folder, Asked((folder,), SMALL, patience, launched=False))
+    return host.place(folder, "x", Asked((folder,), SMALL, patience, launched=False))
 
 
 def test_a_folder_is_tried_out_and_left_as_it_was(tmp_path: Path) -> None:
@@ -161,17 +163,18 @@ def frozen(tmp_path: Path) -> Iterator[Path]:
 def test_a_file_system_that_hangs_is_a_finding(frozen: Path) -> None:
     """It is left after the deadline, though the kernel does not let go of the process."""
     began = time.monotonic()
-    (row,) = disk.rows(tried(str(frozen), patience=1.0))
+    (row,) = disk.rows(tried(str(frozen), patience=2.0))
     assert time.monotonic() - began < 30
     assert row.verdict == "bad"
-    assert "no answer to `mkdir` after 1 s" in row.evidence[0]
+    # On a busy machine Python itself may not have started by then.
+    assert re.search(r"no answer to `(mkdir|stat|python)` after 2 s", row.evidence[0])
 
 
 @pytest.mark.parametrize(
     ("text", "state", "says"),
     [
-        ("import time; time.sleep(600)", "late", "import torch"),
-        ("raise OSError('libcudart.so.12: cannot open')", "failed", "OSError: libcudart.so.12: cannot open"),
+        ("import time; time.sleep(600)", "late", "import torch|python"),
+        ("raise OSError('libcudart.so.12: cannot open')", "failed", "^OSError: libcudart.so.12: cannot open"),
     ],
 )
 def test_a_framework_that_hangs_or_fails_does_so_elsewhere(
@@ -182,7 +185,7 @@ def test_a_framework_that_hangs_or_fails_does_so_elsewhere(
     monkeypatch.setattr(detect, "has", lambda _: True)
     found = host.framework("torch", patience=2.0 if state == "late" else 60.0)
     assert found.state == state
-    assert says in (found.trouble or found.doing)
+    assert re.search(says, found.trouble or found.doing)
 
 
 def test_variables_are_named_only_if_there_are_any(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,9 +197,19 @@ def test_variables_are_named_only_if_there_are_any(monkeypatch: pytest.MonkeyPat
     assert host.xla_flags("").verdict == "not seen"
 
 
-def test_a_name_that_does_not_resolve() -> None:
-    assert host.lookup("localhost", 30.0).addresses
-    assert host.lookup("no-such-host.invalid", 30.0).trouble
+def test_a_name_that_does_not_resolve_and_a_resolver_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert host.lookup("localhost", 60.0).addresses
+    answer = threading.Event()
+
+    def resolver(name: str, *_: object, **__: object) -> None:
+        if name == "slow":
+            answer.wait()
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolver)
+    assert host.lookup("none", 60.0).trouble == "Name or service not known"
+    assert host.lookup("slow", 0.1).late
+    answer.set()
 
 
 def test_only_who_knows_the_token_is_answered() -> None:
@@ -205,10 +218,10 @@ def test_only_who_knows_the_token_is_answered() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     token = "a" * 32
-    targets = [Target("b", ("127.0.0.1", "::1"), echo.port, token), Target("b", ("127.0.0.1",), other.port, token)]
-    right, six, wrong = between.reach("a", targets, patience=20.0)
-    assert right.trouble == six.trouble == ""
-    assert right.seconds > 0
+    addresses = ("127.0.0.1", "::1") if socket.has_dualstack_ipv6() else ("127.0.0.1",)
+    targets = [Target("b", addresses, echo.port, token), Target("b", ("127.0.0.1",), other.port, token)]
+    *right, wrong = between.reach("a", targets, patience=20.0)
+    assert all(one.trouble == "" and one.seconds > 0 for one in right)
     assert wrong.trouble == "host c answers there"
     (refused,) = between.reach("a", [Target("b", ("127.0.0.1",), port, token)], patience=20.0)
     assert "refused" in refused.trouble

@@ -11,6 +11,7 @@ from allranks.doctor.row import Row, bad, good, short, size, undetermined, unsee
 
 # A start that takes longer is told, in seconds.
 _SLOW = 15.0
+_BUILDS = 'A build for the CPU is installed: pip install "jax[cuda13]" (or [tpu]); torch from its index for your CUDA.'
 MAKERS = {"nvidia": "NVIDIA GPU", "amd": "AMD GPU", "tpu": "TPU chip"}
 # What says which devices a process may see.
 VISIBLE = (
@@ -85,29 +86,22 @@ def framework(found: Framework) -> Row:
 
 
 def devices(kernel: Kernel, frameworks: Sequence[Framework], environ: Mapping[str, str]) -> Row:
-    """Return whether the frameworks see the devices that the kernel has."""
+    """Return whether a framework sees the devices that the kernel has: the other may be there for other work."""
     if not kernel.total:
         return unseen("accelerators", "no NVIDIA, AMD or TPU device in /dev, /proc or on the PCI bus")
     answered = [one for one in frameworks if one.state == "answered"]
-    blind = [one for one in answered if not one.accelerators]
     if not answered:
         return undetermined("accelerators", f"{kernel}; no framework says what it sees")
     visible = {name: environ[name] for name in VISIBLE if name in environ}
-    told = [str(kernel), *(f"{name}={value}" for name, value in visible.items())]
-    if blind:
-        names = " and ".join(f"{one.name} {one.said['version']}" for one in blind)
-        told.append(f"{names} see{'s' if len(blind) == 1 else ''} none of them")
-        hidden = " and ".join(visible)
-        remedy = f"Unset {hidden}, if they are meant to be used." if visible else _BUILDS
+    sees = [f"{one.name} {one.said['version']} sees {one.accelerators or 'none'} of them" for one in answered]
+    told = [str(kernel), *sees, *(f"{name}={value}" for name, value in visible.items())]
+    most = max(one.accelerators for one in answered)
+    if not most:
+        remedy = f"Unset {' and '.join(visible)}, if they are meant to be used." if visible else _BUILDS
         return warning("accelerators", *told, remedy=remedy)
-    fewer = [] if visible else [one for one in answered if one.accelerators < kernel.total]
-    if fewer:
-        told += [f"{one.name} sees {one.accelerators}" for one in fewer]
+    if most < kernel.total and not visible:
         return warning("accelerators", *told, remedy="One may have failed: nvidia-smi, dmesg | grep -i xid.")
-    return good("accelerators", *told, room=float(min(one.accelerators for one in answered)))
-
-
-_BUILDS = 'A build for the CPU is installed: pip install "jax[cuda13]" (or [tpu]); torch from its index for your CUDA.'
+    return good("accelerators", *told, room=float(most))
 
 
 def shares(accelerators: int, ranks: int, *, launched: bool, virtual: Mapping[str, int]) -> Row:

@@ -45,13 +45,13 @@ class Tried:
 class Place:
     """A folder as one host found it.
 
-    ``path`` is as the user names it, ``where`` in full. ``kind`` and ``source`` are the file system's; sizes are bytes.
-    ``doing`` is what had no answer after ``seconds``, "" if all had. ``trouble`` is why nothing could be tried.
+    ``label`` is its name in topics, ``where`` its path in full. ``kind`` and ``source`` are the file system's; sizes are
+    bytes. ``doing`` is what had no answer after ``seconds``, "" if all had. ``trouble`` is why nothing could be tried.
     ``speed`` has bytes a second by "write" and "read", ``cached`` if they went through the page cache; ``durable`` is
     how long a small file takes until it would survive a crash, in seconds.
     """
 
-    path: str
+    label: str
     where: str = ""
     kind: str = ""
     source: str = ""
@@ -70,8 +70,7 @@ class Place:
 
 def rows(found: Place) -> Iterator[Row]:
     """Yield what one host has to say of a folder: what it is, what it can, how fast."""
-    name = label(found.path)
-    topic = f"files {name}"
+    topic = f"files {found.label}"
     source = f" ({found.source})" if found.source not in ("", found.kind) else ""
     where = f"{found.where}, {found.kind}{source}" if found.kind else found.where
     if found.doing:
@@ -83,13 +82,14 @@ def rows(found: Place) -> Iterator[Row]:
         yield bad(topic, f"{where}: {found.trouble}", remedy="Name a folder that this user may write into.")
         return
     yield _kind(topic, where, found)
-    yield _abilities(f"abilities {name}", found.tried)
-    yield _speed(f"speed {name}", found)
+    yield _abilities(f"abilities {found.label}", found.tried)
+    yield _speed(f"speed {found.label}", found)
 
 
-def label(path: str) -> str:
-    """Return a path, its end where it is long: topics stand in a narrow column."""
-    return path if len(path) <= _LONGEST else f"...{path[3 - _LONGEST :]}"
+def labels(paths: Sequence[str]) -> dict[str, str]:
+    """Return a name for each folder, its end where it is long and no other ends so: topics stand in a narrow column."""
+    ends = {path: path if len(path) <= _LONGEST else f"...{path[3 - _LONGEST :]}" for path in paths}
+    return {path: end if list(ends.values()).count(end) == 1 else path for path, end in ends.items()}
 
 
 def _kind(topic: str, where: str, found: Place) -> Row:
@@ -138,11 +138,11 @@ def _speed(topic: str, found: Place) -> Row:
     return good(topic, *told, room=write)
 
 
-def shared(path: str, main: str, sights: Mapping[str, Sight]) -> Row | None:
+def shared(label: str, main: str, sights: Mapping[str, Sight]) -> Row | None:
     """Return whether all hosts have the same folder; ``sights`` are of the hosts but ``main``. None for one host."""
     if not sights:
         return None
-    topic = f"shared {label(path)}"
+    topic = f"shared {label}"
     silent = {host: sight.trouble for host, sight in sights.items() if sight.trouble}
     seen = [host for host, sight in sights.items() if sight.seconds is not None]
     blind = [host for host in sights if host not in seen and host not in silent]

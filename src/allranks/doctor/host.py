@@ -70,7 +70,8 @@ class Looked:
 
 def examine(asked: Asked, here: Sequence[Presence], hosts: int) -> Looked:
     """Look at this host, on which ``here`` are the ranks, among ``hosts`` hosts. Takes seconds; bounded."""
-    places = [row for folder in asked.folders for row in disk.rows(place(folder, asked))]
+    labels = disk.labels(asked.folders)
+    places = [row for folder in asked.folders for row in disk.rows(place(folder, labels[folder], asked))]
     with ThreadPoolExecutor() as pool:
         named = pool.submit(lookup, socket.gethostname(), asked.patience)
         frameworks = list(pool.map(lambda name: framework(name, asked.patience), _FRAMEWORKS))
@@ -123,13 +124,13 @@ def framework(name: str, patience: float) -> Framework:
     return Framework(name, "answered", said.seconds, said=known)
 
 
-def place(folder: str, asked: Asked) -> disk.Place:
+def place(folder: str, label: str, asked: Asked) -> disk.Place:
     """Try out a folder in a process of its own."""
     said = ask("try_disk.py", folder, str(asked.nbytes), patience=asked.patience)
     tried = tuple(disk.Tried(*line["tried"]) for line in said.lines if "tried" in line)
     trouble = said.get("trouble") or ("" if said.code in (0, None) else said.trouble or f"exit code {said.code}")
     return disk.Place(
-        folder,
+        label,
         where=said.get("where") or folder,
         kind=said.get("kind") or "",
         source=said.get("source") or "",

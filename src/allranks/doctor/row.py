@@ -101,7 +101,7 @@ def merged(rows: Sequence[tuple[str, Row]], hosts: int) -> Row:
 
 def _the_least(rows: Sequence[tuple[str, Row]], hosts: int) -> Row:
     host, row = min(rows, key=lambda said: said[1].room)
-    if len(rows) == hosts == 1 or len({row.evidence for _, row in rows}) == 1 == hosts - len(rows) + 1:
+    if len(rows) == hosts and len({row.evidence for _, row in rows}) == 1:
         return row
     first, *rest = row.evidence
     least = f", the least of {len(rows)} hosts" if len(rows) > 1 and not math.isinf(row.room) else ""

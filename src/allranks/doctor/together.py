@@ -63,7 +63,7 @@ def examine(world: World, asked: Asked, launcher: Row, *, wall: Wall = time.time
 
 
 def _in_order(rows: Sequence[Row], folders: Sequence[str]) -> list[Row]:
-    of_folders = [f"{what} {disk.label(folder)}" for folder in folders for what in _OF_A_FOLDER]
+    of_folders = [f"{what} {label}" for label in disk.labels(folders).values() for what in _OF_A_FOLDER]
 
     def place(row: Row) -> int:
         if row.topic in of_folders:
@@ -162,6 +162,7 @@ class _Visit:
 
     def _shared(self, told: Sequence[Mapping[str, Any]]) -> list[Row | None]:
         rows = []
+        labels = disk.labels(self.asked.folders)
         for at, (folder, marker) in enumerate(zip(self.asked.folders, self.markers, strict=False)):
             answers = marker.answers()
             sights = {
@@ -169,7 +170,7 @@ class _Visit:
                 for number, (name, one) in enumerate(self._by(told))
                 if number
             }
-            rows.append(disk.shared(folder, self.names[0], sights))
+            rows.append(disk.shared(labels[folder], self.names[0], sights))
         return rows
 
 
