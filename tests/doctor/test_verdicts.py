@@ -148,9 +148,11 @@ def test_shared_memory(found: Shared, verdict: str, remedy: str) -> None:
 def test_limits_of_a_process() -> None:
     tight = Limits((1024, 4096), 20, (2000, "the cgroup's pids.max"), 1500, 0, 65536)
     files, processes, core = machine.limits(tight)
-    assert (files.verdict, files.remedy) == ("warning", "ulimit -n 4,096 before the program starts.")
+    assert (files.verdict, files.remedy) == ("warning", "ulimit -n 4096 before the program starts.")
     assert (processes.verdict, processes.evidence[0]) == ("warning", "1,500 run of 2,000 (the cgroup's pids.max)")
     assert core.verdict == "not seen"
+    low, *_ = machine.limits(dataclasses.replace(tight, files=(256, 256)))
+    assert "the hard limit is low" in low.remedy
     wide = Limits((INF, INF), 20, (INF, "ulimit -u"), 1500, INF, INF)
     assert [row.verdict for row in machine.limits(wide)] == ["good"] * 3
     assert machine.locked_memory(tight, []) is None

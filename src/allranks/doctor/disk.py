@@ -45,10 +45,10 @@ class Tried:
 class Place:
     """A folder as one host found it.
 
-    ``label`` is its name in topics, ``where`` its path in full. ``kind`` and ``source`` are the file system's; sizes are
-    bytes. ``doing`` is what had no answer after ``seconds``, "" if all had. ``trouble`` is why nothing could be tried.
+    ``label`` is its name in topics, ``where`` its path in full. ``kind`` and ``source`` are of the file system.
+    ``doing`` is what had no answer after ``seconds``, "" if all had. ``trouble`` is why nothing could be tried.
     ``speed`` has bytes a second by "write" and "read", ``cached`` if they went through the page cache; ``durable`` is
-    how long a small file takes until it would survive a crash, in seconds.
+    how long a small file takes until it would survive a crash. Sizes are in bytes, times in seconds.
     """
 
     label: str
@@ -98,7 +98,8 @@ def _kind(topic: str, where: str, found: Place) -> Row:
         told += f", {found.inodes:,} more files"
     fleeting = _FLEETING.get(found.kind)
     if found.free < _LITTLE_SPACE:
-        return warning(topic, told, "little, for checkpoints", remedy="Free some, or name another folder.")
+        why = f"little, for checkpoints{f'; {fleeting}' if fleeting else ''}"
+        return warning(topic, told, why, remedy="Free some, or name another folder.")
     if found.inodes is not None and found.inodes < _FEW_FILES:
         return warning(topic, told, "few files more can be made", remedy="Remove small files, or name another folder.")
     if fleeting:
@@ -126,7 +127,7 @@ def _abilities(topic: str, tried: Sequence[Tried]) -> Row:
 
 def _speed(topic: str, found: Place) -> Row:
     if not found.speed:
-        return undetermined(topic, "not measured")
+        return undetermined(topic, "not measured: there is too little space")
     how = "through the page cache, then fsync" if found.cached else "past the page cache"
     write = found.speed["write"]
     told = [f"write {size(write)}/s, read {size(found.speed['read'])}/s ({size(found.measured)}, {how})"]

@@ -12,7 +12,7 @@ GB = 1_000_000_000
 # Docker gives 64 MB; a DataLoader's worker keeps each batch that it has made there.
 _LITTLE_SHARED = GB
 _SHARED = "/dev/shm"  # noqa: S108 - it is looked at
-_FEW_FILES, _FEW_PROCESSES = 4096, 1000
+_FEW_FILES, _ENOUGH_FILES, _FEW_PROCESSES = 4096, 65536, 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +131,9 @@ def limits(found: Limits) -> Iterator[Row]:
     told = f"{found.open} open of {_number(soft)} (ulimit -n); up to {_number(hard)} may be asked for"
     if soft < _FEW_FILES:
         why = "each tensor that a DataLoader's worker sends may keep a file open, and so does each connection"
-        yield warning(
-            "open files", told, why, remedy=f"ulimit -n {_number(hard)} before the program starts.", room=soft
-        )
+        more = "LimitNOFILE= of its unit, or docker run --ulimit nofile=65536: the hard limit is low, too."
+        remedy = f"ulimit -n {min(hard, _ENOUGH_FILES):.0f} before the program starts." if hard > soft else more
+        yield warning("open files", told, why, remedy=remedy, room=soft)
     else:
         yield good("open files", told, room=soft - found.open)
     most, name = found.processes

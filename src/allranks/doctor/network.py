@@ -89,7 +89,7 @@ def _named(variable: str, value: str, names: Sequence[str]) -> Row:
     if left:
         return good(topic, f"{value}: leaves {', '.join(left)}")
     return bad(
-        topic, f"{value}: no such interface is up; there are {', '.join(names)}", remedy=f"Correct or unset {topic}."
+        topic, f"{value}: no such interface is up; there are {', '.join(names)}", remedy="Correct it, or unset it."
     )
 
 
