@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import re
@@ -28,7 +27,6 @@ from allranks.world.base import World
 from allranks.world.signs import Decision
 from allranks.world.simulated import SimulatedWorld
 
-CLONE_NEWNS = 0x00020000
 LAUNCHER = alone("simulated", [])
 
 
@@ -76,7 +74,7 @@ def test_of_forty_hosts_the_odd_ones_are_named(monkeypatch: pytest.MonkeyPatch) 
 
 def in_a_namespace(where: Path) -> list[str]:
     """Return what starts a program for which ``where`` is a disk of its own; nothing where this user may not do so."""
-    if ctypes.CDLL(None).geteuid() != 0:
+    if os.geteuid() != 0:
         return []
     script = f'mount -t tmpfs own "{where}" && exec "$@"'
     words = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh"]
@@ -122,7 +120,6 @@ def test_two_hosts_of_real_ranks(tmp_path: Path) -> None:
     is_("clocks", "good", "host b is within")
     is_("store", "good", "JAX's coordination service")
     is_("variables", "warning", "nothing reads NCCL_SPEED")
-    is_(f"files {label[ours]}", "good" if os.statvfs(ours).f_bavail * 4096 > GB * 10 else "warning", str(ours))
     is_(f"abilities {label[ours]}", "good", "rename replaces a file whole")
     is_(f"shared {label[ours]}", "good", "and its lock holds there")
     is_(f"files {label[tmp_path / 'none']}", "bad", "No such file or directory")

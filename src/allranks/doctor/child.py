@@ -57,9 +57,10 @@ def ask(script: str, *words: str, patience: float, environ: Mapping[str, str] | 
     try:
         out, err = process.communicate(timeout=patience)
     except subprocess.TimeoutExpired as late:
-        out, err = late.stdout or b"", late.stderr or b""
-        abandon(process)
-        return _said(out, err, None, patience)
+        return _said(late.stdout or b"", late.stderr or b"", None, patience)
+    finally:
+        if process.poll() is None:
+            abandon(process)
     return _said(out, err, process.returncode, time.monotonic() - began)
 
 

@@ -78,7 +78,7 @@ def examine(asked: Asked, here: Sequence[Presence], hosts: int) -> Looked:
     found, kernel, interfaces = detect.versions(), look.kernel(), look.interfaces()
     cores = look.cores([one.cores for one in here], os.environ.get("OMP_NUM_THREADS", ""))
     memory, limits = look.memory(), look.limits()
-    addresses = network.offered(interfaces)
+    fabric = look.fabric()
     rows = [
         jobs(),
         software.versions(found),
@@ -88,10 +88,10 @@ def examine(asked: Asked, here: Sequence[Presence], hosts: int) -> Looked:
         machine.memory(memory, len(here)),
         machine.shared_memory(look.shared_memory()),
         *machine.limits(limits),
-        machine.locked_memory(limits, list(look.fabric())),
+        machine.locked_memory(limits, list(fabric)),
         machine.huge_pages(look.huge_pages(), kernel.counts.get("tpu", 0)),
         *network.interfaces(interfaces, os.environ, hosts),
-        network.fabric(look.fabric()),
+        network.fabric(fabric),
         network.own_name(
             named.result(),
             [address for one in interfaces for address in one.addresses],
@@ -107,7 +107,7 @@ def examine(asked: Asked, here: Sequence[Presence], hosts: int) -> Looked:
         "cores": str(cores.counted),
         "memory": f"{memory.total / machine.GB:.0f} GB",
     }
-    return Looked(tuple(row for row in rows if row is not None), found, hardware, addresses)
+    return Looked(tuple(row for row in rows if row is not None), found, hardware, network.offered(interfaces))
 
 
 def framework(name: str, patience: float) -> Framework:
