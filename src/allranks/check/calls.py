@@ -394,7 +394,3 @@ class Caller(Members):
         if entry.kind in _OWN:
             return Value(taint)
         return Value(taint, instance=name, flags=frozenset({entry.kind}))
-
-    def environment(self, frame: Frame, name: object) -> Value | None:
-        query = self.apis.ranks["environment"].named(name) if isinstance(name, str) else None
-        return self.answer(frame, query) if query is not None else None

@@ -71,7 +71,12 @@ def check(sources: Mapping[str, bytes], settings: Settings, *, cache: Cache | No
 
 
 def _interpreted(sources: Mapping[str, bytes], summaries: Mapping[str, Summary], settings: Settings) -> Program:
-    tables = apis(predicates=settings.rank_zero_predicates, collectives=settings.collectives)
+    tables = apis(
+        predicates=settings.rank_zero_predicates,
+        collectives=settings.collectives,
+        shared=settings.shared_paths,
+        node_local=settings.node_local_paths,
+    )
     everywhere = settings.assume == "multi-host"
     survey = Survey(Project(summaries), tables, everywhere=everywhere, entries=settings.entries)
     return survey.program(Lines(sources))

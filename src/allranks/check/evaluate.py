@@ -43,6 +43,9 @@ class Evaluator:
     def environment(self, frame: Frame, name: object) -> Value | None:
         raise NotImplementedError
 
+    def disk(self, path: str) -> frozenset[str]:
+        raise NotImplementedError
+
     def store(self, frame: Frame, target: Node, value: Value) -> None:
         raise NotImplementedError
 
@@ -76,7 +79,11 @@ class Evaluator:
         return self.lookup(frame, node[1])
 
     def _const(self, _: Frame, node: Node) -> Value:
-        return NONE if node[1] is None else known(node[1])
+        constant = node[1]
+        if constant is None:
+            return NONE
+        disk = self.disk(constant) if isinstance(constant, str) else None
+        return Value(constant=constant, flags=disk) if disk else known(constant)
 
     def _attr(self, frame: Frame, node: Node) -> Value:
         base = node[1]
@@ -87,7 +94,7 @@ class Evaluator:
     def _op(self, frame: Frame, node: Node) -> Value:
         left, right = self.value(frame, node[1]), self.value(frame, node[2])
         if isinstance(left.constant, str) and isinstance(right.constant, str) and node[3] == "+":
-            return known(left.constant + right.constant)
+            return Value(constant=left.constant + right.constant, flags=left.flags)
         made = tainted(left, right)
         flags = left.flags | right.flags
         path = "pathlib.Path" in (left.instance, right.instance) and node[3] == "/"

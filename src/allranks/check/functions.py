@@ -34,11 +34,13 @@ class Runner(Caller):
         self.decorated: dict[str, Value] = {}
         self.bodies: dict[str, tuple[Node, ...]] = {}
         self.scopes: dict[str, tuple[Frame, int, int]] = {}
+        self.gaps: dict[str, str] = {}  # functions that were not followed to their end, and why
 
     def again(self) -> None:
         """Forget what functions do, keep what attributes hold: a second run knows what the first one stored."""
         self.results.clear()
         self.contexts.clear()
+        self.gaps.clear()
         self.entered.clear()
         self.modules.clear()
         self.decorated.clear()
@@ -54,7 +56,7 @@ class Runner(Caller):
         frame = Frame(path, facts, Result(f"{path}::"), {})
         self.modules[path] = frame
         self.entered.add(f"{path}::")
-        self.finish(frame)
+        self._finish_or_tell(frame)
         return frame
 
     def _body(self, frame: Frame) -> tuple[Node, ...]:
@@ -72,6 +74,14 @@ class Runner(Caller):
         result.trace = tuple(frame.nodes)
         result.meets = any(meets(node) for node in result.trace)
         result.value = _returned(frame)
+
+    def _finish_or_tell(self, frame: Frame) -> None:
+        """As `finish`; code that is nested too deeply is told of, and what was understood of it stands."""
+        try:
+            self.finish(frame)
+        except RecursionError:
+            self.gaps[frame.result.reference] = "its statements and the calls in them are nested too deeply"
+            frame.result.trace = tuple(frame.nodes)
 
     def function_value(self, reference: str, scope: Frame | None) -> Value:
         """Return a function with its decorators applied."""
@@ -163,7 +173,10 @@ class Runner(Caller):
         found = self.results.get(key)
         if found is not None:
             return found
-        if reference in self.running or len(self.running) >= DEEPEST:
+        if reference in self.running:
+            return None
+        if len(self.running) >= DEEPEST:
+            self.gaps.setdefault(reference, f"it is called at the end of {DEEPEST} calls that lead into each other")
             return None
         if self.contexts.get(reference, 0) >= MOST_CONTEXTS:
             owner = Value(instance=f"{path}::{facts.owner}") if facts.owner and function.receiver else None
@@ -177,9 +190,7 @@ class Runner(Caller):
         frame = Frame(path, facts, Result(reference), env, parent=function.scope, owner=facts.owner)
         self.running.append(reference)
         try:
-            self.finish(frame)
-        except RecursionError:  # what was understood so far stands
-            frame.result.trace = tuple(frame.nodes)
+            self._finish_or_tell(frame)
         finally:
             self.running.pop()
         self.results[key] = frame.result

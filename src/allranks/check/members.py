@@ -11,6 +11,7 @@ from allranks.check.project import Project
 from allranks.check.state import Frame, Seen
 from allranks.check.summary import Node, body_of
 from allranks.check.tables.collectives import Collective
+from allranks.check.tables.gates import NODE_LOCAL_VARIABLES
 from allranks.check.tables.names import documented
 from allranks.check.tables.ranks import RankQuery
 from allranks.check.tables.receivers import ATTRIBUTES, RECEIVERS
@@ -43,6 +44,9 @@ class Members(Evaluator):
 
     def invoke(self, frame: Frame, function: Value, span: tuple[int, int, int, int]) -> Value:
         raise NotImplementedError
+
+    def disk(self, path: str) -> frozenset[str]:
+        return self.apis.disk(path)
 
     # names
 
@@ -201,6 +205,12 @@ class Members(Evaluator):
         if query.last:
             return boolean("FDDD", TAINT[query.kind])
         return rank(query.kind)
+
+    def environment(self, frame: Frame, name: object) -> Value | None:
+        if name in NODE_LOCAL_VARIABLES:
+            return Value(flags=frozenset({"node"}))
+        query = self.apis.ranks["environment"].named(name) if isinstance(name, str) else None
+        return self.answer(frame, query) if query is not None else None
 
     def meet(self, frame: Frame, entry: Collective, name: str, span: tuple[int, int, int, int]) -> None:
         """Put a meeting of all processes on the record."""

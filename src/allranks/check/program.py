@@ -129,11 +129,23 @@ class Divergence:
 
 
 @dataclass(frozen=True, slots=True)
+class Gap:
+    """A function that was not followed to its end, and why."""
+
+    place: Place
+    symbol: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
-    """All that was found out by interpreting the entries."""
+    """All that was found out by interpreting the entries. ``packages``: what its files import,
+    by the first part of the name."""
 
     events: tuple[Event, ...] = ()
     parted: tuple[Divergence, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    packages: frozenset[str] = frozenset()
 
     def effects(self, *kinds: str) -> Iterator[Event]:
         """Yield effects of these kinds (all without), each site once, in order of place."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fnmatch import fnmatch
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from typing import NamedTuple
 from allranks.check.apis import Apis
 from allranks.check.interest import interesting, telling
 from allranks.check.interpret import Interpreter
-from allranks.check.program import Divergence, Event, Program, Step
+from allranks.check.program import Divergence, Event, Gap, Program, Step
 from allranks.check.project import Project
 from allranks.check.source import is_test, module_name, place
 from allranks.check.state import Called, Result, Seen, Span
@@ -85,7 +85,19 @@ class Survey:
         self._tell_callers()
         events = sorted(self.events.values(), key=lambda event: (event.place, event.name))
         parted = sorted(self.partings.values(), key=lambda parting: parting.place)
-        return Program(tuple(events), tuple(parted))
+        packages = frozenset(
+            documented(dotted).partition(".")[0]
+            for summary in self.project.summaries.values()
+            for dotted, _ in summary.imports
+        )
+        return Program(tuple(events), tuple(parted), tuple(self._gaps()), packages - {""})
+
+    def _gaps(self) -> Iterator[Gap]:
+        for reference, why in sorted(self.interpreter.gaps.items()):
+            path, _, key = reference.partition("::")
+            facts = self.project.function(reference)
+            symbol = f"{module_name(path)}.{key}" if key else module_name(path)
+            yield Gap(self._place(path, facts.span if facts is not None else (1, 0, 1, 0)), symbol, why)
 
     def _roots(self) -> list[Result]:
         run, roots = self.interpreter, []

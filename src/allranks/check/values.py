@@ -34,7 +34,8 @@ class Value:
     (``torch.save``; ``train.py::Trainer.save`` in the project); ``instance``: the class that it is an instance of.
     ``receiver``: of a bound method. ``scope``: the frame that a nested function sees. ``gate``: a function that runs
     only where this is true. ``elements`` of a tuple or list. ``bound``: first arguments, given by functools.partial.
-    ``handle``: the place of the call that opened this file. ``flags``: ``memory``, ``temporary``, ``lock``, ``turn``.
+    ``handle``: the place of the call that opened this file. ``flags``: ``memory``, ``temporary``, ``lock``, ``turn``;
+    of a path, whose disk it is on: ``shared`` by all nodes, or each ``node``'s own.
     """
 
     taint: int = 0

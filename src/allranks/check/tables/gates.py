@@ -33,6 +33,10 @@ GATED: frozenset[str] = frozenset(
 PRIVATE_PATHS: tuple[str, ...] = ("/dev/null", "/dev/termination-log", "/dev/stdout", "/dev/stderr", "/proc/")
 # Folders that are on each node by themselves, so that one process a node may write there.
 NODE_LOCAL_PATHS: tuple[str, ...] = ("/tmp", "/dev/shm", "/var/tmp", "/local")  # noqa: S108
+# Variables of the environment that lead to such a folder.
+NODE_LOCAL_VARIABLES: frozenset[str] = frozenset(
+    ["TMPDIR", "TMP", "TEMP", "SLURM_TMPDIR", "LOCAL_SCRATCH", "JOB_TMPDIR"]
+)
 # Methods that a framework calls on rank 0 alone (a class of the project that inherits from the left side).
 ON_MAIN_ONLY: frozenset[str] = frozenset(
     [
