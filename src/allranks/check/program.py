@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from allranks.check.source import module_name
 from allranks.check.tables.collectives import Collective
 from allranks.check.tables.effects import Effect
 from allranks.check.tables.local import LocalQuery
@@ -69,6 +70,12 @@ class Event:
     @property
     def everyone(self) -> bool:
         return len(self.roles) == 4
+
+    @property
+    def from_the_top(self) -> bool:
+        """Whether the way to it begins in the body of a module: in a program, or in what it imports."""
+        start = self.chain[0] if self.chain else Step(self.symbol, self.place)
+        return start.symbol == module_name(start.place.path)
 
     @property
     def op(self) -> str:
@@ -139,13 +146,14 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """All that was found out by interpreting the entries. ``packages``: what its files import,
-    by the first part of the name."""
+    """All that was found out by interpreting the entries. ``packages``: what its files import, by the first part of
+    the name; ``names``: of the words in its functions, those that may speak of a start."""
 
     events: tuple[Event, ...] = ()
     parted: tuple[Divergence, ...] = ()
     gaps: tuple[Gap, ...] = ()
     packages: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
 
     def effects(self, *kinds: str) -> Iterator[Event]:
         """Yield effects of these kinds (all without), each site once, in order of place."""

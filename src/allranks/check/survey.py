@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fnmatch import fnmatch
@@ -23,6 +24,7 @@ from allranks.check.values import IDENTITY, RANKS, Value
 from allranks.findings import Place
 
 _STRONG = frozenset({"initialise", "wrap", "sample", "launch"})
+_STARTS = re.compile(r"(?i)init|set_?up|launch|join|start|spawn")
 MOST_CALLERS = 8
 _MAKERS = ("__init__", "__post_init__", "setup", "setUp")
 
@@ -85,12 +87,15 @@ class Survey:
         self._tell_callers()
         events = sorted(self.events.values(), key=lambda event: (event.place, event.name))
         parted = sorted(self.partings.values(), key=lambda parting: parting.place)
-        packages = frozenset(
-            documented(dotted).partition(".")[0]
-            for summary in self.project.summaries.values()
-            for dotted, _ in summary.imports
-        )
-        return Program(tuple(events), tuple(parted), tuple(self._gaps()), packages - {""})
+        return Program(tuple(events), tuple(parted), tuple(self._gaps()), *self._mentioned())
+
+    def _mentioned(self) -> tuple[frozenset[str], frozenset[str]]:
+        """Return the packages that are imported, and the words that may speak of a start."""
+        summaries = self.project.summaries.values()
+        packages = {documented(dotted).partition(".")[0] for summary in summaries for dotted, _ in summary.imports}
+        functions = (facts for summary in summaries for facts in summary.functions.values())
+        words = set().union(*(facts.words for facts in functions))
+        return frozenset(packages), frozenset(word for word in words if _STARTS.search(word))
 
     def _gaps(self) -> Iterator[Gap]:
         for reference, why in sorted(self.interpreter.gaps.items()):

@@ -23,6 +23,25 @@ INITIALISERS = (
     *("lightning.fabric.Fabric", "deepspeed.initialize", "deepspeed.init_distributed", "jax.distributed.initialize"),
     *("horovod.init", "torch.distributed.init_process_group", "allranks.init", "composer.utils.dist.initialize_dist"),
 )
+# Who imports one of these may leave it to them to join the processes.
+JOINING_PACKAGES: frozenset[str] = frozenset(
+    [
+        *(
+            "accelerate",
+            "lightning",
+            "deepspeed",
+            "transformers",
+            "composer",
+            "megatron",
+            "fairscale",
+            "horovod",
+            "ray",
+        ),
+        *("mmengine", "mmcv", "detectron2", "fairseq", "fairseq2", "ignite", "catalyst", "colossalai", "torch_xla"),
+        *("fastai", "timm", "torchtnt", "nemo", "smdistributed", "torchtitan", "hydra_plugins", "apex", "mpi4py"),
+        *("ray", "trl", "peft", "torchacc", "speechbrain", "espnet2", "levanter", "t5x", "seqio", "clu", "paxml"),
+    ]
+)
 SIGNS: tuple[Sign, ...] = (
     *(Sign(name, "initialise") for name in INITIALISERS),
     *(Sign(name, "wrap") for name in sorted(WRAPPERS)),
