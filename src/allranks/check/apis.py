@@ -12,6 +12,7 @@ from allranks.check.tables.effects import EFFECTS, Effect
 from allranks.check.tables.evidence import SIGNS, Sign
 from allranks.check.tables.gates import NODE_LOCAL_PATHS
 from allranks.check.tables.local import LOCAL, LocalQuery
+from allranks.check.tables.names import ALIASES
 from allranks.check.tables.ranks import QUERIES, RankQuery
 
 Entry: TypeAlias = RankQuery | Collective | Effect | LocalQuery
@@ -131,6 +132,10 @@ def _words(entries: Iterable[_Patterned]) -> dict[str, frozenset[str]]:
         plain = "_" not in word.strip("_") or word in _EVERYWHERE
         where = "" if not dot else kind if kind[:1].isupper() and plain else package
         words.setdefault(where, set()).add(word)
+    for alias, meant in ALIASES:
+        package, word = alias.partition(".")[0], alias.rpartition(".")[2]
+        if "." in alias and meant.rpartition(".")[2] in words.get(meant.partition(".")[0], ()):
+            words.setdefault(package, set()).add(word)
     return {where: frozenset(found) for where, found in words.items()}
 
 

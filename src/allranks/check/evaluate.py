@@ -171,6 +171,8 @@ class Evaluator:
         if base.reference == "os.environ":
             found = self.environment(frame, index.constant)
             return found if found is not None else ANYTHING
+        if _is_class(base.reference):  # DistributedSampler[int]
+            return base
         at, elements = index.constant, base.elements
         if elements is not None and isinstance(at, int) and -len(elements) <= at < len(elements):
             return elements[at]
@@ -243,3 +245,8 @@ class Evaluator:
         "star": _star,
         "typed": _typed,
     }
+
+
+def _is_class(reference: str) -> bool:
+    last = reference.rpartition(".")[2]
+    return "." in reference and last[:1].isupper() and not last.isupper()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from fnmatch import fnmatch
 from typing import NamedTuple
@@ -80,6 +80,8 @@ class Survey:
         for root in roots:
             families.setdefault(self._family(root), []).append(root)
         active = [self._active(root, families) for root in roots]
+        started = self._started(root for root, is_active in zip(roots, active, strict=True) if is_active)
+        active = [is_active or root.reference in started for root, is_active in zip(roots, active, strict=True)]
         for root, is_active in sorted(zip(roots, active, strict=True), key=lambda pair: not pair[1]):
             self._effects(_Way(root, EVERY, EVERY, is_active))
             if is_active or not self._left_out(root.path):
@@ -161,6 +163,17 @@ class Survey:
             return True
         family = self.interpreter.family(owner)
         return any(self._evidence(other, path) for other in families.get(family, ()))
+
+    def _started(self, roots: Iterable[Result]) -> set[str]:
+        """Return the bodies of the modules that are imported where several processes run for certain."""
+        waiting = [root.path for root in roots if "" in self._shown(root)]
+        done: set[str] = set()
+        while waiting:
+            path = waiting.pop()
+            if path not in done and not self._left_out(path):
+                done.add(path)
+                waiting += self.interpreter.importing.get(path, ())
+        return {f"{path}::" for path in done}
 
     def _left_out(self, path: str) -> bool:
         """Tests, and what is not one of the entries that the user names."""
