@@ -15,7 +15,7 @@ from allranks.check.state import Called, Frame, Result
 from allranks.check.summary import FunctionFacts, Node, body_of
 from allranks.check.tables.receivers import HOOK_PARAMETERS, HOOKS, RECEIVERS
 from allranks.check.truth import FALSE, TRUE, roles_where
-from allranks.check.values import ANYTHING, NO_CONSTANT, NONE, PROCESS, RANKS, Value, chosen
+from allranks.check.values import ANYTHING, NO_CONSTANT, NONE, PROCESS, RANKS, Value, chosen, known
 
 DEEPEST, MOST_CONTEXTS = 20, 4
 _BLANK = FunctionFacts("", "", (), (), ("", ""), (), (), (), (1, 0, 1, 0), (), (), b"")
@@ -58,6 +58,13 @@ class Runner(Caller):
         self.entered.add(f"{path}::")
         self._finish_or_tell(frame)
         return frame
+
+    def imported_body(self, path: str) -> Result:
+        """Return what the body of a module does where it is imported: not what stands under ``__main__``."""
+        facts = self.project.summaries[path].functions[""]
+        frame = Frame(path, facts, Result(f"{path}::"), {"__name__": known(path)})
+        self._finish_or_tell(frame)
+        return frame.result
 
     def _body(self, frame: Frame) -> tuple[Node, ...]:
         reference = frame.result.reference

@@ -81,11 +81,13 @@ class Survey:
             families.setdefault(self._family(root), []).append(root)
         active = [self._active(root, families) for root in roots]
         started = self._started(root for root, is_active in zip(roots, active, strict=True) if is_active)
-        active = [is_active or root.reference in started for root, is_active in zip(roots, active, strict=True)]
         for root, is_active in sorted(zip(roots, active, strict=True), key=lambda pair: not pair[1]):
             self._effects(_Way(root, EVERY, EVERY, is_active))
             if is_active or not self._left_out(root.path):
                 self._partings(root, EVERY, is_active, ())
+        bodies = [self.interpreter.imported_body(path) for path in sorted(started)]
+        for body in bodies:
+            self._effects(_Way(body, EVERY, EVERY, True))
         self._tell_callers()
         events = sorted(self.events.values(), key=lambda event: (event.place, event.name))
         parted = sorted(self.partings.values(), key=lambda parting: parting.place)
@@ -165,15 +167,16 @@ class Survey:
         return any(self._evidence(other, path) for other in families.get(family, ()))
 
     def _started(self, roots: Iterable[Result]) -> set[str]:
-        """Return the bodies of the modules that are imported where several processes run for certain."""
-        waiting = [root.path for root in roots if "" in self._shown(root)]
+        """Return the modules that are imported where several processes run for certain."""
+        importing = self.interpreter.importing
+        waiting = [path for root in roots if "" in self._shown(root) for path in importing.get(root.path, ())]
         done: set[str] = set()
         while waiting:
             path = waiting.pop()
             if path not in done and not self._left_out(path):
                 done.add(path)
-                waiting += self.interpreter.importing.get(path, ())
-        return {f"{path}::" for path in done}
+                waiting += importing.get(path, ())
+        return done
 
     def _left_out(self, path: str) -> bool:
         """Tests, and what is not one of the entries that the user names."""

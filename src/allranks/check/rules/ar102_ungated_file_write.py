@@ -101,4 +101,5 @@ open("config.json")
             ):
                 yield self.found(event, f"every rank writes the file {event.target or event.name}")
         for event in program.ungated("publish"):
-            yield self.found(event, f"every rank uploads by {event.name.removeprefix('*.')}")
+            if not event.name.endswith("create_repo"):  # a second one finds it there
+                yield self.found(event, f"every rank uploads by {event.name.removeprefix('*.')}")
