@@ -69,7 +69,8 @@ def check(sources: Mapping[str, bytes], settings: Settings, *, cache: Cache | No
     program = _interpreted(sources, summaries, settings)
     chosen = [r for r in all_rules() if isinstance(r, ProgramRule) and r.code in codes]
     findings.extend(finding for r in chosen for finding in r.check(program))
-    found = sorted((f for f in findings if f.code in codes), key=lambda f: (f.place, f.code))
+    once = {(f.place, f.code): f for f in findings if f.code in codes}
+    found = [once[key] for key in sorted(once)]
     report = rows(program, found, {r.code: r.row for r in all_rules()})
     return Outcome(tuple(found), report, len(sources), sum(raw.count(b"\n") for raw in sources.values()))
 

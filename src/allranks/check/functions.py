@@ -171,7 +171,7 @@ class Runner(Caller):
         """Return what a function of the project does with these arguments; None if that cannot matter."""
         reference = function.reference
         facts = self.project.function(reference)
-        if facts is None or (reference not in self.interesting and not _hands_over(given)):
+        if facts is None or not (reference in self.interesting or _hands_over(given) or self._holds(function.scope)):
             return None
         self.entered.add(reference)
         path = reference.partition("::")[0]
@@ -202,6 +202,11 @@ class Runner(Caller):
             self.running.pop()
         self.results[key] = frame.result
         return frame.result
+
+    def _holds(self, scope: Frame | None) -> bool:
+        """Whether a nested function sees one that matters, which was given to the function around it: a decorator's."""
+        given = (scope.env.get(name, ANYTHING) for name in scope.facts.positional) if scope is not None else ()
+        return any(value.reference in self.interesting for value in given)
 
     def _bound(self, module: Frame, facts: FunctionFacts, function: Value, given: Given | None) -> dict[str, Value]:
         """Return the parameters of a call; what is not given is its default, or unknown."""

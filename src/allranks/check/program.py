@@ -147,7 +147,7 @@ class Gap:
 @dataclass(frozen=True, slots=True)
 class Program:
     """All that was found out by interpreting the entries. ``packages``: what its files import, by the first part of
-    the name; ``names``: of the words in its functions, those that may speak of a start."""
+    the name; ``names``: of the words in its functions, those that may speak of a start or of epochs."""
 
     events: tuple[Event, ...] = ()
     parted: tuple[Divergence, ...] = ()

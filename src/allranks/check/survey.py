@@ -24,7 +24,7 @@ from allranks.check.values import IDENTITY, RANKS, Value
 from allranks.findings import Place
 
 _STRONG = frozenset({"initialise", "wrap", "sample", "launch"})
-_STARTS = re.compile(r"(?i)init|set_?up|launch|join|start|spawn")
+_TELLING = re.compile(r"(?i)init|set_?up|launch|join|start|spawn|epoch")
 MOST_CALLERS = 8
 _MAKERS = ("__init__", "__post_init__", "setup", "setUp")
 
@@ -94,12 +94,12 @@ class Survey:
         return Program(tuple(events), tuple(parted), tuple(self._gaps()), *self._mentioned())
 
     def _mentioned(self) -> tuple[frozenset[str], frozenset[str]]:
-        """Return the packages that are imported, and the words that may speak of a start."""
+        """Return the packages that are imported, and the words that may speak of a start or of epochs."""
         summaries = self.project.summaries.values()
         packages = {documented(dotted).partition(".")[0] for summary in summaries for dotted, _ in summary.imports}
         functions = (facts for summary in summaries for facts in summary.functions.values())
         words = set().union(*(facts.words for facts in functions))
-        return frozenset(packages), frozenset(word for word in words if _STARTS.search(word))
+        return frozenset(packages), frozenset(word for word in words if _TELLING.search(word))
 
     def _gaps(self) -> Iterator[Gap]:
         for reference, why in sorted(self.interpreter.gaps.items()):

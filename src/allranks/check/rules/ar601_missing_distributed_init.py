@@ -13,8 +13,10 @@ from allranks.check.tables.evidence import JOINING_PACKAGES
 from allranks.findings import Finding
 
 _JAX = "jax.experimental.multihost_utils."
-# Of names that speak of a start, those that may well mean to join the processes, ours or a stranger's.
-_MAY_JOIN = re.compile(r"(?i)dist|process|ddp|parallel|group|rank|multi")
+# Names of functions, ours or a stranger's, that may well join the processes.
+_MAY_JOIN = re.compile(
+    r"(?i)(?=.*(init|set_?up|launch|join|start|spawn)).*(dist|process|ddp|parallel|group|rank|multi)"
+)
 
 
 class MissingDistributedInit(ProgramRule):
@@ -125,7 +127,7 @@ dist.barrier()
         if program.packages & JOINING_PACKAGES or any(map(_MAY_JOIN.search, program.names)):
             return
         told: set[str] = set()
-        for event in program.events:
+        for event in sorted(program.events, key=lambda event: event.name not in WRAPPERS):
             what = _needs_others(event)
             start = event.chain[0].place.path if event.chain else event.place.path
             if what and event.active and event.from_the_top and start not in told:
