@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from allranks.check.engine import Settings, check
 
 Files = dict[str, str]
+MAKES = "import os\n\nif not os.path.isdir('cache'):\n    os.mkdir('cache')\n"
 START = "import torch.distributed as dist\n\ndist.init_process_group('nccl')\n"
 CASES: dict[str, tuple[Files, list[str]]] = {
     "a package that may not be there": (
@@ -31,7 +34,7 @@ CASES: dict[str, tuple[Files, list[str]]] = {
         [],
     ),
     "the body of a module that is imported": (
-        {"train.py": f"{START}import lib.paths\n", "lib/paths.py": "import os\n\nos.mkdir('cache')\n"},
+        {"train.py": f"{START}import lib.paths\n", "lib/paths.py": MAKES},
         ["AR108"],
     ),
     "the body of a module that an imported one imports": (
@@ -39,19 +42,19 @@ CASES: dict[str, tuple[Files, list[str]]] = {
             "train.py": f"{START}from lib import a\n",
             "lib/__init__.py": "",
             "lib/a.py": "from lib import b\n",
-            "lib/b.py": "import os\n\nos.mkdir('cache')\n",
+            "lib/b.py": MAKES,
         },
         ["AR108"],
     ),
     "what a module does as a program": (
         {
             "train.py": f"{START}import tool\n",
-            "tool.py": "import os\n\nif __name__ == '__main__':\n    os.mkdir('cache')\n",
+            "tool.py": "import os\n\nif __name__ == '__main__' and not os.path.isdir('x'):\n    os.mkdir('x')\n",
         },
         [],
     ),
     "a module that nobody imports": (
-        {"train.py": START, "tool.py": "import os\n\nos.mkdir('cache')\n"},
+        {"train.py": START, "tool.py": MAKES},
         [],
     ),
     "a class with its parameter": (
@@ -65,8 +68,8 @@ CASES: dict[str, tuple[Files, list[str]]] = {
     ),
     "an old name of the rank": (
         {
-            "train.py": "import jax\nfrom lib import write\n\ndef main():\n    if jax.host_id() == 0:\n        print('starts')\n"
-            "    write()\n\nmain()\n",
+            "train.py": "import jax\nfrom lib import write\n\ndef main():\n    if jax.host_id() == 0:\n"
+            "        print('starts')\n    write()\n\nmain()\n",
             "lib.py": "import tensorflow.compat.v2 as tf\n\ndef write():\n    tf.io.gfile.copy('a', 'b')\n",
         },
         ["AR102"],
@@ -90,7 +93,7 @@ def test_the_engine_goes_on_where_programs_do(case: str) -> None:
     assert [f.code for f in found if f.code[:3] in ("AR1", "AR2")] == expected
 
 
-def gated(path: str, **settings: tuple[str, ...]) -> list[str]:
+def gated(path: str, **settings: Any) -> list[str]:
     """Return what is found of a save by the first process of each node."""
     text = (
         f"{START}import os\nimport torch\n\ndef save(folder):\n    torch.save({{}}, os.path.join(folder, 'm.pt'))\n\n"

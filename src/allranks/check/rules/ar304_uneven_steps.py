@@ -188,7 +188,7 @@ def _fed_by(function: ast.AST, split: ast.AST, file: File) -> list[ast.FunctionD
     returns = next(file.parents(split), None)
     if not isinstance(returns, ast.Return) or not isinstance(function, ast.FunctionDef):
         return []
-    functions = (n for n in ast.walk(file.tree) if isinstance(n, ast.FunctionDef) and n is not function)
+    functions = (n for n in file.nodes if isinstance(n, ast.FunctionDef) and n is not function)
     return [f for f in functions if _yields(f) and any(_goes_over(n, function.name) for n in own(f))]
 
 

@@ -115,10 +115,10 @@ def save(model):
     def _waited_for(self, loop: ast.While, file: File) -> Iterator[Finding]:
         """Yield the call that writes what ``loop`` waits for."""
         scope = function_of(loop, file) or file.tree
-        calls = [at for at in ast.walk(scope) if isinstance(at, ast.Call)]
+        calls = [at for at in walk(scope) if isinstance(at, ast.Call)]
         if any(tail_of(at) in _PUBLISHES for at in calls):
             return
-        for test in ast.walk(loop.test):
+        for test in walk(loop.test):
             if isinstance(test, ast.Call) and tail_of(test) in _TESTS:
                 path = test.args[0] if test.args else test.func.value if isinstance(test.func, ast.Attribute) else test
                 for call in calls:
