@@ -22,10 +22,7 @@ PROPERTIES = ("property", "functools.cached_property", "cached_property")
 
 
 class Members(Evaluator):
-    """Looks names and attributes up. ``heap``: (family of classes, attribute) -> what was ever stored there.
-
-    ``importing``: a module -> those of the project that it imports.
-    """
+    """Looks names and attributes up. ``heap``: (family of classes, attribute) -> what was ever stored there."""
 
     project: Project
     apis: Apis
@@ -37,7 +34,6 @@ class Members(Evaluator):
         self.asked: set[tuple[str, str]] = set()
         self.stale = False  # something was stored after somebody had asked for it
         self.modules: dict[str, Frame] = {}
-        self.importing: dict[str, set[str]] = {}
         self.lineages: dict[str, tuple[str, ...]] = {}
 
     def module_frame(self, path: str) -> Frame:
@@ -78,7 +74,6 @@ class Members(Evaluator):
         value = Value(reference=f"@{path}")
         for name in names:
             value = self.member(path, name) if value.reference.startswith("@") else ANYTHING
-        self.importing.setdefault(seen_from, set()).add(value.reference[1:] if value.reference[:1] == "@" else path)
         return value
 
     def member(self, path: str, name: str) -> Value:

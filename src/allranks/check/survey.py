@@ -168,14 +168,13 @@ class Survey:
 
     def _started(self, roots: Iterable[Result]) -> set[str]:
         """Return the modules that are imported where several processes run for certain."""
-        importing = self.interpreter.importing
-        waiting = [path for root in roots if "" in self._shown(root) for path in importing.get(root.path, ())]
+        waiting = [path for root in roots if "" in self._shown(root) for path in self.project.imported(root.path)]
         done: set[str] = set()
         while waiting:
             path = waiting.pop()
             if path not in done and not self._left_out(path):
                 done.add(path)
-                waiting += importing.get(path, ())
+                waiting += self.project.imported(path)
         return done
 
     def _left_out(self, path: str) -> bool:

@@ -141,7 +141,7 @@ def train(test_set, train_set):
             shuffle = event.argument(3, "shuffle")
             shuffled = shuffle is None or shuffle.constant is True
             elsewhere = event.chain and event.chain[0].place.path != event.place.path
-            held_out = _HELD_OUT.search(" ".join(step.symbol for step in (*event.chain, event)))
+            held_out = any(map(_HELD_OUT.search, (event.symbol, *(step.symbol for step in event.chain))))
             if event.active and shuffled and elsewhere and not held_out:
                 yield self.found(event, "this sampler shuffles, and set_epoch is never called")
 
