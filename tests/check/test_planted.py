@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from lib import checkpoint, logs
 from lib.data import loader
-from lib.ranks import close, is_main, start
+from lib.ranks import close, is_main, rank, start, world
 
 
 def run(args):
@@ -26,7 +26,7 @@ def run(args):
     model = DistributedDataParallel(torch.nn.Linear(8, 1).to(device), device_ids=[device])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     first = checkpoint.restore(model, optimizer, args.out)
-    batches, sampler = loader(args.data, args.seed)
+    batches, sampler = loader(args.data, args.seed, rank(), world())
     log = logs.Log(args.out) if is_main() else None
     for epoch in range(first, args.epochs):
         sampler.set_epoch(epoch)
@@ -63,8 +63,16 @@ def start():
     return device
 
 
+def rank():
+    return dist.get_rank()
+
+
+def world():
+    return dist.get_world_size()
+
+
 def is_main():
-    return dist.get_rank() == 0
+    return rank() == 0
 
 
 def close():
@@ -123,9 +131,9 @@ class Rows(Dataset):
         return torch.load(os.path.join(self.folder, self.files[index]), map_location="cpu")
 
 
-def loader(folder, seed):
+def loader(folder, seed, rank, world):
     rows = Rows(folder)
-    sampler = DistributedSampler(rows, seed=int(seed), drop_last=True)
+    sampler = DistributedSampler(rows, world, rank, seed=int(seed), drop_last=True)
     return DataLoader(rows, batch_size=8, sampler=sampler, drop_last=True), sampler
 """,
     "lib/logs.py": """\
@@ -171,7 +179,7 @@ from job.step import train_step
 def main(config):
     jax.distributed.initialize()
     mesh = jax.make_mesh((jax.device_count(),), ("data",))
-    key = jax.random.key(config.seed)
+    key = saving.first_key(config.seed)
     state = saving.restore(config.folder, key)
     step = jax.jit(train_step)
     for number, batch in enumerate(data.batches(config, NamedSharding(mesh, P("data")))):
@@ -222,6 +230,10 @@ def save(folder, state, number):
 
 def restore(folder, key):
     return key
+
+
+def first_key(seed):
+    return jax.random.key(seed)
 """,
 }
 EACH = """\
@@ -295,6 +307,14 @@ PLANTED: dict[str, tuple[Files, str, str, str, tuple[str, ...], str]] = {
         ("AR308",),
         "AR308 lib/data.py",
     ),
+    "a seed of its own, from elsewhere": (
+        TORCH,
+        "train.py",
+        "loader(args.data, args.seed, rank(), world())",
+        "loader(args.data, os.getpid(), rank(), world())",
+        ("AR308",),
+        "AR308 lib/data.py",
+    ),
     "every rank logs": (
         TORCH,
         "train.py",
@@ -306,10 +326,18 @@ PLANTED: dict[str, tuple[Files, str, str, str, tuple[str, ...], str]] = {
     "gate on the local rank": (
         TORCH,
         "lib/ranks.py",
-        "    return dist.get_rank() == 0",
+        "    return rank() == 0",
         '    return int(os.environ["LOCAL_RANK"]) == 0',
         ("AR105",),
         "AR105 lib/checkpoint.py, AR105 lib/logs.py",
+    ),
+    "the rank on the node": (
+        TORCH,
+        "train.py",
+        "args.seed, rank(),",
+        'args.seed, int(os.environ["LOCAL_RANK"]),',
+        (),
+        "AR306 lib/data.py",
     ),
     "no device bound": (
         TORCH,
@@ -391,13 +419,13 @@ PLANTED: dict[str, tuple[Files, str, str, str, tuple[str, ...], str]] = {
         ("AR307",),
         "AR307 job/data.py",
     ),
-    "a key of its own": (
+    "a key of its own, made in another file": (
         JAX,
         "main.py",
-        "jax.random.key(config.seed)",
-        "jax.random.key(os.getpid())",
+        "first_key(config.seed)",
+        "first_key(os.getpid())",
         (),
-        "AR702 main.py",
+        "AR702 job/saving.py",
     ),
 }
 

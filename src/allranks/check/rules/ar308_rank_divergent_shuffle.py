@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from allranks.check.nodes import walk
 from allranks.check.origins import RANK_KINDS, origins
-from allranks.check.rule import Example, LocalRule
+from allranks.check.program import Program
+from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.source import File
 from allranks.check.splits import splits
 from allranks.check.syntax import (
@@ -21,6 +22,7 @@ from allranks.check.syntax import (
     own,
     tail_of,
 )
+from allranks.check.values import CLOCK, IDENTITY, PROCESS, RANKS
 from allranks.findings import Finding
 
 _SHUFFLES = ("random.shuffle", "numpy.random.shuffle", "numpy.random.permutation", "torch.randperm", "random.sample")
@@ -46,7 +48,7 @@ _SEEDERS = (
 _OWN = RANK_KINDS | {"clock", "random", "identity"}
 
 
-class RankDivergentShuffle(LocalRule):
+class RankDivergentShuffle(LocalRule, ProgramRule):
     """
     ## What it does
     Finds data that is shuffled (or divided into training and validation) by a random state that each process has for
@@ -189,6 +191,13 @@ mine = files[dist.get_rank() :: dist.get_world_size()]
                 yield self.local(
                     file, node, f"{data} is shuffled by this process alone, and dealt out by rank in line {split}"
                 )
+
+    def check(self, program: Program) -> Iterator[Finding]:
+        """Look at seeds that come from elsewhere: through parameters, attributes, other files."""
+        for event in program.calls("torch.utils.data.DistributedSampler"):
+            seed = event.argument(4, "seed")
+            if event.active and seed is not None and seed.taint & (RANKS | CLOCK | IDENTITY | PROCESS):
+                yield self.found(event, "the sampler's seed is this process' own")
 
     def _draws_alone(self, call: ast.Call, file: File) -> bool:
         seed = given(call, *_DRAWS[name_of(call, file)])

@@ -6,10 +6,12 @@ import ast
 from collections.abc import Iterator
 
 from allranks.check.origins import RANK_KINDS, origins, values
-from allranks.check.rule import Example, LocalRule
+from allranks.check.program import Program
+from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.source import File
 from allranks.check.syntax import distributed, keyword, name_of, rank_guard, tail_of
 from allranks.check.tables.data import WRAPPERS
+from allranks.check.values import CLOCK, IDENTITY
 from allranks.findings import Finding
 
 _KEYS = ("jax.random.PRNGKey", "jax.random.key")
@@ -27,7 +29,7 @@ _SYNCED = (
 )
 
 
-class RankDivergentInit(LocalRule):
+class RankDivergentInit(LocalRule, ProgramRule):
     """
     ## What it does
     Finds a JAX key made of a clock, a random number or the process id in a program of several processes; a key that
@@ -165,6 +167,13 @@ for p in model.parameters():
             key = node.args[0] if node.args else keyword(node, "rngs")
             if key is not None and _is_key(key, file) and origins(key, file) & RANK_KINDS:
                 yield self.local(file, node, "parameters are initialised with a key that holds the rank")
+
+    def check(self, program: Program) -> Iterator[Finding]:
+        """Look at seeds that come from elsewhere: through parameters, attributes, other files."""
+        for event in program.calls(*_KEYS):
+            seed = event.argument(0, "seed")
+            if event.active and event.everyone and seed is not None and seed.taint & (CLOCK | IDENTITY):
+                yield self.found(event, "this key is made of something that differs from process to process")
 
 
 def _wrapped_before(call: ast.Call, file: File) -> bool:
