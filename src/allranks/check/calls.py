@@ -205,7 +205,8 @@ class Caller(Members):
         if "::" in reference:
             return self.run_call(frame, function, given)
         if reference:
-            return self._outside_call(frame, documented(reference), given)
+            made = self._outside_call(frame, documented(reference), given)
+            return self.parts(frame, documented(reference)) or made
         if "::" in function.instance:
             for name in ("__call__", "forward"):
                 if (method := self.method(function.instance, name)) is not None:

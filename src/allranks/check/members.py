@@ -14,7 +14,7 @@ from allranks.check.tables.collectives import Collective
 from allranks.check.tables.gates import NODE_LOCAL_VARIABLES
 from allranks.check.tables.names import documented
 from allranks.check.tables.ranks import RankQuery
-from allranks.check.tables.receivers import ATTRIBUTES, RECEIVERS
+from allranks.check.tables.receivers import ATTRIBUTES, RECEIVERS, TUPLES
 from allranks.check.truth import BY_RANK, FIRST, UNKNOWN
 from allranks.check.values import ANYTHING, NO_CONSTANT, STATE, TAINT, Value, boolean, join, known, rank
 
@@ -211,6 +211,15 @@ class Members(Evaluator):
             return Value(flags=frozenset({"node"}))
         query = self.apis.ranks["environment"].named(name) if isinstance(name, str) else None
         return self.answer(frame, query) if query is not None else None
+
+    def parts(self, frame: Frame, name: str) -> Value | None:
+        """Return what is known of the tuple that a call returns; None of other calls."""
+        words = TUPLES.get(name)
+        if words is None:
+            return None
+        if "<rank>" in words:
+            frame.result.evidence.add("rank")
+        return Value(elements=tuple(rank("global") if word == "<rank>" else Value(instance=word) for word in words))
 
     def meet(self, frame: Frame, entry: Collective, name: str, span: tuple[int, int, int, int]) -> None:
         """Put a meeting of all processes on the record."""
