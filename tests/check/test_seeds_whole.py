@@ -183,6 +183,16 @@ CASES: dict[str, tuple[Files, tuple[str, ...], list[str]]] = {
         (),
         [],
     ),
+    "the first shard as the whole": (
+        {
+            **trainer(NAME + f"if jax.process_index() == 0:\n    {SAVE}"),
+            "train.py": trainer(NAME + f"if jax.process_index() == 0:\n    {SAVE}")["train.py"].replace(
+                "multihost_utils.process_allgather(x, tiled=True)", "x.addressable_data(0)"
+            ),
+        },
+        (),
+        ["AR403"],
+    ),
     "every process starts a run": ({"train.py": WANDB.format(gate="")}, (), ["AR103"]),
     "one process starts a run": ({"train.py": WANDB.format(gate="if jax.process_index() == 0: ")}, (), []),
     "all read the same": (

@@ -180,7 +180,7 @@ def _is_drained(split: Split, file: File) -> bool:
 
 
 def _yields(function: ast.AST) -> bool:
-    return any(isinstance(n, ast.Yield) for n in own(function))
+    return any(isinstance(n, ast.Yield | ast.YieldFrom) for n in own(function))
 
 
 def _fed_by(function: ast.AST, split: ast.AST, file: File) -> list[ast.FunctionDef]:
