@@ -109,6 +109,27 @@ def test_a_module_without_memory_gets_some() -> None:
         open_tree(model_of(2, device="meta"), rank=0, size=1)
 
 
+class Listens(torch.nn.Linear):
+    """A module with its own way of loading."""
+
+    def _load_from_state_dict(self, *args: Any, **known: Any) -> None:
+        self.told = True
+        super()._load_from_state_dict(*args, **known)
+
+
+def test_a_module_that_listens_is_told_that_it_was_loaded() -> None:
+    """Its tensors are filled in place already; its hooks, and those of the modules in it, run all the same."""
+    heard: list[str] = []
+    back = torch.nn.Sequential(Listens(3, 4), torch.nn.Linear(4, 2))
+    carried(back, back)
+    assert back[0].told
+    hooked = model_of(2)
+    hooked[0].register_load_state_dict_post_hook(lambda *_: heard.append("post"))
+    carried(model_of(1), hooked)
+    assert heard == ["post"]
+    assert hooked[0].weight.equal(model_of(1)[0].weight)
+
+
 def test_the_state_of_an_optimizer_keeps_its_dtype() -> None:
     """Torch's load_state_dict casts it to the parameter's, in silence."""
     parameter = torch.nn.Parameter(torch.zeros(2, dtype=torch.bfloat16))

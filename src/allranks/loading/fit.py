@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -43,8 +43,13 @@ class Amount:
     parameters: int = 0
     bytes: int = 0
 
-    def __add__(self, other: Amount) -> Amount:
-        return Amount(self.leaves + other.leaves, self.parameters + other.parameters, self.bytes + other.bytes)
+    @classmethod
+    def total(cls, amounts: Iterable[Amount]) -> Amount:
+        """Return how much they are together."""
+        leaves = parameters = size = 0
+        for one in amounts:
+            leaves, parameters, size = leaves + one.leaves, parameters + one.parameters, size + one.bytes
+        return cls(leaves, parameters, size)
 
     def share_of(self, whole: Amount) -> float:
         """Return which part of a whole this is: the least of that of leaves, parameters and bytes."""
