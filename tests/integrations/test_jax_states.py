@@ -110,6 +110,12 @@ def test_orbax_between_two_comparisons(world: allranks.World, shared_tmp_path: P
         saver.wait_until_finished()
         back = saver.restore(shared_tmp_path / "good", like)
         assert allranks.tree_digest(back) == allranks.tree_digest(good)
+        theirs, here = (nnx.Linear(8, 4, rngs=nnx.Rngs(seed)) for seed in (0, 1))
+        for module in (theirs, here):
+            nnx.update(module, jax.tree.map(placed, nnx.state(module)))
+        saver.save(shared_tmp_path / "nnx", nnx.state(theirs))
+    allranks.load(shared_tmp_path / "nnx", here)
+    assert allranks.tree_digest(here) == allranks.tree_digest(theirs), "under the names that Orbax gave them"
     report = allranks.load(shared_tmp_path / "good", like)
     assert allranks.tree_digest(report.state) == allranks.tree_digest(good)
     with pytest.raises((CollectiveOnOneRank, RemoteError), match=r"CollectiveOnOneRank|would never join"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -31,8 +32,7 @@ class Stored:
 
     @property
     def amount(self) -> Amount:
-        size = math.prod(self.shape)
-        return Amount(1, size, size * DTYPES[self.dtype].itemsize)
+        return _amount(self.shape, self.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,12 @@ class Amount:
         """Return which part of a whole this is: the least of that of leaves, parameters and bytes."""
         pairs = [(self.leaves, whole.leaves), (self.parameters, whole.parameters), (self.bytes, whole.bytes)]
         return min((mine / all_ for mine, all_ in pairs if all_), default=1.0)
+
+
+@lru_cache(maxsize=1 << 10)
+def _amount(shape: tuple[int, ...], dtype: str) -> Amount:
+    size = math.prod(shape)
+    return Amount(1, size, size * DTYPES[dtype].itemsize)
 
 
 @dataclass(frozen=True, slots=True)
