@@ -117,6 +117,20 @@ class Listens(torch.nn.Linear):
         super()._load_from_state_dict(*args, **known)
 
 
+class Copies(torch.nn.Linear):
+    """A module whose state is not its memory."""
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        destination[f"{prefix}weight"] = self.weight.detach().clone()
+
+
+def test_a_module_whose_state_is_a_copy_gets_it() -> None:
+    """What is filled is not the module's own then."""
+    state, into = (torch.nn.Sequential(Copies(3, 4)) for _ in range(2))
+    assert carried(state, into)[0].weight.equal(state[0].weight)
+
+
 def test_a_module_that_listens_is_told_that_it_was_loaded() -> None:
     """Its tensors are filled in place already; its hooks, and those of the modules in it, run all the same."""
     heard: list[str] = []

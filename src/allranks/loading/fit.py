@@ -138,13 +138,15 @@ def fit_values(
 ) -> tuple[dict[str, Any], dict[str, str], list[Difference]]:
     """Return what the JSON values of a template become, by path; which arrays without dimensions say it; what differs.
 
-    A value keeps its type; None goes with any.
+    A value keeps its type; None goes with any, and with none.
     """
     found: dict[str, Any] = {}
     scalars: dict[str, str] = {}
     differences = []
     for path, here in wanted.items():
         name, text = called.get(canonical(path)), f"value of type {type(here).__name__}"
+        if name is None and here is None:
+            continue
         if name is None:
             differences.append(Difference("missing", path, "", text, ""))
         elif name in stored and stored[name].shape == () and type(here) in (bool, int, float):

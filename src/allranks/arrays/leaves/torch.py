@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
@@ -26,6 +27,7 @@ _NAMES = {
     if isinstance(dtype := getattr(torch, name, None), torch.dtype) and not re.match("u?int[1-7]$", name)
 }
 _USUAL = frozenset({torch.Tensor, torch.nn.Parameter})
+_LOADS = (torch.nn.Module._load_from_state_dict, _NormBase._load_from_state_dict)
 _HOOKS = ("_state_dict_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks")
 # torch and NumPy both know these bytes, only not under one name.
 _CARRIERS = {torch.bfloat16: torch.int16, torch.complex32: torch.int32} | {
@@ -63,13 +65,14 @@ def _open_module(module: torch.nn.Module) -> Branch:
 
 def _only_copies(module: torch.nn.Module) -> bool:
     """Return whether a state holds a module's own tensors, and loading it does no more than copy them onto themselves:
-    no hook listens, and no class of the user's has a way of its own.
+    no hook listens, and no class has a way of its own.
 
     (Of modules torch takes a time for that which grows with the square of their number.)
     """
     return type(module).load_state_dict is torch.nn.Module.load_state_dict and not any(
         any(getattr(part, name, True) for name in _HOOKS)
-        or not type(part)._load_from_state_dict.__module__.startswith("torch.")
+        or type(part)._load_from_state_dict not in _LOADS
+        or type(part)._save_to_state_dict is not torch.nn.Module._save_to_state_dict
         or type(part).get_extra_state is not torch.nn.Module.get_extra_state
         for part in module.modules()
     )
