@@ -1,5 +1,7 @@
 """For Lightning: ``Trainer(plugins=[CheckpointIO()], callbacks=[Ranks()])``."""
 
+# ruff: noqa: ARG002  # hooks have the arguments that Lightning gives them
+
 from __future__ import annotations
 
 import os
@@ -15,7 +17,6 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.strategies import DeepSpeedStrategy, FSDPStrategy
 from lightning.pytorch.utilities.model_helpers import is_overridden
-from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.checkpoint import audit
@@ -40,7 +41,7 @@ _SHARDED = (FSDPStrategy, DeepSpeedStrategy)
 _FORMAT = "lightning"
 
 
-class Ranks(Callback):
+class Ranks(Callback):  # type: ignore[misc]  # mypy does not follow Lightning
     """Loads on every rank, compares all ranks, watches over hangs, and saves on preemption.
 
     ``load`` is what ``allranks.load`` takes, with ``rename``, ``allow_missing``, ``allow_unexpected`` and ``strict``:
@@ -130,8 +131,8 @@ class Ranks(Callback):
 
 
 def _optimizers(trainer: Trainer) -> dict[str, Any]:
-    """Return the optimizers, but those of which each rank holds a part."""
-    whole = [one for one in trainer.optimizers if not isinstance(one, ZeroRedundancyOptimizer)]
+    """Return the optimizers, but those of which each rank holds a part, as torch's ZeroRedundancyOptimizer."""
+    whole = [one for one in trainer.optimizers if not hasattr(one, "consolidate_state_dict")]
     return {"optimizers": whole}
 
 
@@ -143,10 +144,11 @@ def _act(notice: Notice | None, trainer: Trainer) -> None:
     folder = kept.dirpath if isinstance(kept, ModelCheckpoint) and kept.dirpath else trainer.default_root_dir
     path = os.path.join(folder, f"{ModelCheckpoint.CHECKPOINT_NAME_LAST}{ModelCheckpoint.FILE_EXTENSION}")
     trainer.save_checkpoint(path)
+    trainer.strategy.checkpoint_io.teardown()  # it may be written behind
     loop.leave(notice, trainer.global_step, path)
 
 
-class CheckpointIO(TorchCheckpointIO):
+class CheckpointIO(TorchCheckpointIO):  # type: ignore[misc]
     """Saves a Trainer's checkpoints as checkpoints of ours: whole or not at all, each byte with its digest, no pickles.
 
     For every strategy that has rank 0 save all (DDP does; FSDP and DeepSpeed where they save one file). What was a file
@@ -186,7 +188,7 @@ class CheckpointIO(TorchCheckpointIO):
             if not self._behind:
                 self._settle()
 
-    def load_checkpoint(  # type: ignore[override]  # what Lightning's own class says of map_location is too narrow
+    def load_checkpoint(
         self, path: str | os.PathLike[str], map_location: Any = None, weights_only: bool | None = None
     ) -> dict[str, Any]:
         """Return the checkpoint, on the CPU unless ``map_location`` is a device; any rank may call alone."""

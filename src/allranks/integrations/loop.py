@@ -104,6 +104,7 @@ class Loop:
 
 def leave(notice: Notice, step: int, where: str) -> None:
     """End this rank, in order, once all have saved: SystemExit(143). **Every rank must call.**"""
+    current().barrier("all have saved")
     told = f"saved step {step} to {where} and left ({notice.why} on rank {notice.rank})"
     log("allranks: %s", told, level=30)
     sigterm.leave(told)

@@ -16,7 +16,8 @@ WAITS = frozenset(["collective", "meeting"])
 
 
 # A phase of one word (python, meeting, collective, compile, data, save, restore), the call or ticket that it is in (of
-# python, what the program says that it does), and time.monotonic() when that began. A plain tuple: it is made twice for every tracked call.
+# python, what the program says that it does), and time.monotonic() when that began. A plain tuple: it is made twice
+# for every tracked call.
 Mark = tuple[str, str, float]
 
 
