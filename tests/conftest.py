@@ -15,6 +15,7 @@ settings.load_profile("allranks")
 NEEDED = (
     *("jax", "torch", "equinox", "obstore", "moto", "transformers"),
     *("msgpack", "safetensors"),
+    *("lightning", "accelerate", "tensorboard", "wandb", "mlflow"),
     *("pyarrow", "orjson", "zstandard", "cloudpickle", "tokenizers", "tiktoken", "datasets", "grain"),
 )
 MISSING = [module for module in NEEDED if find_spec(module) is None]
@@ -40,6 +41,8 @@ FILES = {
         "loading/test_foreign_files.py",
         "loading/test_hostile.py",
     ],
+    "lightning": ["integrations/test_lightning_io.py", "integrations/test_lightning_ranks.py"],
+    "accelerate": ["integrations/test_accelerate_ranks.py"],
     "msgpack": ["loading/test_foreign_files.py", "loading/test_hostile.py"],
     "safetensors": ["loading/test_foreign_files.py", "loading/test_hostile.py", "loading/test_load_ranks.py"],
     "orjson": ["data/test_loader.py", "data/test_packed.py", "data/test_torture.py"],

@@ -25,7 +25,7 @@ class Net(LightningModule):
         self.rows = rows
 
     def training_step(self, batch: Any, _: int) -> torch.Tensor:
-        loss = (self.net(batch[0]) - 1).pow(2).mean()
+        loss = (self.net(batch[0] + self.global_rank) - 1).pow(2).mean()
         self.log("loss", loss, sync_dist=True)
         return loss
 
@@ -37,8 +37,8 @@ class Net(LightningModule):
         return [optimizer], [torch.optim.lr_scheduler.MultiStepLR(optimizer, [1, 2])]
 
     def train_dataloader(self) -> Any:
-        rows = torch.randn(4, 4, generator=torch.Generator().manual_seed(0))
-        return DataLoader(TensorDataset(rows.repeat(self.rows // 4, 1)), batch_size=2)
+        rows = torch.randn(2, 4, generator=torch.Generator().manual_seed(0))
+        return DataLoader(TensorDataset(rows.repeat(self.rows // 2, 1)), batch_size=2)
 
     val_dataloader = train_dataloader
 
@@ -60,5 +60,6 @@ def trainer(folder: Path | None, *callbacks: Any, **more: Any) -> Trainer:
     """A Trainer on CPUs that shows nothing."""
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
     plain = {"accelerator": "cpu", "limit_val_batches": 0, "num_sanity_val_steps": 0, "default_root_dir": folder}
+    plain |= {"use_distributed_sampler": False}  # which shuffles
     keeps = {"enable_checkpointing": any(type(one).__name__ == "ModelCheckpoint" for one in callbacks)}
     return Trainer(callbacks=list(callbacks), **{**quiet, **plain, **keeps, **more})

@@ -117,14 +117,16 @@ def test_a_save_behind_is_of_the_moment_and_seen_to_its_end(tmp_path: Path) -> N
     io.save_checkpoint({"global_step": 2, "w": weights}, tmp_path / "b.ckpt")
     io.remove_checkpoint(tmp_path / "a.ckpt")
     assert (io.load_checkpoint(tmp_path / "b.ckpt")["w"] == 1).all()
+
+    def save(to: Any, name: str) -> None:
+        to.save_checkpoint({"w": weights}, tmp_path / name)
+        to.teardown()
+
     (tmp_path / "file").write_text("")
     with pytest.raises(AllranksError):
-        io.save_checkpoint({"w": weights}, tmp_path / "file" / "c.ckpt")
-        io.teardown()
-    asynchronous = AsyncCheckpointIO(io)
+        save(io, "file/c.ckpt")
     with pytest.raises(AllranksError, match=r"use CheckpointIO\(behind=True\)"):
-        asynchronous.save_checkpoint({"w": weights}, tmp_path / "d.ckpt")
-        asynchronous.teardown()
+        save(AsyncCheckpointIO(io), "d.ckpt")
 
 
 def test_arrays_are_called_by_their_paths() -> None:

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from accelerate import Accelerator
-from accelerate.utils import DistributedType
+from accelerate import Accelerator  # type: ignore[import-untyped]
+from accelerate.utils import DistributedType  # type: ignore[import-untyped]
 
 from allranks.checkpoint import agree
 from allranks.consistency.verify import verify
 from allranks.digest import hasher
-from allranks.errors import AllranksError, AlreadyThere, Damaged, StorageError, name_ranks
+from allranks.errors import Damaged, NotThere, StepExists, StorageError, name_ranks
 from allranks.gate.log import log
 from allranks.integrations import loop
 
@@ -79,15 +79,16 @@ class Ranks:
         """Have ``accelerator.save_state(**how)`` save into ``step-<step>``; return that folder.
 
         It has its name once every rank has written and the digests of all files are in it; before, there is none.
-        Raises AlreadyThere; what one rank raises, all do.
+        Raises StepExists; what one rank raises, all do.
         """
         world, name = self._world, f"step-{step}"
         world.agree(step, name="save_state")
         hidden, final = self._folder / f".{name}", self._folder / name
-        world.on_main(_make_way, str(hidden), str(final))
+        self._on_main("save_state", lambda: _make_way(hidden, final, step))
         self._together("save_state", lambda: str(self._accelerator.save_state(str(hidden), **how)))
         digests = self._digests(hidden)
-        world.on_main(_publish, str(hidden), str(final), {"step": step, "ranks": world.size, "files": digests})
+        seal = {"step": step, "ranks": world.size, "files": digests}
+        self._on_main("save_state", lambda: _publish(hidden, final, seal))
         return final
 
     def load_state(self, step: int | None = None, **how: Any) -> int | None:
@@ -97,7 +98,7 @@ class Ranks:
         Mismatch.
         """
         world = self._world
-        found: dict[str, Any] | None = world.on_main(_newest, str(self._folder), step)
+        found = self._on_main("load_state", lambda: _newest(self._folder, step))
         if found is None:
             return None
         where = self._folder / f"step-{found['step']}"
@@ -123,7 +124,8 @@ class Ranks:
         ):
             log("allranks: under %s no weights are compared.", self._accelerator.distributed_type.value, level=30)
             return {}
-        return {"prepared": self._held}
+        unwrap = self._accelerator.unwrap_model
+        return {"prepared": [unwrap(one) if isinstance(one, torch.nn.Module) else one for one in self._held]}
 
     def _parameters(self) -> dict[str, Any]:
         """Return the same without buffers, which DDP lets each rank change between two forward passes."""
@@ -145,7 +147,12 @@ class Ranks:
         told = self._together("digests", lambda: {name: _digest(folder / name) for name in mine})
         return {name: said for one in told for name, said in one.items()}
 
-    def _together(self, name: str, act: Callable[[], T]) -> list[T]:
+    def _on_main(self, name: str, act: Callable[[], T]) -> T:
+        """Return what ``act`` returned on rank 0, which alone does it; what it raised, all raise."""
+        first: T = self._together(name, act if self._world.is_main else lambda: None)[0]
+        return first
+
+    def _together(self, name: str, act: Callable[[], Any]) -> list[Any]:
         """Return what ``act`` returned on each rank; what it raised on one, all raise. Every rank must call."""
         error: Exception | None = None
         result = None
@@ -161,20 +168,21 @@ class Ranks:
         return [one[1] for one in told]
 
 
-def _make_way(hidden: str, final: str) -> None:
-    if os.path.exists(final):
-        raise AlreadyThere(f"{final} is there already.", path=final, remedy="Save another step.")
-    shutil.rmtree(hidden, ignore_errors=True)
+def _make_way(hidden: Path, final: Path, step: int) -> None:
+    if final.exists():
+        raise StepExists(f"{final} is there already.", step=step, remedy="Save another step.")
+    if hidden.exists():  # of a save that never ended
+        shutil.rmtree(hidden)
 
 
-def _publish(hidden: str, final: str, seal: dict[str, Any]) -> None:
+def _publish(hidden: Path, final: Path, seal: dict[str, Any]) -> None:
     """Give a folder its name, once all in it is on the disk."""
-    (Path(hidden) / SEAL).write_text(json.dumps(seal, indent=1))
+    (hidden / SEAL).write_text(json.dumps(seal, indent=1))
     for folder, _, files in os.walk(hidden):
         for name in [*files, "."]:
             _sync(os.path.join(folder, name))
-    os.rename(hidden, final)
-    _sync(os.path.dirname(final))
+    hidden.rename(final)
+    _sync(str(final.parent))
 
 
 def _sync(path: str) -> None:
@@ -185,17 +193,18 @@ def _sync(path: str) -> None:
         os.close(fd)
 
 
-def _newest(folder: str, step: int | None) -> dict[str, Any] | None:
+def _newest(folder: Path, step: int | None) -> dict[str, Any] | None:
     """Return the seal of the newest state, or of ``step``."""
-    there = [int(found[1]) for one in Path(folder).glob("step-*") if (found := _STEP.fullmatch(one.name))]
+    there = [int(found[1]) for one in folder.glob("step-*") if (found := _STEP.fullmatch(one.name))]
     if step is None and not there:
         return None
-    where = Path(folder) / f"step-{max(there) if step is None else step}" / SEAL
+    where = folder / f"step-{max(there) if step is None else step}" / SEAL
     try:
         seal: dict[str, Any] = json.loads(where.read_text())
     except FileNotFoundError:
-        raise AllranksError(
+        raise NotThere(
             f"there is no {where}: nothing that Ranks.save_state has saved.",
+            path=str(where),
             remedy="Load what Accelerate itself saved with accelerator.load_state, and compare with allranks.verify.",
         ) from None
     return seal

@@ -195,7 +195,8 @@ class CheckpointIO(TorchCheckpointIO):  # type: ignore[misc]
         self._settle()
         if os.path.isfile(path):
             how = {} if map_location is None else {"map_location": map_location}
-            return super().load_checkpoint(path, weights_only=weights_only, **how)
+            theirs: dict[str, Any] = super().load_checkpoint(path, weights_only=weights_only, **how)
+            return theirs
         storage = open_storage(path)
         words, like = _template(storage)
         restored = Checkpointer(storage, single_world(), read_only=True).restore(like)
