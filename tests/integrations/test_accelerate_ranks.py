@@ -35,7 +35,6 @@ def values(model: torch.nn.Module) -> list[float]:
     return [one.sum().item() for one in model.parameters()]
 
 
-@pytest.mark.filterwarnings("ignore")
 @pytest.mark.world(n=2, backend="torch", timeout=300)
 def test_states_of_all_ranks_are_compared_and_saved_whole(
     world: allranks.World, shared_tmp_path: Path, monkeypatch: pytest.MonkeyPatch
