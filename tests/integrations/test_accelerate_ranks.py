@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from accelerate import Accelerator
+from accelerate.utils import ProjectConfiguration
 
 import allranks
 from allranks.errors import Damaged, Mismatch, StepExists
@@ -40,6 +41,9 @@ def test_states_of_all_ranks_are_compared_and_saved_whole(
     world: allranks.World, shared_tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A step that differs, a file that changed, a save that one rank cannot make: all ranks are told at once."""
+    named = ProjectConfiguration(shared_tmp_path, automatic_checkpoint_naming=True)
+    with pytest.raises(allranks.errors.AllranksError, match=r"Ranks\.save_state\(step\) names folders"):
+        Ranks(Accelerator(cpu=True, project_config=named), shared_tmp_path)
     accelerator = Accelerator(cpu=True)
     ranks = Ranks(accelerator, shared_tmp_path, verify_every=2)
     model, optimizer = ranks.prepare(*made())
@@ -87,6 +91,8 @@ def test_states_of_all_ranks_are_compared_and_saved_whole(
                 os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(0.01)
             step(accelerator, model, optimizer)
+            if number == 4:
+                ranks.save_state(number)
             ranks.after(number)
 
     with pytest.raises(SystemExit):

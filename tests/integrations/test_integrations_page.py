@@ -23,7 +23,7 @@ def test_the_snippets_of_the_page_run(tmp_path: Path) -> None:
         env=clean_environ(),
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     assert "elevation_alpha: float32[] (allowed by 'elevation_alpha')" in done.stderr

@@ -17,9 +17,10 @@ from accelerate.utils import DistributedType  # type: ignore[import-untyped]
 from allranks.checkpoint import agree
 from allranks.consistency.verify import verify
 from allranks.digest import hasher
-from allranks.errors import Damaged, NotThere, StepExists, StorageError, name_ranks
+from allranks.errors import AllranksError, Damaged, NotThere, StepExists, StorageError, name_ranks
 from allranks.gate.log import log
 from allranks.integrations import loop
+from allranks.world.progress import progress
 
 T = TypeVar("T")
 Listing = dict[str, int]
@@ -55,10 +56,16 @@ class Ranks:
         hang: bool = True,
         save_on_preemption: bool = True,
     ) -> None:
+        if accelerator.project_configuration.automatic_checkpoint_naming:
+            raise AllranksError(
+                "automatic_checkpoint_naming lets Accelerate choose the folder, and remove older ones before it saves.",
+                remedy="Leave it out: Ranks.save_state(step) names folders.",
+            )
         self._accelerator, self._folder = accelerator, Path(folder)
         self._world = loop.join(accelerator.process_index, accelerator.num_processes, hang=hang)
         self._loop = loop.Loop(verify_every=verify_every, save_on_preemption=save_on_preemption)
         self._held: list[Any] = []
+        self._saved: int | None = None
 
     def prepare(self, *objects: Any, **how: Any) -> Any:
         """Return what ``accelerator.prepare`` returns, once all ranks hold the same modules and optimizers."""
@@ -73,7 +80,9 @@ class Ranks:
         """Say that a step is done: compare, if it is time to; save and leave, if a rank is to be preempted."""
         notice = self._loop.after(step, self._parameters)
         if notice is not None:
-            loop.leave(notice, step, str(self.save_state(step)))
+            where = self._place(step) if step == self._saved else self.save_state(step)
+            loop.leave(notice, step, str(where))
+        progress.doing("training", step=step)
 
     def save_state(self, step: int, **how: Any) -> Path:
         """Have ``accelerator.save_state(**how)`` save into ``step-<step>``; return that folder.
@@ -81,14 +90,15 @@ class Ranks:
         It has its name once every rank has written and the digests of all files are in it; before, there is none.
         Raises StepExists; what one rank raises, all do.
         """
-        world, name = self._world, f"step-{step}"
+        world, final = self._world, self._place(step)
+        hidden = final.with_name(f".{final.name}")
         world.agree(step, name="save_state")
-        hidden, final = self._folder / f".{name}", self._folder / name
-        self._on_main("save_state", lambda: _make_way(hidden, final, step))
-        self._together("save_state", lambda: str(self._accelerator.save_state(str(hidden), **how)))
-        digests = self._digests(hidden)
-        seal = {"step": step, "ranks": world.size, "files": digests}
-        self._on_main("save_state", lambda: _publish(hidden, final, seal))
+        with progress.inside("save", final.name):
+            self._on_main("save_state", lambda: _make_way(hidden, final, step))
+            self._together("save_state", lambda: str(self._accelerator.save_state(str(hidden), **how)))
+            seal = {"step": step, "ranks": world.size, "files": self._digests(hidden)}
+            self._on_main("save_state", lambda: _publish(hidden, final, seal))
+        self._saved = step
         return final
 
     def load_state(self, step: int | None = None, **how: Any) -> int | None:
@@ -101,8 +111,9 @@ class Ranks:
         found = self._on_main("load_state", lambda: _newest(self._folder, step))
         if found is None:
             return None
-        where = self._folder / f"step-{found['step']}"
-        digests = self._digests(where)
+        where = self._place(found["step"])
+        with progress.inside("restore", where.name):
+            digests = self._digests(where)
         if odd := sorted(
             name for name in found["files"].keys() | digests if found["files"].get(name) != digests.get(name)
         ):
@@ -116,6 +127,9 @@ class Ranks:
     def end(self) -> None:
         """Say that the training is over: SIGTERM ends each rank again."""
         self._loop.end()
+
+    def _place(self, step: int) -> Path:
+        return self._folder / f"step-{step}"
 
     def _state(self) -> dict[str, Any]:
         """Return what all ranks should hold; nothing of what each rank holds its own part of."""
