@@ -15,6 +15,7 @@ settings.load_profile("allranks")
 NEEDED = (
     *("jax", "torch", "equinox", "obstore", "moto", "transformers"),
     *("msgpack", "safetensors", "flax", "orbax"),
+    *("lightning", "accelerate", "tensorboard", "wandb", "mlflow"),
     *("pyarrow", "orjson", "zstandard", "cloudpickle", "tokenizers", "tiktoken", "datasets", "grain"),
 )
 MISSING = [module for module in NEEDED if find_spec(module) is None]
@@ -42,6 +43,8 @@ FILES = {
         "loading/test_foreign_files.py",
         "loading/test_hostile.py",
     ],
+    "lightning": ["integrations/test_lightning_io.py", "integrations/test_lightning_ranks.py"],
+    "accelerate": ["integrations/test_accelerate_ranks.py"],
     "msgpack": ["loading/test_foreign_files.py", "loading/test_hostile.py"],
     "safetensors": [
         "loading/test_foreign_files.py",
