@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from allranks.errors import rank_list
+from allranks.errors import name_ranks
 
 
 class Loaded(Protocol):
@@ -48,7 +48,7 @@ class Compared:
         bad = [rank for rank in range(len(self.now)) if rank not in good]
         if not good or not bad:
             return ""
-        say = f"{self.now[good[0]]:.6g} on {rank_list(good)}, {self.now[bad[0]]:.6g} on {rank_list(bad)}"
+        say = f"{self.now[good[0]]:.6g} on {name_ranks(good)}, {self.now[bad[0]]:.6g} on {name_ranks(bad)}"
         return f"the ranks differ: {self.name} is {say}. Were the weights loaded on some ranks only?"
 
 
