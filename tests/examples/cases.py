@@ -11,7 +11,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import lightning.pytorch  # noqa: F401  here, so that it is imported once for all ranks
 import torch  # noqa: F401  so that it carries the world
 
 import allranks

@@ -32,11 +32,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Ended]:
     folder = tmp_path_factory.mktemp("topoflow")
     small = f"--checkpoint {folder}/baseline.ckpt --samples 128"
     outs = {name: folder / name.partition(",")[0].replace(" ", "-") for name in FINETUNE} | {"again": folder / "right"}
-    found = training.ends_of(
+    found, _ = training.ends_of(
         "topoflow_finetune",
         f"pretrain {small} --steps 30",
         *(f"finetune {small} --steps 12 --out {outs[name]} {flags}" for name, flags in FINETUNE.items()),
         out=folder / "ends.json",
+        by="lightning_cases.py",
     )
     return dict(zip(("pretrained", *FINETUNE), found, strict=True))
 

@@ -39,8 +39,11 @@ def losses_of(launcher: Sequence[str], example: str, out: Path, *runs: str) -> l
     return found
 
 
-def ends_of(example: str, *runs: str, out: Path) -> list[list[tuple[str, Any]]]:
-    """Run an example's programs, "name --flags", one after the other on four ranks; return how each rank ended each."""
-    done = run(["-m", "allranks", "run", "-n", "4", str(HERE / "cases.py"), example, str(out), *runs])
+def ends_of(example: str, *runs: str, out: Path, by: str = "cases.py") -> tuple[list[list[tuple[str, Any]]], str]:
+    """Run an example's programs, "name --flags", one after the other on four ranks.
+
+    Return how each rank ended each of them (see cases.py), and all that was said.
+    """
+    done = run(["-m", "allranks", "run", "-n", "4", str(HERE / by), example, str(out), *runs])
     assert done.returncode == 0, done.stdout
-    return [[(how, result) for how, result in ended] for ended in json.loads(out.read_text())]
+    return [[(how, result) for how, result in ended] for ended in json.loads(out.read_text())], done.stdout
