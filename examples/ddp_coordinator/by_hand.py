@@ -1,4 +1,4 @@
-"""The same job without allranks, saved by the coordinator that the seed describes: transcribed, and not to be copied.
+"""The same job without allranks, saved by the coordinator of the seed.
 
 torchrun --nproc-per-node 4 examples/ddp_coordinator/by_hand.py
 """
@@ -12,39 +12,11 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from coordinator import Coordinator
 from job import arguments, strike, train_step
 from model import GPT2, Rows, config_of
 from safetensors.torch import load_file, save_file
 from torch.nn.parallel import DistributedDataParallel
-
-
-class Coordinator:
-    """Counts acks until there are as many as ranks. On rank 0."""
-
-    def __init__(self, world_size: int) -> None:
-        self.phase, self.acks_received, self.world_size, self.checkpoint_step = "Training", 0, world_size, 0
-
-    def request_save(self, step: int) -> bool:
-        if self.phase != "Training":
-            return False
-        self.phase, self.checkpoint_step, self.acks_received = "SaveRequested", step, 0
-        return True
-
-    def worker_ready(self) -> bool:
-        self.acks_received += 1
-        if self.acks_received < self.world_size:
-            return False
-        self.phase = "WeightsSynced"
-        return True
-
-    def start_writing(self) -> None:
-        self.phase = "Writing"
-
-    def complete(self) -> None:
-        self.phase = "Complete"
-
-    def resume_training(self) -> None:
-        self.phase, self.acks_received = "Training", 0
 
 
 class Saves:

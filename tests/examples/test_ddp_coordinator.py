@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -14,6 +14,9 @@ import numpy as np
 import pytest
 import training
 from harness import clean_environ
+
+from allranks.checkpoint.commit import Side, State
+from allranks.checkpoint.commit_words import SaveId, Written
 
 pytestmark = pytest.mark.needs("torch", "safetensors")
 EXAMPLE = training.HERE.parents[1] / "examples" / "ddp_coordinator"
@@ -148,17 +151,9 @@ def test_by_hand_acks_are_waited_for_for_ever_or_not_at_all(tmp_path: Path, bug:
 
 def test_the_seeds_coordinator_takes_one_rank_for_three() -> None:
     """Its acks bear no name. In ours they are a set: three of one rank are one, and the others are missing."""
-    sys.path.insert(0, str(EXAMPLE))
-    try:
-        from by_hand import Coordinator
-    finally:
-        sys.path.remove(str(EXAMPLE))
-    from allranks.checkpoint.commit import Side, State
-    from allranks.checkpoint.commit_words import SaveId, Written
-
-    theirs = Coordinator(world_size=3)
+    theirs = runpy.run_path(str(EXAMPLE / "coordinator.py"))["Coordinator"](world_size=3)
     theirs.request_save(100)
-    assert [theirs.worker_ready() for _ in itertools.repeat(None, 3)] == [False, False, True]
+    assert [theirs.worker_ready() for _ in range(3)] == [False, False, True]
     assert theirs.phase == "WeightsSynced"
 
     save, stale = SaveId(2, 200, "b", "digest"), SaveId(1, 100, "a", "digest")
