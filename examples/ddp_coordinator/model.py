@@ -87,7 +87,8 @@ class GPT2(nn.Module):
 def config_of(*, size: int, layers: int, heads: int, context: int) -> dict[str, Any]:
     """Return what transformers' ``config.json`` says of a GPT-2 of these sizes, over bytes."""
     shape = {"vocab_size": 256, "n_positions": context, "n_embd": size, "n_layer": layers, "n_head": heads}
-    return {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "tie_word_embeddings": True, **shape}
+    dropout = {"embd_pdrop": 0.0, "attn_pdrop": 0.0, "resid_pdrop": 0.0}
+    return {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "tie_word_embeddings": True, **shape, **dropout}
 
 
 class Rows:

@@ -51,9 +51,8 @@ def main(argv: Sequence[str] | None = None) -> list[float]:
                 extra = {"config": config, "data": loader.state()}
                 ckpt.maybe_save(step, state, extra=extra, metrics={"loss": losses[-1]})
         loader.close()
-    allranks.print(
-        f"steps {start} to {args.max_steps}, loss {losses[0]:.3f} to {losses[-1]:.3f}, saved: {ckpt.steps()}"
-    )
+    told = f"loss {losses[0]:.3f} to {losses[-1]:.3f}" if losses else "nothing was left to do"
+    allranks.print(f"steps {start} to {args.max_steps}: {told}; saved are {', '.join(map(str, ckpt.steps()))}")
     return losses
 
 
