@@ -8,6 +8,7 @@ from allranks.check.apis import WEAK, Apis
 from allranks.check.compare import SIZE
 from allranks.check.evaluate import Evaluator
 from allranks.check.project import Project
+from allranks.check.source import module_name
 from allranks.check.state import Frame, Seen
 from allranks.check.summary import Node, body_of
 from allranks.check.tables.collectives import Collective
@@ -87,7 +88,12 @@ class Members(Evaluator):
             inner = self.project.module(f".{name}", path)
             if inner is not None:
                 return Value(reference=f"@{inner}")
-        return self.module_frame(path).env.get(name, ANYTHING)
+        found = self.module_frame(path).env.get(name)
+        if "__getattr__" in summary.functions:  # brought in when it is asked for: known by its name
+            dotted = documented(f"{module_name(path).removeprefix('src.')}.{name}")
+            if found is None or self.apis.signs.named(dotted) is not None:
+                return Value(reference=dotted)
+        return found if found is not None else ANYTHING
 
     # classes
 
