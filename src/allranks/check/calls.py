@@ -15,6 +15,7 @@ from allranks.check.tables.effects import Effect
 from allranks.check.tables.gates import GATED
 from allranks.check.tables.local import LocalQuery
 from allranks.check.tables.names import documented
+from allranks.check.tables.passing import PASSING, PASSING_METHODS, WRAPPING
 from allranks.check.tables.receivers import RECEIVERS, RETURNS
 from allranks.check.truth import FALSE
 from allranks.check.values import (
@@ -61,93 +62,6 @@ class Given(NamedTuple):
         return ""
 
 
-# The result is as uniform as the arguments.
-_TRANSPARENT = frozenset(
-    [
-        "str",
-        "repr",
-        "format",
-        "abs",
-        "min",
-        "max",
-        "sum",
-        "sorted",
-        "list",
-        "tuple",
-        "set",
-        "len",
-        "round",
-        "any",
-        "all",
-        "float",
-        "next",
-        "iter",
-        "reversed",
-        "enumerate",
-        "zip",
-        "os.path.join",
-        "os.path.abspath",
-        "os.path.dirname",
-        "os.path.basename",
-        "os.path.expanduser",
-        "os.path.realpath",
-        "os.path.normpath",
-        "os.fspath",
-        "pathlib.Path",
-        "pathlib.PurePath",
-        "pathlib.Path.joinpath",
-        "Path",
-    ]
-)
-_TRANSPARENT_METHODS = frozenset(
-    [
-        "format",
-        "join",
-        "joinpath",
-        "strip",
-        "rstrip",
-        "lstrip",
-        "lower",
-        "upper",
-        "replace",
-        "split",
-        "with_suffix",
-        "with_name",
-        "as_posix",
-        "resolve",
-        "expanduser",
-        "absolute",
-        "strftime",
-        "isoformat",
-        "item",
-        "get",
-        "copy",
-        "zfill",
-        "hex",
-    ]
-)
-# Called with a function, they return one that does the same.
-_WRAPPERS = frozenset(
-    [
-        "jax.jit",
-        "jax.pmap",
-        "jax.checkpoint",
-        "jax.remat",
-        "torch.compile",
-        "functools.wraps",
-        "functools.lru_cache",
-        "functools.cache",
-        "torch.no_grad",
-        "torch.inference_mode",
-        "contextlib.contextmanager",
-        "staticmethod",
-        "classmethod",
-        "functools.update_wrapper",
-        "equinox.filter_jit",
-        "eqx.filter_jit",
-        "atexit.register",
-    ]
-)
 # Where names of files come from that differ from process to process: rules point there.
 _SOURCES = ("clock", "random", "listing", "identity")
 _OWN = {"identity": IDENTITY, "clock": CLOCK, "random": PROCESS, "exists": PROCESS, "listing": PROCESS}
@@ -245,7 +159,7 @@ class Caller(Members):
         self._callbacks(frame, given)
         if name == "open" and given.values:
             return Value(given.values[0].taint, handle=given.span, flags=given.values[0].flags)
-        if name in _TRANSPARENT_METHODS:
+        if name in PASSING_METHODS:
             made = tainted(base, *given.values, *(v for _, v in given.keywords))
             return replace(made, flags=base.flags) if base.flags else made
         return ANYTHING
@@ -268,7 +182,7 @@ class Caller(Members):
             return tainted(*given.values) if name == "range" else ANYTHING
         if name == "functools.partial" and given.values:
             return replace(given.values[0], bound=given.values[1:])
-        if name in _WRAPPERS and given.values and (given.values[0].reference or given.values[0].instance):
+        if name in WRAPPING and given.values and (given.values[0].reference or given.values[0].instance):
             return given.values[0]
         if (sign := self.apis.signs.named(name)) is not None:
             frame.result.evidence.add(sign.kind)
@@ -279,7 +193,7 @@ class Caller(Members):
         if sign is not None or name in SHOWN:
             self._record(frame, None, name, given, None, "")
         self._starts(frame, name, given)
-        if name in _TRANSPARENT:
+        if name in PASSING:
             made = tainted(*given.values, *(v for _, v in given.keywords))
             flags = frozenset().union(*(v.flags for v in given.values)) if given.values else frozenset()
             kind = "pathlib.Path" if name.endswith("Path") else ""
