@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -11,17 +12,19 @@ from allranks.check.rows import SHOWN
 from allranks.check.state import Frame, Seen, Span
 from allranks.check.summary import Node
 from allranks.check.tables.collectives import Collective
-from allranks.check.tables.effects import Effect
+from allranks.check.tables.effects import Effect, Kind
 from allranks.check.tables.gates import GATED
 from allranks.check.tables.local import LocalQuery
 from allranks.check.tables.names import documented
-from allranks.check.tables.passing import PASSING, PASSING_METHODS, WRAPPING
+from allranks.check.tables.passing import FILLING, PASSING, PASSING_METHODS, WRAPPING
 from allranks.check.tables.receivers import RECEIVERS, RETURNS
-from allranks.check.truth import FALSE
+from allranks.check.truth import EVERY, FALSE, UNKNOWN
 from allranks.check.values import (
     ANYTHING,
     CLOCK,
     IDENTITY,
+    NO_CONSTANT,
+    PRIVATE,
     PROCESS,
     Value,
     boolean,
@@ -62,9 +65,18 @@ class Given(NamedTuple):
         return ""
 
 
+# What a call does that is told not to do what it does.
+_INSTEAD: Mapping[Kind, Kind] = {"mkdir": "folder", "tracker": "muted"}
 # Where names of files come from that differ from process to process: rules point there.
 _SOURCES = ("clock", "random", "listing", "identity")
 _OWN = {"identity": IDENTITY, "clock": CLOCK, "random": PROCESS, "exists": PROCESS, "listing": PROCESS}
+
+
+def unknown(given: Given) -> Value:
+    """Return what a call of an unknown function gives: of a name that is this process' own, another such."""
+    values = (*given.values, *(v for _, v in given.keywords))
+    own = any(value.private and not value.number for value in values)
+    return Value(flags=frozenset({"own"})) if own else ANYTHING
 
 
 class Caller(Members):
@@ -127,7 +139,7 @@ class Caller(Members):
         if function.instance:
             return self._known_method(frame, function, "__call__", given)
         self._callbacks(frame, given)
-        return ANYTHING
+        return unknown(given)
 
     def _method_call(self, frame: Frame, base: Value, function: Node, given: Given) -> Value:
         name = function[2]
@@ -135,10 +147,18 @@ class Caller(Members):
             found = self.attribute(frame, base, name, ())
             if found.reference or found.instance:
                 return self.called(frame, found, given)
+        if name in FILLING and given.values:
+            self._fill(frame, function[1], base, given.values[-1])
         key = f"{function[1][1]}.{name}" if function[1][0] == "name" else ""
         if key in frame.env:
             return self.called(frame, frame.env[key], given)
         return self._known_method(frame, base, name, given)
+
+    def _fill(self, frame: Frame, target: Node, base: Value, value: Value) -> None:
+        """A list of names that are this process' own holds such names."""
+        if value.private and not base.private and frame.may == EVERY and target[0] in ("name", "attr"):
+            held = replace(base, elements=None, constant=NO_CONSTANT, truth=UNKNOWN, flags=base.flags | {"own"})
+            self.store(frame, target, held)
 
     def _known_method(self, frame: Frame, base: Value, name: str, given: Given) -> Value:
         kin = tuple(k for k in self.lineage(base.instance) if "::" not in k)
@@ -159,6 +179,10 @@ class Caller(Members):
         self._callbacks(frame, given)
         if name == "open" and given.values:
             return Value(given.values[0].taint, handle=given.span, flags=given.values[0].flags)
+        if name == "acquire" and "lock" in base.flags:
+            return base
+        if name in ("pop", "popleft"):
+            return Value(flags=base.flags & PRIVATE)
         if name in PASSING_METHODS:
             made = tainted(base, *given.values, *(v for _, v in given.keywords))
             return replace(made, flags=base.flags) if base.flags else made
@@ -201,7 +225,7 @@ class Caller(Members):
         if name in RETURNS:
             return Value(instance=RETURNS[name])
         last = name.rpartition(".")[2]
-        return Value(instance=name) if last[:1].isupper() and "." in name else ANYTHING
+        return Value(instance=name) if last[:1].isupper() and "." in name else unknown(given)
 
     def _starts(self, frame: Frame, name: str, given: Given) -> None:
         """A function that is passed to somebody else is called there, by all that pass it."""
@@ -265,8 +289,8 @@ class Caller(Members):
         for key, constant in entry.unless:
             value = given.argument(key)
             if value is not None and (constant is ... or value.constant == constant or value.ranked):
-                if entry.kind == "mkdir":
-                    self._record(frame, entry.doing("folder"), name, given, path, text)
+                if entry.kind in _INSTEAD:
+                    self._record(frame, entry.doing(_INSTEAD[entry.kind]), name, given, path, text)
                 return made
         if entry.only_if:
             asked = given.argument(entry.only_if)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -14,14 +15,20 @@ from allranks.check.truth import FALSE, TRUE, both, either, negate, roles_where
 from allranks.check.values import (
     ANYTHING,
     NONE,
+    PRIVATE,
     PROCESS,
     RANKS,
     Value,
     boolean,
     chosen,
+    join,
     known,
     tainted,
 )
+
+# A name that is filled in with the rank: "log-{rank:03d}.txt", "%(local_rank)s.txt".
+_TEMPLATE = re.compile(r"[{(](\w*_)?rank[})!:]")
+_OWN = frozenset({"own"})
 
 
 class Evaluator:
@@ -76,7 +83,10 @@ class Evaluator:
         return self.lookup(frame, node[1])
 
     def _const(self, _: Frame, node: Node) -> Value:
-        return NONE if node[1] is None else known(node[1])
+        constant = node[1]
+        if isinstance(constant, str) and "rank" in constant and _TEMPLATE.search(constant):
+            return Value(constant=constant, flags=_OWN)
+        return NONE if constant is None else known(constant)
 
     def _attr(self, frame: Frame, node: Node) -> Value:
         base = node[1]
@@ -167,7 +177,9 @@ class Evaluator:
         at, elements = index.constant, base.elements
         if elements is not None and isinstance(at, int) and -len(elements) <= at < len(elements):
             return elements[at]
-        return ANYTHING if "dict" in base.flags else tainted(base, index)
+        if "dict" in base.flags:
+            return ANYTHING
+        return replace(tainted(base, index), flags=base.flags & PRIVATE) if base.flags else tainted(base, index)
 
     def _many(self, frame: Frame, node: Node) -> Value:
         return tainted(*(self.value(frame, part) for part in node[1]))
@@ -201,8 +213,10 @@ class Evaluator:
         return value
 
     def _yield(self, frame: Frame, node: Node) -> Value:
-        self.value(frame, node[1])
-        frame.result.yields = True
+        value = self.value(frame, node[1])
+        result = frame.result
+        result.yielded = join(result.yielded, value) if result.yields else value
+        result.yields = True
         frame.nodes.append(("yield",))
         return ANYTHING
 

@@ -9,13 +9,13 @@ from dataclasses import replace
 from typing import Any
 
 from allranks.check.apis import Apis
-from allranks.check.calls import Caller, Given
+from allranks.check.calls import Caller, Given, unknown
 from allranks.check.project import Project
 from allranks.check.state import Called, Frame, Result
 from allranks.check.summary import FunctionFacts, Node, body_of
 from allranks.check.tables.receivers import HOOK_PARAMETERS, HOOKS, RECEIVERS
 from allranks.check.truth import FALSE, TRUE, roles_where
-from allranks.check.values import ANYTHING, NO_CONSTANT, NONE, PROCESS, RANKS, Value, chosen
+from allranks.check.values import ANYTHING, NO_CONSTANT, NONE, PRIVATE, PROCESS, RANKS, Value, chosen
 
 DEEPEST, MOST_CONTEXTS = 20, 4
 _BLANK = FunctionFacts("", "", (), (), ("", ""), (), (), (), (1, 0, 1, 0), (), (), b"")
@@ -31,6 +31,7 @@ class Runner(Caller):
         self.contexts: dict[str, int] = {}
         self.running: list[str] = []
         self.entered: set[str] = set()
+        self.callees: set[str] = set()
         self.decorated: dict[str, Value] = {}
         self.bodies: dict[str, tuple[Node, ...]] = {}
         self.scopes: dict[str, tuple[Frame, int, int]] = {}
@@ -40,6 +41,7 @@ class Runner(Caller):
         self.results.clear()
         self.contexts.clear()
         self.entered.clear()
+        self.callees.clear()
         self.modules.clear()
         self.decorated.clear()
         self.scopes.clear()
@@ -116,12 +118,14 @@ class Runner(Caller):
             return ANYTHING
         result = self.run(function, given)
         if result is None:
-            return ANYTHING
+            return unknown(given)
         mask, may = frame.mask & roles_where(gate, "TUP"), frame.may & roles_where(gate, "TUPWD")
         called = Called(
             given.span, result, mask, may, bool(frame.turns), len(frame.result.meetings), frame.implicit, frame.guard
         )
         frame.result.calls.append(called)
+        if result.reference != frame.result.reference:
+            self.callees.add(result.reference)
         value = self._believed(frame, function.reference, result.value)
         if value.ranked:
             frame.result.evidence.add("rank")
@@ -199,6 +203,9 @@ class Runner(Caller):
             for name, default in facts.defaults:
                 if name not in env and default[0] in ("const", "attr", "name"):
                     env[name] = self.value(module, default)
+        for name, default in facts.defaults if given is None else ():
+            if name not in env and default[0] == "const" and (flags := self.value(module, default).flags & PRIVATE):
+                env[name] = Value(flags=flags)  # a name with the rank in it: nobody would give one without
         for name in (*names, *facts.keyword_only):
             if env.get(name, ANYTHING) == ANYTHING:
                 env[name] = self._unknown(module, facts, name)

@@ -11,7 +11,7 @@ from allranks.check.render import render
 from allranks.check.state import Called, Frame, Trace
 from allranks.check.summary import Node
 from allranks.check.truth import EVERY, FALSE, TRUE, UNKNOWN, negate, roles_where
-from allranks.check.values import ANYTHING, PROCESS, RANK, RANKS, STATE, Value, chosen
+from allranks.check.values import ANYTHING, PRIVATE, PROCESS, RANK, RANKS, STATE, Value, chosen
 
 # Who catches these lives with another process having done it first.
 _FORGIVEN = frozenset(
@@ -47,7 +47,7 @@ class Interpreter(Runner):
             if target[1][0] == "name":
                 frame.env[f"{target[1][1]}.{target[2]}"] = value
             if "::" in base.instance:
-                self.keep(self.family(base.instance), target[2], value)
+                self.keep(base.instance, target[2], value)
             elif value.ranked and value.truth:
                 self.keep("*", target[2], value)
         elif tag == "sub":
@@ -114,6 +114,7 @@ class Interpreter(Runner):
         if then or orelse:
             frame.nodes.append(("branch", truth, test.taint, then, orelse, node[5], render(node[2])))
         jumped = frame.exits != exits
+        frame.turns = max(frame.turns + (0 if jumped else _turn(truth, then, orelse)), 0)
         if not jumped:
             frame.mask, frame.may = before, may
         else:
@@ -128,7 +129,7 @@ class Interpreter(Runner):
 
     def _for(self, frame: Frame, node: Node) -> bool:
         source = self.value(frame, node[3])
-        self.store(frame, node[2], Value(source.taint & (RANKS | PROCESS)))
+        self.store(frame, node[2], Value(source.taint & (RANKS | PROCESS), flags=source.flags & PRIVATE))
         counted = node[3][0] == "call" and node[3][1] == ("name", "range")  # epochs: where a run resumed
         self._loop(frame, node[4], UNKNOWN, source.taint & ~PROCESS if counted else source.taint, node[6])
         self.block(frame, node[5])
@@ -163,6 +164,7 @@ class Interpreter(Runner):
             new = frame.result.calls[calls:]
             if new and new[-1].result.yields and expression[0] == "call":
                 around.append(new[-1])
+                value = new[-1].result.yielded
                 if new[-1].result.meets:
                     frame.turns += 1
                     del frame.nodes[nodes:]
@@ -242,9 +244,8 @@ class Interpreter(Runner):
         frame.env[node[2]] = Value(reference=reference)
         inner = Frame(frame.path, frame.facts, frame.result, {}, parent=frame, mask=frame.mask, may=frame.may)
         self.block(inner, self.class_body(reference))
-        family = self.family(reference)
         for name, value in inner.env.items():
-            self.keep(family, name, value)
+            self.keep(reference, name, value)
         return False
 
     def _import(self, frame: Frame, node: Node) -> bool:
@@ -279,6 +280,17 @@ class Interpreter(Runner):
         "import": _import,
         "global": _global,
     }
+
+
+def _turn(truth: str, then: Trace, orelse: Trace) -> int:
+    """Return 1 where the others wait for rank 0 to do something first, -1 where rank 0 lets them go on."""
+    waits = any(map(meets, then))
+    if waits == any(map(meets, orelse)) or set(truth) <= {"U"}:
+        return 0
+    first, *others = truth if waits else negate(truth)
+    if set(first + "".join(others)) - set("TFU"):
+        return 0
+    return (first == "F" and others[-1] != "F") - (first != "F" and others[-1] == "F")
 
 
 def _merged(truth: str, one: dict[str, Value], other: dict[str, Value], taint: int) -> dict[str, Value]:

@@ -15,6 +15,7 @@ class Project:
     summaries: Mapping[str, Summary]
     _modules: dict[str, list[str]] = field(default_factory=dict)
     _defined: dict[str, list[str]] = field(default_factory=dict)
+    _calls: dict[tuple[str, frozenset[str]], bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for path, summary in self.summaries.items():
@@ -37,6 +38,18 @@ class Project:
         """Return the one method of the project that is called ``name``, if there is exactly one."""
         found = self._defined.get(name, ())
         return found[0] if len(found) == 1 else None
+
+    def calls(self, package: str, words: frozenset[str]) -> bool:
+        """Return whether a file that imports ``package`` names one of ``words``."""
+        key = (package, words)
+        if key not in self._calls:
+            self._calls[key] = any(
+                not words.isdisjoint(facts.words)
+                for summary in self.summaries.values()
+                if any(dotted.partition(".")[0] == package for dotted, _ in summary.imports)
+                for facts in summary.functions.values()
+            )
+        return self._calls[key]
 
     def module(self, dotted: str, seen_from: str) -> str | None:
         """Return the path of a module as ``seen_from`` imports it; None if it is not the project's."""

@@ -55,7 +55,7 @@ class Called(NamedTuple):
 @dataclass(slots=True, eq=False)
 class Result:
     """What one function does, for one kind of arguments. ``meets``: its trace holds a collective.
-    ``meetings``: ops and calls that meet, in order, whoever reaches them."""
+    ``meetings``: ops and calls that meet, in order, whoever reaches them. ``yielded``: what a generator yields."""
 
     reference: str
     value: Value = NONE
@@ -66,6 +66,7 @@ class Result:
     meetings: list[str | Called] = field(default_factory=list)
     meets: bool = False
     yields: bool = False
+    yielded: Value = NONE
 
     @property
     def path(self) -> str:

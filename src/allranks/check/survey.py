@@ -19,7 +19,7 @@ from allranks.check.tables.gates import PRIVATE_PATHS
 from allranks.check.tables.names import documented
 from allranks.check.trace import Comparison, Parting
 from allranks.check.truth import EVERY, named
-from allranks.check.values import IDENTITY, RANKS, Value
+from allranks.check.values import RANKS, Value
 from allranks.findings import Place
 
 _STRONG = frozenset({"initialise", "wrap", "sample", "launch"})
@@ -66,6 +66,8 @@ class Survey:
         self.compared: set[tuple[int, int, bool]] = set()
         self.shown: dict[int, frozenset[str]] = {}
         self.callers: dict[str, dict[Step, None]] = {}
+        self.inside: set[str] = set()  # functions that show, with what they call, that there are several processes
+        self.walked: set[int] = set()
 
     def program(self, lines: Mapping[str, list[str]]) -> Program:
         """Return all that was found. ``lines`` gives the text of a file, by path."""
@@ -77,8 +79,9 @@ class Survey:
         families: dict[str, list[Result]] = {}
         for root in roots:
             families.setdefault(self._family(root), []).append(root)
-        active = [self._active(root, families) for root in roots]
-        for root, is_active in sorted(zip(roots, active, strict=True), key=lambda pair: not pair[1]):
+        self.inside = {root.reference for root in roots if self._active(root, families)}
+        for root in sorted(self._entries(roots), key=lambda root: root.reference not in self.inside):
+            is_active = root.reference in self.inside
             self._effects(_Way(root, EVERY, EVERY, is_active))
             if is_active or not self._left_out(root.path):
                 self._partings(root, EVERY, is_active, ())
@@ -113,6 +116,27 @@ class Survey:
             else:
                 roots.append(self._gated(result, value.gate, facts.span))
         return roots
+
+    def _entries(self, roots: list[Result]) -> list[Result]:
+        """Leave out what others call: what it is given is known from them. Of a circle of calls, the first stays."""
+        entries = [root for root in roots if root.reference not in self.interpreter.callees]
+        reached: set[str] = set()
+        for root in entries:
+            self._reach(root, reached)
+        for root in roots:
+            if root.reference not in reached:
+                entries.append(root)
+                self._reach(root, reached)
+        return entries
+
+    def _reach(self, root: Result, reached: set[str]) -> None:
+        waiting = [root]
+        while waiting:
+            result = waiting.pop()
+            if id(result) not in self.walked:
+                self.walked.add(id(result))
+                reached.add(result.reference)
+                waiting += [called.result for called in result.calls]
 
     def _gated(self, result: Result, gate: str, span: Span) -> Result:
         """A function that only some roles run, called by nobody here: as if all ranks called it."""
@@ -179,7 +203,7 @@ class Survey:
         if key in self.visited or len(chain) > 30:
             return
         self.visited.add(key)
-        way = way._replace(active=way.active or bool(result.evidence))
+        way = way._replace(active=way.active or bool(result.evidence) or result.reference in self.inside)
         for seen in result.seen:
             self._event(way, seen)
         for called in result.calls:
@@ -258,7 +282,9 @@ class Survey:
     # traces
 
     def _partings(self, result: Result, alive: int, active: bool, chain: tuple[Step, ...]) -> None:
-        active = active or bool(result.evidence)  # a branch on the rank is evidence enough
+        active = (
+            active or bool(result.evidence) or result.reference in self.inside
+        )  # a branch on the rank is evidence enough
         key = (id(result), alive, active)
         if key in self.compared or not alive or not result.meets or len(chain) > 30:
             return
@@ -299,7 +325,7 @@ class Survey:
 
 def _own(path: Value) -> bool:
     """Whether a path is one process' own."""
-    if path.taint & (RANKS | IDENTITY) or path.flags & {"memory", "temporary", "lock"}:
+    if path.private:
         return True
     named_so = isinstance(path.constant, str) and path.constant.startswith(PRIVATE_PATHS)
     return named_so or path.reference in ("os.devnull", "sys.stdout", "sys.stderr")

@@ -14,6 +14,7 @@ Kind: TypeAlias = Literal[
     "mkdir",
     "folder",
     "tracker",
+    "muted",
     "download",
     "publish",
     "print",
@@ -28,8 +29,9 @@ Kind: TypeAlias = Literal[
 class Effect:
     """``pattern`` does ``kind`` to what the parameter ``path`` (position from 0, or keyword) names.
 
-    ``folder`` makes a directory that may be there already; ``read`` opens a file to read; ``load`` reads a checkpoint;
-    ``restore`` puts what was read into a model or an optimizer.
+    ``muted`` starts a tracker that does nothing on some ranks; ``folder`` makes a directory that may be there already;
+    ``read`` opens a file to read; ``load`` reads a checkpoint; ``restore`` puts what was read into a model or an
+    optimizer.
 
     ``path`` may name several parameters, first match first; empty where the call has none. ``receiver``: the receiver
     itself is the path (``Path(...).write_text``). ``modes``: it is an effect only if the argument of ``open``-like

@@ -16,6 +16,8 @@ PASSING_METHODS = _each(
     "format join joinpath strip rstrip lstrip lower upper replace split with_suffix with_name as_posix resolve",
     "expanduser absolute strftime isoformat item get copy zfill hex",
 )
+# What they are given is in the list, set or queue from then on.
+FILLING = _each("append appendleft add extend insert put")
 # Called with a function, they return one that does the same.
 WRAPPING = _each(
     "jax.jit jax.pmap jax.checkpoint jax.remat torch.compile functools.wraps functools.lru_cache functools.cache",

@@ -1,0 +1,231 @@
+"""Guards that the engine must understand: behind each the code is silent, and the bug next to it is found."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import NamedTuple
+
+import pytest
+
+from allranks.check.engine import Settings, check
+
+HEAD = """\
+import os
+import torch
+import torch.distributed as dist
+
+dist.init_process_group('nccl')
+rank = dist.get_rank()
+"""
+
+
+class Pair(NamedTuple):
+    """Two programs that look alike; the second has the fault."""
+
+    good: str
+    bad: str
+    code: str
+
+
+def codes(text: str) -> list[str]:
+    """Return the codes about effects that are found, in order of place."""
+    outcome = check({"train.py": (HEAD + textwrap.dedent(text)).encode()}, Settings())
+    return [finding.code for finding in outcome.findings if finding.code.startswith("AR10")]
+
+
+PAIRS = {
+    "the run of a tracker, which rank 0 alone has": Pair(
+        """
+        import wandb
+        if rank == 0:
+            wandb.init()
+        if wandb.run is not None:
+            wandb.log({})
+        if wandb.run:
+            torch.save({}, 'best.pt')
+        """,
+        "import wandb\nif wandb.run is not None:\n    wandb.log({})",
+        "AR103",
+    ),
+    "a tracker that is disabled elsewhere": Pair(
+        """
+        import wandb
+        mode = 'online'
+        if rank != 0:
+            mode = 'disabled'
+        wandb.init(mode=mode)
+        wandb.log({})
+        """,
+        "import wandb\nmode = os.environ.get('MODE')\nwandb.init(mode=mode)\nwandb.log({})",
+        "AR103",
+    ),
+    "rank 0 first, the others behind a barrier": Pair(
+        """
+        from torchvision.datasets import MNIST
+        if rank != 0:
+            dist.barrier()
+        MNIST('data', download=True)
+        if rank == 0:
+            dist.barrier()
+        """,
+        """
+        from torchvision.datasets import MNIST
+        dist.barrier()
+        MNIST('data', download=True)
+        dist.barrier()
+        """,
+        "AR106",
+    ),
+    "behind a turn that is over": Pair(
+        """
+        import shutil
+        if rank != 0:
+            dist.barrier()
+        shutil.rmtree('cache')
+        if rank == 0:
+            dist.barrier()
+        """,
+        """
+        import shutil
+        if rank != 0:
+            dist.barrier()
+        if rank == 0:
+            dist.barrier()
+        shutil.rmtree('cache')
+        """,
+        "AR109",
+    ),
+    "a context that may give a temporary folder": Pair(
+        """
+        import contextlib
+        import tempfile
+        @contextlib.contextmanager
+        def staged(path):
+            local = tempfile.mkdtemp() if '://' in path else path
+            yield local
+        with staged(os.environ['OUT']) as folder:
+            open(os.path.join(folder, 'config.json'), 'w')
+        """,
+        """
+        import contextlib
+        @contextlib.contextmanager
+        def staged(path):
+            yield path
+        with staged(os.environ['OUT']) as folder:
+            open(os.path.join(folder, 'config.json'), 'w')
+        """,
+        "AR102",
+    ),
+    "a callee whose name comes first": Pair(
+        """
+        class Logger:
+            def __init__(self, rank_zero_only=True):
+                self.enabled = not rank_zero_only or dist.get_rank() == 0
+            def _open(self):
+                open('log.txt', 'w')
+            def start(self):
+                if self.enabled:
+                    self._open()
+        """,
+        """
+        class Logger:
+            def __init__(self, enabled=True):
+                self.enabled = enabled and dist.get_rank() >= 0
+            def _open(self):
+                open('log.txt', 'w')
+            def start(self):
+                if self.enabled:
+                    self._open()
+        """,
+        "AR102",
+    ),
+    "a sibling with an attribute of that name": Pair(
+        """
+        class Callback:
+            pass
+        class Console(Callback):
+            def __init__(self):
+                self.enabled = True
+        class Writer(Callback):
+            def __init__(self):
+                self.enabled = rank == 0
+            def start(self):
+                if self.enabled:
+                    open('log.txt', 'w')
+        """,
+        """
+        class Callback:
+            def __init__(self):
+                self.enabled = True
+        class Writer(Callback):
+            def start(self):
+                dist.barrier()
+                if self.enabled:
+                    open('log.txt', 'w')
+        """,
+        "AR102",
+    ),
+    "a name that will be filled in with the rank": Pair(
+        """
+        class Writer:
+            def __init__(self, folder, name='log-{rank}.txt'):
+                self.path = os.path.join(folder, name)
+            def start(self, fill):
+                dist.barrier()
+                open(fill(self.path), 'w')
+                open(self.path.format(rank=rank), 'w')
+        """,
+        """
+        class Writer:
+            def __init__(self, folder, name='log-{epoch}.txt'):
+                self.path = os.path.join(folder, name)
+            def start(self, fill):
+                dist.barrier()
+                open(fill(self.path), 'w')
+        """,
+        "AR102",
+    ),
+    "files of this process, in a list": Pair(
+        """
+        class Saver:
+            def __init__(self):
+                self.saved = []
+            def save(self):
+                dist.barrier()
+                self.saved.append(f'{rank}.pt')
+                while len(self.saved) > 3:
+                    os.remove(self.saved.pop(0))
+                for path in self.saved:
+                    os.remove(path)
+        """,
+        """
+        class Saver:
+            def __init__(self):
+                self.saved = []
+            def save(self, epoch):
+                dist.barrier()
+                self.saved.append(f'{epoch}.pt')
+                while len(self.saved) > 3:
+                    os.remove(self.saved.pop(0))
+        """,
+        "AR109",
+    ),
+    "a lock that is waited for": Pair(
+        """
+        import filelock
+        lock = filelock.FileLock('x.lock')
+        with lock.acquire(timeout=1):
+            open('x', 'w')
+        """,
+        "with torch.no_grad():\n    open('x', 'w')",
+        "AR102",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PAIRS)
+def test_a_guard_is_understood(case: str) -> None:
+    """Right code is silent; the bug that looks like it is found."""
+    pair = PAIRS[case]
+    assert codes(pair.good) == []
+    assert codes(pair.bad) == [pair.code]
