@@ -210,6 +210,71 @@ PAIRS = {
         """,
         "AR109",
     ),
+    "a thread that is given a file of this process": Pair(
+        """
+        from concurrent.futures import ThreadPoolExecutor
+        from threading import Thread
+        def upload(path, group):
+            os.remove(path)
+        def main(pool):
+            dist.barrier()
+            path = None
+            for step in range(9):
+                if path:
+                    pool.submit(upload, path, group=1)
+                path = f'{rank}-{step}.bin'
+            Thread(target=upload, args=(path, 1)).start()
+        """,
+        """
+        def upload(path, group):
+            os.remove(path)
+        def main(pool):
+            dist.barrier()
+            path = None
+            for step in range(9):
+                if path:
+                    pool.submit(upload, path, group=1)
+                path = f'{step}.bin'
+        """,
+        "AR109",
+    ),
+    "what this process has queued": Pair(
+        """
+        def work(file_queue):
+            dist.barrier()
+            while True:
+                name, path = file_queue.get()
+                os.remove(path)
+        """,
+        """
+        def work(config):
+            dist.barrier()
+            while True:
+                name, path = config.get()
+                os.remove(path)
+        """,
+        "AR109",
+    ),
+    "a deletion that forgives": Pair(
+        """
+        import contextlib
+        from pathlib import Path
+        try:
+            os.remove('a')
+        except (OSError, ValueError):
+            pass
+        with contextlib.suppress(FileNotFoundError):
+            os.remove('b')
+        Path('c').unlink(missing_ok=True)
+        """,
+        """
+        try:
+            os.remove('a')
+        except (KeyError, ValueError):
+            pass
+        """,
+        "AR109",
+    ),
     "a lock that is waited for": Pair(
         """
         import filelock

@@ -176,13 +176,15 @@ class Caller(Members):
             facts = self.project.function(only)
             owner = Value(instance=f"{only.partition('::')[0]}::{facts.owner}" if facts else "")
             return self.run_call(frame, Value(reference=only, receiver=owner), given)
-        self._callbacks(frame, given)
+        self._callbacks(frame, given, name)
         if name == "open" and given.values:
             return Value(given.values[0].taint, handle=given.span, flags=given.values[0].flags)
         if name == "acquire" and "lock" in base.flags:
             return base
         if name in ("pop", "popleft"):
             return Value(flags=base.flags & PRIVATE)
+        if name in ("get", "get_nowait") and "queue" in render(given.node[1]).lower():
+            return Value(flags=frozenset({"own"}))  # what this process has put in
         if name in PASSING_METHODS:
             made = tainted(base, *given.values, *(v for _, v in given.keywords))
             return replace(made, flags=base.flags) if base.flags else made
@@ -238,10 +240,14 @@ class Caller(Members):
             return
         self._callbacks(frame, given)
 
-    def _callbacks(self, frame: Frame, given: Given) -> None:
+    def _callbacks(self, frame: Frame, given: Given, name: str = "") -> None:
+        handed = given.argument("args")
+        values, keywords = (handed.elements or ()) if handed else (), ()
+        if name == "submit":
+            values, keywords = given.values[1:], given.keywords
         for value in (*given.values, *(v for _, v in given.keywords)):
             if "::" in value.reference and self.project.function(value.reference) is not None:
-                self.run_call(frame, value, Given((), (), given.node))
+                self.run_call(frame, value, Given(values, keywords, given.node))
 
     def _entry(self, frame: Frame, entry: object, name: str, given: Given, base: Value | None) -> Value:
         if isinstance(entry, Collective):

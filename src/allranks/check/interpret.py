@@ -11,7 +11,7 @@ from allranks.check.render import render
 from allranks.check.state import Called, Frame, Trace
 from allranks.check.summary import Node
 from allranks.check.truth import EVERY, FALSE, TRUE, UNKNOWN, negate, roles_where
-from allranks.check.values import ANYTHING, PRIVATE, PROCESS, RANK, RANKS, STATE, Value, chosen
+from allranks.check.values import ANYTHING, PRIVATE, PROCESS, RANK, RANKS, STATE, Value, chosen, join
 
 # Who catches these lives with another process having done it first.
 _FORGIVEN = frozenset(
@@ -37,7 +37,7 @@ class Interpreter(Runner):
         elif tag == "seq":
             parts = value.elements if value.elements is not None and len(value.elements) == len(target[1]) else None
             for at, part in enumerate(target[1]):
-                self.store(frame, part, parts[at] if parts else Value(value.taint))
+                self.store(frame, part, parts[at] if parts else Value(value.taint, flags=value.flags & PRIVATE))
         elif tag == "attr":
             base = self.value(frame, target[1])
             guarded = frame.may != EVERY or frame.implicit & RANKS
@@ -144,9 +144,17 @@ class Interpreter(Runner):
 
     def _loop(self, frame: Frame, body: tuple[Node, ...], truth: str, taint: int, span: Any) -> None:
         before, may, nodes, env = frame.mask, frame.may, frame.nodes, frame.env
+        so_far = frame.length()
         frame.nodes, frame.env = [], dict(env)
         frame.loops += 1
         self.block(frame, body)
+        late = {name: frame.env[name] for name, value in env.items() if value.constant is None}
+        late = {name: join(env[name], value) for name, value in late.items() if value != env[name]}
+        if late:  # the first time round it was None: what the later rounds do is what counts
+            frame.cut(so_far)
+            env = {**env, **late}
+            frame.nodes, frame.env, frame.mask, frame.may = [], dict(env), before, may
+            self.block(frame, body)
         frame.loops -= 1
         inside = tuple(frame.nodes)
         frame.nodes, frame.mask, frame.may = nodes, before, may
@@ -155,7 +163,7 @@ class Interpreter(Runner):
             frame.nodes.append(("loop", truth, taint, inside, span))
 
     def _with(self, frame: Frame, node: Node) -> bool:
-        turns = frame.turns
+        turns, forgiving = frame.turns, frame.forgiving
         around: list[Called] = []
         leaving: list[tuple[Value, Any]] = []
         for expression, target, span in node[2]:
@@ -173,6 +181,8 @@ class Interpreter(Runner):
                 leaving.append((value, span))
             if value.flags & {"lock", "turn"}:
                 frame.turns += 1
+            if expression[0] == "call" and render(expression[1]) in ("suppress", "contextlib.suppress"):
+                frame.forgiving += any(map(_forgiven, expression[2]))
             if target is not None:
                 self.store(frame, target, value)
         outer = frame.nodes
@@ -184,7 +194,7 @@ class Interpreter(Runner):
         frame.nodes = [*outer, *inside]
         for value, span in reversed(leaving):
             self._special(frame, value, "__exit__", span)
-        frame.turns = turns
+        frame.turns, frame.forgiving = turns, forgiving
         return ended
 
     def _enter(self, frame: Frame, value: Value, span: Any) -> Value:
@@ -198,7 +208,7 @@ class Interpreter(Runner):
     def _try(self, frame: Frame, node: Node) -> bool:
         before, may, nodes = frame.mask, frame.may, frame.nodes
         frame.nodes = []
-        forgiving = any(render(kind).rpartition(".")[2] in _FORGIVEN for kind, _, _, _ in node[3])
+        forgiving = any(_forgiven(kind) for kind, _, _, _ in node[3])
         frame.forgiving += forgiving
         left = self.block(frame, node[2])
         frame.forgiving -= forgiving
@@ -280,6 +290,11 @@ class Interpreter(Runner):
         "import": _import,
         "global": _global,
     }
+
+
+def _forgiven(kind: Node) -> bool:
+    """Whether an exception, or one of a tuple of them, is what a second deletion raises."""
+    return any(render(one).rpartition(".")[2] in _FORGIVEN for one in (kind[1] if kind[0] == "seq" else (kind,)))
 
 
 def _turn(truth: str, then: Trace, orelse: Trace) -> int:

@@ -96,3 +96,14 @@ class Frame:
     nodes: list[TraceNode] = field(default_factory=list)
     returned: list[tuple[Value, int, int]] = field(default_factory=list)
     shared: set[str] = field(default_factory=set)
+
+    def length(self) -> tuple[int, ...]:
+        """Return how much is on the record."""
+        result = self.result
+        return tuple(map(len, (result.seen, result.calls, result.meetings, self.returned)))
+
+    def cut(self, length: tuple[int, ...]) -> None:
+        """Take off the record what was put on it since it had this length."""
+        result = self.result
+        for record, end in zip((result.seen, result.calls, result.meetings, self.returned), length, strict=True):
+            del record[end:]  # type: ignore[attr-defined]
