@@ -275,6 +275,26 @@ PAIRS = {
         """,
         "AR109",
     ),
+    "a path that several processes are refused on": Pair(
+        """
+        def main(opt):
+            dist.barrier()
+            if dist.is_initialized():
+                assert dist.get_world_size() > 1 and not opt.evolve, 'one process alone'
+                assert not opt.sweep
+            if opt.evolve or opt.sweep:
+                open('evolved.txt', 'w')
+        """,
+        """
+        def main(opt):
+            dist.barrier()
+            if dist.is_initialized():
+                assert opt.evolve
+            if opt.evolve:
+                open('evolved.txt', 'w')
+        """,
+        "AR102",
+    ),
     "a lock that is waited for": Pair(
         """
         import filelock
@@ -294,3 +314,23 @@ def test_a_guard_is_understood(case: str) -> None:
     pair = PAIRS[case]
     assert codes(pair.good) == []
     assert codes(pair.bad) == [pair.code]
+
+
+ALONE = {
+    "one that tells its rank": (
+        "import jax\nimport logging\nlogging.info('process %d', jax.process_index())\n",
+        "import jax\nshard = jax.process_index()\n",
+    ),
+    "one with one device": (
+        "from lightning.fabric import Fabric\nfabric = Fabric(devices=1)\n",
+        "from lightning.fabric import Fabric\nfabric = Fabric(devices=2)\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ALONE)
+def test_a_program_for_one_process_is_silent(case: str) -> None:
+    """What looks like several processes, and is none; where it is several, the same write is found."""
+    for program, expected in zip(ALONE[case], ([], ["AR102"]), strict=True):
+        outcome = check({"train.py": f"{program}open('metrics.txt', 'w')\n".encode()}, Settings(select=("AR102",)))
+        assert [finding.code for finding in outcome.findings] == expected

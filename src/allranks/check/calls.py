@@ -16,7 +16,7 @@ from allranks.check.tables.effects import Effect, Kind
 from allranks.check.tables.gates import GATED
 from allranks.check.tables.local import LocalQuery
 from allranks.check.tables.names import documented
-from allranks.check.tables.passing import FILLING, PASSING, PASSING_METHODS, WRAPPING
+from allranks.check.tables.passing import FILLING, PASSING, PASSING_METHODS, TELLING, WRAPPING
 from allranks.check.tables.receivers import RECEIVERS, RETURNS
 from allranks.check.truth import EVERY, FALSE, UNKNOWN
 from allranks.check.values import (
@@ -121,8 +121,12 @@ class Caller(Members):
         return replace(own, instance=kin[1]) if len(kin) > 1 else Value()
 
     def _given(self, frame: Frame, node: Node) -> Given:
+        told = (node[1][0] == "attr" and node[1][2] in TELLING) or node[1] == ("name", "print")
+        evidence = set(frame.result.evidence) if told else set()
         values = tuple([self.value(frame, argument) for argument in node[2]])
         keywords = tuple([(name or "**", self.value(frame, argument)) for name, argument in node[3]])
+        if told:  # a program that writes its rank into the log need not be made for others
+            frame.result.evidence &= evidence | {"collective"}
         return Given(values, keywords, node)
 
     def called(self, frame: Frame, function: Value, given: Given) -> Value:
@@ -211,7 +215,9 @@ class Caller(Members):
         if name in WRAPPING and given.values and (given.values[0].reference or given.values[0].instance):
             return given.values[0]
         if (sign := self.apis.signs.named(name)) is not None:
-            frame.result.evidence.add(sign.kind)
+            alone = given.argument("devices")
+            if alone is None or alone.constant not in (1, "1"):
+                frame.result.evidence.add(sign.kind)
         tables = (self.apis.ranks["call"], self.apis.collectives["call"], self.apis.effects, self.apis.local)
         for table in tables:
             if (entry := table.named(name)) is not None:
@@ -242,12 +248,12 @@ class Caller(Members):
 
     def _callbacks(self, frame: Frame, given: Given, name: str = "") -> None:
         handed = given.argument("args")
-        values, keywords = (handed.elements or ()) if handed else (), ()
+        passed = Given((handed.elements or ()) if handed else (), (), given.node)
         if name == "submit":
-            values, keywords = given.values[1:], given.keywords
+            passed = Given(given.values[1:], given.keywords, given.node)
         for value in (*given.values, *(v for _, v in given.keywords)):
             if "::" in value.reference and self.project.function(value.reference) is not None:
-                self.run_call(frame, value, Given(values, keywords, given.node))
+                self.run_call(frame, value, passed)
 
     def _entry(self, frame: Frame, entry: object, name: str, given: Given, base: Value | None) -> Value:
         if isinstance(entry, Collective):

@@ -11,7 +11,7 @@ from allranks.check.render import render
 from allranks.check.state import Called, Frame, Trace
 from allranks.check.summary import Node
 from allranks.check.truth import EVERY, FALSE, TRUE, UNKNOWN, negate, roles_where
-from allranks.check.values import ANYTHING, PRIVATE, PROCESS, RANK, RANKS, STATE, Value, chosen, join
+from allranks.check.values import ANYTHING, PRIVATE, PROCESS, RANK, RANKS, STATE, Value, chosen, join, known
 
 # Who catches these lives with another process having done it first.
 _FORGIVEN = frozenset(
@@ -56,6 +56,19 @@ class Interpreter(Runner):
     def _expr(self, frame: Frame, node: Node) -> bool:
         self.value(frame, node[2])
         return node[2][0] == "call" and self._leaves(frame, node[2])
+
+    def _assert(self, frame: Frame, node: Node) -> bool:
+        """Who goes on has what is asserted: nobody else does, and what must be false is."""
+        truth = self.value(frame, node[2]).true()
+        frame.mask &= roles_where(truth, "TUPWD")
+        frame.may &= roles_where(truth, "TUPWD")
+        for part in node[2][1] if node[2][0] == "and" else (node[2],):
+            denied = part[1] if part[0] == "not" else ("", ())
+            if denied[0] == "name":
+                frame.env[denied[1]] = known(False)
+            elif denied[0] == "attr" and denied[1][0] == "name":
+                frame.env[f"{denied[1][1]}.{denied[2]}"] = known(False)
+        return False
 
     def _leaves(self, frame: Frame, call: Node) -> bool:
         if render(call[1]) not in ("sys.exit", "exit", "quit", "os._exit"):
@@ -274,6 +287,7 @@ class Interpreter(Runner):
 
     _STATEMENTS: ClassVar[dict[str, Callable[[Any, Frame, Node], bool]]] = {
         "expr": _expr,
+        "assert": _assert,
         "assign": _assign,
         "return": _return,
         "raise": _raise,
@@ -302,10 +316,10 @@ def _turn(truth: str, then: Trace, orelse: Trace) -> int:
     waits = any(map(meets, then))
     if waits == any(map(meets, orelse)) or set(truth) <= {"U"}:
         return 0
-    first, *others = truth if waits else negate(truth)
-    if set(first + "".join(others)) - set("TFU"):
+    who = truth if waits else negate(truth)
+    if set(who) - set("TFU"):
         return 0
-    return (first == "F" and others[-1] != "F") - (first != "F" and others[-1] == "F")
+    return (who[0] == "F" and who[-1] != "F") - (who[0] != "F" and who[-1] == "F")
 
 
 def _merged(truth: str, one: dict[str, Value], other: dict[str, Value], taint: int) -> dict[str, Value]:

@@ -127,7 +127,7 @@ def _raise(low: _Lowering, node: ast.Raise) -> Node:
 
 
 def _assert(low: _Lowering, node: ast.Assert) -> Node:
-    return ("expr", node.lineno, low.expression(node.test))
+    return ("assert", node.lineno, low.expression(node.test))
 
 
 def _if(low: _Lowering, node: ast.If) -> Node:

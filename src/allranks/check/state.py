@@ -97,13 +97,17 @@ class Frame:
     returned: list[tuple[Value, int, int]] = field(default_factory=list)
     shared: set[str] = field(default_factory=set)
 
-    def length(self) -> tuple[int, ...]:
+    def length(self) -> tuple[int, int, int, int]:
         """Return how much is on the record."""
         result = self.result
-        return tuple(map(len, (result.seen, result.calls, result.meetings, self.returned)))
+        return len(result.seen), len(result.calls), len(result.meetings), len(self.returned)
 
-    def cut(self, length: tuple[int, ...]) -> None:
+    def cut(self, length: tuple[int, int, int, int]) -> None:
         """Take off the record what was put on it since it had this length."""
-        result = self.result
-        for record, end in zip((result.seen, result.calls, result.meetings, self.returned), length, strict=True):
-            del record[end:]  # type: ignore[attr-defined]
+        seen, calls, meetings, returned = length
+        del (
+            self.result.seen[seen:],
+            self.result.calls[calls:],
+            self.result.meetings[meetings:],
+            self.returned[returned:],
+        )

@@ -18,6 +18,8 @@ PASSING_METHODS = _each(
 )
 # What they are given is in the list, set or queue from then on.
 FILLING = _each("append appendleft add extend insert put")
+# They tell people what they are given, and do nothing with it.
+TELLING = _each("debug info warning warn error critical log set_task_status")
 # Called with a function, they return one that does the same.
 WRAPPING = _each(
     "jax.jit jax.pmap jax.checkpoint jax.remat torch.compile functools.wraps functools.lru_cache functools.cache",
