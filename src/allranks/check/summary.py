@@ -7,7 +7,7 @@ Expressions are ``(tag, ...)``; a call and a branch carry their span, an attribu
     dict keys values · sub base index · fn key · comp element generators · bind name value · yield value · star x ·
     many parts (whatever else: its parts are evaluated)
 
-Statements are ``(tag, line, ...)``: expr, assert, assign, aug, return, raise, if, for, while, with, try, break, continue,
+Statements are ``(tag, line, ...)``: expr, assert, assign, aug, return, raise, if, for, while, with, try, break, continue
 def, class, import, global, match. A body is kept as bytes of its own and read only when the function is interpreted.
 """
 
