@@ -266,6 +266,11 @@ PAIRS = {
         with contextlib.suppress(FileNotFoundError):
             os.remove('b')
         Path('c').unlink(missing_ok=True)
+        try:
+            os.link('d', 'e' + str(rank))
+        except ValueError:
+            os.remove('d')
+            raise
         """,
         """
         try:
@@ -292,6 +297,47 @@ PAIRS = {
                 assert opt.evolve
             if opt.evolve:
                 open('evolved.txt', 'w')
+        """,
+        "AR102",
+    ),
+    "a class that says what it holds": Pair(
+        """
+        from dataclasses import dataclass
+        @dataclass
+        class Identity:
+            rank: int
+        class World:
+            def __init__(self, identity: Identity):
+                self.identity = identity
+            @property
+            def is_main(self):
+                return self.identity.rank == 0
+        def enter() -> World:
+            return start_up()
+        def train():
+            dist.barrier()
+            world = enter()
+            if world.is_main:
+                open('log.txt', 'w')
+        """,
+        """
+        from dataclasses import dataclass
+        @dataclass
+        class Identity:
+            epoch: int
+        class World:
+            def __init__(self, identity: Identity):
+                self.identity = identity
+            @property
+            def is_first(self):
+                return self.identity.epoch == 0
+        def enter() -> World:
+            return start_up()
+        def train():
+            dist.barrier()
+            world = enter()
+            if world.is_first:
+                open('log.txt', 'w')
         """,
         "AR102",
     ),

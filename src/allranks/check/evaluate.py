@@ -11,6 +11,7 @@ from allranks.check.compare import compared
 from allranks.check.render import render
 from allranks.check.state import Frame
 from allranks.check.summary import Node
+from allranks.check.tables.gates import PRIVATE_PATHS
 from allranks.check.truth import FALSE, TRUE, both, either, negate, roles_where
 from allranks.check.values import (
     ANYTHING,
@@ -84,7 +85,9 @@ class Evaluator:
 
     def _const(self, _: Frame, node: Node) -> Value:
         constant = node[1]
-        if isinstance(constant, str) and "rank" in constant and _TEMPLATE.search(constant):
+        if isinstance(constant, str) and (
+            constant.startswith(PRIVATE_PATHS) or ("rank" in constant and _TEMPLATE.search(constant))
+        ):
             return Value(constant=constant, flags=_OWN)
         return NONE if constant is None else known(constant)
 

@@ -136,11 +136,15 @@ class Runner(Caller):
         return value if gate == TRUE else chosen(gate, value, NONE, RANKS)
 
     def _believed(self, frame: Frame, reference: str, value: Value) -> Value:
-        """A function called ``get_rank`` whose value is not understood returns a rank."""
+        """A function called ``get_rank`` whose value is not understood returns a rank; others what they say."""
         if value.ranked or value.constant not in (NO_CONSTANT, None) or value.instance:
             return value
         facts = self.project.function(reference)
-        query = self.apis.ranks["call"].tails.get(facts.name) if facts is not None else None
+        if facts is None:
+            return value
+        query = self.apis.ranks["call"].tails.get(facts.name)
+        if query is None and value == ANYTHING:
+            return self._noted(self.module_frame(reference.partition("::")[0]), facts, "return")
         return self.answer(frame, query) if query is not None else value
 
     def _instantiate(self, frame: Frame, function: Value, given: Given) -> Value:
@@ -215,14 +219,20 @@ class Runner(Caller):
         query = self.apis.ranks["name"].named(name)
         if query is not None:
             return self.answer(module, query)
+        if (kind := self._noted(module, facts, name)) != ANYTHING:
+            return kind
+        if facts.name in HOOKS and name in HOOK_PARAMETERS:
+            return Value(instance=HOOK_PARAMETERS[name])
+        return Value(instance=RECEIVERS[name]) if name in RECEIVERS else ANYTHING
+
+    def _noted(self, module: Frame, facts: FunctionFacts, name: str) -> Value:
+        """Return what an annotation says of a parameter, or of the result (``return``)."""
         for noted, annotation in facts.annotations:
             if noted == name and annotation[0] in ("name", "attr"):
                 kind = self.value(module, annotation).reference
                 if kind and kind[:1] != "@" and "." in kind:
                     return Value(instance=kind)
-        if facts.name in HOOKS and name in HOOK_PARAMETERS:
-            return Value(instance=HOOK_PARAMETERS[name])
-        return Value(instance=RECEIVERS[name]) if name in RECEIVERS else ANYTHING
+        return ANYTHING
 
     def block(self, frame: Frame, statements: tuple[Node, ...]) -> bool:
         raise NotImplementedError

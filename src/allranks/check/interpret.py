@@ -234,7 +234,9 @@ class Interpreter(Runner):
             frame.mask, frame.may, frame.nodes = before, may, []
             if name:
                 frame.env[name] = ANYTHING
+            frame.forgiving += 1  # who failed takes away what it had begun
             gone = self.block(frame, statements)
+            frame.forgiving -= 1
             handlers.append(tuple(frame.nodes))
             mask_after |= 0 if gone else frame.mask
             may_after |= 0 if gone else frame.may

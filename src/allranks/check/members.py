@@ -268,4 +268,5 @@ def _kept(before: Value, value: Value) -> Value:
 
 def _vague(value: Value) -> bool:
     """Whether so little is known of an attribute that its name says more."""
-    return value == ANYTHING or (value.truth == UNKNOWN and not value.taint and not value.instance)
+    plain = value.instance and "." not in value.instance  # an int, a bool: which one, its name may tell
+    return bool(value == ANYTHING or plain or (value.truth == UNKNOWN and not value.taint and not value.instance))

@@ -64,10 +64,10 @@ class Project:
         return max(near, key=lambda p: (_shared(p, seen_from), -len(p)))
 
     def _plausible(self, path: str, dotted: str, seen_from: str) -> bool:
-        """A bare name means a module beside the importer, above it, or at a root of imports."""
+        """A bare name means a module beside the importer, above it, or at a root of imports: in no other package."""
         stem = path.removesuffix(".py").removesuffix("/__init__")
         root = stem.removesuffix(dotted.replace(".", "/"))
-        return seen_from.startswith(root) or root in ("", "src/") or "__init__.py" not in root
+        return seen_from.startswith(root) or root in ("", "src/") or f"{root}__init__.py" not in self.summaries
 
     def _relative(self, dotted: str, seen_from: str) -> str | None:
         level = len(dotted) - len(dotted.lstrip("."))

@@ -15,7 +15,6 @@ from allranks.check.project import Project
 from allranks.check.source import is_test, module_name, place
 from allranks.check.state import Called, Result, Seen, Span
 from allranks.check.tables.evidence import HOOKED
-from allranks.check.tables.gates import PRIVATE_PATHS
 from allranks.check.tables.names import documented
 from allranks.check.trace import Comparison, Parting
 from allranks.check.truth import EVERY, named
@@ -325,10 +324,7 @@ class Survey:
 
 def _own(path: Value) -> bool:
     """Whether a path is one process' own."""
-    if path.private:
-        return True
-    named_so = isinstance(path.constant, str) and path.constant.startswith(PRIVATE_PATHS)
-    return named_so or path.reference in ("os.devnull", "sys.stdout", "sys.stderr")
+    return path.private or path.reference in ("os.devnull", "sys.stdout", "sys.stderr")
 
 
 def _weight(event: Event) -> tuple[bool, bool, int, int]:
