@@ -118,7 +118,7 @@ class Runner(Caller):
             return ANYTHING
         result = self.run(function, given)
         if result is None:
-            return unknown(given)
+            return self._believed(frame, function.reference, unknown(given))
         mask, may = frame.mask & roles_where(gate, "TUP"), frame.may & roles_where(gate, "TUPWD")
         called = Called(
             given.span, result, mask, may, bool(frame.turns), len(frame.result.meetings), frame.implicit, frame.guard
