@@ -341,6 +341,39 @@ PAIRS = {
         """,
         "AR102",
     ),
+    "a record of who this is": Pair(
+        """
+        from dataclasses import dataclass
+        @dataclass
+        class Job:
+            name: str
+            writes: bool = False
+            log: str = ''
+            @property
+            def again(self):
+                return self.log + '.again'
+        def train():
+            dist.barrier()
+            job = Job('lm', rank == 0, log=f'{rank}.txt')
+            if job.writes:
+                open('log.txt', 'w')
+            open(job.log, 'w')
+            open(job.again, 'w')
+        """,
+        """
+        from dataclasses import dataclass
+        @dataclass
+        class Job:
+            name: str
+            writes: bool = False
+        def train(flag):
+            dist.barrier()
+            job = Job('lm', flag)
+            if job.writes:
+                open('log.txt', 'w')
+        """,
+        "AR102",
+    ),
     "a lock that is waited for": Pair(
         """
         import filelock
@@ -367,6 +400,10 @@ ALONE = {
         "import jax\nimport logging\nlogging.info('process %d', jax.process_index())\n",
         "import jax\nshard = jax.process_index()\n",
     ),
+    "one that is ready to be alone": (
+        "import os\nos.environ.setdefault('RANK', '0')\n",
+        "import os\nrank = os.environ['RANK']\n",
+    ),
     "one with one device": (
         "from lightning.fabric import Fabric\nfabric = Fabric(devices=1)\n",
         "from lightning.fabric import Fabric\nfabric = Fabric(devices=2)\n",
@@ -380,3 +417,16 @@ def test_a_program_for_one_process_is_silent(case: str) -> None:
     for program, expected in zip(ALONE[case], ([], ["AR102"]), strict=True):
         outcome = check({"train.py": f"{program}open('metrics.txt', 'w')\n".encode()}, Settings(select=("AR102",)))
         assert [finding.code for finding in outcome.findings] == expected
+
+
+def test_a_module_of_the_same_name_hides_no_package() -> None:
+    """``tracker/wandb.py`` imports the wandb that is installed; ``lib/composer.py`` is no ``composer``."""
+    files = {
+        "lib/__init__.py": "",
+        "lib/wandb.py": "import wandb\n\ndef start():\n    wandb.init()\n",
+        "lib/composer.py": "def get_node_rank():\n    return 1\n",
+        "train.py": HEAD + "from composer.utils.dist import get_local_rank\nfrom lib.wandb import start\nstart()\n"
+        "if get_local_rank() == 0:\n    open('log.txt', 'w')\n",
+    }
+    outcome = check({path: text.encode() for path, text in files.items()}, Settings(select=("AR102", "AR103", "AR105")))
+    assert [(f.code, f.place.path) for f in outcome.findings] == [("AR103", "lib/wandb.py"), ("AR105", "train.py")]

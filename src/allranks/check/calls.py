@@ -200,8 +200,10 @@ class Caller(Members):
 
     def _outside_call(self, frame: Frame, name: str, given: Given) -> Value:
         if name in ("os.environ.get", "os.getenv", "os.environ.setdefault", "os.environ.pop"):
-            constant = given.argument(0, "key")
+            constant, evidence = given.argument(0, "key"), set(frame.result.evidence)
             found = self.environment(frame, constant.constant if constant else None)
+            if name.endswith("setdefault"):  # who says what rank it is otherwise is ready to be alone
+                frame.result.evidence &= evidence
             return found if found is not None else ANYTHING
         if name in ("int", "bool", "float") and given.values:
             first = given.values[0]
@@ -277,7 +279,8 @@ class Caller(Members):
         whole = group is None or group.constant is None or group.reference.endswith("group.WORLD")
         kind = "hidden" if entry.hidden else "" if whole else "sub"
         frame.nodes.append(("meet", entry.op, kind, given.span, name))
-        frame.result.evidence.add("collective")
+        if not name.startswith("orbax."):  # which processes that are alone save with too
+            frame.result.evidence.add("collective")
         self._record(frame, entry, name, given, None, name.rpartition(".")[2])
         frame.result.meetings.append(entry.op)
         for position in entry.in_place:

@@ -18,6 +18,7 @@ from allranks.check.truth import FALSE, TRUE, roles_where
 from allranks.check.values import ANYTHING, NO_CONSTANT, NONE, PRIVATE, PROCESS, RANKS, Value, chosen
 
 DEEPEST, MOST_CONTEXTS = 20, 4
+SMALL = 300  # bytes of a body: a line or two
 _BLANK = FunctionFacts("", "", (), (), ("", ""), (), (), (), (1, 0, 1, 0), (), (), b"")
 
 
@@ -127,7 +128,7 @@ class Runner(Caller):
         if result.reference != frame.result.reference:
             self.callees.add(result.reference)
         value = self._believed(frame, function.reference, result.value)
-        if value.ranked:
+        if value.ranked and (value.number or value.truth):
             frame.result.evidence.add("rank")
         if result.meets:
             frame.result.meetings.append(called)
@@ -152,6 +153,9 @@ class Runner(Caller):
         method = self.method(function.reference, "__init__")
         if method is not None:
             self.run_call(frame, Value(reference=method, receiver=made), given)
+        else:
+            for name, value in (*zip(self.fields(function.reference), given.values, strict=False), *given.keywords):
+                self.keep(function.reference, name, value)
         for owner in self.lineage(function.reference)[1:]:
             entry = self.apis.collectives["call"].named(owner)
             if entry is not None:
@@ -162,7 +166,7 @@ class Runner(Caller):
         """Return what a function of the project does with these arguments; None if that cannot matter."""
         reference = function.reference
         facts = self.project.function(reference)
-        if facts is None or (reference not in self.interesting and not _hands_over(given)):
+        if facts is None or not (reference in self.interesting or _hands_over(given) or _names(function, facts, given)):
             return None
         self.entered.add(reference)
         path = reference.partition("::")[0]
@@ -241,6 +245,14 @@ class Runner(Caller):
 def _hands_over(given: Given | None) -> bool:
     """Whether a function is given one that it may call."""
     return given is not None and any("::" in value.reference for value in given.values)
+
+
+def _names(function: Value, facts: FunctionFacts, given: Given | None) -> bool:
+    """Whether a few words may make a name of this process' own from what is given, or from the object itself."""
+    if given is None or len(facts.body) > SMALL:
+        return False
+    values = (*given.values, *(value for _, value in given.keywords))
+    return any(value.private for value in values) or (function.receiver is not None and not values)
 
 
 def meets(node: tuple[Any, ...]) -> bool:

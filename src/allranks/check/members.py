@@ -37,6 +37,7 @@ class Members(Evaluator):
         self.stale = False  # something was stored after somebody had asked for it
         self.modules: dict[str, Frame] = {}
         self.lineages: dict[str, tuple[str, ...]] = {}
+        self.made_of: dict[str, tuple[str, ...]] = {}
 
     def module_frame(self, path: str) -> Frame:
         raise NotImplementedError
@@ -244,6 +245,13 @@ class Members(Evaluator):
 
     def _related(self, one: str, other: str) -> bool:
         return "::" in one and "::" in other and (one in self.lineage(other) or other in self.lineage(one))
+
+    def fields(self, reference: str) -> tuple[str, ...]:
+        """Return what a class without a constructor is made of, as a dataclass has it: in order, its bases' first."""
+        if reference not in self.made_of:
+            stored = [s for kin in reversed(self.lineage(reference)) for s in self.class_body(kin) if s[0] == "assign"]
+            self.made_of[reference] = tuple(dict.fromkeys(s[2][0][1] for s in stored if s[2][0][0] == "name"))
+        return self.made_of[reference]
 
     def class_body(self, reference: str) -> tuple[Node, ...]:
         facts = self.project.cls(reference)

@@ -65,6 +65,8 @@ class Project:
 
     def _plausible(self, path: str, dotted: str, seen_from: str) -> bool:
         """A bare name means a module beside the importer, above it, or at a root of imports: in no other package."""
+        if path == seen_from:  # tracker/wandb.py imports the wandb that is installed
+            return False
         stem = path.removesuffix(".py").removesuffix("/__init__")
         root = stem.removesuffix(dotted.replace(".", "/"))
         return seen_from.startswith(root) or root in ("", "src/") or f"{root}__init__.py" not in self.summaries
