@@ -63,11 +63,9 @@ class Interpreter(Runner):
         frame.mask &= roles_where(truth, "TUPWD")
         frame.may &= roles_where(truth, "TUPWD")
         for part in node[2][1] if node[2][0] == "and" else (node[2],):
-            denied = part[1] if part[0] == "not" else ("", ())
-            if denied[0] == "name":
-                frame.env[denied[1]] = known(False)
-            elif denied[0] == "attr" and denied[1][0] == "name":
-                frame.env[f"{denied[1][1]}.{denied[2]}"] = known(False)
+            denied: Node = part[1] if part[0] == "not" else part
+            if part[0] == "not" and (denied[0] == "name" or (denied[0] == "attr" and denied[1][0] == "name")):
+                frame.env[render(denied)] = known(False)
         return False
 
     def _leaves(self, frame: Frame, call: Node) -> bool:
