@@ -374,6 +374,44 @@ PAIRS = {
         """,
         "AR102",
     ),
+    "a decorator that is made by a call": Pair(
+        """
+        import functools
+        def main_only(default=None):
+            def decorate(f):
+                @functools.wraps(f)
+                def inner(*args):
+                    return f(*args) if dist.get_rank() == 0 else default
+                return inner
+            return decorate
+        @main_only()
+        def save(path):
+            open(path, 'w')
+        dist.barrier()
+        save('log.txt')
+        """,
+        """
+        import functools
+        def often(times):
+            def decorate(f):
+                @functools.wraps(f)
+                def inner(*args):
+                    return [f(*args) for _ in range(times + dist.get_world_size())]
+                return inner
+            return decorate
+        @often(3)
+        def save(path):
+            open(path, 'w')
+        dist.barrier()
+        save('log.txt')
+        """,
+        "AR102",
+    ),
+    "a table that is made into text": Pair(
+        "def show(table):\n    dist.barrier()\n    return table.to_csv(None)",
+        "def show(table):\n    dist.barrier()\n    return table.to_csv('table.csv')",
+        "AR102",
+    ),
     "a lock that is waited for": Pair(
         """
         import filelock

@@ -299,7 +299,7 @@ class Caller(Members):
                 if isinstance(letters, str):
                     self._record(frame, entry.doing("read"), name, given, path, text)
                 return made
-        if entry.path and path is None and entry.kind in ("file", "checkpoint", "append"):
+        if entry.path and (path is None or path.constant is None) and entry.kind in ("file", "checkpoint", "append"):
             return made  # without a path, such a call returns the text
         for key, constant in entry.unless:
             value = given.argument(key)

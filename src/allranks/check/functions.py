@@ -105,9 +105,13 @@ class Runner(Caller):
         if query is not None:
             frame.result.evidence.add("rank")
             return replace(value, gate="DDDD" if query.last or not query.first else self.answer(frame, query).true())
-        if "::" not in found.reference or decorator[0] == "call":
+        if "::" not in found.reference:
             return value
         quiet = Frame(frame.path, _BLANK, Result(frame.result.reference), {}, parent=frame)
+        if decorator[0] == "call":  # it makes the decorator
+            found = self.called(quiet, found, self._given(quiet, decorator))
+            if "::" not in found.reference:
+                return value
         wrapped = self.called(quiet, found, Given((value,), (), ("call", name, (), (), (1, 0, 1, 0))))
         return wrapped if "::" in wrapped.reference and self.project.function(wrapped.reference) else value
 
