@@ -83,6 +83,7 @@ def resume(model, checkpoint_path, rows):
         Example(
             {
                 "train.py": """\
+import os
 import torch
 from torch.distributed.fsdp import FullStateDictConfig
 
