@@ -179,6 +179,21 @@ PAIRS = {
         """,
         "AR102",
     ),
+    "a method that a framework calls on rank 0": Pair(
+        """
+        from transformers import Trainer
+        class Mine(Trainer):
+            def _save(self, output_dir=None, state_dict=None):
+                self.model.save_pretrained(output_dir)
+        """,
+        """
+        from transformers import Trainer
+        class Mine(Trainer):
+            def save_model(self, output_dir=None, _internal_call=False):
+                self.model.save_pretrained(output_dir)
+        """,
+        "AR101",
+    ),
     "a decorator that is made by a call": Pair(
         """
         import functools

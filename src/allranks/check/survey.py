@@ -14,10 +14,12 @@ from allranks.check.program import Divergence, Event, Program, Step
 from allranks.check.project import Project
 from allranks.check.source import is_test, module_name, place
 from allranks.check.state import Called, Result, Seen, Span
+from allranks.check.summary import FunctionFacts
 from allranks.check.tables.evidence import HOOKED
+from allranks.check.tables.gates import ON_MAIN_ONLY
 from allranks.check.tables.names import documented
 from allranks.check.trace import Comparison, Parting
-from allranks.check.truth import EVERY, named
+from allranks.check.truth import EVERY, FIRST, named
 from allranks.check.values import RANKS, Value
 from allranks.findings import Place
 
@@ -113,8 +115,16 @@ class Survey:
                 called = Called(facts.span, result, scope[1], scope[2])
                 scope[0].result.calls.append(called)
             else:
-                roots.append(self._gated(result, value.gate, facts.span))
+                roots.append(self._gated(result, value.gate or self._called_on(path, facts), facts.span))
         return roots
+
+    def _called_on(self, path: str, facts: FunctionFacts) -> str:
+        """Return where a framework calls a method of the project; empty if on every rank."""
+        for kin in self.interpreter.lineage(f"{path}::{facts.owner}") if facts.owner else ():
+            kind = "" if "::" in kin else ON_MAIN_ONLY.get(f"{kin.rpartition('.')[2]}.{facts.name}", "")
+            if kind:
+                return FIRST[kind]
+        return ""
 
     def _entries(self, roots: list[Result]) -> list[Result]:
         """Leave out what others call: what it is given is known from them. Of a circle of calls, the first stays."""
