@@ -131,7 +131,8 @@ class Runner(Caller):
         frame.result.calls.append(called)
         if result.reference != frame.result.reference:
             self.callees.add(result.reference)
-        value = self._believed(frame, function.reference, result.value)
+        made = unknown(given) if result.value == ANYTHING else result.value
+        value = self._believed(frame, function.reference, made)
         if value.ranked and (value.number or value.truth):
             frame.result.evidence.add("rank")
         if result.meets:
