@@ -103,7 +103,9 @@ def run(job: Job) -> tuple[list[Finding], int, str]:
         outcome = check(sources, Settings(select=("ALL",)))
     except Exception:  # whatever it is: a crash on real code is told, and the others are still scored
         return [], lines, f"{repository} at {commit}:\n{traceback.format_exc(limit=-3)}"
-    return [f for f in outcome.findings if keep(f.place.path) and not f.code.startswith("AR9")], lines, ""
+    ours = (f for f in outcome.findings if not f.code.startswith("AR9"))
+    hits = (f for f in ours if keep(f.place.path) or any(f.code in one.codes and near(f, one) for one in wanted))
+    return list(hits), lines, ""
 
 
 def _within(well_kept: Good) -> Callable[[str], bool]:

@@ -6,10 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
+from allranks.check.globs import matches
 from allranks.check.tables.collectives import COLLECTIVES, Collective
 from allranks.check.tables.effects import EFFECTS, Effect
 from allranks.check.tables.evidence import SIGNS, Sign
+from allranks.check.tables.gates import NODE_LOCAL_PATHS
 from allranks.check.tables.local import LOCAL, LocalQuery
+from allranks.check.tables.names import ALIASES
 from allranks.check.tables.ranks import QUERIES, RankQuery
 
 Entry: TypeAlias = RankQuery | Collective | Effect | LocalQuery
@@ -55,7 +58,7 @@ class Apis:
     """All tables. ``ranks`` by form: call, attribute, environment, decorator, name.
 
     ``words``: what the tables name of a package (``*``: of any receiver, empty: bare); ``several``: of these, what
-    shows that there are several processes.
+    shows that there are several processes. ``shared``, ``node_local``: globs of paths, as the user declares them.
     """
 
     ranks: dict[str, Table[RankQuery]]
@@ -65,10 +68,34 @@ class Apis:
     signs: Table[Sign]
     words: dict[str, frozenset[str]]
     several: dict[str, frozenset[str]]
+    shared: tuple[str, ...] = ()
+    node_local: tuple[str, ...] = ()
+
+    def disk(self, path: str) -> frozenset[str]:
+        """Return whose disk a path is on, as far as it is known: ``shared`` by all nodes, or each ``node``'s own."""
+        if self.shared and _below(self.shared, path):
+            return _SHARED
+        return _NODE if path.startswith(NODE_LOCAL_PATHS) or _below(self.node_local, path) else _NOWHERE
 
 
-def apis(*, predicates: tuple[str, ...] = (), collectives: tuple[str, ...] = ()) -> Apis:
-    """Return the tables, and what the user declares beside them: rank-0 predicates and collectives, qualified."""
+_SHARED, _NODE, _NOWHERE = frozenset({"shared"}), frozenset({"node"}), frozenset[str]()
+
+
+def _below(globs: tuple[str, ...], path: str) -> bool:
+    """Whether a path, or the beginning of one, is in what the globs name."""
+    whole = path.strip("/")
+    return bool(globs) and (matches(globs, whole) or matches(globs, f"{whole}/x"))
+
+
+def apis(
+    *,
+    predicates: tuple[str, ...] = (),
+    collectives: tuple[str, ...] = (),
+    shared: tuple[str, ...] = (),
+    node_local: tuple[str, ...] = (),
+) -> Apis:
+    """Return the tables, and what the user declares beside them: rank-0 predicates and collectives, qualified; globs
+    of paths."""
     queries = (*QUERIES, *(RankQuery(name, "global", first=True) for name in predicates))
     meetings = (*COLLECTIVES, *(Collective(name, name.rpartition(".")[2]) for name in collectives))
     telling = [q for q in queries if q.kind != "size" and not q.pattern.endswith("is_available")]
@@ -84,6 +111,8 @@ def apis(*, predicates: tuple[str, ...] = (), collectives: tuple[str, ...] = ())
         several=_words(
             (*(q for q in telling if q.pattern not in WEAK and q.kind not in ("many", "run")), *meetings, *SIGNS)
         ),
+        shared=shared,
+        node_local=node_local,
     )
 
 
@@ -106,6 +135,10 @@ def _words(entries: Iterable[_Patterned]) -> dict[str, frozenset[str]]:
         plain = "_" not in word.strip("_") or word in _EVERYWHERE
         where = "" if not dot else kind if kind[:1].isupper() and plain else package
         words.setdefault(where, set()).add(word)
+    for alias, meant in ALIASES:
+        package, word = alias.partition(".")[0], alias.rpartition(".")[2]
+        if "." in alias and meant.rpartition(".")[2] in words.get(meant.partition(".")[0], ()):
+            words.setdefault(package, set()).add(word)
     return {where: frozenset(found) for where, found in words.items()}
 
 

@@ -135,7 +135,8 @@ class Caller(Members):
         if "::" in reference:
             return self.run_call(frame, function, given)
         if reference:
-            return self._outside_call(frame, documented(reference), given)
+            made = self._outside_call(frame, documented(reference), given)
+            return self.parts(frame, documented(reference)) or made
         if "::" in function.instance:
             for name in ("__call__", "forward"):
                 if (method := self.method(function.instance, name)) is not None:
@@ -347,7 +348,3 @@ class Caller(Members):
         if entry.kind in _OWN:
             return Value(taint)
         return Value(taint, instance=name, flags=frozenset({entry.kind}))
-
-    def environment(self, frame: Frame, name: object) -> Value | None:
-        query = self.apis.ranks["environment"].named(name) if isinstance(name, str) else None
-        return self.answer(frame, query) if query is not None else None

@@ -12,6 +12,8 @@ from allranks.check.reading import Cache, examined
 from allranks.check.registry import all_rules, selected
 from allranks.check.rows import rows
 from allranks.check.rule import Assume, ProgramRule
+from allranks.check.rules.ar604_unknown_env_var import UnknownEnvVar
+from allranks.check.scripts import is_script
 from allranks.check.source import Unreadable, decode, split
 from allranks.check.summary import Summary
 from allranks.check.survey import Survey
@@ -53,25 +55,33 @@ class Outcome:
 
 
 def check(sources: Mapping[str, bytes], settings: Settings, *, cache: Cache | None = None) -> Outcome:
-    """Check the Python files ``sources`` (path from the project's root -> bytes)."""
+    """Check the Python files and scripts ``sources`` (path from the project's root -> bytes)."""
     codes = settings.codes()
     summaries: dict[str, Summary] = {}
     findings: list[Finding] = []
-    for path in sorted(sources):
+    for path in sorted(path for path in sources if not is_script(path)):
         summary, local = examined(path, sources[path], cache)
         findings.extend(local)
         if summary is not None:
             summaries[path] = summary
+    if UnknownEnvVar.code in codes:
+        findings.extend(UnknownEnvVar().in_scripts(sources))
     program = _interpreted(sources, summaries, settings)
     chosen = [r for r in all_rules() if isinstance(r, ProgramRule) and r.code in codes]
     findings.extend(finding for r in chosen for finding in r.check(program))
-    found = sorted((f for f in findings if f.code in codes), key=lambda f: (f.place, f.code))
+    once = {(f.place, f.code): f for f in findings if f.code in codes}
+    found = [once[key] for key in sorted(once)]
     report = rows(program, found, {r.code: r.row for r in all_rules()})
     return Outcome(tuple(found), report, len(sources), sum(raw.count(b"\n") for raw in sources.values()))
 
 
 def _interpreted(sources: Mapping[str, bytes], summaries: Mapping[str, Summary], settings: Settings) -> Program:
-    tables = apis(predicates=settings.rank_zero_predicates, collectives=settings.collectives)
+    tables = apis(
+        predicates=settings.rank_zero_predicates,
+        collectives=settings.collectives,
+        shared=settings.shared_paths,
+        node_local=settings.node_local_paths,
+    )
     everywhere = settings.assume == "multi-host"
     survey = Survey(Project(summaries), tables, everywhere=everywhere, entries=settings.entries)
     return survey.program(Lines(sources))

@@ -51,6 +51,9 @@ class Evaluator:
     def environment(self, frame: Frame, name: object) -> Value | None:
         raise NotImplementedError
 
+    def disk(self, path: str) -> frozenset[str]:
+        raise NotImplementedError
+
     def store(self, frame: Frame, target: Node, value: Value) -> None:
         raise NotImplementedError
 
@@ -85,11 +88,14 @@ class Evaluator:
 
     def _const(self, _: Frame, node: Node) -> Value:
         constant = node[1]
-        if isinstance(constant, str) and (
-            constant.startswith(PRIVATE_PATHS) or ("rank" in constant and _TEMPLATE.search(constant))
-        ):
+        if constant is None:
+            return NONE
+        if not isinstance(constant, str):
+            return known(constant)
+        if constant.startswith(PRIVATE_PATHS) or ("rank" in constant and _TEMPLATE.search(constant)):
             return Value(constant=constant, flags=_OWN)
-        return NONE if constant is None else known(constant)
+        disk = self.disk(constant)
+        return Value(constant=constant, flags=disk) if disk else known(constant)
 
     def _attr(self, frame: Frame, node: Node) -> Value:
         base = node[1]
@@ -100,7 +106,7 @@ class Evaluator:
     def _op(self, frame: Frame, node: Node) -> Value:
         left, right = self.value(frame, node[1]), self.value(frame, node[2])
         if isinstance(left.constant, str) and isinstance(right.constant, str) and node[3] == "+":
-            return known(left.constant + right.constant)
+            return Value(constant=left.constant + right.constant, flags=left.flags)
         made = tainted(left, right)
         flags = left.flags | right.flags
         path = "pathlib.Path" in (left.instance, right.instance) and node[3] == "/"
@@ -177,6 +183,8 @@ class Evaluator:
         if base.reference == "os.environ":
             found = self.environment(frame, index.constant)
             return found if found is not None else ANYTHING
+        if _is_class(base.reference):  # DistributedSampler[int]
+            return base
         at, elements = index.constant, base.elements
         if elements is not None and isinstance(at, int) and -len(elements) <= at < len(elements):
             return elements[at]
@@ -253,3 +261,8 @@ class Evaluator:
         "star": _star,
         "typed": _typed,
     }
+
+
+def _is_class(reference: str) -> bool:
+    last = reference.rpartition(".")[2]
+    return "." in reference and last[:1].isupper() and not last.isupper()

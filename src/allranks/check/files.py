@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from allranks.check.globs import Ignore, gitignore, matches
+from allranks.check.scripts import SUFFIXES as SCRIPTS
 
-SUFFIXES = (".py", ".ipynb")
+SUFFIXES = (".py", ".ipynb", *SCRIPTS)
 EXCLUDED = (
     ".*",
     "__pycache__",

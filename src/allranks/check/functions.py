@@ -15,7 +15,17 @@ from allranks.check.state import Called, Frame, Result
 from allranks.check.summary import FunctionFacts, Node, body_of
 from allranks.check.tables.receivers import HOOK_PARAMETERS, HOOKS, RECEIVERS
 from allranks.check.truth import FALSE, TRUE, roles_where
-from allranks.check.values import ANYTHING, NO_CONSTANT, NONE, PRIVATE, PROCESS, RANKS, Value, chosen
+from allranks.check.values import (
+    ANYTHING,
+    NO_CONSTANT,
+    NONE,
+    PRIVATE,
+    PROCESS,
+    RANKS,
+    Value,
+    chosen,
+    known,
+)
 
 DEEPEST, MOST_CONTEXTS = 20, 4
 SMALL = 300  # bytes of a body: a line or two
@@ -36,11 +46,13 @@ class Runner(Caller):
         self.decorated: dict[str, Value] = {}
         self.bodies: dict[str, tuple[Node, ...]] = {}
         self.scopes: dict[str, tuple[Frame, int, int]] = {}
+        self.gaps: dict[str, str] = {}  # functions that were not followed to their end, and why
 
     def again(self) -> None:
         """Forget what functions do, keep what attributes hold: a second run knows what the first one stored."""
         self.results.clear()
         self.contexts.clear()
+        self.gaps.clear()
         self.entered.clear()
         self.callees.clear()
         self.modules.clear()
@@ -57,8 +69,15 @@ class Runner(Caller):
         frame = Frame(path, facts, Result(f"{path}::"), {})
         self.modules[path] = frame
         self.entered.add(f"{path}::")
-        self.finish(frame)
+        self._finish_or_tell(frame)
         return frame
+
+    def imported_body(self, path: str) -> Result:
+        """Return what the body of a module does where it is imported: not what stands under ``__main__``."""
+        facts = self.project.summaries[path].functions[""]
+        frame = Frame(path, facts, Result(f"{path}::"), {"__name__": known(path)})
+        self._finish_or_tell(frame)
+        return frame.result
 
     def _body(self, frame: Frame) -> tuple[Node, ...]:
         reference = frame.result.reference
@@ -75,6 +94,14 @@ class Runner(Caller):
         result.trace = tuple(frame.nodes)
         result.meets = any(meets(node) for node in result.trace)
         result.value = _returned(frame)
+
+    def _finish_or_tell(self, frame: Frame) -> None:
+        """As `finish`; code that is nested too deeply is told of, and what was understood of it stands."""
+        try:
+            self.finish(frame)
+        except RecursionError:
+            self.gaps[frame.result.reference] = "its statements and the calls in them are nested too deeply"
+            frame.result.trace = tuple(frame.nodes)
 
     def function_value(self, reference: str, scope: Frame | None) -> Value:
         """Return a function with its decorators applied."""
@@ -171,7 +198,8 @@ class Runner(Caller):
         """Return what a function of the project does with these arguments; None if that cannot matter."""
         reference = function.reference
         facts = self.project.function(reference)
-        if facts is None or not (reference in self.interesting or _hands_over(given) or _names(function, facts, given)):
+        matters = reference in self.interesting or _hands_over(given) or self._holds(function.scope)
+        if facts is None or not (matters or _names(function, facts, given)):
             return None
         self.entered.add(reference)
         path = reference.partition("::")[0]
@@ -180,7 +208,10 @@ class Runner(Caller):
         found = self.results.get(key)
         if found is not None:
             return found
-        if reference in self.running or len(self.running) >= DEEPEST:
+        if reference in self.running:
+            return None
+        if len(self.running) >= DEEPEST:
+            self.gaps.setdefault(reference, f"it is called at the end of {DEEPEST} calls that lead into each other")
             return None
         if self.contexts.get(reference, 0) >= MOST_CONTEXTS:
             owner = Value(instance=f"{path}::{facts.owner}") if facts.owner and function.receiver else None
@@ -194,13 +225,16 @@ class Runner(Caller):
         frame = Frame(path, facts, Result(reference), env, parent=function.scope, owner=facts.owner)
         self.running.append(reference)
         try:
-            self.finish(frame)
-        except RecursionError:  # what was understood so far stands
-            frame.result.trace = tuple(frame.nodes)
+            self._finish_or_tell(frame)
         finally:
             self.running.pop()
         self.results[key] = frame.result
         return frame.result
+
+    def _holds(self, scope: Frame | None) -> bool:
+        """Whether a nested function sees one that matters, which was given to the function around it: a decorator's."""
+        given = (scope.env.get(name, ANYTHING) for name in scope.facts.positional) if scope is not None else ()
+        return any(value.reference in self.interesting for value in given)
 
     def _bound(self, module: Frame, facts: FunctionFacts, function: Value, given: Given | None) -> dict[str, Value]:
         """Return the parameters of a call; what is not given is its default, or unknown."""

@@ -217,8 +217,8 @@ class Interpreter(Runner):
         return self.invoke(frame, Value(reference=method, receiver=value), span) if method is not None else None
 
     def _try(self, frame: Frame, node: Node) -> bool:
-        before, may, nodes = frame.mask, frame.may, frame.nodes
-        frame.nodes = []
+        before, may, nodes, env = frame.mask, frame.may, frame.nodes, frame.env
+        frame.nodes, frame.env = [], dict(env)
         forgiving = any(_forgiven(kind) for kind, _, _, _ in node[3])
         frame.forgiving += forgiving
         left = self.block(frame, node[2])
@@ -227,9 +227,11 @@ class Interpreter(Runner):
             left = self.block(frame, node[4])
         body, frame.nodes = tuple(frame.nodes), nodes
         mask_after, may_after = (0, 0) if left else (frame.mask, frame.may)
+        raised = _merged(UNKNOWN, frame.env, env, 0)
+        ends = [] if left else [frame.env]
         handlers = []
         for _, name, statements, _ in node[3]:
-            frame.mask, frame.may, frame.nodes = before, may, []
+            frame.mask, frame.may, frame.nodes, frame.env = before, may, [], dict(raised)
             if name:
                 frame.env[name] = ANYTHING
             frame.forgiving += 1  # who failed takes away what it had begun
@@ -238,8 +240,11 @@ class Interpreter(Runner):
             handlers.append(tuple(frame.nodes))
             mask_after |= 0 if gone else frame.mask
             may_after |= 0 if gone else frame.may
+            ends += [] if gone else [frame.env]
             left = left and gone
-        frame.nodes = nodes
+        frame.nodes, frame.env = nodes, ends.pop(0) if ends else raised
+        for other in ends:
+            frame.env = _merged(UNKNOWN, frame.env, other, 0)
         if body or any(handlers):
             frame.nodes.append(("try", body, tuple(handlers)))
         frame.mask, frame.may = (before, may) if left else (mask_after, may_after)

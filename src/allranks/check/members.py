@@ -12,9 +12,10 @@ from allranks.check.project import Project
 from allranks.check.state import Frame, Seen
 from allranks.check.summary import Node, body_of
 from allranks.check.tables.collectives import Collective
+from allranks.check.tables.gates import NODE_LOCAL_VARIABLES
 from allranks.check.tables.names import documented
 from allranks.check.tables.ranks import RUN_STARTS, RankQuery
-from allranks.check.tables.receivers import ATTRIBUTES, RECEIVERS
+from allranks.check.tables.receivers import ATTRIBUTES, RECEIVERS, TUPLES
 from allranks.check.truth import BY_RANK, FIRST, UNKNOWN
 from allranks.check.values import ANYTHING, NO_CONSTANT, RANK, STATE, TAINT, Value, boolean, join, known, rank
 
@@ -47,6 +48,9 @@ class Members(Evaluator):
 
     def invoke(self, frame: Frame, function: Value, span: tuple[int, int, int, int]) -> Value:
         raise NotImplementedError
+
+    def disk(self, path: str) -> frozenset[str]:
+        return self.apis.disk(path)
 
     # names
 
@@ -209,6 +213,21 @@ class Members(Evaluator):
         if query.last:
             return boolean("FDDD", TAINT[query.kind])
         return rank(query.kind)
+
+    def environment(self, frame: Frame, name: object) -> Value | None:
+        if name in NODE_LOCAL_VARIABLES:
+            return Value(flags=frozenset({"node"}))
+        query = self.apis.ranks["environment"].named(name) if isinstance(name, str) else None
+        return self.answer(frame, query) if query is not None else None
+
+    def parts(self, frame: Frame, name: str) -> Value | None:
+        """Return what is known of the tuple that a call returns; None of other calls."""
+        words = TUPLES.get(name)
+        if words is None:
+            return None
+        if "<rank>" in words:
+            frame.result.evidence.add("rank")
+        return Value(elements=tuple(rank("global") if word == "<rank>" else Value(instance=word) for word in words))
 
     def meet(self, frame: Frame, entry: Collective, name: str, span: tuple[int, int, int, int]) -> None:
         """Put a meeting of all processes on the record."""

@@ -32,7 +32,7 @@ def mend(files: Mapping[str, bytes], judge: Callable[[Mapping[str, bytes]], Judg
     refused: list[Fix] = []
     judged = judge(now)
     for _ in range(ROUNDS):
-        mendable = [f for f in judged.findings if not f.place.path.endswith(".ipynb") and f.fix not in refused]
+        mendable = [f for f in judged.findings if f.place.path.endswith(".py") and f.fix not in refused]
         fixes = compatible(mendable, unsafe=unsafe)
         done = _make(fixes, now, refused)
         if not done:

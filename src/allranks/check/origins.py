@@ -13,7 +13,7 @@ from functools import cache
 from allranks.check.apis import Apis, apis
 from allranks.check.nodes import children, walk
 from allranks.check.source import File
-from allranks.check.syntax import name_of, own
+from allranks.check.syntax import class_of, name_of, own
 from allranks.check.tables.local import LocalQuery
 from allranks.check.tables.ranks import RankQuery
 
@@ -114,16 +114,16 @@ def _of_call(call: ast.Call, file: File, seen: set[int], depth: int) -> Origins:
 
 def function_called(call: ast.Call, file: File) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
     """Return the function of this file that ``call`` runs: one of the module, or a method by ``self``."""
-    name, body = call.func, file.tree.body
+    name = call.func
     if isinstance(name, ast.Attribute) and isinstance(name.value, ast.Name) and name.value.id == "self":
-        body = next((p.body for p in file.parents(call) if isinstance(p, ast.ClassDef)), [])
-        wanted = name.attr
-    elif isinstance(name, ast.Name):
-        wanted = name.id
-    else:
-        return None
-    found = (s for s in body if isinstance(s, ast.FunctionDef | ast.AsyncFunctionDef) and s.name == wanted)
-    return next(found, None)
+        around = class_of(call, file)
+        return file.once("functions", around, _functions).get(name.attr) if around is not None else None
+    return file.once("functions", file.tree, _functions).get(name.id) if isinstance(name, ast.Name) else None
+
+
+def _functions(owner: ast.Module | ast.ClassDef) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef]:
+    found = (s for s in reversed(owner.body) if isinstance(s, ast.FunctionDef | ast.AsyncFunctionDef))
+    return {function.name: function for function in found}
 
 
 def values(node: ast.AST, file: File) -> list[ast.expr]:

@@ -81,7 +81,8 @@ def _example(example: Example) -> Iterator[str]:
         ]
         title = f"`{path}`:\n\n" if len(example.files) > 1 else ""
         fence = "~~~" if "```" in text else "```"
-        yield "\n".join([f"{title}{fence}python", *lines, fence])
+        language = "python" if path.endswith(".py") else "yaml" if path.endswith(".yaml") else "bash"
+        yield "\n".join([f"{title}{fence}{language}", *lines, fence])
 
 
 def _blank_lines(text: str) -> int:

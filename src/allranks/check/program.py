@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from allranks.check.source import module_name
 from allranks.check.tables.collectives import Collective
 from allranks.check.tables.effects import Effect
 from allranks.check.tables.local import LocalQuery
@@ -71,6 +72,12 @@ class Event:
         return len(self.roles) == 4
 
     @property
+    def from_the_top(self) -> bool:
+        """Whether the way to it begins in the body of a module: in a program, or in what it imports."""
+        start = self.chain[0] if self.chain else Step(self.symbol, self.place)
+        return start.symbol == module_name(start.place.path)
+
+    @property
     def op(self) -> str:
         """What a collective meets the other processes as."""
         return self.entry.op if isinstance(self.entry, Collective) else ""
@@ -129,11 +136,24 @@ class Divergence:
 
 
 @dataclass(frozen=True, slots=True)
+class Gap:
+    """A function that was not followed to its end, and why."""
+
+    place: Place
+    symbol: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
-    """All that was found out by interpreting the entries."""
+    """All that was found out by interpreting the entries. ``packages``: what its files import, by the first part of
+    the name; ``names``: of the words in its functions, those that may speak of a start or of epochs."""
 
     events: tuple[Event, ...] = ()
     parted: tuple[Divergence, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    packages: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
 
     def effects(self, *kinds: str) -> Iterator[Event]:
         """Yield effects of these kinds (all without), each site once, in order of place."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from allranks.check.summary import ClassFacts, FunctionFacts, Summary
@@ -89,6 +89,14 @@ class Project:
             if path is not None:
                 return path, tuple(parts[end:])
         return None
+
+    def imported(self, path: str) -> Iterator[str]:
+        """Yield the modules of the project that a file imports, in functions too."""
+        for dotted, _ in self.summaries[path].imports:
+            found = self.split(dotted, path)
+            if found is not None:
+                inner = self.module(f".{found[1][0]}", found[0]) if found[1] and "__init__" in found[0] else None
+                yield inner or found[0]
 
 
 def _shared(path: str, other: str) -> int:

@@ -22,6 +22,9 @@ package.
             if file.qualified(node.func) == "time.sleep":
                 yield self.local(file, node, "a sleep stands where a barrier is meant")
 
+A rule may be both: what it sees in one file, and what the program hands over from another. Of two findings of one code
+at one place, one is shown.
+
 ``file`` is a `source.File`: ``qualified(expression)`` follows imports and aliases of this file to a dotted name (None
 if it does not lead to one), ``parents(node)`` yields what encloses it, ``symbol(node)`` names the function, ``text``
 and ``tree`` are whole. Results are cached with the file: a LocalRule sees nothing but its file.

@@ -7,15 +7,17 @@ import codecs
 import io
 import tokenize
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from allranks.check.nodes import children, walk
 from allranks.findings import Place
 
+Node = TypeVar("Node", bound=ast.AST)
+T = TypeVar("T")
 # Methods that put something into a list or set.
 _FILLS = ("append", "extend", "add")
 _TESTS = ("tests/*", "test/*", "*/tests/*", "*/test/*", "test_*.py", "*/test_*.py", "*_test.py", "conftest.py")
@@ -89,6 +91,14 @@ class File:
                 base = "." * node.level + (node.module or "")
                 joint = "" if base.endswith(".") or not base else "."
                 found.update({alias.asname or alias.name: f"{base}{joint}{alias.name}" for alias in node.names})
+        return found
+
+    def once(self, what: str, node: Node, find: Callable[[Node], T]) -> T:
+        """Return what ``find`` returns for ``node``; it is asked once under each name and node."""
+        key = (what, node)
+        if key not in self.noted:
+            self.noted[key] = find(node)
+        found: T = self.noted[key]
         return found
 
     @cached_property

@@ -34,12 +34,12 @@ def split_at(node: ast.AST, file: File) -> Split | None:
 
 def splits(tree: ast.AST, file: File) -> tuple[Split, ...]:
     """Return the splits in ``tree``."""
-    key = ("splits", tree)
-    if key not in file.noted:
-        found = (split_at(node, file) for node in walk(tree))
-        file.noted[key] = tuple(split for split in found if split is not None)
-    made: tuple[Split, ...] = file.noted[key]
-    return made
+    return file.once("splits", tree, lambda it: _splits(it, file))
+
+
+def _splits(tree: ast.AST, file: File) -> tuple[Split, ...]:
+    found = (split_at(node, file) for node in walk(tree))
+    return tuple(split for split in found if split is not None)
 
 
 def by_rank(node: ast.AST | None, file: File) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from fnmatch import fnmatch
 from typing import NamedTuple
@@ -10,7 +11,7 @@ from typing import NamedTuple
 from allranks.check.apis import Apis
 from allranks.check.interest import interesting, telling
 from allranks.check.interpret import Interpreter
-from allranks.check.program import Divergence, Event, Program, Step
+from allranks.check.program import Divergence, Event, Gap, Program, Step
 from allranks.check.project import Project
 from allranks.check.source import is_test, module_name, place
 from allranks.check.state import Called, Result, Seen, Span
@@ -24,6 +25,7 @@ from allranks.check.values import RANKS, Value
 from allranks.findings import Place
 
 _STRONG = frozenset({"initialise", "wrap", "sample", "launch"})
+_TELLING = re.compile(r"(?i)init|set_?up|launch|join|start|spawn|epoch")
 MOST_CALLERS = 8
 _MAKERS = ("__init__", "__post_init__", "setup", "setUp")
 
@@ -80,16 +82,36 @@ class Survey:
         families: dict[str, list[Result]] = {}
         for root in roots:
             families.setdefault(self._family(root), []).append(root)
-        self.inside = {root.reference for root in roots if self._active(root, families)}
+        active = [root for root in roots if self._active(root, families)]
+        started = self._started(active)
+        self.inside = {root.reference for root in active}
         for root in sorted(self._entries(roots), key=lambda root: root.reference not in self.inside):
             is_active = root.reference in self.inside
             self._effects(_Way(root, EVERY, EVERY, is_active))
             if is_active or not self._left_out(root.path):
                 self._partings(root, EVERY, is_active, ())
+        bodies = [self.interpreter.imported_body(path) for path in sorted(started)]
+        for body in bodies:
+            self._effects(_Way(body, EVERY, EVERY, True))
         self._tell_callers()
         events = sorted(self.events.values(), key=lambda event: (event.place, event.name))
         parted = sorted(self.partings.values(), key=lambda parting: parting.place)
-        return Program(tuple(events), tuple(parted))
+        return Program(tuple(events), tuple(parted), tuple(self._gaps()), *self._mentioned())
+
+    def _mentioned(self) -> tuple[frozenset[str], frozenset[str]]:
+        """Return the packages that are imported, and the words that may speak of a start or of epochs."""
+        summaries = self.project.summaries.values()
+        packages = {documented(dotted).partition(".")[0] for summary in summaries for dotted, _ in summary.imports}
+        functions = (facts for summary in summaries for facts in summary.functions.values())
+        words = set().union(*(facts.words for facts in functions))
+        return frozenset(packages), frozenset(word for word in words if _TELLING.search(word))
+
+    def _gaps(self) -> Iterator[Gap]:
+        for reference, why in sorted(self.interpreter.gaps.items()):
+            path, _, key = reference.partition("::")
+            facts = self.project.function(reference)
+            symbol = f"{module_name(path)}.{key}" if key else module_name(path)
+            yield Gap(self._place(path, facts.span if facts is not None else (1, 0, 1, 0)), symbol, why)
 
     def _roots(self) -> list[Result]:
         run, roots = self.interpreter, []
@@ -177,6 +199,17 @@ class Survey:
             return True
         family = self.interpreter.family(owner)
         return any(self._evidence(other, path) for other in families.get(family, ()))
+
+    def _started(self, roots: Iterable[Result]) -> set[str]:
+        """Return the modules that are imported where several processes run for certain."""
+        waiting = [path for root in roots if "" in self._shown(root) for path in self.project.imported(root.path)]
+        done: set[str] = set()
+        while waiting:
+            path = waiting.pop()
+            if path not in done and not self._left_out(path):
+                done.add(path)
+                waiting += self.project.imported(path)
+        return done
 
     def _left_out(self, path: str) -> bool:
         """Tests, and what is not one of the entries that the user names."""

@@ -39,7 +39,8 @@ class Value:
     ``receiver``: of a bound method. ``scope``: the frame that a nested function sees. ``gate``: a function that runs
     only where this is true. ``elements`` of a tuple or list. ``bound``: first arguments, given by functools.partial.
     ``handle``: the place of the call that opened this file. ``flags``: ``memory``, ``temporary``, ``lock``, ``turn``,
-    ``dict``, ``agreed``; ``own``: a name, or what holds names, that the rank or this process is part of.
+    ``dict``, ``agreed``; ``own``: a name, or what holds names, that the rank or this process is part of; of a path,
+    whose disk it is on: ``shared`` by all nodes, or each ``node``'s own.
     """
 
     taint: int = 0

@@ -12,7 +12,7 @@ from allranks.findings import Finding
 class UngatedFileWrite(ProgramRule):
     """
     ## What it does
-    Finds a file (a log, a table, a figure, a JSON file) that every process writes under the same name.
+    Finds a file (a log, a table, a figure, a JSON file) that every process writes under the same name, or uploads.
 
     ## Why is this bad
     The processes overwrite each other, or their lines are mixed.
@@ -48,8 +48,34 @@ with open("metrics.json", "w") as file:
             },
             at=(5,),
         ),
+        Example(
+            {
+                "train.py": """\
+from accelerate import Accelerator
+from huggingface_hub import upload_folder
+
+def main(step):
+    accelerator = Accelerator()
+    if step % 100 == 0:
+        upload_folder(repo_id="me/model", folder_path="out")
+"""
+            },
+            at=(7,),
+        ),
     )
     good = (
+        Example(
+            {
+                "train.py": """\
+from accelerate import Accelerator
+from huggingface_hub import upload_folder
+
+accelerator = Accelerator()
+if accelerator.is_main_process:
+    upload_folder(repo_id="me/model", folder_path="out")
+"""
+            }
+        ),
         Example(
             {
                 "train.py": """\
@@ -74,3 +100,6 @@ open("config.json")
                 event.opened is not None and event.opened not in inside
             ):
                 yield self.found(event, f"every rank writes the file {event.target or event.name}")
+        for event in program.ungated("publish"):
+            if not event.name.endswith("create_repo"):  # a second one finds it there
+                yield self.found(event, f"every rank uploads by {event.name.removeprefix('*.')}")

@@ -27,8 +27,9 @@ class NodeLocalGateOnSharedPath(ProgramRule):
     through.
 
     ## Known problems
-    A path on a disk of the node looks like any other. Names with `tmp`, `cache`, `scratch` or `local` in them are taken
-    for such; declare others with `node-local-paths`.
+    A path on a disk of the node looks like any other. What begins with `/tmp`, `/dev/shm` or `/local`, or comes from
+    `TMPDIR`, is on one, and names with `tmp`, `cache`, `scratch` or `local` in them are taken for such; declare others
+    with `node-local-paths`, and with `shared-paths` what only looks like one.
 
     ## Use instead
     Guard with the global rank. Keep the local rank for what each node needs for itself: downloads and caches.
@@ -106,15 +107,40 @@ if int(os.environ["LOCAL_RANK"]) == 0:
 """
             }
         ),
+        # Where a path leads is followed, into other files too.
+        Example(
+            {
+                "train.py": """import os
+import torch.distributed as dist
+from saving import save
+
+dist.init_process_group("nccl")
+if int(os.environ["LOCAL_RANK"]) == 0:
+    save({}, os.path.join(os.environ.get("TMPDIR", "."), "run"))
+""",
+                "saving.py": """import os
+import torch
+
+def save(state, folder):
+    torch.save(state, os.path.join(folder, "last.pt"))
+""",
+            }
+        ),
     )
 
     def check(self, program: Program) -> Iterator[Finding]:
         for event in program.effects("checkpoint", "file", "append", "delete", "publish"):
             who = _who(event)
-            if who and event.active and event.opened is None and not _OF_THE_NODE.search(event.target.lower()):
+            if who and event.active and event.opened is None and not _of_the_node(event):
                 notes = [Note("the guard is here", event.guard)] if event.guard else []
                 what = event.target or event.name
                 yield self.found(event, f"{who} works on {what}: the guard is not on the global rank", notes=notes)
+
+
+def _of_the_node(event: Event) -> bool:
+    """Whether the path is, as it is declared or else by its name, on a disk of the node."""
+    flags = event.path.flags if event.path is not None else frozenset()
+    return "node" in flags or ("shared" not in flags and bool(_OF_THE_NODE.search(event.target.lower())))
 
 
 def _who(event: Event) -> str:

@@ -6,9 +6,10 @@ import ast
 import re
 from collections.abc import Iterator
 
+from allranks.check.origins import values
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
-from allranks.check.syntax import has_stars, is_constant, keyword, name_of, speaks_of
+from allranks.check.syntax import bases_of, has_stars, is_constant, keyword, name_of, speaks_of, tail_of
 from allranks.check.tables.data import LOADERS
 from allranks.findings import Finding
 
@@ -24,8 +25,8 @@ _HELD_OUT = re.compile(r"(^|_)(val|valid|validation|eval|test|dev)", re.IGNORECA
 class DatasetNotSharded(LocalRule):
     """
     ## What it does
-    Finds a `DataLoader(..., shuffle=True)` without a sampler in a file that wraps its model for several processes and
-    in which nothing splits the data among them.
+    Finds a `DataLoader(..., shuffle=True)` without a sampler, or one of an `IterableDataset`, in a file that wraps its
+    model for several processes and in which nothing splits the data among them.
 
     ## Why is this bad
     Every process goes through the whole data set in an epoch.
@@ -61,6 +62,26 @@ def train(model, dataset):
             },
             at=(7,),
         ),
+        Example(
+            {
+                "train.py": """\
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, IterableDataset
+
+
+class Lines(IterableDataset):
+    def __iter__(self):
+        yield from open("train.txt")
+
+
+def train(model):
+    model = DDP(model)
+    lines = Lines()
+    return DataLoader(lines, batch_size=32)
+"""
+            },
+            at=(13,),
+        ),
     )
     good = (
         Example(
@@ -92,7 +113,8 @@ def train(model, dataset):
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         if not isinstance(node, ast.Call) or name_of(node, file) not in LOADERS or has_stars(node):
             return
-        if not is_constant(keyword(node, "shuffle"), True) or _SPLITS.search(file.text):
+        everything = is_constant(keyword(node, "shuffle"), True) or _is_stream(node, file)
+        if not everything or _SPLITS.search(file.text):
             return
         if (node.args and speaks_of(node.args[0], _HELD_OUT)) or _is_held_out(node, file):
             return
@@ -100,6 +122,14 @@ def train(model, dataset):
             yield self.local(
                 file, node, "every process loads the whole data set: the loader has no distributed sampler"
             )
+
+
+def _is_stream(loader: ast.Call, file: File) -> bool:
+    """The data is an instance of an iterable data set of this file."""
+    made = [loader.args[0], *values(loader.args[0], file)] if loader.args else []
+    names = {tail_of(one) for one in made if isinstance(one, ast.Call)}
+    classes = (n for n in file.nodes if isinstance(n, ast.ClassDef) and n.name in names)
+    return any(base.endswith("IterableDataset") for owner in classes for base in bases_of(owner, file))
 
 
 def _is_held_out(call: ast.Call, file: File) -> bool:

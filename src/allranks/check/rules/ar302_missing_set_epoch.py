@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator
 
 from allranks.check.nodes import walk
-from allranks.check.rule import Example, LocalRule
+from allranks.check.program import Program
+from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.source import File
 from allranks.check.syntax import has_stars, is_constant, keyword, name_of, speaks_of
 from allranks.check.tables.data import LOADERS
@@ -17,13 +18,16 @@ _SAMPLER = "torch.utils.data.DistributedSampler"
 _HELD_OUT = re.compile(r"(^|_)(val|valid|validation|eval|test|dev)", re.IGNORECASE)
 _EPOCH = re.compile(r"epoch", re.IGNORECASE)
 # They call set_epoch themselves.
+_SETTING = frozenset({"lightning", "accelerate", "composer", "transformers", "ray", "mmengine", "mmcv", "catalyst"})
 _FRAMEWORKS = re.compile(r"^\s*(import|from)\s+(lightning|pytorch_lightning|accelerate|composer)\b", re.MULTILINE)
 
 
-class MissingSetEpoch(LocalRule):
+class MissingSetEpoch(LocalRule, ProgramRule):
     """
     ## What it does
-    Finds a `DistributedSampler` that shuffles, in a file with a loop over epochs and without any `set_epoch`.
+    Finds a `DistributedSampler` that shuffles, in a file with a loop over epochs and without any `set_epoch`; and one
+    that is made in another file than the program's, where nothing in the whole project calls `set_epoch` though it
+    counts epochs.
 
     ## Why is this bad
     The order is drawn from seed + epoch. Without `set_epoch` the epoch stays 0.
@@ -33,7 +37,7 @@ class MissingSetEpoch(LocalRule):
     is worse.
 
     ## Known problems
-    A `set_epoch` in another file is not seen from here.
+    A `set_epoch` in another file than the sampler and its loop is not seen. Who makes one epoch loses nothing.
 
     ## Use instead
     `sampler.set_epoch(epoch)` at the start of each epoch.
@@ -60,6 +64,26 @@ def train(dataset, step):
 """
             },
             at=(6,),
+        ),
+        Example(
+            {
+                "data.py": """\
+from torch.utils.data import DataLoader, DistributedSampler
+
+def loader(rows):
+    return DataLoader(rows, sampler=DistributedSampler(rows))
+""",
+                "train.py": """\
+import torch.distributed as dist
+from data import loader
+
+dist.init_process_group("nccl")
+for epoch in range(3):
+    for batch in loader([]):
+        print(epoch, batch)
+""",
+            },
+            at=(4,),
         ),
     )
     good = (
@@ -107,6 +131,19 @@ def train(test_set, train_set):
             return
         if not _is_handed_on(node, file) and any(_is_epoch_loop(at) for at in file.nodes):
             yield self.local(file, node, "this sampler shuffles, and set_epoch is never called")
+
+    def check(self, program: Program) -> Iterator[Finding]:
+        """Look at samplers that one file makes and another one uses."""
+        epochs = [name for name in program.names if "epoch" in name.lower()]
+        if "set_epoch" in epochs or not epochs or program.packages & _SETTING:
+            return
+        for event in program.calls(_SAMPLER):
+            shuffle = event.argument(3, "shuffle")
+            shuffled = shuffle is None or shuffle.constant is True
+            elsewhere = event.chain and event.chain[0].place.path != event.place.path
+            held_out = any(map(_HELD_OUT.search, (event.symbol, *(step.symbol for step in event.chain))))
+            if event.active and shuffled and elsewhere and not held_out:
+                yield self.found(event, "this sampler shuffles, and set_epoch is never called")
 
 
 def _is_epoch_loop(node: ast.AST) -> bool:

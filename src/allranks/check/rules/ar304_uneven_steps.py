@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
 from allranks.check.splits import Split, split_at
-from allranks.check.syntax import class_of, function_of, inside, is_constant, keyword, own
+from allranks.check.syntax import class_of, function_of, inside, is_constant, keyword, own, tail_of
 from allranks.findings import Finding
 
 # Words of code that thought of it.
@@ -47,7 +47,7 @@ class UnevenSteps(LocalRule):
     cluster = "Some processes make one step more than the others: a hang, or gradients of different steps averaged."
     advice = "Cut or pad the data to a multiple of the processes before it is split, or agree on when it ends."
     words = ("rank", "process_index", "split_between_processes")
-    nodes = (ast.Compare, ast.Call)
+    nodes = (ast.Compare, ast.Call, ast.Subscript)
     bad = (
         Example(
             {
@@ -83,8 +83,44 @@ class Buckets:
             },
             at=(4,),
         ),
+        Example(
+            {
+                "data.py": """\
+import jax
+import numpy as np
+
+
+def names(every):
+    return every[jax.process_index() :: jax.process_count()]
+
+
+def batches(every):
+    for name in names(every):
+        yield np.load(name)
+"""
+            },
+            at=(6,),
+        ),
     )
     good = (
+        Example(
+            {
+                "data.py": """\
+import jax
+import numpy as np
+
+
+def names(every):
+    each = len(every) // jax.process_count()
+    return every[: each * jax.process_count()][jax.process_index() :: jax.process_count()]
+
+
+def batches(every):
+    for name in names(every):
+        yield np.load(name)
+"""
+            }
+        ),
         Example(
             {
                 "dataset.py": """\
@@ -135,10 +171,29 @@ with state.split_between_processes(["a", "b", "c"]) as prompts:
 def _is_drained(split: Split, file: File) -> bool:
     """It feeds a generator that goes on until the source ends, and nothing there speaks of equal numbers."""
     function = function_of(split.node, file)
-    if function is None or not any(isinstance(n, ast.Yield) for n in own(function)):
+    if function is None:
         return False
-    text = ast.unparse(class_of(function, file) or function)
-    return not any(word in text for word in _EVEN) and " // " not in text
+    generators = [function] if _yields(function) else _fed_by(function, split.node, file)
+    text = ast.unparse(class_of(function, file) or function) if generators else ""
+    text += "".join(ast.unparse(generator) for generator in generators if generator is not function)
+    return bool(generators) and not any(word in text for word in _EVEN) and " // " not in text
+
+
+def _yields(function: ast.AST) -> bool:
+    return any(isinstance(n, ast.Yield | ast.YieldFrom) for n in own(function))
+
+
+def _fed_by(function: ast.AST, split: ast.AST, file: File) -> list[ast.FunctionDef]:
+    """Return the generators of the file that go over what ``function`` returns, if that is the split itself."""
+    returns = next(file.parents(split), None)
+    if not isinstance(returns, ast.Return) or not isinstance(function, ast.FunctionDef):
+        return []
+    functions = (n for n in file.nodes if isinstance(n, ast.FunctionDef) and n is not function)
+    return [f for f in functions if _yields(f) and any(_goes_over(n, function.name) for n in own(f))]
+
+
+def _goes_over(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.For) and isinstance(node.iter, ast.Call) and tail_of(node.iter) == name
 
 
 def _is_kept(call: ast.Call, file: File) -> bool:

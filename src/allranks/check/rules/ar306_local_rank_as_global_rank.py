@@ -6,22 +6,24 @@ import ast
 from collections.abc import Iterator
 
 from allranks.check.origins import origins
-from allranks.check.rule import Example, LocalRule
+from allranks.check.program import Program
+from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.source import File
 from allranks.check.splits import split_at
 from allranks.check.syntax import given, name_of, tail_of
+from allranks.check.values import LOCAL_RANK, RANKS
 from allranks.findings import Finding
 
 # Call -> position and keyword of the rank that it takes.
 _TAKES = {
-    "torch.distributed.init_process_group": (3, "rank"),
+    "torch.distributed.init_process_group": (4, "rank"),
     "torch.utils.data.DistributedSampler": (2, "rank"),
     "jax.distributed.initialize": (2, "process_id"),
     "torchdata.stateful_dataloader.sampler.StatefulDistributedSampler": (2, "rank"),
 }
 
 
-class LocalRankAsGlobalRank(LocalRule):
+class LocalRankAsGlobalRank(LocalRule, ProgramRule):
     """
     ## What it does
     Finds the local rank (`LOCAL_RANK`, `args.local_rank`, `get_local_rank()`) given as the rank of the process: to
@@ -107,12 +109,20 @@ sampler = DistributedSampler([], rank=other)
             where = _TAKES[name_of(node, file)]
             rank = given(node, *where)
             if rank is not None and origins(rank, file) == {"local"}:
-                yield self.local(file, rank, f"{tail_of(node)} is given the rank on the node as the rank in the job")
+                yield self.local(file, node, f"{tail_of(node)} is given the rank on the node as the rank in the job")
             return
         split = split_at(node, file)
         if split is None or origins(split.rank, file) != {"local"} or _within_node(node):
             return
         yield self.local(file, node, f"{ast.unparse(split.source)} is dealt out by the rank on the node")
+
+    def check(self, program: Program) -> Iterator[Finding]:
+        """Look at ranks that come from elsewhere: through parameters, attributes, other files."""
+        for event in program.calls(*_TAKES):
+            rank = event.argument(*_TAKES[event.name])
+            if event.active and rank is not None and rank.number and rank.taint & RANKS == LOCAL_RANK:
+                name = event.name.rpartition(".")[2]
+                yield self.found(event, f"{name} is given the rank on the node as the rank in the job")
 
 
 def _within_node(node: ast.AST) -> bool:

@@ -138,16 +138,16 @@ def _feeds_index(call: ast.Call, file: File) -> bool:
     owner, function = class_of(call, file), function_of(call, file)
     if owner is None or function is None or not any("Dataset" in base for base in bases_of(owner, file)):
         return False
-    stored = {
-        key[1][1:] for key, found in file.bindings.items() if key[0] is owner and any(_leads(v, call) for v in found)
-    }
+    looked_up = file.once("looked up", owner, _looked_up)
+    stored = {name for name in looked_up for v in file.bindings.get((owner, f".{name}"), ()) if _leads(v, call)}
+    return bool(stored) and stored.isdisjoint(file.once("sorted attributes", owner, _sorted_attributes))
+
+
+def _looked_up(owner: ast.ClassDef) -> frozenset[str]:
+    """Return the attributes that ``__getitem__`` looks up in."""
     getter = next((s for s in owner.body if isinstance(s, ast.FunctionDef) and s.name == "__getitem__"), None)
-    if getter is None or any(_sorts(n, stored) for n in walk(owner)):
-        return False
-    return any(
-        isinstance(n, ast.Subscript) and isinstance(n.value, ast.Attribute) and n.value.attr in stored
-        for n in own(getter)
-    )
+    nodes = own(getter) if getter is not None else ()
+    return frozenset(n.value.attr for n in nodes if isinstance(n, ast.Subscript) and isinstance(n.value, ast.Attribute))
 
 
 def _leads(value: ast.AST, call: ast.Call) -> bool:
@@ -159,13 +159,16 @@ def _leads(value: ast.AST, call: ast.Call) -> bool:
     return isinstance(value, ast.ListComp) and len(value.generators) == 1 and _leads(value.generators[0].iter, call)
 
 
-def _sorts(node: ast.AST, names: set[str]) -> bool:
-    """``self.files.sort()`` or ``sorted(self.files)``"""
-    if not isinstance(node, ast.Call):
-        return False
-    of = node.func.value if isinstance(node.func, ast.Attribute) and node.func.attr == "sort" else None
-    of = node.args[0] if tail_of(node) in ("sorted", "natsorted") and node.args else of
-    return isinstance(of, ast.Attribute) and of.attr in names
+def _sorted_attributes(owner: ast.ClassDef) -> frozenset[str]:
+    """Return the attributes of ``self.files.sort()`` and ``sorted(self.files)``."""
+    found = set()
+    for node in walk(owner):
+        if isinstance(node, ast.Call):
+            of = node.func.value if isinstance(node.func, ast.Attribute) and node.func.attr == "sort" else None
+            of = node.args[0] if tail_of(node) in ("sorted", "natsorted") and node.args else of
+            if isinstance(of, ast.Attribute):
+                found.add(of.attr)
+    return frozenset(found)
 
 
 def _names_files(call: ast.Call, file: File) -> bool:
@@ -173,21 +176,23 @@ def _names_files(call: ast.Call, file: File) -> bool:
     function = function_of(call, file)
     if function is None or file.path.endswith("setup.py") or not _LISTS.search(function.name):
         return False
+    return any(_leads(value, call) for value in file.once("returned", function, lambda it: _returned(it, file)))
+
+
+def _returned(function: ast.AST, file: File) -> tuple[ast.AST, ...]:
+    """Return what a function may return, unless it sorts it."""
     results = [n.value for n in own(function) if isinstance(n, ast.Return) and n.value is not None]
-    return any(
-        _leads(value, call) and not any(_is_sorted(result, file) for result in results)
-        for result in results
-        for value in reached(result, file)
-    )
+    if any(_is_sorted(result, file) for result in results):
+        return ()
+    return tuple(value for result in results for value in reached(result, file))
 
 
 def _is_sorted(source: ast.expr, file: File) -> bool:
     """``source.sort()`` stands in its function."""
-    scope, name = function_of(source, file) or file.tree, ast.unparse(source)
-    return any(
-        isinstance(n, ast.Call)
-        and isinstance(n.func, ast.Attribute)
-        and n.func.attr == "sort"
-        and ast.unparse(n.func.value) == name
-        for n in own(scope)
-    )
+    scope = function_of(source, file) or file.tree
+    return ast.unparse(source) in file.once("sorted", scope, _sorted_names)
+
+
+def _sorted_names(scope: ast.AST) -> frozenset[str]:
+    calls = (n.func for n in own(scope) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute))
+    return frozenset(ast.unparse(function.value) for function in calls if function.attr == "sort")

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from allranks.check.nodes import walk
 from allranks.check.origins import RANK_KINDS, origins
-from allranks.check.rule import Example, LocalRule
+from allranks.check.program import Program
+from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.source import File
 from allranks.check.splits import splits
 from allranks.check.syntax import (
@@ -21,6 +22,7 @@ from allranks.check.syntax import (
     own,
     tail_of,
 )
+from allranks.check.values import CLOCK, IDENTITY, PROCESS, RANKS
 from allranks.findings import Finding
 
 _SHUFFLES = ("random.shuffle", "numpy.random.shuffle", "numpy.random.permutation", "torch.randperm", "random.sample")
@@ -46,7 +48,7 @@ _SEEDERS = (
 _OWN = RANK_KINDS | {"clock", "random", "identity"}
 
 
-class RankDivergentShuffle(LocalRule):
+class RankDivergentShuffle(LocalRule, ProgramRule):
     """
     ## What it does
     Finds data that is shuffled (or divided into training and validation) by a random state that each process has for
@@ -190,6 +192,13 @@ mine = files[dist.get_rank() :: dist.get_world_size()]
                     file, node, f"{data} is shuffled by this process alone, and dealt out by rank in line {split}"
                 )
 
+    def check(self, program: Program) -> Iterator[Finding]:
+        """Look at seeds that come from elsewhere: through parameters, attributes, other files."""
+        for event in program.calls("torch.utils.data.DistributedSampler"):
+            seed = event.argument(4, "seed")
+            if event.active and seed is not None and seed.taint & (RANKS | CLOCK | IDENTITY | PROCESS):
+                yield self.found(event, "the sampler's seed is this process' own")
+
     def _draws_alone(self, call: ast.Call, file: File) -> bool:
         seed = given(call, *_DRAWS[name_of(call, file)])
         if has_stars(call) or is_constant(keyword(call, "shuffle"), False) or _is_seeded(file):
@@ -212,40 +221,38 @@ def _shuffled(call: ast.Call, file: File) -> str | None:
 def _dealt_out_later(shuffle: ast.Call, data: str, file: File) -> int | None:
     """Return the line below in the same function where what was shuffled is dealt out."""
     scope = function_of(shuffle, file) or file.tree
-    if not splits(scope, file):
+    dealt = file.once("dealt out", scope, lambda it: tuple((s.node, _names(s.source)) for s in splits(it, file)))
+    if not dealt:
         return None
+    around = set(map(id, file.parents(shuffle)))
     names = {data}
-    for node in sorted((n for n in own(scope) if isinstance(n, ast.Assign)), key=lambda n: n.lineno):
-        if node.lineno >= shuffle.lineno and (names & _names(node.value) or _holds(node, shuffle)):
-            names |= {ast.unparse(target) for target in node.targets}
-    if any(_agrees(node, names) for node in own(scope)):
+    for node, read, written in file.once("stores", scope, _stores):
+        if node.lineno >= shuffle.lineno and (not names.isdisjoint(read) or id(node) in around):
+            names |= written
+    if any(not names.isdisjoint(sent) for sent in file.once("sent", scope, _sent)):
         return None
-    for split in splits(scope, file):
-        line = int(getattr(split.node, "lineno", 0))
-        if line > shuffle.lineno and names & _names(split.source):
-            return line
-    return None
+    lines = (line for node, of in dealt if (line := getattr(node, "lineno", 0)) and not names.isdisjoint(of))
+    return next((int(line) for line in lines if line > shuffle.lineno), None)
 
 
-def _agrees(node: ast.AST, names: set[str]) -> bool:
-    """The order that rank 0 drew is sent to all."""
-    return isinstance(node, ast.Call) and "broadcast" in tail_of(node) and bool(names & _names(node))
+def _stores(scope: ast.AST) -> tuple[tuple[ast.Assign, frozenset[str], frozenset[str]], ...]:
+    """Return the assignments of a scope by line, with the names they read and those they store under."""
+    nodes = sorted((n for n in own(scope) if isinstance(n, ast.Assign)), key=lambda n: n.lineno)
+    return tuple((n, _names(n.value), frozenset(ast.unparse(target) for target in n.targets)) for n in nodes)
 
 
-def _names(node: ast.AST) -> set[str]:
-    return {ast.unparse(n) for n in walk(node) if isinstance(n, ast.Name | ast.Attribute)}
+def _sent(scope: ast.AST) -> tuple[frozenset[str], ...]:
+    """Return the names in each broadcast of a scope: the order that rank 0 drew is sent to all."""
+    return tuple(_names(n) for n in own(scope) if isinstance(n, ast.Call) and "broadcast" in tail_of(n))
 
 
-def _holds(node: ast.AST, wanted: ast.AST) -> bool:
-    return any(n is wanted for n in walk(node))
+def _names(node: ast.AST) -> frozenset[str]:
+    return frozenset(ast.unparse(n) for n in walk(node) if isinstance(n, ast.Name | ast.Attribute))
 
 
 def _is_seeded(file: File) -> bool:
     """Somewhere in the file a seed is set that is the same on all processes."""
-    key = ("seeded", file.tree)
-    if key not in file.noted:
-        file.noted[key] = _sets_seed(file)
-    return bool(file.noted[key])
+    return file.once("seeded", file.tree, lambda _: _sets_seed(file))
 
 
 def _sets_seed(file: File) -> bool:

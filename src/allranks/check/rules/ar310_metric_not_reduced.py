@@ -23,8 +23,8 @@ class MetricNotReduced(LocalRule):
     """
     ## What it does
     Finds a program that shards its validation data by a `DistributedSampler`, takes the score from a function of its
-    own that reduces nothing, and compares it with the best one so far. Also Lightning's `self.log` in
-    `validation_step` and `test_step` without `sync_dist=True`.
+    own that reduces nothing, and compares it with the best one so far. Also a `ReduceLROnPlateau` that follows such a
+    score, and Lightning's `self.log` in `validation_step` and `test_step` without `sync_dist=True`.
 
     ## Why is this bad
     The score of one process is that of its part. Which checkpoint is the best, and when to stop, hangs on which rank
@@ -90,8 +90,39 @@ class Net(L.LightningModule):
             },
             at=(6,),
         ),
+        Example(
+            {
+                "train.py": """\
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+from torch.utils.data import DistributedSampler
+
+
+def main(optimizer, train, epoch_loss):
+    sampler = DistributedSampler(train)
+    scheduler = ReduceLROnPlateau(optimizer)
+    scheduler.step(epoch_loss)
+"""
+            },
+            at=(8,),
+        ),
     )
     good = (
+        Example(
+            {
+                "train.py": """\
+import torch.distributed as dist
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+from torch.utils.data import DistributedSampler
+
+
+def main(optimizer, train, loss):
+    sampler = DistributedSampler(train)
+    scheduler = ReduceLROnPlateau(optimizer)
+    dist.all_reduce(loss)
+    scheduler.step(loss)
+"""
+            }
+        ),
         Example(
             {
                 "train.py": """\
@@ -130,10 +161,24 @@ class Net(L.LightningModule):
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         if isinstance(node, ast.Call):
-            if tail_of(node) in ("log", "log_dict") and _is_unsynced_log(node, file):
+            if _steers_rate(node, file):
+                message = "the learning rate of each process follows the score of its own part of the data"
+                yield self.local(file, node, message)
+            elif tail_of(node) in ("log", "log_dict") and _is_unsynced_log(node, file):
                 yield self.local(file, node, "the value of this process' part is logged as that of the whole")
         elif isinstance(node, ast.Compare) and (score := _local_score(node, file)) is not None:
             yield self.local(file, node, f"{score} is the score of this process' part of the validation data")
+
+
+def _steers_rate(call: ast.Call, file: File) -> bool:
+    """``ReduceLROnPlateau(...).step(loss)`` where the data is dealt out and nothing is reduced."""
+    if "ReduceLROnPlateau" not in file.text or "DistributedSampler" not in file.text or not call.args:
+        return False
+    if not isinstance(call.func, ast.Attribute) or call.func.attr != "step" or rank_guard(call, file) is not None:
+        return False
+    made = values(call.func.value, file)
+    plateau = any(isinstance(one, ast.Call) and tail_of(one) == "ReduceLROnPlateau" for one in made)
+    return plateau and not any(word in file.text for word in _REDUCES)
 
 
 def _is_unsynced_log(call: ast.Call, file: File) -> bool:

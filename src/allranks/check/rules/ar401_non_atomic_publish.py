@@ -15,13 +15,16 @@ from allranks.findings import Finding
 _SAVES = {"torch.save": (1, "f"), "pickle.dump": (1, "file"), "safetensors.torch.save_file": (1, "filename")}
 _CHECKPOINT = re.compile(r"ckpt|checkpoint|latest|last|resume|snapshot|best", re.IGNORECASE)
 _TEMPORARY = re.compile(r"tmp|temp|buffer|bytes|stream|part", re.IGNORECASE)
+_TESTS = ("exists", "isfile", "is_file")
+_COPIES = ("copy", "copy2", "copyfile", "save", "dump", "urlretrieve", "savez")
 _PUBLISHES = ("replace", "rename", "move", "renames", "link")
 
 
 class NonAtomicPublish(LocalRule):
     """
     ## What it does
-    Finds checkpoints that are written under the name that a resume will look for.
+    Finds checkpoints that are written under the name that a resume will look for, and files that are written or copied
+    to the very name for which a loop beside it waits: `while not exists(path): sleep(1)`.
 
     ## Why is this bad
     A process that is killed while it writes leaves half a file under that name, and the old one is gone. Measured:
@@ -41,8 +44,8 @@ class NonAtomicPublish(LocalRule):
     default = False
     cluster = "A process that is killed while it writes leaves half a file under the name that a resume looks for."
     advice = "Write under a temporary name, fsync, then os.replace; or use allranks.Checkpointer."
-    words = ("torch.save", "pickle.dump", "save_file")
-    nodes = (ast.Call,)
+    words = ("torch.save", "pickle.dump", "save_file", "exists")
+    nodes = (ast.Call, ast.While)
     bad = (
         Example(
             {
@@ -57,6 +60,25 @@ def save(model):
 """
             },
             at=(7,),
+        ),
+        Example(
+            {
+                "train.py": """\
+import os
+import shutil
+import time
+
+
+def share(rank, source, path):
+    if rank == 0:
+        shutil.copy(source, path)
+    else:
+        while not os.path.exists(path):
+            time.sleep(1)
+    return path
+"""
+            },
+            at=(8,),
         ),
     )
     good = (
@@ -78,6 +100,9 @@ def save(model):
     )
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
+        if isinstance(node, ast.While):
+            yield from self._waited_for(node, file)
+            return
         if not isinstance(node, ast.Call) or (where := _SAVES.get(name_of(node, file))) is None:
             return
         path = given(node, *where)
@@ -86,3 +111,25 @@ def save(model):
         scope = function_of(node, file) or file.tree
         if not any(isinstance(at, ast.Call) and tail_of(at) in _PUBLISHES for at in walk(scope)):
             yield self.local(file, node, f"{ast.unparse(path)} is written under its final name")
+
+    def _waited_for(self, loop: ast.While, file: File) -> Iterator[Finding]:
+        """Yield the call that writes what ``loop`` waits for."""
+        scope = function_of(loop, file) or file.tree
+        calls = [at for at in walk(scope) if isinstance(at, ast.Call)]
+        if any(tail_of(at) in _PUBLISHES for at in calls):
+            return
+        for test in walk(loop.test):
+            if isinstance(test, ast.Call) and tail_of(test) in _TESTS:
+                path = test.args[0] if test.args else test.func.value if isinstance(test.func, ast.Attribute) else test
+                for call in calls:
+                    if _writes(call, ast.unparse(path)):
+                        yield self.local(file, call, f"{ast.unparse(path)} is waited for, and it is written in place")
+
+
+def _writes(call: ast.Call, path: str) -> bool:
+    """``call`` copies, saves or opens something to write, under this name."""
+    named = [ast.unparse(a) for a in (*call.args, *(k.value for k in call.keywords))]
+    if tail_of(call) == "open":
+        modes = [a.value for a in call.args[1:2] if isinstance(a, ast.Constant)]
+        return named[:1] == [path] and any(isinstance(mode, str) and "w" in mode for mode in modes)
+    return tail_of(call) in _COPIES and path in (named[1:2] if tail_of(call) != "savez" else named[:1])

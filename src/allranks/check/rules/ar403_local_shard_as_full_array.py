@@ -21,7 +21,7 @@ _SINKS = frozenset(
 _WHOLE = re.compile(
     r"is_fully_replicated|unreplicate|replica_id|shard\.index|\.index\b|process_allgather|is_fully_address"
 )
-_SAVING = re.compile(r"save|export|checkpoint|params_for_host|full|to_host|gather", re.IGNORECASE)
+_SAVING = re.compile(r"save|export|checkpoint|params_for_host|full|to_host|gather|unshard", re.IGNORECASE)
 
 
 class LocalShardAsFullArray(LocalRule):
@@ -70,6 +70,24 @@ def params_for_host(params):
             },
             at=(5, 10),
         ),
+        Example(
+            {
+                "train.py": """\
+import pickle
+import jax
+
+
+def local(tree):
+    return jax.tree.map(lambda x: x.addressable_data(0), tree)
+
+
+def write(state, file):
+    if jax.process_index() == 0:
+        pickle.dump(local(state), file)
+"""
+            },
+            at=(6,),
+        ),
     )
     good = (
         Example(
@@ -106,7 +124,8 @@ def save_shards(array, path):
         scope = next((p for p in file.parents(node) if isinstance(p, functions)), None)
         if scope is None or _WHOLE.search(ast.unparse(scope)):
             return
-        if _saved(node, file, scope) or (_returned(node, file) and _SAVING.search(scope.name)):
+        handed_on = _SAVING.search(scope.name) or scope.name in file.once("saved", file.tree, _saved_results)
+        if _saved(node, file, scope) or (_returned(node, file) and handed_on):
             yield self.local(file, node, f"{ast.unparse(node)} is the part of one device, used as the whole array")
 
 
@@ -132,6 +151,12 @@ def _saved(node: ast.AST, file: File, scope: ast.AST) -> bool:
         if above is scope:
             return False
     return False
+
+
+def _saved_results(tree: ast.Module) -> frozenset[str]:
+    """Return the names of the functions whose results are saved right away: ``dump(first_part(state), file)``."""
+    sinks = (part for part in walk(tree) if isinstance(part, ast.Call) and _called(part) in _SINKS)
+    return frozenset(_called(part) for sink in sinks for argument in sink.args for part in walk(argument)) - {""}
 
 
 def _arguments(call: ast.AST) -> set[str]:

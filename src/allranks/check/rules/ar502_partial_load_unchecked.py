@@ -13,7 +13,7 @@ from allranks.check.syntax import function_of, given, inside, is_constant, own, 
 from allranks.findings import Edit, Finding, Fix, Place
 
 # Weights that are a part by nature.
-_PARTS = re.compile(r"lora|adapter|peft|prompt|ema|head|embed|vae|vision|tower|encoder|backbone|pretrain|teacher", re.I)
+_PARTS = re.compile(r"lora|adapter|peft|prompt|head|embed|vae|vision|tower|encoder|backbone|pretrain|teacher", re.I)
 _TOLD = ("print", "info", "warning", "warn", "debug", "log", "print_rank_0", "rank_zero_info")
 
 

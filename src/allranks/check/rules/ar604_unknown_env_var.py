@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from allranks.check.nodes import walk
 from allranks.check.rule import Example, LocalRule
-from allranks.check.source import File
+from allranks.check.scripts import asked, is_script, settings
+from allranks.check.source import File, module_name
 from allranks.check.syntax import name_of
 from allranks.findings import Edit, Finding, Fix
 from allranks.names.flags import nearest as nearest_flag
@@ -22,6 +23,7 @@ _ELSEWHERE = ("xla_tpu_", "xla_jf_", "xla_vf_", "xla_sc_", "xla_latency_", "xla_
 _FOREIGN = ("TORCH_", "XLA_")
 # Where something is installed: build scripts and bindings read these.
 _FOLDERS = ("_HOME", "_PATH", "_ROOT", "_DIR", "_LIB", "_VERSION")
+_ABORTS = "XLA ends the process at an unknown flag, on every rank."
 _SETTERS = ("os.environ.setdefault", "os.putenv", "os.environ.__setitem__")
 
 
@@ -30,6 +32,7 @@ class UnknownEnvVar(LocalRule):
     ## What it does
     Finds environment variables with the prefixes of JAX, NCCL, Gloo, XLA and torch that are set and that none of these
     reads, and flags in `XLA_FLAGS` that jaxlib does not know. The names are data, with the versions that have them.
+    Shell scripts, batch files of Slurm, Dockerfiles and YAML files are read too.
 
     ## Why is this bad
     An unknown variable is ignored in silence: the timeout that was meant to be longer is not. An unknown flag ends the
@@ -40,8 +43,9 @@ class UnknownEnvVar(LocalRule):
     With an unknown flag, every process aborts at the start.
 
     ## Known problems
-    A variable of the program's own with such a prefix is reported unless the same file reads it. Flags of libtpu
-    (`xla_tpu_...`) are not looked at.
+    A variable of the program's own with such a prefix is reported unless the same file reads it (one set by a script:
+    unless a file of the project names it). Flags of libtpu (`xla_tpu_...`) are not looked at. In a script, a comment
+    suppresses on its own line.
 
     ## Use instead
     The name that the message suggests, or `allranks run --rendezvous-timeout S`.
@@ -63,6 +67,20 @@ class UnknownEnvVar(LocalRule):
             {"train.py": "import os\n\nos.environ['XLA_FLAGS'] = '--xla_force_host_platform_devices_count=8'\n"},
             at=(3,),
         ),
+        Example(
+            {
+                "run.sbatch": """\
+#!/bin/bash
+#SBATCH --nodes=4
+export XLA_RENDEZVOUS_WAIT_SECONDS=300
+# export JAX_PROCESS_COUNT=4
+NCCL_SOCKET_IFNAMES=eth0 srun python train.py
+export XLA_FLAGS="--xla_force_host_platform_devices_count=8"
+"""
+            },
+            at=(3, 5, 6),
+        ),
+        Example({"job.yaml": "env:\n  - name: XLA_RENDEZVOUS_WAIT_SECONDS\n    value: '300'\n"}, at=(2,)),
     )
     good = (
         Example(
@@ -76,6 +94,19 @@ os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
 os.environ["TORCH_NCCL_BLOCKING_WAIT"] = "1"
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_gpu_autotune_level=0"
 """
+            }
+        ),
+        Example(
+            {
+                "run.sh": """\
+export NCCL_DEBUG=INFO XLA_FLAGS="--xla_gpu_autotune_level=0"
+TORCH_VERSION=2.6
+pip install torch==$TORCH_VERSION
+export JAX_MY_SETTING=1
+export JAX_PROCESS_COUNT=4  # allranks: ignore[AR604] for our own launcher
+srun --export=ALL,NCCL_IB_DISABLE=1 python train.py
+""",
+                "train.py": "import os\n\nprint(os.environ.get('JAX_MY_SETTING'))\n",
             }
         ),
         # The program reads it itself.
@@ -94,6 +125,22 @@ os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_gpu_autotune
             elif _is_unknown(name, file):
                 yield self._variable(key, name, file)
 
+    def in_scripts(self, sources: Mapping[str, bytes]) -> Iterator[Finding]:
+        """Yield what is wrong in the scripts among ``sources``; what a Python file there names, it may read."""
+        for path in filter(is_script, sources):
+            text = sources[path].decode("utf-8", "replace")
+            for name, place, flag in settings(path, sources[path]):
+                if flag:
+                    close = _other_flag(name)
+                    if close:
+                        told = f"no jaxlib knows the flag --{name}: did you mean --{close}?"
+                        yield self.finding(place, module_name(path), told, cluster=_ABORTS)
+                elif _is_strange(name) and not asked(name, text) and not _named(name, sources):
+                    close = None if name in MEANT else nearest(name)
+                    told = f"nothing reads {name}" + (f": did you mean {close}?" if close else "")
+                    advice = self.advice if close else MEANT.get(name, self.advice) + "."
+                    yield self.finding(place, module_name(path), told, advice=advice)
+
     def _variable(self, key: ast.expr, name: str, file: File) -> Finding:
         close = None if name in MEANT else nearest(name)
         fix = Fix(close, (Edit(file.place(key), f'"{close}"'),), safe=False) if close else None
@@ -106,13 +153,9 @@ os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_gpu_autotune
             if not isinstance(part, ast.Constant) or not isinstance(part.value, str):
                 continue
             for flag in _FLAG.findall(part.value):
-                if flag not in xla_flags() and not flag.startswith(_ELSEWHERE) and (close := nearest_flag(flag)):
-                    yield self.local(
-                        file,
-                        part,
-                        f"no jaxlib knows the flag --{flag}: did you mean --{close}?",
-                        cluster="XLA ends the process at an unknown flag, on every rank.",
-                    )
+                if close := _other_flag(flag):
+                    told = f"no jaxlib knows the flag --{flag}: did you mean --{close}?"
+                    yield self.local(file, part, told, cluster=_ABORTS)
 
 
 def _settings(node: ast.AST, file: File) -> Iterator[tuple[ast.expr, ast.expr | None]]:
@@ -131,11 +174,24 @@ def _settings(node: ast.AST, file: File) -> Iterator[tuple[ast.expr, ast.expr | 
                     yield from ((k, v) for k, v in zip(argument.keys, argument.values, strict=True) if k is not None)
 
 
+def _other_flag(flag: str) -> str | None:
+    """Return the flag that was meant, if this one is known to nobody."""
+    return None if flag in xla_flags() or flag.startswith(_ELSEWHERE) else nearest_flag(flag)
+
+
+def _named(name: str, sources: Mapping[str, bytes]) -> bool:
+    word = name.encode()
+    return any(word in raw for path, raw in sources.items() if not is_script(path))
+
+
 def _is_unknown(name: str, file: File) -> bool:
+    return _is_strange(name) and not (file.text.count(name) > 1 and _is_read(name, file))
+
+
+def _is_strange(name: str) -> bool:
+    """Whether a name looks like one of these libraries' and none of them reads it."""
     prefix = next((p for p in NAMES if name.startswith(p)), None)
     if prefix is None or name in NAMES[prefix] or name in EARLIER[prefix] or name.startswith(PLUGINS):
-        return False
-    if file.text.count(name) > 1 and _is_read(name, file):
         return False
     return name in MEANT or nearest(name) is not None or (prefix not in _FOREIGN and not name.endswith(_FOLDERS))
 

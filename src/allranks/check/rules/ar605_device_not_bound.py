@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
-from allranks.check.syntax import given, has_stars, keyword, name_of
-from allranks.findings import Finding
+from allranks.check.syntax import function_of, given, has_stars, keyword, name_of, own, tail_of
+from allranks.findings import Finding, Note
 
 # Something in the file gives the process its GPU.
 _BOUND = re.compile(
@@ -17,11 +17,27 @@ _BOUND = re.compile(
     re.I,
 )
 
+_BINDS = re.compile(
+    r"set_device|device_id|CUDA_VISIBLE_DEVICES|cuda\.device\(|deepspeed\.initialize|get_device|jax|ray\.|torch_xla|[\"']cpu[\"']|[\"']gloo[\"']|\bnpu\b"
+)
+_JOINS = ("torch.distributed.init_process_group", "deepspeed.init_distributed")
+_MEETS = (
+    "barrier",
+    "synchronize",
+    "all_reduce",
+    "broadcast",
+    "all_gather",
+    "broadcast_object_list",
+    "all_gather_object",
+)
+
 
 class DeviceNotBound(LocalRule):
     """
     ## What it does
-    Finds `init_process_group("nccl")` in a program that never calls `torch.cuda.set_device` and passes no `device_id`.
+    Finds `init_process_group("nccl")` in a program that never calls `torch.cuda.set_device` and passes no `device_id`,
+    and a barrier or another collective that comes after it (or after `deepspeed.init_distributed`) in the same function
+    before the device is set.
 
     ## Why is this bad
     The current device of every process is GPU 0 until it is set. `barrier`, object collectives and `.cuda()` use the
@@ -42,7 +58,7 @@ class DeviceNotBound(LocalRule):
     code, name, severity, row = "AR605", "device-not-bound", "warning", "initialisation"
     cluster = "All processes of a host use GPU 0 for barriers and objects: memory there, or a hang."
     advice = "Call torch.cuda.set_device(local_rank) before, or pass device_id."
-    words = ("init_process_group",)
+    words = ("init_process_group", "init_distributed")
     nodes = (ast.Call,)
     bad = (
         Example(
@@ -56,6 +72,22 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 def main(model):
     dist.init_process_group(backend="nccl")
     return DDP(model, device_ids=[int(os.environ["LOCAL_RANK"])])
+"""
+            },
+            at=(7,),
+        ),
+        Example(
+            {
+                "launch.py": """\
+import torch
+import torch.distributed as dist
+
+
+def work(local_rank, main):
+    dist.init_process_group(backend="NCCL")
+    dist.barrier()
+    torch.cuda.set_device(local_rank)
+    main()
 """
             },
             at=(7,),
@@ -82,14 +114,35 @@ if __name__ == "__main__":
     )
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
-        if not isinstance(node, ast.Call) or name_of(node, file) != "torch.distributed.init_process_group":
+        name = name_of(node, file)
+        if not isinstance(node, ast.Call) or name not in _JOINS:
             return
-        if has_stars(node) or not _is_nccl(given(node, 0, "backend")) or keyword(node, "device_id") is not None:
+        if (early := _met_too_early(node, file)) is not None:
+            note = Note("the processes are joined here", file.place(node))
+            message = f"{tail_of(early)} before a GPU is bound to the process"
+            yield self.finding(file.place(early), file.symbol(early), message, notes=[note])
+            return
+        if name != _JOINS[0] or has_stars(node) or keyword(node, "device_id") is not None:
             return
         whole = "__main__" in file.text or "DistributedDataParallel" in file.text
-        if whole and not _BOUND.search(file.text):
+        if whole and _is_nccl(given(node, 0, "backend")) and not _BOUND.search(file.text):
             yield self.local(file, node, "an NCCL process group, and no GPU is bound to the process")
 
 
 def _is_nccl(backend: ast.expr | None) -> bool:
-    return isinstance(backend, ast.Constant) and backend.value == "nccl"
+    return isinstance(backend, ast.Constant) and str(backend.value).lower() == "nccl"
+
+
+def _met_too_early(join: ast.Call, file: File) -> ast.Call | None:
+    """Return the first collective after ``join`` in its function, if the file binds the device after it alone."""
+    function = function_of(join, file)
+    with_nccl = name_of(join, file) != _JOINS[0] or _is_nccl(given(join, 0, "backend"))
+    if function is None or not with_nccl or has_stars(join) or keyword(join, "device_id") is not None:
+        return None
+    after = [at for at in own(function) if isinstance(at, ast.Call) and at.lineno > join.lineno]
+    meets = [at for at in after if tail_of(at) in _MEETS and not name_of(at, file).startswith(("torch.cuda", "jax"))]
+    if not meets:
+        return None
+    first = min(meets, key=lambda at: at.lineno)
+    sooner = file.lines[: first.lineno]
+    return None if any(_BINDS.search(line) for line in sooner) else first

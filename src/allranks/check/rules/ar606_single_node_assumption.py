@@ -16,8 +16,9 @@ _LOCAL = ("localhost", "127.0.0.1")
 class SingleNodeAssumption(LocalRule):
     """
     ## What it does
-    Finds `MASTER_ADDR = "localhost"` without a condition, `init_method="tcp://localhost:..."`, and a `world_size` that
-    is the number of this host's GPUs.
+    Finds `MASTER_ADDR = "localhost"` without a condition, `init_method="tcp://localhost:..."`, a `world_size` that is
+    the number of this host's GPUs, and in a program that asks for its process an assertion that all the job's devices
+    are as many as one host has: `assert jax.device_count() == 8`.
 
     ## Why is this bad
     The program cannot run on two hosts, and does not say so.
@@ -36,8 +37,8 @@ class SingleNodeAssumption(LocalRule):
     default = False
     cluster = "On two hosts, each trains alone, or waits for ranks that never come."
     advice = "Let the launcher set MASTER_ADDR, RANK and WORLD_SIZE."
-    words = ("MASTER_ADDR", "init_process_group")
-    nodes = (ast.Assign, ast.Call)
+    words = ("MASTER_ADDR", "init_process_group", "device_count")
+    nodes = (ast.Assign, ast.Call, ast.Assert)
     bad = (
         Example({"train.py": "import os\n\nos.environ['MASTER_ADDR'] = 'localhost'\n"}, at=(3,)),
         Example(
@@ -51,6 +52,17 @@ dist.init_process_group("nccl", world_size=torch.cuda.device_count(), rank=0)
 """
             },
             at=(4, 5),
+        ),
+        Example(
+            {
+                "train.py": """\
+import jax
+
+print(jax.process_index())
+assert jax.device_count() == 8, "please check running processes"
+"""
+            },
+            at=(4,),
         ),
     )
     good = (
@@ -76,6 +88,9 @@ dist.init_process_group("nccl", init_method="env://")
             asked = any(isinstance(p, ast.If | ast.Try) for p, _ in inside(node, file))
             if not asked and _is(target.slice, "MASTER_ADDR") and _is_local(node.value):
                 yield self.local(file, node, "the address of rank 0 is this host, on every host")
+        elif isinstance(node, ast.Assert):
+            if _counts_devices(node.test, file) and "process_index" in file.text:
+                yield self.local(file, node, "the job may have no more devices than one host")
         elif isinstance(node, ast.Call) and name_of(node, file) == "torch.distributed.init_process_group":
             method, size = given(node, 1, "init_method"), given(node, 3, "world_size")
             if has_stars(node):
@@ -88,6 +103,15 @@ dist.init_process_group("nccl", init_method="env://")
 
 def _is(node: ast.AST, text: str) -> bool:
     return isinstance(node, ast.Constant) and node.value == text
+
+
+def _counts_devices(test: ast.expr, file: File) -> bool:
+    """``jax.device_count() == 8``."""
+    if not isinstance(test, ast.Compare) or not isinstance(test.ops[0], ast.Eq):
+        return False
+    counted, number = test.left, test.comparators[0]
+    constant = isinstance(number, ast.Constant) and isinstance(number.value, int)
+    return constant and isinstance(counted, ast.Call) and name_of(counted, file) == "jax.device_count"
 
 
 def _is_local(node: ast.AST) -> bool:

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from allranks.check.origins import reached, values
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
 from allranks.check.syntax import has_stars, keyword, name_of, tail_of
@@ -14,6 +15,10 @@ from allranks.findings import Edit, Finding, Fix, Place
 _GATHER = "jax.experimental.multihost_utils.process_allgather"
 # What is sharded over processes, by the names that people give it.
 _GLOBAL = re.compile(r"(^|_)(params|train_state|state|opt_state|grads|weights|variables)$")
+# How people call what jax.jit returned.
+_COMPILED = re.compile(r"^(p|jit|pjit|jitted)_|_(jit|pjit|jitted)$")
+_COMPILERS = ("jax.jit", "jax.experimental.pjit.pjit", "jax.pjit", "equinox.filter_jit", "nnx.jit", "flax.nnx.jit")
+_MESHES = re.compile(r"[Mm]esh|[Ss]harding")
 _MAPS = ("tree_map", "map")
 
 
@@ -21,7 +26,8 @@ class AllgatherNotTiled(LocalRule):
     """
     ## What it does
     Finds `multihost_utils.process_allgather(params)` without `tiled=True`, where the name says that the argument is
-    sharded over the processes (params, state, opt_state), also inside `tree_map`.
+    sharded over the processes (params, state, opt_state), also inside `tree_map`, or where a compiled function made it
+    in a file that speaks of meshes or shardings.
 
     ## Why is this bad
     Without `tiled`, the values of the processes are stacked on a new axis, which makes no sense for an array of which
@@ -71,6 +77,23 @@ def host(self):
             },
             at=(6,),
         ),
+        Example(
+            {
+                "train.py": """\
+import jax
+from jax.experimental import multihost_utils
+
+
+def evaluate(mesh, step, shardings, state, batch):
+    p_eval_step = jax.jit(step, in_shardings=shardings)
+    with mesh:
+        metrics, _ = p_eval_step(state, batch)
+    losses = metrics["loss"]
+    return multihost_utils.process_allgather(losses)
+"""
+            },
+            at=(10,),
+        ),
     )
     good = (
         Example(
@@ -104,7 +127,7 @@ def same(state):
             return
         if name_of(node, file) == _GATHER:
             alone = len(node.args) == 1 and keyword(node, "tiled") is None and not has_stars(node)
-            if alone and _is_global(node.args[0]):
+            if alone and (_is_global(node.args[0]) or _is_computed(node.args[0], file)):
                 yield self._gathers(file, node, node.args[0], fix=_fix(node, file))
         elif tail_of(node) in _MAPS and len(node.args) > 1:
             function, tree = node.args[0], node.args[1]
@@ -118,6 +141,26 @@ def same(state):
 def _is_global(argument: ast.expr) -> bool:
     """The last part of a plain name or attribute says that it is a tree of sharded arrays."""
     return isinstance(argument, ast.Name | ast.Attribute) and bool(_GLOBAL.search(tail_of(argument)))
+
+
+def _is_computed(argument: ast.expr, file: File) -> bool:
+    """Something compiled for a mesh made it: a part of what it returns, or what was stored of that under a name."""
+    if _MESHES.search(file.text) is None:
+        return False
+    for made in reached(argument, file):
+        while isinstance(made, ast.Subscript | ast.Attribute) or (
+            isinstance(made, ast.Call) and tail_of(made) == "block_until_ready"
+        ):
+            made = made.func if isinstance(made, ast.Call) else made.value
+        if isinstance(made, ast.Call) and _is_compiled(made.func, file):
+            return True
+    return False
+
+
+def _is_compiled(function: ast.expr, file: File) -> bool:
+    if _COMPILED.search(tail_of(function)) is not None:
+        return True
+    return any(isinstance(made, ast.Call) and name_of(made, file) in _COMPILERS for made in values(function, file))
 
 
 def _fix(call: ast.Call, file: File) -> Fix:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from allranks.check.origins import RANK_KINDS, origins
-from allranks.check.rule import Example, LocalRule
+from allranks.check.origins import RANK_KINDS, origins, values
+from allranks.check.program import Program
+from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.source import File
-from allranks.check.syntax import distributed, keyword, name_of, tail_of
+from allranks.check.syntax import distributed, keyword, name_of, rank_guard, tail_of
+from allranks.check.tables.data import WRAPPERS
+from allranks.check.values import CLOCK, IDENTITY
 from allranks.findings import Finding
 
 _KEYS = ("jax.random.PRNGKey", "jax.random.key")
+_CHANGES = ("half", "float", "double", "bfloat16", "apply", "reset_parameters")
 _CHANCE = frozenset({"clock", "random", "identity"})
 _INITIALIZERS = ("init", "init_with_output", "lazy_init")
 _SYNCED = (
@@ -25,12 +29,13 @@ _SYNCED = (
 )
 
 
-class RankDivergentInit(LocalRule):
+class RankDivergentInit(LocalRule, ProgramRule):
     """
     ## What it does
     Finds a JAX key made of a clock, a random number or the process id in a program of several processes; a key that
-    holds the rank and initialises parameters; and gradients that are averaged by hand (`all_reduce(p.grad)`) for a
-    torch model that was neither seeded nor broadcast.
+    holds the rank and initialises parameters; gradients that are averaged by hand (`all_reduce(p.grad)`) for a torch
+    model that was neither seeded nor broadcast; and a model that is changed on one rank after it was wrapped in DDP
+    (`if rank == 0: model.half().float()`).
 
     ## Why is this bad
     All processes must begin with the same parameters. Averaged gradients keep a difference for ever.
@@ -53,7 +58,7 @@ class RankDivergentInit(LocalRule):
     code, name, severity, row = "AR702", "rank-divergent-init", "error", "randomness"
     cluster = "Every process begins with parameters of its own; averaging gradients never brings them together."
     advice = "Give all processes the same seed for the parameters, or broadcast them once before the first step."
-    words = ("PRNGKey", "random.key", "all_reduce")
+    words = ("PRNGKey", "random.key", "all_reduce", "DistributedDataParallel")
     nodes = (ast.Call,)
     bad = (
         Example(
@@ -97,6 +102,21 @@ def average():
             },
             at=(9,),
         ),
+        Example(
+            {
+                "train.py": """\
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+
+def main(rank, model):
+    model = DistributedDataParallel(model)
+    if rank in (-1, 0):
+        model.half().float()
+"""
+            },
+            at=(8,),
+        ),
     )
     good = (
         Example(
@@ -134,6 +154,8 @@ for p in model.parameters():
         if not isinstance(node, ast.Call):
             return
         name, last = name_of(node, file), tail_of(node)
+        if last in _CHANGES and _wrapped_before(node, file) and rank_guard(node, file) is not None:
+            yield self.local(file, node, "the wrapped model is changed on one rank alone")
         if name in _KEYS:
             if node.args and origins(node.args[0], file) & _CHANCE and distributed(file):
                 yield self.local(file, node, "this key is made of something that differs from process to process")
@@ -145,6 +167,24 @@ for p in model.parameters():
             key = node.args[0] if node.args else keyword(node, "rngs")
             if key is not None and _is_key(key, file) and origins(key, file) & RANK_KINDS:
                 yield self.local(file, node, "parameters are initialised with a key that holds the rank")
+
+    def check(self, program: Program) -> Iterator[Finding]:
+        """Look at seeds that come from elsewhere: through parameters, attributes, other files."""
+        for event in program.calls(*_KEYS):
+            seed = event.argument(0, "seed")
+            if event.active and event.everyone and seed is not None and seed.taint & (CLOCK | IDENTITY):
+                yield self.found(event, "this key is made of something that differs from process to process")
+
+
+def _wrapped_before(call: ast.Call, file: File) -> bool:
+    """A statement of its own that changes a model, above which that model was wrapped."""
+    if not isinstance(next(file.parents(call)), ast.Expr):
+        return False
+    model: ast.expr = call
+    while isinstance(model, ast.Call) and isinstance(model.func, ast.Attribute) and tail_of(model) in _CHANGES:
+        model = model.func.value
+    made = values(model, file) if isinstance(model, ast.Name) else []
+    return any(name_of(one, file) in WRAPPERS and one.lineno < call.lineno for one in made)
 
 
 def _is_key(node: ast.expr, file: File) -> bool:

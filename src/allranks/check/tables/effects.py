@@ -98,7 +98,8 @@ def _files() -> Iterator[Effect]:
     yield from _of("jax.numpy", "save savez", "file", 0, "file")
     yield Effect("scipy.io.savemat", "file", (0, "file_name"))
     tables = "to_csv to_json to_parquet to_pickle to_excel to_feather to_hdf"
-    yield from _of("*", tables, "file", 0, "path_or_buf", "path", "excel_writer")
+    for owner in ("*", "pandas.DataFrame", "pandas.Series"):
+        yield from _of(owner, tables, "file", 0, "path_or_buf", "path", "excel_writer")
     yield from _of("*", "save_to_disk", "file", 0, "dataset_path")
     yield from _of("matplotlib.pyplot", "savefig imsave", "file", 0, "fname")
     yield from _of("*", "savefig write_html write_image", "file", 0, "fname", "file")

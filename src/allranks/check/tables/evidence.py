@@ -21,13 +21,34 @@ class Sign:
 INITIALISERS = (
     *("torch.distributed.device_mesh.init_device_mesh", "accelerate.Accelerator", "accelerate.PartialState"),
     *("lightning.fabric.Fabric", "deepspeed.initialize", "deepspeed.init_distributed", "jax.distributed.initialize"),
+    *("mmengine.dist.init_dist", "mmengine.dist.init_pytorch_dist", "torch.distributed.init_device_mesh"),
     *("horovod.init", "torch.distributed.init_process_group", "allranks.init", "composer.utils.dist.initialize_dist"),
+)
+# Who imports one of these may leave it to them to join the processes.
+JOINING_PACKAGES: frozenset[str] = frozenset(
+    [
+        *(
+            "accelerate",
+            "lightning",
+            "deepspeed",
+            "transformers",
+            "composer",
+            "megatron",
+            "fairscale",
+            "horovod",
+            "ray",
+        ),
+        *("mmengine", "mmcv", "detectron2", "fairseq", "fairseq2", "ignite", "catalyst", "colossalai", "torch_xla"),
+        *("fastai", "timm", "torchtnt", "nemo", "smdistributed", "torchtitan", "hydra_plugins", "apex", "mpi4py"),
+        *("ray", "trl", "peft", "torchacc", "speechbrain", "espnet2", "levanter", "t5x", "seqio", "clu", "paxml"),
+    ]
 )
 SIGNS: tuple[Sign, ...] = (
     *(Sign(name, "initialise") for name in INITIALISERS),
     *(Sign(name, "wrap") for name in sorted(WRAPPERS)),
     *(Sign(name, "sample") for name in sorted(SAMPLERS)),
-    Sign("torch.multiprocessing.spawn", "launch"),
+    *(Sign(name, "launch") for name in ("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes")),
+    *(Sign(name, "launch") for name in ("accelerate.notebook_launcher", "detectron2.engine.launch")),
 )
 # Classes whose hooks a framework calls on every process.
 HOOKED = (

@@ -56,6 +56,8 @@ ALIASES: tuple[tuple[str, str], ...] = (
     ("mmcv.runner.dist_utils", "mmengine.dist"),
     ("jax.interpreters.pxla", "jax.sharding"),
     ("jax._src.distributed", "jax.distributed"),
+    ("tensorflow.compat.v1", "tensorflow"),
+    ("tensorflow.compat.v2", "tensorflow"),
     ("deepspeed.comm.comm", "torch.distributed"),
     ("mmengine.dist.utils", "mmengine.dist"),
     ("lightning.Callback", "lightning.pytorch.Callback"),

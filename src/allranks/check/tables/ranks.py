@@ -146,6 +146,7 @@ QUERIES: tuple[RankQuery, ...] = (
     *_of("composer.utils.dist", "get_node_rank", "node"),
     *_of("composer.utils.dist", "get_world_size get_local_world_size", "size"),
     *_of("mmengine.dist", "get_rank", "global"),
+    *_of("mmengine.dist", "get_dist_info", "global"),
     *_of("mmengine.dist", "get_local_rank", "local"),
     *_of("mmengine.dist", "is_main_process", "global", first=True),
     *_of("mmengine.dist", "master_only", "global", "decorator", first=True),

@@ -52,3 +52,8 @@ RETURNS: Mapping[str, str] = {
     "PIL.Image.open": "PIL.Image.Image",
     "PIL.Image.fromarray": "PIL.Image.Image",
 }
+# Calls that return a tuple: the class of each part; ``<rank>``, and ``<world size>`` for how many processes there are.
+TUPLES: Mapping[str, tuple[str, ...]] = {
+    "deepspeed.initialize": ("deepspeed.DeepSpeedEngine", "", "", ""),
+    "mmengine.dist.get_dist_info": ("<rank>", "<world size>"),
+}

@@ -1,0 +1,145 @@
+"""AR601: a program that needs the other processes and never joins them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from allranks.check.program import Event, Program
+from allranks.check.rule import Example, ProgramRule
+from allranks.check.tables.collectives import Collective
+from allranks.check.tables.data import WRAPPERS
+from allranks.check.tables.evidence import JOINING_PACKAGES
+from allranks.findings import Finding
+
+_JAX = "jax.experimental.multihost_utils."
+# Names of functions, ours or a stranger's, that may well join the processes.
+_MAY_JOIN = re.compile(
+    r"(?i)(?=.*(init|set_?up|launch|join|start|spawn)).*(dist|process|ddp|parallel|group|rank|multi)"
+)
+
+
+class MissingDistributedInit(ProgramRule):
+    """
+    ## What it does
+    Finds a program that wraps its model for several processes, or calls a collective, where nothing in the whole
+    project joins the processes: no `init_process_group`, no `jax.distributed.initialize`, no framework that does it.
+
+    ## Why is this bad
+    Without it, torch raises an error at the first such call. JAX says nothing: each process sees its own devices alone
+    and takes itself for rank 0 of one.
+
+    ## What happens with N processes
+    With torch, every rank stops at the call. With JAX on GPUs or CPUs, N programs train beside each other and write the
+    same files; on TPUs the devices are found, and what needs the coordinator (checkpoints, preemption) is not there.
+
+    ## Known problems
+    A library that joins the processes under a name that does not say so is not known.
+
+    ## Use instead
+    `allranks.init()`, `jax.distributed.initialize()` or `torch.distributed.init_process_group()` first thing in `main`.
+    """
+
+    code, name, severity, row = "AR601", "missing-distributed-init", "error", "initialisation"
+    cluster = "torch stops every rank at this call; with JAX, every process trains alone as rank 0."
+    advice = "Call allranks.init(), jax.distributed.initialize() or init_process_group() first thing in main."
+    bad = (
+        Example(
+            {
+                "train.py": """\
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+def main():
+    model = DistributedDataParallel(torch.nn.Linear(2, 2))
+    model(torch.zeros(1, 2)).sum().backward()
+
+if __name__ == "__main__":
+    main()
+"""
+            },
+            at=(5,),
+        ),
+        Example(
+            {
+                "train.py": """\
+import jax
+from jax.experimental import multihost_utils
+from lib import save
+
+def main(state):
+    if jax.process_index() == 0:
+        save(state)
+    multihost_utils.sync_global_devices("saved")
+
+main({})
+""",
+                "lib.py": "def save(state):\n    print(state)\n",
+            },
+            at=(8,),
+        ),
+    )
+    good = (
+        Example(
+            {
+                "train.py": """\
+import torch
+from torch.nn.parallel import DistributedDataParallel
+from lib import join
+
+def main():
+    join()
+    model = DistributedDataParallel(torch.nn.Linear(2, 2))
+
+if __name__ == "__main__":
+    main()
+""",
+                "lib.py": "import torch.distributed as dist\n\ndef join():\n    dist.init_process_group('nccl')\n",
+            }
+        ),
+        # A library: who calls it joins the processes.
+        Example(
+            {
+                "lib.py": """\
+import torch.distributed as dist
+
+def mean(x):
+    dist.all_reduce(x)
+    return x / dist.get_world_size()
+"""
+            }
+        ),
+        # Somebody else's function.
+        Example(
+            {
+                "train.py": """\
+import torch.distributed as dist
+from cluster import setup_distributed
+
+setup_distributed()
+dist.barrier()
+"""
+            }
+        ),
+    )
+
+    def check(self, program: Program) -> Iterator[Finding]:
+        if program.packages & JOINING_PACKAGES or any(map(_MAY_JOIN.search, program.names)):
+            return
+        told: set[str] = set()
+        for event in sorted(program.events, key=lambda event: event.name not in WRAPPERS):
+            what = _needs_others(event)
+            start = event.chain[0].place.path if event.chain else event.place.path
+            if what and event.active and event.from_the_top and start not in told:
+                if what == "jax" and "initialize" in program.names:
+                    continue
+                told.add(start)
+                yield self.found(event, f"{event.name} needs the other processes, and nothing here joins them")
+
+
+def _needs_others(event: Event) -> str:
+    if event.name in WRAPPERS:
+        return "torch"
+    if isinstance(event.entry, Collective) and event.name.startswith("torch.distributed.") and not event.entry.hidden:
+        return "torch"
+    return "jax" if event.name.startswith(_JAX) else ""

@@ -1,0 +1,58 @@
+"""AR903: a function that was not followed to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from allranks.check.program import Program
+from allranks.check.rule import Example, ProgramRule
+from allranks.findings import Finding
+
+_DEEP = "\n".join(f"def f{n}(x):\n    return f{n + 1}(x)\n" for n in range(24))
+
+
+class AnalysisIncomplete(ProgramRule):
+    """
+    ## What it does
+    Names a function that could not be followed to its end: too many calls lead into each other, or its statements are
+    nested too deeply.
+
+    ## Why is this bad
+    That nothing was found there says nothing.
+
+    ## What happens with N processes
+    Nothing that is known: look at the function yourself.
+
+    ## Known problems
+    Calls whose target only the running program knows (a function out of a dictionary, a plug-in) are not told of: they
+    are everywhere.
+
+    ## Use instead
+    Name the function as an entry (`--entry`), or declare what it does: `collectives`, `rank-zero-predicates`.
+    """
+
+    code, name, severity, row = "AR903", "analysis-incomplete", "info", "collectives"
+    cluster = "What this function does on the ranks is not known to the end."
+    advice = "Look at it yourself, or declare what it does in [tool.allranks.check]."
+    bad = (
+        Example(
+            {
+                "train.py": f"""\
+import torch.distributed as dist
+
+{_DEEP}
+def f24(x):
+    dist.all_reduce(x)
+
+f0(1)
+"""
+            },
+            at=(63,),
+        ),
+    )
+    good = (Example({"train.py": "import torch.distributed as dist\n\ndef f(x):\n    dist.all_reduce(x)\n\nf(1)\n"}),)
+
+    def check(self, program: Program) -> Iterator[Finding]:
+        for gap in program.gaps:
+            name = gap.symbol.rpartition(".")[2]
+            yield self.finding(gap.place, gap.symbol, f"{name} was not followed to its end: {gap.why}")
