@@ -14,7 +14,8 @@ settings.load_profile("allranks")
 
 NEEDED = (
     *("jax", "torch", "equinox", "obstore", "moto", "transformers"),
-    *("msgpack", "safetensors"),
+    *("msgpack", "safetensors", "flax", "orbax"),
+    *("lightning", "accelerate", "tensorboard", "wandb", "mlflow"),
     *("pyarrow", "orjson", "zstandard", "cloudpickle", "tokenizers", "tiktoken", "datasets", "grain"),
 )
 MISSING = [module for module in NEEDED if find_spec(module) is None]
@@ -27,6 +28,7 @@ FILES = {
         "consistency/test_verify_jax.py",
         "data/test_rows_jax.py",
         "gate/test_stepped.py",
+        "integrations/test_jax_states.py",
         "loading/test_foreign_files.py",
         "testing/test_plugin.py",
     ],
@@ -37,16 +39,26 @@ FILES = {
         "consistency/test_verify_torch.py",
         "data/test_rows_torch.py",
         "integrations/test_torch_loading.py",
+        "integrations/test_torch_sharded.py",
         "loading/test_foreign_files.py",
         "loading/test_hostile.py",
     ],
+    "lightning": ["integrations/test_lightning_io.py", "integrations/test_lightning_ranks.py"],
+    "accelerate": ["integrations/test_accelerate_ranks.py"],
     "msgpack": ["loading/test_foreign_files.py", "loading/test_hostile.py"],
-    "safetensors": ["loading/test_foreign_files.py", "loading/test_hostile.py", "loading/test_load_ranks.py"],
+    "safetensors": [
+        "loading/test_foreign_files.py",
+        "loading/test_hostile.py",
+        "loading/test_load_ranks.py",
+        "integrations/test_jax_states.py",
+    ],
     "orjson": ["data/test_loader.py", "data/test_packed.py", "data/test_torture.py"],
     "cloudpickle": ["data/test_loader.py", "data/test_workers.py"],
     "datasets": ["integrations/test_streaming.py"],
     "grain": ["integrations/test_grain.py"],
-    "equinox": ["arrays/test_open_tree_pytrees.py", "checkpoint/test_trip_jax.py"],
+    "equinox": ["arrays/test_open_tree_pytrees.py", "checkpoint/test_trip_jax.py", "integrations/test_jax_states.py"],
+    "flax": ["integrations/test_jax_states.py"],
+    "orbax": ["integrations/test_jax_states.py"],
 }
 
 collect_ignore = [file for module in MISSING for file in FILES.get(module, [])]

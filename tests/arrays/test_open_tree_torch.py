@@ -109,6 +109,41 @@ def test_a_module_without_memory_gets_some() -> None:
         open_tree(model_of(2, device="meta"), rank=0, size=1)
 
 
+class Listens(torch.nn.Linear):
+    """A module with its own way of loading."""
+
+    def _load_from_state_dict(self, *args: Any, **known: Any) -> None:
+        self.told = True
+        super()._load_from_state_dict(*args, **known)
+
+
+class Copies(torch.nn.Linear):
+    """A module whose state is not its memory."""
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        destination[f"{prefix}weight"] = self.weight.detach().clone()
+
+
+def test_a_module_whose_state_is_a_copy_gets_it() -> None:
+    """What is filled is not the module's own then."""
+    state, into = (torch.nn.Sequential(Copies(3, 4)) for _ in range(2))
+    assert carried(state, into)[0].weight.equal(state[0].weight)
+
+
+def test_a_module_that_listens_is_told_that_it_was_loaded() -> None:
+    """Its tensors are filled in place already; its hooks, and those of the modules in it, run all the same."""
+    heard: list[str] = []
+    back = torch.nn.Sequential(Listens(3, 4), torch.nn.Linear(4, 2))
+    carried(back, back)
+    assert back[0].told
+    hooked = model_of(2)
+    hooked[0].register_load_state_dict_post_hook(lambda *_: heard.append("post"))
+    carried(model_of(1), hooked)
+    assert heard == ["post"]
+    assert hooked[0].weight.equal(model_of(1)[0].weight)
+
+
 def test_the_state_of_an_optimizer_keeps_its_dtype() -> None:
     """Torch's load_state_dict casts it to the parameter's, in silence."""
     parameter = torch.nn.Parameter(torch.zeros(2, dtype=torch.bfloat16))

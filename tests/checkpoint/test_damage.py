@@ -280,7 +280,7 @@ def test_a_reader_that_does_not_look_is_found_out(saved: dict[str, bytes], monke
 
     def careless(self: Reader, file: int, span: Sequence[Any], _: Any, into: Any) -> None:
         stored = self._manifest.files[file]
-        self._storage.read(f"checkpoint-20/{stored.name}", span[0].begin, [into.data])
+        self._storage.read(f"checkpoint-20/{stored.name}", span[0].begin, [one.data for one in into])
 
     monkeypatch.setattr(Reader, "_read", careless)
     disk = disk_of(saved)

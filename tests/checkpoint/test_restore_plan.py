@@ -13,6 +13,7 @@ from allranks.checkpoint.manifest import Manifest, Run, Shard, StoredFile, Store
 from allranks.checkpoint.restore_plan import Read, boxes, cost, plan, spans
 from allranks.errors import Damaged
 from allranks.extent import Extent
+from allranks.storage.base import PAGE
 
 HEADER = 64
 
@@ -173,7 +174,7 @@ def test_experts_cut_along_their_rows_are_read_directly() -> None:
 
 
 def test_neighbours_are_read_in_one_call() -> None:
-    """Adjoining chunks go together up to the limit; direct ones only where they adjoin in the buffer too."""
+    """Chunks that adjoin, or nearly so, go together up to the limit; direct ones and others apart."""
     leaf = StoredLeaf((40,), "uint8", "", (Run(Shard(0, 0, Extent((0,), (40,)))),))
     manifest = manifest_of({"x": leaf}, [40], [list(range(5, 41, 5))])
 
@@ -184,9 +185,14 @@ def test_neighbours_are_read_in_one_call() -> None:
     assert groups(Extent((0,), (40,))) == [[0, 1, 2, 3, 4, 5, 6, 7]]
     assert groups(Extent((0,), (40,)), limit=15) == [[0, 1, 2], [3, 4, 5], [6, 7]]
     assert groups(Extent((0,), (40,)), limit=1) == [[i] for i in range(8)]
-    assert groups(Extent((0,), (10,)), Extent((30,), (10,))) == [[0, 1], [6, 7]]
-    assert groups(Extent((0,), (20,)), Extent((20,), (20,))) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert groups(Extent((0,), (10,)), Extent((30,), (10,))) == [[0, 1, 6, 7]]
+    assert groups(Extent((0,), (10,)), Extent((30,), (10,)), limit=35) == [[0, 1, 6], [7]]
+    assert groups(Extent((0,), (20,)), Extent((20,), (20,))) == [[0, 1, 2, 3, 4, 5, 6, 7]]
     assert groups(Extent((2,), (30,))) == [[0], [1, 2, 3, 4, 5], [6]]
+
+    rare = StoredLeaf((3 * PAGE,), "uint8", "", (Run(Shard(0, 0, Extent((0,), (3 * PAGE,)))),))
+    manifest = manifest_of({"x": rare}, [3 * PAGE], [[PAGE - 1, 2 * PAGE, 3 * PAGE]])
+    assert groups(Extent((0,), (9,)), Extent((2 * PAGE,), (9,)), limit=9 * PAGE) == [[0], [2]]
 
 
 def test_a_chunk_that_ends_within_an_element_is_refused() -> None:

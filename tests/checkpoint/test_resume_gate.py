@@ -74,7 +74,7 @@ def test_ranks_that_differ_are_the_first_reason(tmp_path: Path) -> None:
     assert ended.errors == {}
     for rank, text in ended.results.items():
         assert text.startswith(f"rank {rank}: resume gate: loss is 2.97")
-        assert "1. the ranks differ: loss is 0.36 on 0, 3.84 on 1-3" in text
+        assert "1. the ranks differ: loss is 0.36 on rank 0, 3.84 on ranks 1-3" in text
 
 
 @given(st.floats(0.001, 1e6), st.floats(0.0, 3.0), st.integers(1, 5))

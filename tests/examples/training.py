@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from harness import clean_environ
 
@@ -36,3 +37,13 @@ def losses_of(launcher: Sequence[str], example: str, out: Path, *runs: str) -> l
     assert done.returncode == 0, done.stdout
     found: list[list[float]] = json.loads(out.read_text())
     return found
+
+
+def ends_of(example: str, *runs: str, out: Path, by: str = "cases.py") -> tuple[list[list[tuple[str, Any]]], str]:
+    """Run an example's programs, "name --flags", one after the other on four ranks.
+
+    Return how each rank ended each of them (see cases.py), and all that was said.
+    """
+    done = run(["-m", "allranks", "run", "-n", "4", str(HERE / by), example, str(out), *runs])
+    assert done.returncode == 0, done.stdout
+    return [[(how, result) for how, result in ended] for ended in json.loads(out.read_text())], done.stdout

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from allranks.hang import kernel, stacks
+from allranks.hang import kernel, stacks, words
 from allranks.hang.beat import Beat
 from allranks.hang.look import Look
 from allranks.hang.sites import Frame, classify, place
@@ -96,6 +96,22 @@ def test_where_a_thread_stamps_nothing_else_counts() -> None:
     assert progress.waited > 0.1
 
 
+def test_what_the_program_says_that_it_does_is_told_and_hides_nothing() -> None:
+    """A framework's callback has said "validation": where the thread is, and for how long, is looked at as ever."""
+    over, progress = threading.Event(), Progress()
+
+    def validates() -> None:
+        progress.doing("validation")
+        over.wait()
+
+    with thread(validates) as one:
+        beat = until(Look(0, thread=one, of=progress), lambda beat: min(beat.still, beat.alike) > 0.1)
+        assert (beat.phase, beat.what) == ("python", "validation")
+        assert words.call_of(beat) == "Python (validation)"
+        assert beat.where.endswith("in validates")
+        over.set()
+
+
 @pytest.mark.needs("jax")
 def test_a_call_of_a_jitted_function_is_known_by_its_name() -> None:
     """It has no Python frame of its own; a lock has none either, and is not taken for one."""
@@ -130,6 +146,9 @@ def test_a_call_of_a_jitted_function_is_known_by_its_name() -> None:
         ("/v/site-packages/jax/_src/distributed.py", "shutdown", "meeting"),
         ("/v/site-packages/torch/distributed/distributed_c10d.py", "all_reduce", "collective"),
         ("/v/site-packages/torch/distributed/checkpoint/state_dict_saver.py", "save", "save"),
+        ("/v/site-packages/torch/serialization.py", "_legacy_save", "save"),
+        ("/v/site-packages/torch/serialization.py", "load_tensor", "load"),
+        ("/v/site-packages/safetensors/torch.py", "save_file", "save"),
         ("/v/site-packages/torch/utils/data/dataloader.py", "_try_get_data", "data"),
         ("/v/site-packages/allranks/world/together.py", "result", "meeting"),
         ("/v/lib/python3.11/threading.py", "wait", "python"),

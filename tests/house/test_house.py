@@ -229,6 +229,9 @@ FRAMEWORKS = {
     "zstandard": "zstd.py",
     "grain": "grain.py",
     "tokenizers": "huggingface.py",
+    "transformers": "huggingface.py",
+    "lightning": "lightning.py",
+    "accelerate": "accelerate.py",
 }
 # Only these may import inside a function: they choose among what is installed, or keep the command line fast.
 LAZY = {"detect.py"}

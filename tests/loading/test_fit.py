@@ -95,7 +95,7 @@ def test_prefixes_are_told_where_they_part_and_the_worst_first() -> None:
     template = {"model.enc.w": amount, "model.enc.b": amount, "model.head.w": amount}
     assert by_prefix(template, ["model.enc.w", "model.enc.b"]) == (
         Covered("model.head", Amount(), amount),
-        Covered("model.enc", amount + amount, amount + amount),
+        Covered("model.enc", Amount(2, 8, 32), Amount(2, 8, 32)),
     )
     assert by_prefix({}, []) == ()
 

@@ -19,3 +19,14 @@ def test_what_was_entered_is_told_until_it_is_left() -> None:
     assert here.mark[:2] == (PYTHON, "")
     assert here.mark[2] >= begun
     assert here.calls == 2
+
+
+def test_what_the_program_says_that_it_does_is_told_outside_of_all_calls() -> None:
+    """A call in it does not end it; saying it again is a sign of progress."""
+    here = Progress()
+    here.doing("validation", step=7)
+    assert (here.mark[:2], here.step, here.calls) == ((PYTHON, "validation"), 7, 1)
+    with here.inside("meeting", "barrier 'a'"):
+        assert here.mark[0] == "meeting"
+    assert here.mark[:2] == (PYTHON, "validation")
+    assert here.last[:2] == ("meeting", "barrier 'a'")

@@ -98,10 +98,14 @@ class Copy(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a part of an array goes: ``buffer`` has the extent's shape and the array's dtype, and any strides."""
+    """Where a part of an array goes: ``buffer`` has the extent's shape and the array's dtype, and any strides.
+
+    It is the array's own memory if ``live``.
+    """
 
     extent: Extent
     buffer: NDArray[Any]
+    live: bool = False
 
 
 class OpenTree(Protocol):

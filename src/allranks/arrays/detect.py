@@ -12,9 +12,11 @@ from allranks.arrays.leaves.base import Adapter, Here
 from allranks.arrays.opened import Opened
 from allranks.errors import AllranksError
 
-# What adapts the leaves of a module that the program has imported; the first that claims a leaf has it.
+# What adapts the leaves and nodes of a module that the program has imported; the first that claims one has it.
 _LEAVES = {
     "numpy": "allranks.arrays.leaves.numpy",
+    "flax.nnx": "allranks.arrays.leaves.flax",
+    "equinox": "allranks.arrays.leaves.equinox.jax",
     "jax": "allranks.arrays.leaves.jax",
     "torch.distributed.tensor": "allranks.arrays.leaves.dtensor.torch",
     "torch": "allranks.arrays.leaves.torch",

@@ -11,6 +11,7 @@ A rank deletes the keys that it put for earlier saves once all ranks are known t
 
 from __future__ import annotations
 
+import logging
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -44,6 +45,7 @@ from allranks.world import gone
 from allranks.world.codec import dumps, loads
 from allranks.world.store import KeyValueStore
 
+_LOG = logging.getLogger("allranks.checkpoint")
 # Between two looks at who is dead: the coordinator's, who looks for all, and a member's, who looks for the coordinator.
 _LOOK, _MEMBER_LOOK = 0.5, 2.0
 # How long the first rank that failed waits for others that fail alike; how long those wait for its word.
@@ -171,11 +173,18 @@ class _Run:
         """Hand over events that came together; what the last of them asks for is to be done."""
         act = None
         for event in events:
+            before = self._side.state
             act = self._side.on(event) or act
+            self._tell_phase(before, event)
             if event == Decided(commit=True):
                 self.all_came = True
                 self._deadline = self.of.clock.now() + self.timeout + _GRACE
         return act
+
+    def _tell_phase(self, before: State, event: Event) -> None:
+        if before is not self._side.state:
+            said = self.save.step, self.of.rank, before.value, self._side.state.value, type(event).__name__
+            _LOG.debug("save of step %d on rank %d: %s -> %s (%s)", *said)
 
     def _key(self, name: str) -> str:
         return f"{_prefix(self.save)}/{name}"

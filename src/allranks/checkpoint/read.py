@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from allranks.arrays.base import OpenTree, Target
 from allranks.arrays.leaves.numpy import DTYPES
@@ -75,43 +74,52 @@ class Reader:
         Raises Damaged, StorageError; CannotStore where a number is too large for the target's dtype.
         """
         reads = plan(self._manifest, [(path, target.extent) for path, target in wanted])
-        jobs = [(files.file, span) for files in reads for span in spans(files.reads)]
+        place = partial(self._placed, wanted)
+        jobs = [(files.file, span) for files in reads for span in spans(map(place, files.reads))]
         _in_threads(jobs, partial(self._fill, wanted), self._threads)
 
+    def _placed(self, wanted: Sequence[tuple[str, Target]], read: Read) -> Read:
+        """Return the read, as a direct one only where its buffer is as the file is."""
+        if read.direct is None:
+            return read
+        leaf, target = wanted[read.parts[0].link.wanted]
+        fits = target.buffer.flags.c_contiguous and self._is_plain(leaf, target)
+        return read if fits else read._replace(direct=None)
+
     def _fill(self, wanted: Sequence[tuple[str, Target]], file: int, span: Sequence[Read]) -> None:
-        """Read and verify chunks that adjoin in a file, and bring their bytes to their places."""
-        first, last = span[0], span[-1]
-        leaf, target = wanted[first.parts[0].link.wanted]
-        length = last.end - first.begin
-        if first.direct is not None and target.buffer.flags.c_contiguous and self._is_plain(leaf, target):
-            self._read(file, span, wanted, _flat(target.buffer)[first.direct : first.direct + length])
+        """Read and verify chunks that follow each other in a file, and bring their bytes to their places."""
+        first, length = span[0], span[-1].end - span[0].begin
+        if first.direct is not None:
+            self._read(file, span, wanted, [_straight(wanted, read) for read in span])
         else:
             pooled = self._blocks.take() if length <= BLOCK else None
             block = np.empty(length, np.uint8) if pooled is None else pooled  # no chunk of ours is larger
             try:
-                self._read(file, span, wanted, block[:length])
-                for read in span:
-                    self._scatter(wanted, read, block[read.begin - first.begin :])
+                chunks = [block[read.begin - first.begin : read.end - first.begin] for read in span]
+                self._read(file, span, wanted, chunks)
+                for read, chunk in zip(span, chunks, strict=True):
+                    self._scatter(wanted, read, chunk)
             finally:
                 if pooled is not None:
                     self._blocks.give(pooled)
-        self._progress(length)
+        self._progress(sum(read.end - read.begin for read in span))
 
     def _is_plain(self, leaf: str, target: Target) -> bool:
         return not self._cast or bool(target.buffer.dtype == DTYPES[self._manifest.leaves[leaf].dtype])
 
-    def _read(self, file: int, span: Sequence[Read], wanted: Sequence[tuple[str, Target]], into: Bytes) -> None:
-        stored = self._manifest.files[file]
-        path = f"{self._folder}{stored.name}"
-        begin = span[0].begin
+    def _read(
+        self, file: int, span: Sequence[Read], wanted: Sequence[tuple[str, Target]], into: Sequence[Bytes]
+    ) -> None:
+        """Read chunks, each into its own memory, and verify them."""
+        path = f"{self._folder}{self._manifest.files[file].name}"
         try:
-            self._storage.read(path, begin, [into.data])
+            self._storage.read(path, span[0].begin, _without_gaps(span, into))
         except (NotThere, Truncated) as error:
             size = self._storage.size(path) or 0
             cut = next((read for read in span if read.end > size), span[-1])
             raise self._damaged(path, cut, wanted, str(error)) from error
-        for read in span:
-            if what := self._check(file, read.chunk, into.data[read.begin - begin : read.end - begin]):
+        for read, chunk in zip(span, into, strict=True):
+            if what := self._check(file, read.chunk, chunk.data):
                 raise self._damaged(path, read, wanted, what)
 
     def _damaged(self, path: str, read: Read, wanted: Sequence[tuple[str, Target]], what: str) -> Damaged:
@@ -178,5 +186,19 @@ def _in_threads(
         raise failed[0]
 
 
-def _flat(buffer: NDArray[Any]) -> Bytes:
-    return buffer.reshape(-1).view(np.uint8)
+def _straight(wanted: Sequence[tuple[str, Target]], read: Read) -> Bytes:
+    """Return the memory that a direct chunk goes to."""
+    assert read.direct is not None
+    flat = wanted[read.parts[0].link.wanted][1].buffer.reshape(-1).view(np.uint8)
+    return flat[read.direct : read.direct + read.end - read.begin]
+
+
+def _without_gaps(span: Sequence[Read], into: Sequence[Bytes]) -> list[memoryview]:
+    """Return memory for all that stands from the first chunk to the last: what is between them goes nowhere."""
+    found, at = [], span[0].begin
+    for read, chunk in zip(span, into, strict=True):
+        if read.begin > at:
+            found.append(memoryview(bytearray(read.begin - at)))
+        found.append(chunk.data)
+        at = read.end
+    return found

@@ -17,7 +17,7 @@ from allranks.checkpoint.dtypes import DTYPES
 from allranks.checkpoint.manifest import Manifest, Run, Shard, StoredLeaf
 from allranks.errors import Damaged
 from allranks.extent import Extent
-from allranks.storage.base import BLOCK
+from allranks.storage.base import BLOCK, PAGE
 
 
 class Copy(NamedTuple):
@@ -137,7 +137,7 @@ def plan(manifest: Manifest, wanted: Sequence[tuple[str, Extent]]) -> tuple[File
 def spans(reads: Iterable[Read], *, limit: int = BLOCK) -> Iterator[tuple[Read, ...]]:
     """Yield reads of a file in groups that one call can read: at most ``limit`` bytes, or a single larger chunk.
 
-    A group's chunks adjoin in the file. Either none of them is direct, or all are, and adjoin in one buffer too.
+    A group's chunks adjoin in the file, but for gaps of a page at most. Either none of them is direct, or all are.
     """
     group: list[Read] = []
     for read in reads:
@@ -273,8 +273,4 @@ def _direct(part: Part, length: int) -> int | None:
 
 
 def _adjoins(one: Read, other: Read) -> bool:
-    if one.end != other.begin or (one.direct is None) != (other.direct is None):
-        return False
-    return one.direct is None or (
-        one.parts[0].link.wanted == other.parts[0].link.wanted and one.direct + one.end - one.begin == other.direct
-    )
+    return other.begin - one.end <= PAGE and (one.direct is None) == (other.direct is None)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from allranks.errors import rank_list
+from allranks.errors import name_ranks
 
 
 class Loaded(Protocol):
@@ -48,7 +48,7 @@ class Compared:
         bad = [rank for rank in range(len(self.now)) if rank not in good]
         if not good or not bad:
             return ""
-        say = f"{self.now[good[0]]:.6g} on {rank_list(good)}, {self.now[bad[0]]:.6g} on {rank_list(bad)}"
+        say = f"{self.now[good[0]]:.6g} on {name_ranks(good)}, {self.now[bad[0]]:.6g} on {name_ranks(bad)}"
         return f"the ranks differ: {self.name} is {say}. Were the weights loaded on some ranks only?"
 
 
@@ -82,13 +82,11 @@ def reasons(compared: Sequence[Compared], loaded: Loaded | None, *, step: int | 
         share = f"{loaded.coverage:.6g} of the template was loaded"
         found.append(f"coverage: {share}; {len(loaded.missing)} leaves hold what they were made with: {some}")
     statistics = [path for path in (loaded.missing if loaded else ()) if _is_statistic(path)]
-    if statistics:
-        found.append(f"normalisation: its statistics were not loaded: {', '.join(statistics[:6])}")
-    else:
-        found.append(
-            "normalisation: are the inputs scaled by the mean and deviation of the training then, and is the model in "
-            "the mode (train or eval) in which the value was taken?"
-        )
+    lacking = f"its statistics were not loaded: {', '.join(statistics[:6])}; and " if statistics else ""
+    found.append(
+        f"normalisation: {lacking}are the inputs scaled by the mean and deviation of the training then, and is the "
+        "model in the mode (train or eval) in which the value was taken?"
+    )
     if loaded is not None and loaded.rename:
         found.append(f"renamed layers: more would fit with rename={dict(loaded.rename)}")
     else:

@@ -7,6 +7,7 @@ collectives, and the committer has rank 0 put the manifest once all have written
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +32,7 @@ from allranks.gate.ticket import Entry
 from allranks.storage.base import BLOCK, Storage
 from allranks.world.base import World
 
+_LOG = logging.getLogger("allranks.checkpoint")
 # Between two looks, in seconds, whether a save is still worth writing.
 _LOOK = 1.0
 
@@ -88,6 +90,8 @@ class Saver:
         self._count += 1
         order = self._gathered(order)
         job = self._agree(order, state)
+        said = order.step, self._world.rank
+        _LOG.debug("save of step %d on rank %d: agreed (step, tree and bytes are the same on all ranks)", *said)
         handle = self._last = SaveHandle(order.step)
         work = (job, order, handle, began)
         if order.wait:
@@ -97,6 +101,7 @@ class Saver:
         threading.Thread(target=self._run, args=work, name=f"allranks-save-{order.step}").start()
         if job.file is not None:
             job.file.stage(self._settings.copy_threads)
+        _LOG.debug("save of step %d on rank %d: copied (the training goes on)", *said)
         handle.blocked = time.monotonic() - began
         return handle
 

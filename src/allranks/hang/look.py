@@ -62,7 +62,9 @@ class Look:
         stamped = phase != PYTHON
         self._take_signs(now, at, (mark, self._progress.calls, begun), stamped=stamped)
         if not stamped or classify(stack)[0] == "compile":
+            said = what
             phase, what = self._read(stack, frame, begun)
+            what = said if phase == PYTHON else what
         counted = stamped or begun is not None or phase not in WAITS
         alike = now - self._elsewhere
         pace, noise = self._pace.measure()

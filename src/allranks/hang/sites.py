@@ -32,6 +32,10 @@ _SIGNS = (
     ("/allranks/world/together.py", "result", "meeting"),
     ("/torch/utils/data/", "", "data"),
     ("/torch/distributed/checkpoint/", "", "save"),
+    ("/torch/serialization.py", "save", "save"),
+    ("/torch/serialization.py", "load", "load"),
+    ("/safetensors/", "save", "save"),
+    ("/safetensors/", "load", "load"),
     ("/torch/distributed/rendezvous.py", "", "meeting"),
     ("/torch/distributed/", "", "collective"),
 )

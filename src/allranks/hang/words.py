@@ -137,13 +137,15 @@ def _where(case: Case, rank: int) -> str:
         return f": {verdict}"
     if not case.seen[rank].fresh:
         return f": {verdict}, last seen at {beat.where}"
-    call = f"{call_of(beat)} " if beat.phase != PYTHON else ""
+    call = f"{call_of(beat)} " if beat.phase != PYTHON or beat.what else ""
     return f": {call}at {beat.where}{_kernel(beat)}"
 
 
 def call_of(beat: Beat) -> str:
-    """Return what a rank is in: ``collective train_step``, ``Python``."""
-    return "Python" if beat.phase == PYTHON else f"{beat.phase} {beat.what}".strip()
+    """Return what a rank is in: ``collective train_step``, ``Python``, ``Python (validation)``."""
+    if beat.phase == PYTHON:
+        return f"Python ({beat.what})" if beat.what else "Python"
+    return f"{beat.phase} {beat.what}".strip()
 
 
 def _kernel(beat: Beat) -> str:

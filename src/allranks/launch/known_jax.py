@@ -25,6 +25,19 @@ _TIMEOUT = (
 
 KNOWN = (
     Known(
+        name="jax-callback-failed",
+        kind="cause",
+        title="a function of Python that a device's program calls has raised",
+        signs=("jax.pure_callback failed", "jax.io_callback failed", "jax.debug.callback failed"),
+        means="What it raised stands below that line: a pure_callback, io_callback or debug.callback, or a check that "
+        "is made of them (eqx.error_if). That device's program has ended; those of the process' other devices, and "
+        "other processes, wait for it in the next collective, and XLA then speaks of a rendezvous.",
+        do="Mend what the traceback says; the rows of that device are the first place to look. "
+        "allranks run --rendezvous-timeout S shortens the wait.",
+        source="JAX, jax/_src/callback.py",
+        example="jax.pure_callback failed",
+    ),
+    Known(
         name="xla-leader-stuck",
         kind="waiting",
         title="all device threads have come to a collective, and it does not end",

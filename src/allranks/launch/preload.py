@@ -27,6 +27,9 @@ SAFE = frozenset(
         "haiku",
         "einops",
         "torch",
+        "lightning",
+        "pytorch_lightning",
+        "accelerate",
         "safetensors",
         "tqdm",
     ]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -31,8 +32,7 @@ class Stored:
 
     @property
     def amount(self) -> Amount:
-        size = math.prod(self.shape)
-        return Amount(1, size, size * DTYPES[self.dtype].itemsize)
+        return _amount(self.shape, self.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +43,24 @@ class Amount:
     parameters: int = 0
     bytes: int = 0
 
-    def __add__(self, other: Amount) -> Amount:
-        return Amount(self.leaves + other.leaves, self.parameters + other.parameters, self.bytes + other.bytes)
+    @classmethod
+    def total(cls, amounts: Iterable[Amount]) -> Amount:
+        """Return how much they are together."""
+        leaves = parameters = size = 0
+        for one in amounts:
+            leaves, parameters, size = leaves + one.leaves, parameters + one.parameters, size + one.bytes
+        return cls(leaves, parameters, size)
 
     def share_of(self, whole: Amount) -> float:
         """Return which part of a whole this is: the least of that of leaves, parameters and bytes."""
         pairs = [(self.leaves, whole.leaves), (self.parameters, whole.parameters), (self.bytes, whole.bytes)]
         return min((mine / all_ for mine, all_ in pairs if all_), default=1.0)
+
+
+@lru_cache(maxsize=1 << 10)
+def _amount(shape: tuple[int, ...], dtype: str) -> Amount:
+    size = math.prod(shape)
+    return Amount(1, size, size * DTYPES[dtype].itemsize)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +138,15 @@ def fit_values(
 ) -> tuple[dict[str, Any], dict[str, str], list[Difference]]:
     """Return what the JSON values of a template become, by path; which arrays without dimensions say it; what differs.
 
-    A value keeps its type; None goes with any.
+    A value keeps its type; None goes with any, and with none.
     """
     found: dict[str, Any] = {}
     scalars: dict[str, str] = {}
     differences = []
     for path, here in wanted.items():
         name, text = called.get(canonical(path)), f"value of type {type(here).__name__}"
+        if name is None and here is None:
+            continue
         if name is None:
             differences.append(Difference("missing", path, "", text, ""))
         elif name in stored and stored[name].shape == () and type(here) in (bool, int, float):

@@ -106,19 +106,21 @@ def _plain(value: Any) -> Any:
 def by_prefix(template: Mapping[str, Amount], loaded: Iterable[str]) -> tuple[Covered, ...]:
     """Return the coverage of each prefix, at the depth at which there are a few of them, the worst ones first."""
     loaded, depth = set(loaded), 1
-    while depth < _DEEPEST and len({_head(path, depth) for path in template}) < 2 < len(template):
+    parts = {path: canonical(path).split(".")[:_DEEPEST] for path in template}
+    while depth < _DEEPEST and len({tuple(of[:depth]) for of in parts.values()}) < 2 < len(template):
         depth += 1
-    whole: defaultdict[str, Amount] = defaultdict(Amount)
-    had: defaultdict[str, Amount] = defaultdict(Amount)
-    for path, amount in template.items():
-        whole[_head(path, depth)] += amount
-        had[_head(path, depth)] += amount if path in loaded else Amount()
-    found = [Covered(prefix, had[prefix], amount) for prefix, amount in whole.items()]
+    below: defaultdict[str, list[str]] = defaultdict(list)
+    for path, of in parts.items():
+        below[".".join(of[:depth])].append(path)
+    found = [
+        Covered(
+            prefix,
+            Amount.total(template[path] for path in paths if path in loaded),
+            Amount.total(map(template.__getitem__, paths)),
+        )
+        for prefix, paths in below.items()
+    ]
     return tuple(sorted(found, key=lambda one: one.loaded.share_of(one.whole)))
-
-
-def _head(path: str, depth: int) -> str:
-    return ".".join(canonical(path).split(".")[:depth])
 
 
 def told(differences: Sequence[Difference]) -> list[str]:

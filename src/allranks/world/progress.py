@@ -15,8 +15,9 @@ PYTHON = "python"  # the phase outside of all calls that stamp
 WAITS = frozenset(["collective", "meeting"])
 
 
-# A phase of one word (python, meeting, collective, compile, data, save, restore), the call or ticket that it is in, and
-# time.monotonic() when that began. A plain tuple: it is made twice for every tracked call.
+# A phase of one word (python, meeting, collective, compile, data, save, restore), the call or ticket that it is in (of
+# python, what the program says that it does), and time.monotonic() when that began. A plain tuple: it is made twice
+# for every tracked call.
 Mark = tuple[str, str, float]
 
 
@@ -53,6 +54,13 @@ class Progress:
             self.waited += now - ended[2]
         self.last = ended
         self.mark = (before[0], before[1], now)
+
+    def doing(self, what: str, *, step: int | None = None) -> None:
+        """Say what the program is about, in its own Python: ``validation``, and at which step if that is known."""
+        self.calls += 1
+        self.mark = (PYTHON, what, monotonic())
+        if step is not None:
+            self.step = step
 
     @contextmanager
     def inside(self, phase: str, what: str) -> Iterator[None]:

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from allranks import agent
 
@@ -74,6 +74,24 @@ def instead(action: Callable[[], object]) -> Callable[[], None]:
     return lambda: _answer.instead.remove(action)
 
 
+def take_back() -> Callable[[], None]:
+    """Have SIGTERM be ours, though a framework has put a handler over ours; return what gives it back to that.
+
+    Call in the main thread. Nothing is done after ``leave_alone()``.
+    """
+    theirs = signal.getsignal(signal.SIGTERM)
+    if not _in_main_thread() or _answer.left_alone or theirs is _came:
+        return lambda: None
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _listen()
+    return lambda: _give_to(theirs)
+
+
+def _give_to(theirs: Any) -> None:
+    if signal.getsignal(signal.SIGTERM) is _came:
+        signal.signal(signal.SIGTERM, theirs)
+
+
 def leave(why: str) -> NoReturn:
     """End this rank, in order, as SIGTERM asks: with exit code 143, which is no failure. **Every rank must call.**
 
@@ -88,13 +106,20 @@ def _came(_: int, __: FrameType | None) -> None:
     os.write(_pipe[1], bytes([signal.SIGTERM]))
 
 
-_pipe: tuple[int, int] = (-1, -1)
+_NO_PIPE = (-1, -1)
+_pipe: tuple[int, int] = _NO_PIPE
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 def _listen() -> None:
     global _pipe
-    ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-    if _answer.left_alone or not ours:
+    if _answer.left_alone or not _in_main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        return
+    if _pipe != _NO_PIPE:  # the thread is there: only the handler was taken away
+        signal.signal(signal.SIGTERM, _came)
         return
     _pipe = os.pipe()
     os.set_blocking(_pipe[1], False)
@@ -114,6 +139,8 @@ def _wait(readable: int) -> None:
 
 def _in_child() -> None:
     """A forked child (DataLoader worker) must die of its own SIGTERM, and not tell this pipe."""
+    global _pipe
+    _pipe = _NO_PIPE
     if signal.getsignal(signal.SIGTERM) is _came:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.set_wakeup_fd(-1)

@@ -144,7 +144,10 @@ def join(decision: Decision, *, timeout: float) -> tuple[int, int]:
     try:
         met = rendezvous(where, decision.rank, decision.size, timeout=timedelta(seconds=timeout))
         store, rank, size = next(met)
-        dist.init_process_group(store=distributed_c10d.PrefixStore("default_pg", store), rank=rank, world_size=size)
+        # Where torch chooses, it chooses the same, but get_backend() then says "undefined", on which Lightning builds.
+        backend = None if torch.accelerator.is_available() else "gloo"
+        store = distributed_c10d.PrefixStore("default_pg", store)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size)
     except dist.DistError as error:
         raise decision.unmet(timeout, f"torch says: {str(error).splitlines()[0]}") from error
     return dist.get_rank(), dist.get_world_size()

@@ -150,7 +150,7 @@ def early() -> list[float]:
 
 
 def healthy() -> list[float]:
-    """Batches of two shapes, a rare call, one that is not wrapped, pmap, shard_map without jit, slow ranks."""
+    """Batches of two shapes, a rare call, some that are not wrapped, pmap, shard_map without jit, slow ranks."""
     found = []
     wrap = allranks.lockstep if ours else lambda fn: fn
     parallel = wrap(jax.pmap(lambda x: jax.lax.psum(x, "i"), axis_name="i"))
@@ -166,6 +166,8 @@ def healthy() -> list[float]:
             found.append(number(largest(rows())))
         if i == 20:
             found.append(float(jnp.mean(jax.device_put(np.ones(8, np.float32), whole)).addressable_data(0)))
+            mine = jnp.ones(8)  # on the first device of each rank
+            found.append(number(jax.jit(jnp.sum, out_shardings=whole)(mine)))
     return [sum(found)]
 
 

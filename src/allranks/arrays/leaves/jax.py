@@ -38,10 +38,11 @@ def claims(kind: type) -> bool:
 
 def opener(node: object, _here: Here) -> Opener | None:
     structure = jax.tree.structure(node, is_leaf=lambda other: other is not node)
-    return None if jax.tree_util.treedef_is_leaf(structure) else _open
+    return None if jax.tree_util.treedef_is_leaf(structure) else open_node
 
 
-def _open(node: object) -> Branch:
+def open_node(node: object) -> Branch:
+    """Return a node of a registered pytree taken apart by one level."""
     children, structure = jax.tree_util.tree_flatten_with_path(node, is_leaf=lambda other: other is not node)
     names = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in children]
     return Branch(names, [child for _, child in children], lambda made: jax.tree.unflatten(structure, made))

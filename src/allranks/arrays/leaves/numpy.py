@@ -83,7 +83,7 @@ def flat(array: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8]]:
 def filling(leaf: Any, _here: Here) -> Filling:
     dtype = DTYPES[name_of(leaf.dtype)]
     if isinstance(leaf, np.ndarray) and leaf.flags.writeable and leaf.dtype == dtype:
-        return Filling((Target(Extent.whole(leaf.shape), leaf),), lambda: leaf)
+        return Filling((Target(Extent.whole(leaf.shape), leaf, live=True),), lambda: leaf)
     buffer = np.empty(leaf.shape, dtype)
 
     def done() -> object:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import partial
+from itertools import chain
 from typing import Any, cast
 
 import numpy as np
 import torch
+from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
@@ -25,6 +27,8 @@ _NAMES = {
     if isinstance(dtype := getattr(torch, name, None), torch.dtype) and not re.match("u?int[1-7]$", name)
 }
 _USUAL = frozenset({torch.Tensor, torch.nn.Parameter})
+_LOADS = (torch.nn.Module._load_from_state_dict, _NormBase._load_from_state_dict)
+_HOOKS = ("_state_dict_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks")
 # torch and NumPy both know these bytes, only not under one name.
 _CARRIERS = {torch.bfloat16: torch.int16, torch.complex32: torch.int32} | {
     dtype: torch.uint8 for dtype, name in _NAMES.items() if name.startswith("float8")
@@ -46,22 +50,32 @@ def opener(node: object, here: Here) -> Opener | None:
 
 
 def _open_module(module: torch.nn.Module) -> Branch:
-    state = module.state_dict()
+    plain = type(module).state_dict is torch.nn.Module.state_dict
+    state = module.state_dict(keep_vars=True) if plain else module.state_dict()
 
     def load(filled: dict[str, Any]) -> None:
-        live: dict[str, torch.Tensor] = dict(module.named_parameters(remove_duplicate=False))
-        live.update(module.named_buffers(remove_duplicate=False))
-        for name, value in filled.items():
-            if name in live and state[name] is value and _same_memory(live[name], value):
-                filled[name] = live[name]  # which the module then need not copy onto itself
-        on_meta = any(tensor.is_meta for tensor in live.values())
+        in_place = plain and all(value is state[name] for name, value in filled.items())
+        if in_place and _only_copies(module):
+            return
+        on_meta = any(tensor.is_meta for tensor in chain(module.parameters(), module.buffers()))
         module.load_state_dict(filled, assign=on_meta)
 
     return stateful(module, state, load)
 
 
-def _same_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return not one.is_meta and local(one).is_set_to(local(other))
+def _only_copies(module: torch.nn.Module) -> bool:
+    """Return whether a state holds a module's own tensors, and loading it does no more than copy them onto themselves:
+    no hook listens, and no class has a way of its own.
+
+    (Of modules torch takes a time for that which grows with the square of their number.)
+    """
+    return type(module).load_state_dict is torch.nn.Module.load_state_dict and not any(
+        any(getattr(part, name, True) for name in _HOOKS)
+        or type(part)._load_from_state_dict not in _LOADS
+        or type(part)._save_to_state_dict is not torch.nn.Module._save_to_state_dict
+        or type(part).get_extra_state is not torch.nn.Module.get_extra_state
+        for part in module.modules()
+    )
 
 
 def _open_optimizer(optimizer: torch.optim.Optimizer, here: Here) -> Branch:
@@ -186,7 +200,7 @@ def filling_of(
 ) -> Filling:
     """Return how ``part``, which is this rank's of ``leaf``, is filled; ``wrap`` makes a leaf of a new part."""
     if _in_reach(part):
-        return Filling((Target(extent, _view(part)),), lambda: leaf)
+        return Filling((Target(extent, _view(part), live=True),), lambda: leaf)
     buffer = np.empty(extent.shape, DTYPES[_NAMES[leaf.dtype]])
 
     def done() -> object:

@@ -296,9 +296,9 @@ def _form_of_leaf(leaf: Any) -> Form:
 
 
 def _in_words(argument: Any) -> str:
-    """Return ``float32[8, 128] P('data', None)``."""
+    """Return ``float32[8, 128] P('data', None)``; of an array of one process not where it lies: elsewhere in each."""
     sharding = getattr(argument, "sharding", None)
-    split = getattr(sharding, "spec", None) or sharding
+    split = getattr(sharding, "spec", None) or (None if getattr(sharding, "is_fully_addressable", True) else sharding)
     shape = ", ".join(map(str, getattr(argument, "shape", ())))
     return f"{getattr(argument, 'dtype', type(argument).__name__)}[{shape}]{f' {split}' if split else ''}"
 

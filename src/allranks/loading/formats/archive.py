@@ -53,10 +53,11 @@ def records(blob: Blob) -> Mapping[str, Record]:
 
 def _begin(blob: Blob, entry: zipfile.ZipInfo) -> int:
     """Return where an entry's bytes begin, as its own header says, which must be that of the entry."""
-    header = blob.read(entry.header_offset, _LOCAL.size, what=f"the header of {entry.filename!r}")
-    signature, *_, name_size, extra_size = _LOCAL.unpack(header)
-    name = blob.read(entry.header_offset + _LOCAL.size, name_size, what="a name")
-    if signature != b"PK\3\4" or name != entry.orig_filename.encode():
+    expected = entry.orig_filename.encode()
+    header = blob.read(entry.header_offset, _LOCAL.size + len(expected), what=f"the header of {entry.filename!r}")
+    signature, *_, name_size, extra_size = _LOCAL.unpack_from(header)
+    name = header[_LOCAL.size :]
+    if signature != b"PK\3\4" or (name_size, name) != (len(expected), expected):
         raise _unsafe(blob, f"names {entry.filename!r} where {name!r:.80} stands")
     begin = entry.header_offset + _LOCAL.size + int(name_size) + int(extra_size)
     blob.part(begin, entry.file_size, what=f"the record {entry.filename!r}")

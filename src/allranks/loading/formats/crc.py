@@ -38,5 +38,5 @@ def combine(pieces: Iterable[tuple[int, int]]) -> int:
     """Return the CRC-32 of pieces in order, each as (its CRC-32, its length in bytes)."""
     whole = 0
     for crc, length in pieces:
-        whole = _times(_moved_by(length), whole) ^ crc
+        whole = _times(_moved_by(length), whole) ^ crc if whole else crc
     return whole

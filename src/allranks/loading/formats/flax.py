@@ -20,7 +20,7 @@ from allranks.loading.formats.catalog import ByteSource, Catalog, linear, whole
 from allranks.storage.base import Storage
 
 _DEEPEST = 200
-_AHEAD = 64 << 10
+_AHEAD = 16 << 10
 _LONGEST_TEXT = 1 << 20
 _CHUNKED = "__msgpack_chunked_array__"
 _SIZES = {0xC4: ">B", 0xC5: ">H", 0xC6: ">I", 0xD9: ">B", 0xDA: ">H", 0xDB: ">I", 0xDC: ">H", 0xDD: ">I"}
@@ -104,10 +104,9 @@ def _joined(blob: Blob, file: int, node: Mapping[str, Any]) -> tuple[Stored, tup
 class _Scan:
     """Reads msgpack from ``at`` on, and jumps over the bytes of arrays: of a large file, little is ever read."""
 
-    def __init__(self, blob: Blob, at: int = 0, end: int | None = None) -> None:
+    def __init__(self, blob: Blob) -> None:
         self._blob = blob
-        self.at = at
-        self._end = blob.size if end is None else end
+        self.at, self._end = 0, blob.size
         self._ahead, self._begin = b"", 0
 
     def value(self, depth: int) -> Any:
@@ -149,20 +148,28 @@ class _Scan:
 
     def _extension(self, size: int, depth: int) -> Any:
         kind = self._number(">b")
-        inner = _Scan(self._blob, self.at, self._skip(size).begin + size)
+        inner = self._skip(size)
         if kind not in (1, 3):
-            return _Bytes(inner.at, size)
-        match inner.value(depth + 1):
+            return inner
+        match self._within(inner, depth):
             case [[*shape], str(dtype), _Bytes() as data]:
                 pass
             case _:
-                raise self._blob.damaged(f"byte {inner.at} is no array of Flax")
+                raise self._blob.damaged(f"byte {inner.begin} is no array of Flax")
         dtype = "bool" if dtype == "bool_" else dtype
         if dtype not in DTYPES or not all(type(many) is int and many >= 0 for many in shape):
             raise self._blob.damaged(f"it has an array of {dtype!r:.80} and shape {shape!r:.80}")
         if data.size != math.prod(shape) * DTYPES[dtype].size:
             raise self._blob.damaged(f"it has an array {dtype}{shape} of {data.size} bytes")
         return _Array(tuple(shape), dtype, data.begin)
+
+    def _within(self, inner: _Bytes, depth: int) -> Any:
+        """Return the value that some bytes are, and go on behind them."""
+        outer = self.at, self._end
+        self.at, self._end = inner.begin, inner.begin + inner.size
+        value = self.value(depth + 1)
+        self.at, self._end = outer
+        return value
 
     def _text(self, size: int) -> str:
         if size > _LONGEST_TEXT:

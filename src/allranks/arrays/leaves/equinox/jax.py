@@ -1,0 +1,26 @@
+"""Equinox modules as they are: the functions in them (activations, whatever can be called) are code, and stay here."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+
+from allranks.arrays.leaves.base import Here
+from allranks.arrays.leaves.jax import open_node
+from allranks.arrays.walk import Branch, Opener
+
+
+def claims(_kind: type) -> bool:
+    return False
+
+
+def opener(node: object, here: Here) -> Opener | None:
+    # Between ranks functions are compared by name, which JAX's opener lets through.
+    return None if here.comparing or not isinstance(node, eqx.Module) else _open
+
+
+def _open(node: object) -> Branch:
+    functions, rest = eqx.partition(node, callable)
+    if not jax.tree.leaves(functions):
+        return open_node(node)
+    return Branch(None, (rest,), lambda made: eqx.combine(made[0], functions))

@@ -1,0 +1,238 @@
+"""For Accelerate: all ranks compared after ``prepare``, and ``save_state`` made whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from accelerate import Accelerator  # type: ignore[import-untyped]
+from accelerate.utils import DistributedType  # type: ignore[import-untyped]
+
+from allranks.checkpoint import agree
+from allranks.consistency.verify import verify
+from allranks.digest import hasher
+from allranks.errors import AllranksError, Damaged, NotThere, StepExists, StorageError, name_ranks
+from allranks.gate.log import log
+from allranks.integrations import loop
+from allranks.world.progress import progress
+
+T = TypeVar("T")
+Listing = dict[str, int]
+
+SEAL = "allranks.json"
+_STEP = re.compile(r"step-(\d+)")
+_SHARDED = (DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM)
+
+
+class Ranks:
+    """An Accelerator's ranks; **every rank must make one, and call its methods in the same order**.
+
+    >>> ranks = Ranks(accelerator, "runs/a", verify_every=100)
+    >>> model, optimizer, loader = ranks.prepare(model, optimizer, loader)
+    >>> step = ranks.load_state() or 0
+    >>> for batch in loader:
+    ...     step += 1
+    ...     ranks.after(step)
+
+    ``folder`` is where states are saved, and must be the same on all hosts. ``verify_every`` counts steps (0: compare
+    at ``prepare`` and ``load_state`` only); what differs raises Mismatch on every rank, naming ranks and leaves.
+    ``hang`` is for ``allranks.init()``, which is called here unless the program has done so. With
+    ``save_on_preemption``, SIGTERM on any rank makes all ranks save in the same call of ``after``, and leave with exit
+    code 143.
+    """
+
+    def __init__(
+        self,
+        accelerator: Accelerator,
+        folder: str | os.PathLike[str],
+        *,
+        verify_every: int = 0,
+        hang: bool = True,
+        save_on_preemption: bool = True,
+    ) -> None:
+        if accelerator.project_configuration.automatic_checkpoint_naming:
+            raise AllranksError(
+                "automatic_checkpoint_naming lets Accelerate choose the folder, and remove older ones before it saves.",
+                remedy="Leave it out: Ranks.save_state(step) names folders.",
+            )
+        self._accelerator, self._folder = accelerator, Path(folder)
+        self._world = loop.join(accelerator.process_index, accelerator.num_processes, hang=hang)
+        self._loop = loop.Loop(verify_every=verify_every, save_on_preemption=save_on_preemption)
+        self._held: list[Any] = []
+        self._saved: int | None = None
+
+    def prepare(self, *objects: Any, **how: Any) -> Any:
+        """Return what ``accelerator.prepare`` returns, once all ranks hold the same modules and optimizers."""
+        prepared = self._accelerator.prepare(*objects, **how)
+        made = prepared if isinstance(prepared, tuple) else (prepared,)
+        self._held += [one for one in made if isinstance(one, torch.nn.Module | torch.optim.Optimizer)]
+        self._loop.release()
+        self._loop.begin(self._world, self._state(), 0)
+        return prepared
+
+    def after(self, step: int) -> None:
+        """Say that a step is done: compare, if it is time to; save and leave, if a rank is to be preempted."""
+        notice = self._loop.after(step, self._parameters)
+        if notice is not None:
+            where = self._place(step) if step == self._saved else self.save_state(step)
+            loop.leave(notice, step, str(where))
+        progress.doing("training", step=step)
+
+    def save_state(self, step: int, **how: Any) -> Path:
+        """Have ``accelerator.save_state(**how)`` save into ``step-<step>``; return that folder.
+
+        It has its name once every rank has written and the digests of all files are in it; before, there is none.
+        Raises StepExists; what one rank raises, all do.
+        """
+        world, final = self._world, self._place(step)
+        hidden = final.with_name(f".{final.name}")
+        world.agree(step, name="save_state")
+        with progress.inside("save", final.name):
+            self._on_main("save_state", lambda: _make_way(hidden, final, step))
+            self._together("save_state", lambda: str(self._accelerator.save_state(str(hidden), **how)))
+            seal = {"step": step, "ranks": world.size, "files": self._digests(hidden)}
+            self._on_main("save_state", lambda: _publish(hidden, final, seal))
+        self._saved = step
+        return final
+
+    def load_state(self, step: int | None = None, **how: Any) -> int | None:
+        """Have ``accelerator.load_state(**how)`` load the newest state, or that of ``step``; return its step.
+
+        None, on all ranks, if there is none. Every file's digest is compared before: Damaged. Then all ranks are:
+        Mismatch.
+        """
+        world = self._world
+        found = self._on_main("load_state", lambda: _newest(self._folder, step))
+        if found is None:
+            return None
+        where = self._place(found["step"])
+        with progress.inside("restore", where.name):
+            digests = self._digests(where)
+        if odd := sorted(
+            name for name in found["files"].keys() | digests if found["files"].get(name) != digests.get(name)
+        ):
+            raise Damaged(f"{where}: {', '.join(odd)} are not as they were saved.", path=str(where), step=found["step"])
+        if found["ranks"] != world.size:
+            log("allranks: %s is of %d ranks: random generators go on anew.", where, found["ranks"], level=30)
+        self._together("load_state", lambda: self._accelerator.load_state(str(where), **how))
+        verify(self._state(), found["step"], world=world)
+        return int(found["step"])
+
+    def end(self) -> None:
+        """Say that the training is over: SIGTERM ends each rank again."""
+        self._loop.end()
+
+    def _place(self, step: int) -> Path:
+        return self._folder / f"step-{step}"
+
+    def _state(self) -> dict[str, Any]:
+        """Return what all ranks should hold; nothing of what each rank holds its own part of."""
+        if self._accelerator.distributed_type in _SHARDED or (
+            self._accelerator.distributed_type == DistributedType.FSDP and not self._accelerator.is_fsdp2
+        ):
+            log("allranks: under %s no weights are compared.", self._accelerator.distributed_type.value, level=30)
+            return {}
+        unwrap = self._accelerator.unwrap_model
+        return {"prepared": [unwrap(one) if isinstance(one, torch.nn.Module) else one for one in self._held]}
+
+    def _parameters(self) -> dict[str, Any]:
+        """Return the same without buffers, which DDP lets each rank change between two forward passes."""
+        held = self._state().get("prepared", [])
+        plain = [dict(one.named_parameters()) if isinstance(one, torch.nn.Module) else one for one in held]
+        return {"prepared": plain}
+
+    def _digests(self, folder: Path) -> dict[str, str]:
+        """Return the digests of all files of a folder; each rank reads its share. Every rank must call."""
+        world = self._world
+        seen = self._together("look", lambda: _listing(folder))
+        if blind := [rank for rank, one in enumerate(seen) if one != seen[0]]:
+            raise StorageError(
+                f"{name_ranks(blind)} do not see in {folder} what rank 0 sees there.",
+                path=str(folder),
+                remedy="Use a folder that all hosts share.",
+            )
+        mine = sorted(seen[0])[world.rank :: world.size]
+        told = self._together("digests", lambda: {name: _digest(folder / name) for name in mine})
+        return {name: said for one in told for name, said in one.items()}
+
+    def _on_main(self, name: str, act: Callable[[], T]) -> T:
+        """Return what ``act`` returned on rank 0, which alone does it; what it raised, all raise."""
+        first: T = self._together(name, act if self._world.is_main else lambda: None)[0]
+        return first
+
+    def _together(self, name: str, act: Callable[[], Any]) -> list[Any]:
+        """Return what ``act`` returned on each rank; what it raised on one, all raise. Every rank must call."""
+        error: Exception | None = None
+        result = None
+        try:
+            result = act()
+        except Exception as found:  # the others must not wait
+            error = found
+        told = self._world.all_gather([agree.refusal(error), result], name=name)
+        if error is not None:
+            raise error
+        if refused := agree.first_refusal([one[0] for one in told]):
+            raise agree.quoted(refused, who=f"rank {self._world.rank}: {name}", step=None)
+        return [one[1] for one in told]
+
+
+def _make_way(hidden: Path, final: Path, step: int) -> None:
+    if final.exists():
+        raise StepExists(f"{final} is there already.", step=step, remedy="Save another step.")
+    if hidden.exists():  # of a save that never ended
+        shutil.rmtree(hidden)
+
+
+def _publish(hidden: Path, final: Path, seal: dict[str, Any]) -> None:
+    """Give a folder its name, once all in it is on the disk."""
+    (hidden / SEAL).write_text(json.dumps(seal, indent=1))
+    for folder, _, files in os.walk(hidden):
+        for name in [*files, "."]:
+            _sync(os.path.join(folder, name))
+    hidden.rename(final)
+    _sync(str(final.parent))
+
+
+def _sync(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _newest(folder: Path, step: int | None) -> dict[str, Any] | None:
+    """Return the seal of the newest state, or of ``step``."""
+    there = [int(found[1]) for one in folder.glob("step-*") if (found := _STEP.fullmatch(one.name))]
+    if step is None and not there:
+        return None
+    where = folder / f"step-{max(there) if step is None else step}" / SEAL
+    try:
+        seal: dict[str, Any] = json.loads(where.read_text())
+    except FileNotFoundError:
+        raise NotThere(
+            f"there is no {where}: nothing that Ranks.save_state has saved.",
+            path=str(where),
+            remedy="Load what Accelerate itself saved with accelerator.load_state, and compare with allranks.verify.",
+        ) from None
+    return seal
+
+
+def _listing(folder: Path) -> Listing:
+    """Return the files below a folder, but the seal, with their bytes."""
+    files = [one for one in folder.rglob("*") if one.is_file() and one.name != SEAL]
+    return {one.relative_to(folder).as_posix(): one.stat().st_size for one in files}
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as opened:
+        stream = hasher("xxh3-128").stream()
+        while piece := opened.read(8 << 20):
+            stream.update(piece)
+    return stream.hexdigest()

@@ -1,0 +1,148 @@
+"""A framework's checkpoint, any tree of Python values, as arrays and JSON; and back. Nothing is pickled.
+
+JSON values stand for themselves; what JSON has not is an object of one key that begins with ``$``. Arrays are known by
+their paths, as a person would write them: ``optimizer_states/0/state/1/exp_avg``.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+
+from allranks.errors import CannotStore
+
+Array: TypeAlias = "torch.Tensor | np.ndarray[Any, Any]"
+
+# What JSON has not, by its type: its sign, what it is in JSON types (which may hold more of such values), and back.
+_KINDS: dict[type, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]] = {
+    tuple: ("$tuple", list, tuple),
+    torch.Size: ("$size", list, torch.Size),
+    Counter: ("$counter", lambda value: [list(item) for item in value.items()], lambda items: Counter(dict(items))),
+    type(Path()): ("$path", str, Path),
+    torch.device: ("$device", str, torch.device),
+    torch.dtype: ("$dtype", lambda value: str(value).removeprefix("torch."), lambda name: getattr(torch, name)),
+    bytes: ("$bytes", lambda value: base64.b64encode(value).decode(), base64.b64decode),
+}
+_MAKERS = {sign: make for sign, _, make in _KINDS.values()}
+_TENSOR, _ARRAY, _SCALAR, _DICT, _ORDERED = "$tensor", "$array", "$scalar", "$dict", "$ordered"
+
+
+def take_apart(document: Mapping[str, Any]) -> tuple[dict[str, Array], Any]:
+    """Return the arrays of a tree by their paths, and all else as JSON. Raises CannotStore naming the place."""
+    arrays: dict[str, Array] = {}
+    return arrays, _Taking(arrays).words(document, "")
+
+
+def put_together(words: Any, arrays: Mapping[str, Array]) -> Any:
+    """Return the tree that was taken apart."""
+    if type(words) is list:
+        return [put_together(one, arrays) for one in words]
+    if type(words) is not dict:
+        return words
+    sign = _sign_of(words)
+    if not sign:
+        return {key: put_together(one, arrays) for key, one in words.items()}
+    if sign in (_TENSOR, _ARRAY):
+        return arrays[words[sign]]
+    if sign == _SCALAR:
+        return np.asarray(arrays[words[sign]])[()]
+    inner = put_together(words[sign], arrays)
+    if sign == _DICT:
+        return dict(inner)
+    if sign == _ORDERED:
+        return _ordered(*inner)
+    return _MAKERS[sign](inner)
+
+
+def names(words: Any) -> Iterator[tuple[str, bool]]:
+    """Yield the name of each array that ``put_together`` will ask for, and whether it is to be a tensor."""
+    if type(words) is list:
+        for one in words:
+            yield from names(one)
+    elif type(words) is dict:
+        sign = _sign_of(words)
+        if sign in (_TENSOR, _ARRAY, _SCALAR):
+            yield words[sign], sign == _TENSOR
+        else:
+            yield from names(list(words.values()))
+
+
+def _sign_of(words: dict[str, Any]) -> str:
+    first = next(iter(words), "")
+    return first if first.startswith("$") else ""
+
+
+def _ordered(items: list[Any], metadata: Any) -> OrderedDict[Any, Any]:
+    """Return a module's ``state_dict``: torch hangs the modules' versions on it."""
+    found = OrderedDict(items)
+    if metadata is not None:
+        found._metadata = metadata  # type: ignore[attr-defined]
+    return found
+
+
+class _Taking:
+    """Puts arrays aside."""
+
+    def __init__(self, arrays: dict[str, Array]) -> None:
+        self._arrays = arrays
+
+    def words(self, value: Any, path: str) -> Any:
+        """Return a value as JSON."""
+        kind = type(value)
+        if value is None or kind in (bool, int, float, str):
+            return value
+        if isinstance(value, torch.Tensor):
+            return {_TENSOR: self._aside(_whole(value, path), path)}
+        if isinstance(value, np.ndarray):
+            return {_ARRAY: self._aside(value, path)}
+        if isinstance(value, np.generic):
+            return {_SCALAR: self._aside(np.asarray(value), path)}
+        if kind is list:
+            return [self.words(one, f"{path}/{number}") for number, one in enumerate(value)]
+        if kind in (dict, OrderedDict):
+            return self._of_dict(value, path)
+        if kind not in _KINDS:
+            raise CannotStore(
+                f"{path or 'the checkpoint'} is a {kind.__module__}.{kind.__qualname__}, which can be stored only as "
+                "a pickle, and nothing is pickled here: a checkpoint holds tensors, NumPy arrays, JSON values, tuples, "
+                "paths, bytes, torch's dtypes and devices, and dicts and lists of them.",
+                leaf=path,
+                remedy="Leave it out (self.save_hyperparameters(ignore=[...])), or store what it is made from.",
+            )
+        sign, unmake, _ = _KINDS[kind]
+        return {sign: self.words(unmake(value), path)}
+
+    def _of_dict(self, value: dict[Any, Any], path: str) -> Any:
+        top = f"{path}/" if path else ""
+        items = [(key, self.words(one, f"{top}{key}")) for key, one in value.items()]
+        metadata = getattr(value, "_metadata", None)
+        if type(value) is dict and all(type(key) is str and not key.startswith("$") for key in value):
+            return dict(items)
+        pairs = [[self.words(key, f"a key of {path}"), one] for key, one in items]
+        if type(value) is dict:
+            return {_DICT: pairs}
+        return {_ORDERED: [pairs, self.words(metadata, f"{path}._metadata")]}
+
+    def _aside(self, array: Array, path: str) -> str:
+        """Put an array aside; return the name that it gets."""
+        while path in self._arrays:
+            path += "'"
+        self._arrays[path] = array
+        return path
+
+
+def _whole(tensor: torch.Tensor, path: str) -> torch.Tensor:
+    """Return the tensor, unless it is this rank's part of one."""
+    if hasattr(tensor, "to_local"):
+        raise CannotStore(
+            f"{path} is a DTensor: each rank holds a part of it, and only one rank saves here.",
+            leaf=path,
+            remedy="Save with allranks.Checkpointer, in which all ranks take part, or gather the state first.",
+        )
+    return tensor.detach()

@@ -1,0 +1,98 @@
+"""For Hugging Face's Trainer: ``Trainer(..., callbacks=[Ranks()])``."""
+
+# ruff: noqa: ARG002  # hooks have the arguments that the Trainer gives them
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+
+from allranks.errors import AllranksError
+from allranks.gate.log import log
+from allranks.integrations import loop
+from allranks.world.base import World
+from allranks.world.notices import Notice
+from allranks.world.progress import progress
+
+
+class Ranks(TrainerCallback):  # type: ignore[misc]  # mypy does not follow transformers
+    """Compares all ranks, watches over hangs, and saves on preemption.
+
+    When the training starts, the model's parameters and buffers and the optimizer of all ranks are compared, and
+    parameters and optimizer again at each step that ``verify_every`` divides (0: never); what differs raises Mismatch
+    on every rank, naming ranks and leaves. ``hang`` is for ``allranks.init()``, which is called here unless the program
+    has done so. With ``save_on_preemption``, SIGTERM on any rank makes all ranks save a checkpoint after the same step,
+    and leave with exit code 143; ``trainer.train(resume_from_checkpoint=True)`` goes on from there.
+
+    To load what others saved: ``allranks.load(path, into=model)`` on every rank, before the Trainer is made.
+    """
+
+    def __init__(self, verify_every: int = 0, hang: bool = True, save_on_preemption: bool = True) -> None:
+        self._hang, self._save_on_preemption = hang, save_on_preemption
+        self._loop = loop.Loop(verify_every=verify_every, save_on_preemption=save_on_preemption)
+        self._notice: Notice | None = None
+
+    def on_init_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self._world(args)
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if self._save_on_preemption and args.enable_jit_checkpoint:
+            raise AllranksError(
+                "enable_jit_checkpoint lets each rank answer SIGTERM for itself, at another step than the others.",
+                remedy="Leave it out, or Ranks(save_on_preemption=False).",
+            )
+        model = kwargs["model"]
+        held = {"model": model, "optimizer": kwargs["optimizer"]}
+        if _is_sharded(model, args):
+            log("allranks: under FSDP1 and DeepSpeed no weights are compared.", level=30)
+            held = {}
+        self._loop.begin(self._world(args), held, state.global_step)
+
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        progress.doing("training step", step=state.global_step)
+
+    def on_prediction_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        progress.doing("evaluation")
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> TrainerControl:
+        model = kwargs["model"]
+
+        def held() -> dict[str, Any]:
+            if _is_sharded(model, args):
+                return {}
+            return {"parameters": dict(model.named_parameters()), "optimizer": kwargs["optimizer"]}
+
+        self._notice = self._loop.after(state.global_step, held)
+        if self._notice is not None:
+            control.should_save = control.should_training_stop = True
+        return control
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if self._notice is not None:
+            where = f"{args.output_dir}/{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
+            loop.leave(self._notice, state.global_step, where)
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._loop.end()  # who is told to leave now has nothing more to save than the program itself does
+
+    def _world(self, args: TrainingArguments) -> World:
+        return loop.join(args.process_index, args.world_size, hang=self._hang)
+
+
+def _is_sharded(model: torch.nn.Module, args: TrainingArguments) -> bool:
+    """Whether each rank holds a part of the parameters, in a way of the framework's own."""
+    return bool(args.deepspeed) or any(isinstance(one, FullyShardedDataParallel) for one in model.modules())

@@ -1,0 +1,247 @@
+"""For Lightning: ``Trainer(plugins=[CheckpointIO()], callbacks=[Ranks()])``."""
+
+# ruff: noqa: ARG002  # hooks have the arguments that Lightning gives them
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.plugins.io import TorchCheckpointIO
+from lightning.pytorch.strategies import DeepSpeedStrategy, FSDPStrategy
+from lightning.pytorch.utilities.model_helpers import is_overridden
+
+from allranks.arrays.leaves.numpy import DTYPES
+from allranks.checkpoint import audit
+from allranks.checkpoint.checkpointer import Checkpointer
+from allranks.checkpoint.removal import remove_step
+from allranks.errors import AllranksError, NotThere
+from allranks.gate.log import log
+from allranks.integrations import document, loop
+from allranks.loading.load import load
+from allranks.loading.names import Rename
+from allranks.loading.report import LoadReport
+from allranks.storage.base import Storage
+from allranks.storage.detect import open_storage
+from allranks.world.base import World
+from allranks.world.notices import Notice
+from allranks.world.progress import progress
+from allranks.world.single import single_world
+
+# Each rank holds a part of the parameters, which these strategies themselves put together.
+_SHARDED = (FSDPStrategy, DeepSpeedStrategy)
+# Below this key of ``extra`` a checkpoint has all that is no array.
+_FORMAT = "lightning"
+
+
+class Ranks(Callback):  # type: ignore[misc]  # mypy does not follow Lightning
+    """Loads on every rank, compares all ranks, watches over hangs, and saves on preemption.
+
+    ``load`` is what ``allranks.load`` takes, with ``rename``, ``allow_missing``, ``allow_unexpected`` and ``strict``:
+    it is loaded in ``setup``, before the strategy wraps the model (a model that is made in ``configure_model``: after
+    it), on every rank; ``report`` is the LoadReport then. When the training starts, parameters, buffers and optimizers
+    of all ranks are compared, and parameters and optimizers again at each step that ``verify_every`` divides (0:
+    never); what differs raises Mismatch on every rank, naming ranks and leaves. ``hang`` is for ``allranks.init()``,
+    which is called here unless the program has done so. With ``save_on_preemption``, SIGTERM on any rank makes all
+    ranks save ``last.ckpt``, into the folder of the ModelCheckpoint, after the same step, and leave with exit code 143;
+    ``trainer.fit(ckpt_path="last")`` goes on from there.
+    """
+
+    def __init__(
+        self,
+        load: str | Path | None = None,
+        rename: Rename | None = None,
+        allow_missing: Iterable[str] = (),
+        allow_unexpected: Iterable[str] = (),
+        strict: bool | float = True,
+        verify_every: int = 0,
+        hang: bool = True,
+        save_on_preemption: bool = True,
+    ) -> None:
+        self.report: LoadReport | None = None
+        self._load = load
+        self._how: dict[str, Any] = {
+            "rename": rename,
+            "allow_missing": allow_missing,
+            "allow_unexpected": allow_unexpected,
+            "strict": strict,
+        }
+        self._hang = hang
+        self._loop = loop.Loop(verify_every=verify_every, save_on_preemption=save_on_preemption)
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self._world(trainer)
+        if not is_overridden("configure_model", pl_module):
+            self._load_once(trainer, pl_module)
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._load_once(trainer, pl_module)
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        world, state = self._world(trainer), {"model": pl_module, **_optimizers(trainer)}
+        if isinstance(trainer.strategy, _SHARDED):
+            log("allranks: under %s no weights are compared.", type(trainer.strategy).__name__, level=30)
+            state = {}
+        self._loop.begin(world, state, trainer.global_step)
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        progress.doing("training step", step=trainer.global_step)
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        def state() -> dict[str, Any]:
+            if isinstance(trainer.strategy, _SHARDED):
+                return {}
+            return {"parameters": dict(pl_module.named_parameters()), **_optimizers(trainer)}
+
+        _act(self._loop.after(trainer.global_step, state), trainer)
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._load_once(trainer, pl_module)
+
+    def on_validation_batch_start(self, *_: Any, **__: Any) -> None:
+        progress.doing("validation")
+
+    def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._load_once(trainer, pl_module)
+
+    def on_predict_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._load_once(trainer, pl_module)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        _act(self._loop.end(), trainer)
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        self._loop.release()
+
+    def _world(self, trainer: Trainer) -> World:
+        return loop.join(trainer.global_rank, trainer.world_size, hang=self._hang)
+
+    def _load_once(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._load is not None and self.report is None:
+            self.report = load(self._load, pl_module, world=self._world(trainer), **self._how)
+
+
+def _optimizers(trainer: Trainer) -> dict[str, Any]:
+    """Return the optimizers, but those of which each rank holds a part, as torch's ZeroRedundancyOptimizer."""
+    whole = [one for one in trainer.optimizers if not hasattr(one, "consolidate_state_dict")]
+    return {"optimizers": whole}
+
+
+def _act(notice: Notice | None, trainer: Trainer) -> None:
+    """Save and leave, on all ranks, if that was decided."""
+    if notice is None:
+        return
+    kept = trainer.checkpoint_callback
+    folder = kept.dirpath if isinstance(kept, ModelCheckpoint) and kept.dirpath else trainer.default_root_dir
+    path = os.path.join(folder, f"{ModelCheckpoint.CHECKPOINT_NAME_LAST}{ModelCheckpoint.FILE_EXTENSION}")
+    trainer.save_checkpoint(path)
+    trainer.strategy.checkpoint_io.teardown()  # it may be written behind
+    loop.leave(notice, trainer.global_step, path)
+
+
+class CheckpointIO(TorchCheckpointIO):  # type: ignore[misc]
+    """Saves a Trainer's checkpoints as checkpoints of ours: whole or not at all, each byte with its digest, no pickles.
+
+    For every strategy that has rank 0 save all (DDP does; FSDP and DeepSpeed where they save one file). What was a file
+    ``last.ckpt`` is a folder of that name, a run with one step in it: ``allranks.load`` and ``allranks ckpt`` take it.
+    A save over it is there, whole, before the old one goes. Raises CannotStore, naming it, for what a checkpoint holds
+    that is no tensor, array, JSON value or the like (a class, a function in ``hyper_parameters``).
+
+    With ``behind``, a save returns when the state is copied, and is written while the training goes on; what went
+    wrong is raised by the next call. ``integrity`` is ``xxh3-128`` or ``blake3``. Lightning's own files are loaded too.
+    """
+
+    def __init__(self, *, behind: bool = False, integrity: str = "xxh3-128") -> None:
+        self._behind, self._integrity = behind, integrity
+        self._thread = threading.current_thread().name
+        self._last: Checkpointer | None = None
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any = None
+    ) -> None:
+        """Save; rank 0 alone calls."""
+        if storage_options is not None:
+            raise TypeError(f"CheckpointIO takes no storage_options, and got {storage_options!r}.")
+        if threading.current_thread().name != self._thread:
+            raise AllranksError(
+                "allranks' CheckpointIO was called from another thread than the training's.",
+                remedy="In place of AsyncCheckpointIO(CheckpointIO()), use CheckpointIO(behind=True).",
+            )
+        self._settle()
+        arrays, words = document.take_apart(checkpoint)
+        if os.path.islink(path):  # ModelCheckpoint(save_last="link"): what it led to stays as it is
+            os.unlink(path)
+        run = Checkpointer(path, single_world(), keep_last=1, integrity=self._integrity, on_sigterm=False)
+        self._last = run
+        step = max([int(checkpoint.get("global_step", 0)), *(step + 1 for step in run.steps())])
+        with progress.inside("save", os.fspath(path)):
+            run.save(step, arrays, extra={_FORMAT: words})
+            if not self._behind:
+                self._settle()
+
+    def load_checkpoint(
+        self, path: str | os.PathLike[str], map_location: Any = None, weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        """Return the checkpoint, on the CPU unless ``map_location`` is a device; any rank may call alone."""
+        self._settle()
+        if os.path.isfile(path):
+            how = {} if map_location is None else {"map_location": map_location}
+            theirs: dict[str, Any] = super().load_checkpoint(path, weights_only=weights_only, **how)
+            return theirs
+        storage = open_storage(path)
+        words, like = _template(storage)
+        restored = Checkpointer(storage, single_world(), read_only=True).restore(like)
+        assert restored is not None
+        arrays = restored[0]
+        if map_location is not None:
+            arrays |= {name: one.to(map_location) for name, one in arrays.items() if isinstance(one, torch.Tensor)}
+        checkpoint: dict[str, Any] = document.put_together(words, arrays)
+        return checkpoint
+
+    def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
+        """Remove a checkpoint, ours or Lightning's; first of all its manifest. Waits for the save that goes on."""
+        self._settle()
+        if not os.path.isfile(path):
+            storage = open_storage(path)
+            for step in audit.steps(storage):
+                remove_step(storage, step)
+        super().remove_checkpoint(path)
+
+    def teardown(self) -> None:
+        """Wait for the save that goes on."""
+        self._settle()
+
+    def _settle(self) -> None:
+        """Wait for the save that goes on, and raise what stopped it."""
+        run, self._last = self._last, None
+        if run is not None:
+            with run:
+                run.wait()
+
+
+def _template(storage: Storage) -> tuple[Any, dict[str, document.Array]]:
+    """Return all of the newest checkpoint that is no array, and room for the arrays. Raises NotThere."""
+    steps = audit.steps(storage)
+    if not steps:
+        raise NotThere(f"there is no checkpoint at {storage.url}.", path=storage.url)
+    manifest = audit.load(storage, steps[-1])
+    if not isinstance(manifest.extra, dict) or _FORMAT not in manifest.extra:
+        raise AllranksError(
+            f"{storage.url} is a checkpoint, but not one of a Trainer: CheckpointIO has not saved it.",
+            remedy="Load its weights: Ranks(load=...).",
+        )
+    words, room = manifest.extra[_FORMAT], {}
+    for name, is_tensor in document.names(words):
+        leaf = manifest.leaves[name]
+        made = torch.empty(leaf.shape, dtype=getattr(torch, leaf.dtype)) if is_tensor else None
+        room[name] = np.empty(leaf.shape, DTYPES[leaf.dtype]) if made is None else made
+    return words, room

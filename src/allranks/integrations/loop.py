@@ -1,0 +1,116 @@
+"""What is the same in every framework's training loop: whose rank it is, what all must hold, when all have to leave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from allranks.consistency.verify import verify
+from allranks.errors import AllranksError, ContradictingSigns
+from allranks.gate.log import log
+from allranks.hang.start import DEFAULT_HANG_AFTER, init
+from allranks.world import sigterm
+from allranks.world.base import World
+from allranks.world.detect import current
+from allranks.world.notices import Notice, Notices
+from allranks.world.progress import progress
+
+
+@dataclass(slots=True)
+class _Votes:
+    """The notices of a world: one for all training loops of this process, which may follow each other."""
+
+    notices: Notices
+    calls: int = 0
+
+
+_votes: WeakKeyDictionary[World, _Votes] = WeakKeyDictionary()
+
+
+def join(rank: int, size: int, *, hang: bool) -> World:
+    """Return the world, that of ``allranks.init()``, once the framework knows its ranks; **every rank must call**.
+
+    Raises ContradictingSigns where the framework takes this process for another rank than the world does.
+    """
+    try:
+        world = current()
+    except AllranksError:
+        world = init(hang_after=DEFAULT_HANG_AFTER if hang else 0.0)
+    if (world.rank, world.size) != (rank, size):
+        raise ContradictingSigns(
+            f"the framework says rank {rank} of {size}, but allranks.init() made this process rank {world.rank} of "
+            f"{world.size}.",
+            remedy="Leave allranks.init() out, so that it follows the framework; or have a launcher start all ranks: "
+            f"allranks run -n {size} train.py.",
+        )
+    return world
+
+
+class Loop:
+    """One rank's side of a training; **every rank must make one, and call its methods in the same order**."""
+
+    def __init__(self, *, verify_every: int, save_on_preemption: bool) -> None:
+        if verify_every < 0:
+            raise AllranksError(f"verify_every is {verify_every}.", remedy="It counts steps; 0: at the start only.")
+        self._verify_every = verify_every
+        self._save_on_preemption = save_on_preemption
+        self._undo: list[Callable[[], object]] = []
+        self._world: World | None = None
+        self._step = -1
+
+    def begin(self, world: World, state: Any, step: int) -> None:
+        """Compare the whole state; take SIGTERM over, from a framework too, so that all ranks answer it as one."""
+        verify(state, step, world=world)
+        self._world, self._step = world, step
+        if self._save_on_preemption:
+            notices = _votes_of(world).notices
+            self._undo = [sigterm.take_back(), sigterm.instead(lambda: notices.raise_notice("leave", "SIGTERM"))]
+
+    def after(self, step: int, state: Callable[[], Any]) -> Notice | None:
+        """Say that ``step`` is done; return what all ranks are to do now. Other calls with the same step do nothing.
+
+        ``state`` is compared at each step that ``verify_every`` divides.
+        """
+        if self._world is None or step == self._step:
+            return None
+        self._step = step
+        if self._verify_every and step % self._verify_every == 0:
+            verify(state(), step, world=self._world)
+        return self._arrived(self._world)
+
+    def end(self) -> Notice | None:
+        """Say that the training is over; return what all ranks are to do before they go on."""
+        world = self._world
+        notice = None if world is None else self._arrived(world)
+        self.release()
+        return notice
+
+    def release(self) -> None:
+        """Give SIGTERM back. Any rank may call it alone."""
+        progress.doing("")
+        self._world = None
+        while self._undo:
+            self._undo.pop()()
+
+    def _arrived(self, world: World) -> Notice | None:
+        if not self._save_on_preemption:
+            return None
+        votes = _votes_of(world)
+        votes.calls += 1
+        return votes.notices.arrived(votes.calls)
+
+
+def leave(notice: Notice, step: int, where: str) -> None:
+    """End this rank, in order, once all have saved: SystemExit(143). **Every rank must call.**"""
+    current().barrier("all have saved")
+    told = f"saved step {step} to {where} and left ({notice.why} on rank {notice.rank})"
+    log("allranks: %s", told, level=30)
+    sigterm.leave(told)
+
+
+def _votes_of(world: World) -> _Votes:
+    if world not in _votes:
+        _votes[world] = _Votes(Notices(world))
+    return _votes[world]

@@ -1,0 +1,18 @@
+"""docs/integrations-jax.md is true."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pages
+import pytest
+
+
+@pytest.mark.needs("jax", "equinox", "flax")
+def test_the_snippets_of_the_page_run(tmp_path: Path) -> None:
+    """They assert what they say."""
+    pages.printed("integrations-jax.md", tmp_path, snippets=2)
+
+
+def test_the_page_is_short_and_leads_to_pages_that_are_there() -> None:
+    pages.check_links("integrations-jax.md", most_lines=100)

@@ -1,0 +1,136 @@
+"""Lightning's checkpoints as ours: nothing is lost, nothing is pickled, and no moment is without a whole one."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter, OrderedDict
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from lightning.pytorch.plugins.io import AsyncCheckpointIO, TorchCheckpointIO
+
+from allranks.checkpoint import audit
+from allranks.errors import AllranksError, CannotStore, Damaged, NotThere
+from allranks.integrations import document
+from allranks.integrations.lightning import CheckpointIO
+from allranks.storage.local import LocalStorage
+
+
+def checkpoint(step: int) -> dict[str, Any]:
+    """What a Trainer saves, and what people put beside it."""
+    net = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2)).to(torch.bfloat16)
+    return {
+        "global_step": step,
+        "state_dict": net.state_dict(),
+        "optimizer_states": [{"state": {0: {"step": torch.tensor(3.0)}}, "param_groups": [{"betas": (0.9, 0.99)}]}],
+        "lr_schedulers": [{"milestones": Counter({2: 1}), "best": float("inf")}],
+        "callbacks": {"a{'b': 1}": {"best_k_models": {"/x/y.ckpt": torch.tensor(0.5)}, "dirpath": Path("/x")}},
+        "hyper_parameters": {"dtype": torch.float16, "device": torch.device("cpu"), "size": torch.Size([2, 3])},
+        "own": {"rng": np.arange(4, dtype=np.uint32), "lr": np.float64(0.1), "$odd": b"\x00\xff", "x": [None, True]},
+        "a/b": torch.ones(1),
+        "a": {"b": torch.zeros(1)},
+    }
+
+
+def same(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor):
+        return one.dtype == other.dtype and torch.equal(one, other)
+    if isinstance(one, np.ndarray | np.generic):
+        return type(one) is type(other) and one.dtype == other.dtype and bool((one == other).all())
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(type(one) is type(other) and one == other)
+
+
+def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path) -> None:
+    """Types of containers and keys, dtypes, the versions of modules; and no pickle is in the folder."""
+    given, io = checkpoint(10), CheckpointIO()
+    io.save_checkpoint(given, tmp_path / "a.ckpt")
+    found = io.load_checkpoint(tmp_path / "a.ckpt")
+    assert same(given, found)
+    assert type(found["state_dict"]) is OrderedDict
+    assert found["state_dict"]._metadata == given["state_dict"]._metadata
+    torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2)).load_state_dict(found["state_dict"])
+    for file in (tmp_path / "a.ckpt").rglob("*"):
+        if file.is_file():
+            with pytest.raises((pickle.UnpicklingError, ValueError, EOFError)):
+                pickle.loads(file.read_bytes())
+
+
+@pytest.mark.parametrize("thing", [SimpleNamespace(), torch.nn.functional.relu, torch.nn.Linear, {1, 2}])
+def test_what_only_a_pickle_holds_is_refused_by_name(thing: Any, tmp_path: Path) -> None:
+    """Before anything is written, and what was saved there before stays."""
+    io = CheckpointIO()
+    io.save_checkpoint(checkpoint(1), tmp_path / "a.ckpt")
+    with pytest.raises(CannotStore, match=r"hyper_parameters/loss/0 is a .*save_hyperparameters\(ignore"):
+        io.save_checkpoint({"hyper_parameters": {"loss": [thing]}}, tmp_path / "a.ckpt")
+    assert io.load_checkpoint(tmp_path / "a.ckpt")["global_step"] == 1
+
+
+def test_a_save_over_another_and_a_removal(tmp_path: Path) -> None:
+    """``last.ckpt`` again and again, also of an earlier step; a link is replaced, and not what it leads to."""
+    io, last = CheckpointIO(), tmp_path / "last.ckpt"
+    for step in (4, 4, 2):
+        io.save_checkpoint(checkpoint(step), last)
+        assert io.load_checkpoint(last)["global_step"] == step
+        assert len(audit.steps(LocalStorage(str(last)))) == 1
+    (tmp_path / "link.ckpt").symlink_to(last)
+    io.save_checkpoint(checkpoint(9), tmp_path / "link.ckpt")
+    assert io.load_checkpoint(last)["global_step"] == 2
+    io.remove_checkpoint(last)
+    assert not last.exists()
+    with pytest.raises(NotThere, match=r"there is no checkpoint at .*last\.ckpt"):
+        io.load_checkpoint(last)
+
+
+def test_a_damaged_checkpoint_is_not_loaded(tmp_path: Path) -> None:
+    io = CheckpointIO()
+    io.save_checkpoint(checkpoint(1), tmp_path / "a.ckpt")
+    file = next((tmp_path / "a.ckpt").rglob("*.safetensors"))
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(Damaged):
+        io.load_checkpoint(tmp_path / "a.ckpt")
+
+
+def test_lightnings_own_files_are_loaded_and_removed(tmp_path: Path) -> None:
+    """So that a run can change to ours in the middle."""
+    TorchCheckpointIO().save_checkpoint({"global_step": 5, "w": torch.ones(2)}, str(tmp_path / "a.ckpt"))
+    io = CheckpointIO()
+    assert torch.equal(io.load_checkpoint(tmp_path / "a.ckpt", weights_only=True)["w"], torch.ones(2))
+    io.remove_checkpoint(tmp_path / "a.ckpt")
+    assert not (tmp_path / "a.ckpt").exists()
+
+
+def test_a_save_behind_is_of_the_moment_and_seen_to_its_end(tmp_path: Path) -> None:
+    """The program changes the state at once; a removal, a load and the teardown wait for what is being written."""
+    io, weights = CheckpointIO(behind=True), torch.zeros(1000)
+    io.save_checkpoint({"global_step": 1, "w": weights}, tmp_path / "a.ckpt")
+    weights += 1
+    io.save_checkpoint({"global_step": 2, "w": weights}, tmp_path / "b.ckpt")
+    io.remove_checkpoint(tmp_path / "a.ckpt")
+    assert (io.load_checkpoint(tmp_path / "b.ckpt")["w"] == 1).all()
+
+    def save(to: Any, name: str) -> None:
+        to.save_checkpoint({"w": weights}, tmp_path / name)
+        to.teardown()
+
+    (tmp_path / "file").write_text("")
+    with pytest.raises(AllranksError):
+        save(io, "file/c.ckpt")
+    with pytest.raises(AllranksError, match=r"use CheckpointIO\(behind=True\)"):
+        save(AsyncCheckpointIO(io), "d.ckpt")
+
+
+def test_arrays_are_called_by_their_paths() -> None:
+    """As a reader of the checkpoint would look for them; two of one path are told apart."""
+    arrays, words = document.take_apart({"a/b": torch.ones(1), "a": {"b": torch.zeros(1)}, "c": {0: np.ones(2)}})
+    assert list(arrays) == ["a/b", "a/b'", "c/0"]
+    assert dict(document.names(words)) == {"a/b": True, "a/b'": True, "c/0": False}
