@@ -199,9 +199,8 @@ class CheckpointIO(TorchCheckpointIO):  # type: ignore[misc]
             return theirs
         storage = open_storage(path)
         words, like = _template(storage)
-        restored = Checkpointer(storage, single_world(), read_only=True).restore(
-            like
-        )  # allranks: ignore[AR203] a world of one meets nobody
+        # allranks: ignore[AR203] a world of one meets nobody
+        restored = Checkpointer(storage, single_world(), read_only=True).restore(like)
         assert restored is not None
         arrays = restored[0]
         if map_location is not None:
