@@ -145,7 +145,8 @@ class Runner(Caller):
         if result.meets:
             frame.result.meetings.append(called)
             node = ("call", called)
-            frame.nodes.append(node if gate == TRUE else ("branch", gate, RANKS, (node,), (), given.span, f"@{gate}"))
+            gated = ("branch", gate, RANKS, (node,), (), given.span, f"@{gate}", "")
+            frame.nodes.append(node if gate == TRUE else gated)
         return value if gate == TRUE else chosen(gate, value, NONE, RANKS)
 
     def _believed(self, frame: Frame, reference: str, value: Value) -> Value:
@@ -256,9 +257,9 @@ def meets(node: tuple[Any, ...]) -> bool:
     if tag == "branch":
         return any(map(meets, (*node[3], *node[4])))
     if tag == "loop":
-        return any(map(meets, node[3]))
+        return any(map(meets, (*node[3], *node[5])))
     if tag == "try":
-        return any(map(meets, (*node[1], *(n for handler in node[2] for n in handler))))
+        return any(map(meets, (*node[1], *node[3], *(n for handler in node[2] for n in handler))))
     return False
 
 

@@ -144,7 +144,7 @@ class Survey:
         called = Called((span[0], span[1], span[0], span[1] + 1), result, mask, mask)
         around.calls.append(called)
         if result.meets:
-            around.trace = (("branch", gate, RANKS, (("call", called),), (), called.span, "decorator"),)
+            around.trace = (("branch", gate, RANKS, (("call", called),), (), called.span, "decorator", ""),)
         return around
 
     # evidence
@@ -290,6 +290,8 @@ class Survey:
     # traces
 
     def _partings(self, result: Result, alive: int, active: bool, chain: tuple[Step, ...]) -> None:
+        if self._plays_parts(result.path):
+            return
         active = active or bool(result.evidence)  # a branch on the rank is evidence enough
         key = (id(result), alive, active)
         if key in self.compared or not alive or not result.meets or len(chain) > 30:
@@ -303,6 +305,10 @@ class Survey:
                 called, roles = found
                 step = Step(self._symbol(result), self._place(result.path, called.span))
                 self._partings(called.result, roles, active, (*chain, step))
+
+    def _plays_parts(self, path: str) -> bool:
+        """Processes that call each other over RPC are different programs on purpose."""
+        return any(dotted.startswith("torch.distributed.rpc") for dotted, _ in self.project.summaries[path].imports)
 
     def _parting(self, found: Parting, chain: tuple[Step, ...]) -> None:
         site = (found.result.path, found.guard)

@@ -70,6 +70,7 @@ def _torch() -> Iterator[Collective]:
     yield Collective("torch.distributed.new_group", "new_group", unless=(("use_local_synchronization", True),))
     yield from _of("torch.distributed", "new_subgroups new_subgroups_by_enumeration split_group shrink_group")
     yield from _of("torch.distributed", "init_process_group")
+    yield from _of("torch.distributed", "destroy_process_group", hidden=True)
     yield from _of("torch.distributed.rpc", "init_rpc")
     yield Collective("torch.distributed.device_mesh.init_device_mesh", "init_device_mesh", hidden=True)
     for owner in ("torch.distributed.nn.functional", "torch.distributed.nn"):
