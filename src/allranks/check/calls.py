@@ -334,7 +334,7 @@ class Caller(Members):
         for position in entry.in_place:
             if position < len(given.node[2]) and given.node[2][position][0] in ("name", "attr"):
                 self.store(frame, given.node[2][position], ANYTHING)
-        return Value(instance=name) if entry.op.endswith(" construction") else ANYTHING
+        return Value(instance=name) if name.rpartition(".")[2][:1].isupper() else ANYTHING
 
     def _effect(self, frame: Frame, entry: Effect, name: str, given: Given, base: Value | None) -> Value:
         path = base if entry.receiver else given.argument(*entry.path) if entry.path else None

@@ -9,7 +9,7 @@ mean: these two meet in the same places, whatever guards are on the way.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -70,6 +70,7 @@ class _Ahead(NamedTuple):
     level: bool
 
 
+_NO_BRANCH: TraceNode = ("branch", "UUUU", 0, (), (), (0, 0, 0, 0), "", "")
 _END: Items = (("end",),)  # stands for what follows, whatever it is
 
 
@@ -155,7 +156,7 @@ class Comparison:
         yield from self._walk(result, result.trace, alive, _Ahead((), False, level))
 
     def _walk(self, result: Result, trace: Trace, alive: int, ahead: _Ahead) -> Iterator[Parting | tuple[Called, int]]:
-        settled, owed = 0, ""  # up to here, branches on the rank make up for each other: the first one on what is owed
+        settled, owed = 0, _NO_BRANCH  # up to here, branches make up for each other, this one and those after it
         for at, node in enumerate(trace):
             tag, after = node[0], trace[at + 1 :]
             if tag == "call":
@@ -163,9 +164,9 @@ class Comparison:
                     yield node[1], alive
             elif tag == "branch":
                 if at >= settled:
-                    settled, owed = self._balance(trace, at, alive), named(node[7])
-                here = ahead if at >= settled else ahead._replace(level=True)
-                paid = at < settled and named(node[7]) == owed
+                    settled, owed = self._balance(trace, at, alive), node
+                here = ahead if at >= settled or _is_open(owed, alive) else ahead._replace(level=True)
+                paid = at < settled and named(node[7]) == named(owed[7])
                 found = None if paid else self._parting(result, node, alive, after, here)
                 if found is not None:
                     yield found
@@ -202,15 +203,15 @@ class Comparison:
         """Return where a stretch ends that begins with a branch on the rank and is the same for all; 0 if nowhere."""
         if _exits(trace[at : at + 1]):
             return 0
-        roles = _roles(alive)
-        look = _look(trace[at], roles)
+        look = Look(2 if _is_open(trace[at], alive) else 0)
         for end in range(at + 1, len(trace) + 1):
             stretch = trace[at + 1 : end]
             if not stretch or stretch[-1][0] in ("branch", "call", "exit"):
                 if _exits(stretch[-1:]):
                     return 0
-                later = {role: self.items(stretch, role, look, (), False) for role in roles}
-                if alike(self._ways(trace[at], later, look, False).values()):
+                later = {role: self.items(stretch, role, look, (), False) for role in _roles(alive)}
+                ways = (self._ways(trace[at], {role: later[role]}, look, False).values() for role in later)
+                if alike(way for both in ways for way in both):
                     return end
         return 0
 
@@ -246,7 +247,7 @@ class Comparison:
             return None
         if ahead.level and not letters & set("DP"):
             return None
-        look = _look(node, roles)
+        look = _look(node, alive)
         further = after if look.drop else _after(after, ahead).after
 
         def ways(look: Look) -> dict[str, Items]:
@@ -302,10 +303,15 @@ def _after(after: Trace, ahead: _Ahead) -> _Ahead:
     return ahead._replace(after=(*after, *ahead.after))
 
 
-def _look(node: TraceNode, roles: Sequence[int]) -> Look:
+def _is_open(node: TraceNode, alive: int) -> bool:
+    """Whether it is not known of some role which side it takes."""
+    return any(node[1][role] in "DP" for role in _roles(alive))
+
+
+def _look(node: TraceNode, alive: int) -> Look:
     """Return which meetings say something of those that part at a branch."""
     truth = node[1]
-    if any(truth[role] in "DP" for role in roles) or truth[0] == truth[2]:
+    if _is_open(node, alive) or truth[0] == truth[2]:
         return Look(2)
     return Look(1 if truth[0] == truth[1] else 0)
 
