@@ -114,7 +114,7 @@ class Survey:
             if f"{path}::" in self.starts:
                 roots.append(run.module_frame(path).result)
         # Constructors first: what they store, the others ask for.
-        for reference in sorted(self.starts, key=lambda name: (not name.endswith("__init__"), name)):
+        for reference in sorted(self.starts, key=lambda name: (not name.endswith(_MAKERS), name)):
             facts = self.project.function(reference)
             if reference in run.entered or reference.endswith("::") or facts is None:
                 continue

@@ -249,6 +249,8 @@ class Comparison:
             return None
         look = _look(node, alive)
         further = after if look.drop else _after(after, ahead).after
+        if _are_programs(then, orelse) and _first_meeting(further) is None:
+            return None
 
         def ways(look: Look) -> dict[str, Items]:
             later = {role: self.items(further, role, look, (), ahead.loop) for role in roles}
@@ -334,6 +336,14 @@ def _exits(trace: Trace) -> bool:
         if node[0] == "try" and any(map(_exits, (node[1], node[3], *node[2]))):
             return True
     return False
+
+
+def _are_programs(then: Trace, orelse: Trace) -> bool:
+    """Whether ranks part for good, each into a function of its own (a player and its trainers): these are different
+    programs on purpose, which answer each other."""
+    if len(then) != 1 or len(orelse) != 1 or then[0][0] != "call" or orelse[0][0] != "call":
+        return False
+    return bool(then[0][1].result.reference != orelse[0][1].result.reference)
 
 
 def _first_meeting(trace: Trace) -> tuple[Span, str, str] | None:

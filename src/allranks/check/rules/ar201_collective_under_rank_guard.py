@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from allranks.check.program import PARALLEL, Program
+from allranks.check.program import PARALLEL, Divergence, Program
 from allranks.check.rule import Example, ProgramRule
 from allranks.findings import Finding
 
@@ -109,9 +109,15 @@ def share(x):
 
     def check(self, program: Program) -> Iterator[Finding]:
         for parting in program.divergences():
-            if parting.cause == "rank" and parting.op not in PARALLEL:
+            if parting.cause == "rank" and parting.op not in PARALLEL and not _goes_on_alone(parting):
                 yield self.found(
                     parting,
                     f"{parting.collective} is not reached by every rank: it hangs on {parting.condition}",
                     notes=parting.sides(),
                 )
+
+
+def _goes_on_alone(parting: Divergence) -> bool:
+    """The others leave the group, and rank 0 works on without them: what it does afterwards needs nobody."""
+    first = [ops for who, ops in parting.traces if "rank 0" in who]
+    return parting.op == "destroy_process_group" and not any(parting.op in ops for ops in first)
