@@ -159,9 +159,10 @@ class Runner(Caller):
 
     def _instantiate(self, frame: Frame, function: Value, given: Given) -> Value:
         made = Value(instance=function.reference)
-        method = self.method(function.reference, "__init__")
-        if method is not None:
+        if (method := self.method(function.reference, "__init__")) is not None:
             self.run_call(frame, Value(reference=method, receiver=made), given)
+        elif (method := self.method(function.reference, "__post_init__")) is not None:  # of a dataclass
+            self.invoke(frame, Value(reference=method, receiver=made), given.span)
         for owner in self.lineage(function.reference)[1:]:
             entry = self.apis.collectives["call"].named(owner)
             if entry is not None:
