@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
 
-from allranks.check.members import Members
+from allranks.check.computed import COMPILED, SPREAD_VALUE, Computed, compiled
+from allranks.check.given import Given
 from allranks.check.render import render
 from allranks.check.rows import SHOWN
 from allranks.check.state import Frame, Seen, Span
 from allranks.check.summary import Node
+from allranks.check.tables.arrays import COMPILERS, SHARDINGS, TREE_MAPS
 from allranks.check.tables.collectives import Collective
 from allranks.check.tables.effects import Effect
 from allranks.check.tables.gates import GATED
@@ -27,39 +28,6 @@ from allranks.check.values import (
     rank,
     tainted,
 )
-
-
-class Given(NamedTuple):
-    """The arguments of a call."""
-
-    values: tuple[Value, ...]
-    keywords: tuple[tuple[str, Value], ...]
-    node: Node
-
-    @property
-    def span(self) -> Span:
-        span: Span = self.node[4]
-        return span
-
-    def argument(self, *keys: int | str) -> Value | None:
-        for key in keys:
-            if isinstance(key, int) and key < len(self.values):
-                return self.values[key]
-            for name, value in self.keywords:
-                if name == key:
-                    return value
-        return None
-
-    def text(self, *keys: int | str) -> str:
-        """Return an argument as it stands in the source."""
-        for key in keys:
-            if isinstance(key, int) and key < len(self.node[2]):
-                return render(self.node[2][key])
-            for name, node in self.node[3]:
-                if name == key:
-                    return render(node)
-        return ""
-
 
 # The result is as uniform as the arguments.
 _TRANSPARENT = frozenset(
@@ -129,8 +97,6 @@ _TRANSPARENT_METHODS = frozenset(
 # Called with a function, they return one that does the same.
 _WRAPPERS = frozenset(
     [
-        "jax.jit",
-        "jax.pmap",
         "jax.checkpoint",
         "jax.remat",
         "torch.compile",
@@ -143,8 +109,6 @@ _WRAPPERS = frozenset(
         "staticmethod",
         "classmethod",
         "functools.update_wrapper",
-        "equinox.filter_jit",
-        "eqx.filter_jit",
         "atexit.register",
     ]
 )
@@ -153,7 +117,7 @@ _SOURCES = ("clock", "random", "listing", "identity")
 _OWN = {"identity": IDENTITY, "clock": CLOCK, "random": PROCESS, "exists": PROCESS, "listing": PROCESS}
 
 
-class Caller(Members):
+class Caller(Computed):
     """Evaluates calls."""
 
     def run_call(self, frame: Frame, function: Value, given: Given) -> Value:
@@ -201,6 +165,8 @@ class Caller(Members):
 
     def called(self, frame: Frame, function: Value, given: Given) -> Value:
         """Call whatever ``function`` is known to be."""
+        if function.flags & COMPILED:
+            return self.computed(frame, function, given)
         reference = function.reference
         if "::" in reference:
             return self.run_call(frame, function, given)
@@ -269,6 +235,12 @@ class Caller(Members):
             return tainted(*given.values) if name == "range" else ANYTHING
         if name == "functools.partial" and given.values:
             return replace(given.values[0], bound=given.values[1:])
+        if name in COMPILERS and given.values:
+            return compiled(given.values[0], name, frozenset(key for key, _ in given.keywords))
+        if name in TREE_MAPS and given.values:
+            return self.called(frame, given.values[0], Given(given.values[1:], (), given.node))
+        if name == "jax.device_put" and len(given.values) > 1 and given.values[1].instance in SHARDINGS:
+            return SPREAD_VALUE
         if name in _WRAPPERS and given.values and (given.values[0].reference or given.values[0].instance):
             return given.values[0]
         if (sign := self.apis.signs.named(name)) is not None:
@@ -394,4 +366,6 @@ class Caller(Members):
             taint |= value.taint
         if entry.kind in _OWN:
             return Value(taint)
+        if entry.kind == "spread":
+            return SPREAD_VALUE
         return Value(taint, instance=name, flags=frozenset({entry.kind}))

@@ -182,6 +182,8 @@ class Evaluator:
         at, elements = index.constant, base.elements
         if elements is not None and isinstance(at, int) and -len(elements) <= at < len(elements):
             return elements[at]
+        if "spread" in base.flags:
+            return base
         return ANYTHING if "dict" in base.flags else tainted(base, index)
 
     def _many(self, frame: Frame, node: Node) -> Value:

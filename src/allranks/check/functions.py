@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from allranks.check.apis import Apis
-from allranks.check.calls import Caller, Given
+from allranks.check.calls import Caller
+from allranks.check.given import Given
 from allranks.check.project import Project
 from allranks.check.state import Called, Frame, Result
 from allranks.check.summary import FunctionFacts, Node, body_of
@@ -109,6 +110,8 @@ class Runner(Caller):
         name = decorator[1] if decorator[0] == "call" else decorator
         if name[0] not in ("name", "attr"):
             return value
+        if (made := self.decorated_by(frame, decorator, value)) is not None:
+            return made
         base = self.value(frame, name[1]) if name[0] == "attr" else ANYTHING
         found = self.value(frame, name) if name[0] == "name" or base.reference else ANYTHING
         last = name[1] if name[0] == "name" else name[2]

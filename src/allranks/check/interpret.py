@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from allranks.check.computed import SPREAD
 from allranks.check.functions import Runner, meets
 from allranks.check.render import condition, render
 from allranks.check.state import Called, Frame, Trace
@@ -37,7 +38,7 @@ class Interpreter(Runner):
         elif tag == "seq":
             parts = value.elements if value.elements is not None and len(value.elements) == len(target[1]) else None
             for at, part in enumerate(target[1]):
-                self.store(frame, part, parts[at] if parts else Value(value.taint))
+                self.store(frame, part, parts[at] if parts else Value(value.taint, flags=value.flags & SPREAD))
         elif tag == "attr":
             base = self.value(frame, target[1])
             guarded = frame.may != EVERY or frame.implicit & RANKS
