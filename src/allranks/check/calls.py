@@ -294,7 +294,7 @@ class Caller(Computed):
         off = any((v := given.argument(key)) is not None and v.constant == constant for key, constant in entry.unless)
         on = [(v := given.argument(key)) is not None and v.constant == c for key, c in entry.only_if]
         self._callbacks(frame, given)
-        if off or (on and not any(on)):
+        if off or (on and not any(on)) or (entry.sharded and not self.project.shards):
             return ANYTHING
         group = given.argument(*entry.group) if entry.group else None
         whole = group is None or group.constant is None or group.reference.endswith("group.WORLD")
@@ -334,7 +334,7 @@ class Caller(Computed):
         self._record(frame, entry, name, given, path, text)
         if entry.kind == "tracker":
             return Value(instance=name)
-        return made
+        return ANYTHING if entry.kind == "load" else made  # steps and epochs in it are alike, whosever file it is
 
     def _record(self, frame: Frame, entry: object, name: str, given: Given, path: Value | None, text: str) -> None:
         known_entry = entry if isinstance(entry, Collective | Effect | LocalQuery) else None

@@ -12,7 +12,7 @@ from allranks.check.render import condition, render
 from allranks.check.state import Called, Frame, Trace
 from allranks.check.summary import Node
 from allranks.check.truth import EVERY, FALSE, TRUE, UNKNOWN, negate, roles_where
-from allranks.check.values import ANYTHING, NO_CONSTANT, PROCESS, RANK, RANKS, STATE, Value, chosen
+from allranks.check.values import ANYTHING, PROCESS, RANK, RANKS, STATE, Value, chosen
 
 # Who catches these lives with another process having done it first.
 _FORGIVEN = frozenset(
@@ -254,7 +254,7 @@ class Interpreter(Runner):
         self.block(inner, self.class_body(reference))
         family = self.family(reference)
         for name, value in inner.env.items():
-            if value.constant is NO_CONSTANT:  # a plain default says little of an instance (fields of dataclasses)
+            if not isinstance(value.constant, str | bool | None):  # such a default says little of an instance
                 self.keep(family, name, value)
         return False
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from allranks.check.sequence import LONGEST, Items, alike, atoms, flat, hangs_on, holds, meets, named, one_way, resolved
 from allranks.check.state import Called, Result, Span, Trace, TraceNode
-from allranks.check.truth import ROLES, in_words
+from allranks.check.truth import ROLES, UNKNOWN, in_words
 from allranks.check.values import PROCESS, RANKS, STATE
 
 _LEFT_OUT: tuple[tuple[str, ...], ...] = ((), ("sub",), ("sub", "hidden"))
@@ -37,11 +37,12 @@ class Parting(NamedTuple):
 
 
 class Look(NamedTuple):
-    """What counts. ``drop`` leaves meetings of sub-groups (1), and hidden ones (2), out. ``sure`` leaves out what hangs
-    on data further down: on two conditions in the function that is called, or on one in a function that this calls.
-    ``deep``: so many calls down; ``doubt``: how much it hangs on."""
+    """What counts. ``drop`` leaves meetings of sub-groups (1), and hidden ones (2), out. ``straight`` leaves out early
+    returns by data. ``sure`` leaves out what hangs on data further down: on two conditions in the function that is
+    called, or on one in a function that this calls. ``deep``: so many calls down; ``doubt``: how much it hangs on."""
 
     drop: int = 0
+    straight: bool = False
     sure: bool = False
     deep: int = 0
     doubt: int = 0
@@ -124,6 +125,10 @@ class Comparison:
         if _raises(then) or _raises(orelse):  # the job ends there, in one way or another
             return self.items(orelse if _raises(then) else then, role, look, rest, loop)
         look = look.under(condition)
+        if look.straight and not loop and letter == "U":  # who returns early by data, returns with all others
+            for side, other in ((then, orelse), (orelse, then)):
+                if _exits(side) and not _exits(other) and not self.items(side, role, look, _END, loop):
+                    return self.items(other, role, look, rest, loop)
         if not _exits(then) and not _exits(orelse):
             one, two = (self.items(side, role, look, (), loop) for side in (then, orelse))
             return one + rest if one == two else (("if", condition, one, two), *rest)
@@ -163,6 +168,8 @@ class Comparison:
                 if at >= settled and not self._balanced(node[1], alive, after, ahead):
                     yield node[1], alive
             elif tag == "branch":
+                if _are_programs(node) and _first_meeting(_after(after, ahead).after) is None:
+                    continue
                 if at >= settled:
                     settled, owed = self._balance(trace, at, alive), node
                 here = ahead if at >= settled or _is_open(owed, alive) else ahead._replace(level=True)
@@ -203,11 +210,13 @@ class Comparison:
         """Return where a stretch ends that begins with a branch on the rank and is the same for all; 0 if nowhere."""
         if _exits(trace[at : at + 1]):
             return 0
-        look = Look(2 if _is_open(trace[at], alive) else 0)
+        look = Look(2 if _is_open(trace[at], alive) else 0, straight=True)
         for end in range(at + 1, len(trace) + 1):
             stretch = trace[at + 1 : end]
             if not stretch or stretch[-1][0] in ("branch", "call", "exit"):
                 if _exits(stretch[-1:]):
+                    if stretch[-1][0] == "branch" and stretch[-1][1] == UNKNOWN:
+                        continue
                     return 0
                 later = {role: self.items(stretch, role, look, (), False) for role in _roles(alive)}
                 ways = (self._ways(trace[at], {role: later[role]}, look, False).values() for role in later)
@@ -249,8 +258,6 @@ class Comparison:
             return None
         look = _look(node, alive)
         further = after if look.drop else _after(after, ahead).after
-        if _are_programs(then, orelse) and _first_meeting(further) is None:
-            return None
 
         def ways(look: Look) -> dict[str, Items]:
             later = {role: self.items(further, role, look, (), ahead.loop) for role in roles}
@@ -264,7 +271,7 @@ class Comparison:
         later_on = (self.items(_after(after, ahead).after, role, look, (), ahead.loop) for role in roles)
         if "U" in letters and all(hangs_on(items, flags) for items in (*own, *later_on)):
             return None  # the same flag that lets some go decides whether there is anything to meet for
-        if alike(ways(look._replace(sure=True)).values()):
+        if alike(ways(look._replace(straight=True, sure=True)).values()):
             return None  # they may meet or not, by data that functions further down look at
         return self._described(result, node, found, after, "P" in letters and "D" not in letters)
 
@@ -338,12 +345,14 @@ def _exits(trace: Trace) -> bool:
     return False
 
 
-def _are_programs(then: Trace, orelse: Trace) -> bool:
+def _are_programs(node: TraceNode) -> bool:
     """Whether ranks part for good, each into a function of its own (a player and its trainers): these are different
     programs on purpose, which answer each other."""
-    if len(then) != 1 or len(orelse) != 1 or then[0][0] != "call" or orelse[0][0] != "call":
+    sides = (node[3], node[4])
+    if set(node[1]) != {"T", "F"} or any(len(side) != 1 or side[0][0] != "call" for side in sides):
         return False
-    return bool(then[0][1].result.reference != orelse[0][1].result.reference)
+    one, two = (side[0][1].result.reference for side in sides)
+    return bool(one != two)
 
 
 def _first_meeting(trace: Trace) -> tuple[Span, str, str] | None:

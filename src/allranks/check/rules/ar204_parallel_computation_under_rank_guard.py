@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from allranks.check.program import PARALLEL, Divergence, Program
 from allranks.check.rule import Example, ProgramRule
+from allranks.check.tables.arrays import COMPUTATION
 from allranks.findings import Finding
 
 
@@ -105,5 +106,5 @@ def main(x):
 
 
 def _roles_by_design(parting: Divergence) -> bool:
-    """Workers that call each other (torch.distributed.rpc) are different programs on purpose."""
-    return all("init_rpc" in ops for _, ops in parting.traces)
+    """Processes that answer each other with computations: a controller and its workers."""
+    return all(COMPUTATION in ops for _, ops in parting.traces)

@@ -119,7 +119,7 @@ def evaluate(model, loader):
         if file.is_test or not any(isinstance(s, ast.Break | ast.Continue | ast.Return) for s in node.body):
             return
         words = list(words_of(node.test))
-        if not any(map(_OWN.search, words)) or any(map(_AGREES.search, words)):
+        if _is_alike(node.test, words) or not any(map(_OWN.search, words)) or any(map(_AGREES.search, words)):
             return
         around = _loop_and_function(node, file)
         if around is None:
@@ -132,6 +132,14 @@ def evaluate(model, loader):
             yield self.local(
                 file, node.test, f"{how} by what this process alone computes, in a loop of backward passes"
             )
+
+
+def _is_alike(test: ast.expr, words: list[str]) -> bool:
+    """It asks whether there is a loss at all, or for gradients, which are reduced when the backward pass is done."""
+    missing = isinstance(test, ast.Compare) and isinstance(test.comparators[0], ast.Constant)
+    if missing and test.comparators[0].value is None:
+        return True
+    return any("grad" in word.lower() for word in words) and not any("loss" in word.lower() for word in words)
 
 
 def _names(node: ast.AST) -> Iterator[ast.Name]:
