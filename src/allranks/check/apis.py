@@ -101,7 +101,7 @@ def apis(
     meetings = (*COLLECTIVES, *(Collective(name, name.rpartition(".")[2]) for name in collectives))
     telling = [q for q in queries if q.kind != "size" and not q.pattern.endswith("is_available")]
     shared = [LocalQuery(name, "spread") for name in (*COMPILERS, *MAKERS)]
-    matter = [*(e for e in EFFECTS if e.kind != "print"), *shared]
+    matter: list[_Patterned] = [*(e for e in EFFECTS if e.kind != "print"), *shared]
     return Apis(
         ranks={form: _table(q for q in queries if q.form == form) for form in _RANK_FORMS},
         collectives={form: _table(c for c in meetings if c.form == form) for form in ("call", "attribute", "context")},

@@ -23,7 +23,11 @@ class CollectiveUnderRankGuard(ProgramRule):
     collective instead, and both go on with wrong numbers, without an error.
 
     ## Known problems
-    Sub-groups are told apart by the presence of a group argument, not by their members.
+    Sub-groups are told apart by the presence of a group argument, not by their members. A collective that only data
+    leads to, two conditions or two calls below the guard, is not found: mostly the guard knows what the data are. What
+    gathers only a model in parts (`accelerator.get_state_dict`) counts where the project names FSDP or DeepSpeed. Ranks
+    that part for good, each into a function of its own, are taken for programs that answer each other, and files that
+    import `torch.distributed.rpc` are left alone.
 
     ## Use instead
     Call the collective on every rank, and put the guard around what is done with the result.
