@@ -100,8 +100,8 @@ def apis(
     queries = (*QUERIES, *(RankQuery(name, "global", first=True) for name in predicates))
     meetings = (*COLLECTIVES, *(Collective(name, name.rpartition(".")[2]) for name in collectives))
     telling = [q for q in queries if q.kind != "size" and not q.pattern.endswith("is_available")]
-    shared = [LocalQuery(name, "spread") for name in (*COMPILERS, *MAKERS)]
-    matter: list[_Patterned] = [*(e for e in EFFECTS if e.kind != "print"), *shared]
+    arrays = [LocalQuery(name, "spread") for name in (*COMPILERS, *MAKERS)]
+    matter: list[_Patterned] = [*(e for e in EFFECTS if e.kind != "print"), *arrays]
     return Apis(
         ranks={form: _table(q for q in queries if q.form == form) for form in _RANK_FORMS},
         collectives={form: _table(c for c in meetings if c.form == form) for form in ("call", "attribute", "context")},
