@@ -74,6 +74,13 @@ CASES: dict[str, tuple[Files, list[str]]] = {
         },
         ["AR102"],
     ),
+    "a package that brings its names in when they are asked for": (
+        {
+            "src/allranks/__init__.py": "def __getattr__(name):\n    return name\n",
+            "train.py": "import allranks\nimport torch\n\nallranks.init()\ntorch.save({}, 'm.pt')\n",
+        },
+        ["AR101"],
+    ),
     "a function that a decorator holds": (
         {
             "train.py": f"{START}import functools\n\ndef timed(f):\n    @functools.wraps(f)\n    def inner(*args):\n"

@@ -102,14 +102,17 @@ def apis(
     telling = [q for q in queries if q.kind != "size" and not q.pattern.endswith("is_available")]
     arrays = [LocalQuery(name, "spread") for name in (*COMPILERS, *MAKERS)]
     matter: list[_Patterned] = [*(e for e in EFFECTS if e.kind != "print"), *arrays]
+    own = [q for q in LOCAL if q.kind in ("temporary", "identity", "lock")]
     return Apis(
         ranks={form: _table(q for q in queries if q.form == form) for form in _RANK_FORMS},
         collectives={form: _table(c for c in meetings if c.form == form) for form in ("call", "attribute", "context")},
         effects=_table(EFFECTS),
         local=_table(LOCAL),
         signs=_table(SIGNS),
-        words=_words((*telling, *meetings, *matter, *SIGNS)),
-        several=_words((*(q for q in telling if q.pattern not in WEAK and q.kind != "many"), *meetings, *SIGNS)),
+        words=_words((*telling, *meetings, *matter, *own, *SIGNS)),
+        several=_words(
+            (*(q for q in telling if q.pattern not in WEAK and q.kind not in ("many", "run")), *meetings, *SIGNS)
+        ),
         shared=shared,
         node_local=node_local,
     )

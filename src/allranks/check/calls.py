@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from allranks.check.computed import COMPILED, SPREAD_VALUE, Computed, compiled
@@ -12,16 +13,19 @@ from allranks.check.state import Frame, Seen, Span
 from allranks.check.summary import Node
 from allranks.check.tables.arrays import COMPILERS, SHARDINGS, TREE_MAPS
 from allranks.check.tables.collectives import Collective
-from allranks.check.tables.effects import Effect
+from allranks.check.tables.effects import Effect, Kind
 from allranks.check.tables.gates import GATED
 from allranks.check.tables.local import LocalQuery
 from allranks.check.tables.names import documented
+from allranks.check.tables.passing import FILLING, PASSING, PASSING_METHODS, TELLING, WRAPPING
 from allranks.check.tables.receivers import RECEIVERS, RETURNS
-from allranks.check.truth import FALSE
+from allranks.check.truth import EVERY, FALSE, UNKNOWN
 from allranks.check.values import (
     ANYTHING,
     CLOCK,
     IDENTITY,
+    NO_CONSTANT,
+    PRIVATE,
     PROCESS,
     Value,
     boolean,
@@ -29,92 +33,18 @@ from allranks.check.values import (
     tainted,
 )
 
-# The result is as uniform as the arguments.
-_TRANSPARENT = frozenset(
-    [
-        "str",
-        "repr",
-        "format",
-        "abs",
-        "min",
-        "max",
-        "sum",
-        "sorted",
-        "list",
-        "tuple",
-        "set",
-        "len",
-        "round",
-        "any",
-        "all",
-        "float",
-        "next",
-        "iter",
-        "reversed",
-        "enumerate",
-        "zip",
-        "os.path.join",
-        "os.path.abspath",
-        "os.path.dirname",
-        "os.path.basename",
-        "os.path.expanduser",
-        "os.path.realpath",
-        "os.path.normpath",
-        "os.fspath",
-        "pathlib.Path",
-        "pathlib.PurePath",
-        "pathlib.Path.joinpath",
-        "Path",
-    ]
-)
-_TRANSPARENT_METHODS = frozenset(
-    [
-        "format",
-        "join",
-        "joinpath",
-        "strip",
-        "rstrip",
-        "lstrip",
-        "lower",
-        "upper",
-        "replace",
-        "split",
-        "with_suffix",
-        "with_name",
-        "as_posix",
-        "resolve",
-        "expanduser",
-        "absolute",
-        "strftime",
-        "isoformat",
-        "item",
-        "get",
-        "copy",
-        "zfill",
-        "hex",
-    ]
-)
-# Called with a function, they return one that does the same.
-_WRAPPERS = frozenset(
-    [
-        "jax.checkpoint",
-        "jax.remat",
-        "torch.compile",
-        "functools.wraps",
-        "functools.lru_cache",
-        "functools.cache",
-        "torch.no_grad",
-        "torch.inference_mode",
-        "contextlib.contextmanager",
-        "staticmethod",
-        "classmethod",
-        "functools.update_wrapper",
-        "atexit.register",
-    ]
-)
+# What a call does that is told not to do what it does.
+_INSTEAD: Mapping[Kind, Kind] = {"mkdir": "folder", "tracker": "muted"}
 # Where names of files come from that differ from process to process: rules point there.
 _SOURCES = ("clock", "random", "listing", "identity")
 _OWN = {"identity": IDENTITY, "clock": CLOCK, "random": PROCESS, "exists": PROCESS, "listing": PROCESS}
+
+
+def unknown(given: Given) -> Value:
+    """Return what a call of an unknown function gives: of a name that is this process' own, another such."""
+    values = (*given.values, *(v for _, v in given.keywords))
+    own = any(value.private and not value.number for value in values)
+    return Value(flags=frozenset({"own"})) if own else ANYTHING
 
 
 class Caller(Computed):
@@ -159,8 +89,12 @@ class Caller(Computed):
         return replace(own, instance=kin[1]) if len(kin) > 1 else Value()
 
     def _given(self, frame: Frame, node: Node) -> Given:
+        told = (node[1][0] == "attr" and node[1][2] in TELLING) or node[1] == ("name", "print")
+        evidence = set(frame.result.evidence) if told else set()
         values = tuple([self.value(frame, argument) for argument in node[2]])
         keywords = tuple([(name or "**", self.value(frame, argument)) for name, argument in node[3]])
+        if told:  # a program that writes its rank into the log need not be made for others
+            frame.result.evidence &= evidence | {"collective"}
         return Given(values, keywords, node)
 
     def called(self, frame: Frame, function: Value, given: Given) -> Value:
@@ -180,7 +114,7 @@ class Caller(Computed):
         if function.instance:
             return self._known_method(frame, function, "__call__", given)
         self._callbacks(frame, given)
-        return ANYTHING
+        return unknown(given)
 
     def _method_call(self, frame: Frame, base: Value, function: Node, given: Given) -> Value:
         name = function[2]
@@ -188,10 +122,18 @@ class Caller(Computed):
             found = self.attribute(frame, base, name, ())
             if found.reference or found.instance:
                 return self.called(frame, found, given)
+        if name in FILLING and given.values:
+            self._fill(frame, function[1], base, given.values[-1])
         key = f"{function[1][1]}.{name}" if function[1][0] == "name" else ""
         if key in frame.env:
             return self.called(frame, frame.env[key], given)
         return self._known_method(frame, base, name, given)
+
+    def _fill(self, frame: Frame, target: Node, base: Value, value: Value) -> None:
+        """A list of names that are this process' own holds such names."""
+        if value.private and not base.private and frame.may == EVERY and target[0] in ("name", "attr"):
+            held = replace(base, elements=None, constant=NO_CONSTANT, truth=UNKNOWN, flags=base.flags | {"own"})
+            self.store(frame, target, held)
 
     def _known_method(self, frame: Frame, base: Value, name: str, given: Given) -> Value:
         kin = tuple(k for k in self.lineage(base.instance) if "::" not in k)
@@ -209,10 +151,16 @@ class Caller(Computed):
             facts = self.project.function(only)
             owner = Value(instance=f"{only.partition('::')[0]}::{facts.owner}" if facts else "")
             return self.run_call(frame, Value(reference=only, receiver=owner), given)
-        self._callbacks(frame, given)
+        self._callbacks(frame, given, name)
         if name == "open" and given.values:
             return Value(given.values[0].taint, handle=given.span, flags=given.values[0].flags)
-        if name in _TRANSPARENT_METHODS:
+        if name == "acquire" and "lock" in base.flags:
+            return base
+        if name in ("pop", "popleft"):
+            return Value(flags=base.flags & PRIVATE)
+        if name in ("get", "get_nowait") and "queue" in render(given.node[1]).lower():
+            return Value(flags=frozenset({"own"}))  # what this process has put in
+        if name in PASSING_METHODS:
             made = tainted(base, *given.values, *(v for _, v in given.keywords))
             return replace(made, flags=base.flags) if base.flags else made
         return ANYTHING
@@ -223,8 +171,10 @@ class Caller(Computed):
 
     def _outside_call(self, frame: Frame, name: str, given: Given) -> Value:
         if name in ("os.environ.get", "os.getenv", "os.environ.setdefault", "os.environ.pop"):
-            constant = given.argument(0, "key")
+            constant, evidence = given.argument(0, "key"), set(frame.result.evidence)
             found = self.environment(frame, constant.constant if constant else None)
+            if name.endswith("setdefault"):  # who says what rank it is otherwise is ready to be alone
+                frame.result.evidence &= evidence
             return found if found is not None else ANYTHING
         if name in ("int", "bool", "float") and given.values:
             first = given.values[0]
@@ -241,10 +191,12 @@ class Caller(Computed):
             return self.called(frame, given.values[0], Given(given.values[1:], (), given.node))
         if name == "jax.device_put" and len(given.values) > 1 and given.values[1].instance in SHARDINGS:
             return SPREAD_VALUE
-        if name in _WRAPPERS and given.values and (given.values[0].reference or given.values[0].instance):
+        if name in WRAPPING and given.values and (given.values[0].reference or given.values[0].instance):
             return given.values[0]
         if (sign := self.apis.signs.named(name)) is not None:
-            frame.result.evidence.add(sign.kind)
+            alone = given.argument("devices")
+            if alone is None or alone.constant not in (1, "1"):
+                frame.result.evidence.add(sign.kind)
         tables = (self.apis.ranks["call"], self.apis.collectives["call"], self.apis.effects, self.apis.local)
         for table in tables:
             if (entry := table.named(name)) is not None:
@@ -252,7 +204,7 @@ class Caller(Computed):
         if sign is not None or name in SHOWN:
             self._record(frame, None, name, given, None, "")
         self._starts(frame, name, given)
-        if name in _TRANSPARENT:
+        if name in PASSING:
             made = tainted(*given.values, *(v for _, v in given.keywords))
             flags = frozenset().union(*(v.flags for v in given.values)) if given.values else frozenset()
             kind = "pathlib.Path" if name.endswith("Path") else ""
@@ -260,7 +212,7 @@ class Caller(Computed):
         if name in RETURNS:
             return Value(instance=RETURNS[name])
         last = name.rpartition(".")[2]
-        return Value(instance=name) if last[:1].isupper() and "." in name else ANYTHING
+        return Value(instance=name) if last[:1].isupper() and "." in name else unknown(given)
 
     def _starts(self, frame: Frame, name: str, given: Given) -> None:
         """A function that is passed to somebody else is called there, by all that pass it."""
@@ -273,10 +225,14 @@ class Caller(Computed):
             return
         self._callbacks(frame, given)
 
-    def _callbacks(self, frame: Frame, given: Given) -> None:
+    def _callbacks(self, frame: Frame, given: Given, name: str = "") -> None:
+        handed = given.argument("args")
+        passed = Given((handed.elements or ()) if handed else (), (), given.node)
+        if name == "submit":
+            passed = Given(given.values[1:], given.keywords, given.node)
         for value in (*given.values, *(v for _, v in given.keywords)):
             if "::" in value.reference and self.project.function(value.reference) is not None:
-                self.run_call(frame, value, Given((), (), given.node))
+                self.run_call(frame, value, passed)
 
     def _entry(self, frame: Frame, entry: object, name: str, given: Given, base: Value | None) -> Value:
         if isinstance(entry, Collective):
@@ -300,7 +256,8 @@ class Caller(Computed):
         whole = group is None or group.constant is None or group.reference.endswith("group.WORLD")
         kind = "hidden" if entry.hidden else "" if whole else "sub"
         frame.nodes.append(("meet", entry.op, kind, given.span, name))
-        frame.result.evidence.add("collective")
+        if not name.startswith("orbax."):  # which processes that are alone save with too
+            frame.result.evidence.add("collective")
         self._record(frame, entry, name, given, None, name.rpartition(".")[2])
         frame.result.meetings.append(entry.op)
         for position in entry.in_place:
@@ -319,13 +276,13 @@ class Caller(Computed):
                 if isinstance(letters, str):
                     self._record(frame, entry.doing("read"), name, given, path, text)
                 return made
-        if entry.path and path is None and entry.kind in ("file", "checkpoint", "append"):
+        if entry.path and (path is None or path.constant is None) and entry.kind in ("file", "checkpoint", "append"):
             return made  # without a path, such a call returns the text
         for key, constant in entry.unless:
             value = given.argument(key)
             if value is not None and (constant is ... or value.constant == constant or value.ranked):
-                if entry.kind == "mkdir":
-                    self._record(frame, entry.doing("folder"), name, given, path, text)
+                if entry.kind in _INSTEAD:
+                    self._record(frame, entry.doing(_INSTEAD[entry.kind]), name, given, path, text)
                 return made
         if entry.only_if:
             asked = given.argument(entry.only_if)

@@ -58,13 +58,15 @@ SIZE = "<world size>"
 def _of_rank(left: Value, symbol: str, right: Value) -> str:
     if not left.number:
         return _of_rank(right, _MIRRORED[symbol], left) if symbol in _MIRRORED else BY_RANK
+    if right.instance == SIZE and symbol in _PLAIN:
+        return TRUE if symbol in ("<", "<=", "!=") else FALSE
     zero = negate(left.true())
     if symbol in ("in", "not in"):
         truth = _in(zero, right)
         return truth if symbol == "in" else negate(truth)
     other = right.constant
     if not isinstance(other, int) or isinstance(other, bool):
-        return _unlike_first(zero) if right.taint == left.taint == 0 or right.instance == SIZE else BY_RANK
+        return _unlike_first(zero) if right.taint == left.taint == 0 else BY_RANK
     if symbol in ("!=", ">", ">="):
         return negate(_of_rank(left, {"!=": "==", ">": "<=", ">=": "<"}[symbol], right))
     if symbol == "==":

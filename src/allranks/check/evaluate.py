@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -10,18 +11,25 @@ from allranks.check.compare import compared
 from allranks.check.render import condition, denied, render
 from allranks.check.state import Frame
 from allranks.check.summary import Node
+from allranks.check.tables.gates import PRIVATE_PATHS
 from allranks.check.truth import FALSE, TRUE, both, either, negate, roles_where
 from allranks.check.values import (
     ANYTHING,
     NONE,
+    PRIVATE,
     PROCESS,
     RANKS,
     Value,
     boolean,
     chosen,
+    join,
     known,
     tainted,
 )
+
+# A name that is filled in with the rank: "log-{rank:03d}.txt", "%(local_rank)s.txt".
+_TEMPLATE = re.compile(r"[{(](\w*_)?rank[})!:]")
+_OWN = frozenset({"own"})
 
 
 class Evaluator:
@@ -82,7 +90,11 @@ class Evaluator:
         constant = node[1]
         if constant is None:
             return NONE
-        disk = self.disk(constant) if isinstance(constant, str) else None
+        if not isinstance(constant, str):
+            return known(constant)
+        if constant.startswith(PRIVATE_PATHS) or ("rank" in constant and _TEMPLATE.search(constant)):
+            return Value(constant=constant, flags=_OWN)
+        disk = self.disk(constant)
         return Value(constant=constant, flags=disk) if disk else known(constant)
 
     def _attr(self, frame: Frame, node: Node) -> Value:
@@ -184,7 +196,9 @@ class Evaluator:
             return elements[at]
         if "spread" in base.flags:
             return base
-        return ANYTHING if "dict" in base.flags else tainted(base, index)
+        if "dict" in base.flags:
+            return ANYTHING
+        return replace(tainted(base, index), flags=base.flags & PRIVATE) if base.flags else tainted(base, index)
 
     def _many(self, frame: Frame, node: Node) -> Value:
         return tainted(*(self.value(frame, part) for part in node[1]))
@@ -218,8 +232,10 @@ class Evaluator:
         return value
 
     def _yield(self, frame: Frame, node: Node) -> Value:
-        self.value(frame, node[1])
-        frame.result.yields = True
+        value = self.value(frame, node[1])
+        result = frame.result
+        result.yielded = join(result.yielded, value) if result.yields else value
+        result.yields = True
         frame.nodes.append(("yield",))
         return ANYTHING
 

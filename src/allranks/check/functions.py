@@ -9,16 +9,27 @@ from dataclasses import replace
 from typing import Any
 
 from allranks.check.apis import Apis
-from allranks.check.calls import Caller
+from allranks.check.calls import Caller, unknown
 from allranks.check.given import Given
 from allranks.check.project import Project
 from allranks.check.state import Called, Frame, Result
 from allranks.check.summary import FunctionFacts, Node, body_of
 from allranks.check.tables.receivers import HOOK_PARAMETERS, HOOKS, RECEIVERS
 from allranks.check.truth import FALSE, TRUE, roles_where
-from allranks.check.values import ANYTHING, NO_CONSTANT, NONE, PROCESS, RANKS, Value, chosen, known
+from allranks.check.values import (
+    ANYTHING,
+    NO_CONSTANT,
+    NONE,
+    PRIVATE,
+    PROCESS,
+    RANKS,
+    Value,
+    chosen,
+    known,
+)
 
 DEEPEST, MOST_CONTEXTS = 20, 4
+SMALL = 300  # bytes of a body: a line or two
 _BLANK = FunctionFacts("", "", (), (), ("", ""), (), (), (), (1, 0, 1, 0), (), (), b"")
 
 
@@ -32,6 +43,7 @@ class Runner(Caller):
         self.contexts: dict[str, int] = {}
         self.running: list[str] = []
         self.entered: set[str] = set()
+        self.callees: set[str] = set()
         self.decorated: dict[str, Value] = {}
         self.bodies: dict[str, tuple[Node, ...]] = {}
         self.scopes: dict[str, tuple[Frame, int, int]] = {}
@@ -43,6 +55,7 @@ class Runner(Caller):
         self.contexts.clear()
         self.gaps.clear()
         self.entered.clear()
+        self.callees.clear()
         self.modules.clear()
         self.decorated.clear()
         self.scopes.clear()
@@ -122,9 +135,13 @@ class Runner(Caller):
         if query is not None:
             frame.result.evidence.add("rank")
             return replace(value, gate="DDDD" if query.last or not query.first else self.answer(frame, query).true())
-        if "::" not in found.reference or decorator[0] == "call":
+        if "::" not in found.reference:
             return value
         quiet = Frame(frame.path, _BLANK, Result(frame.result.reference), {}, parent=frame)
+        if decorator[0] == "call":  # it makes the decorator
+            found = self.called(quiet, found, self._given(quiet, decorator))
+            if "::" not in found.reference:
+                return value
         wrapped = self.called(quiet, found, Given((value,), (), ("call", name, (), (), (1, 0, 1, 0))))
         return wrapped if "::" in wrapped.reference and self.project.function(wrapped.reference) else value
 
@@ -136,14 +153,17 @@ class Runner(Caller):
             return ANYTHING
         result = self.run(function, given)
         if result is None:
-            return ANYTHING
+            return self._believed(frame, function.reference, unknown(given))
         mask, may = frame.mask & roles_where(gate, "TUP"), frame.may & roles_where(gate, "TUPWD")
         called = Called(
             given.span, result, mask, may, bool(frame.turns), len(frame.result.meetings), frame.implicit, frame.guard
         )
         frame.result.calls.append(called)
-        value = self._believed(frame, function.reference, result.value)
-        if value.ranked:
+        if result.reference != frame.result.reference:
+            self.callees.add(result.reference)
+        made = unknown(given) if result.value == ANYTHING else result.value
+        value = self._believed(frame, function.reference, made)
+        if value.ranked and (value.number or value.truth):
             frame.result.evidence.add("rank")
         if result.meets:
             frame.result.meetings.append(called)
@@ -153,19 +173,26 @@ class Runner(Caller):
         return value if gate == TRUE else chosen(gate, value, NONE, RANKS)
 
     def _believed(self, frame: Frame, reference: str, value: Value) -> Value:
-        """A function called ``get_rank`` whose value is not understood returns a rank."""
+        """A function called ``get_rank`` whose value is not understood returns a rank; others what they say."""
         if value.ranked or value.constant not in (NO_CONSTANT, None) or value.instance:
             return value
         facts = self.project.function(reference)
-        query = self.apis.ranks["call"].tails.get(facts.name) if facts is not None else None
+        if facts is None:
+            return value
+        query = self.apis.ranks["call"].tails.get(facts.name)
+        if query is None and value == ANYTHING:
+            return self._noted(self.module_frame(reference.partition("::")[0]), facts, "return")
         return self.answer(frame, query) if query is not None else value
 
     def _instantiate(self, frame: Frame, function: Value, given: Given) -> Value:
         made = Value(instance=function.reference)
         if (method := self.method(function.reference, "__init__")) is not None:
             self.run_call(frame, Value(reference=method, receiver=made), given)
-        elif (method := self.method(function.reference, "__post_init__")) is not None:  # of a dataclass
-            self.invoke(frame, Value(reference=method, receiver=made), given.span)
+        else:
+            for name, value in (*zip(self.fields(function.reference), given.values, strict=False), *given.keywords):
+                self.keep(function.reference, name, value)
+            if (method := self.method(function.reference, "__post_init__")) is not None:  # of a dataclass
+                self.invoke(frame, Value(reference=method, receiver=made), given.span)
         for owner in self.lineage(function.reference)[1:]:
             entry = self.apis.collectives["call"].named(owner)
             if entry is not None:
@@ -176,7 +203,8 @@ class Runner(Caller):
         """Return what a function of the project does with these arguments; None if that cannot matter."""
         reference = function.reference
         facts = self.project.function(reference)
-        if facts is None or not (reference in self.interesting or _hands_over(given) or self._holds(function.scope)):
+        matters = reference in self.interesting or _hands_over(given) or self._holds(function.scope)
+        if facts is None or not (matters or _names(function, facts, given)):
             return None
         self.entered.add(reference)
         path = reference.partition("::")[0]
@@ -227,6 +255,9 @@ class Runner(Caller):
             for name, default in facts.defaults:
                 if name not in env and default[0] in ("const", "attr", "name"):
                     env[name] = self.value(module, default)
+        for name, default in facts.defaults if given is None else ():
+            if name not in env and default[0] == "const" and (flags := self.value(module, default).flags & PRIVATE):
+                env[name] = Value(flags=flags)  # a name with the rank in it: nobody would give one without
         for name in (*names, *facts.keyword_only):
             if env.get(name, ANYTHING) == ANYTHING:
                 env[name] = self._unknown(module, facts, name)
@@ -236,14 +267,20 @@ class Runner(Caller):
         query = self.apis.ranks["name"].named(name)
         if query is not None:
             return self.answer(module, query)
+        if (kind := self._noted(module, facts, name)) != ANYTHING:
+            return kind
+        if facts.name in HOOKS and name in HOOK_PARAMETERS:
+            return Value(instance=HOOK_PARAMETERS[name])
+        return Value(instance=RECEIVERS[name]) if name in RECEIVERS else ANYTHING
+
+    def _noted(self, module: Frame, facts: FunctionFacts, name: str) -> Value:
+        """Return what an annotation says of a parameter, or of the result (``return``)."""
         for noted, annotation in facts.annotations:
             if noted == name and annotation[0] in ("name", "attr"):
                 kind = self.value(module, annotation).reference
                 if kind and kind[:1] != "@" and "." in kind:
                     return Value(instance=kind)
-        if facts.name in HOOKS and name in HOOK_PARAMETERS:
-            return Value(instance=HOOK_PARAMETERS[name])
-        return Value(instance=RECEIVERS[name]) if name in RECEIVERS else ANYTHING
+        return ANYTHING
 
     def block(self, frame: Frame, statements: tuple[Node, ...]) -> bool:
         raise NotImplementedError
@@ -252,6 +289,14 @@ class Runner(Caller):
 def _hands_over(given: Given | None) -> bool:
     """Whether a function is given one that it may call."""
     return given is not None and any("::" in value.reference for value in given.values)
+
+
+def _names(function: Value, facts: FunctionFacts, given: Given | None) -> bool:
+    """Whether a few words may make a name of this process' own from what is given, or from the object itself."""
+    if given is None or len(facts.body) > SMALL:
+        return False
+    values = (*given.values, *(value for _, value in given.keywords))
+    return any(value.private for value in values) or (function.receiver is not None and not values)
 
 
 def meets(node: tuple[Any, ...]) -> bool:

@@ -12,7 +12,7 @@ from allranks.check.render import condition, render
 from allranks.check.state import Called, Frame, Trace
 from allranks.check.summary import Node
 from allranks.check.truth import EVERY, FALSE, TRUE, UNKNOWN, negate, roles_where
-from allranks.check.values import ANYTHING, PROCESS, RANK, RANKS, STATE, Value, chosen
+from allranks.check.values import ANYTHING, PRIVATE, PROCESS, RANK, RANKS, STATE, Value, chosen, join, known
 
 # Who catches these lives with another process having done it first.
 _FORGIVEN = frozenset(
@@ -38,7 +38,8 @@ class Interpreter(Runner):
         elif tag == "seq":
             parts = value.elements if value.elements is not None and len(value.elements) == len(target[1]) else None
             for at, part in enumerate(target[1]):
-                self.store(frame, part, parts[at] if parts else Value(value.taint, flags=value.flags & SPREAD))
+                flags = value.flags & (SPREAD | PRIVATE)
+                self.store(frame, part, parts[at] if parts else Value(value.taint, flags=flags))
         elif tag == "attr":
             base = self.value(frame, target[1])
             guarded = frame.may != EVERY or frame.implicit & RANKS
@@ -48,7 +49,7 @@ class Interpreter(Runner):
             if target[1][0] == "name":
                 frame.env[f"{target[1][1]}.{target[2]}"] = value
             if "::" in base.instance:
-                self.keep(self.family(base.instance), target[2], value)
+                self.keep(base.instance, target[2], value)
             elif value.ranked and value.truth:
                 self.keep("*", target[2], value)
         elif tag == "sub":
@@ -57,6 +58,17 @@ class Interpreter(Runner):
     def _expr(self, frame: Frame, node: Node) -> bool:
         self.value(frame, node[2])
         return node[2][0] == "call" and self._leaves(frame, node[2])
+
+    def _assert(self, frame: Frame, node: Node) -> bool:
+        """Who goes on has what is asserted: nobody else does, and what must be false is."""
+        truth = self.value(frame, node[2]).true()
+        frame.mask &= roles_where(truth, "TUPWD")
+        frame.may &= roles_where(truth, "TUPWD")
+        for part in node[2][1] if node[2][0] == "and" else (node[2],):
+            denied: Node = part[1] if part[0] == "not" else part
+            if part[0] == "not" and (denied[0] == "name" or (denied[0] == "attr" and denied[1][0] == "name")):
+                frame.env[render(denied)] = known(False)
+        return False
 
     def _leaves(self, frame: Frame, call: Node) -> bool:
         if render(call[1]) not in ("sys.exit", "exit", "quit", "os._exit"):
@@ -115,6 +127,7 @@ class Interpreter(Runner):
             open_still = test.text if node[2][0] in ("and", "or", "not") and test.text else condition(node[2])
             frame.nodes.append(("branch", truth, test.taint, then, orelse, node[5], render(node[2]), open_still))
         jumped = frame.exits != exits
+        frame.turns = max(frame.turns + (0 if jumped else _turn(truth, then, orelse)), 0)
         if not jumped:
             frame.mask, frame.may = before, may
         else:
@@ -129,7 +142,7 @@ class Interpreter(Runner):
 
     def _for(self, frame: Frame, node: Node) -> bool:
         source = self.value(frame, node[3])
-        self.store(frame, node[2], Value(source.taint & (RANKS | PROCESS)))
+        self.store(frame, node[2], Value(source.taint & (RANKS | PROCESS), flags=source.flags & PRIVATE))
         counted = node[3][0] == "call" and node[3][1] == ("name", "range")  # epochs: where a run resumed
         taint = source.taint & ~PROCESS if counted else source.taint
         return self._loop(frame, node[4], node[5], (UNKNOWN, taint, node[6]))
@@ -142,9 +155,17 @@ class Interpreter(Runner):
     def _loop(self, frame: Frame, body: tuple[Node, ...], orelse: tuple[Node, ...], head: tuple[str, int, Any]) -> bool:
         """``head``: whether it goes round, on what that depends, and where that stands."""
         before, may, nodes, env = frame.mask, frame.may, frame.nodes, frame.env
+        so_far = frame.length()
         frame.nodes, frame.env = [], dict(env)
         frame.loops += 1
         self.block(frame, body)
+        late = {name: frame.env[name] for name, value in env.items() if value.constant is None}
+        late = {name: join(env[name], value) for name, value in late.items() if value != env[name]}
+        if late:  # the first time round it was None: what the later rounds do is what counts
+            frame.cut(so_far)
+            env = {**env, **late}
+            frame.nodes, frame.env, frame.mask, frame.may = [], dict(env), before, may
+            self.block(frame, body)
         frame.loops -= 1
         inside = tuple(frame.nodes)
         frame.nodes, frame.mask, frame.may = nodes, before, may
@@ -158,7 +179,7 @@ class Interpreter(Runner):
         return False
 
     def _with(self, frame: Frame, node: Node) -> bool:
-        turns = frame.turns
+        turns, forgiving = frame.turns, frame.forgiving
         around: list[Called] = []
         leaving: list[tuple[Value, Any]] = []
         for expression, target, span in node[2]:
@@ -167,6 +188,7 @@ class Interpreter(Runner):
             new = frame.result.calls[calls:]
             if new and new[-1].result.yields and expression[0] == "call":
                 around.append(new[-1])
+                value = new[-1].result.yielded
                 if new[-1].result.meets:
                     frame.turns += 1
                     del frame.nodes[nodes:]
@@ -175,6 +197,8 @@ class Interpreter(Runner):
                 leaving.append((value, span))
             if value.flags & {"lock", "turn"}:
                 frame.turns += 1
+            if expression[0] == "call" and render(expression[1]) in ("suppress", "contextlib.suppress"):
+                frame.forgiving += any(map(_forgiven, expression[2]))
             if target is not None:
                 self.store(frame, target, value)
         outer = frame.nodes
@@ -186,7 +210,7 @@ class Interpreter(Runner):
         frame.nodes = [*outer, *inside]
         for value, span in reversed(leaving):
             self._special(frame, value, "__exit__", span)
-        frame.turns = turns
+        frame.turns, frame.forgiving = turns, forgiving
         return ended
 
     def _enter(self, frame: Frame, value: Value, span: Any) -> Value:
@@ -200,7 +224,7 @@ class Interpreter(Runner):
     def _try(self, frame: Frame, node: Node) -> bool:
         before, may, nodes, env = frame.mask, frame.may, frame.nodes, frame.env
         frame.nodes, frame.env = [], dict(env)
-        forgiving = any(render(kind).rpartition(".")[2] in _FORGIVEN for kind, _, _, _ in node[3])
+        forgiving = any(_forgiven(kind) for kind, _, _, _ in node[3])
         frame.forgiving += forgiving
         left = self.block(frame, node[2])
         frame.forgiving -= forgiving
@@ -216,7 +240,9 @@ class Interpreter(Runner):
             frame.mask, frame.may, frame.nodes, frame.env = before, may, [], dict(raised)
             if name:
                 frame.env[name] = ANYTHING
+            frame.forgiving += 1  # who failed takes away what it had begun
             gone = self.block(frame, statements)
+            frame.forgiving -= 1
             handlers.append(tuple(frame.nodes))
             mask_after |= 0 if gone else frame.mask
             may_after |= 0 if gone else frame.may
@@ -252,10 +278,9 @@ class Interpreter(Runner):
         frame.env[node[2]] = Value(reference=reference)
         inner = Frame(frame.path, frame.facts, frame.result, {}, parent=frame, mask=frame.mask, may=frame.may)
         self.block(inner, self.class_body(reference))
-        family = self.family(reference)
         for name, value in inner.env.items():
             if not isinstance(value.constant, str | bool | None):  # such a default says little of an instance
-                self.keep(family, name, value)
+                self.keep(reference, name, value)
         return False
 
     def _import(self, frame: Frame, node: Node) -> bool:
@@ -274,6 +299,7 @@ class Interpreter(Runner):
 
     _STATEMENTS: ClassVar[dict[str, Callable[[Any, Frame, Node], bool]]] = {
         "expr": _expr,
+        "assert": _assert,
         "assign": _assign,
         "return": _return,
         "raise": _raise,
@@ -290,6 +316,22 @@ class Interpreter(Runner):
         "import": _import,
         "global": _global,
     }
+
+
+def _forgiven(kind: Node) -> bool:
+    """Whether an exception, or one of a tuple of them, is what a second deletion raises."""
+    return any(render(one).rpartition(".")[2] in _FORGIVEN for one in (kind[1] if kind[0] == "seq" else (kind,)))
+
+
+def _turn(truth: str, then: Trace, orelse: Trace) -> int:
+    """Return 1 where the others wait for rank 0 to do something first, -1 where rank 0 lets them go on."""
+    waits = any(map(meets, then))
+    if waits == any(map(meets, orelse)) or set(truth) <= {"U"}:
+        return 0
+    who = truth if waits else negate(truth)
+    if set(who) - set("TFU"):
+        return 0
+    return (who[0] == "F" and who[-1] != "F") - (who[0] != "F" and who[-1] == "F")
 
 
 def _merged(truth: str, one: dict[str, Value], other: dict[str, Value], taint: int) -> dict[str, Value]:

@@ -72,6 +72,8 @@ class _Lowering:
         defaults += [(a.arg, self.expression(d)) for a, d in only if d is not None]
         noted = [a for a in (*positional, *arguments.kwonlyargs) if a.annotation is not None]
         annotations = tuple((a.arg, annotation(a.annotation)) for a in noted)
+        if isinstance(returns := getattr(node, "returns", None), ast.Name | ast.Attribute):
+            annotations += (("return", annotation(returns)),)
         outside = (self.prefix, self.owner, self.words, self.stored, self.methods)
         owner = self.owner
         self.prefix, self.owner, self.words, self.stored, self.methods = f"{key}.", "", set(), set(), []
@@ -127,7 +129,7 @@ def _raise(low: _Lowering, node: ast.Raise) -> Node:
 
 
 def _assert(low: _Lowering, node: ast.Assert) -> Node:
-    return ("expr", node.lineno, low.expression(node.test))
+    return ("assert", node.lineno, low.expression(node.test))
 
 
 def _if(low: _Lowering, node: ast.If) -> Node:

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
 
 from allranks.check.apis import WEAK, Apis
 from allranks.check.compare import SIZE
 from allranks.check.evaluate import Evaluator
 from allranks.check.project import Project
+from allranks.check.source import module_name
 from allranks.check.state import Frame, Seen
 from allranks.check.summary import Node, body_of
 from allranks.check.tables.arrays import LOCAL_VIEWS
 from allranks.check.tables.collectives import Collective
 from allranks.check.tables.gates import NODE_LOCAL_VARIABLES
 from allranks.check.tables.names import documented
-from allranks.check.tables.ranks import RankQuery
+from allranks.check.tables.ranks import RUN_STARTS, RankQuery
 from allranks.check.tables.receivers import ATTRIBUTES, RECEIVERS, TUPLES
 from allranks.check.truth import BY_RANK, FIRST, UNKNOWN
-from allranks.check.values import ANYTHING, NO_CONSTANT, STATE, TAINT, Value, boolean, join, known, rank
+from allranks.check.values import ANYTHING, NO_CONSTANT, RANK, STATE, TAINT, Value, boolean, join, known, rank
 
 PROPERTIES = ("property", "functools.cached_property", "cached_property")
 
 
 class Members(Evaluator):
-    """Looks names and attributes up. ``heap``: (family of classes, attribute) -> what was ever stored there."""
+    """Looks names and attributes up. ``heap``: attribute -> class -> what was ever stored there; the variables of a
+    module are kept under ``@path``, what is stored in an object of no known class under ``*``."""
 
     project: Project
     apis: Apis
@@ -31,11 +34,13 @@ class Members(Evaluator):
     def __init__(self, project: Project, apis: Apis) -> None:
         self.project = project
         self.apis = apis
-        self.heap: dict[tuple[str, str], Value] = {}
+        self.heap: dict[str, dict[str, Value]] = {}
+        self.answers: dict[str, dict[str, Value | None]] = {}
         self.asked: set[tuple[str, str]] = set()
         self.stale = False  # something was stored after somebody had asked for it
         self.modules: dict[str, Frame] = {}
         self.lineages: dict[str, tuple[str, ...]] = {}
+        self.made_of: dict[str, tuple[str, ...]] = {}
 
     def module_frame(self, path: str) -> Frame:
         raise NotImplementedError
@@ -88,7 +93,12 @@ class Members(Evaluator):
             inner = self.project.module(f".{name}", path)
             if inner is not None:
                 return Value(reference=f"@{inner}")
-        return self.module_frame(path).env.get(name, ANYTHING)
+        found = self.module_frame(path).env.get(name)
+        if "__getattr__" in summary.functions:  # brought in when it is asked for: known by its name
+            dotted = documented(f"{module_name(path).removeprefix('src.')}.{name}")
+            if found is None or self.apis.signs.named(dotted) is not None:
+                return Value(reference=dotted)
+        return found if found is not None else ANYTHING
 
     # classes
 
@@ -156,7 +166,7 @@ class Members(Evaluator):
             bound = facts is not None and ("name", "classmethod") in facts.decorators
             value = self.function_value(found, None)
             return replace(value, receiver=Value(instance=reference)) if bound else value
-        return self.held(self.family(reference), name) or ANYTHING
+        return self.held(reference, name) or ANYTHING
 
     def _of_instance(self, frame: Frame, base: Value, name: str, node: Node) -> Value | None:
         found = self.method(base.instance, name)
@@ -170,7 +180,7 @@ class Members(Evaluator):
             if ("name", "staticmethod") in decorators:
                 return self.function_value(found, None)
             return value
-        heaped = self.held(self.family(base.instance), name)
+        heaped = self.held(base.instance, name)
         return None if heaped is not None and _vague(heaped) else heaped
 
     def _of_stranger(self, frame: Frame, base: Value, name: str, node: Node) -> Value:
@@ -197,12 +207,16 @@ class Members(Evaluator):
 
     def answer(self, frame: Frame, query: RankQuery) -> Value:
         """Return what a rank query gives."""
-        if query.form != "name" and query.pattern not in WEAK and query.kind not in ("size", "many"):
+        if query.form != "name" and query.pattern not in WEAK and query.kind not in ("size", "many", "run"):
             frame.result.evidence.add("rank")
         if query.kind == "many":
             return known(True)
         if query.kind == "size":
             return Value(instance=SIZE)
+        if query.kind == "run":
+            if not self.project.calls(query.pattern.partition(".")[0], RUN_STARTS):
+                return Value(reference=query.pattern)
+            return Value(RANK, truth="TWWW", none="FWWW", instance=query.pattern)
         if query.first:
             return boolean(FIRST[query.kind], TAINT[query.kind])
         if query.last:
@@ -233,21 +247,39 @@ class Members(Evaluator):
         )
         frame.result.meetings.append(entry.op)
 
-    def keep(self, family: str, name: str, value: Value) -> None:
-        """Remember what is stored in an attribute."""
+    def keep(self, owner: str, name: str, value: Value) -> None:
+        """Remember what is stored in an attribute of ``owner``'s."""
         plain = value.passed() if value.handle is not None else value
-        before = self.heap.get((family, name))
+        stored = self.heap.setdefault(name, {})
+        before = stored.get(owner)
         if before is None and plain.taint & STATE:
             before = Value(plain.taint, truth=BY_RANK, none=BY_RANK)
         after = plain if before is None else _kept(before, plain)
-        if (family, name) in self.asked and after != before and (after.ranked or "::" in after.instance):
-            self.stale = True
-        self.heap[family, name] = after
+        if after != stored.get(owner):
+            stored[owner] = after
+            self.answers.pop(name, None)
+            if (self.family(owner), name) in self.asked and (after.ranked or "::" in after.instance):
+                self.stale = True
 
-    def held(self, family: str, name: str) -> Value | None:
-        """Return what was stored in an attribute so far."""
-        self.asked.add((family, name))
-        return self.heap.get((family, name))
+    def held(self, owner: str, name: str) -> Value | None:
+        """Return what was stored so far in an attribute of ``owner``, what it inherits from or what inherits from it:
+        not in those of its siblings."""
+        self.asked.add((self.family(owner), name))
+        answers = self.answers.setdefault(name, {})
+        if owner not in answers:
+            found = [v for kin, v in self.heap.get(name, {}).items() if kin == owner or self._related(kin, owner)]
+            answers[owner] = reduce(_kept, found) if found else None
+        return answers[owner]
+
+    def _related(self, one: str, other: str) -> bool:
+        return "::" in one and "::" in other and (one in self.lineage(other) or other in self.lineage(one))
+
+    def fields(self, reference: str) -> tuple[str, ...]:
+        """Return what a class without a constructor is made of, as a dataclass has it: in order, its bases' first."""
+        if reference not in self.made_of:
+            stored = [s for kin in reversed(self.lineage(reference)) for s in self.class_body(kin) if s[0] == "assign"]
+            self.made_of[reference] = tuple(dict.fromkeys(s[2][0][1] for s in stored if s[2][0][0] == "name"))
+        return self.made_of[reference]
 
     def class_body(self, reference: str) -> tuple[Node, ...]:
         facts = self.project.cls(reference)
@@ -272,4 +304,5 @@ def _kept(before: Value, value: Value) -> Value:
 
 def _vague(value: Value) -> bool:
     """Whether so little is known of an attribute that its name says more."""
-    return value == ANYTHING or (value.truth == UNKNOWN and not value.taint and not value.instance)
+    plain = value.instance and "." not in value.instance  # an int, a bool: which one, its name may tell
+    return bool(value == ANYTHING or plain or (value.truth == UNKNOWN and not value.taint and not value.instance))

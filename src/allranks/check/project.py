@@ -19,6 +19,7 @@ class Project:
     _modules: dict[str, list[str]] = field(default_factory=dict)
     _defined: dict[str, list[str]] = field(default_factory=dict)
     _shards: bool | None = None
+    _calls: dict[tuple[str, frozenset[str]], bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for path, summary in self.summaries.items():
@@ -50,6 +51,18 @@ class Project:
             self._shards = any(map(_SHARDS.search, words))
         return self._shards
 
+    def calls(self, package: str, words: frozenset[str]) -> bool:
+        """Return whether a file that imports ``package`` names one of ``words``."""
+        key = (package, words)
+        if key not in self._calls:
+            self._calls[key] = any(
+                not words.isdisjoint(facts.words)
+                for summary in self.summaries.values()
+                if any(dotted.partition(".")[0] == package for dotted, _ in summary.imports)
+                for facts in summary.functions.values()
+            )
+        return self._calls[key]
+
     def module(self, dotted: str, seen_from: str) -> str | None:
         """Return the path of a module as ``seen_from`` imports it; None if it is not the project's."""
         if dotted.startswith("."):
@@ -63,10 +76,12 @@ class Project:
         return max(near, key=lambda p: (_shared(p, seen_from), -len(p)))
 
     def _plausible(self, path: str, dotted: str, seen_from: str) -> bool:
-        """A bare name means a module beside the importer, above it, or at a root of imports."""
+        """A bare name means a module beside the importer, above it, or at a root of imports: in no other package."""
+        if path == seen_from:  # tracker/wandb.py imports the wandb that is installed
+            return False
         stem = path.removesuffix(".py").removesuffix("/__init__")
         root = stem.removesuffix(dotted.replace(".", "/"))
-        return seen_from.startswith(root) or root in ("", "src/") or "__init__.py" not in root
+        return seen_from.startswith(root) or root in ("", "src/") or f"{root}__init__.py" not in self.summaries
 
     def _relative(self, dotted: str, seen_from: str) -> str | None:
         level = len(dotted) - len(dotted.lstrip("."))

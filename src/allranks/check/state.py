@@ -56,7 +56,7 @@ class Called(NamedTuple):
 @dataclass(slots=True, eq=False)
 class Result:
     """What one function does, for one kind of arguments. ``meets``: its trace holds a collective.
-    ``meetings``: ops and calls that meet, in order, whoever reaches them."""
+    ``meetings``: ops and calls that meet, in order, whoever reaches them. ``yielded``: what a generator yields."""
 
     reference: str
     value: Value = NONE
@@ -67,6 +67,7 @@ class Result:
     meetings: list[str | Called] = field(default_factory=list)
     meets: bool = False
     yields: bool = False
+    yielded: Value = NONE
 
     @property
     def path(self) -> str:
@@ -96,3 +97,18 @@ class Frame:
     nodes: list[TraceNode] = field(default_factory=list)
     returned: list[tuple[Value, int, int]] = field(default_factory=list)
     shared: set[str] = field(default_factory=set)
+
+    def length(self) -> tuple[int, int, int, int]:
+        """Return how much is on the record."""
+        result = self.result
+        return len(result.seen), len(result.calls), len(result.meetings), len(self.returned)
+
+    def cut(self, length: tuple[int, int, int, int]) -> None:
+        """Take off the record what was put on it since it had this length."""
+        seen, calls, meetings, returned = length
+        del (
+            self.result.seen[seen:],
+            self.result.calls[calls:],
+            self.result.meetings[meetings:],
+            self.returned[returned:],
+        )

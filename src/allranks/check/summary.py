@@ -7,8 +7,9 @@ Expressions are ``(tag, ...)``; a call and a branch carry their span, an attribu
     dict keys values · sub base index · fn key · comp element generators · bind name value · yield value · star x ·
     many parts (whatever else: its parts are evaluated)
 
-Statements are ``(tag, line, ...)``: expr, assign, aug, return, raise, if, for, while, with, try, break, continue, def,
-class, import, global, match. A body is kept as bytes of its own and read only when the function is interpreted.
+Statements are ``(tag, line, ...)``: expr, assert, assign, aug, return, raise, if, for, while, with, try, break,
+continue, def, class, import, global, match. A body is kept as bytes of its own and read only when the function is
+interpreted.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ Node: TypeAlias = tuple[Any, ...]
 
 
 class FunctionFacts(NamedTuple):
-    """``words``: names that the body calls or reads, also from the environment. ``owner``: the class it belongs to.
+    """``annotations``: parameter -> class; under ``return`` that of the result, if it cannot be None.
+    ``words``: names that the body calls or reads, also from the environment. ``owner``: the class it belongs to.
 
     ``stored``: the attributes that it assigns, and for a module's body its variables.
     """

@@ -15,12 +15,13 @@ from allranks.check.program import Divergence, Event, Gap, Program, Step
 from allranks.check.project import Project
 from allranks.check.source import is_test, module_name, place
 from allranks.check.state import Called, Result, Seen, Span
+from allranks.check.summary import FunctionFacts
 from allranks.check.tables.evidence import HOOKED
-from allranks.check.tables.gates import PRIVATE_PATHS
+from allranks.check.tables.gates import ON_MAIN_ONLY
 from allranks.check.tables.names import documented
 from allranks.check.trace import Comparison, Parting
-from allranks.check.truth import EVERY, named
-from allranks.check.values import IDENTITY, RANKS, Value
+from allranks.check.truth import EVERY, FIRST, named
+from allranks.check.values import RANKS, Value
 from allranks.findings import Place
 
 _STRONG = frozenset({"initialise", "wrap", "sample", "launch"})
@@ -68,6 +69,8 @@ class Survey:
         self.compared: set[tuple[int, int, bool]] = set()
         self.shown: dict[int, frozenset[str]] = {}
         self.callers: dict[str, dict[Step, None]] = {}
+        self.inside: set[str] = set()  # functions that show, with what they call, that there are several processes
+        self.walked: set[int] = set()
 
     def program(self, lines: Mapping[str, list[str]]) -> Program:
         """Return all that was found. ``lines`` gives the text of a file, by path."""
@@ -79,9 +82,11 @@ class Survey:
         families: dict[str, list[Result]] = {}
         for root in roots:
             families.setdefault(self._family(root), []).append(root)
-        active = [self._active(root, families) for root in roots]
-        started = self._started(root for root, is_active in zip(roots, active, strict=True) if is_active)
-        for root, is_active in sorted(zip(roots, active, strict=True), key=lambda pair: not pair[1]):
+        active = [root for root in roots if self._active(root, families)]
+        started = self._started(active)
+        self.inside = {root.reference for root in active}
+        for root in sorted(self._entries(roots), key=lambda root: root.reference not in self.inside):
+            is_active = root.reference in self.inside
             self._effects(_Way(root, EVERY, EVERY, is_active))
             if is_active or not self._left_out(root.path):
                 self._partings(root, EVERY, is_active, ())
@@ -132,8 +137,37 @@ class Survey:
                 called = Called(facts.span, result, scope[1], scope[2])
                 scope[0].result.calls.append(called)
             else:
-                roots.append(self._gated(result, value.gate, facts.span))
+                roots.append(self._gated(result, value.gate or self._called_on(path, facts), facts.span))
         return roots
+
+    def _called_on(self, path: str, facts: FunctionFacts) -> str:
+        """Return where a framework calls a method of the project; empty if on every rank."""
+        for kin in self.interpreter.lineage(f"{path}::{facts.owner}") if facts.owner else ():
+            kind = "" if "::" in kin else ON_MAIN_ONLY.get(f"{kin.rpartition('.')[2]}.{facts.name}", "")
+            if kind:
+                return FIRST[kind]
+        return ""
+
+    def _entries(self, roots: list[Result]) -> list[Result]:
+        """Leave out what others call: what it is given is known from them. Of a circle of calls, the first stays."""
+        entries = [root for root in roots if root.reference not in self.interpreter.callees]
+        reached: set[str] = set()
+        for root in entries:
+            self._reach(root, reached)
+        for root in roots:
+            if root.reference not in reached:
+                entries.append(root)
+                self._reach(root, reached)
+        return entries
+
+    def _reach(self, root: Result, reached: set[str]) -> None:
+        waiting = [root]
+        while waiting:
+            result = waiting.pop()
+            if id(result) not in self.walked:
+                self.walked.add(id(result))
+                reached.add(result.reference)
+                waiting += [called.result for called in result.calls]
 
     def _gated(self, result: Result, gate: str, span: Span) -> Result:
         """A function that only some roles run, called by nobody here: as if all ranks called it."""
@@ -211,7 +245,7 @@ class Survey:
         if key in self.visited or len(chain) > 30:
             return
         self.visited.add(key)
-        way = way._replace(active=way.active or bool(result.evidence))
+        way = way._replace(active=way.active or bool(result.evidence) or result.reference in self.inside)
         for seen in result.seen:
             self._event(way, seen)
         for called in result.calls:
@@ -292,7 +326,8 @@ class Survey:
     def _partings(self, result: Result, alive: int, active: bool, chain: tuple[Step, ...]) -> None:
         if self._plays_parts(result.path):
             return
-        active = active or bool(result.evidence)  # a branch on the rank is evidence enough
+        # a branch on the rank is evidence enough
+        active = active or bool(result.evidence) or result.reference in self.inside
         key = (id(result), alive, active)
         if key in self.compared or not alive or not result.meets or len(chain) > 30:
             return
@@ -337,10 +372,7 @@ class Survey:
 
 def _own(path: Value) -> bool:
     """Whether a path is one process' own."""
-    if path.taint & (RANKS | IDENTITY) or path.flags & {"memory", "temporary", "lock"}:
-        return True
-    named_so = isinstance(path.constant, str) and path.constant.startswith(PRIVATE_PATHS)
-    return named_so or path.reference in ("os.devnull", "sys.stdout", "sys.stderr")
+    return path.private or path.reference in ("os.devnull", "sys.stdout", "sys.stderr")
 
 
 def _weight(event: Event) -> tuple[bool, bool, int, int]:

@@ -16,6 +16,10 @@ RANKS = RANK | LOCAL_RANK | NODE | GROUP
 TAINT = {"global": RANK, "local": LOCAL_RANK, "node": NODE, "group": GROUP}
 
 
+# Flags of what belongs to one process.
+PRIVATE = frozenset({"memory", "temporary", "lock", "own"})
+
+
 class Missing(Enum):
     """The constant of a value that is none."""
 
@@ -34,8 +38,9 @@ class Value:
     (``torch.save``; ``train.py::Trainer.save`` in the project); ``instance``: the class that it is an instance of.
     ``receiver``: of a bound method. ``scope``: the frame that a nested function sees. ``gate``: a function that runs
     only where this is true. ``elements`` of a tuple or list. ``bound``: first arguments, given by functools.partial.
-    ``handle``: the place of the call that opened this file. ``flags``: ``memory``, ``temporary``, ``lock``, ``turn``;
-    of a path, whose disk it is on: ``shared`` by all nodes, or each ``node``'s own.
+    ``handle``: the place of the call that opened this file. ``flags``: ``memory``, ``temporary``, ``lock``, ``turn``,
+    ``dict``, ``agreed``; ``own``: a name, or what holds names, that the rank or this process is part of; of a path,
+    whose disk it is on: ``shared`` by all nodes, or each ``node``'s own.
     """
 
     taint: int = 0
@@ -57,6 +62,11 @@ class Value:
     @property
     def uniform(self) -> bool:
         return not self.taint
+
+    @property
+    def private(self) -> bool:
+        """Whether, as a path, it is this process' own."""
+        return bool(self.taint & (RANKS | IDENTITY) or self.flags & PRIVATE)
 
     @property
     def ranked(self) -> bool:

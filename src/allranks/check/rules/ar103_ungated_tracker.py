@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from allranks.check.program import Program
+from allranks.check.program import Event, Program
 from allranks.check.rule import Example, ProgramRule
 from allranks.findings import Finding
 
@@ -68,9 +68,15 @@ if dist.get_rank() == 0:
     def check(self, program: Program) -> Iterator[Finding]:
         trackers = tuple(program.ungated("tracker"))
         starts = {(e.place.path, e.name.rpartition(".")[0]) for e in trackers if e.name.endswith(STARTS)}
+        muted = {e.name.rpartition(".")[0] for e in program.effects("muted") if not e.everyone or _ranked(e)}
         for event in trackers:
             owner, _, word = event.name.rpartition(".")
-            if word not in STARTS and (event.place.path, owner) in starts:
-                continue  # one fault: the run that every rank starts
-            if not any(value.ranked for _, value in event.keywords) and not any(v.ranked for v in event.arguments):
+            if word not in STARTS and (owner in muted or (event.place.path, owner) in starts):
+                continue  # it does nothing where it must not, or one fault: the run that every rank starts
+            if not _ranked(event):
                 yield self.found(event, f"every rank calls {event.name}")
+
+
+def _ranked(event: Event) -> bool:
+    """Whether something that it is given differs from rank to rank."""
+    return any(value.ranked for value in (*event.arguments, *(v for _, v in event.keywords)))

@@ -16,6 +16,8 @@ _CHECKPOINT = re.compile(r"ckpt|checkpoint|snapshot|resume|weights|state_dict|pr
 # The file gives each process its own GPU.
 _DEVICES = ("LOCAL_RANK", "local_rank", "set_device(", "DistributedDataParallel", "init_process_group")
 _GPU = re.compile(r"cuda|gpu|nccl", re.IGNORECASE)
+# What is saved has been brought to the CPU before.
+_OFFLOADED = re.compile(r"(offload_to_cpu|cpu_offload)\s*=\s*True")
 
 
 class MissingMapLocation(LocalRule):
@@ -78,6 +80,19 @@ def resume(model, checkpoint_path, rows):
 """
             }
         ),
+        Example(
+            {
+                "train.py": """\
+import os
+import torch
+from torch.distributed.fsdp import FullStateDictConfig
+
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+config = FullStateDictConfig(offload_to_cpu=True)
+state = torch.load("checkpoint.pt")
+"""
+            }
+        ),
         Example({"eval.py": "import torch\n\nmodel = torch.load('checkpoint.pt')\n"}),
     )
 
@@ -86,7 +101,12 @@ def resume(model, checkpoint_path, rows):
             return
         if given(node, 1, "map_location") is not None or not any(word in file.text for word in _DEVICES):
             return
-        if not _GPU.search(file.text) or not _is_checkpoint(node, file) or rank_guard(node, file) is not None:
+        if (
+            not _GPU.search(file.text)
+            or _OFFLOADED.search(file.text)
+            or not _is_checkpoint(node, file)
+            or rank_guard(node, file) is not None
+        ):
             return
         if asks_rank(node.args[0]) or _is_mapped_elsewhere(node, file):
             return

@@ -14,6 +14,7 @@ Kind: TypeAlias = Literal[
     "mkdir",
     "folder",
     "tracker",
+    "muted",
     "download",
     "publish",
     "print",
@@ -28,8 +29,9 @@ Kind: TypeAlias = Literal[
 class Effect:
     """``pattern`` does ``kind`` to what the parameter ``path`` (position from 0, or keyword) names.
 
-    ``folder`` makes a directory that may be there already; ``read`` opens a file to read; ``load`` reads a checkpoint;
-    ``restore`` puts what was read into a model or an optimizer.
+    ``muted`` starts a tracker that does nothing on some ranks; ``folder`` makes a directory that may be there already;
+    ``read`` opens a file to read; ``load`` reads a checkpoint; ``restore`` puts what was read into a model or an
+    optimizer.
 
     ``path`` may name several parameters, first match first; empty where the call has none. ``receiver``: the receiver
     itself is the path (``Path(...).write_text``). ``modes``: it is an effect only if the argument of ``open``-like
@@ -120,12 +122,12 @@ def _changes() -> Iterator[Effect]:
     yield from _each("os.rename os.replace os.renames shutil.move", "delete", 0, "src")
     yield from _each("os.symlink os.link", "delete", 1, "dst")
     yield from _of("tensorflow.io.gfile", "remove rmtree rename", "delete", 0, "path", "src")
-    yield Effect("pathlib.Path.unlink", "delete", receiver=True)
+    yield Effect("pathlib.Path.unlink", "delete", receiver=True, unless=(("missing_ok", True),))
     for word in ("rmdir", "rename", "replace", "symlink_to", "hardlink_to"):
         yield Effect(f"pathlib.Path.{word}", "delete", receiver=True)
     yield Effect("*.symlink_to", "delete", receiver=True)
     yield Effect("*.link_to", "delete", receiver=True)
-    yield Effect("*.unlink", "delete", receiver=True)
+    yield Effect("*.unlink", "delete", receiver=True, unless=(("missing_ok", True),))
     yield Effect("os.mkdir", "mkdir", (0, "path"))
     yield Effect("os.makedirs", "mkdir", (0, "name"), unless=(("exist_ok", True),))
     yield Effect("pathlib.Path.mkdir", "mkdir", receiver=True, unless=(("exist_ok", True),))

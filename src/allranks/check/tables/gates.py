@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 # Every rank calls them, one acts. Some also wait: those stand in `collectives`.
 GATED: frozenset[str] = frozenset(
     f"{owner}.{word}"
@@ -37,10 +39,16 @@ NODE_LOCAL_PATHS: tuple[str, ...] = ("/tmp", "/dev/shm", "/var/tmp", "/local")  
 NODE_LOCAL_VARIABLES: frozenset[str] = frozenset(
     ["TMPDIR", "TMP", "TEMP", "SLURM_TMPDIR", "LOCAL_SCRATCH", "JOB_TMPDIR"]
 )
-# Methods that a framework calls on rank 0 alone (a class of the project that inherits from the left side).
-ON_MAIN_ONLY: frozenset[str] = frozenset(
-    [
-        "lightning.pytorch.LightningDataModule.prepare_data",
-        "lightning.pytorch.LightningModule.prepare_data",
-    ]
-)
+# Methods that a framework calls on one rank alone, by the class (its last name) that a class of the project inherits
+# from: the kind of rank that is 0 there.
+ON_MAIN_ONLY: Mapping[str, str] = {
+    "LightningDataModule.prepare_data": "local",
+    "LightningModule.prepare_data": "local",
+    "CheckpointIO.save_checkpoint": "global",
+    "CheckpointIO.remove_checkpoint": "global",
+    "TorchCheckpointIO.save_checkpoint": "global",
+    "TorchCheckpointIO.remove_checkpoint": "global",
+    "Trainer._save": "global",  # of transformers
+    "Seq2SeqTrainer._save": "global",
+    "SFTTrainer._save": "global",
+}

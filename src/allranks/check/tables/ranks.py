@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-Kind: TypeAlias = Literal["global", "local", "node", "group", "size", "many"]
+Kind: TypeAlias = Literal["global", "local", "node", "group", "size", "many", "run"]
 Form: TypeAlias = Literal["call", "attribute", "environment", "decorator", "name"]
 
 
 @dataclass(frozen=True, slots=True)
 class RankQuery:
     """``pattern`` gives a rank of ``kind``, the world's ``size``, or whether there are ``many`` processes (a truth).
+    ``run``: an experiment tracker's run: where the project starts it, it may be there on rank 0 alone.
 
     ``first`` and ``last``: it is a truth, "I am the first (last) of them". ``form``: how it stands in code; an
     ``environment`` pattern is the variable's name, a ``decorator`` lets only that rank run the function (elsewhere the
@@ -64,6 +65,9 @@ QUERIES: tuple[RankQuery, ...] = (
     *_each("WORLD_SIZE SLURM_NTASKS SLURM_NPROCS OMPI_COMM_WORLD_SIZE PMI_SIZE", "size", "environment"),
     *_each("LOCAL_WORLD_SIZE SLURM_NNODES SLURM_JOB_NUM_NODES ALLRANKS_WORLD_SIZE", "size", "environment"),
     *_each("socket.gethostname platform.node os.uname", "node"),
+    # Trackers
+    *_each("wandb.run", "run", "attribute"),
+    *_each("mlflow.active_run", "run"),
     # Lightning and Fabric
     *_of("lightning.pytorch.Trainer", "global_rank", "global", "attribute"),
     *_of("lightning.pytorch.Trainer", "is_global_zero", "global", "attribute", first=True),
@@ -202,6 +206,8 @@ QUERIES: tuple[RankQuery, ...] = (
     *_each("*.is_dist_avail_and_initialized *.is_distributed *.is_dist_initialized", "many"),
 )
 
+# Calls that start a tracker's run.
+RUN_STARTS = frozenset({"init", "start_run"})
 # Calls that start processes whose first argument is their rank: (pattern, position of the function).
 SPAWNERS: tuple[tuple[str, int], ...] = (
     ("torch.multiprocessing.spawn", 0),

@@ -48,6 +48,7 @@ RETURNS: Mapping[str, str] = {
     "torch.distributed.tensor.distribute_tensor": "torch.distributed.tensor.DTensor",
     "torch.distributed.tensor.DTensor.from_local": "torch.distributed.tensor.DTensor",
     "allranks.current": "allranks.World",
+    "allranks.init": "allranks.World",
     "pathlib.Path.cwd": "pathlib.Path",
     "pathlib.Path.home": "pathlib.Path",
     "matplotlib.pyplot.figure": "matplotlib.figure.Figure",

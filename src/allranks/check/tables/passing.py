@@ -1,0 +1,28 @@
+"""Calls that add nothing: what comes out is as uniform as what goes in, or does what the function given to it does."""
+
+from __future__ import annotations
+
+
+def _each(*lines: str) -> frozenset[str]:
+    return frozenset(word for line in lines for word in line.split())
+
+
+PASSING = _each(
+    "str repr format abs min max sum sorted list tuple set len round any all float next iter reversed enumerate zip",
+    "os.path.join os.path.abspath os.path.dirname os.path.basename os.path.expanduser os.path.realpath",
+    "os.path.normpath os.fspath pathlib.Path pathlib.PurePath pathlib.Path.joinpath Path",
+)
+PASSING_METHODS = _each(
+    "format join joinpath strip rstrip lstrip lower upper replace split with_suffix with_name as_posix resolve",
+    "expanduser absolute strftime isoformat item get copy zfill hex",
+)
+# What they are given is in the list, set or queue from then on.
+FILLING = _each("append appendleft add extend insert put")
+# They tell people what they are given, and do nothing with it.
+TELLING = _each("debug info warning warn error critical log set_task_status")
+# Called with a function, they return one that does the same.
+WRAPPING = _each(
+    "jax.jit jax.pmap jax.checkpoint jax.remat torch.compile functools.wraps functools.lru_cache functools.cache",
+    "torch.no_grad torch.inference_mode contextlib.contextmanager staticmethod classmethod functools.update_wrapper",
+    "equinox.filter_jit eqx.filter_jit atexit.register",
+)

@@ -1,0 +1,275 @@
+"""Guards that the engine must understand: behind each the code is silent, and the bug next to it is found."""
+
+from __future__ import annotations
+
+import pytest
+from pairs import HEAD, Pair, codes
+
+from allranks.check.engine import Settings, check
+
+PAIRS = {
+    "the run of a tracker, which rank 0 alone has": Pair(
+        """
+        import wandb
+        if rank == 0:
+            wandb.init()
+        if wandb.run is not None:
+            wandb.log({})
+        if wandb.run:
+            torch.save({}, 'best.pt')
+        """,
+        "import wandb\nif wandb.run is not None:\n    wandb.log({})",
+        "AR103",
+    ),
+    "a tracker that is disabled elsewhere": Pair(
+        """
+        import wandb
+        mode = 'online'
+        if rank != 0:
+            mode = 'disabled'
+        wandb.init(mode=mode)
+        wandb.log({})
+        """,
+        "import wandb\nmode = os.environ.get('MODE')\nwandb.init(mode=mode)\nwandb.log({})",
+        "AR103",
+    ),
+    "rank 0 first, the others behind a barrier": Pair(
+        """
+        from torchvision.datasets import MNIST
+        if rank != 0:
+            dist.barrier()
+        MNIST('data', download=True)
+        if rank == 0:
+            dist.barrier()
+        """,
+        """
+        from torchvision.datasets import MNIST
+        dist.barrier()
+        MNIST('data', download=True)
+        dist.barrier()
+        """,
+        "AR106",
+    ),
+    "behind a turn that is over": Pair(
+        """
+        import shutil
+        if rank != 0:
+            dist.barrier()
+        shutil.rmtree('cache')
+        if rank == 0:
+            dist.barrier()
+        """,
+        """
+        import shutil
+        if rank != 0:
+            dist.barrier()
+        if rank == 0:
+            dist.barrier()
+        shutil.rmtree('cache')
+        """,
+        "AR109",
+    ),
+    "a callee whose name comes first": Pair(
+        """
+        class Logger:
+            def __init__(self, rank_zero_only=True):
+                self.enabled = not rank_zero_only or dist.get_rank() == 0
+            def _open(self):
+                open('log.txt', 'w')
+            def start(self):
+                if self.enabled:
+                    self._open()
+        """,
+        """
+        class Logger:
+            def __init__(self, enabled=True):
+                self.enabled = enabled and dist.get_rank() >= 0
+            def _open(self):
+                open('log.txt', 'w')
+            def start(self):
+                if self.enabled:
+                    self._open()
+        """,
+        "AR102",
+    ),
+    "a sibling with an attribute of that name": Pair(
+        """
+        class Callback:
+            pass
+        class Console(Callback):
+            def __init__(self):
+                self.enabled = True
+        class Writer(Callback):
+            def __init__(self):
+                self.enabled = rank == 0
+            def start(self):
+                if self.enabled:
+                    open('log.txt', 'w')
+        """,
+        """
+        class Callback:
+            def __init__(self):
+                self.enabled = True
+        class Writer(Callback):
+            def start(self):
+                dist.barrier()
+                if self.enabled:
+                    open('log.txt', 'w')
+        """,
+        "AR102",
+    ),
+    "a path that several processes are refused on": Pair(
+        """
+        def main(opt):
+            dist.barrier()
+            if dist.is_initialized():
+                assert dist.get_world_size() > 1 and not opt.evolve, 'one process alone'
+                assert not opt.sweep
+            if opt.evolve or opt.sweep:
+                open('evolved.txt', 'w')
+        """,
+        """
+        def main(opt):
+            dist.barrier()
+            if dist.is_initialized():
+                assert opt.evolve
+            if opt.evolve:
+                open('evolved.txt', 'w')
+        """,
+        "AR102",
+    ),
+    "a class that says what it holds": Pair(
+        """
+        from dataclasses import dataclass
+        @dataclass
+        class Identity:
+            rank: int
+        class World:
+            def __init__(self, identity: Identity):
+                self.identity = identity
+            @property
+            def is_main(self):
+                return self.identity.rank == 0
+        def enter() -> World:
+            return start_up()
+        def train():
+            dist.barrier()
+            world = enter()
+            if world.is_main:
+                open('log.txt', 'w')
+        """,
+        """
+        from dataclasses import dataclass
+        @dataclass
+        class Identity:
+            epoch: int
+        class World:
+            def __init__(self, identity: Identity):
+                self.identity = identity
+            @property
+            def is_first(self):
+                return self.identity.epoch == 0
+        def enter() -> World:
+            return start_up()
+        def train():
+            dist.barrier()
+            world = enter()
+            if world.is_first:
+                open('log.txt', 'w')
+        """,
+        "AR102",
+    ),
+    "a method that a framework calls on rank 0": Pair(
+        """
+        from transformers import Trainer
+        class Mine(Trainer):
+            def _save(self, output_dir=None, state_dict=None):
+                self.model.save_pretrained(output_dir)
+        """,
+        """
+        from transformers import Trainer
+        class Mine(Trainer):
+            def save_model(self, output_dir=None, _internal_call=False):
+                self.model.save_pretrained(output_dir)
+        """,
+        "AR101",
+    ),
+    "a decorator that is made by a call": Pair(
+        """
+        import functools
+        def main_only(default=None):
+            def decorate(f):
+                @functools.wraps(f)
+                def inner(*args):
+                    return f(*args) if dist.get_rank() == 0 else default
+                return inner
+            return decorate
+        @main_only()
+        def save(path):
+            open(path, 'w')
+        dist.barrier()
+        save('log.txt')
+        """,
+        """
+        import functools
+        def often(times):
+            def decorate(f):
+                @functools.wraps(f)
+                def inner(*args):
+                    return [f(*args) for _ in range(times + dist.get_world_size())]
+                return inner
+            return decorate
+        @often(3)
+        def save(path):
+            open(path, 'w')
+        dist.barrier()
+        save('log.txt')
+        """,
+        "AR102",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PAIRS)
+def test_a_guard_is_understood(case: str) -> None:
+    """Right code is silent; the bug that looks like it is found."""
+    pair = PAIRS[case]
+    assert codes(pair.good) == []
+    assert codes(pair.bad) == [pair.code]
+
+
+ALONE = {
+    "one that tells its rank": (
+        "import jax\nimport logging\nlogging.info('process %d', jax.process_index())\n",
+        "import jax\nshard = jax.process_index()\n",
+    ),
+    "one that is ready to be alone": (
+        "import os\nos.environ.setdefault('RANK', '0')\n",
+        "import os\nrank = os.environ['RANK']\n",
+    ),
+    "one with one device": (
+        "from lightning.fabric import Fabric\nfabric = Fabric(devices=1)\n",
+        "from lightning.fabric import Fabric\nfabric = Fabric(devices=2)\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ALONE)
+def test_a_program_for_one_process_is_silent(case: str) -> None:
+    """What looks like several processes, and is none; where it is several, the same write is found."""
+    for program, expected in zip(ALONE[case], ([], ["AR102"]), strict=True):
+        outcome = check({"train.py": f"{program}open('metrics.txt', 'w')\n".encode()}, Settings(select=("AR102",)))
+        assert [finding.code for finding in outcome.findings] == expected
+
+
+def test_a_module_of_the_same_name_hides_no_package() -> None:
+    """``tracker/wandb.py`` imports the wandb that is installed; ``lib/composer.py`` is no ``composer``."""
+    files = {
+        "lib/__init__.py": "",
+        "lib/wandb.py": "import wandb\n\ndef start():\n    wandb.init()\n",
+        "lib/composer.py": "def get_node_rank():\n    return 1\n",
+        "train.py": HEAD + "from composer.utils.dist import get_local_rank\nfrom lib.wandb import start\nstart()\n"
+        "if get_local_rank() == 0:\n    open('log.txt', 'w')\n",
+    }
+    outcome = check({path: text.encode() for path, text in files.items()}, Settings(select=("AR102", "AR103", "AR105")))
+    assert [(f.code, f.place.path) for f in outcome.findings] == [("AR103", "lib/wandb.py"), ("AR105", "train.py")]

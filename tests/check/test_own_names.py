@@ -1,0 +1,201 @@
+"""What belongs to one process: its files, its threads and queues, what it may delete though others do too."""
+
+from __future__ import annotations
+
+import pytest
+from pairs import Pair, codes
+
+PAIRS = {
+    "a context that may give a temporary folder": Pair(
+        """
+        import contextlib
+        import tempfile
+        @contextlib.contextmanager
+        def staged(path):
+            local = tempfile.mkdtemp() if '://' in path else path
+            yield local
+        with staged(os.environ['OUT']) as folder:
+            open(os.path.join(folder, 'config.json'), 'w')
+        """,
+        """
+        import contextlib
+        @contextlib.contextmanager
+        def staged(path):
+            yield path
+        with staged(os.environ['OUT']) as folder:
+            open(os.path.join(folder, 'config.json'), 'w')
+        """,
+        "AR102",
+    ),
+    "a name that will be filled in with the rank": Pair(
+        """
+        class Writer:
+            def __init__(self, folder, name='log-{rank}.txt'):
+                self.path = os.path.join(folder, name)
+            def start(self, fill):
+                dist.barrier()
+                open(fill(self.path), 'w')
+                open(self.path.format(rank=rank), 'w')
+        """,
+        """
+        class Writer:
+            def __init__(self, folder, name='log-{epoch}.txt'):
+                self.path = os.path.join(folder, name)
+            def start(self, fill):
+                dist.barrier()
+                open(fill(self.path), 'w')
+        """,
+        "AR102",
+    ),
+    "files of this process, in a list": Pair(
+        """
+        class Saver:
+            def __init__(self):
+                self.saved = []
+            def save(self):
+                dist.barrier()
+                self.saved.append(f'{rank}.pt')
+                while len(self.saved) > 3:
+                    os.remove(self.saved.pop(0))
+                for path in self.saved:
+                    os.remove(path)
+        """,
+        """
+        class Saver:
+            def __init__(self):
+                self.saved = []
+            def save(self, epoch):
+                dist.barrier()
+                self.saved.append(f'{epoch}.pt')
+                while len(self.saved) > 3:
+                    os.remove(self.saved.pop(0))
+        """,
+        "AR109",
+    ),
+    "a thread that is given a file of this process": Pair(
+        """
+        from concurrent.futures import ThreadPoolExecutor
+        from threading import Thread
+        def upload(path, group):
+            os.remove(path)
+        def main(pool):
+            dist.barrier()
+            path = None
+            for step in range(9):
+                if path:
+                    pool.submit(upload, path, group=1)
+                path = f'{rank}-{step}.bin'
+            Thread(target=upload, args=(path, 1)).start()
+        """,
+        """
+        def upload(path, group):
+            os.remove(path)
+        def main(pool):
+            dist.barrier()
+            path = None
+            for step in range(9):
+                if path:
+                    pool.submit(upload, path, group=1)
+                path = f'{step}.bin'
+        """,
+        "AR109",
+    ),
+    "what this process has queued": Pair(
+        """
+        def work(file_queue):
+            dist.barrier()
+            while True:
+                name, path = file_queue.get()
+                os.remove(path)
+        """,
+        """
+        def work(config):
+            dist.barrier()
+            while True:
+                name, path = config.get()
+                os.remove(path)
+        """,
+        "AR109",
+    ),
+    "a deletion that forgives": Pair(
+        """
+        import contextlib
+        from pathlib import Path
+        try:
+            os.remove('a')
+        except (OSError, ValueError):
+            pass
+        with contextlib.suppress(FileNotFoundError):
+            os.remove('b')
+        Path('c').unlink(missing_ok=True)
+        try:
+            os.link('d', 'e' + str(rank))
+        except ValueError:
+            os.remove('d')
+            raise
+        """,
+        """
+        try:
+            os.remove('a')
+        except (KeyError, ValueError):
+            pass
+        """,
+        "AR109",
+    ),
+    "a record of who this is": Pair(
+        """
+        from dataclasses import dataclass
+        @dataclass
+        class Job:
+            name: str
+            writes: bool = False
+            log: str = ''
+            @property
+            def again(self):
+                return self.log + '.again'
+        def train():
+            dist.barrier()
+            job = Job('lm', rank == 0, log=f'{rank}.txt')
+            if job.writes:
+                open('log.txt', 'w')
+            open(job.log, 'w')
+            open(job.again, 'w')
+        """,
+        """
+        from dataclasses import dataclass
+        @dataclass
+        class Job:
+            name: str
+            writes: bool = False
+        def train(flag):
+            dist.barrier()
+            job = Job('lm', flag)
+            if job.writes:
+                open('log.txt', 'w')
+        """,
+        "AR102",
+    ),
+    "a table that is made into text": Pair(
+        "def show(table):\n    dist.barrier()\n    return table.to_csv(None)",
+        "def show(table):\n    dist.barrier()\n    return table.to_csv('table.csv')",
+        "AR102",
+    ),
+    "a lock that is waited for": Pair(
+        """
+        import filelock
+        lock = filelock.FileLock('x.lock')
+        with lock.acquire(timeout=1):
+            open('x', 'w')
+        """,
+        "with torch.no_grad():\n    open('x', 'w')",
+        "AR102",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PAIRS)
+def test_what_is_this_process_own_is_left_alone(case: str) -> None:
+    """Right code is silent; the bug that looks like it is found."""
+    pair = PAIRS[case]
+    assert codes(pair.good) == []
+    assert codes(pair.bad) == [pair.code]
