@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from allranks.check.globs import matches
+from allranks.check.tables.arrays import COMPILERS, MAKERS
 from allranks.check.tables.collectives import COLLECTIVES, Collective
 from allranks.check.tables.effects import EFFECTS, Effect
 from allranks.check.tables.evidence import SIGNS, Sign
@@ -99,7 +100,8 @@ def apis(
     queries = (*QUERIES, *(RankQuery(name, "global", first=True) for name in predicates))
     meetings = (*COLLECTIVES, *(Collective(name, name.rpartition(".")[2]) for name in collectives))
     telling = [q for q in queries if q.kind != "size" and not q.pattern.endswith("is_available")]
-    matter = [e for e in EFFECTS if e.kind != "print"]
+    arrays = [LocalQuery(name, "spread") for name in (*COMPILERS, *MAKERS)]
+    matter: list[_Patterned] = [*(e for e in EFFECTS if e.kind != "print"), *arrays]
     own = [q for q in LOCAL if q.kind in ("temporary", "identity", "lock")]
     return Apis(
         ranks={form: _table(q for q in queries if q.form == form) for form in _RANK_FORMS},

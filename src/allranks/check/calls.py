@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple
 
-from allranks.check.members import Members
+from allranks.check.computed import COMPILED, SPREAD_VALUE, Computed, compiled
+from allranks.check.given import Given
 from allranks.check.render import render
 from allranks.check.rows import SHOWN
 from allranks.check.state import Frame, Seen, Span
 from allranks.check.summary import Node
+from allranks.check.tables.arrays import COMPILERS, SHARDINGS, TREE_MAPS
 from allranks.check.tables.collectives import Collective
 from allranks.check.tables.effects import Effect, Kind
 from allranks.check.tables.gates import GATED
@@ -32,39 +33,6 @@ from allranks.check.values import (
     tainted,
 )
 
-
-class Given(NamedTuple):
-    """The arguments of a call."""
-
-    values: tuple[Value, ...]
-    keywords: tuple[tuple[str, Value], ...]
-    node: Node
-
-    @property
-    def span(self) -> Span:
-        span: Span = self.node[4]
-        return span
-
-    def argument(self, *keys: int | str) -> Value | None:
-        for key in keys:
-            if isinstance(key, int) and key < len(self.values):
-                return self.values[key]
-            for name, value in self.keywords:
-                if name == key:
-                    return value
-        return None
-
-    def text(self, *keys: int | str) -> str:
-        """Return an argument as it stands in the source."""
-        for key in keys:
-            if isinstance(key, int) and key < len(self.node[2]):
-                return render(self.node[2][key])
-            for name, node in self.node[3]:
-                if name == key:
-                    return render(node)
-        return ""
-
-
 # What a call does that is told not to do what it does.
 _INSTEAD: Mapping[Kind, Kind] = {"mkdir": "folder", "tracker": "muted"}
 # Where names of files come from that differ from process to process: rules point there.
@@ -79,7 +47,7 @@ def unknown(given: Given) -> Value:
     return Value(flags=frozenset({"own"})) if own else ANYTHING
 
 
-class Caller(Members):
+class Caller(Computed):
     """Evaluates calls."""
 
     def run_call(self, frame: Frame, function: Value, given: Given) -> Value:
@@ -131,6 +99,8 @@ class Caller(Members):
 
     def called(self, frame: Frame, function: Value, given: Given) -> Value:
         """Call whatever ``function`` is known to be."""
+        if function.flags & COMPILED:
+            return self.computed(frame, function, given)
         reference = function.reference
         if "::" in reference:
             return self.run_call(frame, function, given)
@@ -215,6 +185,12 @@ class Caller(Members):
             return tainted(*given.values) if name == "range" else ANYTHING
         if name == "functools.partial" and given.values:
             return replace(given.values[0], bound=given.values[1:])
+        if name in COMPILERS and given.values:
+            return compiled(given.values[0], name, frozenset(key for key, _ in given.keywords))
+        if name in TREE_MAPS and given.values:
+            return self.called(frame, given.values[0], Given(given.values[1:], (), given.node))
+        if name == "jax.device_put" and len(given.values) > 1 and given.values[1].instance in SHARDINGS:
+            return SPREAD_VALUE
         if name in WRAPPING and given.values and (given.values[0].reference or given.values[0].instance):
             return given.values[0]
         if (sign := self.apis.signs.named(name)) is not None:
@@ -274,7 +250,7 @@ class Caller(Members):
         off = any((v := given.argument(key)) is not None and v.constant == constant for key, constant in entry.unless)
         on = [(v := given.argument(key)) is not None and v.constant == c for key, c in entry.only_if]
         self._callbacks(frame, given)
-        if off or (on and not any(on)):
+        if off or (on and not any(on)) or (entry.sharded and not self.project.shards):
             return ANYTHING
         group = given.argument(*entry.group) if entry.group else None
         whole = group is None or group.constant is None or group.reference.endswith("group.WORLD")
@@ -287,7 +263,7 @@ class Caller(Members):
         for position in entry.in_place:
             if position < len(given.node[2]) and given.node[2][position][0] in ("name", "attr"):
                 self.store(frame, given.node[2][position], ANYTHING)
-        return Value(instance=name) if entry.op.endswith(" construction") else ANYTHING
+        return Value(instance=name) if name.rpartition(".")[2][:1].isupper() else ANYTHING
 
     def _effect(self, frame: Frame, entry: Effect, name: str, given: Given, base: Value | None) -> Value:
         path = base if entry.receiver else given.argument(*entry.path) if entry.path else None
@@ -315,7 +291,7 @@ class Caller(Members):
         self._record(frame, entry, name, given, path, text)
         if entry.kind == "tracker":
             return Value(instance=name)
-        return made
+        return ANYTHING if entry.kind == "load" else made  # steps and epochs in it are alike, whosever file it is
 
     def _record(self, frame: Frame, entry: object, name: str, given: Given, path: Value | None, text: str) -> None:
         known_entry = entry if isinstance(entry, Collective | Effect | LocalQuery) else None
@@ -347,4 +323,6 @@ class Caller(Members):
             taint |= value.taint
         if entry.kind in _OWN:
             return Value(taint)
+        if entry.kind == "spread":
+            return SPREAD_VALUE
         return Value(taint, instance=name, flags=frozenset({entry.kind}))

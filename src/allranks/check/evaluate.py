@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from allranks.check.compare import compared
-from allranks.check.render import render
+from allranks.check.render import condition, denied, render
 from allranks.check.state import Frame
 from allranks.check.summary import Node
 from allranks.check.tables.gates import PRIVATE_PATHS
@@ -80,7 +80,7 @@ class Evaluator:
         frame.mask, frame.may, frame.nodes = before
         if inside:
             sides = ((), tuple(inside)) if negated else (tuple(inside), ())
-            frame.nodes.append(("branch", negate(truth) if negated else truth, taint, *sides, span, ""))
+            frame.nodes.append(("branch", negate(truth) if negated else truth, taint, *sides, span, "", ""))
         return value
 
     def _name(self, frame: Frame, node: Node) -> Value:
@@ -114,7 +114,8 @@ class Evaluator:
 
     def _not(self, frame: Frame, node: Node) -> Value:
         inside = self.value(frame, node[1])
-        return boolean(negate(inside.true()), inside.taint)
+        made = boolean(negate(inside.true()), inside.taint)
+        return replace(made, text=denied(inside.text)) if inside.text and node[1][0] in ("and", "or") else made
 
     def _and(self, frame: Frame, node: Node) -> Value:
         return self._sequence_of_truths(frame, node, conjunction=True)
@@ -125,9 +126,11 @@ class Evaluator:
     def _sequence_of_truths(self, frame: Frame, node: Node, *, conjunction: bool) -> Value:
         first, *others = node[1]
         result = self.value(frame, first)
+        left_open = [] if _by_rank_alone(result) else [first]
         for other in others:
             truth = result.true() if conjunction else negate(result.true())
             right = self.under(frame, truth, result.taint, other, node[2])
+            left_open += [] if _by_rank_alone(right) else [other]
             if conjunction:
                 both_true = both(result.true(), right.true()) if truth != FALSE else FALSE
                 result = boolean(both_true, result.taint | right.taint)
@@ -140,7 +143,10 @@ class Evaluator:
                 merged = either(result.true(), right.true())
                 taint = result.taint | right.taint
                 result = replace(right, taint=taint) if plain else boolean(merged, taint)
-        return result
+        if not 0 < len(left_open) <= len(others):
+            return result
+        text = condition(left_open[0] if len(left_open) == 1 else (node[0], tuple(left_open), node[2]))
+        return replace(result, text=text)
 
     def _cmp(self, frame: Frame, node: Node) -> Value:
         left = self.value(frame, node[1])
@@ -188,6 +194,8 @@ class Evaluator:
         at, elements = index.constant, base.elements
         if elements is not None and isinstance(at, int) and -len(elements) <= at < len(elements):
             return elements[at]
+        if "spread" in base.flags:
+            return base
         if "dict" in base.flags:
             return ANYTHING
         return replace(tainted(base, index), flags=base.flags & PRIVATE) if base.flags else tainted(base, index)
@@ -207,15 +215,15 @@ class Evaluator:
             frame.nodes = inside
             self.store(frame, target, tainted(iterated))
             taint |= iterated.taint
-            for condition in conditions:
-                test = self.value(frame, condition)
+            for asked in conditions:
+                test = self.value(frame, asked)
                 frame.mask &= roles_where(test.true(), "TUP")
                 frame.may &= roles_where(test.true(), "TUPWD")
         for element in node[1]:
             taint |= self.value(frame, element).taint & (RANKS | PROCESS)
         frame.mask, frame.may, frame.nodes = before
         if inside:
-            frame.nodes.append(("loop", "UUUU", taint, tuple(inside), (0, 0, 0, 0)))
+            frame.nodes.append(("loop", "UUUU", taint, tuple(inside), (0, 0, 0, 0), ()))
         return Value(taint)
 
     def _bind(self, frame: Frame, node: Node) -> Value:
@@ -266,3 +274,8 @@ class Evaluator:
 def _is_class(reference: str) -> bool:
     last = reference.rpartition(".")[2]
     return "." in reference and last[:1].isupper() and not last.isupper()
+
+
+def _by_rank_alone(value: Value) -> bool:
+    """Whether the rank settles a truth, for each of the four."""
+    return value.ranked and set(value.true()) == {"T", "F"}

@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from allranks.check.apis import Apis
-from allranks.check.calls import Caller, Given, unknown
+from allranks.check.calls import Caller, unknown
+from allranks.check.given import Given
 from allranks.check.project import Project
 from allranks.check.state import Called, Frame, Result
 from allranks.check.summary import FunctionFacts, Node, body_of
@@ -122,6 +123,8 @@ class Runner(Caller):
         name = decorator[1] if decorator[0] == "call" else decorator
         if name[0] not in ("name", "attr"):
             return value
+        if (made := self.decorated_by(frame, decorator, value)) is not None:
+            return made
         base = self.value(frame, name[1]) if name[0] == "attr" else ANYTHING
         found = self.value(frame, name) if name[0] == "name" or base.reference else ANYTHING
         last = name[1] if name[0] == "name" else name[2]
@@ -165,7 +168,8 @@ class Runner(Caller):
         if result.meets:
             frame.result.meetings.append(called)
             node = ("call", called)
-            frame.nodes.append(node if gate == TRUE else ("branch", gate, RANKS, (node,), (), given.span, f"@{gate}"))
+            gated = ("branch", gate, RANKS, (node,), (), given.span, f"@{gate}", "")
+            frame.nodes.append(node if gate == TRUE else gated)
         return value if gate == TRUE else chosen(gate, value, NONE, RANKS)
 
     def _believed(self, frame: Frame, reference: str, value: Value) -> Value:
@@ -182,12 +186,13 @@ class Runner(Caller):
 
     def _instantiate(self, frame: Frame, function: Value, given: Given) -> Value:
         made = Value(instance=function.reference)
-        method = self.method(function.reference, "__init__")
-        if method is not None:
+        if (method := self.method(function.reference, "__init__")) is not None:
             self.run_call(frame, Value(reference=method, receiver=made), given)
         else:
             for name, value in (*zip(self.fields(function.reference), given.values, strict=False), *given.keywords):
                 self.keep(function.reference, name, value)
+            if (method := self.method(function.reference, "__post_init__")) is not None:  # of a dataclass
+                self.invoke(frame, Value(reference=method, receiver=made), given.span)
         for owner in self.lineage(function.reference)[1:]:
             entry = self.apis.collectives["call"].named(owner)
             if entry is not None:
@@ -301,9 +306,9 @@ def meets(node: tuple[Any, ...]) -> bool:
     if tag == "branch":
         return any(map(meets, (*node[3], *node[4])))
     if tag == "loop":
-        return any(map(meets, node[3]))
+        return any(map(meets, (*node[3], *node[5])))
     if tag == "try":
-        return any(map(meets, (*node[1], *(n for handler in node[2] for n in handler))))
+        return any(map(meets, (*node[1], *node[3], *(n for handler in node[2] for n in handler))))
     return False
 
 

@@ -9,6 +9,7 @@ from allranks.check.apis import Apis
 from allranks.check.project import Project
 from allranks.check.render import render
 from allranks.check.summary import FunctionFacts, Summary
+from allranks.check.tables.arrays import COMPILERS
 from allranks.check.tables.names import documented
 
 # Names that say nothing of what they call: a call of one does not make a function interesting.
@@ -27,6 +28,9 @@ _CLASSES = ("__init__", "__enter__", "__exit__", "__post_init__")
 FEW, OFTEN = 3, 150
 # Parameters under which wrapped models are handed on: calling one names nothing of the tables.
 _MODELS = frozenset(["model", "net", "network", "ddp_model", "fsdp_model", "model_engine"])
+
+
+_COMPILES = frozenset(name.rpartition(".")[2] for name in COMPILERS) | {"pjit"}
 
 
 def interesting(project: Project, apis: Apis) -> frozenset[str]:
@@ -57,7 +61,7 @@ def _reaching(project: Project, words: Mapping[str, frozenset[str]], *, models: 
             runs = models and "torch" in packages and bool(_MODELS & set(facts.positional) & set(facts.words))
             if runs or not here.isdisjoint(facts.words):
                 walk.found(f"{path}::{key}", facts)
-                if not key:  # what a module leaves in its variables
+                if not key or (models and not _COMPILES.isdisjoint(facts.words)):  # what it leaves for others to call
                     walk.waiting += [(name, path) for name in facts.stored if name not in _COMMON]
     walk.spread()
     return walk.reached

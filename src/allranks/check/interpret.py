@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from allranks.check.computed import SPREAD
 from allranks.check.functions import Runner, meets
-from allranks.check.render import render
+from allranks.check.render import condition, render
 from allranks.check.state import Called, Frame, Trace
 from allranks.check.summary import Node
 from allranks.check.truth import EVERY, FALSE, TRUE, UNKNOWN, negate, roles_where
@@ -37,7 +38,8 @@ class Interpreter(Runner):
         elif tag == "seq":
             parts = value.elements if value.elements is not None and len(value.elements) == len(target[1]) else None
             for at, part in enumerate(target[1]):
-                self.store(frame, part, parts[at] if parts else Value(value.taint, flags=value.flags & PRIVATE))
+                flags = value.flags & (SPREAD | PRIVATE)
+                self.store(frame, part, parts[at] if parts else Value(value.taint, flags=flags))
         elif tag == "attr":
             base = self.value(frame, target[1])
             guarded = frame.may != EVERY or frame.implicit & RANKS
@@ -85,8 +87,7 @@ class Interpreter(Runner):
         value = self.value(frame, node[2])
         frame.returned.append((value, frame.may, frame.implicit))
         frame.exits += 1
-        failed = isinstance(value.constant, int) and value.constant < 0  # the program ends
-        frame.nodes.append(("exit", "raise" if failed else "return"))
+        frame.nodes.append(("exit", "return"))
         return True
 
     def _raise(self, frame: Frame, node: Node) -> bool:
@@ -123,7 +124,8 @@ class Interpreter(Runner):
         (left_then, mask_then, may_then, env_then, then), (left_else, mask_else, may_else, env_else, orelse) = ends
         frame.nodes, frame.implicit, frame.guard = nodes, implicit, guard
         if then or orelse:
-            frame.nodes.append(("branch", truth, test.taint, then, orelse, node[5], render(node[2])))
+            open_still = test.text if node[2][0] in ("and", "or", "not") and test.text else condition(node[2])
+            frame.nodes.append(("branch", truth, test.taint, then, orelse, node[5], render(node[2]), open_still))
         jumped = frame.exits != exits
         frame.turns = max(frame.turns + (0 if jumped else _turn(truth, then, orelse)), 0)
         if not jumped:
@@ -142,18 +144,16 @@ class Interpreter(Runner):
         source = self.value(frame, node[3])
         self.store(frame, node[2], Value(source.taint & (RANKS | PROCESS), flags=source.flags & PRIVATE))
         counted = node[3][0] == "call" and node[3][1] == ("name", "range")  # epochs: where a run resumed
-        self._loop(frame, node[4], UNKNOWN, source.taint & ~PROCESS if counted else source.taint, node[6])
-        self.block(frame, node[5])
-        return False
+        taint = source.taint & ~PROCESS if counted else source.taint
+        return self._loop(frame, node[4], node[5], (UNKNOWN, taint, node[6]))
 
     def _while(self, frame: Frame, node: Node) -> bool:
         test = self.value(frame, node[2])
-        if test.true() != FALSE:
-            self._loop(frame, node[3], test.true(), test.taint, node[5])
-        self.block(frame, node[4])
-        return False
+        body = node[3] if test.true() != FALSE else ()
+        return self._loop(frame, body, node[4], (test.true(), test.taint, node[5]))
 
-    def _loop(self, frame: Frame, body: tuple[Node, ...], truth: str, taint: int, span: Any) -> None:
+    def _loop(self, frame: Frame, body: tuple[Node, ...], orelse: tuple[Node, ...], head: tuple[str, int, Any]) -> bool:
+        """``head``: whether it goes round, on what that depends, and where that stands."""
         before, may, nodes, env = frame.mask, frame.may, frame.nodes, frame.env
         so_far = frame.length()
         frame.nodes, frame.env = [], dict(env)
@@ -170,8 +170,13 @@ class Interpreter(Runner):
         inside = tuple(frame.nodes)
         frame.nodes, frame.mask, frame.may = nodes, before, may
         frame.env = _merged(UNKNOWN, frame.env, env, 0)
-        if any(meets(n) or n[0] == "exit" or n[0] == "branch" for n in inside):
-            frame.nodes.append(("loop", truth, taint, inside, span))
+        frame.nodes = []
+        self.block(frame, orelse)
+        ending, frame.nodes = tuple(frame.nodes), nodes
+        if ending or any(meets(n) or n[0] == "exit" or n[0] == "branch" for n in inside):
+            truth, taint, span = head
+            frame.nodes.append(("loop", truth, taint, inside, span, ending))
+        return False
 
     def _with(self, frame: Frame, node: Node) -> bool:
         turns, forgiving = frame.turns, frame.forgiving
@@ -223,9 +228,10 @@ class Interpreter(Runner):
         frame.forgiving += forgiving
         left = self.block(frame, node[2])
         frame.forgiving -= forgiving
+        body, frame.nodes = tuple(frame.nodes), []
         if not left:
             left = self.block(frame, node[4])
-        body, frame.nodes = tuple(frame.nodes), nodes
+        orelse, frame.nodes = tuple(frame.nodes), nodes
         mask_after, may_after = (0, 0) if left else (frame.mask, frame.may)
         raised = _merged(UNKNOWN, frame.env, env, 0)
         ends = [] if left else [frame.env]
@@ -245,8 +251,8 @@ class Interpreter(Runner):
         frame.nodes, frame.env = nodes, ends.pop(0) if ends else raised
         for other in ends:
             frame.env = _merged(UNKNOWN, frame.env, other, 0)
-        if body or any(handlers):
-            frame.nodes.append(("try", body, tuple(handlers)))
+        if body or orelse or any(handlers):
+            frame.nodes.append(("try", body, tuple(handlers), orelse))
         frame.mask, frame.may = (before, may) if left else (mask_after, may_after)
         ended = self.block(frame, node[5])
         frame.mask, frame.may = mask_after, may_after
@@ -273,7 +279,8 @@ class Interpreter(Runner):
         inner = Frame(frame.path, frame.facts, frame.result, {}, parent=frame, mask=frame.mask, may=frame.may)
         self.block(inner, self.class_body(reference))
         for name, value in inner.env.items():
-            self.keep(reference, name, value)
+            if not isinstance(value.constant, str | bool | None):  # such a default says little of an instance
+                self.keep(reference, name, value)
         return False
 
     def _import(self, frame: Frame, node: Node) -> bool:

@@ -12,6 +12,7 @@ from allranks.check.project import Project
 from allranks.check.source import module_name
 from allranks.check.state import Frame, Seen
 from allranks.check.summary import Node, body_of
+from allranks.check.tables.arrays import LOCAL_VIEWS
 from allranks.check.tables.collectives import Collective
 from allranks.check.tables.gates import NODE_LOCAL_VARIABLES
 from allranks.check.tables.names import documented
@@ -199,6 +200,8 @@ class Members(Evaluator):
             return ANYTHING
         if heaped is not None:
             return heaped
+        if name in LOCAL_VIEWS and "spread" in base.flags:
+            return ANYTHING
         plain = not base.instance or base.flags
         return Value(base.taint, flags=base.flags) if plain and (base.taint or base.flags) else ANYTHING
 

@@ -6,15 +6,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from allranks.check.source import module_name
+from allranks.check.tables.arrays import COMPUTATION
 from allranks.check.tables.collectives import Collective
 from allranks.check.tables.effects import Effect
 from allranks.check.tables.local import LocalQuery
 from allranks.check.values import Value
 from allranks.findings import Note, Place
 
-# Ops of a computation that all ranks share: what a wrapped model does.
+# Ops of a computation that all ranks share: what a wrapped model does, or a compiled function.
 PARALLEL = frozenset(
-    f"{kind} {what}" for kind in ("DDP", "FSDP", "engine") for what in ("construction", "forward", "backward")
+    [
+        *(f"{kind} {what}" for kind in ("DDP", "FSDP", "engine") for what in ("construction", "forward", "backward")),
+        COMPUTATION,
+    ]
 )
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from allranks.check.summary import ClassFacts, FunctionFacts, Summary
+
+_SHARDS = re.compile(r"fsdp|fully_?shard|deepspeed|zero_?stage|zero3|DTensor|distribute_tensor", re.IGNORECASE)
 
 
 @dataclass(slots=True)
@@ -15,6 +18,7 @@ class Project:
     summaries: Mapping[str, Summary]
     _modules: dict[str, list[str]] = field(default_factory=dict)
     _defined: dict[str, list[str]] = field(default_factory=dict)
+    _shards: bool | None = None
     _calls: dict[tuple[str, frozenset[str]], bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -38,6 +42,14 @@ class Project:
         """Return the one method of the project that is called ``name``, if there is exactly one."""
         found = self._defined.get(name, ())
         return found[0] if len(found) == 1 else None
+
+    @property
+    def shards(self) -> bool:
+        """Whether anything in it names what keeps a model in parts, one on each process."""
+        if self._shards is None:
+            words = (word for summary in self.summaries.values() for word in _words(summary))
+            self._shards = any(map(_SHARDS.search, words))
+        return self._shards
 
     def calls(self, package: str, words: frozenset[str]) -> bool:
         """Return whether a file that imports ``package`` names one of ``words``."""
@@ -106,3 +118,9 @@ def _shared(path: str, other: str) -> int:
             break
         count += 1
     return count
+
+
+def _words(summary: Summary) -> Iterator[str]:
+    """Yield what a file imports, and the names that it uses."""
+    yield from (dotted for dotted, _ in summary.imports)
+    yield from summary.functions[""].words

@@ -20,9 +20,9 @@ def render(node: Node, depth: int = 4) -> str:
         inside = [render(a, down) for a in node[2]] + [f"{k or '**'}={render(v, down)}" for k, v in node[3]]
         return f"{render(node[1], depth)}({', '.join(inside)})"
     if tag == "not":
-        return f"not {render(node[1], down)}"
+        return f"not {_inside(node[1], down)}"
     if tag in ("and", "or"):
-        return f" {tag} ".join(render(part, down) for part in node[1])
+        return f" {tag} ".join(_inside(part, down) for part in node[1])
     if tag == "cmp":
         pairs = zip(node[2], node[3], strict=True)
         return render(node[1], down) + "".join(f" {symbol} {render(right, down)}" for symbol, right in pairs)
@@ -35,6 +35,28 @@ def render(node: Node, depth: int = 4) -> str:
     if tag == "seq":
         return "[" + ", ".join(render(part, down) for part in node[1]) + "]"
     return "…"
+
+
+def _inside(node: Node, depth: int) -> str:
+    """Return what stands behind a ``not``, an ``and`` or an ``or``."""
+    return f"({render(node, depth)})" if node[0] in ("and", "or") else render(node, depth)
+
+
+_DENIED = {"!=": "==", "is not": "is", "not in": "in"}
+
+
+def condition(node: Node) -> str:
+    """Return a truth as text; of two that deny each other, one is the other behind a ``not``."""
+    if node[0] == "not":
+        return denied(condition(node[1]))
+    if node[0] == "cmp" and len(node[2]) == 1 and node[2][0] in _DENIED:
+        return denied(render(("cmp", node[1], (_DENIED[node[2][0]],), node[3])))
+    return _inside(node, 4)
+
+
+def denied(text: str) -> str:
+    """Return the text of what is true where ``text`` is not."""
+    return text.removeprefix("not ") if text.startswith("not ") else f"not {text}"
 
 
 def _plain(node: Node) -> bool:

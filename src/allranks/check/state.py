@@ -11,9 +11,10 @@ from allranks.check.truth import EVERY
 from allranks.check.values import NONE, Value
 
 Span: TypeAlias = tuple[int, int, int, int]
-# Nodes of a trace: ("meet", op, sub-group?, span, name) · ("branch", truth, taint, then, orelse, span, condition) ·
-# ("loop", truth, taint, body, span) · ("exit", kind) · ("call", Called) · ("try", body, handlers) · ("yield",) ·
-# ("around", Called, body): a context that the project defines as a generator.
+# Nodes of a trace: ("meet", op, sub-group?, span, name) · ("loop", truth, taint, body, span, orelse) · ("exit", kind) ·
+# ("branch", truth, taint, then, orelse, span, condition as it stands, condition as far as the rank leaves it open) ·
+# ("call", Called) · ("try", body, handlers, orelse) · ("yield",) · ("around", Called, body): a context that the
+# project defines as a generator.
 TraceNode: TypeAlias = tuple[Any, ...]
 Trace: TypeAlias = tuple[TraceNode, ...]
 

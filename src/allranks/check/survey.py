@@ -119,7 +119,7 @@ class Survey:
             if f"{path}::" in self.starts:
                 roots.append(run.module_frame(path).result)
         # Constructors first: what they store, the others ask for.
-        for reference in sorted(self.starts, key=lambda name: (not name.endswith("__init__"), name)):
+        for reference in sorted(self.starts, key=lambda name: (not name.endswith(_MAKERS), name)):
             facts = self.project.function(reference)
             if reference in run.entered or reference.endswith("::") or facts is None:
                 continue
@@ -178,7 +178,7 @@ class Survey:
         called = Called((span[0], span[1], span[0], span[1] + 1), result, mask, mask)
         around.calls.append(called)
         if result.meets:
-            around.trace = (("branch", gate, RANKS, (("call", called),), (), called.span, "decorator"),)
+            around.trace = (("branch", gate, RANKS, (("call", called),), (), called.span, "decorator", ""),)
         return around
 
     # evidence
@@ -324,9 +324,10 @@ class Survey:
     # traces
 
     def _partings(self, result: Result, alive: int, active: bool, chain: tuple[Step, ...]) -> None:
-        active = (
-            active or bool(result.evidence) or result.reference in self.inside
-        )  # a branch on the rank is evidence enough
+        if self._plays_parts(result.path):
+            return
+        # a branch on the rank is evidence enough
+        active = active or bool(result.evidence) or result.reference in self.inside
         key = (id(result), alive, active)
         if key in self.compared or not alive or not result.meets or len(chain) > 30:
             return
@@ -339,6 +340,10 @@ class Survey:
                 called, roles = found
                 step = Step(self._symbol(result), self._place(result.path, called.span))
                 self._partings(called.result, roles, active, (*chain, step))
+
+    def _plays_parts(self, path: str) -> bool:
+        """Processes that call each other over RPC are different programs on purpose."""
+        return any(dotted.startswith("torch.distributed.rpc") for dotted, _ in self.project.summaries[path].imports)
 
     def _parting(self, found: Parting, chain: tuple[Step, ...]) -> None:
         site = (found.result.path, found.guard)

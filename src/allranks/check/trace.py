@@ -8,17 +8,19 @@ mean: these two meet in the same places, whatever guards are on the way.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
+from allranks.check.sequence import LONGEST, Items, alike, atoms, flat, hangs_on, holds, meets, named, one_way, resolved
 from allranks.check.state import Called, Result, Span, Trace, TraceNode
-from allranks.check.truth import ROLES, in_words
+from allranks.check.truth import ROLES, UNKNOWN, in_words
 from allranks.check.values import PROCESS, RANKS, STATE
 
-Items: TypeAlias = tuple[Any, ...]
-LONGEST = 300
-_LEFT_OUT = ((), ("sub",), ("sub", "hidden"))
+_LEFT_OUT: tuple[tuple[str, ...], ...] = ((), ("sub",), ("sub", "hidden"))
+# A flag that says whether there are several processes: it holds.
+_SEVERAL = re.compile(r"distributed|world_size|initialized|num_processes|process_count|n_gpu|\bddp\b|is_dist", re.I)
 
 
 class Parting(NamedTuple):
@@ -34,92 +36,145 @@ class Parting(NamedTuple):
     sides: tuple[tuple[str, tuple[str, ...]], ...]
 
 
-class _Ahead(NamedTuple):
-    """What follows a stretch of a trace: the items of each role, whether it is in a ``loop``, and whether the function
-    as a whole is ``level``: its roles meet alike, however its branches look."""
+class Look(NamedTuple):
+    """What counts. ``drop`` leaves meetings of sub-groups (1), and hidden ones (2), out. ``straight`` leaves out early
+    returns by data. ``sure`` leaves out what hangs on data further down: on two conditions in the function that is
+    called, or on one in a function that this calls. ``deep``: so many calls down; ``doubt``: how much it hangs on."""
 
-    rest: dict[int, Items]
+    drop: int = 0
+    straight: bool = False
+    sure: bool = False
+    deep: int = 0
+    doubt: int = 0
+
+    def inside(self) -> Look:
+        """Return how a function is looked at that is called."""
+        return self._replace(deep=self.deep + 1) if self.sure else self
+
+    def under(self, condition: str) -> Look:
+        """Return how the side of a branch is looked at."""
+        if not (self.sure and self.deep) or _SEVERAL.search(condition):
+            return self
+        return self._replace(doubt=self.doubt + (2 if "DTensor" in condition else self.deep))
+
+    def misses(self, kind: str) -> bool:
+        """Return whether a meeting of this kind (a sub-group's, a hidden one) is left out."""
+        return self.doubt > 1 or kind in _LEFT_OUT[self.drop]
+
+
+class _Ahead(NamedTuple):
+    """What follows a stretch of a trace in its function, whether it is in a ``loop``, and whether the function as a
+    whole is ``level``: its roles meet alike, however its branches look."""
+
+    after: Trace
     loop: bool
     level: bool
+
+
+_NO_BRANCH: TraceNode = ("branch", "UUUU", 0, (), (), (0, 0, 0, 0), "", "")
+_END: Items = (("end",),)  # stands for what follows, whatever it is
 
 
 @dataclass(slots=True)
 class Comparison:
     """Compares roles. Sequences of functions are kept: each is asked for many times."""
 
-    _known: dict[tuple[int, int, int], Items] = field(default_factory=dict)
+    _known: dict[tuple[int, int, Look], Items] = field(default_factory=dict)
 
-    def function(self, result: Result, role: int, drop: int) -> Items:
-        """Return the items of a whole function; ``drop`` leaves meetings of sub-groups (1), and hidden ones
-        (2), out."""
-        key = (id(result), role, drop)
+    def function(self, result: Result, role: int, look: Look) -> Items:
+        """Return the items of a whole function."""
+        key = (id(result), role, look)
         if key not in self._known:
             self._known[key] = ()  # a circle of calls adds nothing
-            items = self.items(result.trace, role, drop, (), False)
+            items = self.items(result.trace, role, look, (), False)
             self._known[key] = items if len(items) <= LONGEST else (("many", hash(items)),)
         return self._known[key]
 
-    def items(self, trace: Trace, role: int, drop: int, rest: Items, loop: bool) -> Items:
+    def items(self, trace: Trace, role: int, look: Look, rest: Items, loop: bool) -> Items:
         for node in reversed(trace):
-            rest = self.before(node, role, drop, rest, loop)
+            rest = self.before(node, role, look, rest, loop)
         return rest
 
-    def before(self, node: TraceNode, role: int, drop: int, rest: Items, loop: bool) -> Items:
+    def before(self, node: TraceNode, role: int, look: Look, rest: Items, loop: bool) -> Items:
         """Return the items of ``node`` and what follows it."""
         tag = node[0]
         if tag == "meet":
-            return rest if drop and node[2] in _LEFT_OUT[drop] else (node[1], *rest)
+            return rest if look.misses(node[2]) else (node[1], *rest)
         if tag == "call":
-            return self.function(node[1].result, role, drop) + rest
+            return self.function(node[1].result, role, look.inside()) + rest
         if tag == "exit":
             return (("jump", node[1]),) if loop and node[1] != "raise" else ()
         if tag == "branch":
-            return self._branch(node, role, drop, rest, loop)
+            return self._branch(node, role, look, rest, loop)
         if tag == "loop":
-            inside = self.items(node[3], role, drop, (), True)
-            leaves = rest and _holds(inside, ("jump", "return"))
-            return (("loop", inside), *rest) if _meets(inside) or leaves else rest
+            return self._loop(node, role, look, rest, loop)
         if tag == "try":
-            handlers = tuple(self.items(handler, role, drop, (), loop) for handler in node[2])
-            rest = (("except", *handlers), *rest) if any(map(_meets, handlers)) else rest
-            return self.items(node[1], role, drop, rest, loop)
+            return self._try(node, role, look, rest, loop)
         if tag == "around":
-            body = self.items(node[2], role, drop, (), loop)
-            around = self.function(node[1].result, role, drop)
+            body = self.items(node[2], role, look, (), loop)
+            around = self.function(node[1].result, role, look.inside())
             at = around.index(("yield",)) if ("yield",) in around else len(around)
             return (*around[:at], *body, *around[at + 1 :], *rest)
         return (("yield",), *rest)
 
-    def _branch(self, node: TraceNode, role: int, drop: int, rest: Items, loop: bool) -> Items:
-        _, truth, _, then, orelse, _, condition = node
+    def _branch(self, node: TraceNode, role: int, look: Look, rest: Items, loop: bool) -> Items:
+        _, truth, _, then, orelse, _, _, condition = node
         letter = "W" if "W" in truth else truth[role]
         if letter in "TF":
-            return self.items(then if letter == "T" else orelse, role, drop, rest, loop)
+            return self.items(then if letter == "T" else orelse, role, look, rest, loop)
         if _raises(then) or _raises(orelse):  # the job ends there, in one way or another
-            return self.items(orelse if _raises(then) else then, role, drop, rest, loop)
+            return self.items(orelse if _raises(then) else then, role, look, rest, loop)
+        look = look.under(condition)
+        if look.straight and not loop and letter == "U":  # who returns early by data, returns with all others
+            for side, other in ((then, orelse), (orelse, then)):
+                if _exits(side) and not _exits(other) and not self.items(side, role, look, _END, loop):
+                    return self.items(other, role, look, rest, loop)
         if not _exits(then) and not _exits(orelse):
-            one, two = (self.items(side, role, drop, (), loop) for side in (then, orelse))
+            one, two = (self.items(side, role, look, (), loop) for side in (then, orelse))
             return one + rest if one == two else (("if", condition, one, two), *rest)
-        one, two = (self.items(side, role, drop, rest, loop) for side in (then, orelse))
+        one, two = (self.items(side, role, look, rest, loop) for side in (then, orelse))
         return one if one == two else (("if", condition, one, two),)
+
+    def _loop(self, node: TraceNode, role: int, look: Look, rest: Items, loop: bool) -> Items:
+        body, orelse = node[3], node[5]
+        inside, ending = self.items(body, role, look, (), True), self.items(orelse, role, look, (), loop)
+        if ending and one_way(self.items(body, role, look, (("again",),), True), ending):
+            return ending + rest  # it is left by a break that meets as the end does
+        if ending and holds(inside, ("jump", "break")):
+            ending = (("if", "", ending, ()),)
+        leaves = (ending or rest) and holds(inside, ("jump", "return"))
+        return (("loop", inside), *ending, *rest) if meets(inside) or leaves else ending + rest
+
+    def _try(self, node: TraceNode, role: int, look: Look, rest: Items, loop: bool) -> Items:
+        _, body, handlers, orelse = node
+        caught = [self.items(handler, role, look, (), loop) for handler in handlers if not _raises(handler)]
+        if any(map(meets, caught)):
+            ending = self.items(orelse, role, look, (), loop)
+            if not meets(self.items(body, role, look, (), loop)) and alike((ending, *caught)):
+                return ending + rest
+            rest = (("except", *caught), *rest)
+        return self.items((*body, *orelse), role, look, rest, loop)
 
     def partings(self, result: Result, alive: int) -> Iterator[Parting | tuple[Called, int]]:
         """Yield where the ``alive`` roles part in this function, and the calls on the way with who makes them."""
-        level = len({_plain(self.function(result, role, 0)) for role in _roles(alive)}) == 1
-        yield from self._walk(result, result.trace, alive, _Ahead(dict.fromkeys(range(4), ()), False, level))
+        level = alike(self.function(result, role, Look()) for role in _roles(alive))
+        yield from self._walk(result, result.trace, alive, _Ahead((), False, level))
 
     def _walk(self, result: Result, trace: Trace, alive: int, ahead: _Ahead) -> Iterator[Parting | tuple[Called, int]]:
-        settled = 0  # up to here, branches on the rank make up for each other
+        settled, owed = 0, _NO_BRANCH  # up to here, branches make up for each other, this one and those after it
         for at, node in enumerate(trace):
             tag, after = node[0], trace[at + 1 :]
             if tag == "call":
                 if at >= settled and not self._balanced(node[1], alive, after, ahead):
                     yield node[1], alive
             elif tag == "branch":
-                here = ahead if at >= settled else ahead._replace(level=True)
-                settled = max(settled, self._balance(trace, at, alive) if at >= settled else 0)
-                here = here if at >= settled else ahead._replace(level=True)
-                found = self._parting(result, node, alive, after, here)
+                if _are_programs(node) and _first_meeting(_after(after, ahead).after) is None:
+                    continue
+                if at >= settled:
+                    settled, owed = self._balance(trace, at, alive), node
+                here = ahead if at >= settled or _is_open(owed, alive) else ahead._replace(level=True)
+                paid = at < settled and named(node[7]) == named(owed[7])
+                found = None if paid else self._parting(result, node, alive, after, here)
                 if found is not None:
                     yield found
                 else:
@@ -130,22 +185,23 @@ class Comparison:
                 if uneven is not None:
                     yield uneven
                     continue
-                inside = _Ahead(dict.fromkeys(range(4), ()), True, ahead.level)
+                inside = _Ahead((), True, ahead.level)
                 yield from self._walk(result, node[3], alive, inside)
+                yield from self._walk(result, node[5], alive, _after(after, ahead))
             elif tag == "try":
-                for part in (node[1], *node[2]):
-                    yield from self._walk(result, part, alive, self._after(after, alive, ahead))
+                for part in ((*node[1], *node[3]), *node[2]):
+                    yield from self._walk(result, part, alive, _after(after, ahead))
             elif tag == "around":
-                yield from self._walk(result, node[2], alive, self._after(after, alive, ahead))
+                yield from self._walk(result, node[2], alive, _after(after, ahead))
             elif tag == "exit":
                 return
 
     def _uneven(self, result: Result, node: TraceNode) -> Parting | None:
         """A loop in which all meet, and which each process goes round as often as it finds things for itself."""
-        _, _, taint, body, span = node
+        _, _, taint, body, span, _ = node
         if not taint & (RANKS | PROCESS) or taint & STATE or not span[0]:
             return None
-        if not any(_meets(self.items(body, role, 2, (), True)) for role in range(4)):
+        if not any(meets(self.items(body, role, Look(2), (), True)) for role in range(4)):
             return None
         meeting = _first_meeting(body)
         return None if meeting is None else Parting("loop", result, span, "", *meeting, ())
@@ -154,35 +210,36 @@ class Comparison:
         """Return where a stretch ends that begins with a branch on the rank and is the same for all; 0 if nowhere."""
         if _exits(trace[at : at + 1]):
             return 0
+        look = Look(2 if _is_open(trace[at], alive) else 0, straight=True)
         for end in range(at + 1, len(trace) + 1):
-            stretch = trace[at:end]
-            if stretch[-1][0] in ("branch", "call", "exit"):
+            stretch = trace[at + 1 : end]
+            if not stretch or stretch[-1][0] in ("branch", "call", "exit"):
                 if _exits(stretch[-1:]):
+                    if stretch[-1][0] == "branch" and stretch[-1][1] == UNKNOWN:
+                        continue
                     return 0
-                if len({_plain(self.items(stretch, role, 0, (), False)) for role in _roles(alive)}) == 1:
+                later = {role: self.items(stretch, role, look, (), False) for role in _roles(alive)}
+                ways = (self._ways(trace[at], {role: later[role]}, look, False).values() for role in later)
+                if alike(way for both in ways for way in both):
                     return end
         return 0
 
     def _sides(
         self, result: Result, node: TraceNode, alive: int, after: Trace, ahead: _Ahead
     ) -> Iterator[Parting | tuple[Called, int]]:
-        later = self._after(after, alive, ahead)
+        later = _after(after, ahead)
         for side, other in ((node[3], "F"), (node[4], "T")):
             inside = sum(1 << role for role in _roles(alive) if node[1][role] != other)
             if side and inside:
                 yield from self._walk(result, side, inside, later)
 
-    def _after(self, after: Trace, alive: int, ahead: _Ahead) -> _Ahead:
-        rest = {role: self.items(after, role, 0, ahead.rest[role], ahead.loop) for role in _roles(alive)}
-        return ahead._replace(rest=rest)
-
     def _balanced(self, called: Called, alive: int, after: Trace, ahead: _Ahead) -> bool:
         """Roles differ in the callee, and what its caller does afterwards makes up for it."""
-        own = {_plain(self.function(called.result, role, 0)) for role in _roles(alive)}
-        if len(own) == 1:
+        own = {role: self.function(called.result, role, Look()) for role in _roles(alive)}
+        if alike(own.values()):
             return False
-        later = self._after(after, alive, ahead).rest
-        return ahead.level or len({self.function(called.result, role, 0) + later[role] for role in later}) == 1
+        later = _after(after, ahead).after
+        return ahead.level or alike((*own[role], *self.items(later, role, Look(), (), ahead.loop)) for role in own)
 
     def _left(self, node: TraceNode, alive: int) -> int:
         gone = 0
@@ -192,37 +249,52 @@ class Comparison:
         return alive & ~gone
 
     def _parting(self, result: Result, node: TraceNode, alive: int, after: Trace, ahead: _Ahead) -> Parting | None:
-        _, truth, _, then, orelse, _, condition = node
-        letters = {truth[role] for role in _roles(alive)}
+        truth, then, orelse, condition = node[1], node[3], node[4], node[7]
+        roles = _roles(alive)
+        letters = {truth[role] for role in roles}
         if "W" in truth or _raises(then) or _raises(orelse) or not (letters & set("DP") or len(letters) > 1):
             return None
         if ahead.level and not letters & set("DP"):
             return None
-        drop = 2 if letters & set("DP") or truth[0] == truth[2] else 1 if truth[0] == truth[1] else 0
-        ways: dict[str, Items] = {}
-        for role in _roles(alive):
-            later = self.items(after, role, drop, () if drop else ahead.rest[role], ahead.loop)
-            if truth[role] in "DP":
-                ways["where it holds"] = self.items(then, role, drop, later, ahead.loop)
-                ways["elsewhere"] = self.items(orelse, role, drop, later, ahead.loop)
-                break
-            ways[ROLES[role]] = self.before(node, role, drop, later, ahead.loop)
-        if len({_plain(items) for items in ways.values()}) < 2:
-            return None
-        flags = _atoms(condition)
-        own = (self.items(side, role, drop, (), ahead.loop) for side in (then, orelse) for role in _roles(alive))
-        later_on = (self.items(after, role, drop, ahead.rest[role], ahead.loop) for role in _roles(alive))
-        if "U" in letters and all(_hangs_on(items, flags) for items in (*own, *later_on)):
+        look = _look(node, alive)
+        further = after if look.drop else _after(after, ahead).after
+
+        def ways(look: Look) -> dict[str, Items]:
+            later = {role: self.items(further, role, look, (), ahead.loop) for role in roles}
+            return self._ways(node, later, look, ahead.loop)
+
+        found = ways(look)
+        if alike(found.values()) or alike(self._ways(node, dict.fromkeys(roles, _END), look, ahead.loop).values()):
+            return None  # they meet alike; or it is not here that they part
+        flags = atoms(condition)
+        own = (self.items(side, role, look, (), ahead.loop) for side in (then, orelse) for role in roles)
+        later_on = (self.items(_after(after, ahead).after, role, look, (), ahead.loop) for role in roles)
+        if "U" in letters and all(hangs_on(items, flags) for items in (*own, *later_on)):
             return None  # the same flag that lets some go decides whether there is anything to meet for
-        return self._described(result, node, ways, after, "P" in letters and "D" not in letters)
+        if alike(ways(look._replace(straight=True, sure=True)).values()):
+            return None  # they may meet or not, by data that functions further down look at
+        return self._described(result, node, found, after, "P" in letters and "D" not in letters)
+
+    def _ways(self, node: TraceNode, later: Mapping[int, Items], look: Look, loop: bool) -> dict[str, Items]:
+        """Return what each goes on to from a branch; ``later``: what every role meets in behind it."""
+        truth, condition = node[1], node[7]
+        ways: dict[str, Items] = {}
+        for role, rest in later.items():
+            if truth[role] in "DP":
+                lasting = "" if truth[role] == "P" and "(" in condition else condition  # a file may be there by now
+                for who, side, held in (("where it holds", node[3], True), ("elsewhere", node[4], False)):
+                    ways[who] = self.items(side, role, look, resolved(rest, lasting, held), loop)
+                break
+            ways[ROLES[role]] = self.before(node, role, look, rest, loop)
+        return ways
 
     def _described(
         self, result: Result, node: TraceNode, ways: dict[str, Items], after: Trace, by_process: bool
     ) -> Parting | None:
-        _, truth, taint, then, orelse, span, condition = node
-        flat = {who: tuple(_flat(items)) for who, items in ways.items()}
+        _, truth, taint, then, orelse, span, condition, _ = node
+        met = {who: tuple(flat(items)) for who, items in ways.items()}
         sides: dict[tuple[str, ...], list[str]] = {}
-        for who, ops in flat.items():
+        for who, ops in met.items():
             sides.setdefault(ops, []).append(who)
         same = len({tuple(sorted(ops)) for ops in sides}) == 1 and len(sides) > 1
         inside = _first_meeting((*then, *orelse))
@@ -236,32 +308,25 @@ class Comparison:
         return Parting(cause, result, span, condition, *meeting, described)
 
 
+def _after(after: Trace, ahead: _Ahead) -> _Ahead:
+    return ahead._replace(after=(*after, *ahead.after))
+
+
+def _is_open(node: TraceNode, alive: int) -> bool:
+    """Whether it is not known of some role which side it takes."""
+    return any(node[1][role] in "DP" for role in _roles(alive))
+
+
+def _look(node: TraceNode, alive: int) -> Look:
+    """Return which meetings say something of those that part at a branch."""
+    truth = node[1]
+    if _is_open(node, alive) or truth[0] == truth[2]:
+        return Look(2)
+    return Look(1 if truth[0] == truth[1] else 0)
+
+
 def _roles(mask: int) -> list[int]:
     return [role for role in range(4) if mask >> role & 1]
-
-
-def _atoms(condition: str) -> frozenset[str]:
-    """Return what a condition is made of, as text."""
-    parts = condition.replace(" or ", " and ").split(" and ")
-    return frozenset(part.strip().removeprefix("not ").strip() for part in parts)
-
-
-def _hangs_on(items: Items, flags: frozenset[str]) -> bool:
-    """Whether every meeting hangs on a condition that has one of ``flags``."""
-    for item in items:
-        if isinstance(item, str) or item[0] == "many":
-            return False
-        if item[0] == "if":
-            if not (_atoms(item[1]) & flags) and not (_hangs_on(item[2], flags) and _hangs_on(item[3], flags)):
-                return False
-        elif item[0] in ("loop", "except") and not all(_hangs_on(part, flags) for part in item[1:]):
-            return False
-    return True
-
-
-def _plain(items: Items) -> Items:
-    """Leave out where a context lets its body run: what the body meets is compared where the context is used."""
-    return tuple(item for item in items if item != ("yield",))
 
 
 def _raises(trace: Trace) -> bool:
@@ -275,34 +340,19 @@ def _exits(trace: Trace) -> bool:
             return True
         if node[0] == "branch" and (_exits(node[3]) or _exits(node[4])):
             return True
-        if node[0] == "try" and (_exits(node[1]) or any(map(_exits, node[2]))):
+        if node[0] == "try" and any(map(_exits, (node[1], node[3], *node[2]))):
             return True
     return False
 
 
-def _meets(items: Items) -> bool:
-    return any(
-        isinstance(item, str) or (item[0] not in ("jump", "yield") and (item[0] == "many" or _meets(item[1:])))
-        if not (isinstance(item, tuple) and item and item[0] == "if")
-        else _meets(item[2]) or _meets(item[3])
-        for item in items
-    )
-
-
-def _holds(items: Items, wanted: Items) -> bool:
-    return any(item == wanted or (isinstance(item, tuple) and _holds(item, wanted)) for item in items)
-
-
-def _flat(items: Items) -> Iterator[str]:
-    for item in items:
-        if isinstance(item, str):
-            yield item
-        elif item[0] == "if":
-            yield from _flat(item[2])
-            yield from _flat(item[3])
-        elif item[0] in ("loop", "except"):
-            for part in item[1:]:
-                yield from _flat(part)
+def _are_programs(node: TraceNode) -> bool:
+    """Whether ranks part for good, each into a function of its own (a player and its trainers): these are different
+    programs on purpose, which answer each other."""
+    sides = (node[3], node[4])
+    if set(node[1]) != {"T", "F"} or any(len(side) != 1 or side[0][0] != "call" for side in sides):
+        return False
+    one, two = (side[0][1].result.reference for side in sides)
+    return bool(one != two)
 
 
 def _first_meeting(trace: Trace) -> tuple[Span, str, str] | None:
@@ -319,9 +369,9 @@ def _first_meeting(trace: Trace) -> tuple[Span, str, str] | None:
         elif node[0] == "branch":
             found = _first_meeting((*node[3], *node[4]))
         elif node[0] == "loop":
-            found = _first_meeting(node[3])
+            found = _first_meeting((*node[3], *node[5]))
         elif node[0] == "try":
-            found = _first_meeting((*node[1], *(n for handler in node[2] for n in handler)))
+            found = _first_meeting((*node[1], *node[3], *(n for handler in node[2] for n in handler)))
         if found is not None:
             return found
     return None

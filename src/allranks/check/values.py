@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from allranks.check.tables.data import WRAPPERS
+from allranks.check.tables.data import BARE, WRAPPERS
 from allranks.check.truth import BY_PROCESS, BY_RANK, FALSE, FIRST, TRUE, UNKNOWN, negate, stronger
 
 # What a value depends on. PROCESS: what this process alone finds (a file exists); CLOCK; IDENTITY: pid, host, uuid,
@@ -145,7 +145,8 @@ def chosen(truth: str, one: Value, other: Value, taint: int = 0) -> Value:
     parted = taint if set(truth) != {"U"} else 0
     better = one if one.reference or one.instance or one.elements is not None else other
     if one.instance and other.instance and one.instance != other.instance:
-        wrapped = [v for v in (one, other) if v.instance in WRAPPERS]  # where there are several processes
+        # Where there are several processes the model is wrapped; then what it is unwrapped to.
+        wrapped = [v for kinds in ({BARE}, WRAPPERS) for v in (one, other) if v.instance in kinds]
         better = wrapped[0] if wrapped else replace(better, instance="", flags=frozenset())
     if one.reference and other.reference and one.reference != other.reference:
         better = replace(better, reference="", scope=None, receiver=None, gate="")

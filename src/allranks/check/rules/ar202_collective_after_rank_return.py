@@ -77,7 +77,7 @@ class Trainer:
 
     def check(self, program: Program) -> Iterator[Finding]:
         for parting in program.divergences():
-            if parting.cause == "return" and parting.op not in PARALLEL:
+            if parting.cause == "return" and parting.op not in (*PARALLEL, "destroy_process_group"):
                 yield self.found(
                     parting,
                     f"{parting.collective} is not reached by every rank: some leave at {parting.condition}",

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from allranks.check.program import PARALLEL, Divergence, Program
 from allranks.check.rule import Example, ProgramRule
+from allranks.check.tables.arrays import COMPUTATION
 from allranks.findings import Finding
 
 
@@ -13,22 +14,26 @@ class ParallelComputationUnderRankGuard(ProgramRule):
     """
     ## What it does
     Finds the forward or backward pass, or the construction, of a wrapped model (DDP, FSDP, a DeepSpeed engine) that
-    only some ranks reach: behind a guard on the rank, or after an early return of the others.
+    only some ranks reach: behind a guard on the rank, or after an early return of the others. With JAX, a compiled
+    function that is made for all devices (`in_shardings`, `out_shardings`, `pmap` with an axis name), or that is given
+    an array that lies on all processes.
 
     ## Why is this bad
     A wrapped model talks to the other processes whenever it runs: it gathers parameters, sends buffers, reduces
-    gradients.
+    gradients. A JAX computation on the devices of all processes starts when all of them call it.
 
     ## What happens with N processes
     With FSDP and DeepSpeed, rank 0 waits for parameters that nobody sends. With DDP it waits for the buffers, or
     meets the next step of the others: measured, a training loss that is silently wrong.
 
     ## Known problems
-    DDP without buffers and without gradients is silent in evaluation; the finding stands all the same.
+    DDP without buffers and without gradients is silent in evaluation; the finding stands all the same. Of JAX, only
+    compiled functions are followed, not single operations on a global array; a mesh of `jax.local_devices()` is not
+    told from one of all. Where each side computes, they are taken for a controller and its workers.
 
     ## Use instead
-    Run it on all ranks and guard what is done with the result, or run the module inside (`model.module`) where DDP
-    wraps it.
+    Run it on all ranks and guard what is done with the result: gather above the guard, write below it. Or run the
+    module inside (`model.module`) where DDP wraps it.
 
     ## Fix safety
     There is no automatic fix: `model.module` is right for DDP alone.
@@ -74,6 +79,33 @@ def main(x):
             },
             at=(9,),
         ),
+        Example(
+            {
+                "train.py": """\
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+jax.distributed.initialize()
+
+
+class Trainer:
+    def __init__(self, params):
+        mesh = Mesh(np.array(jax.devices()), ("data",))
+        self.params = jax.device_put(params, NamedSharding(mesh, P("data")))
+        self._whole = jax.jit(lambda tree: tree, out_shardings=NamedSharding(mesh, P()))
+
+    def params_for_host(self):
+        return jax.device_get(self._whole(self.params))
+
+    def save(self, step):
+        if jax.process_index() != 0:
+            return
+        np.save(f"step{step}.npy", self.params_for_host())
+"""
+            },
+            at=(20,),
+        ),
     )
     good = (
         Example(
@@ -92,6 +124,32 @@ def main(x):
 """,
             },
         ),
+        Example(
+            {
+                "train.py": """\
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+jax.distributed.initialize()
+
+
+class Trainer:
+    def __init__(self, params):
+        mesh = Mesh(np.array(jax.devices()), ("data",))
+        self.params = jax.device_put(params, NamedSharding(mesh, P("data")))
+        self._whole = jax.jit(lambda tree: tree, out_shardings=NamedSharding(mesh, P()))
+
+    def params_for_host(self):
+        return jax.device_get(self._whole(self.params))
+
+    def save(self, step):
+        params = self.params_for_host()
+        if jax.process_index() == 0:
+            np.save(f"step{step}.npy", params)
+"""
+            },
+        ),
     )
 
     def check(self, program: Program) -> Iterator[Finding]:
@@ -105,5 +163,5 @@ def main(x):
 
 
 def _roles_by_design(parting: Divergence) -> bool:
-    """Workers that call each other (torch.distributed.rpc) are different programs on purpose."""
-    return all("init_rpc" in ops for _, ops in parting.traces)
+    """Processes that answer each other with computations: a controller and its workers."""
+    return all(COMPUTATION in ops for _, ops in parting.traces)

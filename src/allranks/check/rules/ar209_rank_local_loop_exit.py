@@ -31,7 +31,8 @@ class RankLocalLoopExit(LocalRule):
     from then on.
 
     ## Known problems
-    A value that another file reduces under a name that does not say so.
+    A value that another file reduces under a name that does not say so. Tests of gradients are taken to be the same on
+    all ranks, because DDP has reduced them by then, and so is whether there is a loss at all.
 
     ## Use instead
     Reduce the value, or the decision, over all processes, and let all skip or stop together.
@@ -109,6 +110,17 @@ def evaluate(model, loader):
     for x in loader:
         if torch.isnan(model.loss(x)):
             continue
+
+def fit(model, loader, optimizer):
+    for x in loader:
+        loss = model(x)
+        if loss is None:
+            continue
+        loss.backward()
+        grad_norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        if not torch.isfinite(grad_norm):
+            continue
+        optimizer.step()
 """,
             },
         ),
@@ -119,7 +131,7 @@ def evaluate(model, loader):
         if file.is_test or not any(isinstance(s, ast.Break | ast.Continue | ast.Return) for s in node.body):
             return
         words = list(words_of(node.test))
-        if not any(map(_OWN.search, words)) or any(map(_AGREES.search, words)):
+        if _is_alike(node.test, words) or not any(map(_OWN.search, words)) or any(map(_AGREES.search, words)):
             return
         around = _loop_and_function(node, file)
         if around is None:
@@ -132,6 +144,13 @@ def evaluate(model, loader):
             yield self.local(
                 file, node.test, f"{how} by what this process alone computes, in a loop of backward passes"
             )
+
+
+def _is_alike(test: ast.expr, words: list[str]) -> bool:
+    """It asks whether there is a loss at all, or for gradients, which are reduced when the backward pass is done."""
+    if isinstance(test, ast.Compare) and ast.unparse(test.comparators[0]) == "None":
+        return True
+    return any("grad" in word.lower() for word in words) and not any("loss" in word.lower() for word in words)
 
 
 def _names(node: ast.AST) -> Iterator[ast.Name]:

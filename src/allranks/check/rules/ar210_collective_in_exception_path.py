@@ -37,6 +37,7 @@ class CollectiveInExceptionPath(LocalRule):
     """
 
     code, name, severity, row = "AR210", "collective-in-exception-path", "warning", "collectives"
+    default = False
     cluster = "The rank that failed waits here for ranks that wait for it elsewhere; its error is not seen."
     advice = "Do not meet after an exception: let it end the process, and have the launcher end the others."
     words = ("barrier", "all_reduce", "all_gather", "allgather", "broadcast", "gather", "reduce", "sync_global_devices")

@@ -16,7 +16,8 @@ class Collective:
     ``group``: the parameter that names a sub-group (keyword, or position from 0); without it, all processes meet.
     ``uniform``: what it returns is the same on every rank; ``in_place``: positions of arguments that become the same
     on every rank. ``unless``: (keyword, constant) under which it meets nobody; ``only_if``: it meets somebody only
-    under one of these. ``hidden``: the name does not say that it waits for others.
+    under one of these. ``hidden``: the name does not say that it waits for others. ``sharded``: it does so only where
+    a model is in parts (FSDP, ZeRO).
     """
 
     pattern: str
@@ -28,12 +29,15 @@ class Collective:
     unless: tuple[tuple[str, object], ...] = ()
     only_if: tuple[tuple[str, object], ...] = ()
     hidden: bool = False
+    sharded: bool = False
 
 
-def _of(owner: str, words: str, *, hidden: bool = False, uniform: bool = True) -> Iterator[Collective]:
+def _of(
+    owner: str, words: str, *, hidden: bool = False, uniform: bool = True, sharded: bool = False
+) -> Iterator[Collective]:
     """Yield calls ``owner.word`` that meet as ``word``."""
     for word in words.split():
-        yield Collective(f"{owner}.{word}", word, hidden=hidden, uniform=uniform)
+        yield Collective(f"{owner}.{word}", word, hidden=hidden, uniform=uniform, sharded=sharded)
 
 
 def _torch() -> Iterator[Collective]:
@@ -70,6 +74,7 @@ def _torch() -> Iterator[Collective]:
     yield Collective("torch.distributed.new_group", "new_group", unless=(("use_local_synchronization", True),))
     yield from _of("torch.distributed", "new_subgroups new_subgroups_by_enumeration split_group shrink_group")
     yield from _of("torch.distributed", "init_process_group")
+    yield from _of("torch.distributed", "destroy_process_group", hidden=True)
     yield from _of("torch.distributed.rpc", "init_rpc")
     yield Collective("torch.distributed.device_mesh.init_device_mesh", "init_device_mesh", hidden=True)
     for owner in ("torch.distributed.nn.functional", "torch.distributed.nn"):
@@ -103,7 +108,7 @@ def _torch_hidden() -> Iterator[Collective]:
     for word in ("save", "async_save", "load", "save_state_dict", "load_state_dict"):
         yield Collective(f"{saved}.{word}", f"checkpoint {word}", unless=(("no_dist", True),), hidden=True)
     full = "get_model_state_dict get_optimizer_state_dict get_state_dict"
-    yield from _of(f"{saved}.state_dict", full, hidden=True)
+    yield from _of(f"{saved}.state_dict", full, hidden=True, sharded=True)
     given = "set_model_state_dict set_optimizer_state_dict set_state_dict"
     yield from _of(f"{saved}.state_dict", given, hidden=True)
     yield Collective("torch.distributed.algorithms.join.Join", "join", "context", hidden=True)
@@ -151,7 +156,8 @@ def _lightning() -> Iterator[Collective]:
 def _accelerate() -> Iterator[Collective]:
     owner = "accelerate.Accelerator"
     yield from _of(owner, "wait_for_everyone gather gather_for_metrics reduce pad_across_processes check_trigger")
-    yield from _of(owner, "save_state load_state save_model get_state_dict clip_grad_norm_", hidden=True)
+    yield from _of(owner, "save_state load_state", hidden=True)
+    yield from _of(owner, "save_model get_state_dict clip_grad_norm_", hidden=True, sharded=True)
     yield from _of(owner, "prepare backward end_training", hidden=True, uniform=False)
     yield from _of("accelerate.PartialState", "wait_for_everyone")
     yield from _of("accelerate.AcceleratorState", "wait_for_everyone")

@@ -38,3 +38,11 @@ WRAPPERS: frozenset[str] = frozenset(
         *("torch.distributed.fsdp.fully_shard", "apex.parallel.DistributedDataParallel"),
     ]
 )
+# The model inside a wrapper that keeps all parameters on every rank: it talks to nobody.
+BARE = "<bare model>"
+UNWRAPPED: frozenset[str] = frozenset(
+    [
+        *("torch.nn.parallel.DistributedDataParallel.module", "apex.parallel.DistributedDataParallel.module"),
+        *("torch.nn.DataParallel.module", "torch.nn.parallel.DistributedDataParallel._orig_mod"),
+    ]
+)

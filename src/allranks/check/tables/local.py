@@ -5,14 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-Kind: TypeAlias = Literal["exists", "listing", "clock", "random", "identity", "temporary", "memory", "lock", "turn"]
+from allranks.check.tables.arrays import MAKERS
+
+Kind: TypeAlias = Literal[
+    "exists", "listing", "clock", "random", "identity", "temporary", "memory", "lock", "turn", "spread"
+]
 
 
 @dataclass(frozen=True, slots=True)
 class LocalQuery:
     """A call whose result belongs to this process: ``exists`` and ``listing`` of files, ``clock``, unseeded ``random``
     numbers, ``identity`` (pid, host name, uuid: a path made of it is this process' own), ``temporary`` paths, files in
-    ``memory``; or a context that lets processes in one by one: a ``lock``, or a ``turn`` (rank 0 first, then the rest).
+    ``memory``; an array that is ``spread`` over the processes; or a context that lets processes in one by one: a
+    ``lock``, or a ``turn`` (rank 0 first, then the rest).
     """
 
     pattern: str
@@ -24,6 +29,7 @@ def _of(kind: Kind, owner: str, words: str) -> list[LocalQuery]:
 
 
 LOCAL: tuple[LocalQuery, ...] = (
+    *_of("spread", "", " ".join(MAKERS)),
     *_of("exists", "os.path", "exists isfile isdir lexists islink ismount getmtime getsize"),
     *_of("exists", "os", "access stat"),
     *_of("exists", "pathlib.Path", "exists is_file is_dir is_symlink stat"),

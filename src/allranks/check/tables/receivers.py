@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from allranks.check.tables.data import BARE, UNWRAPPED
+
 # The last part of the receiver's name -> class, as in the other tables. Only names that are used for nothing else.
 RECEIVERS: Mapping[str, str] = {
     "accelerator": "accelerate.Accelerator",
@@ -30,6 +32,7 @@ HOOK_PARAMETERS: Mapping[str, str] = {
 }
 # Attributes that frameworks set: class and attribute -> class.
 ATTRIBUTES: Mapping[str, str] = {
+    **dict.fromkeys(UNWRAPPED, BARE),
     "transformers.Trainer.args": "transformers.TrainingArguments",
     "transformers.Trainer.accelerator": "accelerate.Accelerator",
     "lightning.pytorch.LightningModule.trainer": "lightning.pytorch.Trainer",

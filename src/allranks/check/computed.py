@@ -1,0 +1,54 @@
+"""Computations that all processes run together: compiled functions of JAX on arrays that are spread over them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from allranks.check.given import Given
+from allranks.check.members import Members
+from allranks.check.state import Frame
+from allranks.check.summary import Node
+from allranks.check.tables.arrays import COMPILERS, COMPUTATION, SHARDED_BY
+from allranks.check.values import ANYTHING, Value
+
+# Flags of a function: it is compiled; for all devices of a mesh; for those of this process, with an axis over all.
+COMPILED = frozenset({"jit", "sharded", "mapped"})
+SPREAD = frozenset({"spread"})
+SPREAD_VALUE = Value(flags=SPREAD)
+
+
+class Computed(Members):
+    """Calls compiled functions."""
+
+    def called(self, frame: Frame, function: Value, given: Given) -> Value:
+        raise NotImplementedError
+
+    def computed(self, frame: Frame, function: Value, given: Given) -> Value:
+        """Call a compiled function: a meeting if it is made for all devices, or is given what lies on all."""
+        kinds, plain = function.flags & COMPILED, replace(function, flags=function.flags - COMPILED)
+        inside = self.called(frame, plain, given) if plain.reference else ANYTHING
+        given_spread = any(value.flags & SPREAD for value in (*given.values, *(v for _, v in given.keywords)))
+        if kinds == {"jit"} and not given_spread:
+            return inside
+        frame.nodes.append(("meet", COMPUTATION, "hidden", given.span, "jax.jit"))
+        return ANYTHING if "mapped" in kinds else SPREAD_VALUE
+
+    def decorated_by(self, frame: Frame, decorator: Node, value: Value) -> Value | None:
+        """Return a function behind ``@jax.jit``, ``@jax.jit(...)`` or ``@partial(jax.jit, ...)``, if it is one."""
+        if decorator[0] != "call":
+            found = self.value(frame, decorator) if decorator[0] in ("name", "attr") else ANYTHING
+            return compiled(value, found.reference, frozenset()) if found.reference in COMPILERS else None
+        head, keys = decorator[1], frozenset(key for key, _ in decorator[3] if key)
+        found = self.value(frame, head) if head[0] in ("name", "attr") else ANYTHING
+        if found.reference == "functools.partial" and decorator[2] and decorator[2][0][0] in ("name", "attr"):
+            found = self.value(frame, decorator[2][0])
+        return compiled(value, found.reference, keys) if found.reference in COMPILERS else None
+
+
+def compiled(function: Value, compiler: str, keys: frozenset[str]) -> Value:
+    """Return what ``compiler`` makes of a function, called with these keywords."""
+    kind = "sharded" if keys & SHARDED_BY else "jit"
+    if compiler.endswith("pmap"):
+        kind = "mapped" if "axis_name" in keys else ""
+    flags = frozenset({kind}) if kind else frozenset()
+    return replace(function, flags=(function.flags - COMPILED) | flags)

@@ -1,0 +1,42 @@
+"""The arguments of a call."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from allranks.check.render import render
+from allranks.check.state import Span
+from allranks.check.summary import Node
+from allranks.check.values import Value
+
+
+class Given(NamedTuple):
+    """The arguments of a call."""
+
+    values: tuple[Value, ...]
+    keywords: tuple[tuple[str, Value], ...]
+    node: Node
+
+    @property
+    def span(self) -> Span:
+        span: Span = self.node[4]
+        return span
+
+    def argument(self, *keys: int | str) -> Value | None:
+        for key in keys:
+            if isinstance(key, int) and key < len(self.values):
+                return self.values[key]
+            for name, value in self.keywords:
+                if name == key:
+                    return value
+        return None
+
+    def text(self, *keys: int | str) -> str:
+        """Return an argument as it stands in the source."""
+        for key in keys:
+            if isinstance(key, int) and key < len(self.node[2]):
+                return render(self.node[2][key])
+            for name, node in self.node[3]:
+                if name == key:
+                    return render(node)
+        return ""

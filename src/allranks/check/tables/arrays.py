@@ -1,0 +1,25 @@
+"""JAX arrays that lie in parts on the devices of all processes, and the functions that compute with them."""
+
+from __future__ import annotations
+
+# They return a function that runs compiled; with shardings it runs on all devices of a mesh, whatever it is given.
+COMPILERS: frozenset[str] = frozenset(
+    ["jax.jit", "jax.pmap", "flax.nnx.jit", "flax.nnx.pmap", "equinox.filter_jit", "equinox.filter_pmap"]
+)
+SHARDED_BY: frozenset[str] = frozenset(["in_shardings", "out_shardings", "in_axis_resources", "out_axis_resources"])
+SHARDINGS: frozenset[str] = frozenset(["jax.sharding.NamedSharding", "jax.sharding.PositionalSharding"])
+MAKERS: tuple[str, ...] = (
+    "jax.make_array_from_process_local_data",
+    "jax.make_array_from_callback",
+    "jax.make_array_from_single_device_arrays",
+    "jax.experimental.multihost_utils.host_local_array_to_global_array",
+)
+TREE_MAPS: frozenset[str] = frozenset(["jax.tree.map", "jax.tree_map", "jax.tree_util.tree_map"])
+# What this process can say of such an array alone.
+LOCAL_VIEWS: frozenset[str] = frozenset(
+    [
+        *("addressable_shards", "addressable_data", "is_fully_addressable", "is_fully_replicated", "sharding"),
+        *("shape", "dtype", "ndim", "size", "nbytes", "global_shards", "step"),
+    ]
+)
+COMPUTATION = "jit computation"
