@@ -118,6 +118,15 @@ def test_a_manifest_is_read_as_it_was_written() -> None:
     check(SAMPLE)
 
 
+@pytest.mark.parametrize("name", ["float", "dict"])
+def test_a_single_value_or_metric_may_have_a_name_that_json_values_have_a_use_for(name: str) -> None:
+    """These names stand for something inside of values only."""
+    manifest = replace(
+        SAMPLE, values={name: math.inf}, metrics={name: 0.5}, versions={name: "1"}, extra={name: {name: 1}}
+    )
+    assert decode(encode(manifest), path="x") == manifest
+
+
 def test_a_person_can_read_it() -> None:
     """One leaf a line, one file a line, in standard JSON."""
     text = encode(SAMPLE).decode("ascii")

@@ -83,11 +83,16 @@ def _sections(m: Manifest, leaves: str) -> Iterator[str]:
     yield f'"world":{m.world_size},"integrity":{quoted(m.integrity)}'
     yield f'"files":[{_lines(map(_file_text, m.files))}]'
     yield f'"leaves":{{{leaves}}}'
-    values = pack(dict(m.values), what="values")
+    values = _packed(m.values, "value")
     yield f'"values":{{{_lines(f"{quoted(path)}:{_text(value)}" for path, value in values.items())}}}'
     yield f'"extra":{_text(pack(m.extra, what="extra"))}'
-    yield f'"metrics":{_text(pack(dict(m.metrics), what="metrics"))}'
-    yield f'"versions":{_text(pack(dict(m.versions), what="versions"))}'
+    yield f'"metrics":{_text(_packed(m.metrics, "metric"))}'
+    yield f'"versions":{_text(_packed(m.versions, "version"))}'
+
+
+def _packed(values: Mapping[str, Any], what: str) -> dict[str, Any]:
+    """Return each value as JSON has it. The mapping itself is ours: a single name ``float`` in it is a name."""
+    return {name: pack(value, what=f"{what} {name!r}") for name, value in values.items()}
 
 
 def _lines(items: Iterator[str]) -> str:
