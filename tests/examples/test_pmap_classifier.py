@@ -43,6 +43,7 @@ def test_two_processes_of_two_devices_and_what_the_bugs_meet(tmp_path: Path) -> 
     assert "Most often the last, smaller batch of an epoch" in job.stdout
 
 
+@pytest.mark.soak
 def test_a_device_that_fails_is_told_above_the_rendezvous() -> None:
     """A variable that does not exist changes no timeout, which is said; one that does ends the wait after 2 s."""
     launcher = ["-n", "1", "-d", "2", "--rendezvous-timeout", "2"]

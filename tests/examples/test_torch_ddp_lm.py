@@ -5,17 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 import training
 
 
-def test_ranks_lose_what_one_process_loses(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "launcher",
+    [
+        pytest.param(("-m", "allranks", "run", "-n", "4"), id="allranks run"),
+        pytest.param(
+            ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
+            id="torchrun",
+            marks=pytest.mark.soak,
+        ),
+    ],
+)
+def test_ranks_lose_what_one_process_loses(launcher: tuple[str, ...], tmp_path: Path) -> None:
     """Step for step, in two micro-batches: 4 ranks under allranks run and 2 under torchrun equal 1 process."""
     (alone,) = training.losses_of((), "torch_ddp_lm", tmp_path / "alone.json", "--grad-accum 1")
     assert len(alone) == 6
     assert alone[-1] < alone[0] - 0.5
-    for name, launcher in {
-        "allranks run": ("-m", "allranks", "run", "-n", "4"),
-        "torchrun": ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
-    }.items():
-        (together,) = training.losses_of(launcher, "torch_ddp_lm", tmp_path / "together.json", "--grad-accum 2")
-        np.testing.assert_allclose(together, alone, rtol=2e-5, err_msg=name)
+    (together,) = training.losses_of(launcher, "torch_ddp_lm", tmp_path / "together.json", "--grad-accum 2")
+    np.testing.assert_allclose(together, alone, rtol=2e-5)

@@ -85,6 +85,7 @@ def test_without_our_launcher_the_ranks_end_each_other(tmp_path: Path) -> None:
     assert re.search(SAYS["holds_the_gil"], told[0]), job
 
 
+@pytest.mark.soak
 @pytest.mark.needs("torch")
 def test_a_stuck_worker_is_reported_and_waited_for(tmp_path: Path) -> None:
     """The policy ``warn``: one report, and the job goes on until its time is over."""

@@ -25,7 +25,7 @@ def run(how: str, folder: Path, fault: str, *launcher: str, **variables: str) ->
 @pytest.mark.parametrize(
     ("how", "launcher"),
     [
-        ("popen", ()),
+        pytest.param("popen", (), marks=pytest.mark.soak),
         pytest.param("spawn", (), marks=pytest.mark.soak),
         pytest.param("popen", ("-m", "allranks", "run", "-n", "2"), marks=pytest.mark.soak),
     ],

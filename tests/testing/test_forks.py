@@ -20,6 +20,7 @@ for path in sys.argv[1:]:
 """
 
 
+@pytest.mark.soak
 @pytest.mark.needs("jax", "torch", "equinox", "pyarrow")
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc, and forks are for Linux")
 def test_no_file_of_tests_on_ranks_starts_a_thread() -> None:
