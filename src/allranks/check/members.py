@@ -267,7 +267,8 @@ class Members(Evaluator):
         self.asked.add((self.family(owner), name))
         answers = self.answers.setdefault(name, {})
         if owner not in answers:
-            found = [v for kin, v in self.heap.get(name, {}).items() if kin == owner or self._related(kin, owner)]
+            stored = list(self.heap.get(name, {}).items())  # to look at bases may store more
+            found = [v for kin, v in stored if kin == owner or self._related(kin, owner)]
             answers[owner] = reduce(_kept, found) if found else None
         return answers[owner]
 
