@@ -125,3 +125,13 @@ def test_a_function_that_was_given_up_is_named() -> None:
     text = f"{START}import torch\n\ndef f():\n    torch.save({{}}, 'm.pt')\n    {deep}\n    dist.barrier()\n\nf()\n"
     found = check({"train.py": text.encode()}, Settings()).findings
     assert [(f.code, f.severity, f.place.line) for f in found] == [("AR903", "info", 6), ("AR101", "error", 7)]
+
+
+def test_functions_that_were_given_up_are_named_in_one_remark() -> None:
+    """A program of which much is too deep drowns no finding in remarks."""
+    deep = "x = torch" + ".a(1)" * 400
+    body = f"    {deep}\n    dist.barrier()\n"
+    text = f"{START}import torch\n\ndef f():\n{body}\ndef g():\n{body}\nf()\ng()\n"
+    (found,) = check({"train.py": text.encode()}, Settings()).findings
+    assert found.message.endswith("; and 1 more")
+    assert [note.place.line for note in found.notes if note.place] == [10]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from allranks.check.program import Program
 from allranks.check.rule import Example, ProgramRule
-from allranks.findings import Finding
+from allranks.findings import Finding, Note
 
 _DEEP = "\n".join(f"def f{n}(x):\n    return f{n + 1}(x)\n" for n in range(24))
 
@@ -14,8 +14,8 @@ _DEEP = "\n".join(f"def f{n}(x):\n    return f{n + 1}(x)\n" for n in range(24))
 class AnalysisIncomplete(ProgramRule):
     """
     ## What it does
-    Names a function that could not be followed to its end: too many calls lead into each other, or its statements are
-    nested too deeply.
+    Names, in one remark, the functions that could not be followed to their end: too many calls lead into each other, or
+    their statements are nested too deeply.
 
     ## Why is this bad
     That nothing was found there says nothing.
@@ -53,6 +53,12 @@ f0(1)
     good = (Example({"train.py": "import torch.distributed as dist\n\ndef f(x):\n    dist.all_reduce(x)\n\nf(1)\n"}),)
 
     def check(self, program: Program) -> Iterator[Finding]:
-        for gap in program.gaps:
-            name = gap.symbol.rpartition(".")[2]
-            yield self.finding(gap.place, gap.symbol, f"{name} was not followed to its end: {gap.why}")
+        if not program.gaps:
+            return
+        first, *others = program.gaps
+        name = first.symbol.rpartition(".")[2]
+        more = f"; and {len(others)} more" if others else ""
+        notes = [Note(f"nor was {gap.symbol}: {gap.why}", gap.place) for gap in others]
+        yield self.finding(
+            first.place, first.symbol, f"{name} was not followed to its end: {first.why}{more}", notes=notes
+        )
