@@ -194,16 +194,25 @@ def test_ranks_that_do_not_come_are_named_to_all_that_do() -> None:
     assert "rank 0 is not reached there: Connection refused" in alone
 
 
+ALONE = """
+import sys
+from allranks.cli import doctor
+from allranks.doctor import host
+from allranks.doctor.devices import Framework
+
+host.framework = lambda name, patience: Framework(name, "absent", patience)
+sys.exit(doctor.main(sys.argv[1:]))
+"""
+
+
 @pytest.mark.needs("jax")
-@pytest.mark.usefixtures("quick")
-def test_a_rank_that_is_left_alone_still_looks_at_its_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name, value in torchrun_environ(0, 2, free_port()).items():
-        monkeypatch.setenv(name, value)
+def test_a_rank_that_is_left_alone_still_looks_at_its_machine(tmp_path: Path) -> None:
+    """In a process of its own: one that has used JAX's devices can join nobody."""
     words = ["--path", str(tmp_path), "--size", "1", "--timeout", "1", "--backend", "jax", "--json"]
-    assert doctor.main(words) == 1
-    row = json.loads(capsys.readouterr().out)["rows"][0]
+    environ = {**clean_environ(), **torchrun_environ(0, 2, free_port())}
+    ended = subprocess.run([sys.executable, "-c", ALONE, *words], env=environ, capture_output=True, text=True)
+    assert ended.returncode == 1, ended
+    row = json.loads(ended.stdout)["rows"][0]
     assert (row["topic"], row["verdict"]) == ("launcher", "bad")
     assert re.match(r"rank 0: not all 2 ranks met at 127.0.0.1:\d+ within 1 s: rank 1 did not come", row["evidence"][0])
     assert row["evidence"][1] == "all that follows is of this process' machine alone"
