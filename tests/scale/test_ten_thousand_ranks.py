@@ -46,6 +46,7 @@ def test_flat_would_be_too_much_for_rank_0() -> None:
     assert flat.busiest >= 2 * 999
 
 
+@pytest.mark.soak
 def test_one_dead_rank_of_ten_thousand_is_named_to_all() -> None:
     def attempt(world: World) -> str:
         try:
