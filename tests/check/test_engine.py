@@ -5,20 +5,9 @@ from __future__ import annotations
 import textwrap
 
 import pytest
+from pairs import HEAD, OPT_IN
 
 from allranks.check.engine import Settings, check
-
-HEAD = """\
-import os
-import torch
-import torch.distributed as dist
-
-dist.init_process_group('nccl')
-rank = dist.get_rank()
-"""
-
-
-OPT_IN = ("AR106", "AR109")  # rules that run when they are asked for: the engine under them is tested here
 
 
 def codes(files: dict[str, str] | str, **settings: str) -> list[str]:

@@ -56,7 +56,7 @@ def _made_of(node: ast.AST, file: File, seen: set[int], depth: int) -> Origins:
         return _of_call(node, file, seen, depth + 1)
     if isinstance(node, ast.Subscript) and name_of(node.value, file) in ("os.environ", "environ"):
         return _of_variable(node.slice)
-    made = _union(list(children(node)), file, seen, depth)
+    made = _union(children(node), file, seen, depth)
     return made | {"sum"} if made and isinstance(node, ast.BinOp) else made
 
 
