@@ -14,7 +14,7 @@ import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.check.labels import SPLITS, good, labels, split
+from bench.check.labels import SPLITS, code_bases, labels, split
 
 HOST = "https://github.com"
 FOLDER = Path(os.environ.get("ALLRANKS_CHECK_CODE", Path.home() / ".cache" / "allranks-check-code"))
@@ -68,10 +68,10 @@ def _git(folder: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
 
 
 def wanted(splits: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the commits of the labels and of the known-good code in these halves, each once."""
+    """Return the commits of the labels and of the other code in these halves, each once."""
     bugs = {(label.repository, label.commit) for label in labels()}
-    kept = {(entry.repository, entry.commit) for entry in good()}
-    return sorted((repository, commit) for repository, commit in bugs | kept if split(repository) in splits)
+    other = {(entry.repository, entry.commit) for entry in code_bases()}
+    return sorted((repository, commit) for repository, commit in bugs | other if split(repository) in splits)
 
 
 def main() -> None:

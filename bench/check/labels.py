@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
+import functools
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -15,8 +15,14 @@ SPLITS: tuple[Split, ...] = ("dev", "held-out")
 
 
 def split(repository: str) -> Split:
-    """Return the half of a repository. Its name's digest decides: nobody chose, and no repository moves."""
-    return "held-out" if hashlib.sha256(repository.lower().encode()).digest()[0] % 2 else "dev"
+    """Return the half of a repository: the folder whose files name it. A repository that no file names is of dev."""
+    return "held-out" if repository in _held_out() else "dev"
+
+
+@functools.cache
+def _held_out() -> frozenset[str]:
+    files = (("labels.toml", "label"), ("good.toml", "code"), ("wild.toml", "code"))
+    return frozenset(e["repository"] for name, key in files for e in _read("held-out", name, key))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +50,18 @@ class Label:
 
 
 @dataclass(frozen=True, slots=True)
-class Good:
-    """Well-kept code: the Python files of ``paths`` (folders or files; "" is all), without those below ``without``."""
+class CodeBase:
+    """Code without labels: the Python files of ``paths`` (folders or files; "" is all) but those below ``without``.
+
+    ``well_kept``: nearly every finding in it is a false alarm, and its lines count for the noise. Else it is *wild*:
+    some team's training code as it is, for precision alone.
+    """
 
     repository: str
     commit: str
     paths: tuple[str, ...]
     without: tuple[str, ...] = ()
+    well_kept: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +76,28 @@ Fingerprint: TypeAlias = tuple[str, str, str, str]  # repository, code, path, sy
 
 
 def labels() -> tuple[Label, ...]:
-    return tuple(Label(**_tuples(entry)) for entry in _read("labels.toml", "label"))
+    return tuple(Label(**_tuples(entry)) for half in SPLITS for entry in _read(half, "labels.toml", "label"))
 
 
-def good() -> tuple[Good, ...]:
-    return tuple(Good(**_tuples(entry)) for entry in _read("good.toml", "good"))
+def code_bases() -> tuple[CodeBase, ...]:
+    """Return the well-kept code and the wild code of both halves."""
+    return tuple(_codes("good.toml", well_kept=True)) + tuple(_codes("wild.toml", well_kept=False))
 
 
 def judgements() -> Mapping[Fingerprint, Judgement]:
-    entries = _read("judgements.toml", "judgement")
+    entries = [entry for half in SPLITS for entry in _read(half, "judgements.toml", "judgement")]
     return {(e["repository"], e["code"], e["path"], e["symbol"]): Judgement(e["real"], e["why"]) for e in entries}
 
 
-def _read(name: str, key: str) -> list[dict[str, Any]]:
-    entries: list[dict[str, Any]] = tomllib.loads((HERE / name).read_text()).get(key, [])
+def _codes(name: str, *, well_kept: bool) -> Iterator[CodeBase]:
+    for half in SPLITS:
+        for entry in _read(half, name, "code"):
+            yield CodeBase(**_tuples(entry), well_kept=well_kept)
+
+
+def _read(half: Split, name: str, key: str) -> list[dict[str, Any]]:
+    path = HERE / half.replace("-", "_") / name
+    entries: list[dict[str, Any]] = tomllib.loads(path.read_text()).get(key, [])
     return entries
 
 

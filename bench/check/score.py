@@ -20,13 +20,14 @@ from allranks.check.engine import Settings, check
 from allranks.check.registry import all_rules
 from allranks.findings import Finding
 from bench.check.fetch import FOLDER, Missing, tree
-from bench.check.labels import SPLITS, Good, Judgement, Label, good, judgements, labels, split
+from bench.check.labels import SPLITS, CodeBase, Judgement, Label, code_bases, judgements, labels, split
 from bench.page import table
 
 NEAR = 3
 PER = 2000
 Verdict: TypeAlias = Literal["true", "false", "open"]
-Job: TypeAlias = tuple[str, str, Path, tuple[Label, ...], Good | None]  # repository, commit, its files, what to score
+# repository, commit, its files, what to score
+Job: TypeAlias = tuple[str, str, Path, tuple[Label, ...], CodeBase | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +88,15 @@ def scored(label: Label, findings: Sequence[Finding], defaults: frozenset[str]) 
 
 def run(job: Job) -> tuple[list[Finding], int, str]:
     """Check one commit; return the findings that are scored, the lines of good code, and where the check crashed."""
-    repository, commit, root, wanted, well_kept = job
+    repository, commit, root, wanted, whole = job
     keep: Callable[[str], bool]
-    if well_kept is None:
+    if whole is None:
         paths = {path for label in wanted for path, _ in label.places}
         keep = paths.__contains__
     else:
-        keep = _within(well_kept)
+        keep = _within(whole)
     files = {path.relative_to(root).as_posix(): path for path in sorted(root.rglob("*.py"))}
-    if well_kept is not None:
+    if whole is not None:
         files = {name: path for name, path in files.items() if keep(name)}
     sources = {name: path.read_bytes() for name, path in files.items()}
     lines = sum(text.count(b"\n") for name, text in sources.items() if keep(name))
@@ -108,11 +109,11 @@ def run(job: Job) -> tuple[list[Finding], int, str]:
     return list(hits), lines, ""
 
 
-def _within(well_kept: Good) -> Callable[[str], bool]:
+def _within(part: CodeBase) -> Callable[[str], bool]:
     def below(name: str, folders: Sequence[str]) -> bool:
         return any(folder in ("", name) or name.startswith(f"{folder}/") for folder in folders)
 
-    return lambda name: below(name, well_kept.paths) and not below(name, well_kept.without)
+    return lambda name: below(name, part.paths) and not below(name, part.without)
 
 
 def score(halves: Sequence[str], *, into: Path, mirror: Path | None = None, workers: int = 2, only: str = "") -> Score:
@@ -128,15 +129,15 @@ def score(halves: Sequence[str], *, into: Path, mirror: Path | None = None, work
     lines: Counter[str] = Counter()
     crashed: list[str] = []
     with ProcessPoolExecutor(workers) as pool:
-        for (repository, commit, _, wanted, well_kept), (findings, count, crash) in zip(
+        for (repository, commit, _, wanted, whole), (findings, count, crash) in zip(
             jobs, pool.map(run, jobs), strict=True
         ):
+            good = whole is not None and whole.well_kept
             results += [scored(label, findings, defaults) for label in wanted]
             for finding in findings:
                 verdict, why = _verdict(repository, finding, wanted, judged)
-                default = finding.code in defaults
-                found.append(Found(repository, commit, finding, verdict, why, default, well_kept is not None))
-            if well_kept is not None:
+                found.append(Found(repository, commit, finding, verdict, why, finding.code in defaults, good))
+            if good:
                 lines[repository] += count
             crashed += [crash] if crash else []
     return Score(tuple(results), tuple(found), lines, tuple(missing), tuple(crashed))
@@ -146,16 +147,16 @@ def _jobs(halves: Sequence[str], into: Path, mirror: Path | None, only: str) -> 
     commits: dict[tuple[str, str], list[Label]] = {}
     for label in labels():
         commits.setdefault((label.repository, label.commit), []).append(label)
-    wanted: list[tuple[str, str, tuple[Label, ...], Good | None]] = [
+    wanted: list[tuple[str, str, tuple[Label, ...], CodeBase | None]] = [
         *((repository, commit, tuple(group), None) for (repository, commit), group in commits.items()),
-        *((entry.repository, entry.commit, (), entry) for entry in good()),
+        *((entry.repository, entry.commit, (), entry) for entry in code_bases()),
     ]
     jobs: list[Job] = []
     missing: list[str] = []
-    for repository, commit, group, well_kept in wanted:
+    for repository, commit, group, whole in wanted:
         if split(repository) in halves and only in repository:
             try:
-                jobs.append((repository, commit, tree(repository, commit, into=into, mirror=mirror), group, well_kept))
+                jobs.append((repository, commit, tree(repository, commit, into=into, mirror=mirror), group, whole))
             except Missing as error:
                 missing.append(str(error))
     return jobs, missing
@@ -193,7 +194,7 @@ def _column(whole: Score, half: str, default: bool) -> dict[str, str]:
     return {
         "known bugs": str(len(results)),
         "found (recall)": f"{hits} ({_part(hits, len(results))})",
-        "findings, in the files of the bugs and in good code": str(len(found)),
+        "findings, in the files of the bugs and in the other code": str(len(found)),
         "true, false, not judged": f"{verdicts['true']}, {verdicts['false']}, {verdicts['open']}",
         "precision": _part(verdicts["true"], verdicts["true"] + verdicts["false"]),
         "lines of good code": f"{lines:,}",

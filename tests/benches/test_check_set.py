@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections import Counter
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import bench.check.labels as labels_of_check
 from allranks.findings import Finding, Note, Place
 from bench.check.fetch import Missing, tree
-from bench.check.labels import SPLITS, Good, Label, good, judgements, labels, split
+from bench.check.labels import CodeBase, Label, code_bases, judgements, labels, split
 from bench.check.score import Found, Score, Scored, codes_table, halves_table, scored
 
 LABEL = Label("a-1", "o/a", "0" * 40, "train.py", 10, ("AR101", "AR102"), "torch", "why", "https://", ("io.py:3",))
@@ -33,12 +36,17 @@ def test_every_label_says_where_what_and_why() -> None:
         assert entry.evidence.startswith(f"https://github.com/{entry.repository}/"), entry.id
 
 
-def test_both_halves_have_bugs_and_well_kept_code() -> None:
-    """No half is so small that its figures mean nothing, and the name alone decides on the half."""
-    bugs = Counter(split(entry.repository) for entry in labels())
-    kept = Counter(split(entry.repository) for entry in good())
-    assert all(bugs[half] >= 50 and kept[half] >= 5 for half in SPLITS)
-    assert split("karpathy/nanoGPT") == split("Karpathy/NanoGPT") == "held-out"
+def test_no_repository_is_in_both_halves() -> None:
+    """A half is a folder of files; what one names, the other does not, whatever the case of its letters."""
+    named = {half: {e["repository"].lower() for e in _entries(half)} for half in ("dev", "held_out")}
+    assert len(named["dev"]) >= 50
+    assert not named["dev"] & named["held_out"]
+    assert all(split(entry["repository"]) == half.replace("_", "-") for half in named for entry in _entries(half))
+
+
+def _entries(half: str) -> Iterator[dict[str, Any]]:
+    for path in sorted((Path(labels_of_check.__file__).parent / half).glob("*.toml")):
+        yield from (entry for entries in tomllib.loads(path.read_text()).values() for entry in entries)
 
 
 def test_judgements_can_be_read() -> None:
@@ -66,9 +74,9 @@ def test_a_hit_has_the_code_and_the_place(found: Finding, hit: bool, instead: tu
 
 def test_the_tables_count_by_half() -> None:
     """Recall is of labels, precision of what was judged, noise of good lines, each in its own half."""
-    bug = Label("n-1", "karpathy/nanoGPT", "0" * 40, "train.py", 1, ("AR101",), "torch", "why.", "https://")
+    bug = Label("n-1", "o/a", "0" * 40, "train.py", 1, ("AR101",), "torch", "why.", "https://")
     real, false, fresh = (
-        Found("karpathy/nanoGPT", "0" * 40, finding("AR101", "train.py", line), verdict, "", True, verdict != "true")
+        Found("o/a", "0" * 40, finding("AR101", "train.py", line), verdict, "", True, verdict != "true")
         for line, verdict in ((1, "true"), (50, "false"), (60, "open"))
     )
     hit = Scored(bug, real.finding, default=True, instead=())
@@ -76,7 +84,7 @@ def test_the_tables_count_by_half() -> None:
         (hit, Scored(bug, None, default=False, instead=())), (real, false, fresh), {bug.repository: 8000}, (), ()
     )
     rows = {
-        line.split(" | ")[0].strip("| "): line.split(" | ")[-1].strip(" |") for line in halves_table(whole).splitlines()
+        line.split(" | ")[0].strip("| "): line.split(" | ")[1].strip(" |") for line in halves_table(whole).splitlines()
     }
     assert rows["found (recall)"] == "1 (0.50)"
     assert rows["precision"] == "0.50"
@@ -110,7 +118,9 @@ def test_code_is_fetched_once_from_a_folder_of_git_directories(tmp_path: Path, m
         tree("o/b", "0" * 40, into=tmp_path / "code")
 
 
-def test_good_code_is_named_by_folders() -> None:
-    """Each entry of the well-kept code names a commit and what of it counts."""
-    assert all(re.fullmatch(r"[0-9a-f]{40}", entry.commit) and entry.paths for entry in good())
-    assert isinstance(good()[0], Good)
+def test_code_without_labels_is_named_by_folders() -> None:
+    """Each entry names a commit and what of it counts."""
+    entries = code_bases()
+    assert all(re.fullmatch(r"[0-9a-f]{40}", entry.commit) and entry.paths for entry in entries)
+    assert all(isinstance(entry, CodeBase) for entry in entries)
+    assert sum(entry.well_kept for entry in entries) >= 20
