@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import threading
 from collections.abc import Callable, Iterator
 
@@ -71,35 +70,6 @@ class FileBytes:
             found = "no such file" if isinstance(error, NotThere) else str(error)
             raise changed(self.path, f"bytes {offset:,} to {offset + into.nbytes:,}", found) from error
         self._counter.add(into.nbytes)
-
-
-class SeekableFile(io.RawIOBase):
-    """A file as libraries like it. Of some ranges, as (offset, bytes), the bytes are known already."""
-
-    def __init__(self, file: FileBytes, *known: tuple[int, bytes]) -> None:
-        self._file, self._known, self._at = file, known, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._file.nbytes}[whence]
-        return self._at
-
-    def read(self, size: int | None = -1) -> bytes:
-        left = max(0, self._file.nbytes - self._at)
-        count = left if size is None or size < 0 else min(size, left)
-        begin, self._at = self._at, self._at + count
-        for offset, data in self._known:
-            if offset <= begin and self._at <= offset + len(data):
-                return data[begin - offset : self._at - offset]
-        return self._file.read(begin, count)
 
 
 def changed(path: str, expected: str, found: str) -> DataChanged:

@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 
 from allranks.data.base import Bad, Rows
 from allranks.data.sources.columns import TableRows
-from allranks.data.sources.file import FileBytes, SeekableFile, changed
+from allranks.data.sources.file import FileBytes, changed
 from allranks.data.sources.files import Block, FileSource, OpenFile, Scan
 from allranks.data.sources.patterns import Pattern, place
 from allranks.data.sources.types import Types
 from allranks.digest import digest, show
 from allranks.errors import DataError
+from allranks.storage.seekable import SeekableFile
 
 OnCorrupt = Literal["raise", "mask"]
 _TAIL = 1 << 13  # what is read of a file at first; most footers are in it
@@ -116,7 +117,7 @@ class ParquetFile:
         known = [(begin, self.file.read(begin, end - begin)) for begin, end in _ranges(group, self.columns)]
         # Arrow's own reading ahead is by threads of its own, which would wait for Python's lock.
         with pq.ParquetFile(
-            pa.PythonFile(SeekableFile(self.file, *known), mode="r"),
+            pa.PythonFile(self._seekable(known), mode="r"),
             metadata=self.footer,
             pre_buffer=False,
             page_checksum_verification=True,
@@ -127,6 +128,17 @@ class ParquetFile:
         if table.num_rows != group.num_rows:
             raise ValueError(f"{table.num_rows} rows were found")
         return table
+
+    def _seekable(self, known: Sequence[tuple[int, bytes]]) -> SeekableFile:
+        """Return the file as Arrow reads it; of the ranges ``known``, as (offset, bytes), nothing is read again."""
+
+        def read_at(begin: int, count: int) -> bytes:
+            for offset, data in known:
+                if offset <= begin and begin + count <= offset + len(data):
+                    return data[begin - offset : begin - offset + count]
+            return self.file.read(begin, count)
+
+        return SeekableFile(self.file.nbytes, read_at)
 
     def _corrupt(self, block: Block, error: Exception) -> str:
         group = self.footer.row_group(block.begin)

@@ -7,9 +7,11 @@ import struct
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from allranks.errors import Unsafe
-from allranks.loading.formats.base import Blob, Window
+from allranks.loading.formats.base import Blob
+from allranks.storage.seekable import SeekableFile
 
 _LOCAL = struct.Struct("<4s5H3L2H")
 
@@ -30,7 +32,7 @@ def records(blob: Blob) -> Mapping[str, Record]:
     outside of the archive, or are named for other places.
     """
     try:
-        with zipfile.ZipFile(io.BufferedReader(Window(blob))) as archive:
+        with zipfile.ZipFile(io.BufferedReader(_file(blob))) as archive:
             entries = archive.infolist()
     except (zipfile.BadZipFile, ValueError, OverflowError, struct.error, UnicodeDecodeError) as error:
         raise blob.damaged(f"it is no zip archive ({error})") from error
@@ -49,6 +51,10 @@ def records(blob: Blob) -> Mapping[str, Record]:
         found[inner] = Record(_begin(blob, entry), entry.file_size, entry.CRC)
     _refuse_overlaps(blob, found)
     return found
+
+
+def _file(blob: Blob) -> SeekableFile:
+    return SeekableFile(blob.size, partial(blob.read, what="its directory"))
 
 
 def _begin(blob: Blob, entry: zipfile.ZipInfo) -> int:

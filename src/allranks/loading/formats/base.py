@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -91,31 +90,3 @@ class Blob:
     def damaged(self, what: str) -> Damaged:
         """Return the error for what is wrong with it."""
         return Damaged(f"{self.url}: {what}.", path=self.name)
-
-
-class Window(io.RawIOBase):
-    """A blob as a file that is read."""
-
-    def __init__(self, blob: Blob) -> None:
-        self._blob, self._at = blob, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._blob.size}[whence]
-        self._at = max(0, base + offset)
-        return self._at
-
-    def readinto(self, into: Any) -> int:
-        view = memoryview(into).cast("B")
-        count = max(0, min(len(view), self._blob.size - self._at))
-        self._blob.storage.read(self._blob.name, self._blob.begin + self._at, [view[:count]])
-        self._at += count
-        return count
