@@ -23,10 +23,11 @@ _DEEPEST = 200
 _AHEAD = 16 << 10
 _LONGEST_TEXT = 1 << 20
 _CHUNKED = "__msgpack_chunked_array__"
-_SIZES = {0xC4: ">B", 0xC5: ">H", 0xC6: ">I", 0xD9: ">B", 0xDA: ">H", 0xDB: ">I", 0xDC: ">H", 0xDD: ">I"}
-_SIZES |= {0xDE: ">H", 0xDF: ">I", 0xC7: ">B", 0xC8: ">H", 0xC9: ">I"}
-_NUMBERS = {0xCA: ">f", 0xCB: ">d", 0xCC: ">B", 0xCD: ">H", 0xCE: ">I", 0xCF: ">Q"}
-_NUMBERS |= {0xD0: ">b", 0xD1: ">h", 0xD2: ">i", 0xD3: ">q"}
+_FORMS = {form: struct.Struct(f">{form}") for form in "bBhHiIqQfd"}
+_SIZES = {0xC4: "B", 0xC5: "H", 0xC6: "I", 0xD9: "B", 0xDA: "H", 0xDB: "I", 0xDC: "H", 0xDD: "I"}
+_SIZES |= {0xDE: "H", 0xDF: "I", 0xC7: "B", 0xC8: "H", 0xC9: "I"}
+_NUMBERS = {0xCA: "f", 0xCB: "d", 0xCC: "B", 0xCD: "H", 0xCE: "I", 0xCF: "Q"}
+_NUMBERS |= {0xD0: "b", 0xD1: "h", 0xD2: "i", 0xD3: "q"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +148,7 @@ class _Scan:
         return found
 
     def _extension(self, size: int, depth: int) -> Any:
-        kind = self._number(">b")
+        kind = self._number("b")
         inner = self._skip(size)
         if kind not in (1, 3):
             return inner
@@ -180,7 +181,8 @@ class _Scan:
             raise self._blob.damaged(f"it has a text that is none ({error.reason})") from error
 
     def _number(self, form: str) -> Any:
-        return struct.unpack(form, self._take(struct.calcsize(form)))[0]
+        packed = _FORMS[form]
+        return packed.unpack(self._take(packed.size))[0]
 
     def _must_have(self, size: int) -> None:
         if self.at + size > self._end:
@@ -192,8 +194,9 @@ class _Scan:
         return _Bytes(self.at - size, size)
 
     def _take(self, size: int) -> bytes:
-        begin = self._skip(size).begin
-        if not self._begin <= begin <= begin + size <= self._begin + len(self._ahead):
+        self._must_have(size)
+        begin, self.at = self.at, self.at + size
+        if not self._begin <= begin <= self.at <= self._begin + len(self._ahead):
             more = min(max(size, _AHEAD), self._blob.size - begin)
             self._ahead, self._begin = self._blob.read(begin, more, what="the tree"), begin
-        return self._ahead[begin - self._begin : begin - self._begin + size]
+        return self._ahead[begin - self._begin : self.at - self._begin]
