@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+# Tests start hundreds of processes: what one has compiled, the next ones take, whatever the environment says.
+export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: demo test soak lint bench rules matrix clean
 .DEFAULT_GOAL := test
