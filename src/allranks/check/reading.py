@@ -5,15 +5,18 @@ from __future__ import annotations
 import ast
 import marshal
 from collections.abc import Mapping
+from functools import cache
 from hashlib import blake2b
 from typing import Protocol
 
 from allranks.check.kept import findings_of, plain
 from allranks.check.lower import lower
-from allranks.check.registry import all_rules, rule
+from allranks.check.registry import all_rules
+from allranks.check.registry import rule as rule_of
 from allranks.check.rule import LocalRule
 from allranks.check.source import File, Unreadable, decode, module_name, parse
 from allranks.check.summary import Summary, dump, load
+from allranks.check.syntax import calls_of
 from allranks.findings import Finding, Place
 
 
@@ -72,7 +75,7 @@ def _examined(path: str, raw: bytes) -> tuple[Summary | None, list[Finding]]:
 
 
 def _unreadable(path: str, why: Unreadable) -> Finding:
-    meta = rule("AR900")
+    meta = rule_of("AR900")
     if meta is None:
         raise RuntimeError("rule AR900 is missing from the package of rules")
     place = Place(path, why.line, why.column, why.line, why.column + 1)
@@ -80,12 +83,39 @@ def _unreadable(path: str, why: Unreadable) -> Finding:
 
 
 def _local(file: File) -> list[Finding]:
-    """Ask the local rules that the file's text calls for, in one walk."""
-    rules = [r for r in all_rules() if isinstance(r, LocalRule) and any(word in file.text for word in r.words)]
-    wanted: dict[type[ast.AST], list[LocalRule]] = {}
-    for each in rules:
-        for node_type in each.nodes:
-            wanted.setdefault(node_type, []).append(each)
-    if not wanted:
-        return []
-    return [f for node in file.nodes for r in wanted.get(type(node), ()) for f in r.visit(node, file)]
+    """Ask the local rules that the file's text calls for about the nodes that are theirs."""
+    known: dict[str, bool] = {}
+
+    def speaks(rule: LocalRule) -> bool:
+        for word in rule.words:
+            if word not in known:
+                known[word] = word in file.text
+            if known[word]:
+                return True
+        return False
+
+    found: list[Finding] = []
+    for rule in _local_rules():
+        nodes = _asked_about(rule, file)
+        if nodes and speaks(rule):
+            found.extend(finding for node in nodes for finding in rule.visit(node, file))
+    return found
+
+
+def _asked_about(rule: LocalRule, file: File) -> list[ast.AST]:
+    if not rule.calls:
+        return [node for kind in rule.nodes for node in file.kinds.get(kind, ())]
+    calls = calls_of(file)
+    named = [call for word in _last_parts(rule) for call in calls.get(word, ())]
+    others = [node for kind in rule.nodes if kind is not ast.Call for node in file.kinds.get(kind, ())]
+    return list(dict.fromkeys([*named, *others]))
+
+
+@cache
+def _local_rules() -> tuple[LocalRule, ...]:
+    return tuple(rule for rule in all_rules() if isinstance(rule, LocalRule))
+
+
+@cache
+def _last_parts(rule: LocalRule) -> tuple[str, ...]:
+    return tuple(sorted({name.rpartition(".")[2] for name in rule.calls}))

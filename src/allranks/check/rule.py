@@ -14,7 +14,8 @@ package.
         cluster = "The slowest rank is still writing when the others wake up."
         advice = "Wait with a barrier, or let rank 0 tell the others with a broadcast."
         words = ("sleep",)            # the rule is asked only about files whose text holds one of these
-        nodes = (ast.Call,)           # and only about these nodes, in one walk that all rules share
+        nodes = (ast.Call,)           # and only about these nodes, which are looked up once for all rules
+        calls = ("time.sleep",)       # of calls only about those with the same last part, as written or as documented
         bad = (Example({"train.py": "..."}, at=(4,)),)
         good = (Example({"train.py": "..."}),)
 
@@ -133,9 +134,10 @@ class LocalRule(Rule):
 
     words: ClassVar[tuple[str, ...]] = ()
     nodes: ClassVar[tuple[type[ast.AST], ...]] = ()
+    calls: ClassVar[Iterable[str]] = ()
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
-        """Yield what is wrong at ``node``, which is of one of ``nodes``."""
+        """Yield what is wrong at ``node``, which is of one of ``nodes``, and if it is a call, of one of ``calls``."""
         raise NotImplementedError
 
     def local(self, file: File, node: ast.AST, message: str, *, fix: Fix | None = None, **more: str) -> Finding:

@@ -20,6 +20,10 @@ Node = TypeVar("Node", bound=ast.AST)
 T = TypeVar("T")
 # Methods that put something into a list or set.
 _FILLS = ("append", "extend", "add")
+_STORING = (
+    *(ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr, ast.For, ast.AsyncFor, ast.comprehension),
+    *(ast.withitem, ast.Call),
+)
 _TESTS = ("tests/*", "test/*", "*/tests/*", "*/test/*", "test_*.py", "*/test_*.py", "*_test.py", "conftest.py")
 
 
@@ -66,6 +70,7 @@ class File:
     text: str
     tree: ast.Module
     _parents: dict[ast.AST, ast.AST] = field(default_factory=dict)
+    _names: dict[ast.AST, str | None] = field(default_factory=dict)
     noted: dict[tuple[str, ast.AST], Any] = field(default_factory=dict)  # what rules found out and will ask again
 
     @cached_property
@@ -77,6 +82,14 @@ class File:
     def nodes(self) -> Sequence[ast.AST]:
         """All nodes of the file, level by level."""
         return walk(self.tree)
+
+    @cached_property
+    def kinds(self) -> dict[type[ast.AST], list[ast.AST]]:
+        """All nodes of the file by their class."""
+        found: dict[type[ast.AST], list[ast.AST]] = {}
+        for node in self.nodes:
+            found.setdefault(type(node), []).append(node)
+        return found
 
     @cached_property
     def imports(self) -> dict[str, str]:
@@ -113,6 +126,11 @@ class File:
 
     def qualified(self, node: ast.AST) -> str | None:
         """Return the dotted name that ``node`` stands for, through this file's imports; None if it is not a name."""
+        if node not in self._names:
+            self._names[node] = self._qualified(node)
+        return self._names[node]
+
+    def _qualified(self, node: ast.AST) -> str | None:
         tail: list[str] = []
         while isinstance(node, ast.Attribute):
             tail.append(node.attr)
@@ -148,17 +166,23 @@ class File:
 def bindings(tree: ast.Module) -> dict[tuple[ast.AST, str], list[ast.expr]]:
     """Return what is stored under which name in which scope; what is iterated over stands for the loop's variable."""
     found: dict[tuple[ast.AST, str], list[ast.expr]] = {}
-    waiting: list[tuple[ast.AST, ast.AST, ast.AST]] = [(tree, tree, tree)]
-    while waiting:
-        node, scope, owner = waiting.pop()
-        for target, value in _stores(node):
-            _bind(found, (scope, owner), target, value)
-        if isinstance(node, ast.ClassDef):
-            scope = owner = node
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            scope = node
-        waiting.extend([(child, scope, owner) for child in children(node)][::-1])
+    _gather(found, tree, (tree, tree))
     return found
+
+
+def _gather(found: dict[tuple[ast.AST, str], list[ast.expr]], around: ast.AST, where: tuple[ast.AST, ast.AST]) -> None:
+    waiting = list(children(around)[::-1])
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, _STORING):
+            for target, value in _stores(node):
+                _bind(found, where, target, value)
+        if isinstance(node, ast.ClassDef):
+            _gather(found, node, (node, node))
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            _gather(found, node, (node, where[1]))
+        elif below := children(node):
+            waiting.extend(below[::-1])
 
 
 def _stores(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:

@@ -11,6 +11,9 @@ from allranks.check.origins import RANK_KINDS, Origins, origins, values
 from allranks.check.source import File
 from allranks.check.syntax import given, name_of, tail_of
 
+# Calls that may deal data out.
+SPLITTERS = ("itertools.islice", "split_dataset_by_node", "split_between_processes", "shard")
+
 
 @dataclass(frozen=True, slots=True)
 class Split:
@@ -25,6 +28,10 @@ class Split:
 
 def split_at(node: ast.AST, file: File) -> Split | None:
     """Return the split that ``node`` makes, if it makes one."""
+    return file.once("split", node, lambda it: _split_at(it, file))
+
+
+def _split_at(node: ast.AST, file: File) -> Split | None:
     if isinstance(node, ast.Subscript):
         return _slice(node, file) or _part(node, file)
     if isinstance(node, ast.Compare):

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from allranks.check.nodes import children, walk
 from allranks.check.source import File
-from allranks.check.tables.names import documented
+from allranks.check.tables.names import RENAMED, documented
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -48,6 +48,24 @@ def tail_of(node: ast.AST) -> str:
     if isinstance(at, ast.Attribute):
         return at.attr
     return at.id if isinstance(at, ast.Name) else ""
+
+
+def calls_of(file: File) -> dict[str, list[ast.Call]]:
+    """Return the calls of a file, by the last part of what they call: as it is written, and as it is documented."""
+    return file.once("calls", file.tree, lambda _: _calls_of(file))
+
+
+def _calls_of(file: File) -> dict[str, list[ast.Call]]:
+    found: dict[str, list[ast.Call]] = {}
+    for node in file.nodes:
+        if isinstance(node, ast.Call):
+            written = tail_of(node)
+            found.setdefault(written, []).append(node)
+            if isinstance(node.func, ast.Name) or written in RENAMED:
+                meant = name_of(node, file).rpartition(".")[2]
+                if meant != written:
+                    found.setdefault(meant, []).append(node)
+    return found
 
 
 def keyword(call: ast.Call, name: str) -> ast.expr | None:

@@ -49,6 +49,7 @@ class GatherOfVariableShape(LocalRule):
     advice = "Pad across processes first (accelerator.pad_across_processes), or reduce before the gather."
     words = ("gather",)
     nodes = (ast.Call,)
+    calls = _GATHERS
     bad = (
         Example(
             {

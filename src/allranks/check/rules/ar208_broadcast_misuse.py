@@ -50,6 +50,7 @@ class BroadcastMisuse(LocalRule):
     advice = "Keep the list or tensor in a variable and read the result out of it."
     words = ("broadcast", "all_gather", "scatter", "all_reduce")
     nodes = (ast.Call,)
+    calls = _FILLED
     bad = (
         Example(
             {

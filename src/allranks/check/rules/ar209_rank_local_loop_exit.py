@@ -137,7 +137,9 @@ def fit(model, loader, optimizer):
         if around is None:
             return
         loop, function = around
-        if _steps(loop, _stepping(file)) and not _agreed(function) & ({n.id for n in _names(node.test)} - {"self"}):
+        if _steps(loop, file.once("stepping", file.tree, _stepping)) and not _agreed(function) & (
+            {n.id for n in _names(node.test)} - {"self"}
+        ):
             how = next(
                 type(s).__name__.lower() for s in node.body if isinstance(s, ast.Break | ast.Continue | ast.Return)
             )
@@ -171,9 +173,9 @@ def _called(node: ast.AST) -> Iterator[str]:
     return (tail_of(part) for part in walk(node) if isinstance(part, ast.Call))
 
 
-def _stepping(file: File) -> set[str]:
+def _stepping(tree: ast.Module) -> set[str]:
     """Return the functions of this file that run a backward pass."""
-    defined = (n for n in file.nodes if isinstance(n, ast.FunctionDef))
+    defined = (n for n in walk(tree) if isinstance(n, ast.FunctionDef))
     return {f.name for f in defined if "backward" in _called(f) and f.name != "forward"}
 
 

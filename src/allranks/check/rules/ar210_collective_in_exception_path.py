@@ -42,6 +42,7 @@ class CollectiveInExceptionPath(LocalRule):
     advice = "Do not meet after an exception: let it end the process, and have the launcher end the others."
     words = ("barrier", "all_reduce", "all_gather", "allgather", "broadcast", "gather", "reduce", "sync_global_devices")
     nodes = (ast.Call,)
+    calls = _MEETINGS
     bad = (
         Example(
             {

@@ -47,6 +47,7 @@ class DatasetNotSharded(LocalRule):
     advice = "Give the loader sampler=DistributedSampler(dataset), and call set_epoch in the loop."
     words = ("DistributedDataParallel", "FullyShardedDataParallel")
     nodes = (ast.Call,)
+    calls = LOADERS
     bad = (
         Example(
             {

@@ -48,6 +48,7 @@ class MissingSetEpoch(LocalRule, ProgramRule):
     advice = "Call sampler.set_epoch(epoch) at the start of each epoch."
     words = ("DistributedSampler",)
     nodes = (ast.Call,)
+    calls = (_SAMPLER,)
     bad = (
         Example(
             {

@@ -39,6 +39,7 @@ class SamplerMisuse(LocalRule):
     advice = "Leave rank and num_replicas out, or pass dist.get_rank() and dist.get_world_size()."
     words = ("DistributedSampler",)
     nodes = (ast.Call,)
+    calls = (_SAMPLER,)
     bad = (
         Example(
             {

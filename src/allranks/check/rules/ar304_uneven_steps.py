@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
-from allranks.check.splits import Split, split_at
+from allranks.check.splits import SPLITTERS, Split, split_at
 from allranks.check.syntax import class_of, function_of, inside, is_constant, keyword, own, tail_of
 from allranks.findings import Finding
 
@@ -48,6 +48,7 @@ class UnevenSteps(LocalRule):
     advice = "Cut or pad the data to a multiple of the processes before it is split, or agree on when it ends."
     words = ("rank", "process_index", "split_between_processes")
     nodes = (ast.Compare, ast.Call, ast.Subscript)
+    calls = SPLITTERS
     bad = (
         Example(
             {

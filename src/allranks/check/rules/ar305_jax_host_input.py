@@ -59,6 +59,7 @@ class JaxHostInput(LocalRule):
     advice = "Split what is read by jax.process_index() and jax.process_count(), or device_put the same whole batch."
     words = ("process_local_data", "host_local_array_to_global_array")
     nodes = (ast.Call,)
+    calls = _TAKES_OWN_ROWS
     bad = (
         Example(
             {

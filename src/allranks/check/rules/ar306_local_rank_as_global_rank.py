@@ -9,7 +9,7 @@ from allranks.check.origins import origins
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.source import File
-from allranks.check.splits import split_at
+from allranks.check.splits import SPLITTERS, split_at
 from allranks.check.syntax import given, name_of, tail_of
 from allranks.check.values import LOCAL_RANK, RANKS
 from allranks.findings import Finding
@@ -53,6 +53,7 @@ class LocalRankAsGlobalRank(LocalRule, ProgramRule):
     advice = "Use the global rank (dist.get_rank(), RANK, jax.process_index())."
     words = ("local_rank", "LOCAL_RANK", "LOCALID", "local_process_index", "get_node_local_rank")
     nodes = (ast.Call, ast.Subscript, ast.Compare)
+    calls = (*_TAKES, *SPLITTERS)
     bad = (
         Example(
             {

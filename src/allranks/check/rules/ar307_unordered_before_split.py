@@ -10,7 +10,7 @@ from allranks.check.nodes import walk
 from allranks.check.origins import origins, reached
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
-from allranks.check.splits import split_at
+from allranks.check.splits import SPLITTERS, split_at
 from allranks.check.syntax import bases_of, class_of, distributed, function_of, name_of, own, tail_of
 from allranks.findings import Edit, Finding, Fix
 
@@ -47,6 +47,7 @@ class UnorderedBeforeSplit(LocalRule):
     advice = "Put sorted(...) around the listing."
     words = ("listdir", "glob", "iterdir", "scandir")
     nodes = (ast.Call, ast.Subscript, ast.Compare)
+    calls = (*_LISTINGS, "rglob", "iterdir", *SPLITTERS)
     bad = (
         Example(
             {

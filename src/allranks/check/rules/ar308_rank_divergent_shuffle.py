@@ -77,6 +77,7 @@ class RankDivergentShuffle(LocalRule, ProgramRule):
     advice = "Shuffle with a generator whose seed all processes share, or shuffle on rank 0 and broadcast."
     words = ("shuffle", "permutation", "randperm", "random.sample", "random_split", "train_test_split", "Sampler")
     nodes = (ast.Call,)
+    calls = ("DistributedSampler", *_DRAWS, *_SHUFFLES, "shuffle", "permutation")
     bad = (
         Example(
             {

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
-from allranks.check.syntax import Function, own, tail_of, words_of
+from allranks.check.syntax import function_of, own, tail_of, words_of
 from allranks.findings import Edit, Finding, Fix, Place
 
 _ITERATES = re.compile(
@@ -116,12 +116,15 @@ def whole(n):
     )
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
-        if not isinstance(node, ast.FunctionDef) or not _is_generator(node):
+        yielding = file.once("generators", file.tree, lambda _: _generators(file))
+        if not isinstance(node, ast.FunctionDef) or node not in yielding:
             return
         returns = [at for at in own(node) if isinstance(at, ast.Return) and at.value is not None]
         if not returns or _result_is_taken(node.name, file):
             return
-        generators = {f.name for f in file.nodes if isinstance(f, ast.FunctionDef) and _is_generator(f)}
+        generators = {
+            at.name for at in file.kinds[ast.FunctionDef] if isinstance(at, ast.FunctionDef) and at in yielding
+        }
         for at in returns:
             if at.value is not None and _is_iterator(at.value, generators):
                 yield self.local(
@@ -132,8 +135,10 @@ def whole(n):
                 )
 
 
-def _is_generator(function: Function) -> bool:
-    return any(isinstance(at, ast.Yield | ast.YieldFrom) for at in own(function))
+def _generators(file: File) -> frozenset[ast.AST]:
+    """Return the functions of a file that yield."""
+    yields = (*file.kinds.get(ast.Yield, ()), *file.kinds.get(ast.YieldFrom, ()))
+    return frozenset(function for at in yields if (function := function_of(at, file)) is not None)
 
 
 def _is_iterator(value: ast.expr, generators: set[str]) -> bool:

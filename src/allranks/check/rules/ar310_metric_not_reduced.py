@@ -50,6 +50,7 @@ class MetricNotReduced(LocalRule):
     advice = "all_reduce the sum and the count before dividing; with Lightning, log with sync_dist=True."
     words = ("DistributedSampler", "validation_step", "test_step")
     nodes = (ast.Compare, ast.Call)
+    calls = ("step", "log", "log_dict")
     bad = (
         Example(
             {

@@ -51,6 +51,7 @@ class LocalRowsAsGlobal(LocalRule):
     advice = "Use jax.make_array_from_process_local_data(sharding, rows), which puts the processes' rows together."
     words = ("device_put", "make_array_from_")
     nodes = (ast.Call,)
+    calls = (_FROM_LOCAL, *_PUTS)
     bad = (
         Example(
             {

@@ -46,6 +46,7 @@ class NonAtomicPublish(LocalRule):
     advice = "Write under a temporary name, fsync, then os.replace; or use allranks.Checkpointer."
     words = ("torch.save", "pickle.dump", "save_file", "exists")
     nodes = (ast.Call, ast.While)
+    calls = _SAVES
     bad = (
         Example(
             {

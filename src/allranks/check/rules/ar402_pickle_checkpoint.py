@@ -43,6 +43,7 @@ class PickleCheckpoint(LocalRule):
     advice = "Use a checkpoint library that writes each process' own part."
     words = ("pickle.dump", "joblib")
     nodes = (ast.Call,)
+    calls = _PICKLES
     bad = (
         Example(
             {

@@ -41,6 +41,7 @@ class LatestByMtime(LocalRule):
     advice = "Choose by the step, among complete checkpoints, on rank 0, and broadcast the choice."
     words = ("getmtime", "getctime", "st_mtime", "st_ctime")
     nodes = (ast.Call,)
+    calls = ("max", "sorted")
     bad = (
         Example(
             {

@@ -47,6 +47,7 @@ class MissingMapLocation(LocalRule):
     advice = 'Pass map_location="cpu" (or the rank\'s own device).'
     words = ("torch.load", "import load")
     nodes = (ast.Call,)
+    calls = ("torch.load",)
     bad = (
         Example(
             {

@@ -39,6 +39,7 @@ class InitAfterBackend(LocalRule):
     advice = "Move jax.distributed.initialize() above everything that asks JAX for a device or makes an array."
     words = ("distributed",)
     nodes = (ast.Call,)
+    calls = ("jax.distributed.initialize",)
     bad = (
         Example(
             {

@@ -66,6 +66,7 @@ class EnvSetTooLate(LocalRule):
     advice = "Set the variable before the import or call that reads it, best where the processes are launched."
     words = ("environ",)
     nodes = (ast.Assign, ast.Call)
+    calls = ("os.environ.setdefault",)
     bad = (
         Example({"train.py": "import os\n\nimport jax\n\nos.environ['JAX_ENABLE_X64'] = '1'\n"}, at=(5,)),
         Example(

@@ -59,6 +59,7 @@ class UnknownEnvVar(LocalRule):
     advice = "Use the name that is read, or remove the line."
     words = ("JAX_", "XLA_", "NCCL_", "GLOO_", "TORCH_", "--xla_")
     nodes = (ast.Assign, ast.Call, ast.AugAssign)
+    calls = (*_SETTERS, "os.environ.update")
     bad = (
         Example({"train.py": "import os\n\nos.environ['XLA_RENDEZVOUS_WAIT_SECONDS'] = '120'\n"}, at=(3,)),
         Example({"train.py": "import os\n\nos.environ.setdefault('NCCL_SOCKET_IFNAMES', 'eth0')\n"}, at=(3,)),

@@ -60,6 +60,7 @@ class DeviceNotBound(LocalRule):
     advice = "Call torch.cuda.set_device(local_rank) before, or pass device_id."
     words = ("init_process_group", "init_distributed")
     nodes = (ast.Call,)
+    calls = _JOINS
     bad = (
         Example(
             {

@@ -39,6 +39,7 @@ class SingleNodeAssumption(LocalRule):
     advice = "Let the launcher set MASTER_ADDR, RANK and WORLD_SIZE."
     words = ("MASTER_ADDR", "init_process_group", "device_count")
     nodes = (ast.Assign, ast.Call, ast.Assert)
+    calls = ("torch.distributed.init_process_group",)
     bad = (
         Example({"train.py": "import os\n\nos.environ['MASTER_ADDR'] = 'localhost'\n"}, at=(3,)),
         Example(

@@ -40,6 +40,7 @@ class ForkAfterBackend(LocalRule):
     advice = 'Pass multiprocessing_context="forkserver" (or "spawn").'
     words = ("num_workers",)
     nodes = (ast.Call,)
+    calls = LOADERS
     bad = (
         Example(
             {

@@ -41,6 +41,7 @@ class PmapLeadingAxis(LocalRule):
     advice = "Use jax.local_device_count() for the leading axis."
     words = ("pmap",)
     nodes = (ast.Call,)
+    calls = _SHAPERS
     bad = (
         Example(
             {

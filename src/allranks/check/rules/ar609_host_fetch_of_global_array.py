@@ -59,6 +59,7 @@ class HostFetchOfGlobalArray(LocalRule):
     advice = "Gather it first on every process: multihost_utils.process_allgather(x, tiled=True)."
     words = ("asarray", "np.array", "numpy.array", "device_get", "float", "item")
     nodes = (ast.Call,)
+    calls = (*_FETCHES, "float", "item", "tolist")
     bad = (
         Example(
             {

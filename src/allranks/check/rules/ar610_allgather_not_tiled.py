@@ -51,6 +51,7 @@ class AllgatherNotTiled(LocalRule):
     advice = "Pass tiled=True."
     words = ("process_allgather",)
     nodes = (ast.Call,)
+    calls = (_GATHER, *_MAPS)
     bad = (
         Example(
             {

@@ -47,6 +47,7 @@ class SamePrngKeyOnEveryDevice(LocalRule):
     advice = "Fold the rank in: jax.random.fold_in(key, jax.process_index()), or lax.axis_index inside the step."
     words = ("local_device_count", "shard_prng_key", "replicate")
     nodes = (ast.Call,)
+    calls = (*_REPLICATES, *_PER_HOST, "jax.random.split")
     bad = (
         Example(
             {

@@ -60,6 +60,7 @@ class RankDivergentInit(LocalRule, ProgramRule):
     advice = "Give all processes the same seed for the parameters, or broadcast them once before the first step."
     words = ("PRNGKey", "random.key", "all_reduce", "DistributedDataParallel")
     nodes = (ast.Call,)
+    calls = (*_CHANGES, *_KEYS, "torch.distributed.all_reduce", *_INITIALIZERS)
     bad = (
         Example(
             {

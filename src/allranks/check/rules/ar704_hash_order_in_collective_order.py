@@ -45,7 +45,7 @@ class HashOrderInCollectiveOrder(LocalRule):
     code, name, severity, row = "AR704", "hash-order-in-collective-order", "error", "collectives"
     cluster = "Each process has its own order, so different things are reduced together, without an error."
     advice = "Loop over sorted(...) of it."
-    words = ("set(", "{")
+    words = tuple(_MEETS)
     nodes = (ast.For,)
     bad = (
         Example(

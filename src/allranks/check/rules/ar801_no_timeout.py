@@ -40,6 +40,7 @@ class NoTimeout(LocalRule):
     advice = "Pass a timeout: a little longer than the longest thing that a rank does alone."
     words = ("init_process_group", "distributed.initialize")
     nodes = (ast.Call,)
+    calls = _TIMED
     bad = (
         Example({"train.py": "import torch.distributed as dist\n\ndist.init_process_group('nccl')\n"}, at=(3,)),
         Example({"train.py": "import jax\n\njax.distributed.initialize()\n"}, at=(3,)),

@@ -41,6 +41,7 @@ class SleepAsBarrier(LocalRule):
     advice = "Let all ranks meet: a barrier after the work of rank 0, or a broadcast of what it found."
     words = ("sleep",)
     nodes = (ast.Call,)
+    calls = ("time.sleep",)
     bad = (
         Example(
             {

@@ -88,6 +88,10 @@ ALIASES: tuple[tuple[str, str], ...] = (
     ("io.open", "open"),
     ("dill", "pickle"),
 )
+# Last parts of names that are documented under another last part.
+RENAMED = frozenset(
+    name.rpartition(".")[2] for name, meant in ALIASES if name.rpartition(".")[2] != meant.rpartition(".")[2]
+)
 _STARTS = tuple({prefix.partition(".")[0] for prefix, _ in ALIASES})
 
 
