@@ -1,7 +1,8 @@
 """What an expression of one file is made of: ranks, clocks, random numbers, listings of directories.
 
-Follows names to what is stored in them (in this function, those around it, the module, ``self`` of this class) and
-calls of functions of this file to what they return. What comes from elsewhere has no origin: unknown is not suspect.
+Follows names to what is stored in them (in this function, those around it, the module, ``self`` of this class),
+parameters to what this file passes for them, and calls of functions of this file to what they return. What comes from
+elsewhere has no origin: unknown is not suspect.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from functools import cache
 from allranks.check.apis import Apis, apis
 from allranks.check.nodes import children, walk
 from allranks.check.source import File
-from allranks.check.syntax import class_of, name_of, own
+from allranks.check.syntax import class_of, name_of, own, tail_of
 from allranks.check.tables.local import LocalQuery
 from allranks.check.tables.ranks import RankQuery
 
@@ -73,11 +74,13 @@ def _of_variable(name: ast.AST) -> Origins:
 
 
 def _of_name(node: ast.Name | ast.Attribute, file: File, seen: set[int], depth: int) -> Origins:
-    stored = values(node, file)
+    stored = values(node, file) or passed(node, file)
     if stored:
         new = [value for value in stored if id(value) not in seen][: max(MOST - len(seen), 0)]
         seen.update(map(id, new))
-        return _union(new, file, seen, depth)
+        made = _union(new, file, seen, depth)
+        if made or values(node, file):
+            return made
     tables, dotted = _tables(), name_of(node, file)
     if isinstance(node, ast.Name):
         return _kinds(tables.ranks["name"].named(node.id))
@@ -96,6 +99,8 @@ def _of_call(call: ast.Call, file: File, seen: set[int], depth: int) -> Origins:
         return _of_variable(call.args[0])
     if last in _AGREED or last.startswith("broadcast"):
         return NOTHING
+    if last == "get_local_rank" and (call.args or "mesh" in ast.unparse(call.func).lower()):
+        return frozenset({"group"})  # of a device mesh: the place in one of its dimensions
     for table in (_tables().ranks["call"], _tables().local):
         entry = table.named(dotted) or table.tails.get(last)
         if entry is not None:
@@ -141,9 +146,45 @@ def _looked_up(name: str, node: ast.AST, file: File) -> list[ast.expr]:
         found = file.bindings.get((scope, name))
         if found is not None:
             return found
-        if isinstance(scope, _FUNCTIONS) and any(a.arg == name for a in _parameters(scope.args)):
+        if isinstance(scope, _FUNCTIONS) and name in _names_of(scope.args):
             return []
     return []
+
+
+def passed(node: ast.AST, file: File) -> list[ast.expr]:
+    """Return what calls in this file pass for the parameter that ``node`` names."""
+    if not isinstance(node, ast.Name):
+        return []
+    for scope in _scopes(node, file):
+        if (scope, node.id) in file.bindings:
+            return []
+        if isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef) and node.id in _names_of(scope.args):
+            return file.once(f"passed for {node.id}", scope, lambda it: _passed(it, node.id, file))
+    return []
+
+
+def _passed(function: ast.FunctionDef | ast.AsyncFunctionDef, name: str, file: File) -> list[ast.expr]:
+    owner = class_of(function, file)
+    makes = owner is not None and function.name == "__init__"
+    called = owner.name if owner is not None and makes else function.name
+    plain = [a.arg for a in [*function.args.posonlyargs, *function.args.args]]
+    position = plain.index(name) - (owner is not None and plain[:1] == ["self"]) if name in plain else -1
+    found = []
+    for call in file.once("calls", file.tree, lambda _: _calls(file)).get(called, ()):
+        if makes or function_called(call, file) is function:
+            given = next((k.value for k in call.keywords if k.arg == name), None)
+            if given is None and 0 <= position < len(call.args):
+                given = call.args[position]
+            found += [given] if given is not None else []
+    return found
+
+
+def _calls(file: File) -> dict[str, list[ast.Call]]:
+    found: dict[str, list[ast.Call]] = {}
+    for node in file.nodes:
+        if isinstance(node, ast.Call):
+            found.setdefault(tail_of(node), []).append(node)
+    return found
 
 
 def _scopes(node: ast.AST, file: File) -> Iterator[ast.AST]:
@@ -152,8 +193,8 @@ def _scopes(node: ast.AST, file: File) -> Iterator[ast.AST]:
             yield parent
 
 
-def _parameters(arguments: ast.arguments) -> list[ast.arg]:
-    return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+def _names_of(arguments: ast.arguments) -> list[str]:
+    return [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
 
 
 def reached(node: ast.AST, file: File) -> Iterator[ast.AST]:

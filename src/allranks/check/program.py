@@ -151,7 +151,7 @@ class Gap:
 @dataclass(frozen=True, slots=True)
 class Program:
     """All that was found out by interpreting the entries. ``packages``: what its files import, by the first part of
-    the name; ``names``: of the words in its functions, those that may speak of a start or of epochs."""
+    the name; ``names``: of the words in its functions, those that may speak of a start, of epochs or of devices."""
 
     events: tuple[Event, ...] = ()
     parted: tuple[Divergence, ...] = ()

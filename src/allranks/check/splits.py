@@ -18,11 +18,12 @@ SPLITTERS = ("itertools.islice", "split_dataset_by_node", "split_between_process
 @dataclass(frozen=True, slots=True)
 class Split:
     """``node`` gives this process its part of ``source``. ``how``: every N-th (``stride``), a stretch (``block``), a
-    test in a loop (``modulo``), or a call of a library (``call``). ``rank``: the expression that says which part."""
+    test in a loop (``modulo``), a call of a library (``call``), or of something that is told the rank (``handed``).
+    ``rank``: the expression that says which part."""
 
     node: ast.AST
     source: ast.expr
-    how: Literal["stride", "block", "modulo", "call"]
+    how: Literal["stride", "block", "modulo", "call", "handed"]
     rank: ast.expr
 
 
@@ -47,6 +48,27 @@ def splits(tree: ast.AST, file: File) -> tuple[Split, ...]:
 def _splits(tree: ast.AST, file: File) -> tuple[Split, ...]:
     found = (split_at(node, file) for node in walk(tree))
     return tuple(split for split in found if split is not None)
+
+
+def handed_at(node: ast.AST, file: File) -> Split | None:
+    """Return the split that a call leaves to what it calls: it is given data, the rank and the number of ranks."""
+    if not isinstance(node, ast.Call) or not node.args or tail_of(node) in ("init_process_group", "DistributedSampler"):
+        return None
+    given_ones = [*node.args, *(k.value for k in node.keywords)]
+    ranks = [one for one in given_ones if _is_plain(one) and by_rank(one, file)]
+    if not ranks or ranks[0] is node.args[0] or not any(_is_plain(one) and _sized(one, file) for one in given_ones):
+        return None
+    return Split(node, node.args[0], "handed", ranks[0])
+
+
+def _is_plain(node: ast.expr) -> bool:
+    """A rank or a number of ranks as it is, or the call that asks for it."""
+    return isinstance(node, ast.Name | ast.Attribute) or (isinstance(node, ast.Call) and not node.args)
+
+
+def handed(tree: ast.AST, file: File) -> tuple[Split, ...]:
+    """Return the splits in ``tree`` that are left to others."""
+    return file.once("handed", tree, lambda it: tuple(s for n in walk(it) if (s := handed_at(n, file)) is not None))
 
 
 def by_rank(node: ast.AST | None, file: File) -> bool:

@@ -25,7 +25,7 @@ from allranks.check.values import RANKS, Value
 from allranks.findings import Place
 
 _STRONG = frozenset({"initialise", "wrap", "sample", "launch"})
-_TELLING = re.compile(r"(?i)init|set_?up|launch|join|start|spawn|epoch")
+_TELLING = re.compile(r"(?i)init|set_?up|launch|join|start|spawn|epoch|device|cuda")
 MOST_CALLERS = 8
 _MAKERS = ("__init__", "__post_init__", "setup", "setUp")
 
@@ -99,7 +99,7 @@ class Survey:
         return Program(tuple(events), tuple(parted), tuple(self._gaps()), *self._mentioned())
 
     def _mentioned(self) -> tuple[frozenset[str], frozenset[str]]:
-        """Return the packages that are imported, and the words that may speak of a start or of epochs."""
+        """Return the packages that are imported, and the words that may speak of a start, of epochs or of devices."""
         summaries = self.project.summaries.values()
         packages = {documented(dotted).partition(".")[0] for summary in summaries for dotted, _ in summary.imports}
         functions = (facts for summary in summaries for facts in summary.functions.values())

@@ -10,7 +10,7 @@ from allranks.check.nodes import walk
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.source import File
-from allranks.check.syntax import has_stars, is_constant, keyword, name_of, speaks_of
+from allranks.check.syntax import function_of, has_stars, is_constant, keyword, name_of, speaks_of, tail_of
 from allranks.check.tables.data import LOADERS
 from allranks.findings import Finding
 
@@ -148,12 +148,17 @@ def train(test_set, train_set):
 
 
 def _is_epoch_loop(node: ast.AST) -> bool:
+    if isinstance(node, ast.AugAssign):  # self.epochs += 1
+        return isinstance(node.op, ast.Add) and speaks_of(node.target, _EPOCH)
     return isinstance(node, ast.For) and (speaks_of(node.target, _EPOCH) or speaks_of(node.iter, _EPOCH))
 
 
 def _is_held_out(call: ast.Call, file: File) -> bool:
     """Data that is only looked at: its order does not matter."""
     if call.args and speaks_of(call.args[0], _HELD_OUT):
+        return True
+    function = function_of(call, file)
+    if function is not None and _HELD_OUT.search(function.name):
         return True
     above = next((p for p in file.parents(call) if isinstance(p, ast.Assign)), None)
     return above is not None and any(speaks_of(target, _HELD_OUT) for target in above.targets)
@@ -170,6 +175,7 @@ def _is_handed_on(call: ast.Call, file: File) -> bool:
     return any(
         isinstance(at, ast.Call)
         and name_of(at, file) not in LOADERS
+        and tail_of(at) != "BatchSampler"
         and any(isinstance(a, ast.Name) and a.id in names for a in [*at.args, *(k.value for k in at.keywords)])
         for at in file.nodes
     )

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
 from allranks.check.splits import SPLITTERS, Split, split_at
-from allranks.check.syntax import class_of, function_of, inside, is_constant, keyword, own, tail_of
+from allranks.check.syntax import (
+    bases_of,
+    class_of,
+    function_of,
+    inside,
+    is_constant,
+    keyword,
+    name_of,
+    own,
+    speaks_of,
+    tail_of,
+)
+from allranks.check.tables.data import LOADERS
 from allranks.findings import Finding
 
 # Words of code that thought of it.
@@ -16,13 +29,25 @@ _EVEN = (
     *("drop_last", "even_batches", "pad_to", "repeat", "cycle", "steps_per_epoch", "max_steps", "total_size"),
     *("num_samples", "truncate", "join_uneven", "while True", "apply_padding=True", "infinite", "num_per_rank"),
 )
+# Data that each process makes for itself while it trains.
+_OWN_DATA = re.compile(r"(replay_?|rollout_?|experience_?)(buffer|memory|data)?s?$", re.IGNORECASE)
+_HELD_OUT = re.compile(r"(^|_)(val|valid|validation|eval|test|dev)", re.IGNORECASE)
+_TRAINS = re.compile(r"\.fit\(|\.train\(|\.backward\(|Trainer\(")
+_EVALUATES = re.compile(r"\.generate\(|no_grad|inference_mode|\.push_to_hub\(|\.to_json\(")
+_MEETS = ("all_reduce", "backward", "gather", "barrier")
+_STREAMS = ("webdataset.WebDataset", "webdataset.WebLoader", "webdataset.DataPipeline")
+_BY_NODE = re.compile(r"^split_by_node$")
+_EVEN_STREAM = re.compile(r"with_epoch|ddp_equalize|resampled|Resampled|\.repeat\(|with_length|Join\(|islice")
 
 
 class UnevenSteps(LocalRule):
     """
     ## What it does
-    Finds a generator of training data that keeps every N-th item (`i % world_size == rank`, `islice(it, rank, None,
-    n)`) and yields until its source ends, and parts of `split_between_processes` without padding that are kept.
+    Finds a generator or sampler of training data that keeps every N-th item (`i % world_size == rank`, `islice(it,
+    rank, None, n)`) and goes on until its source ends; parts of `split_between_processes` without padding that are
+    kept; `dataset.shard(n, rank)` of the rows to train on as they come; WebDataset shards that are split by node and
+    read to their end; and a loader without `drop_last=True` over the buffer of experience that each process has filled
+    for itself, in a loop whose steps are collective.
 
     ## Why is this bad
     If the number of items is no multiple of N, some processes get one item more; an item that is skipped after the
@@ -46,9 +71,9 @@ class UnevenSteps(LocalRule):
     code, name, severity, row = "AR304", "uneven-steps", "warning", "data"
     cluster = "Some processes make one step more than the others: a hang, or gradients of different steps averaged."
     advice = "Cut or pad the data to a multiple of the processes before it is split, or agree on when it ends."
-    words = ("rank", "process_index", "split_between_processes")
+    words = ("rank", "process_index", "split_between_processes", "DataLoader", "split_by_node")
     nodes = (ast.Compare, ast.Call, ast.Subscript)
-    calls = SPLITTERS
+    calls = (*SPLITTERS, *LOADERS, *_STREAMS)
     bad = (
         Example(
             {
@@ -102,8 +127,86 @@ def batches(every):
             },
             at=(6,),
         ),
+        Example(
+            {
+                "sampler.py": """\
+from torch.utils.data import DistributedSampler
+
+
+class Shards(DistributedSampler):
+    def __iter__(self):
+        mine = self.shards[self.rank :: self.num_replicas]
+        return iter([i for start, stop in mine for i in range(start, stop)])
+
+    def __len__(self):
+        return sum(map(len, self.shards)) // self.num_replicas
+"""
+            },
+            at=(6,),
+        ),
+        Example(
+            {
+                "ppo.py": """\
+from torch.utils.data import DataLoader
+
+
+class Trainer:
+    def train(self):
+        loader = DataLoader(self.replay_buffer, batch_size=8, shuffle=True, drop_last=False)
+        for batch in loader:
+            self.strategy.all_reduce(self.step(batch))
+"""
+            },
+            at=(6,),
+        ),
+        Example(
+            {
+                "data.py": """\
+import torch.distributed as dist
+import webdataset as wds
+
+
+def train_data(urls):
+    return wds.WebDataset(urls, nodesplitter=wds.split_by_node).shuffle(1000).decode("pil")
+"""
+            },
+            at=(6,),
+        ),
+        Example(
+            {
+                "train.py": """\
+import torch.distributed as dist
+from datasets import load_dataset
+
+
+def train(trainer, rank):
+    rows = load_dataset("data", split="train")
+    trainer.fit(rows.shard(dist.get_world_size(), rank))
+"""
+            },
+            at=(7,),
+        ),
     )
     good = (
+        Example(
+            {
+                "embed.py": """\
+import torch.distributed as dist
+from datasets import load_dataset
+
+
+def embed(model, rank):
+    rows = load_dataset("data", split="train").shard(dist.get_world_size(), rank)
+    return [model.generate(row) for row in rows]
+
+
+def train(trainer, rank):
+    rows = load_dataset("data", split="train")
+    rows = rows.select(range(len(rows) - len(rows) % dist.get_world_size()))
+    trainer.fit(rows.shard(dist.get_world_size(), rank))
+"""
+            }
+        ),
         Example(
             {
                 "data.py": """\
@@ -141,6 +244,17 @@ def for_ever(items):
         for i, item in enumerate(items):
             if i % jax.process_count() == jax.process_index():
                 yield item
+
+
+def once(items):
+    for i, item in enumerate(items):
+        if i % jax.process_count() == jax.process_index():
+            yield item
+
+
+def again(items):
+    while True:
+        yield from once(items)
 """
             }
         ),
@@ -158,6 +272,15 @@ with state.split_between_processes(["a", "b", "c"]) as prompts:
     )
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
+        if isinstance(node, ast.Call):
+            if name_of(node, file) in LOADERS and _is_own_data(node, file):
+                yield self.local(
+                    file,
+                    keyword(node, "drop_last") or node,
+                    "each process has filled its own buffer: some have a batch more than others",
+                )
+            elif _is_endless_split(node, file):
+                yield self.local(file, node, "shards are split by node and read to their end: some nodes have more")
         split = split_at(node, file)
         if split is None:
             return
@@ -165,6 +288,8 @@ with state.split_between_processes(["a", "b", "c"]) as prompts:
             padding = keyword(node, "apply_padding")
             if (padding is None or is_constant(padding, False)) and _is_kept(node, file):
                 yield self.local(file, node, "parts of unequal length are kept as this process' data")
+        elif split.how == "call" and _is_sharded(node, split, file):
+            yield self.local(file, node, "rows are sharded by rank as they come: some ranks get one more than others")
         elif split.how in ("modulo", "stride") and _is_drained(split, file):
             yield self.local(file, node, "every N-th item goes to this process: some get one item more than others")
 
@@ -174,10 +299,55 @@ def _is_drained(split: Split, file: File) -> bool:
     function = function_of(split.node, file)
     if function is None:
         return False
-    generators = [function] if _yields(function) else _fed_by(function, split.node, file)
-    text = ast.unparse(class_of(function, file) or function) if generators else ""
-    text += "".join(ast.unparse(generator) for generator in generators if generator is not function)
+    if _is_repeated(function, file):
+        return False
+    samples = _is_sampling(function, file)
+    generators = [function] if samples or _yields(function) else _fed_by(function, split.node, file)
+    around = function if samples else class_of(function, file) or function
+    text = "".join(map(ast.unparse, [around, *(g for g in generators if g is not function)])) if generators else ""
     return bool(generators) and not any(word in text for word in _EVEN) and " // " not in text
+
+
+def _is_repeated(function: ast.AST, file: File) -> bool:
+    """Somebody in this file begins it again for ever."""
+    name = getattr(function, "name", "")
+    loops = (n for n in file.nodes if isinstance(n, ast.While) and is_constant(n.test, True))
+    return any(isinstance(at, ast.Call) and tail_of(at) == name for loop in loops for at in own(loop))
+
+
+def _is_sharded(node: ast.AST, split: Split, file: File) -> bool:
+    """``dataset.shard(n, rank)`` of a data set of Hugging Face, in a function that trains on it."""
+    function = function_of(node, file)
+    if function is None or tail_of(node) != "shard" or "datasets" not in file.text or _HELD_OUT.search(function.name):
+        return False
+    text = ast.unparse(function)
+    held_out = speaks_of(split.source, _HELD_OUT)
+    trains = _TRAINS.search(text) and not held_out and not _EVALUATES.search(text)
+    return bool(trains) and not any(word in text for word in (*_EVEN, " // ", " % "))
+
+
+def _is_sampling(function: ast.AST, file: File) -> bool:
+    """It is ``__iter__`` of a sampler: what it returns is what the loader goes through."""
+    owner = class_of(function, file)
+    samples = owner is not None and any(base.endswith("Sampler") for base in bases_of(owner, file))
+    return samples and getattr(function, "name", "") == "__iter__"
+
+
+def _is_own_data(loader: ast.Call, file: File) -> bool:
+    """A loader that keeps its last batch, over what this process has made, in a function whose steps meet."""
+    drop, function = keyword(loader, "drop_last"), function_of(loader, file)
+    if function is None or not loader.args or not (drop is None or is_constant(drop, False)):
+        return False
+    meets = any(isinstance(n, ast.Call) and any(word in tail_of(n) for word in _MEETS) for n in own(function))
+    return meets and bool(_OWN_DATA.search(tail_of(loader.args[0])))
+
+
+def _is_endless_split(call: ast.Call, file: File) -> bool:
+    """A stream of WebDataset that is split by node and not cut to a number of samples."""
+    if name_of(call, file) not in _STREAMS or not speaks_of(call, _BY_NODE) or _EVEN_STREAM.search(file.text):
+        return False
+    function = function_of(call, file)
+    return not (speaks_of(call, _HELD_OUT) or (function is not None and _HELD_OUT.search(function.name)))
 
 
 def _yields(function: ast.AST) -> bool:

@@ -46,6 +46,9 @@ class JaxHostInput(LocalRule):
     ## Known problems
     A dataset that is split by what is passed in from elsewhere, under a name that does not say so.
 
+    No fault of this kind has been seen in real code yet; the calls take the rows of each process for its own, by their
+    contract.
+
     ## Use instead
     Read by `jax.process_index()` of `jax.process_count()` (`split_for_jax_process`, `ShardByJaxProcess`,
     `split_dataset_by_node`, `allranks.shard`), or give the same whole batch to `jax.device_put` on all processes.

@@ -10,9 +10,9 @@ from allranks.check.nodes import walk
 from allranks.check.origins import origins, reached
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
-from allranks.check.splits import SPLITTERS, split_at
+from allranks.check.splits import SPLITTERS, handed, split_at, splits
 from allranks.check.syntax import bases_of, class_of, distributed, function_of, name_of, own, tail_of
-from allranks.findings import Edit, Finding, Fix
+from allranks.findings import Edit, Finding, Fix, Note
 
 _LISTS = re.compile(r"(^|_)(glob|files|paths|shards|filenames)($|_)", re.IGNORECASE)
 _LISTINGS = ("os.listdir", "glob.glob", "glob")
@@ -23,7 +23,7 @@ class UnorderedBeforeSplit(LocalRule):
     """
     ## What it does
     Finds a listing of a directory (`os.listdir`, `glob.glob`, `Path.glob`) that is not sorted and is dealt out by
-    rank, or is what a dataset looks up by index.
+    rank, is given to a reader together with the rank and the number of ranks, or is what a dataset looks up by index.
 
     ## Why is this bad
     The order of a listing is the file system's own: it differs between hosts, and between two runs on one host.
@@ -79,6 +79,23 @@ class Images(Dataset):
             },
             at=(8,),
         ),
+        Example(
+            {
+                "data.py": """\
+import glob
+import random
+from reader import Packed
+
+
+def loader(fabric, seed):
+    names = glob.glob("data/*.bin")
+    random.seed(seed)
+    random.shuffle(names)
+    return Packed(names, seed=seed, num_processes=fabric.world_size, process_rank=fabric.global_rank)
+"""
+            },
+            at=(7,),
+        ),
     )
     good = (
         Example(
@@ -109,12 +126,16 @@ class Images(Dataset):
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         if isinstance(node, ast.Call) and _is_listing(node, file):
+            if _sorted_around(node, file):
+                return
             if distributed(file) and _feeds_index(node, file):
                 whole = node if name_of(node, file) in _LISTINGS else None
                 fix = Fix("sorted(...)", _around(node, file), safe=True) if whole is not None else None
                 yield self.local(file, node, f"what the dataset numbers is {ast.unparse(node)}, in no order", fix=fix)
             elif distributed(file) and _names_files(node, file):
                 yield self.local(file, node, f"the list of files is {ast.unparse(node)}, in no order")
+            else:
+                yield from self._handed_on(node, file)
             return
         split = split_at(node, file)
         if split is None or "listing" not in origins(split.source, file) or _is_sorted(split.source, file):
@@ -122,6 +143,27 @@ class Images(Dataset):
         listed = (n for at in reached(split.source, file) for n in walk(at) if isinstance(n, ast.Call))
         if any(_is_listing(call, file) for call in listed):
             yield self.local(file, node, f"{ast.unparse(split.source)} is dealt out by rank, and stands in no order")
+
+    def _handed_on(self, listing: ast.Call, file: File) -> Iterator[Finding]:
+        """Look for a call that is given the list together with the rank."""
+        for split in handed(function_of(listing, file) or file.tree, file):
+            if "listing" not in origins(split.source, file) or _is_sorted(split.source, file):
+                continue
+            if any(part is listing for at in reached(split.source, file) for part in walk(at)):
+                note = Note(f"{tail_of(split.node)} is given the rank", file.place(split.node))
+                message = f"{ast.unparse(split.source)} is dealt out by rank, and stands in no order"
+                yield self.finding(file.place(listing), file.symbol(listing), message, notes=[note])
+                return
+
+
+def _sorted_around(call: ast.Call, file: File) -> bool:
+    """``sorted(...)`` stands around it in its statement."""
+    for parent in file.parents(call):
+        if isinstance(parent, ast.Call) and tail_of(parent) in ("sorted", "natsorted"):
+            return True
+        if isinstance(parent, ast.stmt):
+            return False
+    return False
 
 
 def _is_listing(call: ast.Call, file: File) -> bool:
@@ -176,6 +218,8 @@ def _names_files(call: ast.Call, file: File) -> bool:
     """It is what a function returns whose name says that it lists files for somebody else."""
     function = function_of(call, file)
     if function is None or file.path.endswith("setup.py") or not _LISTS.search(function.name):
+        return False
+    if splits(file.tree, file):  # it is not by this list that data is dealt out here
         return False
     return any(_leads(value, call) for value in file.once("returned", function, lambda it: _returned(it, file)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from allranks.check.nodes import walk
@@ -10,7 +11,7 @@ from allranks.check.origins import RANK_KINDS, origins
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.source import File
-from allranks.check.splits import splits
+from allranks.check.splits import handed, splits
 from allranks.check.syntax import (
     distributed,
     function_of,
@@ -26,6 +27,8 @@ from allranks.check.values import CLOCK, IDENTITY, PROCESS, RANKS
 from allranks.findings import Finding
 
 _SHUFFLES = ("random.shuffle", "numpy.random.shuffle", "numpy.random.permutation", "torch.randperm", "random.sample")
+_PERMUTES = ("numpy.random.permutation", "torch.randperm")
+_TRAINS, _TESTS = re.compile(r"train"), re.compile(r"test|val|eval|dev")
 # Call -> the keyword that makes it the same everywhere.
 _DRAWS = {
     "torch.utils.data.random_split": (2, "generator"),
@@ -35,15 +38,14 @@ _GENERATORS = (
     *("random.Random", "numpy.random.default_rng", "numpy.random.RandomState", "random.seed", "numpy.random.seed"),
     *("torch.Generator.manual_seed",),
 )
-_SEEDERS = (
-    "seed",
-    "set_seed",
-    "manual_seed",
-    "seed_everything",
-    "set_random_seed",
-    "seed_all",
-    "init_seeds",
-    "set_seeds",
+# Whose draws a seed decides; a seeder of another name is taken to seed all of them.
+_FAMILIES = ("random", "numpy", "torch", "sklearn")
+_DECIDES = {"random": ("random",), "numpy": ("numpy", "sklearn"), "torch": ("torch",)}
+_SEEDERS = frozenset(
+    [
+        *("seed", "set_seed", "manual_seed", "seed_everything", "set_random_seed", "seed_all", "init_seeds"),
+        *("set_seeds", "setup_seed", "fix_seed", "set_all_seeds", "init_seed", "manual_seed_all"),
+    ]
 )
 _OWN = RANK_KINDS | {"clock", "random", "identity"}
 
@@ -125,6 +127,66 @@ class Buckets:
             },
             at=(8,),
         ),
+        Example(
+            {
+                "data.py": """\
+import glob
+import random
+from reader import Packed
+
+
+def train(fabric):
+    fabric.seed_everything(7)
+    return loader(fabric, seed=7 + fabric.global_rank)
+
+
+def loader(fabric, seed):
+    names = sorted(glob.glob("data/*.bin"))
+    random.seed(seed)
+    random.shuffle(names)
+    return Packed(names, num_processes=fabric.world_size, process_rank=fabric.global_rank)
+"""
+            },
+            at=(14,),
+        ),
+        Example(
+            {
+                "data.py": """\
+import random
+import torch
+import torch.distributed as dist
+
+torch.manual_seed(0)
+
+
+def part(files):
+    random.shuffle(files)
+    return files[dist.get_rank() :: dist.get_world_size()]
+"""
+            },
+            at=(9,),
+        ),
+        Example(
+            {
+                "train.py": """\
+import numpy as np
+import transformers
+
+
+def data(rows):
+    order = np.random.permutation(len(rows))
+    train_rows = order[:90]
+    eval_rows = order[90:]
+    return train_rows, eval_rows
+
+
+def main(model, rows):
+    train, test = data(rows)
+    transformers.Trainer(model, train_dataset=train, eval_dataset=test).train()
+"""
+            },
+            at=(6,),
+        ),
     )
     good = (
         Example(
@@ -186,6 +248,11 @@ mine = files[dist.get_rank() :: dist.get_world_size()]
         elif name in _DRAWS:
             if self._draws_alone(node, file):
                 yield self.local(file, node, f"{tail_of(node)} draws from this process' own random state")
+        elif name in _PERMUTES and _parts_of(node, file) and not _is_seeded(node, file):
+            if distributed(file) or "transformers" in file.imports.values():
+                yield self.local(
+                    file, node, f"training and test data are told apart by this process' own {tail_of(node)}"
+                )
         elif (data := _shuffled(node, file)) is not None:
             split = _dealt_out_later(node, data, file)
             if split is not None:
@@ -202,9 +269,34 @@ mine = files[dist.get_rank() :: dist.get_world_size()]
 
     def _draws_alone(self, call: ast.Call, file: File) -> bool:
         seed = given(call, *_DRAWS[name_of(call, file)])
-        if has_stars(call) or is_constant(keyword(call, "shuffle"), False) or _is_seeded(file):
+        if has_stars(call) or is_constant(keyword(call, "shuffle"), False) or _is_seeded(call, file):
             return False
-        return seed is None and distributed(file) and _runs_in_parallel(file)
+        return seed is None and distributed(file) and _runs_in_parallel(file) and not _starts_ranks(call, file)
+
+
+def _starts_ranks(call: ast.Call, file: File) -> bool:
+    """It runs in the process that starts the others, and what it draws is passed to them."""
+    scope = function_of(call, file) or file.tree
+    return any(isinstance(at, ast.Call) and tail_of(at) in ("spawn", "start_processes") for at in own(scope))
+
+
+def _parts_of(call: ast.Call, file: File) -> bool:
+    """``order = permutation(n)``, of which slices are what is trained on and what is tested on."""
+    above, scope = next(file.parents(call), None), function_of(call, file)
+    if scope is None or keyword(call, "generator") is not None:
+        return False
+    if not isinstance(above, ast.Assign) or not isinstance(above.targets[0], ast.Name):
+        return False
+    order, stored = above.targets[0].id, [at for at in own(scope) if isinstance(at, ast.Assign)]
+    parts = [ast.unparse(at.targets[0]) for at in stored if _is_slice(at.value, order)]
+    return any(map(_TRAINS.search, parts)) and any(map(_TESTS.search, parts))
+
+
+def _is_slice(node: ast.expr, name: str) -> bool:
+    """``name[:n]``"""
+    if not isinstance(node, ast.Subscript) or not isinstance(node.slice, ast.Slice):
+        return False
+    return isinstance(node.value, ast.Name) and node.value.id == name
 
 
 def _shuffled(call: ast.Call, file: File) -> str | None:
@@ -213,7 +305,7 @@ def _shuffled(call: ast.Call, file: File) -> str | None:
     if argument is None:
         return None
     if name_of(call, file) in _SHUFFLES:
-        return ast.unparse(argument) if not _is_seeded(file) and keyword(call, "generator") is None else None
+        return ast.unparse(argument) if not _is_seeded(call, file) and keyword(call, "generator") is None else None
     if isinstance(call.func, ast.Attribute) and call.func.attr in ("shuffle", "permutation"):
         return ast.unparse(argument) if origins(call.func.value, file) & _OWN else None
     return None
@@ -222,7 +314,7 @@ def _shuffled(call: ast.Call, file: File) -> str | None:
 def _dealt_out_later(shuffle: ast.Call, data: str, file: File) -> int | None:
     """Return the line below in the same function where what was shuffled is dealt out."""
     scope = function_of(shuffle, file) or file.tree
-    dealt = file.once("dealt out", scope, lambda it: tuple((s.node, _names(s.source)) for s in splits(it, file)))
+    dealt = file.once("dealt out", scope, lambda it: _dealt(it, file))
     if not dealt:
         return None
     around = set(map(id, file.parents(shuffle)))
@@ -234,6 +326,10 @@ def _dealt_out_later(shuffle: ast.Call, data: str, file: File) -> int | None:
         return None
     lines = (line for node, of in dealt if (line := getattr(node, "lineno", 0)) and not names.isdisjoint(of))
     return next((int(line) for line in lines if line > shuffle.lineno), None)
+
+
+def _dealt(scope: ast.AST, file: File) -> tuple[tuple[ast.AST, frozenset[str]], ...]:
+    return tuple((s.node, _names(s.source)) for s in (*splits(scope, file), *handed(scope, file)))
 
 
 def _stores(scope: ast.AST) -> tuple[tuple[ast.Assign, frozenset[str], frozenset[str]], ...]:
@@ -251,14 +347,26 @@ def _names(node: ast.AST) -> frozenset[str]:
     return frozenset(ast.unparse(n) for n in walk(node) if isinstance(n, ast.Name | ast.Attribute))
 
 
-def _is_seeded(file: File) -> bool:
-    """Somewhere in the file a seed is set that is the same on all processes."""
-    return file.once("seeded", file.tree, lambda _: _sets_seed(file))
+def _is_seeded(draw: ast.Call, file: File) -> bool:
+    """What it draws from has a seed that is the same on all processes: the last one set above, or any in the file."""
+    family = name_of(draw, file).partition(".")[0]
+    seeds = [(call, own) for of, call, own in file.once("seeds", file.tree, lambda _: _seeds(file)) if family in of]
+    function = function_of(draw, file)
+    above = [one for one in seeds if one[0].lineno <= draw.lineno and function_of(one[0], file) is function]
+    return not above[-1][1] if above and function is not None else any(not own for _, own in seeds)
 
 
-def _sets_seed(file: File) -> bool:
+def _seeds(file: File) -> list[tuple[tuple[str, ...], ast.Call, bool]]:
+    """Return the calls that set a seed by line: whose draws they decide, and whether the seed is the process' own."""
     calls = [n for n in file.nodes if isinstance(n, ast.Call) and tail_of(n) in _SEEDERS]
-    return any(not any(origins(a, file) & _OWN for a in (*c.args, *(k.value for k in c.keywords))) for c in calls)
+    found = []
+    for call in sorted(calls, key=lambda n: n.lineno):
+        family = name_of(call, file).partition(".")[0]
+        given_ones = (*call.args, *(k.value for k in call.keywords))
+        own_seed = any(origins(a, file) & _OWN for a in given_ones)
+        of = _DECIDES.get(family, _FAMILIES)
+        found.append((of, call, own_seed))
+    return found
 
 
 def _runs_in_parallel(file: File) -> bool:

@@ -18,7 +18,7 @@ _LOADER = re.compile(r"(loader|train_data|batches|train_iter|data_iter|train_ds|
 # Somebody in this file has thought of where the data goes on.
 _THOUGHT = re.compile(
     r"skip|islice|fast_?forward|consumed|start_batch|resume_batch|resume_step|start_index|seek|Stateful|get_state|"
-    r"data_state|loader_state|sampler_state|initial_step|already|offset|start_iter|step_in_epoch|get_batch",
+    r"data_state|loader_state|sampler_state|initial_step|initial_iter|already|offset|start_iter|step_in_epoch|get_batch",
     re.IGNORECASE,
 )
 

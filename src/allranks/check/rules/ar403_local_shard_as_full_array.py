@@ -40,6 +40,9 @@ class LocalShardAsFullArray(LocalRule):
     ## Known problems
     Arrays that are always replicated: say so by testing `is_fully_replicated`.
 
+    No fault of this kind has been seen in real code yet; the first shard of a sharded array is a slice, by the
+    contract of JAX.
+
     ## Use instead
     `multihost_utils.process_allgather(tree, tiled=True)` on every rank, then the guard; or a sharded checkpoint.
 

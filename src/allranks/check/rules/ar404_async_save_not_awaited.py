@@ -38,6 +38,9 @@ class AsyncSaveNotAwaited(LocalRule):
     ## Known problems
     A future or saver that is given to another file is taken to be awaited there.
 
+    No fault of this kind has been seen in real code yet; a future that is dropped tells nobody whether the save is
+    done.
+
     ## Use instead
     Keep the future; call `result()` before the next save and before the end. With Orbax, `wait_until_finished()` or
     `close()`.

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Iterator
 
+from allranks.check.nodes import walk
+from allranks.check.origins import function_called, reached
 from allranks.check.program import Event, Program
-from allranks.check.rule import Example, ProgramRule
+from allranks.check.rule import Example, LocalRule, ProgramRule
+from allranks.check.source import File
+from allranks.check.syntax import function_of, inside, own, rank_guard, tail_of
 from allranks.findings import Finding, Note
 
 _WRITES = ("checkpoint", "file", "mkdir", "folder", "download")
 _READS = ("read", "load")
+# What fills a folder, with the position of the path.
+_FILLS = {"save": 1, "save_file": 1, "savez": 0, "savetxt": 0, "open": 0, "to_csv": 0, "to_parquet": 0}
+_MODES = re.compile(r"^[wax]")
+_MEETS = re.compile(
+    r"barrier|wait|sync|broadcast|gather|reduce|prepare|distributed|FSDP|DDP|fully_shard|init_|exchange|rendezvous|setup",
+    re.IGNORECASE,
+)
+_NEAR = 60
 
 
-class MissingBarrier(ProgramRule):
+class MissingBarrier(LocalRule, ProgramRule):
     """
     ## What it does
     Finds a file or folder that rank 0 makes and that the other ranks read or fill, in the same function under the same
-    name, with no collective between.
+    name, with no collective between: also a folder that rank 0 makes for files that each rank writes into it.
 
     ## Why is this bad
     The others are there first.
@@ -37,7 +51,27 @@ class MissingBarrier(ProgramRule):
     code, name, severity, row = "AR405", "missing-barrier", "error", "checkpoint save"
     cluster = "A rank that is faster than rank 0 finds no file, an old one, or half of one."
     advice = "Put a barrier that all ranks reach between the write and the read."
+    words = ("makedirs", "mkdir")
+    nodes = (ast.Call,)
+    calls = ("os.makedirs", "pathlib.Path.mkdir")
     bad = (
+        Example(
+            {
+                "save.py": """\
+import os
+import torch
+import torch.distributed as dist
+
+def save(folder, model, optimizer, rank):
+    if rank == 0:
+        os.makedirs(folder, exist_ok=True)
+        torch.save(model, os.path.join(folder, "model.pt"))
+    path = os.path.join(folder, f"optimizer_{rank}.pt")
+    torch.save(optimizer, path)
+"""
+            },
+            at=(10,),
+        ),
         Example(
             {
                 "train.py": """\
@@ -55,6 +89,29 @@ def main(model, path):
         ),
     )
     good = (
+        Example(
+            {
+                "save.py": """\
+import os
+import torch
+import torch.distributed as dist
+
+def save(folder, optimizer, rank):
+    if rank == 0:
+        os.makedirs(folder, exist_ok=True)
+    dist.barrier()
+    torch.save(optimizer, os.path.join(folder, f"optimizer_{rank}.pt"))
+
+def save_own(folder, optimizer, rank):
+    if rank == 0:
+        os.makedirs("logs", exist_ok=True)
+        os.makedirs(folder, exist_ok=True)
+        torch.save(optimizer, os.path.join(folder, f"optimizer_{rank}.pt"))
+    os.makedirs(folder, exist_ok=True)
+    torch.save(optimizer, os.path.join(folder, f"optimizer_{rank}.pt"))
+"""
+            }
+        ),
         Example(
             {
                 "train.py": """\
@@ -77,6 +134,25 @@ def main(model, path):
         ),
     )
 
+    def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
+        if not isinstance(node, ast.Call) or tail_of(node) not in ("makedirs", "mkdir") or file.is_test:
+            return
+        function, folder = function_of(node, file), _folder(node)
+        if function is None or folder is None or not _alone(node, file):
+            return
+        for call in sorted(_calls(function), key=lambda at: at.lineno):
+            if call.lineno > node.lineno + _NEAR:
+                return
+            if call.lineno <= (node.end_lineno or node.lineno) or _alone(call, file):
+                continue
+            if _may_meet(call, file) or tail_of(call) in ("makedirs", "mkdir"):
+                return
+            if _fills(call, folder, file):
+                note = Note("rank 0 makes it here", file.place(node))
+                message = f"every rank writes into {folder} while rank 0 may not have made it yet"
+                yield self.finding(file.place(call), file.symbol(call), message, notes=[note])
+                return
+
     def check(self, program: Program) -> Iterator[Finding]:
         made: dict[tuple[str, str, str], list[Event]] = {}
         for event in program.effects(*_WRITES):
@@ -91,3 +167,39 @@ def main(model, path):
                         event, f"every rank reads {event.target} while rank 0 may still write it", notes=(note,)
                     )
                     break
+
+
+def _calls(function: ast.AST) -> Iterator[ast.Call]:
+    return (at for at in own(function) if isinstance(at, ast.Call))
+
+
+def _folder(makes: ast.Call) -> str | None:
+    """Return the folder that is made, as it stands there."""
+    if makes.args:
+        return ast.unparse(makes.args[0])
+    return ast.unparse(makes.func.value) if isinstance(makes.func, ast.Attribute) else None
+
+
+def _alone(node: ast.AST, file: File) -> bool:
+    """It runs on some ranks alone."""
+    return rank_guard(node, file) is not None or any(isinstance(p, ast.Return) for p, _ in inside(node, file))
+
+
+def _may_meet(call: ast.Call, file: File) -> bool:
+    """The processes may meet in it."""
+    called = function_called(call, file)
+    return bool(_MEETS.search(tail_of(call))) or (called is not None and bool(_MEETS.search(ast.unparse(called))))
+
+
+def _fills(call: ast.Call, folder: str, file: File) -> bool:
+    """It writes a file whose path begins with the folder."""
+    at = _FILLS.get(tail_of(call))
+    if at is None or len(call.args) <= at:
+        return False
+    mode = (
+        call.args[1].value
+        if tail_of(call) == "open" and len(call.args) > 1 and isinstance(call.args[1], ast.Constant)
+        else "w"
+    )
+    parts = (part for one in reached(call.args[at], file) for part in walk(one) if isinstance(part, ast.expr))
+    return isinstance(mode, str) and bool(_MODES.search(mode)) and any(ast.unparse(part) == folder for part in parts)

@@ -31,6 +31,7 @@ class IncompleteCheckpoint(LocalRule):
 
     ## Known problems
     An optimizer that is saved to a file of its own, in another module.
+    The rule is off unless selected: it has not been seen in real code yet, and goes by names.
 
     ## Use instead
     Save the optimizer's state, the schedule, the step and the state of the random generators beside the model.
@@ -40,6 +41,7 @@ class IncompleteCheckpoint(LocalRule):
     """
 
     code, name, severity, row = "AR407", "incomplete-checkpoint", "warning", "checkpoint save"
+    default = False
     cluster = "After a restart the optimizer begins from nothing: the loss jumps at every preemption."
     advice = "Save and load the optimizer's state (and schedule, step, random state) beside the model's."
     words = ("torch.save", ".save(")

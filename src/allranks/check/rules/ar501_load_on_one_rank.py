@@ -29,6 +29,8 @@ class LoadOnOneRank(ProgramRule):
 
     ## Known problems
     A project's own function that sends parameters around without a collective that the check knows.
+    A model that is built to be saved, not trained. The rule is off unless selected: it has been wrong in real code,
+    and not yet right.
 
     ## Use instead
     Load on every rank, or load on rank 0 before the model is wrapped.
@@ -38,6 +40,7 @@ class LoadOnOneRank(ProgramRule):
     """
 
     code, name, severity, row = "AR501", "load-on-one-rank", "error", "checkpoint load"
+    default = False
     cluster = "Rank 0 goes on from the checkpoint and the others from fresh weights."
     advice = "Load on every rank, or on rank 0 before the wrapper (DDP, FSDP with sync_module_states) is made."
     bad = (

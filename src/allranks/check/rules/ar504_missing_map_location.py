@@ -6,24 +6,40 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.rule import Example, LocalRule
+from allranks.check.origins import function_called
+from allranks.check.program import Event, Program
+from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.source import File
-from allranks.check.syntax import asks_rank, function_of, given, has_stars, name_of, own, rank_guard, speaks_of
+from allranks.check.syntax import (
+    asks_rank,
+    distributed,
+    function_of,
+    given,
+    has_stars,
+    name_of,
+    own,
+    rank_guard,
+    speaks_of,
+)
 from allranks.findings import Edit, Finding, Fix, Place
 
 # What was saved from a device, by the names that people give it.
 _CHECKPOINT = re.compile(r"ckpt|checkpoint|snapshot|resume|weights|state_dict|pretrained|finetune|model", re.IGNORECASE)
 # The file gives each process its own GPU.
-_DEVICES = ("LOCAL_RANK", "local_rank", "set_device(", "DistributedDataParallel", "init_process_group")
-_GPU = re.compile(r"cuda|gpu|nccl", re.IGNORECASE)
+_DEVICES = ("LOCAL_RANK", "local_rank", "set_device(", "DistributedDataParallel", "init_process_group", "Accelerator(")
+_ACCELERATED = frozenset({"accelerate", "lightning", "deepspeed"})
+_GPU = re.compile(r"cuda|gpu|nccl|accelerator", re.IGNORECASE)
+# A program for one GPU, whatever it may ask of several.
+_ONE_GPU = re.compile(r"set_device\(\s*0\s*\)")
 # What is saved has been brought to the CPU before.
 _OFFLOADED = re.compile(r"(offload_to_cpu|cpu_offload)\s*=\s*True")
 
 
-class MissingMapLocation(LocalRule):
+class MissingMapLocation(LocalRule, ProgramRule):
     """
     ## What it does
-    Finds `torch.load` of a checkpoint without `map_location`, on every rank of a program whose ranks have a GPU each.
+    Finds `torch.load` of a checkpoint without `map_location`, on every rank of a program whose ranks have a GPU each;
+    also in a function that they call, where what is loaded goes into a model or an optimizer.
 
     ## Why is this bad
     Tensors are restored onto the device that they were saved from: for a file that rank 0 has written, `cuda:0`.
@@ -64,6 +80,29 @@ def resume(model, checkpoint_path):
             },
             at=(8,),
         ),
+        Example(
+            {
+                "files.py": """\
+import fsspec
+import torch
+
+
+def pt_load(name):
+    with fsspec.open(name, "rb") as f:
+        return torch.load(f)
+""",
+                "train.py": """\
+import torch
+import torch.distributed as dist
+from files import pt_load
+
+dist.init_process_group("nccl")
+model = torch.nn.Linear(2, 2).cuda()
+model.load_state_dict(pt_load("last"))
+""",
+            },
+            at=(7,),
+        ),
     )
     good = (
         Example(
@@ -94,22 +133,43 @@ state = torch.load("checkpoint.pt")
 """
             }
         ),
+        Example(
+            {
+                "train.py": """\
+import torch
+import torch.distributed as dist
+
+
+def read(checkpoint):
+    return torch.load(checkpoint)
+
+
+def main(model):
+    dist.init_process_group("nccl")
+    if dist.get_rank() == 0:
+        model.load_state_dict(read("model.pt"))
+"""
+            }
+        ),
         Example({"eval.py": "import torch\n\nmodel = torch.load('checkpoint.pt')\n"}),
     )
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         if not isinstance(node, ast.Call) or name_of(node, file) != "torch.load" or not node.args or has_stars(node):
             return
-        if given(node, 1, "map_location") is not None or not any(word in file.text for word in _DEVICES):
+        if given(node, 1, "map_location") is not None:
+            return
+        if not distributed(file) and not any(word in file.text for word in _DEVICES):
             return
         if (
             not _GPU.search(file.text)
             or _OFFLOADED.search(file.text)
+            or _ONE_GPU.search(file.text)
             or not _is_checkpoint(node, file)
             or rank_guard(node, file) is not None
         ):
             return
-        if asks_rank(node.args[0]) or _is_mapped_elsewhere(node, file):
+        if asks_rank(node.args[0]) or _is_mapped_elsewhere(node, file) or _is_called_on_one_rank(node, file):
             return
         whole = file.place(node)
         end = Place(whole.path, whole.end_line, whole.end_column - 1, whole.end_line, whole.end_column - 1)
@@ -117,6 +177,25 @@ state = torch.load("checkpoint.pt")
         yield self.local(
             file, node, "torch.load without map_location: every rank loads onto the device that saved it", fix=fix
         )
+
+    def check(self, program: Program) -> Iterator[Finding]:
+        """Look at loads in functions that other files call."""
+        if not program.packages & _ACCELERATED and not any("cuda" in name for name in program.names):
+            return
+        restores = {event.symbol for event in program.effects("restore")}
+        for event in program.effects("load"):
+            if event.name != "torch.load" or event.argument(1, "map_location") is not None:
+                continue
+            others = len(event.roles - {"first"}) > 1
+            if event.active and others and not event.per_process and _feeds_model(event, restores):
+                yield self.found(
+                    event, "torch.load without map_location: every rank loads onto the device that saved it"
+                )
+
+
+def _feeds_model(event: Event, restores: set[str]) -> bool:
+    """The function it stands in, or the one that calls it, loads what it reads into something."""
+    return not restores.isdisjoint({event.symbol, *(step.symbol for step in event.chain[-1:])})
 
 
 def _is_checkpoint(call: ast.Call, file: File) -> bool:
@@ -138,6 +217,13 @@ def _is_mapped_elsewhere(call: ast.Call, file: File) -> bool:
     loads = [at for at in own(scope) if isinstance(at, ast.Call) and name_of(at, file) == "torch.load" and at.args]
     mapped = (at for at in loads if given(at, 1, "map_location") is not None)
     return any(ast.dump(at.args[0]) == ast.dump(call.args[0]) for at in mapped)
+
+
+def _is_called_on_one_rank(load: ast.Call, file: File) -> bool:
+    """All calls in this file of the function it stands in are behind a guard on the rank."""
+    function = function_of(load, file)
+    calls = [at for at in file.nodes if isinstance(at, ast.Call) and function_called(at, file) is function]
+    return function is not None and bool(calls) and all(rank_guard(at, file) is not None for at in calls)
 
 
 def _is_own(assign: ast.Assign, name: str) -> bool:

@@ -6,17 +6,34 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.rule import Example, LocalRule
+from allranks.check.nodes import walk
+from allranks.check.origins import origins, passed, values
+from allranks.check.program import Program
+from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.source import File
-from allranks.check.syntax import function_of, given, has_stars, keyword, name_of, own, tail_of
+from allranks.check.splits import by_rank
+from allranks.check.syntax import distributed, function_of, given, has_stars, inside, keyword, name_of, own, tail_of
+from allranks.check.tables.data import WRAPPERS
 from allranks.findings import Finding, Note
 
-# Something in the file gives the process its GPU.
+# Words of a project in which something gives each process its GPU.
+_BINDING = frozenset(
+    [
+        *("set_device", "device_id", "CUDA_VISIBLE_DEVICES", "set_device_index", "set_device_idx", "set_cuda_device"),
+        *("set_visible_devices", "HIP_VISIBLE_DEVICES", "setup_device", "init_device", "set_gpu_device"),
+    ]
+)
+_BINDERS = frozenset(
+    {"deepspeed", "accelerate", "lightning", "ray", "colossalai", "composer", "mmengine", "mmcv", "jax"}
+)
+# What may bind it in this file, or where it calls.
 _BOUND = re.compile(
     r"set_device|device_id\s*=|CUDA_VISIBLE_DEVICES|cuda\.device\(|set_device_index|get_device\(|jax|deepspeed|ray\.|accelerat",
-    re.I,
+    re.IGNORECASE,
 )
-
+_MAY_BIND = re.compile(r"bind|(set|init|setup|get|choose|select)_?\w*(device|gpu|cuda)", re.IGNORECASE)
+_SET_DEVICE = re.compile(r"^torch\.(cuda|npu|mlu|xpu|musa|accelerator)\.set_device")
+_RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
 _BINDS = re.compile(
     r"set_device|device_id|CUDA_VISIBLE_DEVICES|cuda\.device\(|deepspeed\.initialize|get_device|jax|ray\.|torch_xla|[\"']cpu[\"']|[\"']gloo[\"']|\bnpu\b"
 )
@@ -32,12 +49,14 @@ _MEETS = (
 )
 
 
-class DeviceNotBound(LocalRule):
+class DeviceNotBound(LocalRule, ProgramRule):
     """
     ## What it does
-    Finds `init_process_group("nccl")` in a program that never calls `torch.cuda.set_device` and passes no `device_id`,
-    and a barrier or another collective that comes after it (or after `deepspeed.init_distributed`) in the same function
-    before the device is set.
+    Finds `init_process_group("nccl")` in a project that nowhere calls `torch.cuda.set_device` and passes no
+    `device_id`; a barrier or another collective that comes after it (or after `deepspeed.init_distributed`) in the same
+    function before the device is set; a tensor that is put on `"cuda"` above the call that sets the device; a model
+    that every rank loads with `device_map={"": 0}`; and the rank in the job where the number of a GPU of this host is
+    meant: `torch.cuda.set_device(dist.get_rank())`.
 
     ## Why is this bad
     The current device of every process is GPU 0 until it is set. `barrier`, object collectives and `.cuda()` use the
@@ -45,11 +64,10 @@ class DeviceNotBound(LocalRule):
 
     ## What happens with N processes
     All processes of a host put a context and their small collectives on GPU 0: memory there, NCCL's "duplicate GPU
-    detected", or a hang in the first barrier.
+    detected", or a hang in the first barrier. With the rank in the job as the device, the second host has no such GPU.
 
     ## Known problems
-    A device that another file sets is not seen; only files that are programs (with `__main__`) or wrap the model are
-    looked at.
+    A device that is bound in the launch command (`CUDA_VISIBLE_DEVICES` for each process) is not seen.
 
     ## Use instead
     `torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))` before `init_process_group`, or `device_id=` in it.
@@ -58,9 +76,9 @@ class DeviceNotBound(LocalRule):
     code, name, severity, row = "AR605", "device-not-bound", "warning", "initialisation"
     cluster = "All processes of a host use GPU 0 for barriers and objects: memory there, or a hang."
     advice = "Call torch.cuda.set_device(local_rank) before, or pass device_id."
-    words = ("init_process_group", "init_distributed")
+    words = ("init_process_group", "init_distributed", "set_device", "torch.device", "device_ids", "device_map")
     nodes = (ast.Call,)
-    calls = _JOINS
+    calls = (*_JOINS, "torch.cuda.set_device", "torch.device", *WRAPPERS, "from_pretrained", "pipeline")
     bad = (
         Example(
             {
@@ -93,6 +111,70 @@ def work(local_rank, main):
             },
             at=(7,),
         ),
+        Example(
+            {
+                "setup.py": """\
+import torch
+import torch.distributed as dist
+from world import get_world
+
+
+def setup():
+    torch.cuda.set_device(get_world().rank)
+    dist.init_process_group("nccl")
+"""
+            },
+            at=(7,),
+        ),
+        Example(
+            {
+                "train.py": """\
+import os
+import torch
+import torch.distributed as dist
+
+torch.empty(1, device="cuda", requires_grad=True).backward()
+rank = int(os.environ["RANK"])
+device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+torch.cuda.set_device(device)
+dist.init_process_group("nccl", device_id=device)
+"""
+            },
+            at=(5,),
+        ),
+        Example(
+            {
+                "distributed.py": """\
+import torch.distributed as dist
+
+BACKEND = "nccl"
+
+
+def setup():
+    dist.init_process_group(backend=BACKEND)
+""",
+                "train.py": """\
+import torch
+from distributed import setup
+from torch.nn.parallel import DistributedDataParallel
+
+setup()
+model = DistributedDataParallel(torch.nn.Linear(2, 2).cuda())
+""",
+            },
+            at=(7,),
+        ),
+        Example(
+            {
+                "train.py": """\
+import deepspeed
+from transformers import AutoModel
+
+model = AutoModel.from_pretrained("m", device_map={"": 0})
+"""
+            },
+            at=(4,),
+        ),
     )
     good = (
         Example(
@@ -112,22 +194,91 @@ if __name__ == "__main__":
         Example(
             {"setup.py": "import torch.distributed as dist\n\n\ndef setup():\n    dist.init_process_group('nccl')\n"}
         ),
+        # Another file binds the device.
+        Example(
+            {
+                "train.py": """\
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from device import bind
+
+
+def main(model):
+    bind()
+    dist.init_process_group("nccl")
+    return DistributedDataParallel(model)
+""",
+                "device.py": """\
+import os
+import torch
+
+
+def bind():
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+""",
+            }
+        ),
+        # All processes on one host, or the rank brought down to it.
+        Example(
+            {
+                "train.py": """\
+import torch
+import torch.distributed as dist
+
+
+def main(rank, world):
+    dist.init_process_group("nccl", rank=rank, world_size=world)
+    torch.cuda.set_device(rank)
+    torch.cuda.set_device(dist.get_rank() % torch.cuda.device_count())
+"""
+            }
+        ),
     )
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
+        if not isinstance(node, ast.Call) or file.is_test:
+            return
         name = name_of(node, file)
-        if not isinstance(node, ast.Call) or name not in _JOINS:
+        if name in _JOINS:
+            if (early := _met_too_early(node, file)) is not None:
+                note = Note("the processes are joined here", file.place(node))
+                message = f"{tail_of(early)} before a GPU is bound to the process"
+                yield self.finding(file.place(early), file.symbol(early), message, notes=[note])
+            elif name == _JOINS[0] and _never_binds(node, file):
+                yield self.local(file, node, "an NCCL process group, and no GPU is bound to the process")
+        elif _SET_DEVICE.search(name) and (used := _used_above(node, file)) is not None:
+            note = Note("the GPU is bound here", file.place(node))
+            message = f"{ast.unparse(used)} uses a GPU before one is bound to the process"
+            yield self.finding(file.place(used), file.symbol(used), message, notes=[note])
+        elif (where := _fixed_map(node)) is not None and distributed(file):
+            yield self.local(file, where, "every rank puts the model on the same GPU")
+        if node in file.once("device by rank", file.tree, lambda _: _by_rank_in_job(file)):
+            yield self.local(file, node, "the rank in the job stands for the number of a GPU of this host")
+
+    def check(self, program: Program) -> Iterator[Finding]:
+        """Look for a process group in a project in which nothing binds a GPU."""
+        if program.names & _BINDING or program.packages & _BINDERS:
             return
-        if (early := _met_too_early(node, file)) is not None:
-            note = Note("the processes are joined here", file.place(node))
-            message = f"{tail_of(early)} before a GPU is bound to the process"
-            yield self.finding(file.place(early), file.symbol(early), message, notes=[note])
+        if not any(event.name in WRAPPERS and event.active for event in program.events):
             return
-        if name != _JOINS[0] or has_stars(node) or keyword(node, "device_id") is not None:
-            return
-        whole = "__main__" in file.text or "DistributedDataParallel" in file.text
-        if whole and _is_nccl(given(node, 0, "backend")) and not _BOUND.search(file.text):
-            yield self.local(file, node, "an NCCL process group, and no GPU is bound to the process")
+        for event in program.calls(_JOINS[0]):
+            backend = event.argument(0, "backend")
+            constant = backend.constant if backend is not None else None
+            told = event.argument("device_id") is not None
+            if event.active and not told and isinstance(constant, str) and "nccl" in constant.lower():
+                yield self.found(event, "an NCCL process group, and no GPU is bound to the process")
+
+
+def _never_binds(join: ast.Call, file: File) -> bool:
+    """A program, or a file that wraps the model, joins NCCL and neither binds a GPU nor calls what may do so."""
+    whole = "__main__" in file.text or "DistributedDataParallel" in file.text
+    if not whole or has_stars(join) or _BOUND.search(file.text):
+        return False
+    backend = given(join, 0, "backend")
+    made = [backend, *values(backend, file)] if backend is not None else []
+    return any(map(_is_nccl, made)) and not any(
+        isinstance(at, ast.Call) and _MAY_BIND.search(tail_of(at)) for at in file.nodes
+    )
 
 
 def _is_nccl(backend: ast.expr | None) -> bool:
@@ -147,3 +298,94 @@ def _met_too_early(join: ast.Call, file: File) -> ast.Call | None:
     first = min(meets, key=lambda at: at.lineno)
     sooner = file.lines[: first.lineno]
     return None if any(_BINDS.search(line) for line in sooner) else first
+
+
+def _used_above(binds: ast.Call, file: File) -> ast.expr | None:
+    """Return what uses the GPU without a number certainly before ``binds`` gives this process its own."""
+    if not binds.args or not by_rank(binds.args[0], file):
+        return None
+    for parent, child in inside(binds, file):
+        for block in (getattr(parent, name, None) for name in ("body", "orelse", "finalbody")):
+            if not isinstance(block, list) or child not in block:
+                continue
+            for statement in block[: block.index(child)]:
+                if isinstance(statement, ast.Expr | ast.Assign | ast.AnnAssign):
+                    found = (at for at in walk(statement) if isinstance(at, ast.Call) and _on_current_gpu(at))
+                    if (first := next(found, None)) is not None:
+                        return first
+    return None
+
+
+def _on_current_gpu(call: ast.Call) -> bool:
+    """``x.cuda()``, ``x.to("cuda")``, ``torch.empty(1, device="cuda")``."""
+    if _says_cuda(keyword(call, "device")):
+        return True
+    if not isinstance(call.func, ast.Attribute):
+        return False
+    bare = call.func.attr == "cuda" and not call.args and not call.keywords
+    return bare or (call.func.attr == "to" and any(map(_says_cuda, call.args[:1])))
+
+
+def _says_cuda(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Constant) and node.value == "cuda"
+
+
+def _by_rank_in_job(file: File) -> tuple[ast.Call, ...]:
+    """Return the calls that set the device by the rank in the job, or else the first that uses one so.
+
+    None where all processes are on one host.
+    """
+    if "spawn(" in file.text or "start_processes" in file.text:
+        return ()
+    calls = (at for at in file.nodes if isinstance(at, ast.Call))
+    wrong = [at for at in calls if any(_is_global(d, file, 0) for d in _devices(at, file))]
+    sets = [at for at in wrong if _SET_DEVICE.search(name_of(at, file))]
+    return tuple(sets) or tuple(sorted(wrong, key=lambda at: at.lineno)[:1])
+
+
+def _fixed_map(call: ast.Call) -> ast.expr | None:
+    """Return ``{"": 0}`` of ``from_pretrained(..., device_map={"": 0})``."""
+    where = keyword(call, "device_map")
+    if isinstance(where, ast.Dict) and len(where.values) == 1:
+        key, value = where.keys[0], where.values[0]
+        whole = isinstance(key, ast.Constant) and key.value == ""
+        return where if whole and isinstance(value, ast.Constant) and value.value in (0, "cuda:0") else None
+    return where if isinstance(where, ast.Constant) and where.value == "cuda:0" else None
+
+
+def _devices(call: ast.Call, file: File) -> Iterator[ast.expr]:
+    """Yield the numbers of devices that a call is given."""
+    name = name_of(call, file)
+    if _SET_DEVICE.search(name):
+        yield from map(_number, call.args[:1])
+    elif name == "torch.device":
+        yield from map(_number, call.args[1:2] or call.args[:1])
+    elif name in WRAPPERS and isinstance(ids := keyword(call, "device_ids"), ast.List):
+        yield from ids.elts
+
+
+def _number(device: ast.expr) -> ast.expr:
+    """Return what stands behind the colon of ``f"cuda:{rank}"``."""
+    if isinstance(device, ast.JoinedStr) and device.values and isinstance(device.values[-1], ast.FormattedValue):
+        return device.values[-1].value
+    return device
+
+
+def _is_global(node: ast.expr, file: File, depth: int) -> bool:
+    """``node`` is for certain the rank in the job, as it is."""
+    if depth > 6 or origins(node, file) != {"global"}:
+        return False
+    if isinstance(node, ast.Call):
+        if tail_of(node) == "int" and node.args:
+            return _is_global(node.args[0], file, depth + 1)
+        return tail_of(node) in ("get_rank", "get_global_rank") or _is_variable(node.args[:1])
+    if isinstance(node, ast.Subscript):
+        return _is_variable([node.slice])
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Call):
+        return node.attr in ("rank", "global_rank")
+    stored = values(node, file) or passed(node, file)
+    return bool(stored) and all(_is_global(one, file, depth + 1) for one in stored)
+
+
+def _is_variable(names: list[ast.expr]) -> bool:
+    return any(isinstance(n, ast.Constant) and n.value in _RANK_VARIABLES for n in names)

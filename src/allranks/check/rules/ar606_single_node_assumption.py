@@ -10,15 +10,18 @@ from allranks.check.source import File
 from allranks.check.syntax import given, has_stars, inside, name_of
 from allranks.findings import Finding
 
+# The program starts its own processes, so that they are on this host.
+_ONE_HOST = ("mp.spawn(", "multiprocessing.spawn(", "start_processes(", "init_rpc(", "Process(target")
 _LOCAL = ("localhost", "127.0.0.1")
 
 
 class SingleNodeAssumption(LocalRule):
     """
     ## What it does
-    Finds `MASTER_ADDR = "localhost"` without a condition, `init_method="tcp://localhost:..."`, a `world_size` that is
-    the number of this host's GPUs, and in a program that asks for its process an assertion that all the job's devices
-    are as many as one host has: `assert jax.device_count() == 8`.
+    Finds `MASTER_ADDR = "localhost"` without a condition, `init_method="tcp://localhost:..."`, and the number of this
+    host's GPUs in the place of the number of processes: as `world_size`, or as what work is divided by (`steps //=
+    torch.cuda.device_count()`). Also `assert jax.device_count() == 8` in a program that asks for its process: the job
+    may have more devices than one host.
 
     ## Why is this bad
     The program cannot run on two hosts, and does not say so.
@@ -27,7 +30,8 @@ class SingleNodeAssumption(LocalRule):
     On two hosts: each host makes a group of its own and trains alone, or waits for ranks that will never come.
 
     ## Known problems
-    Programs that are meant for one host do this on purpose. The rule is off unless selected.
+    Programs that are meant for one host do this on purpose; those that start their processes themselves
+    (`mp.spawn`) are left alone. The rule is off unless selected.
 
     ## Use instead
     Let the launcher set the address and the ranks (`torchrun`, `allranks run`), or `os.environ.setdefault`.
@@ -38,7 +42,7 @@ class SingleNodeAssumption(LocalRule):
     cluster = "On two hosts, each trains alone, or waits for ranks that never come."
     advice = "Let the launcher set MASTER_ADDR, RANK and WORLD_SIZE."
     words = ("MASTER_ADDR", "init_process_group", "device_count")
-    nodes = (ast.Assign, ast.Call, ast.Assert)
+    nodes = (ast.Assign, ast.Call, ast.Assert, ast.AugAssign)
     calls = ("torch.distributed.init_process_group",)
     bad = (
         Example({"train.py": "import os\n\nos.environ['MASTER_ADDR'] = 'localhost'\n"}, at=(3,)),
@@ -65,8 +69,33 @@ assert jax.device_count() == 8, "please check running processes"
             },
             at=(4,),
         ),
+        Example(
+            {
+                "train.py": """\
+import os
+import torch
+
+rank = int(os.environ["RANK"])
+steps = 40
+steps //= torch.cuda.device_count()
+"""
+            },
+            at=(6,),
+        ),
     )
     good = (
+        Example(
+            {
+                "train.py": """\
+import os
+import torch
+
+size = int(os.environ["WORLD_SIZE"])
+steps = 40
+steps //= size
+"""
+            }
+        ),
         Example(
             {
                 "train.py": """\
@@ -82,6 +111,8 @@ dist.init_process_group("nccl", init_method="env://")
     )
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
+        if any(word in file.text for word in _ONE_HOST):
+            return
         if isinstance(node, ast.Assign):
             target = node.targets[0]
             if not isinstance(target, ast.Subscript) or name_of(target.value, file) != "os.environ":
@@ -89,6 +120,10 @@ dist.init_process_group("nccl", init_method="env://")
             asked = any(isinstance(p, ast.If | ast.Try) for p, _ in inside(node, file))
             if not asked and _is(target.slice, "MASTER_ADDR") and _is_local(node.value):
                 yield self.local(file, node, "the address of rank 0 is this host, on every host")
+        elif isinstance(node, ast.AugAssign):
+            counts = isinstance(node.value, ast.Call) and name_of(node.value, file) == "torch.cuda.device_count"
+            if counts and isinstance(node.op, ast.FloorDiv | ast.Div) and "RANK" in file.text:
+                yield self.local(file, node, "the GPUs of this host are taken for the processes of the job")
         elif isinstance(node, ast.Assert):
             if _counts_devices(node.test, file) and "process_index" in file.text:
                 yield self.local(file, node, "the job may have no more devices than one host")

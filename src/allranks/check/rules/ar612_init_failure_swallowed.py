@@ -33,6 +33,9 @@ class InitFailureSwallowed(LocalRule):
     ## Known problems
     A handler that decides by the text of the exception is not understood if it does not raise.
 
+    No fault of this kind has been seen in real code yet; who catches the failure goes on alone, by the contract of
+    these calls.
+
     ## Use instead
     Ask whether there are others (`"RANK" in os.environ`, a setting), join only then, and let a failure end the process.
     `allranks.init()` does this.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from allranks.check.origins import RANK_KINDS, origins, values
+from allranks.check.origins import RANK_KINDS, function_called, origins, values
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
-from allranks.check.syntax import name_of
+from allranks.check.syntax import asks_rank, function_of, keyword, name_of, own, tail_of
 from allranks.findings import Finding
 
 _REPLICATES = ("flax.jax_utils.replicate", "jax_utils.replicate", "jax.device_put_replicated")
@@ -21,7 +21,8 @@ class SamePrngKeyOnEveryDevice(LocalRule):
     ## What it does
     Finds a JAX key that is copied to all devices (`replicate(key)`) for a step that never asks which device it is,
     and a key of a seed that all processes share that each process splits among its own devices (`split(key,
-    local_device_count())`, `shard_prng_key(key)`).
+    local_device_count())`, `shard_prng_key(key)`). With torch, a loader behind a `DistributedSampler` whose `generator`
+    has the same seed on all ranks: its workers draw the same augmentations everywhere.
 
     ## Why is this bad
     Dropout and noise are to differ from row to row of the batch. With one key, all devices (or hosts) draw the same
@@ -45,9 +46,9 @@ class SamePrngKeyOnEveryDevice(LocalRule):
     code, name, severity, row = "AR701", "same-prng-key-on-every-device", "warning", "randomness"
     cluster = "All hosts (or devices) draw the same dropout masks and samples; nothing fails."
     advice = "Fold the rank in: jax.random.fold_in(key, jax.process_index()), or lax.axis_index inside the step."
-    words = ("local_device_count", "shard_prng_key", "replicate")
+    words = ("local_device_count", "shard_prng_key", "replicate", "manual_seed")
     nodes = (ast.Call,)
-    calls = (*_REPLICATES, *_PER_HOST, "jax.random.split")
+    calls = (*_REPLICATES, *_PER_HOST, "jax.random.split", "manual_seed")
     bad = (
         Example(
             {
@@ -87,8 +88,45 @@ def main(state, batch):
             },
             at=(12,),
         ),
+        Example(
+            {
+                "data.py": """\
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+
+
+def loader(dataset, init):
+    generator = torch.Generator()
+    generator.manual_seed(0)
+    return DataLoader(
+        dataset, sampler=DistributedSampler(dataset), num_workers=4, worker_init_fn=init, generator=generator
+    )
+"""
+            },
+            at=(7,),
+        ),
     )
     good = (
+        Example(
+            {
+                "data.py": """\
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+
+
+def loader(dataset, seed, rank):
+    generator = torch.Generator()
+    generator.manual_seed(seed + rank)
+    return DataLoader(dataset, sampler=DistributedSampler(dataset), num_workers=4, generator=generator)
+
+
+def order(rows):
+    generator = torch.Generator()
+    generator.manual_seed(0)
+    return torch.randperm(rows, generator=generator)
+"""
+            }
+        ),
         Example(
             {
                 "train.py": """\
@@ -128,6 +166,10 @@ keys = jax.random.split(jax.random.PRNGKey(0), jax.local_device_count())
         if not isinstance(node, ast.Call) or not node.args:
             return
         name, key = name_of(node, file), node.args[0]
+        if tail_of(node) == "manual_seed":
+            if _seeds_loader(node, file) and not origins(key, file) & RANK_KINDS:
+                yield self.local(file, node, "the workers of every rank's loader draw the same random numbers")
+            return
         if name.endswith(_REPLICATES):
             mapped = "pmap" in file.text and "axis_index" not in file.text
             if mapped and _is_key(key, file) and not origins(key, file) & RANK_KINDS:
@@ -136,6 +178,22 @@ keys = jax.random.split(jax.random.PRNGKey(0), jax.local_device_count())
         per_host = name.endswith(_PER_HOST) or (name == "jax.random.split" and _by_local_devices(node))
         if per_host and "process_index" in file.text and _shared(key, file, 0):
             yield self.local(file, node, f"every process splits the same key {ast.unparse(key)} among its devices")
+
+
+def _seeds_loader(seeds: ast.Call, file: File) -> bool:
+    """Its generator is that of a loader with worker processes that reads one rank's part of the data."""
+    function, made = function_of(seeds, file), seeds.func.value if isinstance(seeds.func, ast.Attribute) else None
+    if function is None or not isinstance(made, ast.Name) or "DistributedSampler" not in file.text:
+        return False
+    return any(isinstance(at, ast.Call) and _works_with(at, made.id, file) for at in own(function))
+
+
+def _works_with(loader: ast.Call, generator: str, file: File) -> bool:
+    given, starts = keyword(loader, "generator"), keyword(loader, "worker_init_fn")
+    if not isinstance(given, ast.Name) or given.id != generator or keyword(loader, "num_workers") is None:
+        return False
+    init = function_called(ast.Call(starts, [], []), file) if isinstance(starts, ast.Name) else None
+    return keyword(loader, "sampler") is not None and not (init is not None and asks_rank(init))
 
 
 def _by_local_devices(call: ast.Call) -> bool:

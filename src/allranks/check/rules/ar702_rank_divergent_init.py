@@ -9,7 +9,7 @@ from allranks.check.origins import RANK_KINDS, origins, values
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.source import File
-from allranks.check.syntax import distributed, keyword, name_of, rank_guard, tail_of
+from allranks.check.syntax import distributed, function_of, keyword, name_of, own, rank_guard, tail_of
 from allranks.check.tables.data import WRAPPERS
 from allranks.check.values import CLOCK, IDENTITY
 from allranks.findings import Finding
@@ -18,6 +18,7 @@ _KEYS = ("jax.random.PRNGKey", "jax.random.key")
 _CHANGES = ("half", "float", "double", "bfloat16", "apply", "reset_parameters")
 _CHANCE = frozenset({"clock", "random", "identity"})
 _INITIALIZERS = ("init", "init_with_output", "lazy_init")
+_FSDP = "torch.distributed.fsdp.FullyShardedDataParallel"
 _SYNCED = (
     "DistributedDataParallel",
     "DDP(",
@@ -34,8 +35,9 @@ class RankDivergentInit(LocalRule, ProgramRule):
     ## What it does
     Finds a JAX key made of a clock, a random number or the process id in a program of several processes; a key that
     holds the rank and initialises parameters; gradients that are averaged by hand (`all_reduce(p.grad)`) for a torch
-    model that was neither seeded nor broadcast; and a model that is changed on one rank after it was wrapped in DDP
-    (`if rank == 0: model.half().float()`).
+    model that was neither seeded nor broadcast; a model that is changed on one rank after it was wrapped in DDP (`if
+    rank == 0: model.half().float()`), or of which one rank alone replaces a layer; and FSDP that fills a model of the
+    meta device under a seed that holds the rank, without `sync_module_states`.
 
     ## Why is this bad
     All processes must begin with the same parameters. Averaged gradients keep a difference for ever.
@@ -58,9 +60,9 @@ class RankDivergentInit(LocalRule, ProgramRule):
     code, name, severity, row = "AR702", "rank-divergent-init", "error", "randomness"
     cluster = "Every process begins with parameters of its own; averaging gradients never brings them together."
     advice = "Give all processes the same seed for the parameters, or broadcast them once before the first step."
-    words = ("PRNGKey", "random.key", "all_reduce", "DistributedDataParallel")
-    nodes = (ast.Call,)
-    calls = (*_CHANGES, *_KEYS, "torch.distributed.all_reduce", *_INITIALIZERS)
+    words = ("PRNGKey", "random.key", "all_reduce", "DistributedDataParallel", "is_main_process", "rank", "master")
+    nodes = (ast.Call, ast.Assign)
+    calls = (*_CHANGES, *_KEYS, "torch.distributed.all_reduce", *_INITIALIZERS, _FSDP)
     bad = (
         Example(
             {
@@ -118,6 +120,41 @@ def main(rank, model):
             },
             at=(8,),
         ),
+        Example(
+            {
+                "train.py": """\
+from accelerate import Accelerator
+from torch import nn
+
+
+def main(model):
+    accelerator = Accelerator()
+    if accelerator.is_main_process:
+        wider = nn.Conv2d(8, model.conv_in.out_channels, 3)
+        model.conv_in = wider
+    model = accelerator.prepare(model)
+"""
+            },
+            at=(9,),
+        ),
+        Example(
+            {
+                "train.py": """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from model import Model
+
+
+def main(args):
+    torch.manual_seed(args.seed)
+    with torch.device("meta"):
+        model = Model()
+    torch.manual_seed(args.seed + args.rank)
+    model = FSDP(model, device_id=args.device)
+"""
+            },
+            at=(11,),
+        ),
     )
     good = (
         Example(
@@ -148,16 +185,42 @@ for p in model.parameters():
 """
             }
         ),
+        Example(
+            {
+                "train.py": """\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from model import Model
+
+
+class Trainer:
+    def __init__(self, args):
+        if args.rank == 0:
+            self.criterion = nn.CrossEntropyLoss()
+        torch.manual_seed(args.seed + args.rank)
+        with torch.device("meta"):
+            model = Model()
+        self.model = FSDP(model, sync_module_states=True)
+"""
+            }
+        ),
         Example({"alone.py": "import jax\nimport time\n\nkey = jax.random.PRNGKey(int(time.time()))\n"}),
     )
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
+        if isinstance(node, ast.Assign):
+            if _is_layer(node, file) and rank_guard(node, file) is not None and distributed(file):
+                yield self.local(file, node, "one rank alone replaces a layer of the model")
+            return
         if not isinstance(node, ast.Call):
             return
         name, last = name_of(node, file), tail_of(node)
         if last in _CHANGES and _wrapped_before(node, file) and rank_guard(node, file) is not None:
             yield self.local(file, node, "the wrapped model is changed on one rank alone")
-        if name in _KEYS:
+        if name == _FSDP and _seeded_by_rank(node, file):
+            yield self.local(file, node, "FSDP fills this model under a seed that holds the rank")
+        elif name in _KEYS:
             if node.args and origins(node.args[0], file) & _CHANCE and distributed(file):
                 yield self.local(file, node, "this key is made of something that differs from process to process")
         elif name == "torch.distributed.all_reduce":
@@ -186,6 +249,26 @@ def _wrapped_before(call: ast.Call, file: File) -> bool:
         model = model.func.value
     made = values(model, file) if isinstance(model, ast.Name) else []
     return any(name_of(one, file) in WRAPPERS and one.lineno < call.lineno for one in made)
+
+
+def _is_layer(assign: ast.Assign, file: File) -> bool:
+    """``model.head = nn.Linear(...)``: a layer of something that another function, or another process, also has."""
+    target = assign.targets[0]
+    if not isinstance(target, ast.Attribute) or ast.unparse(target.value) in ("self", "cls"):
+        return False
+    made = [assign.value, *values(assign.value, file)]
+    return any(name_of(one, file).startswith("torch.nn.") for one in made if isinstance(one, ast.Call))
+
+
+def _seeded_by_rank(wraps: ast.Call, file: File) -> bool:
+    """Parameters are made here (the model was on the meta device), and the last seed above holds the rank."""
+    function = function_of(wraps, file)
+    if function is None or "meta" not in file.text or "sync_module_states" in file.text:
+        return False
+    seeds = [n for n in own(function) if isinstance(n, ast.Call) and "seed" in tail_of(n) and n.lineno < wraps.lineno]
+    last = max(seeds, key=lambda n: n.lineno, default=None)
+    given_ones = (*last.args, *(k.value for k in last.keywords)) if last is not None else ()
+    return any(origins(a, file) & RANK_KINDS for a in given_ones)
 
 
 def _is_key(node: ast.expr, file: File) -> bool:

@@ -24,6 +24,8 @@ class StateWrittenOnOneRank(ProgramRule):
 
     ## Known problems
     State that goes through an object that the check does not follow is not seen.
+    State that all ranks set in a loop that ends by a reduced value. The rule is off unless selected: it has been wrong
+    as often as right in real code.
 
     ## Use instead
     Broadcast the state from the rank that knows it, before anybody acts on it.
@@ -33,6 +35,7 @@ class StateWrittenOnOneRank(ProgramRule):
     """
 
     code, name, severity, row = "AR703", "state-written-on-one-rank", "error", "collectives"
+    default = False
     cluster = "One rank acts on the new value, the others on the old one: a hang, or models that drift apart."
     advice = "Broadcast it from the rank that sets it before it decides anything."
     bad = (

@@ -35,6 +35,9 @@ class HashOrderInCollectiveOrder(LocalRule):
     ## Known problems
     Sets of integers have the same order everywhere; they are told apart only where the code shows it.
 
+    No fault of this kind has been seen in real code yet; the order of a set of strings differs from process to
+    process, by the contract of Python.
+
     ## Use instead
     `for name in sorted(names):`.
 
