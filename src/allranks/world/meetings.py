@@ -29,6 +29,8 @@ class Meetings:
         self._exchanger = exchanger
         exchanger.uneasy = lambda: self.uneasy() if self._is_in else None
         self._is_in = False
+        # The meeting at which somebody stands in, until the training thread has been told; and what it is told.
+        self._stood_in_at = 0
         self._verdict: AllranksError | None = None
         self._lock = threading.RLock()  # a signal's answer may meet, too
 
@@ -36,6 +38,11 @@ class Meetings:
     def count(self) -> int:
         """How many meetings this rank has come to."""
         return self._exchanger.count
+
+    @property
+    def attended(self) -> int:
+        """How many meetings its program has come to itself."""
+        return min(self.count, self._stood_in_at - 1) if self._stood_in_at else self.count
 
     @property
     def current(self) -> int:
@@ -62,6 +69,7 @@ class Meetings:
         """
         with self._lock:
             if self.count < number:
+                self._stood_in_at = number
                 try:
                     self._exchanger.exchange(ticket, None, decide=_nobody_waits, timeout=timeout)
                 except AllranksError as error:
@@ -85,6 +93,7 @@ class Meetings:
         with self._lock:
             if self._verdict is not None:
                 verdict, self._verdict, self.verdict_is_told = self._verdict, None, True
+                self._stood_in_at = 0
                 raise verdict
             self._is_in = is_trainer
             try:

@@ -8,7 +8,8 @@ exchange in its training thread's place. So the ranks that wait learn at once wh
 meeting, all that asked come to that meeting with what they were about to do: its outcome is everybody's.
 
 Keys, below ``lockstep/<group>/``: ``x/...`` the exchanges, ``open/<k>/<i>`` the questions, ``i`` from 0 on: one for all
-ranks that have come equally far. Below those of a meeting: ``lockstep/<group>/<i>`` how far ranks are that wait there.
+ranks that have come equally far. Below those of a meeting, ``lockstep/<group>/<i>``: how far ranks are that wait there.
+``lockstep/group/<rank>/<i>``: the groups of a rank that it may not know.
 """
 
 from __future__ import annotations
@@ -41,6 +42,11 @@ def _name_of(members: Sequence[int]) -> str:
     """Return ``ranks 0-3``; of a group that is long in words its size, and a digest that makes it the only one."""
     name = name_ranks(members)
     return name if len(name) <= _LONGEST_NAME else f"{len(members)} ranks {show(digest(name))[:8]}"
+
+
+def introduction(rank: int) -> str:
+    """Return what the keys begin with that tell a rank of its groups."""
+    return f"lockstep/group/{rank}/"
 
 
 class Lane:
@@ -188,7 +194,8 @@ class Lane:
         limit = self._world.timeout if timeout is None else timeout
         entry = Ticket("lockstep", self.name, call.where if call else "")
         said = [place, call.digest if call else "", {name: list(there) for name, there in elsewhere.items()}, meeting]
-        self._places = {self.name: place, **{name: there[0] for name, there in elsewhere.items()}}
+        if call is not None:  # who answers need not ask
+            self._places = {self.name: place, **{name: there[0] for name, there in elsewhere.items()}}
         try:
             found = self._exchanger.exchange(entry, said, decide=compare, timeout=limit)
         finally:
@@ -223,16 +230,27 @@ class Lane:
         """Nobody has come for a moment: put up the question, unless another rank has put up the same, and ring."""
         if self._mine or not self._places:
             return
-        meetings = self._world.meetings.count
+        meetings = self._world.meetings.attended
         document = dumps({"rank": self._world.rank, "places": self._places, "meetings": meetings})
         for i in count():
             key = f"{self._prefix}open/{self._exchanger.count}/{i}"
             there = self._world.store.claim(key, document)
             if there == document:
                 self._mine = key
+                self._introduce()
                 self._world.lookout.ring()
             if loads(there)["places"].items() >= self._places.items():
                 break
+
+    def _introduce(self) -> None:
+        """At the first question in this group, tell its ranks that there is such a group: they may not know it yet."""
+        if self._exchanger.count > 1 or len(self.members) == self._world.size:
+            return
+        mine = dumps(list(self.members))
+        for rank in self.members:
+            for i in count():
+                if self._world.store.claim(f"{introduction(rank)}{i}", mine) == mine:
+                    break
 
     def _take_question_down(self) -> None:
         self._places = {}

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from allranks.errors import StoreError
 from allranks.gate.lockstep.crossing import Question, meets_instead
-from allranks.gate.lockstep.lane import Lane
+from allranks.gate.lockstep.lane import Lane, introduction
 from allranks.gate.lockstep.schedule import leaving, left_early
 from allranks.world.base import World
 from allranks.world.codec import dumps, loads
@@ -44,7 +44,7 @@ class Sentry:
         self._questions: dict[Lane, tuple[int, Question]] = {}
         # Meetings to which this rank has not come: how far those are that wait there.
         self._awaited: dict[int, dict[Lane, int]] = {}
-        self._told_at = 0
+        self._told_at = self._introduced = 0
         self._answers: list[threading.Thread] = []
         self._gone: dict[int, dict[str, int]] = {}
         self._ended: dict[str, int] = {}
@@ -61,9 +61,10 @@ class Sentry:
     def lane(self, members: Sequence[int]) -> Lane:
         """Return the lane of these ranks, of which this is one."""
         key = tuple(members)
-        if key not in self.lanes:
-            self.lanes[key] = Lane(self.world, self._everybody if len(key) == self.world.size else key)
-        return self.lanes[key]
+        lane = self.lanes.get(key)  # in one operation each: a thread that listens may be here, too
+        return lane or self.lanes.setdefault(
+            key, Lane(self.world, self._everybody if len(key) == self.world.size else key)
+        )
 
     def trains_here(self) -> None:
         """Take the meetings of this thread for those of the one whose calls are compared."""
@@ -72,7 +73,7 @@ class Sentry:
     def leave(self, where: str, timeout: float | None) -> None:
         """Return when all ranks leave, after as many calls in every group; **every rank must leave**."""
         elsewhere = {
-            lane.name: (lane.place, lane.members) for key, lane in self.lanes.items() if key != self._everybody
+            lane.name: (lane.place, lane.members) for lane in self._all() if len(lane.members) < self.world.size
         }
         self.lane(self._everybody).ask(leaving(where), timeout, elsewhere=elsewhere)
         self._ended = self._places()
@@ -90,7 +91,7 @@ class Sentry:
     def _abandon(self) -> None:
         """Tell the others that this rank makes no more calls, if it has made any since it last left with them."""
         places = self._places()
-        if not any(places.values()) or places == self._ended:
+        if not places or places == self._ended:
             return
         with contextlib.suppress(StoreError):  # then the others have learnt of worse
             self.world.store.set(f"{_LEFT}{self.world.rank}", dumps(places))
@@ -98,7 +99,7 @@ class Sentry:
             self.world.lookout.ring()
 
     def _places(self) -> dict[str, int]:
-        return {lane.name: lane.place for lane in self.lanes.values()}
+        return {lane.name: lane.place for lane in self._all() if lane.place}
 
     def _tell_places(self) -> None:
         """Tell those for whom this rank waits in a meeting how far it is, once. Where no call is foretold, nobody can
@@ -113,6 +114,9 @@ class Sentry:
     def _scan(self) -> None:
         """Look for questions to this rank, and for ranks that have left; in the thread that hears the bell."""
         store, meeting = self.world.store, self._meetings.count + 1
+        while members := store.get(f"{introduction(self.world.rank)}{self._introduced}"):
+            self.lane(loads(members))
+            self._introduced += 1
         for lane in self._all():
             number = lane.exchanges + 1
             if question := lane.question(number):
