@@ -29,7 +29,7 @@ class Meetings:
         self._exchanger = exchanger
         exchanger.uneasy = lambda: self.uneasy() if self._is_in else None
         self._is_in = False
-        # The meeting at which somebody stands in, until the training thread has been told; and what it is told.
+        # The first meeting at which somebody stands in, until the training thread has been told; and what it is told.
         self._stood_in_at = 0
         self._verdict: AllranksError | None = None
         self._lock = threading.RLock()  # a signal's answer may meet, too
@@ -69,11 +69,11 @@ class Meetings:
         """
         with self._lock:
             if self.count < number:
-                self._stood_in_at = number
+                self._stood_in_at = self._stood_in_at or number
                 try:
                     self._exchanger.exchange(ticket, None, decide=_nobody_waits, timeout=timeout)
                 except AllranksError as error:
-                    self._verdict = error
+                    self._verdict = self._verdict or error
                     return error
         return None
 
