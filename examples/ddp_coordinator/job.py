@@ -53,12 +53,12 @@ def train_step(replicas: DistributedDataParallel, optimizer: torch.optim.Optimiz
 
 
 def strike(args: argparse.Namespace, step: int, model: GPT2) -> None:
-    """What the bug does on this rank between step 2 and the next (``gate``), or before the first save (all others)."""
+    """What the bug does on this rank before the first save."""
     rank, bug = dist.get_rank(), args.broken
-    if bug == "gate" and step == 2 and rank == 0:
-        dist.all_reduce(torch.ones(()))  # allranks: ignore[AR201] this is the bug
     if step != args.save_interval:
         return
+    if bug == "gate" and rank == 0:
+        dist.all_reduce(torch.ones(()))  # allranks: ignore[AR201] this is the bug
     if bug == "drift" and rank == 2:
         model.transformer["ln_f"].bias.data.view(torch.int32)[3] ^= 1 << 12
     if bug in ("absent-rank", "double-ack") and rank == 3:

@@ -106,12 +106,14 @@ def test_weights_for_another_wrapping_are_refused(runs: Mapping[str, list[tuple[
 
 
 def test_a_collective_on_one_rank_is_told_with_its_line(tmp_path: Path) -> None:
-    """Rank 0 reduces for its log: every rank learns what rank 0 is about to do, and where."""
+    """Rank 0 reduces for its log, while the others save: every rank learns what rank 0 is about to do, and where."""
     done = training.run([*FOUR, str(EXAMPLE / "train.py"), *TINY.split(), "--out", str(tmp_path), "--break", "gate"])
     assert done.returncode == 1, done.stdout
     headline = next(line for line in done.stdout.splitlines() if line.startswith("first failure: "))
     assert "Mismatch" in headline
-    assert re.search(r"ranks 1-3: all_reduce sum float32\[\d+\] .*; rank 0: all_reduce sum float32\[\] \(", headline)
+    assert re.search(r"ranks 1-3: data 'state' \(.*; rank 0: lockstep 'all_reduce sum float32\[\]' \(", headline), (
+        headline
+    )
 
 
 @pytest.mark.soak

@@ -35,12 +35,14 @@ TORCH = {
     "extra": ("all_reduce sum float32[17] starts from different lines: {most}: ", "; {odd}: "),
     "functional_op": ("{most}: all_reduce sum float32[8] (", "; {odd}: all_reduce max float32[8] ("),
 }
-# The last rank parts from the others where these go on as ever, into the collective: they are told from there.
+# Some go on as ever, into the collective, where others part from them: they are told from there.
 STUCK = {
     ("jax", "shape"): ("jit(add): {most}: argument 1 is float32[", "; {odd}: argument 1 is float32["),
     ("jax", "branch"): ("{most}: jit(largest) (", "; {odd}: no more calls, the region ends ("),
     ("jax", "early"): ("{most}: jit(add) (", "; {odd}: no more calls, the region ends ("),
     ("torch", "early"): ("{most}: all_reduce sum float32[17] (", "; {odd}: no more calls, the region ends ("),
+    ("jax", "meets_in_loop"): ("{most}: barrier 'save' (", "; {odd}: lockstep 'jit(add)' ("),
+    ("torch", "meets_in_loop"): ("{most}: barrier 'save' (", "; {odd}: lockstep 'all_reduce sum float32[17]' ("),
     ("torch", "ddp"): ("{most}: all_reduce sum float32[20] (", "; {odd}: all_reduce sum float32[1] ("),
 }
 
@@ -77,7 +79,7 @@ def test_ranks_that_are_about_to_part_all_raise_one_mismatch(
     framework: str, how: str, cases: dict[str, tuple[str, str]], size: int
 ) -> None:
     """Before they enter, at any of their calls; and the same ranks then do all that they may, in step, unharmed."""
-    job = run(framework, ",".join([*cases, "healthy"]), how, size=size)
+    job = run(framework, ",".join([*cases, "meets", "healthy"]), how, size=size)
     assert job.codes == [0] * size, job
     found = results(job)
     for rank, result in enumerate(found):
@@ -89,13 +91,22 @@ def test_ranks_that_are_about_to_part_all_raise_one_mismatch(
                 assert named(each, size) in error, (case, error)
             if size > 2 and framework == "jax":
                 assert result[case]["ranks"] == [size - 1], (case, error)
+        met = result["meets"]["error"]
+        assert named("{most}: barrier 'save' (tests/gate/programs/", size) in met, met
+        assert named("; {odd}: lockstep '", size) in met, met
     assert found[0]["healthy"]["numbers"] == found[-1]["healthy"]["numbers"], job
     if how == "unknown":
         assert "does not know the inside of jax" in job.ranks[0].err, job
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize(("framework", "case"), [pytest.param(*key, marks=pytest.mark.needs(key[0])) for key in STUCK])
+@pytest.mark.parametrize(
+    ("framework", "case"),
+    [
+        pytest.param(*key, marks=[pytest.mark.needs(key[0])] + [pytest.mark.soak] * (key[1] == "meets_in_loop"))
+        for key in STUCK
+    ],
+)
 def test_ranks_that_stand_in_their_call_are_told_who_does_not_join_it(framework: str, case: str, size: int) -> None:
     """One rank asks, the others have gone on as foretold; all end, none by an abort, and all say the same."""
     job = run(framework, case, size=size)

@@ -154,6 +154,7 @@ PURE = {
     "failure.py",
     "findings.py",
     "gate/lockstep/c10d.py",
+    "gate/lockstep/crossing.py",
     "gate/lockstep/forecast.py",
     "gate/lockstep/hlo.py",
     "gate/lockstep/schedule.py",

@@ -16,6 +16,7 @@ from allranks.world import outcome, zone
 from allranks.world.codec import Value, pack, unpack
 from allranks.world.exchange import Decide, Exchanger
 from allranks.world.lookout import Alone, Lookout
+from allranks.world.meetings import Meetings
 from allranks.world.progress import progress
 from allranks.world.store import KeyValueStore
 from allranks.world.ticket import Ticket, minority, who_says_what
@@ -70,7 +71,7 @@ class World:
         self.lookout = lookout or Alone()
         self.timeout = timeout
         self.fanout = fanout
-        self._exchanger = self.line("x")
+        self.meetings = Meetings(self.line("x"))
 
     def __repr__(self) -> str:
         me = self.identity
@@ -134,7 +135,7 @@ class World:
         ticket = Ticket(op, name, call_site())
         before = progress.enter("meeting", f"{op} {name!r}")
         try:
-            return self._exchanger.exchange(
+            return self.meetings.meet(
                 ticket, value, decide=decide, timeout=self.timeout if timeout is None else timeout
             )
         finally:

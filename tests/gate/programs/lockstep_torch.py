@@ -97,6 +97,22 @@ def early() -> list[float]:
     return []
 
 
+def meets() -> list[float]:
+    """One rank reduces a metric of its own, while the others meet."""
+    return [reduce()] if odd else [world.barrier("save")]
+
+
+def meets_in_loop() -> list[float]:
+    """The others meet where one rank goes on with its loop, as foretold."""
+    for i in range(7):
+        if i == 6 and not odd:
+            start[0] = time.monotonic()
+            world.barrier("save")
+        reduce()
+        reduce(dist.ReduceOp.MAX)
+    return []
+
+
 def ddp() -> list[float]:
     """One rank leaves a backward pass out, and goes on with the metric."""
     model = DistributedDataParallel(torch.nn.Linear(4, 4))

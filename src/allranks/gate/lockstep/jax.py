@@ -66,6 +66,7 @@ class Programs:
         self.sentry = sentry
         self.calling: Stepped | None = None
         self.thread = get_ident()
+        sentry.trains_here()
         self._seen: WeakSet[Any] = WeakSet()
         self._agreed: set[Call] = set()
         _check_ranks(sentry)

@@ -3,11 +3,13 @@
 A rank that asks announces it by coming to an exchange (world/exchange.py): the k-th of this group. The others come to
 it as well, because the call surprises all of them, or they have parted already. A rank that has parted without asking
 stands in its call, and cannot come. Therefore whoever waits puts up a question after a moment, how far it has come, and
-rings. The sentry thread of a rank that is beyond that place (sentry.py) comes to the exchange in its
-training thread's place. So the ranks that wait learn at once what it does instead.
+rings. The sentry of a rank that is beyond that place, or in a meeting instead (crossing.py, sentry.py), comes to the
+exchange in its training thread's place. So the ranks that wait learn at once what it does instead. Where it is in a
+meeting, all that asked come to that meeting with what they were about to do: its outcome is everybody's.
 
 Keys, below ``lockstep/<group>/``: ``x/...`` the exchanges, ``open/<k>/<i>`` the questions, ``i`` from 0 on: one for all
-ranks that have come equally far.
+ranks that have come equally far. Below those of a meeting, ``lockstep/<group>/<i>``: how far ranks are that wait there.
+``lockstep/group/<rank>/<i>``: the groups of a rank that it may not know.
 """
 
 from __future__ import annotations
@@ -19,8 +21,9 @@ from typing import Any
 
 from allranks.digest import digest, show
 from allranks.errors import AllranksError, name_ranks
+from allranks.gate.lockstep.crossing import Question, asked, calls_instead
 from allranks.gate.lockstep.forecast import Forecast
-from allranks.gate.lockstep.schedule import Call, compare, mismatch
+from allranks.gate.lockstep.schedule import Call, compare, mismatch, ticket
 from allranks.world import zone
 from allranks.world.base import World
 from allranks.world.codec import Value, dumps, loads
@@ -39,6 +42,11 @@ def _name_of(members: Sequence[int]) -> str:
     """Return ``ranks 0-3``; of a group that is long in words its size, and a digest that makes it the only one."""
     name = name_ranks(members)
     return name if len(name) <= _LONGEST_NAME else f"{len(members)} ranks {show(digest(name))[:8]}"
+
+
+def introduction(rank: int) -> str:
+    """Return what the keys begin with that tell a rank of its groups."""
+    return f"lockstep/group/{rank}/"
 
 
 class Lane:
@@ -112,13 +120,10 @@ class Lane:
             finally:
                 progress.leave(before)
 
-    def question(self, number: int) -> dict[str, int]:
-        """Return the first places, by group, where others wait in an exchange of this group; none if nobody waits."""
-        places: dict[str, int] = {}
-        for text in self._questions(number):
-            for name, place in loads(text)["places"].items():
-                places[name] = min(place, places.get(name, place))
-        return places
+    def question(self, number: int) -> Question | None:
+        """Return what those who wait in an exchange of this group tell; None if nobody waits."""
+        told = map(loads, self._questions(number))
+        return asked((one["places"], one["meetings"]) for one in told)
 
     def _questions(self, number: int) -> Iterator[bytes]:
         for i in count():
@@ -134,17 +139,43 @@ class Lane:
             return False
         return self.place > place or (self.place == place and self.inside and self.executing())
 
-    def answer(self, number: int) -> None:
-        """Come to an exchange in the training thread's place, which is beyond where the others ask; keep the verdict.
+    def last(self) -> Ticket:
+        """Return the call that this rank made last."""
+        return ticket(self.forecast.call(self.forecast.count))
 
-        Does nothing if it has come by itself meanwhile. For the sentry's thread.
+    def answer(self, number: int, meeting: int) -> int:
+        """Come to an exchange in the training thread's place, which is beyond where the others ask, or in ``meeting``.
+
+        Returns the meeting to which all have to come because of it, or 0; keeps the verdict, if that is there already.
+        Does nothing if the thread has come by itself meanwhile. For the sentry's threads.
         """
         with self._lock:
             if self.verdict is None and self._exchanger.count < number:
                 try:
-                    self._meet(None, self.place, {}, timeout=None)
+                    return self._meet(None, self.place, {}, timeout=None, meeting=meeting)
                 except AllranksError as error:
                     self.verdict = error
+        return 0
+
+    def tell_place(self) -> bool:
+        """Tell, in the meeting in which this rank waits, how far it is, unless one that is no farther has; return
+        whether so. For the thread that waits there."""
+        meetings = self._world.meetings
+        for i in count():
+            there = meetings.claim(f"{self._prefix}{i}", [self._world.rank, self.place])
+            if there is None or there[1] <= self.place:
+                return there is None
+        raise AssertionError
+
+    def told_place(self, meeting: int) -> int | None:
+        """Return the first place in this group at which ranks wait in a meeting, if any told it."""
+        told = (self._world.meetings.read(meeting, f"{self._prefix}{i}") for i in count())
+        return min((one[1] for one in iter(lambda: next(told), None)), default=None)
+
+    def calls_instead(self, told: int) -> Ticket | None:
+        """Return what this rank has begun that one in a meeting, which told its place, has not; None if nothing."""
+        number = told // 2 + 1
+        return ticket(self.forecast.call(number)) if calls_instead(self.place, told) else None
 
     def judge(self, verdict: AllranksError) -> None:
         """Have the training thread raise this where it asks next, unless there is a verdict."""
@@ -156,17 +187,26 @@ class Lane:
         """How many exchanges this rank has come to."""
         return self._exchanger.count
 
-    def _meet(self, call: Call | None, place: int, elsewhere: Places, *, timeout: float | None) -> None:
+    def _meet(
+        self, call: Call | None, place: int, elsewhere: Places, *, timeout: float | None, meeting: int = 0
+    ) -> int:
+        """Meet the group; return the meeting, if there is one, to which a rank that makes no ``call`` has to come."""
         limit = self._world.timeout if timeout is None else timeout
-        ticket = Ticket("lockstep", self.name, call.where if call else "")
-        said = [place, call.digest if call else "", {name: list(there) for name, there in elsewhere.items()}]
-        self._places = {self.name: place, **{name: there[0] for name, there in elsewhere.items()}}
+        entry = Ticket("lockstep", self.name, call.where if call else "")
+        said = [place, call.digest if call else "", {name: list(there) for name, there in elsewhere.items()}, meeting]
+        if call is not None:  # who answers need not ask
+            self._places = {self.name: place, **{name: there[0] for name, there in elsewhere.items()}}
         try:
-            found = self._exchanger.exchange(ticket, said, decide=compare, timeout=limit)
+            found = self._exchanger.exchange(entry, said, decide=compare, timeout=limit)
         finally:
             self._take_question_down()
+        if isinstance(found, int):
+            if call is not None:
+                self._world.meetings.cross(ticket(call), limit)
+            return found
         if found is not None:
             self._tell(call, place, found, timeout=limit)
+        return 0
 
     def _tell(self, call: Call | None, place: int, found: Value, *, timeout: float) -> None:
         """Raise, on every rank, what differs; the first rank of each group of ranks that agree tells what it does."""
@@ -190,15 +230,27 @@ class Lane:
         """Nobody has come for a moment: put up the question, unless another rank has put up the same, and ring."""
         if self._mine or not self._places:
             return
-        document = dumps({"rank": self._world.rank, "places": self._places})
+        meetings = self._world.meetings.attended
+        document = dumps({"rank": self._world.rank, "places": self._places, "meetings": meetings})
         for i in count():
             key = f"{self._prefix}open/{self._exchanger.count}/{i}"
             there = self._world.store.claim(key, document)
             if there == document:
                 self._mine = key
+                self._introduce()
                 self._world.lookout.ring()
             if loads(there)["places"].items() >= self._places.items():
                 break
+
+    def _introduce(self) -> None:
+        """At the first question in this group, tell its ranks that there is such a group: they may not know it yet."""
+        if self._exchanger.count > 1 or len(self.members) == self._world.size:
+            return
+        mine = dumps(list(self.members))
+        for rank in self.members:
+            for i in count():
+                if self._world.store.claim(f"{introduction(rank)}{i}", mine) == mine:
+                    break
 
     def _take_question_down(self) -> None:
         self._places = {}

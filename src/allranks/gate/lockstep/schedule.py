@@ -14,7 +14,7 @@ from typing import Any
 from allranks.digest import digest, show
 from allranks.errors import Mismatch
 from allranks.world.codec import Value
-from allranks.world.ticket import minority, who_says_what
+from allranks.world.ticket import Ticket, minority, who_says_what
 
 # How many lines of a call travel where ranks differ: the first difference is most often among the first.
 _MOST_LINES = 2000
@@ -56,18 +56,27 @@ def leaving(where: str) -> Call:
     return Call("no more calls, the region ends", where, (), "leaving")
 
 
-def compare(values: Sequence[Value]) -> Value:
-    """Compare (place, digest, places in other groups) of all ranks of a group.
+def ticket(made: Call | None) -> Ticket:
+    """Return what a rank brings to a meeting in which others wait, while it is in this call, or about to make it."""
+    return Ticket("lockstep", made.what, made.where) if made else Ticket("lockstep", "a call of long ago", "")
 
-    Return None if they agree. Else return the number of the call that they have to tell about, and the groups that
-    agree, by position in the values. Raises Mismatch where only the places in other groups differ.
+
+def compare(values: Sequence[Value]) -> Value:
+    """Compare (place, digest, places in other groups, meeting) of all ranks of a group.
+
+    Return None if they agree. Where a rank waits in a meeting instead, return its number: all have to come to that.
+    Else return the number of the call that they have to tell about, and the groups that agree, by position in the
+    values. Raises Mismatch where only the places in other groups differ.
     """
+    meeting: int = max(meeting for _, _, _, meeting in values)
+    if meeting:
+        return meeting
     groups: dict[tuple[int, str], list[int]] = {}
-    for position, (place, form, _) in enumerate(values):
+    for position, (place, form, *_) in enumerate(values):
         groups.setdefault((place, form), []).append(position)
     if len(groups) > 1:
         return [min(place for place, _ in groups) // 2 + 1, list(groups.values())]
-    _compare_ends([elsewhere for _, _, elsewhere in values])
+    _compare_ends([elsewhere for _, _, elsewhere, _ in values])
     return None
 
 

@@ -1,6 +1,7 @@
-"""All groups of one rank, and the thread that answers for the one that trains where that cannot any more.
+"""All groups of one rank, and the threads that answer for the one that trains where that cannot any more.
 
-The thread lives while there is a question that this rank has not come to, or a rank has left.
+One thread lives while there is a question or a meeting that this rank has not come to, or a rank has left. Who answers,
+or stands in at a meeting, waits there for ranks that may wait for another answer of this one: so each has its own.
 
 Keys: ``lockstep/left/<rank>`` how far a rank was in each group when its program ended, if it had not left before with
 all others; ``lockstep/any_left`` that there are any.
@@ -12,16 +13,19 @@ import atexit
 import contextlib
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from allranks.errors import StoreError
-from allranks.gate.lockstep.lane import Lane
+from allranks.gate.lockstep.crossing import Question, meets_instead
+from allranks.gate.lockstep.lane import Lane, introduction
 from allranks.gate.lockstep.schedule import leaving, left_early
 from allranks.world.base import World
 from allranks.world.codec import dumps, loads
+from allranks.world.ticket import Ticket
 
-# Between two looks at how far the training thread is, in seconds; what is seen twice counts.
-_LOOK = 0.05
+# Between two looks at how far the training thread is, in seconds; what is seen twice counts. The second is for ranks
+# for which others wait in a meeting: that is often long, and nothing is wrong.
+_LOOK, _LOOK_AT_MEETING = 0.05, 0.25
 # How long the rank that asked has to end the job, or the training thread to come free, until this thread raises.
 _GRACE = 3.0
 # How long an error in a collective waits for its explanation, where one is looked for.
@@ -36,7 +40,12 @@ class Sentry:
         self.world = world
         self.lanes: dict[tuple[int, ...], Lane] = {}
         self._everybody = tuple(range(world.size))
-        self._questions: dict[Lane, tuple[int, dict[str, int]]] = {}
+        self._meetings = world.meetings
+        self._questions: dict[Lane, tuple[int, Question]] = {}
+        # Meetings to which this rank has not come: how far those are that wait there.
+        self._awaited: dict[int, dict[Lane, int]] = {}
+        self._told_at = self._introduced = 0
+        self._answers: list[threading.Thread] = []
         self._gone: dict[int, dict[str, int]] = {}
         self._ended: dict[str, int] = {}
         self._thread: threading.Thread | None = None
@@ -44,27 +53,35 @@ class Sentry:
         self._judged = threading.Event()
         self._seen: set[object] = set()
         self.lane(self._everybody)
+        self.trains_here()
+        self._meetings.uneasy = self._tell_places
         world.lookout.on_ring(self._scan)
         atexit.register(self._abandon)
 
     def lane(self, members: Sequence[int]) -> Lane:
         """Return the lane of these ranks, of which this is one."""
         key = tuple(members)
-        if key not in self.lanes:
-            self.lanes[key] = Lane(self.world, self._everybody if len(key) == self.world.size else key)
-        return self.lanes[key]
+        lane = self.lanes.get(key)  # in one operation each: a thread that listens may be here, too
+        return lane or self.lanes.setdefault(
+            key, Lane(self.world, self._everybody if len(key) == self.world.size else key)
+        )
+
+    def trains_here(self) -> None:
+        """Take the meetings of this thread for those of the one whose calls are compared."""
+        self._meetings.trainer = threading.get_ident()
 
     def leave(self, where: str, timeout: float | None) -> None:
         """Return when all ranks leave, after as many calls in every group; **every rank must leave**."""
         elsewhere = {
-            lane.name: (lane.place, lane.members) for key, lane in self.lanes.items() if key != self._everybody
+            lane.name: (lane.place, lane.members) for lane in self._all() if len(lane.members) < self.world.size
         }
         self.lane(self._everybody).ask(leaving(where), timeout, elsewhere=elsewhere)
         self._ended = self._places()
 
     def explain(self, error: Exception) -> None:
         """Raise the Mismatch that is the cause of an error in a collective, if that is known or will be in a moment."""
-        if self._questions or self._gone:
+        answers = any(answer.is_alive() for answer in self._answers)
+        if self._questions or self._awaited or answers or self._gone:
             self._judged.wait(_MOMENT)
         for lane in self._all():
             if lane.verdict is not None and error is not lane.verdict:
@@ -74,7 +91,7 @@ class Sentry:
     def _abandon(self) -> None:
         """Tell the others that this rank makes no more calls, if it has made any since it last left with them."""
         places = self._places()
-        if not any(places.values()) or places == self._ended:
+        if not places or places == self._ended:
             return
         with contextlib.suppress(StoreError):  # then the others have learnt of worse
             self.world.store.set(f"{_LEFT}{self.world.rank}", dumps(places))
@@ -82,45 +99,89 @@ class Sentry:
             self.world.lookout.ring()
 
     def _places(self) -> dict[str, int]:
-        return {lane.name: lane.place for lane in self.lanes.values()}
+        return {lane.name: lane.place for lane in self._all() if lane.place}
+
+    def _tell_places(self) -> None:
+        """Tell those for whom this rank waits in a meeting how far it is, once. Where no call is foretold, nobody can
+        have gone on without asking."""
+        if self._told_at == self._meetings.count:
+            return
+        self._told_at = self._meetings.count
+        news = [lane.tell_place() for lane in self._all() if lane.forecast.expected is not None]
+        if any(news):
+            self.world.lookout.ring()
 
     def _scan(self) -> None:
         """Look for questions to this rank, and for ranks that have left; in the thread that hears the bell."""
-        store = self.world.store
+        store, meeting = self.world.store, self._meetings.count + 1
+        while members := store.get(f"{introduction(self.world.rank)}{self._introduced}"):
+            self.lane(loads(members))
+            self._introduced += 1
         for lane in self._all():
             number = lane.exchanges + 1
-            if places := lane.question(number):
+            if question := lane.question(number):
                 with self._lock:
-                    self._questions[lane] = number, places
+                    self._questions[lane] = number, question
+            if (told := lane.told_place(meeting)) is not None:
+                with self._lock:
+                    self._awaited.setdefault(meeting, {})[lane] = told
         if store.get(_ANY_LEFT) is not None:
             for key, text in store.list(_LEFT).items():
                 self._gone[int(key.removeprefix(_LEFT))] = loads(text)
         with self._lock:
-            if self._thread is None and (self._questions or self._gone):
-                self._thread = threading.Thread(target=self._watch, name="allranks-lockstep", daemon=True)
-                self._thread.start()
+            if self._thread is None and (self._questions or self._awaited or self._gone):
+                self._thread = _thread(self._watch)
 
     def _watch(self) -> None:
         while True:
-            for lane, (number, places) in list(self._questions.items()):
-                self._consider(lane, number, places)
+            for lane, (number, question) in list(self._questions.items()):
+                self._consider(lane, number, question)
+            for meeting, told in list(self._awaited.items()):
+                self._consider_meeting(meeting, dict(told))
             for rank, places in list(self._gone.items()):
                 self._consider_gone(rank, places)
             with self._lock:
-                if not (self._questions or self._gone):
+                if not (self._questions or self._awaited or self._gone):
                     self._thread = None
                     return
-            time.sleep(_LOOK)
+            time.sleep(_LOOK if self._questions or self._gone else _LOOK_AT_MEETING)
 
-    def _consider(self, lane: Lane, number: int, places: dict[str, int]) -> None:
+    def _consider(self, lane: Lane, number: int, question: Question) -> None:
+        current = self._meetings.current  # first: where it was before it came to the exchange, it has come from
         if lane.exchanges < number:
-            if not self._twice((lane, number), any(one.is_beyond(places) for one in self._all())):
+            meeting = current if meets_instead(question, current) else 0
+            beyond = next((one for one in self._all() if one.is_beyond(question.places)), None)
+            if not self._twice((lane, number), bool(meeting or beyond)):
                 return
-            lane.answer(number)
-            self._see_to(lane)
+            self._start(self._answer, lane, number, meeting, beyond or lane)
         with self._lock:
             if self._questions[lane][0] == number:
                 del self._questions[lane]
+
+    def _answer(self, lane: Lane, number: int, meeting: int, within: Lane) -> None:
+        """Answer in a group. If all have to come to a meeting because of it, and the training thread is not in it, but
+        in a call ``within`` a group, stand in there."""
+        target = lane.answer(number, meeting)
+        if target > meeting:
+            self._stand_in(target, within, within.last())
+        self._see_to(lane)
+
+    def _consider_meeting(self, meeting: int, told: Mapping[Lane, int]) -> None:
+        # In this order: what this rank had begun before it came there, it had begun without coming.
+        begun = [(lane, made) for lane, place in told.items() if (made := lane.calls_instead(place))]
+        if self._meetings.count < meeting:
+            if not self._twice(meeting, bool(begun)):
+                return
+            self._start(self._stand_in, meeting, *begun[0])
+        with self._lock:
+            self._awaited.pop(meeting, None)
+
+    def _stand_in(self, meeting: int, lane: Lane, made: Ticket) -> None:
+        """Come to a meeting in the training thread's place, which is in a call, and have it raise the outcome."""
+        error = self._meetings.stand_in(meeting, made, self.world.timeout)
+        if error is not None:
+            lane.judge(error)
+            self._see_to(lane)
 
     def _consider_gone(self, rank: int, places: dict[str, int]) -> None:
         for lane in self._all():
@@ -130,13 +191,16 @@ class Sentry:
                 lane.judge(left_early(self.world.rank, gone=rank, number=number, made=lane.forecast.call(number)))
                 self._see_to(lane)
 
+    def _start(self, answer: Callable[..., None], *arguments: object) -> None:
+        self._answers.append(_thread(answer, *arguments))
+
     def _see_to(self, lane: Lane) -> None:
         """End the job, which this rank holds up from within its call, unless somebody else does."""
         if lane.verdict is None:
             return
         self._judged.set()
         time.sleep(_GRACE)
-        if not lane.verdict_is_told:
+        if not (lane.verdict_is_told or self._meetings.verdict_is_told):
             raise lane.verdict
 
     def _all(self) -> list[Lane]:
@@ -147,3 +211,9 @@ class Sentry:
         before = what in self._seen
         (self._seen.add if seen else self._seen.discard)(what)
         return seen and before
+
+
+def _thread(target: Callable[..., None], *arguments: object) -> threading.Thread:
+    thread = threading.Thread(target=target, args=arguments, name="allranks-lockstep", daemon=True)
+    thread.start()
+    return thread

@@ -101,6 +101,7 @@ def watched(sentry: Sentry, *, same_lines: bool, timeout: float | None) -> Itera
         yield
         return
     _check_ranks(sentry)
+    sentry.trains_here()
     mode, before = _installed(), _watch
     was_on = mode.is_on()
     _watch = _watch_of(sentry, same_lines)

@@ -1,0 +1,108 @@
+"""The meetings of one rank: the exchanges that its program makes itself, as others of its threads may look at them.
+
+The thread that trains is in one meeting at a time, or in a collective that lockstep watches; it cannot be in both. So
+lockstep must know which meeting that thread is in, and may have somebody stand in for it where it cannot come. Meetings
+that another thread makes, and exchanges of other lines (``World.line``: questions asked behind, heartbeats), hold
+nobody up who trains: they are not looked at.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import NoReturn
+
+from allranks.errors import AllranksError, Mismatch
+from allranks.world.codec import Json, Value, loads
+from allranks.world.exchange import Decide, Exchanger
+from allranks.world.ticket import Ticket
+
+
+class Meetings:
+    """``trainer`` is the thread that trains, once that is known. ``uneasy`` is called, in that thread, when it has
+    waited in a meeting for a moment, and after longer ones again."""
+
+    def __init__(self, exchanger: Exchanger) -> None:
+        self.trainer: int | None = None
+        self.uneasy: Callable[[], None] = lambda: None
+        self.verdict_is_told = False
+        self._exchanger = exchanger
+        exchanger.uneasy = lambda: self.uneasy() if self._is_in else None
+        self._is_in = False
+        # The first meeting at which somebody stands in, until the training thread has been told; and what it is told.
+        self._stood_in_at = 0
+        self._verdict: AllranksError | None = None
+        self._lock = threading.RLock()  # a signal's answer may meet, too
+
+    @property
+    def count(self) -> int:
+        """How many meetings this rank has come to."""
+        return self._exchanger.count
+
+    @property
+    def attended(self) -> int:
+        """How many meetings its program has come to itself."""
+        return min(self.count, self._stood_in_at - 1) if self._stood_in_at else self.count
+
+    @property
+    def current(self) -> int:
+        """The number of the meeting that the training thread is in, 1 for the first; 0 if it is in none."""
+        return self._exchanger.count if self._is_in else 0
+
+    def meet(self, ticket: Ticket, value: Value, *, decide: Decide, timeout: float) -> Value:
+        """Meet all ranks (exchange.py). Raises what was found where somebody stood in for this rank, once."""
+        return self._meet(ticket, value, decide, timeout, is_trainer=threading.get_ident() == self.trainer)
+
+    def cross(self, ticket: Ticket, timeout: float) -> NoReturn:
+        """Come to the next meeting, in which others wait, from what the training thread was about to do instead.
+
+        For that thread, or one that works for it. Raises, on every rank, the Mismatch of the tickets.
+        """
+        self._meet(ticket, None, _nobody_waits, timeout, is_trainer=True)
+        raise AssertionError("a meeting without a result")
+
+    def stand_in(self, number: int, ticket: Ticket, timeout: float) -> AllranksError | None:
+        """Come to a meeting in place of the training thread, which is in ``ticket`` and cannot; return the error.
+
+        None, at once, if it has come by itself meanwhile. For another thread; the training thread raises the error
+        where it meets next.
+        """
+        with self._lock:
+            if self.count < number:
+                self._stood_in_at = self._stood_in_at or number
+                try:
+                    self._exchanger.exchange(ticket, None, decide=_nobody_waits, timeout=timeout)
+                except AllranksError as error:
+                    self._verdict = self._verdict or error
+                    return error
+        return None
+
+    def claim(self, key: str, document: Json) -> Json | None:
+        """Put a key of the current meeting, unless another rank did: then return what that one put (exchange.py)."""
+        return self._exchanger.claim(self._key(self.count, key), document)
+
+    def read(self, number: int, key: str) -> Json | None:
+        """Return a key of a meeting, if it has been put."""
+        text = self._exchanger.store.get(self._key(number, key))
+        return None if text is None else loads(text)
+
+    def _key(self, number: int, key: str) -> str:
+        return f"{self._exchanger.line}/{number}/{key}"
+
+    def _meet(self, ticket: Ticket, value: Value, decide: Decide, timeout: float, *, is_trainer: bool) -> Value:
+        with self._lock:
+            if self._verdict is not None:
+                verdict, self._verdict, self.verdict_is_told = self._verdict, None, True
+                self._stood_in_at = 0
+                raise verdict
+            self._is_in = is_trainer
+            try:
+                return self._exchanger.exchange(ticket, value, decide=decide, timeout=timeout)
+            finally:
+                self._is_in = False
+
+
+def _nobody_waits(values: object) -> NoReturn:
+    """Decide a meeting to which no rank has come for its own sake: those who waited have given it up."""
+    del values
+    raise Mismatch("the ranks that waited in a meeting are gone.")
