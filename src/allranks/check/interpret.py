@@ -25,7 +25,10 @@ class Interpreter(Runner):
 
     def block(self, frame: Frame, statements: tuple[Node, ...]) -> bool:
         """Run statements; return whether none of the roles goes on after them."""
-        return any(self._STATEMENTS[statement[0]](self, frame, statement) for statement in statements)
+        for statement in statements:
+            if self._STATEMENTS[statement[0]](self, frame, statement):
+                return True
+        return False
 
     def store(self, frame: Frame, target: Node, value: Value) -> None:
         tag = target[0]

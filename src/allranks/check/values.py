@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import cache
 from typing import Any
 
 from allranks.check.tables.data import BARE, WRAPPERS
@@ -29,7 +30,7 @@ class Missing(Enum):
 NO_CONSTANT = Missing.CONSTANT
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # never changed, but not frozen: to make one would take five times as long
 class Value:
     """``taint``: what it depends on, a sum of the bits above; 0 is uniform. ``constant``: what it is, if known.
 
@@ -169,6 +170,7 @@ def chosen(truth: str, one: Value, other: Value, taint: int = 0) -> Value:
     )
 
 
+@cache
 def _letters(truth: str, one: str, other: str, *, ranked: bool) -> str:
     letters = []
     for which, a, b in zip(truth, one, other, strict=True):
