@@ -15,7 +15,7 @@ _BLIND = ("", "decorator")  # conditions that are not told by their text
 
 def alike(sequences: Iterable[Items]) -> bool:
     """Return whether they are all the same, however their branches are written."""
-    plain = {_plain(items) for items in sequences}
+    plain = {_plain(items) for items in set(sequences)}
     return len(plain) < 2 or len({settled(items) for items in plain}) == 1
 
 

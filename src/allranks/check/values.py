@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from allranks.check.tables.data import BARE, WRAPPERS
@@ -107,7 +108,8 @@ ANYTHING = Value()
 NONE = Value(constant=None)
 
 
-def known(constant: object) -> Value:
+@lru_cache(10_000, typed=True)
+def known(constant: Hashable) -> Value:
     return Value(constant=constant)
 
 
