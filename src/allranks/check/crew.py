@@ -5,16 +5,24 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from allranks.check.reading import Cache, digested, key_of, missing
 
 ENOUGH, WORKERS, AT_ONCE = 200, 2, 32
 
 
-def collect_seldom() -> None:
-    """Let Python look for circles of garbage seldom: nearly all that a check makes is kept. It is a fifth faster."""
-    gc.set_threshold(50_000, 20, 100)
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Nobody looks for circles of garbage meanwhile: a check makes few, and keeps nearly all else. A tenth faster."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
 
 
 def read_ahead(sources: Mapping[str, bytes], cache: Cache) -> None:
@@ -29,6 +37,6 @@ def read_ahead(sources: Mapping[str, bytes], cache: Cache) -> None:
         return
     # Large files first, so that no process is left with one at the end.
     todo.sort(key=lambda item: len(item[1]), reverse=True)
-    with multiprocessing.get_context("spawn").Pool(min(WORKERS, cores), collect_seldom) as crew:
+    with multiprocessing.get_context("spawn").Pool(min(WORKERS, cores), gc.disable) as crew:
         for (path, raw), made in zip(todo, crew.starmap(digested, todo, chunksize=AT_ONCE), strict=True):
             cache.put(key_of(path, raw), made)

@@ -33,15 +33,15 @@ _MODELS = frozenset(["model", "net", "network", "ddp_model", "fsdp_model", "mode
 _COMPILES = frozenset(name.rpartition(".")[2] for name in COMPILERS) | {"pjit"}
 
 
-def interesting(project: Project, apis: Apis) -> frozenset[str]:
+def interesting(project: Project, names: Names, apis: Apis) -> frozenset[str]:
     """Return the functions whose effects, collectives or ranks can matter to somebody."""
-    reached = _reaching(project, apis.words, models=True)
+    reached = _reaching(project, names, apis.words, models=True)
     return frozenset(reached | _makers(project, reached))
 
 
-def telling(project: Project, apis: Apis) -> frozenset[str]:
+def telling(project: Project, names: Names, apis: Apis) -> frozenset[str]:
     """Return the functions that can show that there are several processes, and the methods of a class with such one."""
-    reached = _reaching(project, apis.several)
+    reached = _reaching(project, names, apis.several)
     more: set[str] = set()
     for path, summary in project.summaries.items():
         for facts in summary.classes.values():
@@ -51,8 +51,8 @@ def telling(project: Project, apis: Apis) -> frozenset[str]:
     return frozenset(reached | more)
 
 
-def _reaching(project: Project, words: Mapping[str, frozenset[str]], *, models: bool = False) -> set[str]:
-    walk = _Walk(project)
+def _reaching(project: Project, names: Names, words: Mapping[str, frozenset[str]], *, models: bool = False) -> set[str]:
+    walk = _Walk(project, names)
     for path, summary in project.summaries.items():
         packages = _packages(summary)
         here = words_here(words, packages)
@@ -78,27 +78,35 @@ def _packages(summary: Summary) -> set[str]:
     return {name.partition(".")[0] for name in names} | {name.rpartition(".")[2] for name in names}
 
 
-class _Walk:
-    """From functions that matter to those that name them, as far as a file can see them."""
+class Names:
+    """Which functions of a project name what. ``parts``: file -> the parts of the names that it imports; ``named_by``:
+    word -> file -> functions; ``count``: how many functions are called under a name."""
 
     def __init__(self, project: Project) -> None:
-        self.project = project
-        self.reached: set[str] = set()
-        self.waiting: list[tuple[str, str]] = []
         self.parts: dict[str, set[str]] = {}
-        self.named_by: dict[str, list[str]] = {}
+        self.named_by: dict[str, dict[str, list[str]]] = {}
         self.count: Counter[str] = Counter()
         for path, summary in project.summaries.items():
             self.parts[path] = {part for dotted, _ in summary.imports for part in dotted.split(".")}
             for key, facts in summary.functions.items():
                 self.count[_called_by(facts)] += 1
                 for word in facts.words:
-                    self.named_by.setdefault(word, []).append(f"{path}::{key}")
+                    self.named_by.setdefault(word, {}).setdefault(path, []).append(key)
+
+
+class _Walk:
+    """From functions that matter to those that name them, as far as a file can see them."""
+
+    def __init__(self, project: Project, names: Names) -> None:
+        self.project = project
+        self.names = names
+        self.reached: set[str] = set()
+        self.waiting: list[tuple[str, str]] = []
 
     def _near(self, name: str, path: str) -> list[str]:
         """Return what a file that sees ``name`` of ``path`` imports: its module, or the package that passes it on."""
         folder, _, stem = path.removesuffix(".py").removesuffix("/__init__").rpartition("/")
-        passed_on = self.parts.get(f"{folder}/__init__.py", ())
+        passed_on = self.names.parts.get(f"{folder}/__init__.py", ())
         return [stem, folder.rpartition("/")[2]] if name in passed_on or "*" in passed_on else [stem]
 
     def found(self, reference: str, facts: FunctionFacts) -> None:
@@ -114,17 +122,20 @@ class _Walk:
             if not name or name in _COMMON or (name, path) in done:
                 continue
             done.add((name, path))
-            near = self._near(name, path)
-            if len(self.named_by.get(name, ())) > OFTEN:
-                near = []  # so common a name is followed in its own file alone
-            for user in self.named_by.get(name, ()):
-                seen_from, _, key = user.partition("::")
-                if (
-                    seen_from == path
-                    or not self.parts[seen_from].isdisjoint(near)
-                    or (self.count[name] <= FEW and "_" in name.strip("_"))
-                ):
-                    self.found(user, self.project.summaries[seen_from].functions[key])
+            users = self.names.named_by.get(name, {})
+            for seen_from in users if self._is_rare(name) else self._sees(name, path, users):
+                for key in users.get(seen_from, ()):
+                    self.found(f"{seen_from}::{key}", self.project.summaries[seen_from].functions[key])
+
+    def _is_rare(self, name: str) -> bool:
+        return self.names.count[name] <= FEW and "_" in name.strip("_")
+
+    def _sees(self, name: str, path: str, users: Mapping[str, list[str]]) -> list[str]:
+        """Return the files where ``name`` means that of ``path``: so common a name, in its own file alone."""
+        if sum(map(len, users.values())) > OFTEN:
+            return [path]
+        near = self._near(name, path)
+        return [user for user in users if user == path or not self.names.parts[user].isdisjoint(near)]
 
 
 def _called_by(facts: FunctionFacts) -> str:

@@ -14,6 +14,8 @@ from allranks.check.summary import Node
 from allranks.check.truth import EVERY, FALSE, TRUE, UNKNOWN, negate, roles_where
 from allranks.check.values import ANYTHING, PRIVATE, PROCESS, RANK, RANKS, STATE, Value, chosen, join, known
 
+# Functions that end the process, as they are called.
+_EXITS = (("name", "exit"), ("name", "quit"), ("attr", ("name", "sys"), "exit"), ("attr", ("name", "os"), "_exit"))
 # Who catches these lives with another process having done it first.
 _FORGIVEN = frozenset(
     ["OSError", "FileNotFoundError", "FileExistsError", "IOError", "Exception", "None", "EnvironmentError"]
@@ -25,7 +27,10 @@ class Interpreter(Runner):
 
     def block(self, frame: Frame, statements: tuple[Node, ...]) -> bool:
         """Run statements; return whether none of the roles goes on after them."""
-        return any(self._STATEMENTS[statement[0]](self, frame, statement) for statement in statements)
+        for statement in statements:  # noqa: SIM110  a generator here is a frame more for each statement
+            if self._STATEMENTS[statement[0]](self, frame, statement):
+                return True
+        return False
 
     def store(self, frame: Frame, target: Node, value: Value) -> None:
         tag = target[0]
@@ -71,7 +76,7 @@ class Interpreter(Runner):
         return False
 
     def _leaves(self, frame: Frame, call: Node) -> bool:
-        if render(call[1]) not in ("sys.exit", "exit", "quit", "os._exit"):
+        if call[1] not in _EXITS and call[1][:3] not in _EXITS:
             return False
         frame.exits += 1
         frame.nodes.append(("exit", "raise"))

@@ -125,10 +125,8 @@ class Members(Evaluator):
     def method(self, reference: str, name: str) -> str | None:
         """Return the function that ``name`` is on an instance of a class of the project."""
         for owner in self.lineage(reference):
-            facts = self.project.cls(owner)
-            for method, key in facts.methods if facts else ():
-                if method == name:
-                    return f"{owner.partition('::')[0]}::{key}"
+            if (found := self.project.methods(owner).get(name)) is not None:
+                return found
         return None
 
     # attributes
@@ -264,9 +262,9 @@ class Members(Evaluator):
     def held(self, owner: str, name: str) -> Value | None:
         """Return what was stored so far in an attribute of ``owner``, what it inherits from or what inherits from it:
         not in those of its siblings."""
-        self.asked.add((self.family(owner), name))
         answers = self.answers.setdefault(name, {})
         if owner not in answers:
+            self.asked.add((self.family(owner), name))
             stored = list(self.heap.get(name, {}).items())  # to look at bases may store more
             found = [v for kin, v in stored if kin == owner or self._related(kin, owner)]
             answers[owner] = reduce(_kept, found) if found else None

@@ -18,6 +18,9 @@ class Project:
     summaries: Mapping[str, Summary]
     _modules: dict[str, list[str]] = field(default_factory=dict)
     _defined: dict[str, list[str]] = field(default_factory=dict)
+    _functions: dict[str, FunctionFacts | None] = field(default_factory=dict)
+    _classes: dict[str, ClassFacts | None] = field(default_factory=dict)
+    _methods: dict[str, dict[str, str]] = field(default_factory=dict)
     _shards: bool | None = None
     _calls: dict[tuple[str, frozenset[str]], bool] = field(default_factory=dict)
 
@@ -31,12 +34,27 @@ class Project:
                     self._defined.setdefault(facts.name, []).append(f"{path}::{key}")
 
     def function(self, reference: str) -> FunctionFacts | None:
-        path, _, key = reference.partition("::")
-        return self.summaries[path].functions.get(key) if path in self.summaries and key else None
+        if reference not in self._functions:
+            path, _, key = reference.partition("::")
+            known = path in self.summaries and key
+            self._functions[reference] = self.summaries[path].functions.get(key) if known else None
+        return self._functions[reference]
 
     def cls(self, reference: str) -> ClassFacts | None:
-        path, _, key = reference.partition("::")
-        return self.summaries[path].classes.get(key) if path in self.summaries and key else None
+        if reference not in self._classes:
+            path, _, key = reference.partition("::")
+            known = path in self.summaries and key
+            self._classes[reference] = self.summaries[path].classes.get(key) if known else None
+        return self._classes[reference]
+
+    def methods(self, reference: str) -> Mapping[str, str]:
+        """Return the functions that a class of the project defines, by name; none for what is no such class."""
+        if reference not in self._methods:
+            facts, path = self.cls(reference), reference.partition("::")[0]
+            self._methods[reference] = {
+                name: f"{path}::{key}" for name, key in reversed(facts.methods if facts else ())
+            }
+        return self._methods[reference]
 
     def only_method(self, name: str) -> str | None:
         """Return the one method of the project that is called ``name``, if there is exactly one."""

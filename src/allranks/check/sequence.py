@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 Items: TypeAlias = tuple[Any, ...]
 LONGEST = 300
 MOST_CONDITIONS = 6
+REMEMBERED = 50_000  # the same stretches come again and again: behind every branch that is followed on
 _BLIND = ("", "decorator")  # conditions that are not told by their text
 
 
 def alike(sequences: Iterable[Items]) -> bool:
     """Return whether they are all the same, however their branches are written."""
-    plain = {_plain(items) for items in sequences}
+    plain = {_plain(items) for items in set(sequences)}
     return len(plain) < 2 or len({settled(items) for items in plain}) == 1
 
 
+@lru_cache(REMEMBERED)
 def settled(items: Items, left: int = MOST_CONDITIONS) -> Items:
     """Return the sequence with branches on one condition as one branch, and without what both sides of one share.
 
@@ -52,6 +55,7 @@ def _same(one: Items, two: Items) -> int:
     return next((at for at, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
 
 
+@lru_cache(REMEMBERED)
 def resolved(items: Items, condition: str, holds: bool) -> Items:
     """Return the sequence where ``condition`` is known to hold, or not to."""
     if condition in _BLIND:

@@ -95,7 +95,8 @@ class File:
     def imports(self) -> dict[str, str]:
         """Name in this file -> what it stands for, dotted; imports in functions too, relative ones with their dots."""
         found: dict[str, str] = {}
-        for node in self.nodes:
+        imports = (*self.kinds.get(ast.Import, ()), *self.kinds.get(ast.ImportFrom, ()))
+        for node in sorted(imports, key=lambda node: getattr(node, "lineno", 0)):
             if isinstance(node, ast.Import):
                 for alias in node.names:
                     top = alias.name.partition(".")[0]

@@ -9,7 +9,7 @@ from fnmatch import fnmatch
 from typing import NamedTuple
 
 from allranks.check.apis import Apis
-from allranks.check.interest import interesting, telling
+from allranks.check.interest import Names, interesting, telling
 from allranks.check.interpret import Interpreter
 from allranks.check.program import Divergence, Event, Gap, Program, Step
 from allranks.check.project import Project
@@ -55,9 +55,10 @@ class Survey:
         self.apis = apis
         self.everywhere = everywhere
         self.entries = entries
-        self.interpreter = Interpreter(project, apis, interesting(project, apis))
+        names = Names(project)
+        self.interpreter = Interpreter(project, apis, interesting(project, names, apis))
         reached = self.interpreter.interesting
-        starts = reached if everywhere else reached & telling(project, apis)
+        starts = reached if everywhere else reached & telling(project, names, apis)
         left_out = {path for path in project.summaries if self._left_out(path)}
         self.starts = frozenset(name for name in starts if name.partition("::")[0] not in left_out)
         self.comparison = Comparison()

@@ -57,14 +57,14 @@ def calls_of(file: File) -> dict[str, list[ast.Call]]:
 
 def _calls_of(file: File) -> dict[str, list[ast.Call]]:
     found: dict[str, list[ast.Call]] = {}
-    for node in file.nodes:
-        if isinstance(node, ast.Call):
-            written = tail_of(node)
-            found.setdefault(written, []).append(node)
-            if isinstance(node.func, ast.Name) or written in RENAMED:
-                meant = name_of(node, file).rpartition(".")[2]
-                if meant != written:
-                    found.setdefault(meant, []).append(node)
+    for node in file.kinds.get(ast.Call, ()):
+        assert isinstance(node, ast.Call)
+        written = tail_of(node)
+        found.setdefault(written, []).append(node)
+        if isinstance(node.func, ast.Name) or written in RENAMED:
+            meant = name_of(node, file).rpartition(".")[2]
+            if meant != written:
+                found.setdefault(meant, []).append(node)
     return found
 
 

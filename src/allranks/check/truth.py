@@ -9,6 +9,7 @@ others), ``P`` unknown, from something that only this process knows, ``D`` unkno
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 ROLES = ("first", "node", "peer", "other")
 # How people are told of them.
@@ -26,10 +27,12 @@ _STRENGTH = "TFUWPD"
 _NOT = str.maketrans("TF", "FT")
 
 
+@cache
 def negate(truth: str) -> str:
     return truth.translate(_NOT)
 
 
+@cache
 def stronger(one: str, other: str) -> str:
     """Return what is known of a letter that may be either of two."""
     if one == other:
@@ -38,11 +41,13 @@ def stronger(one: str, other: str) -> str:
     return _STRENGTH[max(strongest, 2)]
 
 
+@cache
 def both(one: str, other: str) -> str:
     """Return the truth of ``one and other``."""
     return "".join(map(_both, one, other))
 
 
+@cache
 def either(one: str, other: str) -> str:
     """Return the truth of ``one or other``: where rank decides one side and a flag the other, W."""
     ranked = decides(one) or decides(other)
@@ -63,6 +68,7 @@ def _both(one: str, other: str) -> str:
     return one if other == "T" else stronger(one, other)
 
 
+@cache
 def roles_where(truth: str, letters: str) -> int:
     """Return the roles (bit i for role i) whose letter is one of ``letters``."""
     return sum(1 << at for at, letter in enumerate(truth) if letter in letters)

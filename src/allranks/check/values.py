@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import cache, lru_cache
 from typing import Any
 
 from allranks.check.tables.data import BARE, WRAPPERS
@@ -29,7 +31,7 @@ class Missing(Enum):
 NO_CONSTANT = Missing.CONSTANT
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # never changed, but not frozen: to make one would take five times as long
 class Value:
     """``taint``: what it depends on, a sum of the bits above; 0 is uniform. ``constant``: what it is, if known.
 
@@ -106,7 +108,8 @@ ANYTHING = Value()
 NONE = Value(constant=None)
 
 
-def known(constant: object) -> Value:
+@lru_cache(10_000, typed=True)
+def known(constant: Hashable) -> Value:
     return Value(constant=constant)
 
 
@@ -169,6 +172,7 @@ def chosen(truth: str, one: Value, other: Value, taint: int = 0) -> Value:
     )
 
 
+@cache
 def _letters(truth: str, one: str, other: str, *, ranked: bool) -> str:
     letters = []
     for which, a, b in zip(truth, one, other, strict=True):

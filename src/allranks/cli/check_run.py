@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from argparse import Namespace
@@ -81,15 +80,11 @@ def _judged(project: Project, files: Files, *, keep: bool) -> Judged:
 
 
 def _judge(config: Config, files: Files, cache: Cache) -> Judged:
-    from allranks.check.crew import collect_seldom, read_ahead
+    from allranks.check.crew import read_ahead, uncollected
     from allranks.check.judge import judge
 
-    before = gc.get_threshold()
-    collect_seldom()
-    try:
+    with uncollected():
         return judge(files.files, config, failed=files.failed, shown=files.shown, cache=cache, ahead=read_ahead)
-    finally:
-        gc.set_threshold(*before)
 
 
 def _mend(project: Project, files: Files, arguments: Namespace) -> int:
