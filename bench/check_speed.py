@@ -107,7 +107,9 @@ def _theirs(tree: Path) -> list[Way]:
 
 def _timed(command: Sequence[str], tree: Path) -> tuple[float, float]:
     """Return the seconds of a command, and the memory of its largest process in MB. It may find what it likes."""
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    environ = {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}  # torch has a types.py, which is not Python's
+    environ.pop("PYTHONDONTWRITEBYTECODE", None)  # who installs a program has it compiled
     begin = time.monotonic()
     child = subprocess.Popen(command, cwd=tree, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     assert child.stderr is not None
