@@ -44,7 +44,7 @@ def _tables() -> Apis:
 
 def origins(node: ast.AST | None, file: File) -> Origins:
     """Return what ``node`` is made of."""
-    return _made_of(node, file, set(), 0) if node is not None else NOTHING
+    return file.once("origins", node, lambda it: _made_of(it, file, set(), 0)) if node is not None else NOTHING
 
 
 def _made_of(node: ast.AST, file: File, seen: set[int], depth: int) -> Origins:

@@ -55,6 +55,8 @@ def handed_at(node: ast.AST, file: File) -> Split | None:
     if not isinstance(node, ast.Call) or not node.args or tail_of(node) in ("init_process_group", "DistributedSampler"):
         return None
     given_ones = [*node.args, *(k.value for k in node.keywords)]
+    if len(given_ones) < 2:
+        return None
     ranks = [one for one in given_ones if _is_plain(one) and by_rank(one, file)]
     if not ranks or ranks[0] is node.args[0] or not any(_is_plain(one) and _sized(one, file) for one in given_ones):
         return None

@@ -111,7 +111,7 @@ dist.init_process_group("nccl", init_method="env://")
     )
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
-        if any(word in file.text for word in _ONE_HOST):
+        if file.once("one host", file.tree, lambda _: any(word in file.text for word in _ONE_HOST)):
             return
         if isinstance(node, ast.Assign):
             target = node.targets[0]
