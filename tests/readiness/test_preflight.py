@@ -42,6 +42,10 @@ def test_every_rank_hears_of_what_one_rank_has_wrong(monkeypatch: pytest.MonkeyP
 
     outcome = SimulatedWorld(40).run(program)
     assert len(outcome.errors) == 40
+    assert str(outcome.errors[3]).startswith(
+        "rank 3: not ready for the first step: leading dimension on rank 17: this rank brings 11 rows; its part is 10 "
+        "of 400 (and 2 more)\n"
+    )
     told = [verdicts(error) for error in outcome.errors.values() if isinstance(error, NotReady)]
     assert (
         told

@@ -55,8 +55,15 @@ def test_leaves_with_different_numbers_of_rows_are_wrong() -> None:
 
 def test_a_batch_that_spans_all_ranks_has_the_rows_of_all() -> None:
     assert global_rows({"x": (64, 2), "scale": ()}, PLAN).verdict == "ok"
-    assert global_rows({"x": (32, 2)}, PLAN).verdict == "ok"
+    assert global_rows({"x": (16, 2)}, BatchPlan(64, 2, 2, 4)).verdict == "ok"
     assert global_rows({"x": (128, 2)}, PLAN).found == "global arrays of 128 rows; the batch has 64"
+
+
+def test_rows_that_may_be_a_micro_batch_or_one_rank_s_are_told_as_both() -> None:
+    """With as many accumulation steps as ranks, their numbers are the same."""
+    row = global_rows({"x": (32, 2)}, PLAN)
+    assert row.verdict == "note"
+    assert row.found == "global arrays of 32 rows: those of a micro-batch, or of one rank, taken for all"
 
 
 def facts(**changes) -> LoaderFacts:

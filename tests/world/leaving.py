@@ -27,7 +27,7 @@ def told_to_leave():
     notices.raise_notice("leave", f"SIGTERM on rank {world.rank}")
 
 
-sigterm.instead(told_to_leave)
+sigterm.instead(told_to_leave, who="the test")
 pids = world.all_gather(os.getpid())
 
 

@@ -29,6 +29,7 @@ from allranks.world.notices import Kind, Notices
 from allranks.world.progress import progress
 
 T = TypeVar("T")
+_WHO = "Checkpointer(on_sigterm=True)"
 
 
 class Checkpointer:
@@ -66,6 +67,9 @@ class Checkpointer:
         take_over: bool = False,
         read_only: bool = False,
     ) -> None:
+        takes_sigterm = on_sigterm and not read_only
+        if takes_sigterm:
+            sigterm.refuse(_WHO)
         self._world = world = world or current()
         self._storage = open_storage(where)
         self._cadence = Cadence(every, every_minutes)
@@ -78,8 +82,9 @@ class Checkpointer:
         nonce = "" if read_only else self._enter(policy, take_over)
         self._saver = Saver(self._storage, world, settings, nonce=nonce, keeping=self._keeping)
         self._notices = Notices(world)
-        takes_sigterm = on_sigterm and not read_only
-        self._undo_sigterm = sigterm.instead(lambda: self.request("leave", "SIGTERM")) if takes_sigterm else None
+        self._undo_sigterm = (
+            sigterm.instead(lambda: self.request("leave", "SIGTERM"), who=_WHO) if takes_sigterm else None
+        )
         self._seen: tuple[int, object, Any, Mapping[str, float]] | None = None
         self._saved: int | None = None
         self._resumed: int | None = None

@@ -17,6 +17,8 @@ from allranks.world.detect import current
 from allranks.world.notices import Notice, Notices
 from allranks.world.progress import progress
 
+_WHO = "Ranks(save_on_preemption=True)"
+
 
 @dataclass(slots=True)
 class _Votes:
@@ -62,11 +64,16 @@ class Loop:
 
     def begin(self, world: World, state: Any, step: int) -> None:
         """Compare the whole state; take SIGTERM over, from a framework too, so that all ranks answer it as one."""
+        if self._save_on_preemption:
+            sigterm.refuse(_WHO)
         verify(state, step, world=world)
         self._world, self._step = world, step
         if self._save_on_preemption:
             notices = _votes_of(world).notices
-            self._undo = [sigterm.take_back(), sigterm.instead(lambda: notices.raise_notice("leave", "SIGTERM"))]
+            self._undo = [
+                sigterm.take_back(),
+                sigterm.instead(lambda: notices.raise_notice("leave", "SIGTERM"), who=_WHO),
+            ]
 
     def after(self, step: int, state: Callable[[], Any]) -> Notice | None:
         """Say that ``step`` is done; return what all ranks are to do now. Other calls with the same step do nothing.

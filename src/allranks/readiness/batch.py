@@ -66,9 +66,12 @@ def global_rows(shapes: Mapping[str, Shape], plan: BatchPlan | None) -> Row:
     """Return whether a batch that spans all ranks has the rows of the plan."""
     rows = {shape[0] for shape in shapes.values() if shape}
     told = ", ".join(map(str, sorted(rows)))
+    remedy = "Every rank brings its own rows: allranks.global_batch(mesh, rows, global_rows=...)."
+    if plan is not None and plan.accumulation > 1 and rows == {plan.rows_per_rank} == {plan.size // plan.accumulation}:
+        found = f"global arrays of {told} rows: those of a micro-batch, or of one rank, taken for all"
+        return note("leading dimension", found, f"If they are not of a micro-batch: {remedy[0].lower()}{remedy[1:]}")
     if plan is None or rows <= {plan.size, plan.size // plan.accumulation}:
         return ok("leading dimension", f"global arrays of {told} rows")
-    remedy = "Every rank brings its own rows: allranks.global_batch(mesh, rows, global_rows=...)."
     return wrong("leading dimension", f"global arrays of {told} rows; the batch has {plan.size}", remedy)
 
 

@@ -68,7 +68,8 @@ def preflight(
         print(found, file=sys.stderr)
     if found.wrong:
         ranks = {rank for row in found.wrong for rank in row.ranks}
-        raise NotReady(f"rank {world.rank}: not ready for the first step:\n{Readiness(found.wrong)}", ranks=ranks)
+        wrong = Readiness(found.wrong)
+        raise NotReady(f"rank {world.rank}: not ready for the first step: {wrong.headline}\n{wrong}", ranks=ranks)
     return found
 
 

@@ -11,7 +11,7 @@ from allranks.errors import name_ranks
 from allranks.report import table
 
 Verdict = Literal["ok", "note", "WRONG"]
-_WIDTH, _FOUND = 118, 90
+_WIDTH, _FOUND, _HEADLINE = 118, 90, 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,16 @@ class Readiness:
     def wrong(self) -> tuple[Row, ...]:
         """The rows that must be put right before the first step."""
         return tuple(row for row in self.rows if row.verdict == "WRONG")
+
+    @property
+    def headline(self) -> str:
+        """What is wrong first, in one line; "" if nothing is."""
+        if not self.wrong:
+            return ""
+        first, *others = self.wrong
+        who = f" on {name_ranks(first.ranks)}" if first.ranks else ""
+        more = f" (and {len(others)} more)" if others else ""
+        return f"{first.check}{who}: {textwrap.shorten(first.found, _HEADLINE, placeholder=' ...')}{more}"
 
     def __str__(self) -> str:
         cells = [cell for row in self.rows for cell in _cells(row)]

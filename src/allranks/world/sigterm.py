@@ -19,6 +19,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from allranks import agent
+from allranks.errors import AllranksError
 
 EXIT_CODE = 128 + signal.SIGTERM
 
@@ -36,11 +37,11 @@ class _Answer:
     left_alone: bool = False
     end: Callable[[], object] = lambda: os._exit(EXIT_CODE)
     doomed: Callable[[], bool] = _launcher_says_so
-    instead: list[Callable[[], object]] = field(default_factory=list)
+    instead: list[tuple[str, Callable[[], object]]] = field(default_factory=list)
 
     def give(self) -> None:
         if self.instead and not self.doomed():
-            self.instead[-1]()
+            self.instead[-1][1]()
         else:
             self.end()
 
@@ -64,14 +65,27 @@ def on_sigterm(end: Callable[[], object], *, doomed: Callable[[], bool]) -> None
     _listen()
 
 
-def instead(action: Callable[[], object]) -> Callable[[], None]:
+def instead(action: Callable[[], object], *, who: str) -> Callable[[], None]:
     """Have ``action`` called, in a thread, when SIGTERM comes, in place of the rank's end; return what undoes that.
 
-    Call in the main thread. Nothing is done where SIGTERM is somebody else's.
+    Call in the main thread. Nothing is done where SIGTERM is somebody else's. ``who`` is for a person: see ``refuse``.
     """
+    refuse(who)
     _listen()
-    _answer.instead.append(action)
-    return lambda: _answer.instead.remove(action)
+    mine = who, action
+    _answer.instead.append(mine)
+    return lambda: _answer.instead.remove(mine)
+
+
+def refuse(who: str) -> None:
+    """Raise if another part of ours than ``who`` has SIGTERM: each would have all ranks leave at a call of its own."""
+    others = [other for other, _ in _answer.instead if other != who]
+    if others:
+        either = f"{who} or {others[-1]}".replace("=True", "=False")
+        raise AllranksError(
+            f"{who} is to answer SIGTERM, but {others[-1]} does already, and would never hear of it.",
+            remedy=f"Let one of them answer it: {either}.",
+        )
 
 
 def take_back() -> Callable[[], None]:
