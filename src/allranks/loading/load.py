@@ -62,8 +62,6 @@ def load(
     touched; Damaged; Unsafe; UnknownFormat; Mismatch, where the ranks do not see the same file, or do not hold the same
     afterwards: of what the file has not, too.
     """
-    if not _is_part(strict):
-        raise AllranksError(f"strict={strict!r}: expected True, False, or a part from 0 to 1.")
     settings = _Settings(
         os.fspath(path), strict, rename, _globs(allow_missing), _globs(allow_unexpected), key, allow_pickle
     )
@@ -136,6 +134,8 @@ class _Load:
     def _look(self, into: Any) -> _Plan:
         """Return what is to be done. Raises DoesNotFit."""
         asked, world = self._settings, self._world
+        if not _is_part(asked.strict):
+            raise AllranksError(f"{self._who}: strict={asked.strict!r}: expected True, False, or a part from 0 to 1.")
         source = open_source(asked.path, allow_pickle=asked.allow_pickle)
         tree = open_tree(into, rank=world.rank, size=world.size, restoring=True)
         key = choose_key(source.leaves, [*(one.path for one in tree.declared), *tree.values], asked.key)
