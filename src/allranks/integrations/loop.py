@@ -62,6 +62,7 @@ class Loop:
 
     def begin(self, world: World, state: Any, step: int) -> None:
         """Compare the whole state; take SIGTERM over, from a framework too, so that all ranks answer it as one."""
+        self.release()  # a training before this one may have ended by an error
         verify(state, step, world=world)
         self._world, self._step = world, step
         if self._save_on_preemption:
