@@ -87,6 +87,7 @@ def test_keys_flags_and_the_pool_on_real_ranks(world: World) -> None:
         allranks.preflight(world, distinct={"keys of dropout": jax.random.split(key, 2)})
     assert verdicts(raised.value).keys() == {"XLA flags", "distinct: keys of dropout"}
     assert "is not in effect" in str(raised.value)
+    assert "distinct: keys of dropout" in str(raised.value).splitlines()[0]
 
 
 @pytest.mark.needs("torch")

@@ -49,10 +49,10 @@ class Ranks(Callback):  # type: ignore[misc]  # mypy does not follow Lightning
     it is loaded in ``setup``, before the strategy wraps the model (a model that is made in ``configure_model``: after
     it), on every rank, once into each model; ``report`` is the LoadReport then. When the training starts, parameters,
     buffers and optimizers of all ranks are compared, and parameters and optimizers again at each step that
-    ``verify_every`` divides (0: never); what differs raises Mismatch on every rank, naming ranks and leaves. ``hang`` is for ``allranks.init()``,
-    which is called here unless the program has done so. With ``save_on_preemption``, SIGTERM on any rank makes all
-    ranks save ``last.ckpt``, into the folder of the ModelCheckpoint, after the same step, and leave with exit code 143;
-    ``trainer.fit(ckpt_path="last")`` goes on from there.
+    ``verify_every`` divides (0: never); what differs raises Mismatch on every rank, naming ranks and leaves. ``hang``
+    is for ``allranks.init()``, which is called here unless the program has done so. With ``save_on_preemption``,
+    SIGTERM on any rank makes all ranks save ``last.ckpt``, into the folder of the ModelCheckpoint, after the same step,
+    and leave with exit code 143; ``trainer.fit(ckpt_path="last")`` goes on from there.
     """
 
     def __init__(

@@ -46,7 +46,7 @@ def _last_words(tail: Sequence[str], trace: Sequence[str]) -> list[str]:
     beginnings = [number for number, line in enumerate(lines) if _TORCH_RANK.sub("", line) in said]
     if beginnings:  # of a deep one, somewhere in its middle
         lines = lines[: beginnings[0]]
-    while lines and not lines[-1].strip():
+    while lines and (not lines[-1].strip() or _TORCH_RANK.sub("", lines[-1]) in trace):
         lines.pop()
     return lines[-MOST_LINES:]
 

@@ -68,7 +68,9 @@ def preflight(
         print(found, file=sys.stderr)
     if found.wrong:
         ranks = {rank for row in found.wrong for rank in row.ranks}
-        raise NotReady(f"rank {world.rank}: not ready for the first step:\n{Readiness(found.wrong)}", ranks=ranks)
+        wrong = ", ".join(row.check for row in found.wrong)
+        told = f"rank {world.rank}: not ready for the first step: {wrong}\n{Readiness(found.wrong)}"
+        raise NotReady(told, ranks=ranks)
     return found
 
 
