@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -75,6 +76,13 @@ def test_ranks_that_differ_are_the_first_reason(tmp_path: Path) -> None:
     for rank, text in ended.results.items():
         assert text.startswith(f"rank {rank}: resume gate: loss is 2.97")
         assert "1. the ranks differ: loss is 0.36 on rank 0, 3.84 on ranks 1-3" in text
+
+
+def test_only_statistics_are_called_so() -> None:
+    """A scale that is new in the model is none, whatever its name ends with."""
+    loaded = SimpleNamespace(missing=("attn.H_scale", "norm/mean/value"), coverage=0.9, rename={})
+    found = reasons(compare([{"loss": 2.0}], {"loss": 1.0}, within=0.1), loaded, step=None)  # type: ignore[arg-type]
+    assert found[1].startswith("normalisation: its statistics were not loaded: norm/mean/value; and ")
 
 
 @given(st.floats(0.001, 1e6), st.floats(0.0, 3.0), st.integers(1, 5))

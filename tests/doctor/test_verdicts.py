@@ -185,6 +185,11 @@ def test_frameworks(found: Framework, verdict: str, says: str) -> None:
     assert says in " ".join(row.evidence)
 
 
+def test_a_flag_that_ends_jax_is_no_fault_of_its_installation() -> None:
+    found = Framework("jax", "failed", 1.0, "Unknown flag in XLA_FLAGS: --xla_x=1", "jax.local_devices()")
+    assert devices.framework(found).remedy == "Correct XLA_FLAGS: see the row XLA flags."
+
+
 @pytest.mark.parametrize(
     ("kernel", "frameworks", "environ", "verdict", "says"),
     [
@@ -374,6 +379,7 @@ def lacking(name: str) -> tuple[Tried, ...]:
 )
 def test_a_folder(rows: list[Row], verdicts: list[str]) -> None:
     assert [row.verdict for row in rows] == verdicts
+    assert "object stores" in but(where="s3://a/b", trouble="No such file or directory")[0].remedy
     assert "no O_DIRECT" in but(tried=lacking("O_DIRECT"))[1].evidence[-1]
     assert but(speed={"write": 1e7, "read": 1e9})[2].evidence[-1] == "10 GB of a checkpoint take 17 min"
 

@@ -11,13 +11,23 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from lightning.pytorch import LightningModule
 from lightning.pytorch.plugins.io import AsyncCheckpointIO, TorchCheckpointIO
 
 from allranks.checkpoint import audit
 from allranks.errors import AllranksError, CannotStore, Damaged, NotThere
-from allranks.integrations import document
-from allranks.integrations.lightning import CheckpointIO
+from allranks.integrations import document, loop
+from allranks.integrations.lightning import CheckpointIO, Ranks
 from allranks.storage.local import LocalStorage
+from allranks.world.single import single_world
+
+
+class Line(LightningModule):
+    """A module of Lightning."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = torch.nn.Linear(1, 1)
 
 
 def checkpoint(step: int) -> dict[str, Any]:
@@ -107,6 +117,37 @@ def test_lightnings_own_files_are_loaded_and_removed(tmp_path: Path) -> None:
     assert torch.equal(io.load_checkpoint(tmp_path / "a.ckpt", weights_only=True)["w"], torch.ones(2))
     io.remove_checkpoint(tmp_path / "a.ckpt")
     assert not (tmp_path / "a.ckpt").exists()
+
+
+@pytest.mark.parametrize("behind", [False, True])
+def test_a_file_of_lightnings_makes_way(behind: bool, tmp_path: Path) -> None:
+    """``last.ckpt`` of before becomes a folder; the file goes when that is whole, and stays where it is refused."""
+    path = tmp_path / "last.ckpt"
+    TorchCheckpointIO().save_checkpoint(checkpoint(1), path)
+    io = CheckpointIO(behind=behind)
+    with pytest.raises(CannotStore):
+        io.save_checkpoint({**checkpoint(2), "odd": {1, 2}}, path)
+    assert path.is_file()
+    io.save_checkpoint(checkpoint(2), path)
+    assert io.load_checkpoint(path)["global_step"] == 2
+    assert [file.name for file in tmp_path.iterdir()] == ["last.ckpt"]
+
+
+def test_a_callback_loads_into_each_model_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second fit of a model goes on with what it has learnt; another model is loaded, too."""
+    monkeypatch.setattr(loop, "join", lambda *_, **__: single_world())
+    torch.save({"state_dict": {"net.weight": torch.full((1, 1), 7.0), "net.bias": torch.ones(1)}}, tmp_path / "a.ckpt")
+    ranks, trainer = Ranks(load=tmp_path / "a.ckpt"), SimpleNamespace(global_rank=0, world_size=1)
+    nets = [Line(), Line()]
+    for net in nets:
+        ranks.setup(trainer, net, "fit")
+        assert net.net.weight.item() == 7
+        with torch.no_grad():
+            net.net.weight.fill_(3)
+        ranks.setup(trainer, net, "fit")
+        ranks.on_test_start(trainer, net)
+        assert net.net.weight.item() == 3
+    assert pickle.loads(pickle.dumps(ranks)).report.coverage == 1
 
 
 def test_a_save_behind_is_of_the_moment_and_seen_to_its_end(tmp_path: Path) -> None:

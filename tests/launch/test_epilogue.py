@@ -57,6 +57,15 @@ def test_a_traceback_that_torch_has_marked_is_not_said_twice() -> None:
     ]
 
 
+def test_a_traceback_that_is_longer_than_what_is_kept_of_the_output_is_not_said_twice() -> None:
+    """The last lines begin in its middle, and JAX and notes put more behind it."""
+    frames = [line for n in range(3) for line in (f'  File "a.py", line {n}, in f', f"    f({n})", "    ^^^^")]
+    trace = "\n".join(["Traceback (most recent call last):", *frames, "ValueError: bad row"])
+    first = Failure(1, "a", "ValueError: bad row", 1.0, traceback=trace)
+    tail = (*(f"[rank1]: {line}" for line in frames[2:]), "[rank1]: ValueError: bad row", "a note")
+    assert epilogue(JobResult(1, ranks(tail=tail), first))[1] == "  Traceback (most recent call last):"
+
+
 def test_a_job_that_we_were_asked_to_stop_has_no_failure_on_top() -> None:
     lines = epilogue(JobResult(130, ranks(tail=()), cause="interrupted by Ctrl-C"))
     assert lines[0] == "job interrupted by Ctrl-C"

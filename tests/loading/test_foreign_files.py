@@ -19,9 +19,10 @@ import torch
 import torch.distributed.checkpoint as dcp
 from safetensors.numpy import save_file as save_numpy
 from safetensors.torch import save_file as save_torch
+from torch.distributed.checkpoint.state_dict import get_state_dict
 
 import allranks
-from allranks.errors import DoesNotFit, UnknownFormat, Unsafe
+from allranks.errors import AllranksError, CannotStore, DoesNotFit, UnknownFormat, Unsafe
 from allranks.world.single import single_world
 
 WORLD = single_world()
@@ -275,6 +276,20 @@ def test_tied_weights_are_one_memory(tmp_path: Path) -> None:
         load(tmp_path / "m.safetensors", here)
 
 
+def test_tied_weights_stay_one_when_a_module_leaves_the_meta_device(tmp_path: Path) -> None:
+    """Be they once in the file or twice; torch's ``load_state_dict(assign=True)`` makes two of them."""
+    weight = torch.arange(15.0).reshape(5, 3)
+    save_torch({"embed.weight": weight}, tmp_path / "once.safetensors")
+    torch.save({"embed.weight": weight, "head.weight": weight}, tmp_path / "twice.pt")
+    for file in ("once.safetensors", "twice.pt"):
+        with torch.device("meta"):
+            here = torch.nn.ModuleDict({"embed": torch.nn.Embedding(5, 3), "head": torch.nn.Linear(3, 5, bias=False)})
+        here["head"].weight = here["embed"].weight
+        load(tmp_path / file, here)
+        assert here["head"].weight is here["embed"].weight
+        assert torch.equal(here["head"].weight, weight)
+
+
 def test_partial_loads_say_what_they_did(tmp_path: Path) -> None:
     """All or an error; what is new is allowed by name; a share; never nothing; and an error touches nothing."""
     source, here = model(0), model(1)
@@ -294,6 +309,76 @@ def test_partial_loads_say_what_they_did(tmp_path: Path) -> None:
     torch.save({f"model.{name}": tensor for name, tensor in source.state_dict().items()}, tmp_path / "b.pt")
     with pytest.raises(DoesNotFit, match="nothing of the file fits"):
         load(tmp_path / "b.pt", here, strict=False)
+    with pytest.raises(DoesNotFit, match="there is no array in into="):
+        load(tmp_path / "b.pt", None, strict=False)
+    for strict in (1.5, "yes"):
+        with pytest.raises(AllranksError, match="expected True, False, or a part from 0 to 1"):
+            load(tmp_path / "b.pt", here, strict=strict)
+
+
+def test_what_a_format_has_no_leaf_for_is_told_with_what_to_do(tmp_path: Path) -> None:
+    """Whole modules, sparse and quantized tensors in torch's files; any object in a pickle."""
+    with pytest.warns(UserWarning, match="quantize"):
+        quantized = torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8)
+    odd = {"w": torch.ones(2), "net": model(0), "sparse": torch.eye(2).to_sparse(), "quantized": quantized}
+    torch.save(odd, tmp_path / "a.pt")
+    (note,) = load(tmp_path / "a.pt", {"w": torch.zeros(2)}).notes
+    assert note.startswith("not loaded, and nothing of it run: net (torch.nn.modules.container.Sequential: a module, ")
+    assert "save its state_dict()" in note
+    assert "sparse (torch._utils._rebuild_sparse_tensor: save its to_dense())" in note
+    assert "quantized (torch._utils._rebuild_qtensor: save its dequantize())" in note
+    (tmp_path / "a.pkl").write_bytes(pickle.dumps({"w": np.ones(2), "seen": {1, 2}}))
+    into = {"w": np.zeros(2)}
+    assert load(tmp_path / "a.pkl", into, allow_pickle=True).notes[-1] == "not loaded: seen (set)"
+    assert into["w"].tolist() == [1, 1]
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_the_optimizer_of_a_directory_of_dcp_comes_back(tmp_path: Path) -> None:
+    """With its betas and its parameters' names, which DCP stores as lists, each a value for itself."""
+
+    def training(seed: int) -> dict[str, Any]:
+        net = model(seed)
+        optimizer = torch.optim.AdamW(net.parameters(), lr=0.1 + seed)
+        net(torch.full((4, 300), 1.0 + seed)).sum().backward()
+        optimizer.step()
+        weights, moments = get_state_dict(net, optimizer)
+        return {"model": weights, "optimizer": moments}
+
+    source, here = training(0), training(1)
+    dcp.save(source, checkpoint_id=tmp_path / "dcp", no_dist=True)
+    loaded = load(tmp_path / "dcp", here).state["optimizer"]
+    assert loaded["param_groups"] == source["optimizer"]["param_groups"]
+    for name, moments in source["optimizer"]["state"].items():
+        assert all(torch.equal(value, loaded["state"][name][kind]) for kind, value in moments.items())
+
+
+def test_keys_of_random_numbers_are_made_of_their_bits(tmp_path: Path) -> None:
+    """Other formats know no keys: a dropout's is stored as the integers that it is."""
+    save_numpy({"dropout": np.asarray(jax.random.key_data(jax.random.key(7)))}, tmp_path / "k.safetensors")
+    report = load(tmp_path / "k.safetensors", {"dropout": jax.random.key(0)})
+    assert (report.state["dropout"] == jax.random.key(7)).all()
+    assert [one.found for one in report.of_kind("recast")] == ["uint32[2]"]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e4m3fn, torch.float16])
+def test_a_number_that_is_too_large_is_not_made_infinite(dtype: torch.dtype, tmp_path: Path) -> None:
+    """Of the dtypes that NumPy does not know itself, too; what was infinite may stay so."""
+    save_torch({"w": torch.tensor([1.0, 3.4e38])}, tmp_path / "large.safetensors")
+    with pytest.raises(CannotStore, match=r"leaf 'w' holds float32 numbers that are too large for .*wider range"):
+        load(tmp_path / "large.safetensors", {"w": torch.zeros(2, dtype=dtype)})
+    save_torch({"w": torch.tensor([-2.0, float("nan")])}, tmp_path / "nan.safetensors")
+    into = {"w": torch.zeros(2, dtype=dtype)}
+    load(tmp_path / "nan.safetensors", into)
+    assert into["w"].float()[0] == -2
+    assert into["w"].float()[1].isnan()
+
+
+def test_a_view_that_repeats_its_elements_cannot_be_filled(tmp_path: Path) -> None:
+    """Row after row would be written to one memory."""
+    save_torch({"w": torch.ones(3, 2)}, tmp_path / "a.safetensors")
+    with pytest.raises(CannotStore, match=r"many elements are one number.*clone"):
+        load(tmp_path / "a.safetensors", {"w": torch.zeros(2).expand(3, 2)})
 
 
 def test_an_offer_goes_on_from_the_rename_that_was_asked_for(tmp_path: Path) -> None:
@@ -310,10 +395,18 @@ def test_an_offer_goes_on_from_the_rename_that_was_asked_for(tmp_path: Path) -> 
 def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
     """With what it is, and what could be done."""
     (tmp_path / "a.txt").write_text("hello, here are no weights")
+    (tmp_path / "steps" / "100").mkdir(parents=True)
+    with pytest.raises(UnknownFormat, match=r"there are 100/.*name it"):
+        load(tmp_path / "steps", {})
+    np.save(tmp_path / "a.npy", np.ones(2))
+    with pytest.raises(UnknownFormat, match=r"arrays without names.*tree_deserialise_leaves"):
+        load(tmp_path / "a.npy", {})
+    with pytest.raises(allranks.errors.NotThere, match="the path is empty"):
+        allranks.load("", {}, world=single_world())
     with pytest.raises(UnknownFormat, match="in no format that is known"):
         load(tmp_path / "a.txt", {})
-    with pytest.raises(UnknownFormat, match=r"there are a\.txt"):
-        load(tmp_path, {})
+    with pytest.raises(UnknownFormat, match=r"there are a\.npy, a\.txt, steps/"):
+        load(tmp_path / "steps" / "..", {})
     with pytest.raises(allranks.errors.NotThere, match="there is nothing at"):
         load(tmp_path / "b", {})
     torch.save({"w": torch.ones(2)}, tmp_path / "old.pt", _use_new_zipfile_serialization=False)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allranks.errors import AllranksError
-from allranks.loading.names import below, choose_key, matches, renamed, renaming
+from allranks.loading.names import below, choose_key, idle, matches, renamed, renaming
 
 words = st.text("abc0_", min_size=1, max_size=4)
 paths = st.lists(words, min_size=1, max_size=4).map(".".join)
@@ -41,6 +41,12 @@ def test_a_rename_says_what_a_name_of_the_file_is_here(rename: object, name: str
 def test_a_rename_that_cannot_be_meant_is_refused() -> None:
     with pytest.raises(AllranksError, match=r"the pattern has 1 '\*', what it becomes 0"):
         renaming({"a.*": "b"})
+    for odd in ([("a", "b")], {"a": None}, 5):
+        with pytest.raises(AllranksError, match="says of no name what it becomes"):
+            renaming(odd)  # type: ignore[arg-type]
+    with pytest.raises(AllranksError, match=r"rename\('a'\) returned None, which is no name"):
+        renaming(lambda _: None)("a")  # type: ignore[arg-type, return-value]
+    assert idle(["model.w"], {"model.*": "*", "modle.*": "*", "v": "w"}) == ["modle.*", "v"]
     with pytest.raises(AllranksError, match=r"'a\.w' and 'b\.w' of the file would both be 'b\.w'"):
         renamed(["a.w", "b.w"], {"a.*": "b.*"})
 
@@ -65,3 +71,4 @@ def test_the_weights_are_found_below_a_known_key() -> None:
     ):
         choose_key(["ema/w", "model/w"], ["w"], "emma")
     assert below(["ema/w", "model/w", "modelx"], "model") == {"w": "model/w"}
+    assert below(["ema.net.w", "model.w"], "ema/net") == {"w": "ema.net.w"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -25,7 +26,7 @@ def test_the_body_runs_on_every_rank(world: World, shared_tmp_path: Path, tmp_pa
     assert len(set(world.all_gather(str(tmp_path)))) == 3
 
 
-@pytest.mark.world(n=2, devices=2)
+@pytest.mark.world(n=2, devices=2, backend="jax")
 @pytest.mark.parametrize("factor", [1, 10])
 def test_parameters_and_devices_reach_the_ranks(world: World, factor: int) -> None:
     import jax
@@ -33,6 +34,15 @@ def test_parameters_and_devices_reach_the_ranks(world: World, factor: int) -> No
     assert jax.local_device_count() == 2
     assert jax.device_count() == 4
     assert world.max(world.rank * factor) == factor
+
+
+@pytest.mark.world(n=2)
+@pytest.mark.filterwarnings("ignore:of no account")
+def test_filters_of_warnings_hold_in_the_ranks(world: World) -> None:
+    """Those of the configuration, which makes all an error here, and then those of the mark."""
+    warnings.warn("of no account", stacklevel=1)
+    with pytest.raises(UserWarning, match=f"from rank {world.rank}"):
+        warnings.warn(f"from rank {world.rank}", stacklevel=1)
 
 
 def run(pytester: pytest.Pytester, source: str, *arguments: str) -> tuple[pytest.RunResult, str]:

@@ -126,6 +126,13 @@ class OpenTree(Protocol):
     def held(self, array: int, cell: int) -> Held:
         """Return a cell, which this rank holds, of ``declared[array]``."""
 
+    @property
+    def passed(self) -> dict[str, str]:
+        """What is neither, by path: what it is. Empty unless the tree was opened so that this may be."""
+
+    def memory(self, array: int) -> Hashable | None:
+        """Return what is the same for arrays of one memory (tied weights), and for no others; None if none can be."""
+
     def copies(self, array: int) -> tuple[Copy, ...]:
         """Return every copy of a cell of ``declared[array]`` that a device of this process holds: none of what is only
         described.

@@ -30,16 +30,19 @@ def describe(tree: object) -> tuple[Leaf, ...]:
     return _backend(tree).describe(tree)
 
 
-def open_tree(tree: object, *, rank: int, size: int, restoring: bool = False, comparing: bool = False) -> OpenTree:
+def open_tree(
+    tree: object, *, rank: int, size: int, restoring: bool = False, comparing: bool = False, passing: bool = False
+) -> OpenTree:
     """Return a state taken apart, to be saved or, if ``restoring``, to be filled and put together again.
 
     Containers, pytrees and objects with ``state_dict()`` and ``load_state_dict()`` are opened; arrays of JAX, NumPy and
     PyTorch and JSON values are leaves. Moves no byte; every rank calls it. Raises CannotStore, naming every leaf that
     is neither. Optimizers without state yet make theirs if ``restoring``. If ``comparing``, an object with a method
-    ``alike()``, as a loader's snapshot, is opened as the JSON that this returns, and a function is a leaf, its name.
+    ``alike()``, as a loader's snapshot, is opened as the JSON that this returns, and a function is a leaf, its name. If
+    ``passing``, what is neither is no error, but ``passed`` over.
     """
     adapters = [cast(Adapter, import_module(name)) for needs, name in _LEAVES.items() if needs in sys.modules]
-    return Opened(tree, adapters, Here(rank, size, restoring, comparing))
+    return Opened(tree, adapters, Here(rank, size, restoring, comparing, passing))
 
 
 def backend_named(framework: str) -> ModuleType:

@@ -29,7 +29,9 @@ class Opened:
         self._places: list[int] = []  # of the arrays, among the leaves
         self._specs: list[Spec] = []
         self.values: dict[str, Value] = {}
+        self.passed: dict[str, str] = {}
         self._fillings: dict[int, Filling] = {}
+        self._tied: dict[Hashable, Filling] = {}
         self._sort_leaves()
 
     @cached_property
@@ -56,13 +58,23 @@ class Opened:
     def targets(self, array: int) -> tuple[Target, ...]:
         if array not in self._fillings:
             leaf = self._walk.leaves[self._places[array]]
-            self._fillings[array] = self._adapter(leaf).filling(leaf, self._here)
+            filling = self._adapter(leaf).filling(leaf, self._here)
+            memory = None if all(target.live for target in filling.targets) else self.memory(array)
+            # Leaves of one memory that get a new one are one there, too.
+            self._fillings[array] = filling if memory is None else self._tied.setdefault(memory, filling)
         return self._fillings[array].targets
+
+    def memory(self, array: int) -> Hashable | None:
+        leaf = self._walk.leaves[self._places[array]]
+        return self._adapter(leaf).memory(leaf)
 
     def rebuild(self, values: Mapping[str, Value]) -> object:
         leaves = list(self._walk.leaves)
+        made: dict[int, object] = {}
         for array, filling in self._fillings.items():
-            leaves[self._places[array]] = filling.done()
+            if id(filling) not in made:
+                made[id(filling)] = filling.done()
+            leaves[self._places[array]] = made[id(filling)]
         if self.values:
             for place, path in enumerate(self._walk.paths):
                 if path in self.values and type(leaves[place]) in _JSON:
@@ -87,7 +99,9 @@ class Opened:
                 self._places.append(place)
             except Refused as error:
                 refused.append((path, leaf, error.what, error.remedy))
-        if refused:
+        if refused and self._here.passing:
+            self.passed = {path: what for path, _, what, _ in refused}
+        elif refused:
             raise _cannot_store(refused, rank=self._here.rank)
         if len(set(self._walk.paths)) != len(self._walk.paths):
             raise _same_path(self._walk.paths, rank=self._here.rank)

@@ -16,13 +16,14 @@ from typing import Any, Literal
 import numpy as np
 
 from allranks.arrays.base import OpenTree, Target
+from allranks.arrays.cast import cast_into
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.checkpoint import paths
 from allranks.checkpoint.manifest import Manifest
 from allranks.checkpoint.restore_plan import Read, plan, spans
 from allranks.checkpoint.stage import BlockPool, Bytes
 from allranks.digest import hasher
-from allranks.errors import CannotStore, Damaged, NotThere, Truncated
+from allranks.errors import Damaged, NotThere, Truncated
 from allranks.storage.base import BLOCK, Storage
 
 
@@ -141,12 +142,7 @@ class Reader:
             box = source.view(dtype).reshape(copy.shape)
             # Indexed, what has no dimension would be no array any more.
             into, box = (target.buffer[copy.into], box[copy.take]) if copy.shape else (target.buffer, box)
-            try:
-                with np.errstate(over="raise"):
-                    np.copyto(into, box, casting=self._casting)
-            except FloatingPointError as error:
-                what = f"leaf {leaf!r} holds {dtype} numbers that are too large for {target.buffer.dtype}"
-                raise CannotStore(f"{what}.", leaf=leaf) from error
+            cast_into(into, box, leaf=leaf, casting=self._casting)
 
 
 def _digests(manifest: Manifest) -> Check:

@@ -98,7 +98,8 @@ def reasons(compared: Sequence[Compared], loaded: Loaded | None, *, step: int | 
 
 
 def _is_statistic(path: str) -> bool:
-    return path.endswith(("running_mean", "running_var", "mean", "var", "std", "scale", "num_batches_tracked"))
+    *_, name = path.replace("/", ".").removesuffix(".value").split(".")
+    return name in ("running_mean", "running_var", "mean", "var", "std", "num_batches_tracked")
 
 
 def told(compared: Sequence[Compared], why: Sequence[str], *, within: float) -> str:

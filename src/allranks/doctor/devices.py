@@ -71,11 +71,9 @@ def framework(found: Framework) -> Row:
     if found.state == "failed":
         if "already in use" in found.trouble:
             return warning(found.name, found.trouble, remedy="End the process that holds it, or leave it at that.")
-        return bad(
-            found.name,
-            f"`{found.doing}` fails: {found.trouble}",
-            remedy=f"Repair the installation of {found.name}, or what it names.",
-        )
+        repair = f"Repair the installation of {found.name}, or what it names."
+        flags = "Correct XLA_FLAGS: see the row XLA flags." if "in XLA_FLAGS" in found.trouble else ""
+        return bad(found.name, f"`{found.doing}` fails: {found.trouble}", remedy=flags or repair)
     devices = found.said["devices"]
     kinds = Counter((kind, nbytes) for kind, nbytes in devices)
     told = [f"{n} x {kind}" + (f", {size(nbytes)} each" if nbytes else "") for (kind, nbytes), n in kinds.items()]

@@ -79,7 +79,9 @@ def rows(found: Place) -> Iterator[Row]:
         yield bad(topic, told, remedy=remedy)
         return
     if found.trouble:
-        yield bad(topic, f"{where}: {found.trouble}", remedy="Name a folder that this user may write into.")
+        bucket = "The doctor looks at file systems only, not at object stores." if "://" in found.where else ""
+        remedy = bucket or "Name a folder that this user may write into."
+        yield bad(topic, f"{where}: {found.trouble}", remedy=remedy)
         return
     yield _kind(topic, where, found)
     yield _abilities(f"abilities {found.label}", found.tried)

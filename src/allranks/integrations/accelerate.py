@@ -72,7 +72,6 @@ class Ranks:
         prepared = self._accelerator.prepare(*objects, **how)
         made = prepared if isinstance(prepared, tuple) else (prepared,)
         self._held += [one for one in made if isinstance(one, torch.nn.Module | torch.optim.Optimizer)]
-        self._loop.release()
         self._loop.begin(self._world, self._state(), 0)
         return prepared
 
@@ -215,13 +214,15 @@ def _newest(folder: Path, step: int | None) -> dict[str, Any] | None:
     where = folder / f"step-{max(there) if step is None else step}" / SEAL
     try:
         seal: dict[str, Any] = json.loads(where.read_text())
+        return {name: seal[name] for name in ("step", "ranks", "files")}
+    except (ValueError, LookupError, TypeError) as error:
+        raise Damaged(f"{where} is not what Ranks.save_state writes ({error}).", path=str(where)) from error
     except FileNotFoundError:
         raise NotThere(
             f"there is no {where}: nothing that Ranks.save_state has saved.",
             path=str(where),
             remedy="Load what Accelerate itself saved with accelerator.load_state, and compare with allranks.verify.",
         ) from None
-    return seal
 
 
 def _listing(folder: Path) -> Listing:

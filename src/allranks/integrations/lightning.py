@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+from weakref import ReferenceType, ref
 
 import numpy as np
 import torch
@@ -46,12 +47,12 @@ class Ranks(Callback):  # type: ignore[misc]  # mypy does not follow Lightning
 
     ``load`` is what ``allranks.load`` takes, with ``rename``, ``allow_missing``, ``allow_unexpected`` and ``strict``:
     it is loaded in ``setup``, before the strategy wraps the model (a model that is made in ``configure_model``: after
-    it), on every rank; ``report`` is the LoadReport then. When the training starts, parameters, buffers and optimizers
-    of all ranks are compared, and parameters and optimizers again at each step that ``verify_every`` divides (0:
-    never); what differs raises Mismatch on every rank, naming ranks and leaves. ``hang`` is for ``allranks.init()``,
-    which is called here unless the program has done so. With ``save_on_preemption``, SIGTERM on any rank makes all
-    ranks save ``last.ckpt``, into the folder of the ModelCheckpoint, after the same step, and leave with exit code 143;
-    ``trainer.fit(ckpt_path="last")`` goes on from there.
+    it), on every rank, once into each model; ``report`` is the LoadReport then. When the training starts, parameters,
+    buffers and optimizers of all ranks are compared, and parameters and optimizers again at each step that
+    ``verify_every`` divides (0: never); what differs raises Mismatch on every rank, naming ranks and leaves. ``hang``
+    is for ``allranks.init()``, which is called here unless the program has done so. With ``save_on_preemption``,
+    SIGTERM on any rank makes all ranks save ``last.ckpt``, into the folder of the ModelCheckpoint, after the same step,
+    and leave with exit code 143; ``trainer.fit(ckpt_path="last")`` goes on from there.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Ranks(Callback):  # type: ignore[misc]  # mypy does not follow Lightning
     ) -> None:
         self.report: LoadReport | None = None
         self._load = load
+        self._loaded: ReferenceType[LightningModule] | None = None  # a second fit of it goes on with what it has
         self._how: dict[str, Any] = {
             "rename": rename,
             "allow_missing": allow_missing,
@@ -126,8 +128,13 @@ class Ranks(Callback):  # type: ignore[misc]  # mypy does not follow Lightning
         return loop.join(trainer.global_rank, trainer.world_size, hang=self._hang)
 
     def _load_once(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if self._load is not None and self.report is None:
-            self.report = load(self._load, pl_module, world=self._world(trainer), **self._how)
+        if self._load is None or (self._loaded is not None and self._loaded() is pl_module):
+            return
+        self.report = load(self._load, pl_module, world=self._world(trainer), **self._how)
+        self._loaded = ref(pl_module)
+
+    def __getstate__(self) -> dict[str, Any]:  # ddp_spawn sends callbacks to other processes
+        return {**self.__dict__, "_loaded": None}
 
 
 def _optimizers(trainer: Trainer) -> dict[str, Any]:
@@ -153,8 +160,9 @@ class CheckpointIO(TorchCheckpointIO):  # type: ignore[misc]
 
     For every strategy that has rank 0 save all (DDP does; FSDP and DeepSpeed where they save one file). What was a file
     ``last.ckpt`` is a folder of that name, a run with one step in it: ``allranks.load`` and ``allranks ckpt`` take it.
-    A save over it is there, whole, before the old one goes. Raises CannotStore, naming it, for what a checkpoint holds
-    that is no tensor, array, JSON value or the like (a class, a function in ``hyper_parameters``).
+    A save over it is there, whole, before the old one goes (a file of Lightning's is ``last.ckpt.old`` until then).
+    Raises CannotStore, naming it, for what a checkpoint holds that is no tensor, array, JSON value or the like (a
+    class, a function in ``hyper_parameters``).
 
     With ``behind``, a save returns when the state is copied, and is written while the training goes on; what went
     wrong is raised by the next call. ``integrity`` is ``xxh3-128`` or ``blake3``. Lightning's own files are loaded too.
@@ -164,6 +172,7 @@ class CheckpointIO(TorchCheckpointIO):  # type: ignore[misc]
         self._behind, self._integrity = behind, integrity
         self._thread = threading.current_thread().name
         self._last: Checkpointer | None = None
+        self._aside: str | None = None
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any = None
@@ -180,6 +189,9 @@ class CheckpointIO(TorchCheckpointIO):  # type: ignore[misc]
         arrays, words = document.take_apart(checkpoint)
         if os.path.islink(path):  # ModelCheckpoint(save_last="link"): what it led to stays as it is
             os.unlink(path)
+        elif os.path.isfile(path):  # Lightning's own, of before
+            self._aside = f"{os.fspath(path)}.old"
+            os.replace(path, self._aside)
         run = Checkpointer(path, single_world(), keep_last=1, integrity=self._integrity, on_sigterm=False)
         self._last = run
         step = max([int(checkpoint.get("global_step", 0)), *(step + 1 for step in run.steps())])
@@ -227,6 +239,9 @@ class CheckpointIO(TorchCheckpointIO):  # type: ignore[misc]
         if run is not None:
             with run:
                 run.wait()
+            if self._aside is not None:
+                os.unlink(self._aside)
+                self._aside = None
 
 
 def _template(storage: Storage) -> tuple[Any, dict[str, document.Array]]:

@@ -64,6 +64,7 @@ class Loop:
 
     def begin(self, world: World, state: Any, step: int) -> None:
         """Compare the whole state; take SIGTERM over, from a framework too, so that all ranks answer it as one."""
+        self.release()  # a training before this one may have ended by an error
         if self._save_on_preemption:
             sigterm.refuse(_WHO)
         verify(state, step, world=world)

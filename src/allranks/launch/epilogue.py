@@ -13,6 +13,7 @@ from allranks.launch.verdict import LEFT_EARLY
 from allranks.report import table
 
 MOST_LINES = 20
+_FILE = '  File "'
 _TORCH_RANK = re.compile(r"^\[rank\d+\]: ")  # torch's own hook puts it before every line of a traceback
 _NUMBER = re.compile(r"\d+")
 
@@ -41,11 +42,11 @@ def _failure(first: Failure, result: JobResult) -> Iterator[str]:
 
 def _last_words(tail: Sequence[str], trace: Sequence[str]) -> list[str]:
     """Return the last lines of a rank before its traceback, which is printed in full anyway."""
-    lines = list(tail)
-    beginnings = [number for number, line in enumerate(lines) if trace and _TORCH_RANK.sub("", line) == trace[0]]
-    if beginnings:
+    lines, said = list(tail), {line for line in trace if line.startswith((_FILE, *trace[:1]))}
+    beginnings = [number for number, line in enumerate(lines) if _TORCH_RANK.sub("", line) in said]
+    if beginnings:  # of a deep one, somewhere in its middle
         lines = lines[: beginnings[0]]
-    while lines and not lines[-1].strip():
+    while lines and (not lines[-1].strip() or _TORCH_RANK.sub("", lines[-1]) in trace):
         lines.pop()
     return lines[-MOST_LINES:]
 

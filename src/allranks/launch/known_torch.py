@@ -154,8 +154,10 @@ KNOWN = (
         title="the ranks cannot reach each other",
         signs=("Gloo connectFullMesh failed", "Gloo context initialization failed"),
         means="Every rank connects to every other; one has ended already, or announced an address that the others "
-        "cannot reach (a host name that resolves to 127.0.0.1, a second network).",
-        do="Set GLOO_SOCKET_IFNAME to the interface that the hosts share; look for a rank that has failed before.",
+        "cannot reach (a host name that resolves to 127.0.0.1, a second network), or, under JAX (GetKeyValue timed "
+        "out), came to its first collective more than 30 s after the first: it still compiled, or its machine is busy.",
+        do="Set GLOO_SOCKET_IFNAME to the interface that the hosts share; look for a rank that has failed before. "
+        "Nothing sets the 30 s: let all ranks meet (world.barrier) before the first collective, on cores of their own.",
         source=_GLOO,
         example="RuntimeError: Gloo connectFullMesh failed with [pair.cc:144] no error",
     ),

@@ -18,14 +18,14 @@ from allranks.checkpoint import agree, garbage
 from allranks.consistency import verify
 from allranks.consistency.digests import digests
 from allranks.digest import digest, hasher, show
-from allranks.errors import DoesNotFit, Mismatch, name_ranks
+from allranks.errors import AllranksError, DoesNotFit, Mismatch, name_ranks
 from allranks.extent import Extent
 from allranks.gate.log import log
 from allranks.loading.fit import Amount, Fit, Stored, allow, fit, fit_values
 from allranks.loading.formats.base import Source
 from allranks.loading.formats.detect import open_source
 from allranks.loading.guess import suggest
-from allranks.loading.names import Rename, below, choose_key, renamed, renaming
+from allranks.loading.names import Rename, below, choose_key, idle, renamed, renaming
 from allranks.loading.report import LoadReport, by_prefix
 from allranks.world.base import World
 from allranks.world.detect import current
@@ -67,6 +67,10 @@ def load(
     )
     with progress.inside("load", settings.path), garbage.left_alone():
         return _Load(world or current(), settings).run(into)
+
+
+def _is_part(strict: object) -> bool:
+    return isinstance(strict, bool | int | float) and 0 <= strict <= 1
 
 
 def _globs(asked: Iterable[str]) -> tuple[str, ...]:
@@ -130,6 +134,8 @@ class _Load:
     def _look(self, into: Any) -> _Plan:
         """Return what is to be done. Raises DoesNotFit."""
         asked, world = self._settings, self._world
+        if not _is_part(asked.strict):
+            raise AllranksError(f"{self._who}: strict={asked.strict!r}: expected True, False, or a part from 0 to 1.")
         source = open_source(asked.path, allow_pickle=asked.allow_pickle)
         tree = open_tree(into, rank=world.rank, size=world.size, restoring=True)
         key = choose_key(source.leaves, [*(one.path for one in tree.declared), *tree.values], asked.key)
@@ -141,14 +147,19 @@ class _Load:
         arrays = {new: name for new, name in called.items() if name in leaves}
         found = fit(tree.declared, leaves, arrays, aside=set(scalars.values()))
         if ties := _ties(tree, found):
+            for number in ties:
+                tree.targets(number)  # on the meta device it gets the memory of the other
             found = fit(tree.declared, leaves, arrays, aside=set(scalars.values()), tied=ties)
         found = replace(found, differences=(*found.differences, *unfit))
         found = allow(found, missing=asked.allow_missing, unexpected=asked.allow_unexpected)
         report = self._report(source, tree, found, leaves, set(scalars.values()))
-        report = replace(report, notes=(*report.notes, *_said_of_key(source, key, asked), *self._idle_globs(found)))
-        if why := _refusal(report, found, asked.strict) or self._empty(tree, found):
-            remedy = "\n  Say what is meant: rename=, allow_missing=, allow_unexpected=, key=, strict=."
-            raise DoesNotFit(f"{self._who}: {why}.\n{report}", differences=found.differences, remedy=remedy)
+        unused = [f"rename {old!r} renames nothing" for old in idle(names, asked.rename)]
+        notes = (*report.notes, *_said_of_key(source, key, asked), *unused, *self._idle_globs(found))
+        report = replace(report, notes=notes)
+        nothing = _nothing(report, told=bool(values or scalars))
+        if why := nothing or _refusal(report, found, asked.strict) or self._empty(tree, found):
+            remedy = "Say what is meant: rename=, allow_missing=, allow_unexpected=, key=, strict=."
+            raise DoesNotFit(f"load of {asked.path}: {why}.\n{report}\n ", differences=found.differences, remedy=remedy)
         return _Plan(source, tree, found, names, values, scalars, report)
 
     def _report(
@@ -248,10 +259,17 @@ class _Load:
             )
 
 
+def _nothing(report: LoadReport, *, told: bool) -> str:
+    """Return why nothing is loaded, "" if something is, or there is nothing; ``told`` are values that are no arrays."""
+    if report.loaded.leaves or (told and not report.template.leaves):
+        return ""
+    if not report.file.leaves:
+        return "there is no array in the file" if report.template.leaves else ""
+    return "nothing of the file fits" if report.template.leaves else "there is no array in into="
+
+
 def _refusal(report: LoadReport, found: Fit, strict: bool | float) -> str:
     """Return why this is not enough, "" if it is."""
-    if report.template.leaves and not report.loaded.leaves:
-        return "nothing of the file fits"
     if strict is True:
         return f"{len(found.wrong)} leaves do not fit" if found.wrong else ""
     if strict is not False and report.coverage < strict:
@@ -287,18 +305,9 @@ def _ties(tree: OpenTree, found: Fit) -> dict[int, int]:
     missing = {one.path for one in found.differences if one.kind == "missing"}
     if not missing:
         return {}
-    at = {place: number for number, _ in found.pairs if (place := _place(tree, number)) is not None}
+    at = {memory: number for number, _ in found.pairs if (memory := tree.memory(number)) is not None}
     lacking = [number for number, one in enumerate(tree.declared) if one.path in missing]
-    return {number: at[place] for number in lacking if (place := _place(tree, number)) in at}
-
-
-def _place(tree: OpenTree, number: int) -> tuple[object, ...] | None:
-    copies = tree.copies(number)
-    address = getattr(copies[0].part, "data_ptr", None) if copies else None
-    if address is None or not tree.declared[number].shape:
-        return None
-    one = tree.declared[number]
-    return copies[0].device, address(), one.shape, one.dtype
+    return {number: at[memory] for number in lacking if (memory := tree.memory(number)) in at}
 
 
 def _digest(tree: OpenTree, numbers: Sequence[int]) -> str:

@@ -15,6 +15,7 @@ from allranks.errors import AllranksError
 Rename = Mapping[str, str] | Callable[[str], str]
 
 # Where the weights stand in files that hold more: Lightning, torch's recipes, Flax, DeepSpeed.
+_TOLD = 12
 KNOWN_KEYS = ("state_dict", "model_state_dict", "model", "params", "module", "state")
 
 
@@ -35,24 +36,51 @@ def renaming(rename: Rename | None) -> Callable[[str], str]:
     the one before it left: ``{"model.*": "*", "*.fc1.*": "*.0.*"}``. Raises AllranksError where a pattern and what it
     becomes do not have the same number of ``*``.
     """
-    if rename is None:
-        return canonical
-    if not isinstance(rename, Mapping):
-        change = rename
-        return lambda name: canonical(change(name))
-    exact = {canonical(old): canonical(new) for old, new in rename.items() if "*" not in old}
-    patterns = [_pattern(old, new) for old, new in rename.items() if "*" in old]
+    return canonical if rename is None else _Renaming(rename)
 
-    def apply(name: str) -> str:
+
+class _Renaming:
+    """A rename, checked; ``idle`` are those of its names and patterns that nothing had yet."""
+
+    def __init__(self, rename: Rename) -> None:
+        self._change = None if isinstance(rename, Mapping) else rename
+        steps = rename if isinstance(rename, Mapping) else {}
+        texts = all(isinstance(text, str) for step in steps.items() for text in step)
+        if not texts or not (self._change is None or callable(self._change)):
+            raise AllranksError(
+                f"rename={rename!r:.200} says of no name what it becomes.",
+                remedy="It is a mapping of texts, or a function; what is not wanted, allow_unexpected= lets go.",
+            )
+        self._exact = {canonical(old): (old, canonical(new)) for old, new in steps.items() if "*" not in old}
+        self._patterns = [(old, *_pattern(old, new)) for old, new in steps.items() if "*" in old]
+        self.idle = dict.fromkeys(steps)
+
+    def __call__(self, name: str) -> str:
+        if self._change is not None:
+            new = self._change(name)
+            if not isinstance(new, str):
+                raise AllranksError(f"rename({name!r}) returned {new!r:.80}, which is no name.")
+            return canonical(new)
         name = canonical(name)
-        if name in exact:
-            return exact[name]
-        for pattern, becomes in patterns:
+        if name in self._exact:
+            old, new = self._exact[name]
+            self.idle.pop(old, None)
+            return new
+        for old, pattern, becomes in self._patterns:
             if found := pattern.fullmatch(name):
+                self.idle.pop(old, None)
                 name = "".join(_woven(becomes, found.groups()))
         return name
 
-    return apply
+
+def idle(names: Iterable[str], rename: Rename | None) -> list[str]:
+    """Return what of a rename renames none of these names: perhaps it is misspelt."""
+    if rename is None:
+        return []
+    change = _Renaming(rename)
+    for name in names:
+        change(name)
+    return list(change.idle)
 
 
 def _pattern(old: str, new: str) -> tuple[re.Pattern[str], Sequence[str]]:
@@ -97,9 +125,10 @@ def choose_key(names: Iterable[str], template: Iterable[str], key: str | None) -
     """
     names = list(names)
     if key is not None:
-        if key and not any(name.startswith(f"{key}/") for name in names):
-            tops = ", ".join(dict.fromkeys(name.partition("/")[0] for name in names)) or "nothing"
-            raise AllranksError(f"no array of the file is below key={key!r}; at the top there are: {tops}.")
+        if key and not below(names, key):
+            tops = list(dict.fromkeys(name.partition("/")[0] for name in names)) or ["nothing"]
+            told = ", ".join(tops[:_TOLD]) + (f" and {len(tops) - _TOLD} more" if len(tops) > _TOLD else "")
+            raise AllranksError(f"no array of the file is below key={key!r}; at the top there are: {told}.")
         return key
     wanted = set(map(canonical, template))
     found = {known: [n for n in names if n.startswith(f"{known}/")] for known in KNOWN_KEYS}
@@ -117,4 +146,5 @@ def choose_key(names: Iterable[str], template: Iterable[str], key: str | None) -
 
 def below(names: Iterable[str], key: str) -> dict[str, str]:
     """Return by their names below a key the names of the file."""
-    return {name.removeprefix(f"{key}/"): name for name in names if not key or name.startswith(f"{key}/")}
+    prefix = f"{canonical(key)}." if key else ""
+    return {name[len(prefix) :]: name for name in names if canonical(name).startswith(prefix)}

@@ -138,17 +138,18 @@ def told(differences: Sequence[Difference]) -> list[str]:
 
 def _line(one: Difference) -> str:
     allowed = f" (allowed by {one.allowed!r})" if one.allowed else ""
+    name = one.name if one.name.isprintable() else repr(one.name)  # who wrote the file does not write on the terminal
     match one.kind:
         case "missing":
             return f"{one.path}: {one.wanted}{allowed}"
         case "unexpected":
-            return f"{one.name}: {one.found}{allowed}"
+            return f"{name}: {one.found}{allowed}"
         case "tied":
-            return f"{one.path}: {one.wanted} is {one.name}"
+            return f"{one.path}: {one.wanted} is {name}"
         case "recast":
             return f"{one.path}: {one.found} -> {one.wanted}{', rounded' if one.lossy else ''}"
         case _:
-            return f"{one.path}: {one.found} in the file ({one.name}), {one.wanted} here{allowed}"
+            return f"{one.path}: {one.found} in the file ({name}), {one.wanted} here{allowed}"
 
 
 def _headline(report: LoadReport) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from _pytest.config import _prepareconfig
 from _pytest.runner import runtestprotocol
+from _pytest.warnings import catch_warnings_for_item
 
 RANK_FOLDER: pytest.StashKey[Path] = pytest.StashKey()
 _sessions: list[pytest.Session] = []
@@ -59,7 +60,8 @@ def run(arguments: list[str], files: list[str], test: str, folder: str) -> None:
     found = [item for item in session.items if item.nodeid == test]
     if not found:
         raise RuntimeError(f"{test} was not found when its file was collected for the ranks; is its name stable?")
-    reports = runtestprotocol(found[0], nextitem=None, log=False)
+    with catch_warnings_for_item(config=config, ihook=found[0].ihook, when="runtest", item=found[0]):
+        reports = runtestprotocol(found[0], nextitem=None, log=False)
     data = [config.hook.pytest_report_to_serializable(config=config, report=report) for report in reports]
     whole = Path(folder) / f"rank-{os.environ['ALLRANKS_RANK']}.json"
     part = whole.with_suffix(".part")

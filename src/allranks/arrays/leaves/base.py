@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -12,12 +12,15 @@ from allranks.arrays.walk import Opener
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """Who opens a tree, and what for: ``restoring`` a template that is to be filled, ``comparing`` it between ranks."""
+    """Who opens a tree, and what for: ``restoring`` a template that is to be filled, ``comparing`` it between ranks,
+    ``passing`` over what can be no leaf.
+    """
 
     rank: int
     size: int
     restoring: bool
     comparing: bool = False
+    passing: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,6 +67,9 @@ class Adapter(Protocol):
 
     def copies(self, leaf: Any, here: Here) -> tuple[Copy, ...]:
         """Return every copy of a cell that a device of this process holds."""
+
+    def memory(self, leaf: Any) -> Hashable | None:
+        """Return what is the same for leaves that are one memory; None if there are none such."""
 
     def filling(self, leaf: Any, here: Here) -> Filling:
         """Return how a leaf is filled."""

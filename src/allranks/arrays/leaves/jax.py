@@ -147,6 +147,10 @@ def _bytes(part: Any, on_host: bool) -> np.ndarray[Any, np.dtype[np.uint8]]:
     return flat(np.asarray(part))
 
 
+def memory(_leaf: Any) -> None:
+    return None
+
+
 def filling(leaf: Any, here: Here) -> Filling:
     bits = _bits(leaf)
     cut = _cut(bits.sharding, bits.shape, here.size)

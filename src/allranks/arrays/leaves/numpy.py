@@ -80,6 +80,10 @@ def flat(array: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8]]:
     return (array if array.ndim == 1 else array.reshape(-1)).view(np.uint8)
 
 
+def memory(_leaf: Any) -> None:
+    return None
+
+
 def filling(leaf: Any, _here: Here) -> Filling:
     dtype = DTYPES[name_of(leaf.dtype)]
     if isinstance(leaf, np.ndarray) and leaf.flags.writeable and leaf.dtype == dtype:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import partial
 from itertools import chain
 from typing import Any, cast
@@ -116,6 +116,9 @@ def _make_state(optimizer: torch.optim.Optimizer) -> None:
 
 def spec(leaf: torch.Tensor, here: Here) -> Spec:
     name = name_of(leaf, here)
+    strides = () if leaf.is_contiguous() else zip(leaf.stride(), leaf.shape, strict=True)
+    if here.restoring and any(by == 0 and many > 1 for by, many in strides):
+        raise Refused("a view of which many elements are one number", "Give it memory of its own: clone().")
     return whole(tuple(leaf.shape), name, here.size)
 
 
@@ -189,6 +192,17 @@ def _tensor(buffer: np.ndarray[Any, Any], dtype: torch.dtype) -> torch.Tensor:
     if carrier is None:
         return torch.from_numpy(buffer)
     return torch.from_numpy(buffer.view(str(carrier).removeprefix("torch."))).view(dtype)
+
+
+def memory(leaf: torch.Tensor) -> Hashable:
+    return memory_of(leaf, leaf)
+
+
+def memory_of(leaf: torch.Tensor, part: torch.Tensor) -> Hashable:
+    """Return what leaves have in common whose parts on this rank are one memory; nothing has none on any rank."""
+    if part.is_meta or not part.numel():
+        return id(leaf)
+    return str(part.device), part.data_ptr(), tuple(leaf.shape), leaf.dtype
 
 
 def filling(leaf: torch.Tensor, _here: Here) -> Filling:

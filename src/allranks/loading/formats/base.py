@@ -15,6 +15,7 @@ Value = bool | int | float | str | None
 
 # What a header may have: more is no header.
 MOST_HEADER = 256 << 20
+_TOLD = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,13 @@ class Said:
     format: str
     checked: str
     notes: tuple[str, ...] = ()
+
+
+def left_aside(left: Mapping[str, str], *, how: str) -> tuple[str, ...]:
+    """Return the note about what of a file is no array and no JSON value: by path, what it is."""
+    told = [f"{path or 'the whole of it'} ({kind})" for path, kind in list(left.items())[:_TOLD]]
+    more = [f"and {len(left) - _TOLD} more"] if len(left) > _TOLD else []
+    return (f"{how}: {'; '.join([*told, *more])}",) if left else ()
 
 
 class Source(Protocol):

@@ -171,8 +171,8 @@ class _Archives:
         blob = self._blob(file).part(begin, size, what=f"the value {name!r}")
         if blob.read(0, min(4, size), what="a value") != b"PK\3\4":
             return
-        value = read_pickle(blob, records(blob)).values
-        self._values.update({name: value[""]} if "" in value else {})
+        values = read_pickle(blob, records(blob)).values  # a list without tensors is one
+        self._values.update({f"{name}/{path}" if path else name: value for path, value in values.items()})
 
     def _blob(self, file: str) -> Blob:
         if file not in self._files:

@@ -18,6 +18,7 @@ _KNOWN = (
 )
 # What a directory of Hugging Face's calls its weights, next to which others may stand.
 _USUAL = ("model.safetensors", "adapter_model.safetensors", "pytorch_model.bin")
+_NUMPY = b"\x93NUMPY"
 _ORBAX = ("_METADATA", "_CHECKPOINT_METADATA")
 
 
@@ -26,7 +27,12 @@ def open_source(path: str | os.PathLike[str], *, allow_pickle: bool) -> Source:
 
     Raises NotThere, UnknownFormat, Damaged, Unsafe.
     """
-    address = os.fspath(path).rstrip("/") or "/"
+    address = os.fspath(path)
+    if not address:
+        raise NotThere("the path is empty.", path=address)
+    address = address.rstrip("/") or "/"
+    if os.path.basename(address) in (".", ".."):
+        address = os.path.abspath(address)
     above, _, name = address.rpartition("/")
     outside = open_storage(above if "/" in address else ".") if above or "/" not in address else open_storage("/")
     if name and not above.endswith(":/") and outside.size(name) is not None:
@@ -56,6 +62,12 @@ def _open_file(storage: Storage, name: str, *, allow_pickle: bool) -> Source:
         return _open_pickle(storage, name, bytes(head), allow_pickle=allow_pickle)
     if head and (0x80 < head[0] < 0x90 or head[0] in (0xDE, 0xDF)):
         return flax.open_file(storage, name)
+    if head.startswith(_NUMPY):
+        raise UnknownFormat(
+            f"{storage.url}/{name} holds arrays without names, as np.save and Equinox's tree_serialise_leaves write.",
+            path=name,
+            remedy="Read it by eqx.tree_deserialise_leaves or np.load on every rank, and allranks.verify the result.",
+        )
     raise UnknownFormat(f"{storage.url}/{name}, {size} bytes, is in no format that is known.", path=name, remedy=_KNOWN)
 
 
@@ -90,8 +102,9 @@ def _open_folder(address: str, storage: Storage, files: Sequence[str], folders: 
     if torchs := _ending(files, ".bin", ".pt", ".pth", ".ckpt"):
         return pt.open_files(storage, [_only(address, torchs)])
     there = ", ".join([*files, *(f"{folder}/" for folder in folders)][:12])
+    remedy = _KNOWN if files else "Where one of these folders is the checkpoint, name it."
     raise UnknownFormat(
-        f"{storage.url} is no checkpoint that is known: there are {there}.", path=address, remedy=_KNOWN
+        f"{storage.url} is no checkpoint that is known: there are {there}.", path=address, remedy=remedy
     )
 
 
@@ -123,7 +136,11 @@ def _open_orbax(address: str, files: Sequence[str], folders: Sequence[str]) -> S
     if "_METADATA" not in files:
         items = [name for name in folders if os.path.exists(os.path.join(address, name, "_METADATA"))]
         if not items:
-            raise UnknownFormat(f"{address} is of Orbax, and none of its items has a _METADATA.", path=address)
+            raise UnknownFormat(
+                f"{address} is of Orbax, and none of its items has a _METADATA.",
+                path=address,
+                remedy="Restore it by Orbax, and save it by PyTreeSave or StandardSave.",
+            )
         address = os.path.join(address, _only(address, items))
     try:
         from allranks.loading.formats import orbax

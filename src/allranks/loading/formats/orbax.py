@@ -11,12 +11,12 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import tensorstore as ts
 
 from allranks.arrays.base import Target
+from allranks.arrays.cast import cast_into
 from allranks.arrays.leaves.numpy import DTYPES
-from allranks.errors import CannotStore, Damaged, UnknownFormat
+from allranks.errors import Damaged, UnknownFormat
 from allranks.loading.fit import Stored
 from allranks.loading.formats.base import Said, Value
 from allranks.storage.base import Storage
@@ -122,13 +122,7 @@ class OrbaxSource:
         step = max(1, rows * _AT_ONCE // max(1, target.buffer.size * source.dtype.numpy_dtype.itemsize))
         for at in range(0, rows, step):
             cut = (slice(at, min(rows, at + step)),) if target.buffer.ndim else ...
-            read = self._result(source[cut].read(), name)
-            try:
-                with np.errstate(over="raise"):
-                    np.copyto(target.buffer[cut], read, casting="unsafe")
-            except FloatingPointError as error:
-                what = f"leaf {name!r} holds {source.dtype.name} numbers that are too large for {target.buffer.dtype}"
-                raise CannotStore(f"{what}.", leaf=name) from error
+            cast_into(target.buffer[cut], self._result(source[cut].read(), name), leaf=name)
 
     def witnessed(self) -> Any:
         return None

@@ -6,15 +6,15 @@ import pickle
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from allranks.arrays.base import Target
+from allranks.arrays.cast import cast_into
 from allranks.arrays.detect import open_tree
 from allranks.arrays.leaves.numpy import DTYPES
-from allranks.errors import CannotStore
 from allranks.loading.fit import Stored
-from allranks.loading.formats.base import Blob, Said
+from allranks.loading.formats.base import Blob, Said, left_aside
 from allranks.storage.base import Storage
+
+_UNSAFE = "unsafe: a pickle runs any code that it names; save it again in another format"
 
 
 def open_file(storage: Storage, name: str) -> TreeSource:
@@ -24,16 +24,16 @@ def open_file(storage: Storage, name: str) -> TreeSource:
         tree = pickle.loads(storage.get(name))
     except Exception as error:  # a pickle's code may raise anything
         raise blob.damaged(f"it cannot be unpickled ({type(error).__name__}: {error})") from error
-    notes = ("unsafe: a pickle runs any code that it names; save it again in another format",)
-    return TreeSource(tree, Said("pickle", "not at all: pickles carry no checks", notes))
+    return TreeSource(tree)
 
 
 class TreeSource:
     """A Source over a tree that is in memory."""
 
-    def __init__(self, tree: object, said: Said) -> None:
-        self.said = said
-        self._tree = open_tree(tree, rank=0, size=1)
+    def __init__(self, tree: object) -> None:
+        self._tree = open_tree(tree, rank=0, size=1, passing=True)
+        notes = (_UNSAFE, *left_aside(self._tree.passed, how="not loaded"))
+        self.said = Said("pickle", "not at all: pickles carry no checks", notes)
         self.leaves = {one.path: Stored(one.shape, one.dtype, one.kind) for one in self._tree.declared}
         self.values = self._tree.values
         self._numbers = {one.path: number for number, one in enumerate(self._tree.declared)}
@@ -43,12 +43,7 @@ class TreeSource:
             number = self._numbers[name]
             one = self._tree.declared[number]
             whole = self._tree.held(number, 0).data.view(DTYPES[one.dtype]).reshape(one.shape)
-            try:
-                with np.errstate(over="raise"):
-                    np.copyto(target.buffer, whole[target.extent.slices], casting="unsafe")
-            except FloatingPointError as error:
-                what = f"leaf {name!r} holds {one.dtype} numbers that are too large for {target.buffer.dtype}"
-                raise CannotStore(f"{what}.", leaf=name) from error
+            cast_into(target.buffer, whole[target.extent.slices], leaf=name)
 
     def witnessed(self) -> Any:
         return None

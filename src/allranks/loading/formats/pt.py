@@ -22,7 +22,7 @@ from allranks.errors import Damaged
 from allranks.extent import Extent
 from allranks.loading.fit import Stored
 from allranks.loading.formats.archive import Record, records
-from allranks.loading.formats.base import Blob, Said, Value
+from allranks.loading.formats.base import Blob, Said, Value, left_aside
 from allranks.loading.formats.catalog import ByteSource, Catalog, whole
 from allranks.loading.formats.crc import combine
 from allranks.loading.formats.unpickle import Flat, Strided, flatten, unpickle
@@ -38,7 +38,7 @@ def open_files(storage: Storage, names: Sequence[str]) -> CheckedSource:
     catalog, turned = Catalog(), {}
     values: dict[str, Value] = {}
     kept: dict[int, list[Record]] = {}
-    left: dict[str, int] = {}
+    left: dict[str, str] = {}
     for name in names:
         blob = Blob.whole(storage, name)
         archive = records(blob)
@@ -52,18 +52,14 @@ def open_files(storage: Storage, names: Sequence[str]) -> CheckedSource:
                 raise blob.damaged(f"tensor {path!r} stands in another file, too")
             if order := add(catalog, blob, file, path, tensor, record_of(blob, archive, tensor)):
                 turned[path] = order
-    notes = (f"not loaded, and nothing of them run: {_told(left)}",) if left else ()
-    return CheckedSource(storage, catalog, _said("torch.save", names, kept, notes), kept, values=values, turned=turned)
+    said = _said("torch.save", names, kept, left_aside(left, how="not loaded, and nothing of it run"))
+    return CheckedSource(storage, catalog, said, kept, values=values, turned=turned)
 
 
 def _said(what: str, names: Sequence[str], kept: Records, notes: tuple[str, ...]) -> Said:
     crcs = any(kept.values())
     how = "by the CRC-32 of every record" if crcs else "not at all: torch was told to write no CRCs"
     return Said(f"{what}, {len(names)} file{'s' if len(names) > 1 else ''}", how, notes)
-
-
-def _told(left: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {kind}" for kind, count in list(left.items())[:8])
 
 
 def read_pickle(blob: Blob, archive: Mapping[str, Record]) -> Flat:

@@ -56,8 +56,8 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _add(catalog: Catalog, blob: Blob) -> None:
     header, begin = header_of(blob)
-    metadata = header.pop("__metadata__", {}) or {}
-    if "DCP_SHARDING_INFO" in metadata:
+    metadata = header.pop("__metadata__", None)
+    if isinstance(metadata, dict) and "DCP_SHARDING_INFO" in metadata:
         raise blob.damaged("it is a shard that DCP's HuggingFaceStorageWriter wrote; consolidate its files first")
     file = catalog.file(blob.name, blob.size)
     at = 0

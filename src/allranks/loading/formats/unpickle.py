@@ -32,6 +32,15 @@ _STORAGES = {
     "Untyped": "uint8",
     "ComplexFloat": "complex64",
     "ComplexDouble": "complex128",
+    # Quantized: there are no numbers in it without a scale.
+    **dict.fromkeys(("QInt8", "QUInt8", "QInt32", "QUInt4x2", "QUInt2x4"), ""),
+}
+# What can be done about what torch names, and this file does not read.
+_ADVICE = {
+    "torch._utils._rebuild_qtensor": "save its dequantize()",
+    "torch._utils._rebuild_sparse_tensor": "save its to_dense()",
+    "torch._utils._rebuild_nested_tensor": "save the tensors that it is of",
+    "torch._utils._rebuild_wrapper_subclass": "of DTensors, save the full_tensor()",
 }
 _DEEPEST = 200
 # Of each operation of a pickle the bytes of its argument, or how these are told.
@@ -129,7 +138,7 @@ def _storage_dtype(named: str) -> str:
 
 def _tensor(of: Any, offset: Any, shape: Any, stride: Any, *rest: Any) -> Strided:
     """Answer for ``torch._utils._rebuild_tensor_v2``, whose 7th argument says if bits are to be read otherwise."""
-    if not isinstance(of, Kept) or len(shape) != len(stride) or (len(rest) > 2 and rest[2]):
+    if not isinstance(of, Kept) or not of.dtype or len(shape) != len(stride) or (len(rest) > 2 and rest[2]):
         raise pickle.UnpicklingError("it has a tensor that is no plain view of a storage")
     numbers = (offset, *shape, *stride)
     if not all(type(number) is int and number >= 0 for number in numbers):
@@ -146,20 +155,34 @@ def _tensor_of_dtype(of: Any, offset: Any, shape: Any, stride: Any, *rest: Any) 
 
 def _from_type(function: Any, _kind: Any, args: Any, _state: Any) -> Any:
     """Answer for ``torch._tensor._rebuild_from_type_v2``: a tensor with attributes is a tensor."""
-    return function(*args) if function in _KNOWN.values() else Inert(*args)
+    inert = isinstance(function, type) and issubclass(function, Inert)
+    return function(*args) if inert or function in _KNOWN.values() else Inert(*args)
 
 
 def _first(value: Any, *_: Any) -> Any:
     return value
 
 
+class _Answer:
+    """A function that a pickle can call, and not change."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def __call__(self, *args: Any) -> Any:
+        return self._function(*args)
+
+    def __setstate__(self, state: Any) -> None:
+        raise pickle.UnpicklingError("it changes what it names")
+
+
 _KNOWN: dict[str, Callable[..., Any]] = {
     "collections.OrderedDict": OrderedDict,
-    "torch._utils._rebuild_tensor_v2": _tensor,
-    "torch._utils._rebuild_tensor_v3": _tensor_of_dtype,
-    "torch._utils._rebuild_parameter": _first,
-    "torch._utils._rebuild_parameter_with_state": _first,
-    "torch._tensor._rebuild_from_type_v2": _from_type,
+    "torch._utils._rebuild_tensor_v2": _Answer(_tensor),
+    "torch._utils._rebuild_tensor_v3": _Answer(_tensor_of_dtype),
+    "torch._utils._rebuild_parameter": _Answer(_first),
+    "torch._utils._rebuild_parameter_with_state": _Answer(_first),
+    "torch._tensor._rebuild_from_type_v2": _Answer(_from_type),
     "torch.Size": tuple,
 }
 
@@ -212,11 +235,11 @@ def _after(data: bytes, at: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Flat:
-    """The leaves of an unpickled tree by path; ``left`` counts those that are neither, by what they are."""
+    """The leaves of an unpickled tree by path; ``left`` are those that are neither: what they are."""
 
     tensors: dict[str, Strided]
     values: dict[str, Value]
-    left: dict[str, int]
+    left: dict[str, str]
 
 
 def flatten(tree: Any, *, most: int) -> Flat:
@@ -235,9 +258,16 @@ def flatten(tree: Any, *, most: int) -> Flat:
         elif node is None or isinstance(node, bool | int | float | str):
             found.values[path] = node
         elif not isinstance(node, dict | list | tuple):
-            kind = getattr(node, "named", type(node).__name__)
-            found.left[kind] = found.left.get(kind, 0) + 1
+            found.left[path] = _in_words(node)
     return found
+
+
+def _in_words(node: Any) -> str:
+    """Return what something that is left is, and what could be done about it."""
+    kind = getattr(node, "named", type(node).__name__)
+    if isinstance(node, Inert) and isinstance(node.of("_parameters"), Mapping):
+        return f"{kind}: a module, save its state_dict()"
+    return f"{kind}: {_ADVICE[kind]}" if kind in _ADVICE else kind
 
 
 def _walk(node: Any, path: str, depth: int) -> Iterator[tuple[str, Any]]:

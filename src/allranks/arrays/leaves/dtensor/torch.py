@@ -5,6 +5,7 @@ Apart from other tensors because ``torch.distributed.tensor`` takes most of a se
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from functools import lru_cache
 from typing import Any, cast
 
@@ -88,9 +89,13 @@ def copies(leaf: DTensor, here: Here) -> tuple[Copy, ...]:
     return () if number is None or leaf.is_meta else (plain.copy_of(plain.local(leaf), number, here),)
 
 
+def memory(leaf: DTensor) -> Hashable:
+    return plain.memory_of(leaf, plain.local(leaf))
+
+
 def filling(leaf: DTensor, here: Here) -> Filling:
     extent = _mine(leaf, here)
-    if extent is None or extent.size == 0:
+    if extent is None or (extent.size == 0 and not leaf.is_meta):
         return Filling((), lambda: leaf)
     return plain.filling_of(leaf, plain.local(leaf), extent, wrap=lambda local: _wrap(leaf, local))
 
