@@ -19,7 +19,7 @@ from allranks.check.tables.local import LocalQuery
 from allranks.check.tables.names import documented
 from allranks.check.tables.passing import FILLING, PASSING, PASSING_METHODS, TELLING, WRAPPING
 from allranks.check.tables.receivers import RECEIVERS, RETURNS
-from allranks.check.truth import EVERY, FALSE, UNKNOWN
+from allranks.check.truth import BY_PROCESS, EVERY, FALSE, UNKNOWN
 from allranks.check.values import (
     ANYTHING,
     CLOCK,
@@ -208,6 +208,8 @@ class Caller(Computed):
             made = tainted(*given.values, *(v for _, v in given.keywords))
             flags = frozenset().union(*(v.flags for v in given.values)) if given.values else frozenset()
             kind = "pathlib.Path" if name.endswith("Path") else ""
+            if name in ("any", "all") and made.taint == PROCESS:
+                return boolean(BY_PROCESS, PROCESS)
             return replace(made, flags=flags, instance=kind) if flags or kind else made
         if name in RETURNS:
             return Value(instance=RETURNS[name])
@@ -253,7 +255,8 @@ class Caller(Computed):
         if off or (on and not any(on)) or (entry.sharded and not self.project.shards):
             return ANYTHING
         group = given.argument(*entry.group) if entry.group else None
-        whole = group is None or group.constant is None or group.reference.endswith("group.WORLD")
+        whole = group is None or group.reference.endswith("group.WORLD")
+        whole = whole or (group is not None and group.constant is None and not self._made_elsewhere(frame, entry, given))
         kind = "hidden" if entry.hidden else "" if whole else "sub"
         frame.nodes.append(("meet", entry.op, kind, given.span, name))
         if not name.startswith("orbax."):  # which processes that are alone save with too
@@ -264,6 +267,11 @@ class Caller(Computed):
             if position < len(given.node[2]) and given.node[2][position][0] in ("name", "attr"):
                 self.store(frame, given.node[2][position], ANYTHING)
         return Value(instance=name) if name.rpartition(".")[2][:1].isupper() else ANYTHING
+
+    def _made_elsewhere(self, frame: Frame, entry: Collective, given: Given) -> bool:
+        """Whether the group is a module's variable, or what a function returns: None stands there until it is made."""
+        node = given.expression(*entry.group)
+        return node is not None and (node[0] == "call" or (node[0] == "name" and node[1] not in frame.env))
 
     def _effect(self, frame: Frame, entry: Effect, name: str, given: Given, base: Value | None) -> Value:
         path = base if entry.receiver else given.argument(*entry.path) if entry.path else None
@@ -321,6 +329,8 @@ class Caller(Computed):
         taint = _OWN.get(entry.kind, 0)
         for value in given.values:
             taint |= value.taint
+        if entry.kind == "exists":
+            return boolean(BY_PROCESS, taint)
         if entry.kind in _OWN:
             return Value(taint)
         if entry.kind == "spread":

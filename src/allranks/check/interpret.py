@@ -116,7 +116,7 @@ class Interpreter(Runner):
     def _branch(self, frame: Frame, test: Value, node: Node) -> bool:
         truth, before, may, exits = test.true(), frame.mask, frame.may, frame.exits
         env, nodes, implicit, guard = frame.env, frame.nodes, frame.implicit, frame.guard
-        parts = (RANKS | PROCESS) & test.taint if set(truth) & set("DWP") else 0
+        parts = (RANKS | PROCESS if set(truth) & set("DWP") else PROCESS) & test.taint
         ends: list[tuple[bool, int, int, dict[str, Value], Trace]] = []
         for side, statements in ((truth, node[3]), (negate(truth), node[4])):
             weak = "U" if test.ranked and side != truth else ""

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from allranks.check.sequence import LONGEST, Items, alike, atoms, flat, hangs_on, holds, meets, named, one_way, resolved
 from allranks.check.state import Called, Result, Span, Trace, TraceNode
 from allranks.check.truth import ROLES, UNKNOWN, in_words
-from allranks.check.values import PROCESS, RANKS, STATE
+from allranks.check.values import RANKS, STATE
 
 _LEFT_OUT: tuple[tuple[str, ...], ...] = ((), ("sub",), ("sub", "hidden"))
 # A flag that says whether there are several processes: it holds.
@@ -198,8 +198,8 @@ class Comparison:
 
     def _uneven(self, result: Result, node: TraceNode) -> Parting | None:
         """A loop in which all meet, and which each process goes round as often as it finds things for itself."""
-        _, _, taint, body, span, _ = node
-        if not taint & (RANKS | PROCESS) or taint & STATE or not span[0]:
+        _, truth, taint, body, span, _ = node
+        if not (taint & RANKS or "P" in truth) or taint & STATE or not span[0]:
             return None
         if not any(meets(self.items(body, role, Look(2), (), True)) for role in range(4)):
             return None
