@@ -18,6 +18,7 @@ from allranks.check.tables.gates import GATED
 from allranks.check.tables.local import LocalQuery
 from allranks.check.tables.names import documented
 from allranks.check.tables.passing import FILLING, PASSING, PASSING_METHODS, TELLING, WRAPPING
+from allranks.check.tables.ranks import BESIDE
 from allranks.check.tables.receivers import RECEIVERS, RETURNS
 from allranks.check.truth import BY_PROCESS, EVERY, FALSE, UNKNOWN
 from allranks.check.values import (
@@ -223,18 +224,26 @@ class Caller(Computed):
             if given.values and "::" in given.values[0].reference:
                 spread = given.argument("args", 1)
                 more = spread.elements or () if spread else ()
-                self.run_call(frame, given.values[0], Given((rank("global"), *more), (), given.node))
+                self._apart(frame, given.values[0], Given((rank("global"), *more), (), given.node))
             return
-        self._callbacks(frame, given)
+        self._callbacks(frame, given, name.rpartition(".")[2])
+
+    def _apart(self, frame: Frame, function: Value, given: Given) -> None:
+        """Call a function that runs beside this one, in a process or thread of its own: who it meets is its affair."""
+        nodes, meetings, calls = len(frame.nodes), len(frame.result.meetings), len(frame.result.calls)
+        self.run_call(frame, function, given)
+        del frame.nodes[nodes:], frame.result.meetings[meetings:]
+        frame.nodes += [("apart", called) for called in frame.result.calls[calls:] if called.result.meets]
 
     def _callbacks(self, frame: Frame, given: Given, name: str = "") -> None:
         handed = given.argument("args")
         passed = Given((handed.elements or ()) if handed else (), (), given.node)
         if name == "submit":
             passed = Given(given.values[1:], given.keywords, given.node)
+        call = self._apart if name in BESIDE else self.run_call
         for value in (*given.values, *(v for _, v in given.keywords)):
             if "::" in value.reference and self.project.function(value.reference) is not None:
-                self.run_call(frame, value, passed)
+                call(frame, value, passed)
 
     def _entry(self, frame: Frame, entry: object, name: str, given: Given, base: Value | None) -> Value:
         if isinstance(entry, Collective):

@@ -301,7 +301,7 @@ def _names(function: Value, facts: FunctionFacts, given: Given | None) -> bool:
 
 def meets(node: tuple[Any, ...]) -> bool:
     tag = node[0]
-    if tag in ("meet", "call", "around"):
+    if tag in ("meet", "call", "around", "apart"):
         return True
     if tag == "branch":
         return any(map(meets, (*node[3], *node[4])))

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from allranks.check.sequence import LONGEST, Items, alike, atoms, flat, hangs_on, holds, meets, named, one_way, resolved
 from allranks.check.state import Called, Result, Span, Trace, TraceNode
-from allranks.check.truth import ROLES, UNKNOWN, in_words
+from allranks.check.truth import EVERY, ROLES, UNKNOWN, in_words
 from allranks.check.values import RANKS, STATE
 
 _LEFT_OUT: tuple[tuple[str, ...], ...] = ((), ("sub",), ("sub", "hidden"))
@@ -115,7 +115,7 @@ class Comparison:
             around = self.function(node[1].result, role, look.inside())
             at = around.index(("yield",)) if ("yield",) in around else len(around)
             return (*around[:at], *body, *around[at + 1 :], *rest)
-        return (("yield",), *rest)
+        return rest if tag == "apart" else (("yield",), *rest)
 
     def _branch(self, node: TraceNode, role: int, look: Look, rest: Items, loop: bool) -> Items:
         _, truth, _, then, orelse, _, _, condition = node
@@ -167,6 +167,8 @@ class Comparison:
             if tag == "call":
                 if at >= settled and not self._balanced(node[1], alive, after, ahead):
                     yield node[1], alive
+            elif tag == "apart":
+                yield node[1], EVERY
             elif tag == "branch":
                 if _are_programs(node) and _first_meeting(_after(after, ahead).after) is None:
                     continue
