@@ -17,9 +17,9 @@ from allranks.check.tables.effects import Effect, Kind
 from allranks.check.tables.gates import GATED
 from allranks.check.tables.local import LocalQuery
 from allranks.check.tables.names import documented
-from allranks.check.tables.passing import FILLING, PASSING, PASSING_METHODS, TELLING, WRAPPING
+from allranks.check.tables.passing import FILLING, PASSING, PASSING_METHODS, SELVES, TELLING, WRAPPING
 from allranks.check.tables.ranks import BESIDE
-from allranks.check.tables.receivers import RECEIVERS, RETURNS
+from allranks.check.tables.receivers import BASES, RECEIVERS, RETURNS
 from allranks.check.truth import BY_PROCESS, EVERY, FALSE, UNKNOWN
 from allranks.check.values import (
     ANYTHING,
@@ -138,6 +138,7 @@ class Caller(Computed):
 
     def _known_method(self, frame: Frame, base: Value, name: str, given: Given) -> Value:
         kin = tuple(k for k in self.lineage(base.instance) if "::" not in k)
+        kin += tuple(BASES[package] for k in kin if (package := k.partition(".")[0]) in BASES)
         ours = "::" in base.instance and not kin
         if any(f"{k}.{name}" in GATED for k in kin) and not any(
             self.apis.collectives["call"].named(f"{k}.{name}") for k in kin
@@ -161,6 +162,8 @@ class Caller(Computed):
             return Value(flags=base.flags & PRIVATE)
         if name in ("get", "get_nowait") and "queue" in render(given.node[1]).lower():
             return Value(flags=frozenset({"own"}))  # what this process has put in
+        if name in SELVES and kin:
+            return base
         if name in PASSING_METHODS:
             made = tainted(base, *given.values, *(v for _, v in given.keywords))
             return replace(made, flags=base.flags) if base.flags else made

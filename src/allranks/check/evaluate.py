@@ -217,6 +217,7 @@ class Evaluator:
             taint |= iterated.taint
             for asked in conditions:
                 test = self.value(frame, asked)
+                taint |= test.taint & RANKS
                 frame.mask &= roles_where(test.true(), "TUP")
                 frame.may &= roles_where(test.true(), "TUPWD")
         for element in node[1]:

@@ -64,11 +64,12 @@ class Look(NamedTuple):
 
 class _Ahead(NamedTuple):
     """What follows a stretch of a trace in its function, whether it is in a ``loop``, and whether the function as a
-    whole is ``level``: its roles meet alike, however its branches look."""
+    whole is ``level``: its roles meet alike, however its branches look. ``again``: the body of the loop around."""
 
     after: Trace
     loop: bool
     level: bool
+    again: Trace = ()
 
 
 _NO_BRANCH: TraceNode = ("branch", "UUUU", 0, (), (), (0, 0, 0, 0), "", "")
@@ -125,7 +126,7 @@ class Comparison:
         if _raises(then) or _raises(orelse):  # the job ends there, in one way or another
             return self.items(orelse if _raises(then) else then, role, look, rest, loop)
         look = look.under(condition)
-        if look.straight and not loop and letter == "U":  # who returns early by data, returns with all others
+        if look.straight and not loop and truth == UNKNOWN:  # who returns early by data, returns with all others
             for side, other in ((then, orelse), (orelse, then)):
                 if _exits(side) and not _exits(other) and not self.items(side, role, look, _END, loop):
                     return self.items(other, role, look, rest, loop)
@@ -187,7 +188,7 @@ class Comparison:
                 if uneven is not None:
                     yield uneven
                     continue
-                inside = _Ahead((), True, ahead.level)
+                inside = _Ahead((), True, ahead.level, node[3])
                 yield from self._walk(result, node[3], alive, inside)
                 yield from self._walk(result, node[5], alive, _after(after, ahead))
             elif tag == "try":
@@ -269,13 +270,13 @@ class Comparison:
         if alike(found.values()) or alike(self._ways(node, dict.fromkeys(roles, _END), look, ahead.loop).values()):
             return None  # they meet alike; or it is not here that they part
         flags = atoms(condition)
-        own = (self.items(side, role, look, (), ahead.loop) for side in (then, orelse) for role in roles)
-        later_on = (self.items(_after(after, ahead).after, role, look, (), ahead.loop) for role in roles)
-        if "U" in letters and all(hangs_on(items, flags) for items in (*own, *later_on)):
+        here = [self.items(side, role, look, (), ahead.loop) for side in (then, orelse) for role in roles]
+        here += [self.items(_after(after, ahead).after, role, look, (), ahead.loop) for role in roles]
+        if "U" in letters and any(map(meets, here)) and all(hangs_on(items, flags) for items in here):
             return None  # the same flag that lets some go decides whether there is anything to meet for
         if alike(ways(look._replace(straight=True, sure=True)).values()):
             return None  # they may meet or not, by data that functions further down look at
-        return self._described(result, node, found, after, "P" in letters and "D" not in letters)
+        return self._described(result, node, found, (*after, *ahead.again), "P" in letters and "D" not in letters)
 
     def _ways(self, node: TraceNode, later: Mapping[int, Items], look: Look, loop: bool) -> dict[str, Items]:
         """Return what each goes on to from a branch; ``later``: what every role meets in behind it."""

@@ -16,6 +16,8 @@ PASSING_METHODS = _each(
     "format join joinpath strip rstrip lstrip lower upper replace split with_suffix with_name as_posix resolve",
     "expanduser absolute strftime isoformat item get copy zfill hex",
 )
+# Methods of modules and metrics that return what they are called on.
+SELVES = _each("to cuda cpu train eval half float double bfloat16 requires_grad_")
 # What they are given is in the list, set or queue from then on.
 FILLING = _each("append appendleft add extend insert put")
 # They tell people what they are given, and do nothing with it.
