@@ -38,7 +38,11 @@ from allranks.check.values import (
 _INSTEAD: Mapping[Kind, Kind] = {"mkdir": "folder", "tracker": "muted"}
 # Where names of files come from that differ from process to process: rules point there.
 _SOURCES = ("clock", "random", "listing", "identity")
-_OWN = {"identity": IDENTITY, "clock": CLOCK, "random": PROCESS, "exists": PROCESS, "listing": PROCESS}
+_OWN = {
+    "identity": IDENTITY,
+    **dict.fromkeys(("clock", "progress"), CLOCK),
+    **dict.fromkeys(("random", "exists", "listing"), PROCESS),
+}
 
 
 def unknown(given: Given) -> Value:
@@ -268,7 +272,9 @@ class Caller(Computed):
             return ANYTHING
         group = given.argument(*entry.group) if entry.group else None
         whole = group is None or group.reference.endswith("group.WORLD")
-        whole = whole or (group is not None and group.constant is None and not self._made_elsewhere(frame, entry, given))
+        whole = whole or (
+            group is not None and group.constant is None and not self._made_elsewhere(frame, entry, given)
+        )
         kind = "hidden" if entry.hidden else "" if whole else "sub"
         frame.nodes.append(("meet", entry.op, kind, given.span, name))
         if not name.startswith("orbax."):  # which processes that are alone save with too
@@ -341,7 +347,7 @@ class Caller(Computed):
         taint = _OWN.get(entry.kind, 0)
         for value in given.values:
             taint |= value.taint
-        if entry.kind == "exists":
+        if entry.kind in ("exists", "progress"):
             return boolean(BY_PROCESS, taint)
         if entry.kind in _OWN:
             return Value(taint)

@@ -13,8 +13,8 @@ from allranks.check.values import NONE, Value
 Span: TypeAlias = tuple[int, int, int, int]
 # Nodes of a trace: ("meet", op, sub-group?, span, name) · ("loop", truth, taint, body, span, orelse) · ("exit", kind) ·
 # ("branch", truth, taint, then, orelse, span, condition as it stands, condition as far as the rank leaves it open) ·
-# ("call", Called) · ("apart", Called): in a process or thread of its own · ("try", body, handlers, orelse) · ("yield",) ·
-# ("around", Called, body): a context that the project defines as a generator.
+# ("call", Called) · ("apart", Called): in a process or thread of its own · ("try", body, handlers, orelse) ·
+# ("yield",) · ("around", Called, body): a context that the project defines as a generator.
 TraceNode: TypeAlias = tuple[Any, ...]
 Trace: TypeAlias = tuple[TraceNode, ...]
 

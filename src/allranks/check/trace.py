@@ -269,6 +269,8 @@ class Comparison:
         found = ways(look)
         if alike(found.values()) or alike(self._ways(node, dict.fromkeys(roles, _END), look, ahead.loop).values()):
             return None  # they meet alike; or it is not here that they part
+        if not any(map(meets, found.values())) and not self._goes_round(found, ahead, look):
+            return None
         flags = atoms(condition)
         here = [self.items(side, role, look, (), ahead.loop) for side in (then, orelse) for role in roles]
         here += [self.items(_after(after, ahead).after, role, look, (), ahead.loop) for role in roles]
@@ -277,6 +279,11 @@ class Comparison:
         if alike(ways(look._replace(straight=True, sure=True)).values()):
             return None  # they may meet or not, by data that functions further down look at
         return self._described(result, node, found, (*after, *ahead.again), "P" in letters and "D" not in letters)
+
+    def _goes_round(self, ways: Mapping[str, Items], ahead: _Ahead, look: Look) -> bool:
+        """Whether some leave a loop that meets in its next round."""
+        leaves = any(holds(items, ("jump", kind)) for items in ways.values() for kind in ("break", "return"))
+        return leaves and any(meets(self.items(ahead.again, role, look, (), True)) for role in range(4))
 
     def _ways(self, node: TraceNode, later: Mapping[int, Items], look: Look, loop: bool) -> dict[str, Items]:
         """Return what each goes on to from a branch; ``later``: what every role meets in behind it."""
