@@ -43,6 +43,46 @@ SILENT = {
         if not os.path.exists("index"):
             multiprocessing.Process(target=work, args=(0,)).start()
         """,
+    "what rank 0 decides is sent to all": """
+        import torch.distributed as dist
+        def fit(epochs, stopper):
+            dist.init_process_group("nccl")
+            rank = dist.get_rank()
+            stop = False
+            for epoch in range(epochs):
+                if rank == 0:
+                    stop = stopper(epoch)
+                box = [stop if rank == 0 else None]
+                dist.broadcast_object_list(box, 0)
+                if rank != 0:
+                    stop = box[0]
+                if stop:
+                    break
+                dist.barrier()
+        """,
+    "engines that serve the model are told by rank 0": """
+        import torch.distributed as dist
+        class Actor:
+            def __init__(self, engines):
+                self.wire = None
+                if dist.get_rank() == 0:
+                    self.wire = connect(engines)
+            def push(self, model):
+                for parameter in model.parameters():
+                    if dist.get_rank() == 0:
+                        dist.broadcast(parameter.data, 0, group=self.wire)
+        """,
+    "rank 0 tries the wrapped model without gradients": """
+        import torch, torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel as DDP
+        dist.init_process_group("nccl")
+        model = DDP(torch.nn.Linear(2, 2))
+        @torch.no_grad()
+        def estimate(batches):
+            return [model(batch).item() for batch in batches]
+        if dist.get_rank() == 0:
+            estimate([1])
+        """,
     "a group that a function gives is a part of all": """
         import torch.distributed as dist
         GROUP = None

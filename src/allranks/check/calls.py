@@ -22,6 +22,7 @@ from allranks.check.tables.ranks import BESIDE
 from allranks.check.tables.receivers import BASES, RECEIVERS, RETURNS
 from allranks.check.truth import BY_PROCESS, EVERY, FALSE, UNKNOWN
 from allranks.check.values import (
+    AGREED,
     ANYTHING,
     CLOCK,
     IDENTITY,
@@ -50,6 +51,11 @@ def unknown(given: Given) -> Value:
     values = (*given.values, *(v for _, v in given.keywords))
     own = any(value.private and not value.number for value in values)
     return Value(flags=frozenset({"own"})) if own else ANYTHING
+
+
+def _of_group(function: Node) -> bool:
+    """Whether a method is called on what is called a group: which, nobody knows."""
+    return bool(function[0] == "attr" and render(function[1]).lower().rpartition(".")[2].endswith("group"))
 
 
 class Caller(Computed):
@@ -186,7 +192,8 @@ class Caller(Computed):
             return found if found is not None else ANYTHING
         if name in ("int", "bool", "float") and given.values:
             first = given.values[0]
-            return boolean(first.true(), first.taint) if name == "bool" else first
+            told = replace(boolean(first.true(), first.taint), flags=first.flags & AGREED.flags)
+            return told if name == "bool" else first
         if name == "getattr" and len(given.values) > 1 and isinstance(given.values[1].constant, str):
             return self.attribute(frame, given.values[0], given.values[1].constant, ())
         if name in ("isinstance", "super", "range"):
@@ -271,6 +278,10 @@ class Caller(Computed):
         if off or (on and not any(on)) or (entry.sharded and not self.project.shards):
             return ANYTHING
         group = given.argument(*entry.group) if entry.group else None
+        if (group is not None and group.ranked) or (name.startswith("*.") and _of_group(given.node[1])):
+            return ANYTHING  # of some ranks and of others that are no ranks: engines that serve the model
+        if entry.op == "DDP forward" and frame.graphless:
+            return ANYTHING  # nothing is reduced, and its buffers are sent but once
         whole = group is None or group.reference.endswith("group.WORLD")
         whole = whole or (
             group is not None and group.constant is None and not self._made_elsewhere(frame, entry, given)
@@ -283,7 +294,7 @@ class Caller(Computed):
         frame.result.meetings.append(entry.op)
         for position in entry.in_place:
             if position < len(given.node[2]) and given.node[2][position][0] in ("name", "attr"):
-                self.store(frame, given.node[2][position], ANYTHING)
+                self.store(frame, given.node[2][position], AGREED)
         return Value(instance=name) if name.rpartition(".")[2][:1].isupper() else ANYTHING
 
     def _made_elsewhere(self, frame: Frame, entry: Collective, given: Given) -> bool:

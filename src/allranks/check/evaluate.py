@@ -194,7 +194,7 @@ class Evaluator:
         at, elements = index.constant, base.elements
         if elements is not None and isinstance(at, int) and -len(elements) <= at < len(elements):
             return elements[at]
-        if "spread" in base.flags:
+        if base.flags & {"spread", "agreed"}:
             return base
         if "dict" in base.flags:
             return ANYTHING

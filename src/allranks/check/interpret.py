@@ -11,6 +11,7 @@ from allranks.check.functions import Runner, meets
 from allranks.check.render import condition, render
 from allranks.check.state import Called, Frame, Trace
 from allranks.check.summary import Node
+from allranks.check.tables.passing import GRAPHLESS
 from allranks.check.truth import EVERY, FALSE, TRUE, UNKNOWN, negate, roles_where
 from allranks.check.values import ANYTHING, PRIVATE, PROCESS, RANK, RANKS, STATE, Value, chosen, join, known
 
@@ -184,7 +185,7 @@ class Interpreter(Runner):
         return False
 
     def _with(self, frame: Frame, node: Node) -> bool:
-        turns, forgiving = frame.turns, frame.forgiving
+        turns, forgiving, graphless = frame.turns, frame.forgiving, frame.graphless
         around: list[Called] = []
         leaving: list[tuple[Value, Any]] = []
         for expression, target, span in node[2]:
@@ -202,6 +203,7 @@ class Interpreter(Runner):
                 leaving.append((value, span))
             if value.flags & {"lock", "turn"}:
                 frame.turns += 1
+            frame.graphless += expression[0] == "call" and render(expression[1]) in GRAPHLESS
             if expression[0] == "call" and render(expression[1]) in ("suppress", "contextlib.suppress"):
                 frame.forgiving += any(map(_forgiven, expression[2]))
             if target is not None:
@@ -215,7 +217,7 @@ class Interpreter(Runner):
         frame.nodes = [*outer, *inside]
         for value, span in reversed(leaving):
             self._special(frame, value, "__exit__", span)
-        frame.turns, frame.forgiving = turns, forgiving
+        frame.turns, frame.forgiving, frame.graphless = turns, forgiving, graphless
         return ended
 
     def _enter(self, frame: Frame, value: Value, span: Any) -> Value:

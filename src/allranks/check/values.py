@@ -104,6 +104,7 @@ class Value:
 
 ANYTHING = Value()
 NONE = Value(constant=None)
+AGREED = Value(flags=frozenset({"agreed"}))
 
 
 @lru_cache(10_000, typed=True)
@@ -137,6 +138,10 @@ def chosen(truth: str, one: Value, other: Value, taint: int = 0) -> Value:
         return one
     if truth == FALSE:
         return other
+    if any("agreed" in value.flags for value in (one, other)) and not any(
+        v.instance or v.reference for v in (one, other)
+    ):
+        return AGREED
     if truth == UNKNOWN:
         for ranked, plain in ((one, other), (other, one)):
             if ranked.ranked and ranked.truth and (plain.constant is None or isinstance(plain.constant, int)):

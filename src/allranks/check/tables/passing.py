@@ -18,6 +18,8 @@ PASSING_METHODS = _each(
 )
 # Methods of modules and metrics that return what they are called on.
 SELVES = _each("to cuda cpu train eval half float double bfloat16 requires_grad_")
+# Contexts, and decorators, under which no gradient is made.
+GRAPHLESS = _each("torch.no_grad torch.inference_mode no_grad inference_mode")
 # What they are given is in the list, set or queue from then on.
 FILLING = _each("append appendleft add extend insert put")
 # They tell people what they are given, and do nothing with it.
