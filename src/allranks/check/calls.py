@@ -25,6 +25,7 @@ from allranks.check.values import (
     AGREED,
     ANYTHING,
     CLOCK,
+    DEALT,
     IDENTITY,
     NO_CONSTANT,
     PRIVATE,
@@ -197,7 +198,8 @@ class Caller(Computed):
         if name == "getattr" and len(given.values) > 1 and isinstance(given.values[1].constant, str):
             return self.attribute(frame, given.values[0], given.values[1].constant, ())
         if name in ("isinstance", "super", "range"):
-            return tainted(*given.values) if name == "range" else ANYTHING
+            made = tainted(*given.values) if name == "range" else ANYTHING
+            return replace(made, flags=DEALT) if made.ranked else made
         if name == "functools.partial" and given.values:
             return replace(given.values[0], bound=given.values[1:])
         if name in COMPILERS and given.values:

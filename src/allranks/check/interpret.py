@@ -13,7 +13,7 @@ from allranks.check.state import Called, Frame, Trace
 from allranks.check.summary import Node
 from allranks.check.tables.passing import GRAPHLESS
 from allranks.check.truth import EVERY, FALSE, TRUE, UNKNOWN, negate, roles_where
-from allranks.check.values import ANYTHING, PRIVATE, PROCESS, RANK, RANKS, STATE, Value, chosen, join, known
+from allranks.check.values import ANYTHING, DEALT, PRIVATE, PROCESS, RANK, RANKS, STATE, Value, chosen, join, known
 
 # Functions that end the process, as they are called.
 _EXITS = (("name", "exit"), ("name", "quit"), ("attr", ("name", "sys"), "exit"), ("attr", ("name", "os"), "_exit"))
@@ -151,6 +151,7 @@ class Interpreter(Runner):
         self.store(frame, node[2], Value(source.taint & (RANKS | PROCESS), flags=source.flags & PRIVATE))
         counted = node[3][0] == "call" and node[3][1] == ("name", "range")  # epochs: where a run resumed
         taint = source.taint & ~PROCESS if counted else source.taint
+        taint = taint if source.flags & DEALT else taint & ~RANKS
         return self._loop(frame, node[4], node[5], (UNKNOWN, taint, node[6]))
 
     def _while(self, frame: Frame, node: Node) -> bool:

@@ -105,6 +105,7 @@ class Value:
 ANYTHING = Value()
 NONE = Value(constant=None)
 AGREED = Value(flags=frozenset({"agreed"}))
+DEALT = frozenset({"dealt"})  # the flag of a list that is longer on some ranks than on others
 
 
 @lru_cache(10_000, typed=True)
