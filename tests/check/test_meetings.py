@@ -83,6 +83,26 @@ SILENT = {
         if dist.get_rank() == 0:
             estimate([1])
         """,
+    "a hook is called later, by all": """
+        import torch, torch.distributed as dist
+        def gather(module, inputs, output):
+            dist.all_reduce(output)
+        def main(model):
+            dist.init_process_group("nccl")
+            for turn in range(dist.get_world_size()):
+                if dist.get_rank() == turn:
+                    model.register_forward_hook(gather)
+        """,
+    "a state of which nobody knows whose it is": """
+        import torch, torch.distributed as dist
+        from torch.distributed.checkpoint.state_dict import get_model_state_dict
+        class Task:
+            def state_dict(self):
+                return get_model_state_dict(self.model)
+        def save(bare):
+            if dist.get_rank() == 0:
+                torch.save(bare.state_dict(), "x")
+        """,
     "a list of parts is as long on every rank": """
         import torch, torch.distributed as dist
         def main(parameters):

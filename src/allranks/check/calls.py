@@ -17,7 +17,16 @@ from allranks.check.tables.effects import Effect, Kind
 from allranks.check.tables.gates import GATED
 from allranks.check.tables.local import LocalQuery
 from allranks.check.tables.names import documented
-from allranks.check.tables.passing import FILLING, PASSING, PASSING_METHODS, SELVES, TELLING, WRAPPING
+from allranks.check.tables.passing import (
+    FILLING,
+    ITERATING,
+    OF_MANY,
+    PASSING,
+    PASSING_METHODS,
+    SELVES,
+    TELLING,
+    WRAPPING,
+)
 from allranks.check.tables.ranks import BESIDE
 from allranks.check.tables.receivers import BASES, RECEIVERS, RETURNS
 from allranks.check.truth import BY_PROCESS, EVERY, FALSE, UNKNOWN
@@ -182,7 +191,8 @@ class Caller(Computed):
 
     def _likely(self, name: str) -> str | None:
         """A method that only one class of the project has, under a name that says something."""
-        return self.project.only_method(name) if "_" in name.strip("_") else None
+        told = "_" in name.strip("_") and name not in OF_MANY
+        return self.project.only_method(name) if told else None
 
     def _outside_call(self, frame: Frame, name: str, given: Given) -> Value:
         if name in ("os.environ.get", "os.getenv", "os.environ.setdefault", "os.environ.pop"):
@@ -197,6 +207,8 @@ class Caller(Computed):
             return told if name == "bool" else first
         if name == "getattr" and len(given.values) > 1 and isinstance(given.values[1].constant, str):
             return self.attribute(frame, given.values[0], given.values[1].constant, ())
+        if name in ITERATING and given.values:
+            return given.values[0]
         if name in ("isinstance", "super", "range"):
             made = tainted(*given.values) if name == "range" else ANYTHING
             return replace(made, flags=DEALT) if made.ranked else made
@@ -245,7 +257,8 @@ class Caller(Computed):
         self._callbacks(frame, given, name.rpartition(".")[2])
 
     def _apart(self, frame: Frame, function: Value, given: Given) -> None:
-        """Call a function that runs beside this one, in a process or thread of its own: who it meets is its affair."""
+        """Call a function that runs beside this one or later, in a process of its own or as a hook: it meets whom it
+        meets there."""
         nodes, meetings, calls = len(frame.nodes), len(frame.result.meetings), len(frame.result.calls)
         self.run_call(frame, function, given)
         del frame.nodes[nodes:], frame.result.meetings[meetings:]
@@ -256,7 +269,7 @@ class Caller(Computed):
         passed = Given((handed.elements or ()) if handed else (), (), given.node)
         if name == "submit":
             passed = Given(given.values[1:], given.keywords, given.node)
-        call = self._apart if name in BESIDE else self.run_call
+        call = self._apart if name in BESIDE or name.startswith("register_") else self.run_call
         for value in (*given.values, *(v for _, v in given.keywords)):
             if "::" in value.reference and self.project.function(value.reference) is not None:
                 call(frame, value, passed)
