@@ -18,7 +18,7 @@ PASSING_METHODS = _each(
 )
 # Methods that classes of torch and of others have: whose they are, their name does not say.
 OF_MANY = _each(
-    "state_dict load_state_dict zero_grad named_parameters named_modules named_buffers set_epoch get_last_lr add_scalar",
+    "state_dict load_state_dict zero_grad named_parameters named_modules named_buffers set_epoch get_last_lr",
     "from_pretrained save_pretrained push_to_hub resize_token_embeddings clip_grad_norm_ requires_grad_ to_dict",
 )
 # They give what they are given, and show how far it has been gone through.
