@@ -103,6 +103,21 @@ SILENT = {
             if dist.get_rank() == 0:
                 torch.save(bare.state_dict(), "x")
         """,
+    "rank 0 asks until it has a question": """
+        import torch.distributed as dist
+        def serve():
+            while True:
+                text = ""
+                if dist.get_rank() == 0:
+                    text = input("> ")
+                    if not text:
+                        print("say something")
+                        continue
+                    dist.broadcast_object_list([text], src=0)
+                else:
+                    dist.broadcast_object_list([text], src=0)
+        serve()
+        """,
     "a list of parts is as long on every rank": """
         import torch, torch.distributed as dist
         def main(parameters):
