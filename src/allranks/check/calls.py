@@ -17,12 +17,24 @@ from allranks.check.tables.effects import Effect, Kind
 from allranks.check.tables.gates import GATED
 from allranks.check.tables.local import LocalQuery
 from allranks.check.tables.names import documented
-from allranks.check.tables.passing import FILLING, PASSING, PASSING_METHODS, TELLING, WRAPPING
-from allranks.check.tables.receivers import RECEIVERS, RETURNS
-from allranks.check.truth import EVERY, FALSE, UNKNOWN
+from allranks.check.tables.passing import (
+    FILLING,
+    ITERATING,
+    OF_MANY,
+    PASSING,
+    PASSING_METHODS,
+    SELVES,
+    TELLING,
+    WRAPPING,
+)
+from allranks.check.tables.ranks import BESIDE
+from allranks.check.tables.receivers import BASES, RECEIVERS, RETURNS
+from allranks.check.truth import BY_PROCESS, EVERY, FALSE, UNKNOWN
 from allranks.check.values import (
+    AGREED,
     ANYTHING,
     CLOCK,
+    DEALT,
     IDENTITY,
     NO_CONSTANT,
     PRIVATE,
@@ -37,7 +49,11 @@ from allranks.check.values import (
 _INSTEAD: Mapping[Kind, Kind] = {"mkdir": "folder", "tracker": "muted"}
 # Where names of files come from that differ from process to process: rules point there.
 _SOURCES = ("clock", "random", "listing", "identity")
-_OWN = {"identity": IDENTITY, "clock": CLOCK, "random": PROCESS, "exists": PROCESS, "listing": PROCESS}
+_OWN = {
+    "identity": IDENTITY,
+    **dict.fromkeys(("clock", "progress"), CLOCK),
+    **dict.fromkeys(("random", "exists", "listing"), PROCESS),
+}
 
 
 def unknown(given: Given) -> Value:
@@ -45,6 +61,11 @@ def unknown(given: Given) -> Value:
     values = (*given.values, *(v for _, v in given.keywords))
     own = any(value.private and not value.number for value in values)
     return Value(flags=frozenset({"own"})) if own else ANYTHING
+
+
+def _of_group(function: Node) -> bool:
+    """Whether a method is called on what is called a group: which, nobody knows."""
+    return bool(function[0] == "attr" and render(function[1]).lower().rpartition(".")[2].endswith("group"))
 
 
 class Caller(Computed):
@@ -137,6 +158,7 @@ class Caller(Computed):
 
     def _known_method(self, frame: Frame, base: Value, name: str, given: Given) -> Value:
         kin = tuple(k for k in self.lineage(base.instance) if "::" not in k)
+        kin += tuple(BASES[package] for k in kin if (package := k.partition(".")[0]) in BASES)
         ours = "::" in base.instance and not kin
         if any(f"{k}.{name}" in GATED for k in kin) and not any(
             self.apis.collectives["call"].named(f"{k}.{name}") for k in kin
@@ -160,6 +182,8 @@ class Caller(Computed):
             return Value(flags=base.flags & PRIVATE)
         if name in ("get", "get_nowait") and "queue" in render(given.node[1]).lower():
             return Value(flags=frozenset({"own"}))  # what this process has put in
+        if name in SELVES and kin:
+            return base
         if name in PASSING_METHODS:
             made = tainted(base, *given.values, *(v for _, v in given.keywords))
             return replace(made, flags=base.flags) if base.flags else made
@@ -167,7 +191,8 @@ class Caller(Computed):
 
     def _likely(self, name: str) -> str | None:
         """A method that only one class of the project has, under a name that says something."""
-        return self.project.only_method(name) if "_" in name.strip("_") else None
+        told = "_" in name.strip("_") and name not in OF_MANY
+        return self.project.only_method(name) if told else None
 
     def _outside_call(self, frame: Frame, name: str, given: Given) -> Value:
         if name in ("os.environ.get", "os.getenv", "os.environ.setdefault", "os.environ.pop"):
@@ -178,11 +203,15 @@ class Caller(Computed):
             return found if found is not None else ANYTHING
         if name in ("int", "bool", "float") and given.values:
             first = given.values[0]
-            return boolean(first.true(), first.taint) if name == "bool" else first
+            told = replace(boolean(first.true(), first.taint), flags=first.flags & AGREED.flags)
+            return told if name == "bool" else first
         if name == "getattr" and len(given.values) > 1 and isinstance(given.values[1].constant, str):
             return self.attribute(frame, given.values[0], given.values[1].constant, ())
+        if name in ITERATING and given.values:
+            return given.values[0]
         if name in ("isinstance", "super", "range"):
-            return tainted(*given.values) if name == "range" else ANYTHING
+            made = tainted(*given.values) if name == "range" else ANYTHING
+            return replace(made, flags=DEALT) if made.ranked else made
         if name == "functools.partial" and given.values:
             return replace(given.values[0], bound=given.values[1:])
         if name in COMPILERS and given.values:
@@ -208,6 +237,8 @@ class Caller(Computed):
             made = tainted(*given.values, *(v for _, v in given.keywords))
             flags = frozenset().union(*(v.flags for v in given.values)) if given.values else frozenset()
             kind = "pathlib.Path" if name.endswith("Path") else ""
+            if name in ("any", "all") and made.taint == PROCESS:
+                return boolean(BY_PROCESS, PROCESS)
             return replace(made, flags=flags, instance=kind) if flags or kind else made
         if name in RETURNS:
             return Value(instance=RETURNS[name])
@@ -221,18 +252,27 @@ class Caller(Computed):
             if given.values and "::" in given.values[0].reference:
                 spread = given.argument("args", 1)
                 more = spread.elements or () if spread else ()
-                self.run_call(frame, given.values[0], Given((rank("global"), *more), (), given.node))
+                self._apart(frame, given.values[0], Given((rank("global"), *more), (), given.node))
             return
-        self._callbacks(frame, given)
+        self._callbacks(frame, given, name.rpartition(".")[2])
+
+    def _apart(self, frame: Frame, function: Value, given: Given) -> None:
+        """Call a function that runs beside this one or later, in a process of its own or as a hook: it meets whom it
+        meets there."""
+        nodes, meetings, calls = len(frame.nodes), len(frame.result.meetings), len(frame.result.calls)
+        self.run_call(frame, function, given)
+        del frame.nodes[nodes:], frame.result.meetings[meetings:]
+        frame.nodes += [("apart", called) for called in frame.result.calls[calls:] if called.result.meets]
 
     def _callbacks(self, frame: Frame, given: Given, name: str = "") -> None:
         handed = given.argument("args")
         passed = Given((handed.elements or ()) if handed else (), (), given.node)
         if name == "submit":
             passed = Given(given.values[1:], given.keywords, given.node)
+        call = self._apart if name in BESIDE or name.startswith("register_") else self.run_call
         for value in (*given.values, *(v for _, v in given.keywords)):
             if "::" in value.reference and self.project.function(value.reference) is not None:
-                self.run_call(frame, value, passed)
+                call(frame, value, passed)
 
     def _entry(self, frame: Frame, entry: object, name: str, given: Given, base: Value | None) -> Value:
         if isinstance(entry, Collective):
@@ -253,7 +293,14 @@ class Caller(Computed):
         if off or (on and not any(on)) or (entry.sharded and not self.project.shards):
             return ANYTHING
         group = given.argument(*entry.group) if entry.group else None
-        whole = group is None or group.constant is None or group.reference.endswith("group.WORLD")
+        if (group is not None and group.ranked) or (name.startswith("*.") and _of_group(given.node[1])):
+            return ANYTHING  # of some ranks and of others that are no ranks: engines that serve the model
+        if entry.op == "DDP forward" and frame.graphless:
+            return ANYTHING  # nothing is reduced, and its buffers are sent but once
+        whole = group is None or group.reference.endswith("group.WORLD")
+        whole = whole or (
+            group is not None and group.constant is None and not self._made_elsewhere(frame, entry, given)
+        )
         kind = "hidden" if entry.hidden else "" if whole else "sub"
         frame.nodes.append(("meet", entry.op, kind, given.span, name))
         if not name.startswith("orbax."):  # which processes that are alone save with too
@@ -262,8 +309,13 @@ class Caller(Computed):
         frame.result.meetings.append(entry.op)
         for position in entry.in_place:
             if position < len(given.node[2]) and given.node[2][position][0] in ("name", "attr"):
-                self.store(frame, given.node[2][position], ANYTHING)
+                self.store(frame, given.node[2][position], AGREED)
         return Value(instance=name) if name.rpartition(".")[2][:1].isupper() else ANYTHING
+
+    def _made_elsewhere(self, frame: Frame, entry: Collective, given: Given) -> bool:
+        """Whether the group is a module's variable, or what a function returns: None stands there until it is made."""
+        node = given.expression(*entry.group)
+        return node is not None and (node[0] == "call" or (node[0] == "name" and node[1] not in frame.env))
 
     def _effect(self, frame: Frame, entry: Effect, name: str, given: Given, base: Value | None) -> Value:
         path = base if entry.receiver else given.argument(*entry.path) if entry.path else None
@@ -321,6 +373,8 @@ class Caller(Computed):
         taint = _OWN.get(entry.kind, 0)
         for value in given.values:
             taint |= value.taint
+        if entry.kind in ("exists", "progress"):
+            return boolean(BY_PROCESS, taint)
         if entry.kind in _OWN:
             return Value(taint)
         if entry.kind == "spread":

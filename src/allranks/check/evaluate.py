@@ -15,6 +15,7 @@ from allranks.check.tables.gates import PRIVATE_PATHS
 from allranks.check.truth import FALSE, TRUE, both, either, negate, roles_where
 from allranks.check.values import (
     ANYTHING,
+    DEALT,
     NONE,
     PRIVATE,
     PROCESS,
@@ -194,11 +195,12 @@ class Evaluator:
         at, elements = index.constant, base.elements
         if elements is not None and isinstance(at, int) and -len(elements) <= at < len(elements):
             return elements[at]
-        if "spread" in base.flags:
+        if base.flags & {"spread", "agreed"}:
             return base
         if "dict" in base.flags:
             return ANYTHING
-        return replace(tainted(base, index), flags=base.flags & PRIVATE) if base.flags else tainted(base, index)
+        flags = base.flags & (PRIVATE | DEALT) | (DEALT if index.ranked else frozenset())
+        return replace(tainted(base, index), flags=flags) if flags else tainted(base, index)
 
     def _many(self, frame: Frame, node: Node) -> Value:
         return tainted(*(self.value(frame, part) for part in node[1]))
@@ -207,7 +209,7 @@ class Evaluator:
         return Value(reference=f"{frame.path}::{node[1]}", scope=frame)
 
     def _comp(self, frame: Frame, node: Node) -> Value:
-        taint = 0
+        taint, flags = 0, frozenset[str]()
         before = (frame.mask, frame.may, frame.nodes)
         inside: list[Any] = []
         for target, source, conditions in node[2]:
@@ -215,8 +217,11 @@ class Evaluator:
             frame.nodes = inside
             self.store(frame, target, tainted(iterated))
             taint |= iterated.taint
+            flags |= iterated.flags & DEALT
             for asked in conditions:
                 test = self.value(frame, asked)
+                taint |= test.taint & RANKS
+                flags |= DEALT if test.ranked else frozenset()
                 frame.mask &= roles_where(test.true(), "TUP")
                 frame.may &= roles_where(test.true(), "TUPWD")
         for element in node[1]:
@@ -224,7 +229,7 @@ class Evaluator:
         frame.mask, frame.may, frame.nodes = before
         if inside:
             frame.nodes.append(("loop", "UUUU", taint, tuple(inside), (0, 0, 0, 0), ()))
-        return Value(taint)
+        return Value(taint, flags=flags)
 
     def _bind(self, frame: Frame, node: Node) -> Value:
         value = self.value(frame, node[2])

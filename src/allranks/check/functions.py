@@ -12,8 +12,10 @@ from allranks.check.apis import Apis
 from allranks.check.calls import Caller, unknown
 from allranks.check.given import Given
 from allranks.check.project import Project
+from allranks.check.render import render
 from allranks.check.state import Called, Frame, Result
 from allranks.check.summary import FunctionFacts, Node, body_of
+from allranks.check.tables.passing import GRAPHLESS
 from allranks.check.tables.receivers import HOOK_PARAMETERS, HOOKS, RECEIVERS
 from allranks.check.truth import FALSE, TRUE, roles_where
 from allranks.check.values import (
@@ -228,6 +230,7 @@ class Runner(Caller):
                 return self.results[key]
         self.contexts[reference] = self.contexts.get(reference, 0) + 1
         frame = Frame(path, facts, Result(reference), env, parent=function.scope, owner=facts.owner)
+        frame.graphless = sum(render(d[1] if d[0] == "call" else d) in GRAPHLESS for d in facts.decorators)
         self.running.append(reference)
         try:
             self._finish_or_tell(frame)
@@ -301,7 +304,7 @@ def _names(function: Value, facts: FunctionFacts, given: Given | None) -> bool:
 
 def meets(node: tuple[Any, ...]) -> bool:
     tag = node[0]
-    if tag in ("meet", "call", "around"):
+    if tag in ("meet", "call", "around", "apart"):
         return True
     if tag == "branch":
         return any(map(meets, (*node[3], *node[4])))

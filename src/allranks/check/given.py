@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from allranks.check.render import render
 from allranks.check.state import Span
@@ -31,12 +31,18 @@ class Given(NamedTuple):
                     return value
         return None
 
-    def text(self, *keys: int | str) -> str:
-        """Return an argument as it stands in the source."""
+    def expression(self, *keys: int | str) -> Node | None:
+        """Return the expression of an argument."""
         for key in keys:
             if isinstance(key, int) and key < len(self.node[2]):
-                return render(self.node[2][key])
+                found: Node = self.node[2][key]
+                return found
             for name, node in self.node[3]:
                 if name == key:
-                    return render(node)
-        return ""
+                    return cast(Node, node)
+        return None
+
+    def text(self, *keys: int | str) -> str:
+        """Return an argument as it stands in the source."""
+        found = self.expression(*keys)
+        return render(found) if found is not None else ""

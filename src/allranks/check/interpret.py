@@ -11,8 +11,9 @@ from allranks.check.functions import Runner, meets
 from allranks.check.render import condition, render
 from allranks.check.state import Called, Frame, Trace
 from allranks.check.summary import Node
+from allranks.check.tables.passing import GRAPHLESS
 from allranks.check.truth import EVERY, FALSE, TRUE, UNKNOWN, negate, roles_where
-from allranks.check.values import ANYTHING, PRIVATE, PROCESS, RANK, RANKS, STATE, Value, chosen, join, known
+from allranks.check.values import ANYTHING, DEALT, PRIVATE, PROCESS, RANK, RANKS, STATE, Value, chosen, join, known
 
 # Functions that end the process, as they are called.
 _EXITS = (("name", "exit"), ("name", "quit"), ("attr", ("name", "sys"), "exit"), ("attr", ("name", "os"), "_exit"))
@@ -116,7 +117,7 @@ class Interpreter(Runner):
     def _branch(self, frame: Frame, test: Value, node: Node) -> bool:
         truth, before, may, exits = test.true(), frame.mask, frame.may, frame.exits
         env, nodes, implicit, guard = frame.env, frame.nodes, frame.implicit, frame.guard
-        parts = (RANKS | PROCESS) & test.taint if set(truth) & set("DWP") else 0
+        parts = (RANKS | PROCESS if set(truth) & set("DWP") else PROCESS) & test.taint
         ends: list[tuple[bool, int, int, dict[str, Value], Trace]] = []
         for side, statements in ((truth, node[3]), (negate(truth), node[4])):
             weak = "U" if test.ranked and side != truth else ""
@@ -150,6 +151,7 @@ class Interpreter(Runner):
         self.store(frame, node[2], Value(source.taint & (RANKS | PROCESS), flags=source.flags & PRIVATE))
         counted = node[3][0] == "call" and node[3][1] == ("name", "range")  # epochs: where a run resumed
         taint = source.taint & ~PROCESS if counted else source.taint
+        taint = taint if source.flags & DEALT else taint & ~RANKS
         return self._loop(frame, node[4], node[5], (UNKNOWN, taint, node[6]))
 
     def _while(self, frame: Frame, node: Node) -> bool:
@@ -184,7 +186,7 @@ class Interpreter(Runner):
         return False
 
     def _with(self, frame: Frame, node: Node) -> bool:
-        turns, forgiving = frame.turns, frame.forgiving
+        turns, forgiving, graphless = frame.turns, frame.forgiving, frame.graphless
         around: list[Called] = []
         leaving: list[tuple[Value, Any]] = []
         for expression, target, span in node[2]:
@@ -202,6 +204,7 @@ class Interpreter(Runner):
                 leaving.append((value, span))
             if value.flags & {"lock", "turn"}:
                 frame.turns += 1
+            frame.graphless += expression[0] == "call" and render(expression[1]) in GRAPHLESS
             if expression[0] == "call" and render(expression[1]) in ("suppress", "contextlib.suppress"):
                 frame.forgiving += any(map(_forgiven, expression[2]))
             if target is not None:
@@ -215,7 +218,7 @@ class Interpreter(Runner):
         frame.nodes = [*outer, *inside]
         for value, span in reversed(leaving):
             self._special(frame, value, "__exit__", span)
-        frame.turns, frame.forgiving = turns, forgiving
+        frame.turns, frame.forgiving, frame.graphless = turns, forgiving, graphless
         return ended
 
     def _enter(self, frame: Frame, value: Value, span: Any) -> Value:

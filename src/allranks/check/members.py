@@ -19,7 +19,7 @@ from allranks.check.tables.names import documented
 from allranks.check.tables.ranks import RUN_STARTS, RankQuery
 from allranks.check.tables.receivers import ATTRIBUTES, RECEIVERS, TUPLES
 from allranks.check.truth import BY_RANK, FIRST, UNKNOWN
-from allranks.check.values import ANYTHING, NO_CONSTANT, RANK, STATE, TAINT, Value, boolean, join, known, rank
+from allranks.check.values import AGREED, ANYTHING, NO_CONSTANT, RANK, STATE, TAINT, Value, boolean, join, known, rank
 
 PROPERTIES = ("property", "functools.cached_property", "cached_property")
 
@@ -296,7 +296,7 @@ def _kept(before: Value, value: Value) -> Value:
     if not states or "agreed" in before.flags:
         return join(before, replace(value, taint=0, truth="") if states else value)
     if any(other.constant is NO_CONSTANT for other in others):
-        return Value(flags=frozenset({"agreed"}))
+        return AGREED
     joined = join(before, value)
     return replace(joined, truth=joined.truth.replace("W", "D"), none=joined.none.replace("W", "D"))
 

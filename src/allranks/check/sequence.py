@@ -134,6 +134,17 @@ def _plain(items: Items) -> Items:
     return tuple(kept)
 
 
+def retried(items: Items) -> Items:
+    """Return a round of an endless loop without what begins it again before anybody is met."""
+    for at, item in enumerate(items):
+        if isinstance(item, str):
+            break
+        sides = [side for side in item[2:] if side != (("jump", "continue"),)] if _is_branch(item) else []
+        if len(sides) == 1:
+            return (*items[:at], *retried(sides[0]), *items[at + 1 :])
+    return items
+
+
 def meets(items: Items) -> bool:
     """Return whether there is a meeting in a sequence."""
     return any(

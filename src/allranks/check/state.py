@@ -13,8 +13,8 @@ from allranks.check.values import NONE, Value
 Span: TypeAlias = tuple[int, int, int, int]
 # Nodes of a trace: ("meet", op, sub-group?, span, name) · ("loop", truth, taint, body, span, orelse) · ("exit", kind) ·
 # ("branch", truth, taint, then, orelse, span, condition as it stands, condition as far as the rank leaves it open) ·
-# ("call", Called) · ("try", body, handlers, orelse) · ("yield",) · ("around", Called, body): a context that the
-# project defines as a generator.
+# ("call", Called) · ("apart", Called): in a process or thread of its own · ("try", body, handlers, orelse) ·
+# ("yield",) · ("around", Called, body): a context that the project defines as a generator.
 TraceNode: TypeAlias = tuple[Any, ...]
 Trace: TypeAlias = tuple[TraceNode, ...]
 
@@ -78,7 +78,8 @@ class Result:
 class Frame:
     """A function while it runs. ``implicit``: what the conditions on the way here depend on; ``turns``: contexts
     around that let processes in one by one; ``loops``: how many are around; ``forgiving``: tries around
-    that catch what a second deletion raises; ``exits``: how many jumps were met so far."""
+    that catch what a second deletion raises; ``graphless``: contexts without gradients around; ``exits``: how many
+    jumps were met so far."""
 
     path: str
     facts: FunctionFacts
@@ -93,6 +94,7 @@ class Frame:
     loops: int = 0
     guard: Span | None = None
     forgiving: int = 0
+    graphless: int = 0
     exits: int = 0
     nodes: list[TraceNode] = field(default_factory=list)
     returned: list[tuple[Value, int, int]] = field(default_factory=list)

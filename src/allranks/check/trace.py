@@ -13,10 +13,24 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from allranks.check.sequence import LONGEST, Items, alike, atoms, flat, hangs_on, holds, meets, named, one_way, resolved
+from allranks.check.marks import are_programs, exits, first_meeting, raises
+from allranks.check.sequence import (
+    LONGEST,
+    Items,
+    alike,
+    atoms,
+    flat,
+    hangs_on,
+    holds,
+    meets,
+    named,
+    one_way,
+    resolved,
+    retried,
+)
 from allranks.check.state import Called, Result, Span, Trace, TraceNode
-from allranks.check.truth import ROLES, UNKNOWN, in_words
-from allranks.check.values import PROCESS, RANKS, STATE
+from allranks.check.truth import EVERY, ROLES, TRUE, UNKNOWN, in_words
+from allranks.check.values import RANKS, STATE
 
 _LEFT_OUT: tuple[tuple[str, ...], ...] = ((), ("sub",), ("sub", "hidden"))
 # A flag that says whether there are several processes: it holds.
@@ -64,11 +78,14 @@ class Look(NamedTuple):
 
 class _Ahead(NamedTuple):
     """What follows a stretch of a trace in its function, whether it is in a ``loop``, and whether the function as a
-    whole is ``level``: its roles meet alike, however its branches look."""
+    whole is ``level``: its roles meet alike, however its branches look. ``again``: the body of the loop around;
+    ``endless``: it is one that is left from inside."""
 
     after: Trace
     loop: bool
     level: bool
+    again: Trace = ()
+    endless: bool = False
 
 
 _NO_BRANCH: TraceNode = ("branch", "UUUU", 0, (), (), (0, 0, 0, 0), "", "")
@@ -115,21 +132,21 @@ class Comparison:
             around = self.function(node[1].result, role, look.inside())
             at = around.index(("yield",)) if ("yield",) in around else len(around)
             return (*around[:at], *body, *around[at + 1 :], *rest)
-        return (("yield",), *rest)
+        return rest if tag == "apart" else (("yield",), *rest)
 
     def _branch(self, node: TraceNode, role: int, look: Look, rest: Items, loop: bool) -> Items:
         _, truth, _, then, orelse, _, _, condition = node
         letter = "W" if "W" in truth else truth[role]
         if letter in "TF":
             return self.items(then if letter == "T" else orelse, role, look, rest, loop)
-        if _raises(then) or _raises(orelse):  # the job ends there, in one way or another
-            return self.items(orelse if _raises(then) else then, role, look, rest, loop)
+        if raises(then) or raises(orelse):  # the job ends there, in one way or another
+            return self.items(orelse if raises(then) else then, role, look, rest, loop)
         look = look.under(condition)
-        if look.straight and not loop and letter == "U":  # who returns early by data, returns with all others
+        if look.straight and not loop and truth == UNKNOWN:  # who returns early by data, returns with all others
             for side, other in ((then, orelse), (orelse, then)):
-                if _exits(side) and not _exits(other) and not self.items(side, role, look, _END, loop):
+                if exits(side) and not exits(other) and not self.items(side, role, look, _END, loop):
                     return self.items(other, role, look, rest, loop)
-        if not _exits(then) and not _exits(orelse):
+        if not exits(then) and not exits(orelse):
             one, two = (self.items(side, role, look, (), loop) for side in (then, orelse))
             return one + rest if one == two else (("if", condition, one, two), *rest)
         one, two = (self.items(side, role, look, rest, loop) for side in (then, orelse))
@@ -147,7 +164,7 @@ class Comparison:
 
     def _try(self, node: TraceNode, role: int, look: Look, rest: Items, loop: bool) -> Items:
         _, body, handlers, orelse = node
-        caught = [self.items(handler, role, look, (), loop) for handler in handlers if not _raises(handler)]
+        caught = [self.items(handler, role, look, (), loop) for handler in handlers if not raises(handler)]
         if any(map(meets, caught)):
             ending = self.items(orelse, role, look, (), loop)
             if not meets(self.items(body, role, look, (), loop)) and alike((ending, *caught)):
@@ -167,8 +184,10 @@ class Comparison:
             if tag == "call":
                 if at >= settled and not self._balanced(node[1], alive, after, ahead):
                     yield node[1], alive
+            elif tag == "apart":
+                yield node[1], EVERY
             elif tag == "branch":
-                if _are_programs(node) and _first_meeting(_after(after, ahead).after) is None:
+                if are_programs(node) and first_meeting(_after(after, ahead).after) is None:
                     continue
                 if at >= settled:
                     settled, owed = self._balance(trace, at, alive), node
@@ -185,7 +204,7 @@ class Comparison:
                 if uneven is not None:
                     yield uneven
                     continue
-                inside = _Ahead((), True, ahead.level)
+                inside = _Ahead((), True, ahead.level, node[3], node[1] == TRUE)
                 yield from self._walk(result, node[3], alive, inside)
                 yield from self._walk(result, node[5], alive, _after(after, ahead))
             elif tag == "try":
@@ -198,23 +217,23 @@ class Comparison:
 
     def _uneven(self, result: Result, node: TraceNode) -> Parting | None:
         """A loop in which all meet, and which each process goes round as often as it finds things for itself."""
-        _, _, taint, body, span, _ = node
-        if not taint & (RANKS | PROCESS) or taint & STATE or not span[0]:
+        _, truth, taint, body, span, _ = node
+        if not (taint & RANKS or "P" in truth) or taint & STATE or not span[0]:
             return None
         if not any(meets(self.items(body, role, Look(2), (), True)) for role in range(4)):
             return None
-        meeting = _first_meeting(body)
+        meeting = first_meeting(body)
         return None if meeting is None else Parting("loop", result, span, "", *meeting, ())
 
     def _balance(self, trace: Trace, at: int, alive: int) -> int:
         """Return where a stretch ends that begins with a branch on the rank and is the same for all; 0 if nowhere."""
-        if _exits(trace[at : at + 1]):
+        if exits(trace[at : at + 1]):
             return 0
         look = Look(2 if _is_open(trace[at], alive) else 0, straight=True)
         for end in range(at + 1, len(trace) + 1):
             stretch = trace[at + 1 : end]
             if not stretch or stretch[-1][0] in ("branch", "call", "exit"):
-                if _exits(stretch[-1:]):
+                if exits(stretch[-1:]):
                     if stretch[-1][0] == "branch" and stretch[-1][1] == UNKNOWN:
                         continue
                     return 0
@@ -252,7 +271,7 @@ class Comparison:
         truth, then, orelse, condition = node[1], node[3], node[4], node[7]
         roles = _roles(alive)
         letters = {truth[role] for role in roles}
-        if "W" in truth or _raises(then) or _raises(orelse) or not (letters & set("DP") or len(letters) > 1):
+        if "W" in truth or raises(then) or raises(orelse) or not (letters & set("DP") or len(letters) > 1):
             return None
         if ahead.level and not letters & set("DP"):
             return None
@@ -266,14 +285,23 @@ class Comparison:
         found = ways(look)
         if alike(found.values()) or alike(self._ways(node, dict.fromkeys(roles, _END), look, ahead.loop).values()):
             return None  # they meet alike; or it is not here that they part
+        if ahead.endless and alike(map(retried, found.values())):
+            return None  # who goes round once more before meeting anybody is late, no more
+        if not any(map(meets, found.values())) and not self._goes_round(found, ahead, look):
+            return None
         flags = atoms(condition)
-        own = (self.items(side, role, look, (), ahead.loop) for side in (then, orelse) for role in roles)
-        later_on = (self.items(_after(after, ahead).after, role, look, (), ahead.loop) for role in roles)
-        if "U" in letters and all(hangs_on(items, flags) for items in (*own, *later_on)):
+        here = [self.items(side, role, look, (), ahead.loop) for side in (then, orelse) for role in roles]
+        here += [self.items(_after(after, ahead).after, role, look, (), ahead.loop) for role in roles]
+        if "U" in letters and any(map(meets, here)) and all(hangs_on(items, flags) for items in here):
             return None  # the same flag that lets some go decides whether there is anything to meet for
         if alike(ways(look._replace(straight=True, sure=True)).values()):
             return None  # they may meet or not, by data that functions further down look at
-        return self._described(result, node, found, after, "P" in letters and "D" not in letters)
+        return self._described(result, node, found, (*after, *ahead.again), "P" in letters and "D" not in letters)
+
+    def _goes_round(self, ways: Mapping[str, Items], ahead: _Ahead, look: Look) -> bool:
+        """Whether some leave a loop that meets in its next round."""
+        leaves = any(holds(items, ("jump", kind)) for items in ways.values() for kind in ("break", "return"))
+        return leaves and any(meets(self.items(ahead.again, role, look, (), True)) for role in range(4))
 
     def _ways(self, node: TraceNode, later: Mapping[int, Items], look: Look, loop: bool) -> dict[str, Items]:
         """Return what each goes on to from a branch; ``later``: what every role meets in behind it."""
@@ -297,8 +325,8 @@ class Comparison:
         for who, ops in met.items():
             sides.setdefault(ops, []).append(who)
         same = len({tuple(sorted(ops)) for ops in sides}) == 1 and len(sides) > 1
-        inside = _first_meeting((*then, *orelse))
-        meeting = inside or _first_meeting(after)
+        inside = first_meeting((*then, *orelse))
+        meeting = inside or first_meeting(after)
         if meeting is None:
             return None
         early = inside is None
@@ -327,51 +355,3 @@ def _look(node: TraceNode, alive: int) -> Look:
 
 def _roles(mask: int) -> list[int]:
     return [role for role in range(4) if mask >> role & 1]
-
-
-def _raises(trace: Trace) -> bool:
-    return bool(trace) and trace[-1] == ("exit", "raise")
-
-
-def _exits(trace: Trace) -> bool:
-    """Whether a way through it leaves the function or a loop around it."""
-    for node in trace:
-        if node[0] == "exit":
-            return True
-        if node[0] == "branch" and (_exits(node[3]) or _exits(node[4])):
-            return True
-        if node[0] == "try" and any(map(_exits, (node[1], node[3], *node[2]))):
-            return True
-    return False
-
-
-def _are_programs(node: TraceNode) -> bool:
-    """Whether ranks part for good, each into a function of its own (a player and its trainers): these are different
-    programs on purpose, which answer each other."""
-    sides = (node[3], node[4])
-    if set(node[1]) != {"T", "F"} or any(len(side) != 1 or side[0][0] != "call" for side in sides):
-        return False
-    one, two = (side[0][1].result.reference for side in sides)
-    return bool(one != two)
-
-
-def _first_meeting(trace: Trace) -> tuple[Span, str, str] | None:
-    """Return the first meeting on a trace: where the function sees it, what it is called in the end, and its op."""
-    for node in trace:
-        found = None
-        if node[0] == "meet":
-            found = node[3], node[4], node[1]
-        elif node[0] in ("call", "around"):
-            inner = _first_meeting(node[1].result.trace)
-            found = (node[1].span, *inner[1:]) if inner is not None else None
-            if node[0] == "around" and found is None:
-                found = _first_meeting(node[2])
-        elif node[0] == "branch":
-            found = _first_meeting((*node[3], *node[4]))
-        elif node[0] == "loop":
-            found = _first_meeting((*node[3], *node[5]))
-        elif node[0] == "try":
-            found = _first_meeting((*node[1], *node[3], *(n for handler in node[2] for n in handler)))
-        if found is not None:
-            return found
-    return None

@@ -9,7 +9,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 from allranks.check.tables.data import BARE, WRAPPERS
-from allranks.check.truth import BY_PROCESS, BY_RANK, FALSE, FIRST, TRUE, UNKNOWN, negate, stronger
+from allranks.check.truth import BY_RANK, FALSE, FIRST, TRUE, UNKNOWN, negate, stronger
 
 # What a value depends on. PROCESS: what this process alone finds (a file exists); CLOCK; IDENTITY: pid, host, uuid,
 # temporary names, so that a path made of it is this process' own. STATE: what was stored under a guard on the rank.
@@ -81,9 +81,7 @@ class Value:
             return self.truth
         if self.constant is not NO_CONSTANT:
             return TRUE if self.constant else FALSE
-        if self.taint & RANKS:
-            return BY_RANK
-        return BY_PROCESS if self.taint & (PROCESS | CLOCK | IDENTITY) else UNKNOWN
+        return BY_RANK if self.taint & RANKS else UNKNOWN
 
     def is_none(self) -> str:
         """Return where it is None."""
@@ -93,7 +91,7 @@ class Value:
             return TRUE if self.constant is None else FALSE
         if self.instance or self.reference or self.elements is not None or self.number or self.truth in (TRUE,):
             return FALSE
-        return BY_PROCESS if self.taint & PROCESS else UNKNOWN
+        return UNKNOWN
 
     def passed(self) -> Value:
         """Return it as a parameter sees it: without what tells one call from another and matters to none."""
@@ -106,6 +104,8 @@ class Value:
 
 ANYTHING = Value()
 NONE = Value(constant=None)
+AGREED = Value(flags=frozenset({"agreed"}))
+DEALT = frozenset({"dealt"})  # the flag of a list that is longer on some ranks than on others
 
 
 @lru_cache(10_000, typed=True)
@@ -139,12 +139,17 @@ def chosen(truth: str, one: Value, other: Value, taint: int = 0) -> Value:
         return one
     if truth == FALSE:
         return other
+    if any("agreed" in value.flags for value in (one, other)) and not any(
+        v.instance or v.reference for v in (one, other)
+    ):
+        return AGREED
     if truth == UNKNOWN:
         for ranked, plain in ((one, other), (other, one)):
             if ranked.ranked and ranked.truth and (plain.constant is None or isinstance(plain.constant, int)):
                 return ranked  # what it is where there are several processes; the constant is for one alone
-    trues = _letters(truth, one.true(), other.true(), ranked=one.ranked or other.ranked)
-    nones = _letters(truth, one.is_none(), other.is_none(), ranked=one.ranked or other.ranked)
+    told = truth if _are_truths(one, other) else truth.replace("P", "U")  # which file is there, all find alike
+    trues = _letters(told, one.true(), other.true(), ranked=one.ranked or other.ranked)
+    nones = _letters(truth.replace("P", "U"), one.is_none(), other.is_none(), ranked=one.ranked or other.ranked)
     parted = taint if set(truth) != {"U"} else 0
     better = one if one.reference or one.instance or one.elements is not None else other
     if one.instance and other.instance and one.instance != other.instance:
@@ -170,6 +175,10 @@ def chosen(truth: str, one: Value, other: Value, taint: int = 0) -> Value:
         flags=one.flags | other.flags,
         gate=one.gate or other.gate,
     )
+
+
+def _are_truths(one: Value, other: Value) -> bool:
+    return all(bool(v.truth) or isinstance(v.constant, bool) for v in (one, other))
 
 
 @cache

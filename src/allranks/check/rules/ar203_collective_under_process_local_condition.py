@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Iterator
 
+from allranks.check.nodes import walk
 from allranks.check.program import Program
-from allranks.check.rule import Example, ProgramRule
+from allranks.check.rule import Example, LocalRule, ProgramRule
+from allranks.check.source import File
+from allranks.check.syntax import function_of, leaves, tail_of
 from allranks.findings import Finding
 
+_MEETS = re.compile(r"all_?gather|^gather(_object|_for_metrics)?$|all_?reduce|pad_across_processes|process_allgather")
 
-class CollectiveUnderProcessLocalCondition(ProgramRule):
+
+class CollectiveUnderProcessLocalCondition(LocalRule, ProgramRule):
     """
     ## What it does
-    Finds a collective that hangs on what one process finds by itself: whether a file exists, what a directory lists, a
-    clock, a random number.
+    Finds a collective that hangs on what one process finds by itself: whether a file exists, a clock, whether work in
+    the background is done, and whether anything is left of this process' data after a mask picked from it.
 
     ## Why is this bad
     Processes need not find the same: a file is not there yet on another host, a clock is a little late.
@@ -23,6 +30,7 @@ class CollectiveUnderProcessLocalCondition(ProgramRule):
 
     ## Known problems
     On a shared file system that is quiet, all processes find the same; the finding then warns of what can change.
+    Which checkpoint a job resumes from is taken to be found alike by all (AR503 asks about that).
 
     ## Use instead
     Decide on rank 0 and broadcast the decision.
@@ -48,8 +56,60 @@ if os.path.exists("ready"):
             },
             at=(6,),
         ),
+        Example(
+            {
+                "trainer.py": """\
+class Trainer:
+    def threshold(self, entropies, mask):
+        picked = entropies[mask.bool()]
+        if picked.numel() == 0:
+            return 0.0
+        return self.accelerator.gather(picked).mean()
+""",
+            },
+            at=(4,),
+        ),
+        Example(
+            {
+                "train.py": """\
+import torch.distributed as dist
+
+class Saver:
+    def settle(self):
+        if self.future is not None and self.future.done():
+            dist.barrier()
+""",
+            },
+            at=(6,),
+        ),
     )
     good = (
+        Example(
+            {
+                "trainer.py": """\
+import os
+import torch.distributed as dist
+
+class Trainer:
+    def threshold(self, entropies, mask, grads):
+        if len(grads) == 0:
+            return None
+        picked = self.accelerator.gather(entropies)[mask.bool()]
+        if picked.numel() == 0:
+            return 0.0
+        return self.accelerator.gather(picked).mean()
+
+    def resume(self, folder):
+        path = newest(folder)
+        if path is not None:
+            dist.barrier()
+
+def newest(folder):
+    names = sorted(os.listdir(folder))
+    return os.path.join(folder, names[-1]) if names else None
+""",
+            },
+        ),
         Example(
             {
                 "train.py": """\
@@ -65,6 +125,20 @@ dist.barrier()
         ),
     )
 
+    words = ("gather", "reduce", "pad_across_processes")
+    nodes = (ast.If,)
+
+    def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
+        assert isinstance(node, ast.If)
+        name, function = _empty(node.test), function_of(node, file)
+        if not name or function is None or file.is_test or not leaves(node.body):
+            return
+        ends = node.end_lineno or node.lineno
+        if _picked(function, name, node.lineno) and any(_sends(part, name, ends) for part in walk(function)):
+            yield self.local(
+                file, node.test, f"who has nothing left in {name} leaves, and the others go on to a collective"
+            )
+
     def check(self, program: Program) -> Iterator[Finding]:
         for parting in program.divergences():
             if parting.cause == "process":
@@ -73,3 +147,43 @@ dist.barrier()
                     f"{parting.collective} hangs on what this process alone finds: {parting.condition}",
                     notes=parting.sides(),
                 )
+
+
+def _empty(test: ast.expr) -> str:
+    """Return the name of what a condition finds empty."""
+    if not (isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq)):
+        return ""
+    counted, none = test.left, test.comparators[0]
+    if not (isinstance(none, ast.Constant) and none.value == 0 and isinstance(counted, ast.Call)):
+        return ""
+    what = counted.args[0] if tail_of(counted) == "len" and counted.args else None
+    if tail_of(counted) == "numel" and isinstance(counted.func, ast.Attribute):
+        what = counted.func.value
+    return what.id if isinstance(what, ast.Name) else ""
+
+
+def _picked(function: ast.AST, name: str, before: int) -> bool:
+    """Whether ``name`` is what a mask, or a condition, left of this process' data."""
+    return any(
+        isinstance(part, ast.Assign)
+        and part.lineno < before
+        and any(isinstance(target, ast.Name) and target.id == name for target in part.targets)
+        and _picks(part.value)
+        for part in walk(function)
+    )
+
+
+def _picks(value: ast.expr) -> bool:
+    parts = list(walk(value))
+    if any(isinstance(part, ast.Call) and _MEETS.search(tail_of(part)) for part in parts):
+        return False
+    masks = (part.slice for part in parts if isinstance(part, ast.Subscript))
+    by_mask = any("mask" in ast.unparse(mask) or isinstance(mask, ast.Compare) for mask in masks)
+    return by_mask or (isinstance(value, ast.ListComp) and any(loop.ifs for loop in value.generators))
+
+
+def _sends(part: ast.AST, name: str, after: int) -> bool:
+    """Whether it is a collective behind line ``after`` that is given what bears ``name``."""
+    if not (isinstance(part, ast.Call) and part.lineno > after and _MEETS.search(tail_of(part))):
+        return False
+    return any(isinstance(n, ast.Name) and name in n.id for argument in part.args for n in walk(argument))

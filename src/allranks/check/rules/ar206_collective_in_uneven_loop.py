@@ -10,7 +10,8 @@ from allranks.check.rule import Example, ProgramRule
 from allranks.findings import Finding
 
 _PER_ITEM = re.compile(
-    r"\.\w*(?:[Dd]ataset|[Ss]ampler)\w*\.(__getitem__|__next__|__iter__)$|[Cc]ollat\w*(?:\.__call__)?$"
+    r"\.\w*(?:[Dd]ataset|[Ss]ampler)(?!\w*(?:Iterator|Loader))\w*\.(__getitem__|__next__|__iter__)$"
+    r"|[Cc]ollat\w*(?:\.__call__)?$"
 )
 
 

@@ -105,6 +105,11 @@ def train(model, loader, optimizer):
             break
         if torch.isnan(loss):
             raise RuntimeError("the loss is not a number")
+        reduced = loss.clone()
+        dist.all_reduce(reduced)
+        checked = reduced
+        if checked.isnan():
+            continue
 
 def evaluate(model, loader):
     for x in loader:
@@ -184,9 +189,12 @@ def _steps(loop: ast.AST, stepping: set[str]) -> bool:
 
 
 def _agreed(function: ast.AST) -> set[str]:
-    """Return names that went through, or came out of, a reduction over the processes."""
+    """Return names that went through, or came out of, a reduction over the processes, and what else they are called."""
     found: set[str] = set()
+    renamed: list[tuple[str, str]] = []
     for part in walk(function):
         if isinstance(part, ast.Assign | ast.Expr) and any(map(_AGREES.search, _called(part))):
             found |= {name.id for name in _names(part)}
-    return found
+        elif isinstance(part, ast.Assign) and isinstance(part.value, ast.Name):
+            renamed += [(target.id, part.value.id) for target in part.targets if isinstance(target, ast.Name)]
+    return found | {name for name, other in renamed if other in found}

@@ -8,14 +8,15 @@ from typing import Literal, TypeAlias
 from allranks.check.tables.arrays import MAKERS
 
 Kind: TypeAlias = Literal[
-    "exists", "listing", "clock", "random", "identity", "temporary", "memory", "lock", "turn", "spread"
+    "exists", "listing", "progress", "clock", "random", "identity", "temporary", "memory", "lock", "turn", "spread"
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class LocalQuery:
-    """A call whose result belongs to this process: ``exists`` and ``listing`` of files, ``clock``, unseeded ``random``
-    numbers, ``identity`` (pid, host name, uuid: a path made of it is this process' own), ``temporary`` paths, files in
+    """A call whose result belongs to this process: ``exists`` and ``listing`` of files, ``progress`` of what runs
+    beside the program, ``clock``, unseeded ``random`` numbers, ``identity`` (pid, host name, uuid: a path made of it
+    is this process' own), ``temporary`` paths, files in
     ``memory``; an array that is ``spread`` over the processes; or a context that lets processes in one by one: a
     ``lock``, or a ``turn`` (rank 0 first, then the rest).
     """
@@ -40,6 +41,7 @@ LOCAL: tuple[LocalQuery, ...] = (
     *_of("listing", "*", "iterdir rglob"),
     *_of("listing", "tensorflow.io.gfile", "listdir glob walk"),
     *_of("listing", "transformers.trainer_utils", "get_last_checkpoint"),
+    *_of("progress", "*", "done is_alive"),
     *_of("clock", "time", "time perf_counter monotonic time_ns strftime ctime localtime gmtime"),
     *_of("clock", "datetime.datetime", "now utcnow today"),
     *_of("clock", "datetime.date", "today"),

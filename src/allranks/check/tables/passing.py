@@ -16,6 +16,17 @@ PASSING_METHODS = _each(
     "format join joinpath strip rstrip lstrip lower upper replace split with_suffix with_name as_posix resolve",
     "expanduser absolute strftime isoformat item get copy zfill hex",
 )
+# Methods that classes of torch and of others have: whose they are, their name does not say.
+OF_MANY = _each(
+    "state_dict load_state_dict zero_grad named_parameters named_modules named_buffers set_epoch get_last_lr",
+    "from_pretrained save_pretrained push_to_hub resize_token_embeddings clip_grad_norm_ requires_grad_ to_dict",
+)
+# They give what they are given, and show how far it has been gone through.
+ITERATING = _each("tqdm.tqdm tqdm.auto.tqdm tqdm.rich.tqdm tqdm.notebook.tqdm rich.progress.track")
+# Methods of modules and metrics that return what they are called on.
+SELVES = _each("to cuda cpu train eval half float double bfloat16 requires_grad_")
+# Contexts, and decorators, under which no gradient is made.
+GRAPHLESS = _each("torch.no_grad torch.inference_mode no_grad inference_mode")
 # What they are given is in the list, set or queue from then on.
 FILLING = _each("append appendleft add extend insert put")
 # They tell people what they are given, and do nothing with it.

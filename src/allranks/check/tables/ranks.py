@@ -208,6 +208,8 @@ QUERIES: tuple[RankQuery, ...] = (
 
 # Calls that start a tracker's run.
 RUN_STARTS = frozenset({"init", "start_run"})
+# Classes that call the function they are given beside the program.
+BESIDE = frozenset({"Process", "Thread"})
 # Calls that start processes whose first argument is their rank: (pattern, position of the function).
 SPAWNERS: tuple[tuple[str, int], ...] = (
     ("torch.multiprocessing.spawn", 0),

@@ -38,6 +38,8 @@ ATTRIBUTES: Mapping[str, str] = {
     "lightning.pytorch.LightningModule.trainer": "lightning.pytorch.Trainer",
     "lightning.pytorch.LightningDataModule.trainer": "lightning.pytorch.Trainer",
 }
+# Packages whose classes have one base in common.
+BASES: Mapping[str, str] = {"torchmetrics": "torchmetrics.Metric"}
 # What calls return: function or method -> class of the result.
 RETURNS: Mapping[str, str] = {
     "deepspeed.initialize": "deepspeed.DeepSpeedEngine",

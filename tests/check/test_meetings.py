@@ -1,0 +1,251 @@
+"""Who meets whom: what every rank finds alike, what runs beside the program, and loops that are left too early."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from allranks.check.engine import Settings, check
+
+
+def codes(text: str) -> list[str]:
+    """Return the codes of collectives that are found, in order of place."""
+    source = textwrap.dedent(text).encode()
+    return [f.code for f in check({"train.py": source}, Settings(select=("AR2", "AR703"))).findings]
+
+
+SILENT = {
+    "a checkpoint to go on from is found alike": """
+        import os
+        import torch.distributed as dist
+        def newest(folder):
+            names = sorted(os.listdir(folder))
+            return os.path.join(folder, names[-1]) if names else None
+        dist.init_process_group("nccl")
+        path = newest("out")
+        if path is not None:
+            dist.barrier()
+        """,
+    "a folder with the time in its name is a folder everywhere": """
+        import os, time
+        import torch.distributed as dist
+        dist.init_process_group("nccl")
+        folder = os.path.join("out", time.strftime("%H%M"))
+        if folder:
+            dist.barrier()
+        """,
+    "a process of its own joins whom it likes": """
+        import multiprocessing, os
+        import torch.distributed as dist
+        def work(rank):
+            dist.init_process_group("nccl")
+        if not os.path.exists("index"):
+            multiprocessing.Process(target=work, args=(0,)).start()
+        """,
+    "what rank 0 decides is sent to all": """
+        import torch.distributed as dist
+        def fit(epochs, stopper):
+            dist.init_process_group("nccl")
+            rank = dist.get_rank()
+            stop = False
+            for epoch in range(epochs):
+                if rank == 0:
+                    stop = stopper(epoch)
+                box = [stop if rank == 0 else None]
+                dist.broadcast_object_list(box, 0)
+                if rank != 0:
+                    stop = box[0]
+                if stop:
+                    break
+                dist.barrier()
+        """,
+    "engines that serve the model are told by rank 0": """
+        import torch.distributed as dist
+        class Actor:
+            def __init__(self, engines):
+                self.wire = None
+                if dist.get_rank() == 0:
+                    self.wire = connect(engines)
+            def push(self, model):
+                for parameter in model.parameters():
+                    if dist.get_rank() == 0:
+                        dist.broadcast(parameter.data, 0, group=self.wire)
+        """,
+    "rank 0 tries the wrapped model without gradients": """
+        import torch, torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel as DDP
+        dist.init_process_group("nccl")
+        model = DDP(torch.nn.Linear(2, 2))
+        @torch.no_grad()
+        def estimate(batches):
+            return [model(batch).item() for batch in batches]
+        if dist.get_rank() == 0:
+            estimate([1])
+        """,
+    "a hook is called later, by all": """
+        import torch, torch.distributed as dist
+        def gather(module, inputs, output):
+            dist.all_reduce(output)
+        def main(model):
+            dist.init_process_group("nccl")
+            for turn in range(dist.get_world_size()):
+                if dist.get_rank() == turn:
+                    model.register_forward_hook(gather)
+        """,
+    "a state of which nobody knows whose it is": """
+        import torch, torch.distributed as dist
+        from torch.distributed.checkpoint.state_dict import get_model_state_dict
+        class Task:
+            def state_dict(self):
+                return get_model_state_dict(self.model)
+        def save(bare):
+            if dist.get_rank() == 0:
+                torch.save(bare.state_dict(), "x")
+        """,
+    "rank 0 asks until it has a question": """
+        import torch.distributed as dist
+        def serve():
+            while True:
+                text = ""
+                if dist.get_rank() == 0:
+                    text = input("> ")
+                    if not text:
+                        print("say something")
+                        continue
+                    dist.broadcast_object_list([text], src=0)
+                else:
+                    dist.broadcast_object_list([text], src=0)
+        serve()
+        """,
+    "a list of parts is as long on every rank": """
+        import torch, torch.distributed as dist
+        def main(parameters):
+            dist.init_process_group("nccl")
+            parts = [parameter.chunk(4)[dist.get_rank()] for parameter in parameters]
+            for part in parts:
+                dist.all_reduce(part)
+        """,
+    "a group that a function gives is a part of all": """
+        import torch.distributed as dist
+        GROUP = None
+        def make():
+            global GROUP
+            GROUP = dist.new_group([0, 1])
+        def group():
+            return GROUP
+        def serve(lines):
+            for at, line in enumerate(lines):
+                if at % 4 != dist.get_rank(group=group()):
+                    continue
+                dist.broadcast(line, 0, group=group())
+        serve([1])
+        """,
+}
+
+FOUND = {
+    "a folder that each looks for itself": (
+        """
+        import os
+        import torch.distributed as dist
+        dist.init_process_group("nccl")
+        ready = os.path.exists("ready")
+        if ready:
+            dist.barrier()
+        """,
+        "AR203",
+    ),
+    "the process of its own has a fault": (
+        """
+        import multiprocessing, os
+        import torch.distributed as dist
+        def work(rank):
+            dist.init_process_group("nccl")
+            if rank == 0:
+                dist.barrier()
+        if not os.path.exists("index"):
+            for rank in range(2):
+                multiprocessing.Process(target=work, args=(rank,)).start()
+        """,
+        "AR201",
+    ),
+    "rank 0 leaves a loop whose next round meets": (
+        """
+        import torch, torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel as DDP
+        def main(loader, validate):
+            dist.init_process_group("nccl")
+            model = DDP(torch.nn.Linear(2, 2))
+            for epoch in range(10):
+                for batch in loader:
+                    model(batch).backward()
+                if dist.get_rank() == 0 and validate() < 1:
+                    break
+        """,
+        "AR204",
+    ),
+    "what rank 0 alone decides ends the loop": (
+        """
+        import torch, torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel as DDP
+        def main(loader, validate):
+            dist.init_process_group("nccl")
+            model, stop = DDP(torch.nn.Linear(2, 2)), False
+            for epoch in range(10):
+                for batch in loader:
+                    model(batch).backward()
+                if dist.get_rank() == 0:
+                    if validate() < 1:
+                        stop = True
+                if stop:
+                    break
+        """,
+        "AR703",
+    ),
+    "a list that the rank has picked from": (
+        """
+        import torch, torch.distributed as dist
+        def main(files):
+            rank, world = dist.get_rank(), dist.get_world_size()
+            for file in [f for i, f in enumerate(files) if i % world == rank]:
+                dist.all_reduce(file)
+        """,
+        "AR206",
+    ),
+    "a metric of a package whose metrics meet": (
+        """
+        import torch.distributed as dist, torchmetrics
+        def main():
+            dist.init_process_group("nccl")
+            metric = torchmetrics.MeanMetric().cuda()
+            if dist.get_rank() == 0:
+                print(metric.compute())
+        main()
+        """,
+        "AR201",
+    ),
+    "a flag lets some go on the rank's say": (
+        """
+        import torch.distributed as dist
+        class Trainer:
+            def save(self):
+                if (dist.is_initialized() and dist.get_rank() != 0) and not self.cfg.split:
+                    return
+                dist.barrier()
+        """,
+        "AR202",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SILENT)
+def test_what_all_ranks_do_alike_is_not_found(name: str) -> None:
+    """Nothing is said where all ranks find the same, or where not all are meant to meet."""
+    assert codes(SILENT[name]) == []
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_who_parts_is_found(name: str) -> None:
+    """Who goes another way than the others is named by the rule for it."""
+    text, code = FOUND[name]
+    assert codes(text) == [code]
