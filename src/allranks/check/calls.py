@@ -283,6 +283,8 @@ class Caller(Computed):
             return self._local(frame, entry, name, given)
         if given.values and name.startswith("torch.distributed.get_rank"):
             return rank("group")
+        if name.endswith("get_local_rank") and (given.values or "mesh" in render(given.node[1]).lower()):
+            return rank("group")  # of a device mesh: the place in one of its dimensions
         table = self.apis.ranks["call"]
         return self.answer(frame, table.exact.get(name) or table.tails[name.rpartition(".")[2]])
 

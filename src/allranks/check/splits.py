@@ -57,8 +57,9 @@ def handed_at(node: ast.AST, file: File) -> Split | None:
     given_ones = [*node.args, *(k.value for k in node.keywords)]
     if len(given_ones) < 2:
         return None
-    ranks = [one for one in given_ones if _is_plain(one) and by_rank(one, file)]
-    if not ranks or ranks[0] is node.args[0] or not any(_is_plain(one) and _sized(one, file) for one in given_ones):
+    made = [(one, origins(one, file)) for one in given_ones if _is_plain(one)]
+    ranks = [one for one, of in made if of & RANK_KINDS and not of & {"size", "sum"}]
+    if not ranks or ranks[0] is node.args[0] or not any(of == {"size"} for _, of in made):
         return None
     return Split(node, node.args[0], "handed", ranks[0])
 

@@ -30,9 +30,6 @@ class SamplerMisuse(LocalRule):
     ## Known problems
     A program that is never meant to run on two hosts is reported too.
 
-    No fault of this kind has been seen in real code yet; a rank that is equal on two hosts cannot part the data
-    between them.
-
     ## Use instead
     Leave `rank` and `num_replicas` out: the sampler asks torch.distributed.
     """

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from allranks.check.nodes import walk
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
-from allranks.check.syntax import distributed, function_of, given, name_of, speaks_of, tail_of
+from allranks.check.syntax import class_of, distributed, function_of, given, name_of, speaks_of, tail_of
 from allranks.findings import Finding
 
 _SAVES = {"torch.save": (1, "f"), "pickle.dump": (1, "file"), "safetensors.torch.save_file": (1, "filename")}
@@ -64,6 +64,20 @@ def save(model):
         ),
         Example(
             {
+                "saver.py": """\
+import torch
+import torch.distributed as dist
+
+
+class CheckpointSaver:
+    def _save(self, state, path):
+        torch.save(state, path)
+"""
+            },
+            at=(7,),
+        ),
+        Example(
+            {
                 "train.py": """\
 import os
 import shutil
@@ -107,7 +121,9 @@ def save(model):
         if not isinstance(node, ast.Call) or (where := _SAVES.get(name_of(node, file))) is None:
             return
         path = given(node, *where)
-        if path is None or not speaks_of(path, _CHECKPOINT) or speaks_of(path, _TEMPORARY) or not distributed(file):
+        if path is None or not _is_checkpoint(path, node, file) or speaks_of(path, _TEMPORARY):
+            return
+        if not distributed(file) and "RANK" not in file.text:
             return
         scope = function_of(node, file) or file.tree
         if not any(isinstance(at, ast.Call) and tail_of(at) in _PUBLISHES for at in walk(scope)):
@@ -125,6 +141,12 @@ def save(model):
                 for call in calls:
                     if _writes(call, ast.unparse(path)):
                         yield self.local(file, call, f"{ast.unparse(path)} is waited for, and it is written in place")
+
+
+def _is_checkpoint(path: ast.expr, save: ast.Call, file: File) -> bool:
+    """The file, the function that saves it or its class is called a checkpoint."""
+    around = [node.name for node in (function_of(save, file), class_of(save, file)) if node is not None]
+    return speaks_of(path, _CHECKPOINT) or any(map(_CHECKPOINT.search, around))
 
 
 def _writes(call: ast.Call, path: str) -> bool:

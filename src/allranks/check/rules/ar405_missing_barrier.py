@@ -11,7 +11,7 @@ from allranks.check.origins import function_called, reached
 from allranks.check.program import Event, Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.source import File
-from allranks.check.syntax import function_of, inside, own, rank_guard, tail_of
+from allranks.check.syntax import asks_rank, function_of, inside, leaves, own, rank_guard, tail_of
 from allranks.findings import Finding, Note
 
 _WRITES = ("checkpoint", "file", "mkdir", "folder", "download")
@@ -109,6 +109,14 @@ def save_own(folder, optimizer, rank):
         torch.save(optimizer, os.path.join(folder, f"optimizer_{rank}.pt"))
     os.makedirs(folder, exist_ok=True)
     torch.save(optimizer, os.path.join(folder, f"optimizer_{rank}.pt"))
+
+def save_parts(folder, parts, rank):
+    if rank == 0:
+        os.makedirs(folder, exist_ok=True)
+    for name, part in parts.items():
+        if rank != 0:
+            continue
+        torch.save(part, os.path.join(folder, f"{name}" if name else "part"))
 """
             }
         ),
@@ -138,7 +146,7 @@ def main(model, path):
         if not isinstance(node, ast.Call) or tail_of(node) not in ("makedirs", "mkdir") or file.is_test:
             return
         function, folder = function_of(node, file), _folder(node)
-        if function is None or folder is None or not _alone(node, file):
+        if function is None or folder is None or not _alone(node, file) or _is_waited_for(folder, function):
             return
         for call in sorted(_calls(function), key=lambda at: at.lineno):
             if call.lineno > node.lineno + _NEAR:
@@ -181,8 +189,24 @@ def _folder(makes: ast.Call) -> str | None:
 
 
 def _alone(node: ast.AST, file: File) -> bool:
-    """It runs on some ranks alone."""
-    return rank_guard(node, file) is not None or any(isinstance(p, ast.Return) for p, _ in inside(node, file))
+    """It runs on some ranks alone: behind a guard, or below one that sends the others on (`if not main: continue`)."""
+    if rank_guard(node, file) is not None:
+        return True
+    return any(isinstance(p, ast.Return) or _is_left_above(p, child) for p, child in inside(node, file))
+
+
+def _is_left_above(parent: ast.AST, child: ast.AST) -> bool:
+    """Above ``child`` in its block, some ranks leave."""
+    block = getattr(parent, "body", None)
+    if not isinstance(block, list) or child not in block:
+        return False
+    above = (part for part in block[: block.index(child)] if isinstance(part, ast.If))
+    return any(asks_rank(part.test) and leaves(part.body) for part in above)
+
+
+def _is_waited_for(folder: str, function: ast.AST) -> bool:
+    """A loop waits until the folder is there."""
+    return any(isinstance(at, ast.While) and folder in ast.unparse(at.test) for at in own(function))
 
 
 def _may_meet(call: ast.Call, file: File) -> bool:

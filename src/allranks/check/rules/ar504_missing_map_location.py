@@ -16,6 +16,7 @@ from allranks.check.syntax import (
     function_of,
     given,
     has_stars,
+    keyword,
     name_of,
     own,
     rank_guard,
@@ -25,8 +26,24 @@ from allranks.findings import Edit, Finding, Fix, Place
 
 # What was saved from a device, by the names that people give it.
 _CHECKPOINT = re.compile(r"ckpt|checkpoint|snapshot|resume|weights|state_dict|pretrained|finetune|model", re.IGNORECASE)
+_IMPORTS = re.compile(
+    r"import torch\.distributed|from torch(\.distributed\S*)? import distributed|from torch\.distributed"
+)
+# What lies beside the weights and holds no tensors of a GPU; programs that one process runs.
+_BESIDE = re.compile(
+    r"meta|config|args|rng|cache|vocab|tokenizer|index|progress|(train|recipe|trainer)_state", re.IGNORECASE
+)
+_ALONE = re.compile(r"infer|demo|eval|sampl|generat|export|convert|predict", re.IGNORECASE)
+_SHARDS = re.compile(r"shard", re.IGNORECASE)
 # The file gives each process its own GPU.
-_DEVICES = ("LOCAL_RANK", "local_rank", "set_device(", "DistributedDataParallel", "init_process_group", "Accelerator(")
+_DEVICES = (
+    "LOCAL_RANK",
+    "local_rank",
+    "set_device(",
+    "DistributedDataParallel",
+    "init_process_group",
+    "Accelerator(",
+)
 _ACCELERATED = frozenset({"accelerate", "lightning", "deepspeed"})
 _GPU = re.compile(r"cuda|gpu|nccl|accelerator", re.IGNORECASE)
 # A program for one GPU, whatever it may ask of several.
@@ -157,9 +174,10 @@ def main(model):
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         if not isinstance(node, ast.Call) or name_of(node, file) != "torch.load" or not node.args or has_stars(node):
             return
-        if given(node, 1, "map_location") is not None:
+        if given(node, 1, "map_location") is not None or keyword(node, "mmap") is not None:
             return
-        if not distributed(file) and not any(word in file.text for word in _DEVICES):
+        program = ("__main__" in file.text and distributed(file)) or _IMPORTS.search(file.text)
+        if not program and not any(word in file.text for word in _DEVICES):
             return
         if (
             not _GPU.search(file.text)
@@ -184,7 +202,10 @@ def main(model):
             return
         restores = {event.symbol for event in program.effects("restore")}
         for event in program.effects("load"):
-            if event.name != "torch.load" or event.argument(1, "map_location") is not None:
+            if event.name != "torch.load" or event.argument(1, "map_location", "mmap") is not None:
+                continue
+            start = event.chain[0].place.path if event.chain else event.place.path
+            if _BESIDE.search(event.target) or _ALONE.search(event.place.path) or _ALONE.search(start):
                 continue
             others = len(event.roles - {"first"}) > 1
             if event.active and others and not event.per_process and _feeds_model(event, restores):
@@ -199,10 +220,12 @@ def _feeds_model(event: Event, restores: set[str]) -> bool:
 
 
 def _is_checkpoint(call: ast.Call, file: File) -> bool:
-    """What is loaded, or where it goes, is called a checkpoint."""
+    """What is loaded, or where it goes, is called a checkpoint; shards of published weights lie on the CPU."""
+    above = next(file.parents(call), None)
+    if speaks_of(call.args[0], _SHARDS) or (isinstance(above, ast.Assign) and speaks_of(above.targets[0], _BESIDE)):
+        return False
     if speaks_of(call.args[0], _CHECKPOINT):
         return True
-    above = next(file.parents(call), None)
     if isinstance(above, ast.Assign):
         return any(speaks_of(target, _CHECKPOINT) for target in above.targets)
     return isinstance(above, ast.Call) and speaks_of(above.func, _CHECKPOINT)

@@ -57,7 +57,7 @@ class EnvSetTooLate(LocalRule):
     ## Known problems
     Only statements of one function, or of the module, are compared.
 
-    No fault of this kind has been seen in a program of several processes yet; when each variable is read was measured.
+    It has been seen rarely; when each variable is read was measured.
 
     ## Use instead
     Set it in the launch command (`allranks run` does), or in the first lines of the program above all imports.

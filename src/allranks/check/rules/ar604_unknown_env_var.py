@@ -19,10 +19,6 @@ from allranks.names.variables import EARLIER, MEANT, NAMES, PLUGINS, nearest
 _FLAG = re.compile(r"--(xla_[a-z0-9_]+)")
 # Flags of libtpu are read where libtpu is; which ones there are is not published.
 _ELSEWHERE = ("xla_tpu_", "xla_jf_", "xla_vf_", "xla_sc_", "xla_latency_", "xla_enable_async_", "xla_lf_", "xla_msa_")
-# Who sets one of these means a reader in the program itself, unless the name is one that people take for real.
-_FOREIGN = ("TORCH_", "XLA_")
-# Where something is installed: build scripts and bindings read these.
-_FOLDERS = ("_HOME", "_PATH", "_ROOT", "_DIR", "_LIB", "_VERSION")
 _ABORTS = "XLA ends the process at an unknown flag, on every rank."
 _SETTERS = ("os.environ.setdefault", "os.putenv", "os.environ.__setitem__")
 
@@ -30,9 +26,10 @@ _SETTERS = ("os.environ.setdefault", "os.putenv", "os.environ.__setitem__")
 class UnknownEnvVar(LocalRule):
     """
     ## What it does
-    Finds environment variables with the prefixes of JAX, NCCL, Gloo, XLA and torch that are set and that none of these
-    reads, and flags in `XLA_FLAGS` that jaxlib does not know. The names are data, with the versions that have them.
-    Shell scripts, batch files of Slurm, Dockerfiles and YAML files are read too.
+    Finds environment variables with the prefixes of JAX, NCCL, Gloo, XLA and torch that are set, that none of these
+    reads, and that stand close to a name that is read (or are known to be taken for real), and flags in `XLA_FLAGS`
+    that jaxlib does not know. The names are data, with the versions that have them. Shell scripts, batch files of
+    Slurm, Dockerfiles and YAML files are read too.
 
     ## Why is this bad
     An unknown variable is ignored in silence: the timeout that was meant to be longer is not. An unknown flag ends the
@@ -190,11 +187,11 @@ def _is_unknown(name: str, file: File) -> bool:
 
 
 def _is_strange(name: str) -> bool:
-    """Whether a name looks like one of these libraries' and none of them reads it."""
+    """Whether a name is meant for one of these libraries, by what it is close to, and none of them reads it."""
     prefix = next((p for p in NAMES if name.startswith(p)), None)
     if prefix is None or name in NAMES[prefix] or name in EARLIER[prefix] or name.startswith(PLUGINS):
         return False
-    return name in MEANT or nearest(name) is not None or (prefix not in _FOREIGN and not name.endswith(_FOLDERS))
+    return name in MEANT or nearest(name) is not None
 
 
 def _is_read(name: str, file: File) -> bool:

@@ -331,16 +331,17 @@ def _says_cuda(node: ast.expr | None) -> bool:
 
 
 def _by_rank_in_job(file: File) -> tuple[ast.Call, ...]:
-    """Return the calls that set the device by the rank in the job, or else the first that uses one so.
-
-    None where all processes are on one host.
+    """Return the calls that set the device by the rank in the job, or else the first that uses one so where processes
+    are joined. None where all processes are on one host.
     """
     if "spawn(" in file.text or "start_processes" in file.text:
         return ()
     calls = (at for at in file.nodes if isinstance(at, ast.Call))
     wrong = [at for at in calls if any(_is_global(d, file, 0) for d in _devices(at, file))]
     sets = [at for at in wrong if _SET_DEVICE.search(name_of(at, file))]
-    return tuple(sets) or tuple(sorted(wrong, key=lambda at: at.lineno)[:1])
+    if sets or _JOINS[0].rpartition(".")[2] not in file.text:
+        return tuple(sets)
+    return tuple(sorted(wrong, key=lambda at: at.lineno)[:1])
 
 
 def _fixed_map(call: ast.Call) -> ast.expr | None:

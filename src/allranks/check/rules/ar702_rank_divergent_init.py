@@ -210,7 +210,8 @@ class Trainer:
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         if isinstance(node, ast.Assign):
-            if _is_layer(node, file) and rank_guard(node, file) is not None and distributed(file):
+            stored = isinstance(node.targets[0], ast.Attribute) and isinstance(node.value, ast.Call | ast.Name)
+            if stored and rank_guard(node, file) is not None and _is_layer(node, file) and distributed(file):
                 yield self.local(file, node, "one rank alone replaces a layer of the model")
             return
         if not isinstance(node, ast.Call):
