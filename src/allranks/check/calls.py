@@ -295,7 +295,8 @@ class Caller(Computed):
         if off or (on and not any(on)) or (entry.sharded and not self.project.shards):
             return ANYTHING
         group = given.argument(*entry.group) if entry.group else None
-        if (group is not None and group.ranked) or (name.startswith("*.") and _of_group(given.node[1])):
+        kept = given.expression(*entry.group) if group is not None and group.ranked else None
+        if (kept is not None and kept[0] == "attr") or (name.startswith("*.") and _of_group(given.node[1])):
             return ANYTHING  # of some ranks and of others that are no ranks: engines that serve the model
         if entry.op == "DDP forward" and frame.graphless:
             return ANYTHING  # nothing is reduced, and its buffers are sent but once
