@@ -72,25 +72,35 @@ class Runner(Caller):
         frame = Frame(path, facts, Result(f"{path}::"), {})
         self.modules[path] = frame
         self.entered.add(f"{path}::")
-        self._finish_or_tell(frame)
+        outer, self.running = self.running, []  # to ask for it in the middle of a call makes it no part of that call
+        self._finish_or_tell(frame, self._body(frame))
+        self.running = outer
         return frame
+
+    def program(self, path: str) -> Result:
+        """Return what a file does that is run: its body, and, when all that it imports is known, its ``__main__``."""
+        frame = self.module_frame(path)
+        self._finish_or_tell(frame, tuple(s for s in body_of(frame.facts) if _under_main(s)))
+        return frame.result
 
     def imported_body(self, path: str) -> Result:
         """Return what the body of a module does where it is imported: not what stands under ``__main__``."""
         facts = self.project.summaries[path].functions[""]
         frame = Frame(path, facts, Result(f"{path}::"), {"__name__": known(path)})
-        self._finish_or_tell(frame)
+        self._finish_or_tell(frame, self._body(frame))
         return frame.result
 
     def _body(self, frame: Frame) -> tuple[Node, ...]:
         reference = frame.result.reference
         if reference not in self.bodies:
-            self.bodies[reference] = body_of(frame.facts)
+            body = body_of(frame.facts)
+            module = reference.endswith("::")
+            self.bodies[reference] = tuple(s for s in body if not _under_main(s)) if module else body
         return self.bodies[reference]
 
-    def finish(self, frame: Frame) -> None:
-        """Run the body of a frame and settle its result."""
-        ended = self.block(frame, self._body(frame))
+    def finish(self, frame: Frame, statements: tuple[Node, ...]) -> None:
+        """Run statements of a frame and settle its result."""
+        ended = self.block(frame, statements)
         if frame.returned and not ended:
             frame.returned.append((NONE, frame.may, frame.implicit))
         result = frame.result
@@ -98,10 +108,10 @@ class Runner(Caller):
         result.meets = any(meets(node) for node in result.trace)
         result.value = _returned(frame)
 
-    def _finish_or_tell(self, frame: Frame) -> None:
+    def _finish_or_tell(self, frame: Frame, statements: tuple[Node, ...]) -> None:
         """As `finish`; code that is nested too deeply is told of, and what was understood of it stands."""
         try:
-            self.finish(frame)
+            self.finish(frame, statements)
         except RecursionError:
             self.gaps[frame.result.reference] = "its statements and the calls in them are nested too deeply"
             frame.result.trace = tuple(frame.nodes)
@@ -233,7 +243,7 @@ class Runner(Caller):
         frame.graphless = sum(render(d[1] if d[0] == "call" else d) in GRAPHLESS for d in facts.decorators)
         self.running.append(reference)
         try:
-            self._finish_or_tell(frame)
+            self._finish_or_tell(frame, self._body(frame))
         finally:
             self.running.pop()
         self.results[key] = frame.result
@@ -287,6 +297,11 @@ class Runner(Caller):
 
     def block(self, frame: Frame, statements: tuple[Node, ...]) -> bool:
         raise NotImplementedError
+
+
+def _under_main(statement: Node) -> bool:
+    """Whether a statement of a module is what it does as a program alone."""
+    return statement[0] == "if" and "__main__" in render(statement[2])
 
 
 def _hands_over(given: Given | None) -> bool:

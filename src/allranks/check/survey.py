@@ -115,10 +115,11 @@ class Survey:
             yield Gap(self._place(path, facts.span if facts is not None else (1, 0, 1, 0)), symbol, why)
 
     def _roots(self) -> list[Result]:
-        run, roots = self.interpreter, []
-        for path in self.project.summaries:
-            if f"{path}::" in self.starts:
-                roots.append(run.module_frame(path).result)
+        run = self.interpreter
+        modules = [path for path in self.project.summaries if f"{path}::" in self.starts]
+        for path in modules:
+            run.module_frame(path)
+        roots = [run.program(path) for path in modules]
         # Constructors first: what they store, the others ask for.
         for reference in sorted(self.starts, key=lambda name: (not name.endswith(_MAKERS), name)):
             facts = self.project.function(reference)
