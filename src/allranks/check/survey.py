@@ -8,6 +8,7 @@ from dataclasses import replace
 from fnmatch import fnmatch
 from typing import NamedTuple
 
+from allranks.check.alone import is_apart, is_tool, is_tools_main
 from allranks.check.apis import Apis
 from allranks.check.interest import Names, interesting, telling
 from allranks.check.interpret import Interpreter
@@ -33,7 +34,7 @@ _MAKERS = ("__init__", "__post_init__", "setup", "setUp")
 class _Way(NamedTuple):
     """A function and who comes to it: for certain (``mask``) and perhaps (``may``). ``earlier``, ``later``: what they
     meet in before it is called and after it has returned; ``under``: what the conditions on the way depend on;
-    ``ordered``: in a lock, or one by one."""
+    ``ordered``: in a lock, or one by one; ``alone``: the entry is a tool that one process runs."""
 
     result: Result
     mask: int
@@ -45,6 +46,7 @@ class _Way(NamedTuple):
     later: frozenset[str] = frozenset()
     under: int = 0
     guard: Place | None = None
+    alone: bool = False
 
 
 class Survey:
@@ -65,7 +67,7 @@ class Survey:
         self.lines: Mapping[str, list[str]] = {}
         self.events: dict[tuple[str, Span, str], Event] = {}
         self.partings: dict[tuple[str, Span], Divergence] = {}
-        self.visited: set[tuple[int, int, bool, bool]] = set()
+        self.visited: set[tuple[int, int, bool, bool, bool]] = set()
         self.ahead: dict[tuple[int, int, int], frozenset[str]] = {}
         self.compared: set[tuple[int, int, bool]] = set()
         self.shown: dict[int, frozenset[str]] = {}
@@ -88,7 +90,7 @@ class Survey:
         self.inside = {root.reference for root in active}
         for root in sorted(self._entries(roots), key=lambda root: root.reference not in self.inside):
             is_active = root.reference in self.inside
-            self._effects(_Way(root, EVERY, EVERY, is_active))
+            self._effects(_Way(root, EVERY, EVERY, is_active, alone=self._alone(root)))
             if is_active or not self._left_out(root.path):
                 self._partings(root, EVERY, is_active, ())
         bodies = [self.interpreter.imported_body(path) for path in sorted(started)]
@@ -189,7 +191,7 @@ class Survey:
         if self.everywhere:
             return True
         path = root.path
-        if self._left_out(path):
+        if self._left_out(path) or self._alone(root):
             return False
         if self._evidence(root, path):
             return True
@@ -201,6 +203,11 @@ class Survey:
             return True
         family = self.interpreter.family(owner)
         return any(self._evidence(other, path) for other in families.get(family, ()))
+
+    def _alone(self, root: Result) -> bool:
+        """Whether one process runs an entry: a tool, or what shows nothing but that it can tell its rank."""
+        apart = is_apart(root.reference) and "" not in self._shown(root)
+        return not self.everywhere and (apart or is_tool(root.reference))
 
     def _started(self, roots: Iterable[Result]) -> set[str]:
         """Return the modules that are imported where several processes run for certain."""
@@ -243,11 +250,12 @@ class Survey:
 
     def _effects(self, way: _Way) -> None:
         result, chain = way.result, way.chain
-        key = (id(result), way.mask, way.active, way.ordered)
+        key = (id(result), way.mask, way.active, way.ordered, way.alone)
         if key in self.visited or len(chain) > 30:
             return
         self.visited.add(key)
-        way = way._replace(active=way.active or bool(result.evidence) or result.reference in self.inside)
+        shown = way.active or bool(result.evidence) or result.reference in self.inside
+        way = way._replace(active=shown and not way.alone)
         for seen in result.seen:
             self._event(way, seen)
         for called in result.calls:
@@ -270,6 +278,7 @@ class Survey:
             later=way.later | self._ops(result, called.met + called.result.meets),
             under=way.under | called.under,
             guard=self._place(result.path, called.guard) if called.guard else way.guard,
+            alone=way.alone or (not self.everywhere and is_tools_main(called.result.reference)),
         )
 
     def _ops(self, result: Result, start: int, stop: int = 1 << 30) -> frozenset[str]:
