@@ -246,15 +246,18 @@ class Caller(Computed):
         return Value(instance=name) if last[:1].isupper() and "." in name else unknown(given)
 
     def _starts(self, frame: Frame, name: str, given: Given) -> None:
-        """A function that is passed to somebody else is called there, by all that pass it."""
+        """A function that is passed to somebody else is called there, by all that pass it, or that are started so."""
+        calls, before = frame.result.calls, len(frame.result.calls)
         if name in ("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes"):
-            frame.result.evidence.add("launch")
             if given.values and "::" in given.values[0].reference:
                 spread = given.argument("args", 1)
                 more = spread.elements or () if spread else ()
                 self._apart(frame, given.values[0], Given((rank("global"), *more), (), given.node))
-            return
-        self._callbacks(frame, given, name.rpartition(".")[2])
+        else:
+            self._callbacks(frame, given, name.rpartition(".")[2])
+        sign = self.apis.signs.named(name)
+        if sign is not None and sign.kind == "launch":
+            calls[before:] = [call._replace(started=True) for call in calls[before:]]
 
     def _apart(self, frame: Frame, function: Value, given: Given) -> None:
         """Call a function that runs beside this one or later, in a process of its own or as a hook: it meets whom it

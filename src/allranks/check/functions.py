@@ -167,9 +167,9 @@ class Runner(Caller):
         if result is None:
             return self._believed(frame, function.reference, unknown(given))
         mask, may = frame.mask & roles_where(gate, "TUP"), frame.may & roles_where(gate, "TUPWD")
-        called = Called(
-            given.span, result, mask, may, bool(frame.turns), len(frame.result.meetings), frame.implicit, frame.guard
-        )
+        alone = self._without_others(function, given)
+        met, turns = len(frame.result.meetings), bool(frame.turns)
+        called = Called(given.span, result, mask, may, turns, met, frame.implicit, frame.guard, alone)
         frame.result.calls.append(called)
         if result.reference != frame.result.reference:
             self.callees.add(result.reference)
@@ -183,6 +183,16 @@ class Runner(Caller):
             gated = ("branch", gate, RANKS, (node,), (), given.span, f"@{gate}", "")
             frame.nodes.append(node if gate == TRUE else gated)
         return value if gate == TRUE else chosen(gate, value, NONE, RANKS)
+
+    def _without_others(self, function: Value, given: Given) -> bool:
+        """Whether a function is told as a constant what its rank is: a program that starts no others."""
+        facts = self.project.function(function.reference)
+        if facts is None or not given.values:
+            return False
+        names = facts.positional[1 if function.receiver is not None and facts.owner else 0 :]
+        ranks = self.apis.ranks["name"].named
+        told = ((ranks(name), value) for name, value in zip(names, given.values, strict=False))
+        return any(q is not None and q.kind == "global" and not q.first and _plainly(v) for q, v in told)
 
     def _believed(self, frame: Frame, reference: str, value: Value) -> Value:
         """A function called ``get_rank`` whose value is not understood returns a rank; others what they say."""
@@ -302,6 +312,11 @@ class Runner(Caller):
 def _under_main(statement: Node) -> bool:
     """Whether a statement of a module is what it does as a program alone."""
     return statement[0] == "if" and "__main__" in render(statement[2])
+
+
+def _plainly(value: Value) -> bool:
+    """Whether a value is a constant, whatever ranks there are."""
+    return value.constant is not NO_CONSTANT and not value.taint
 
 
 def _hands_over(given: Given | None) -> bool:

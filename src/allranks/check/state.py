@@ -41,7 +41,8 @@ class Seen(NamedTuple):
 
 
 class Called(NamedTuple):
-    """A call of the project's own function. ``ordered``: in a lock, or where ranks go one by one."""
+    """A call of the project's own function. ``ordered``: in a lock, or where ranks go one by one; ``alone``: its rank
+    is given as a constant, so that there is no other process; ``started``: processes are started that make it."""
 
     span: Span
     result: Result
@@ -51,6 +52,8 @@ class Called(NamedTuple):
     met: int = 0
     under: int = 0
     guard: Span | None = None
+    alone: bool = False
+    started: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -72,6 +75,11 @@ class Result:
     @property
     def path(self) -> str:
         return self.reference.partition("::")[0]
+
+    @property
+    def several(self) -> bool:
+        """Whether it shows itself that it is one of several processes: not, that it starts them."""
+        return bool(self.evidence - {"launch"})
 
 
 @dataclass(slots=True, eq=False)

@@ -25,7 +25,8 @@ from allranks.check.truth import EVERY, FIRST, named
 from allranks.check.values import RANKS, Value
 from allranks.findings import Place
 
-_STRONG = frozenset({"initialise", "wrap", "sample", "launch"})
+_STRONG = frozenset({"initialise", "wrap", "sample"})
+_LAUNCH = "<launch>"  # no file's name
 _TELLING = re.compile(r"(?i)init|set_?up|launch|join|start|spawn|epoch|device|cuda")
 MOST_CALLERS = 8
 _MAKERS = ("__init__", "__post_init__", "setup", "setUp")
@@ -86,7 +87,7 @@ class Survey:
         for root in roots:
             families.setdefault(self._family(root), []).append(root)
         active = [root for root in roots if self._active(root, families)]
-        started = self._started(active)
+        started = self._started(root for root in roots if root in active or _LAUNCH in self._shown(root))
         self.inside = {root.reference for root in active}
         for root in sorted(self._entries(roots), key=lambda root: root.reference not in self.inside):
             is_active = root.reference in self.inside
@@ -211,7 +212,8 @@ class Survey:
 
     def _started(self, roots: Iterable[Result]) -> set[str]:
         """Return the modules that are imported where several processes run for certain."""
-        waiting = [path for root in roots if "" in self._shown(root) for path in self.project.imported(root.path)]
+        certain = (root for root in roots if self._shown(root) & {"", _LAUNCH})
+        waiting = [path for root in certain for path in self.project.imported(root.path)]
         done: set[str] = set()
         while waiting:
             path = waiting.pop()
@@ -236,13 +238,17 @@ class Survey:
         return bool(self._shown(result) & {path, ""})
 
     def _shown(self, result: Result) -> frozenset[str]:
-        """Return the files in which evidence is reached; the empty name stands for evidence that counts everywhere."""
+        """Return the files in which evidence is reached; the empty name stands for evidence that counts everywhere.
+
+        What processes do that are started, or a process alone, shows nothing of who calls them.
+        """
         known = self.shown.get(id(result))
         if known is None:
-            own = {result.path} if result.evidence else set()
+            own = {result.path} if result.several else set()
             own |= {""} if result.evidence & _STRONG else set()
+            own |= {_LAUNCH} if "launch" in result.evidence else set()
             self.shown[id(result)] = frozenset(own)  # a nested function may call the one around it
-            known = frozenset(own).union(*(self._shown(called.result) for called in result.calls))
+            known = frozenset(own).union(*(self._shown(c.result) for c in result.calls if not (c.started or c.alone)))
             self.shown[id(result)] = known
         return known
 
@@ -254,7 +260,7 @@ class Survey:
         if key in self.visited or len(chain) > 30:
             return
         self.visited.add(key)
-        shown = way.active or bool(result.evidence) or result.reference in self.inside
+        shown = way.active or result.several or result.reference in self.inside
         way = way._replace(active=shown and not way.alone)
         for seen in result.seen:
             self._event(way, seen)
@@ -271,14 +277,14 @@ class Survey:
             called.result,
             way.mask & called.mask,
             way.may & called.may,
-            way.active,
+            way.active or called.started,
             chain=(*way.chain, step),
             ordered=way.ordered or called.ordered,
             earlier=way.earlier | self._ops(result, 0, called.met),
             later=way.later | self._ops(result, called.met + called.result.meets),
             under=way.under | called.under,
             guard=self._place(result.path, called.guard) if called.guard else way.guard,
-            alone=way.alone or (not self.everywhere and is_tools_main(called.result.reference)),
+            alone=way.alone or (not self.everywhere and (called.alone or is_tools_main(called.result.reference))),
         )
 
     def _ops(self, result: Result, start: int, stop: int = 1 << 30) -> frozenset[str]:
