@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from allranks.check.computed import SPREAD
 from allranks.check.functions import Runner, meets
+from allranks.check.items import may_hold_samples, names_sample, yields_samples
 from allranks.check.render import condition, render
 from allranks.check.state import Called, Frame, Trace
 from allranks.check.summary import Node
@@ -60,6 +61,9 @@ class Interpreter(Runner):
                 self.keep("*", target[2], value)
         elif tag == "sub":
             self.value(frame, target[1])
+            key = self.value(frame, target[2]).constant
+            if isinstance(key, str) and value.ranked and value.truth:
+                self.keep("*", key, value)
 
     def _expr(self, frame: Frame, node: Node) -> bool:
         self.value(frame, node[2])
@@ -111,7 +115,7 @@ class Interpreter(Runner):
         test = self.value(frame, node[2])
         truth = test.true()
         if truth in (TRUE, FALSE):
-            return self.block(frame, node[3] if truth == TRUE else node[4])
+            return self.where(frame, test, lambda: self.block(frame, node[3] if truth == TRUE else node[4]))
         return self._branch(frame, test, node)
 
     def _branch(self, frame: Frame, test: Value, node: Node) -> bool:
@@ -149,10 +153,24 @@ class Interpreter(Runner):
     def _for(self, frame: Frame, node: Node) -> bool:
         source = self.value(frame, node[3])
         self.store(frame, node[2], Value(source.taint & (RANKS | PROCESS), flags=source.flags & PRIVATE))
+        self._name_samples(frame, node[2], render(node[3]))
         counted = node[3][0] == "call" and node[3][1] == ("name", "range")  # epochs: where a run resumed
         taint = source.taint & ~PROCESS if counted else source.taint
         taint = taint if source.flags & DEALT else taint & ~RANKS
         return self._loop(frame, node[4], node[5], (UNKNOWN, taint, node[6]))
+
+    def _name_samples(self, frame: Frame, target: Node, source: str) -> None:
+        """Note which variables of a loop may be samples, and which what they are called."""
+        if not may_hold_samples(source) or source.startswith("range("):
+            return
+        names = [target] if target[0] == "name" else target[1] if target[0] == "seq" else []
+        for name in names:
+            if name[0] == "seq":
+                self._name_samples(frame, name, source)
+            elif name[0] == "name":
+                frame.samples.add(name[1])
+                if yields_samples(source) and names_sample(name[1]):
+                    self.store(frame, name, Value(flags=frozenset({"own"})))
 
     def _while(self, frame: Frame, node: Node) -> bool:
         test = self.value(frame, node[2])

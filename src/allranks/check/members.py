@@ -19,7 +19,7 @@ from allranks.check.tables.names import documented
 from allranks.check.tables.ranks import RUN_STARTS, RankQuery
 from allranks.check.tables.receivers import ATTRIBUTES, RECEIVERS, TUPLES
 from allranks.check.truth import BY_RANK, FIRST, UNKNOWN
-from allranks.check.values import AGREED, ANYTHING, NO_CONSTANT, RANK, STATE, TAINT, Value, boolean, join, known, rank
+from allranks.check.values import AGREED, ANYTHING, MANY, NO_CONSTANT, RANK, STATE, TAINT, Value, boolean, join, known, rank
 
 PROPERTIES = ("property", "functools.cached_property", "cached_property")
 
@@ -203,12 +203,22 @@ class Members(Evaluator):
         plain = not base.instance or base.flags
         return Value(base.taint, flags=base.flags) if plain and (base.taint or base.flags) else ANYTHING
 
+    def entry(self, frame: Frame, base: Value, key: str) -> Value | None:
+        """Return what a dictionary holds under a name that says, or under which was stored, who this process is."""
+        if base.reference or "::" in base.instance:
+            return None
+        stored = self.held("*", key)
+        if stored is not None and stored.ranked:
+            return stored
+        query = self.apis.ranks["attribute"].tails.get("distributed" if key == "dist" else key)
+        return self.answer(frame, query) if query is not None else None
+
     def answer(self, frame: Frame, query: RankQuery) -> Value:
         """Return what a rank query gives."""
         if query.form != "name" and query.pattern not in WEAK and query.kind not in ("size", "many", "run"):
             frame.result.evidence.add("rank")
         if query.kind == "many":
-            return known(True)
+            return Value(constant=True, flags=MANY)
         if query.kind == "size":
             return Value(instance=SIZE)
         if query.kind == "run":

@@ -42,7 +42,8 @@ class Seen(NamedTuple):
 
 class Called(NamedTuple):
     """A call of the project's own function. ``ordered``: in a lock, or where ranks go one by one; ``alone``: its rank
-    is given as a constant, so that there is no other process; ``started``: processes are started that make it."""
+    is given as a constant, so that there is no other process; ``started``: processes are started that make it;
+    ``ready``: it is made only where there are several processes."""
 
     span: Span
     result: Result
@@ -54,6 +55,7 @@ class Called(NamedTuple):
     guard: Span | None = None
     alone: bool = False
     started: bool = False
+    ready: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -107,6 +109,7 @@ class Frame:
     nodes: list[TraceNode] = field(default_factory=list)
     returned: list[tuple[Value, int, int]] = field(default_factory=list)
     shared: set[str] = field(default_factory=set)
+    samples: set[str] = field(default_factory=set)  # variables of loops that may be samples
 
     def length(self) -> tuple[int, int, int, int]:
         """Return how much is on the record."""

@@ -26,7 +26,7 @@ from allranks.check.values import RANKS, Value
 from allranks.findings import Place
 
 _STRONG = frozenset({"initialise", "wrap", "sample"})
-_LAUNCH = "<launch>"  # no file's name
+_LAUNCH, _JOIN = "<launch>", "<join>"  # no file's name
 _TELLING = re.compile(r"(?i)init|set_?up|launch|join|start|spawn|epoch|device|cuda")
 MOST_CALLERS = 8
 _MAKERS = ("__init__", "__post_init__", "setup", "setUp")
@@ -247,9 +247,13 @@ class Survey:
             own = {result.path} if result.several else set()
             own |= {""} if result.evidence & _STRONG else set()
             own |= {_LAUNCH} if "launch" in result.evidence else set()
+            own |= {_JOIN} if "initialise" in result.evidence else set()
             self.shown[id(result)] = frozenset(own)  # a nested function may call the one around it
-            known = frozenset(own).union(*(self._shown(c.result) for c in result.calls if not (c.started or c.alone)))
-            self.shown[id(result)] = known
+            for called in result.calls:
+                if not (called.started or called.alone):
+                    below = self._shown(called.result)
+                    own |= below if not called.ready or _JOIN in below else below & {_LAUNCH}
+            known = self.shown[id(result)] = frozenset(own)
         return known
 
     # effects

@@ -18,6 +18,8 @@ RANKS = RANK | LOCAL_RANK | NODE | GROUP
 TAINT = {"global": RANK, "local": LOCAL_RANK, "node": NODE, "group": GROUP}
 
 
+# The flag of a truth that holds because there are several processes.
+MANY = frozenset({"many"})
 # Flags of what belongs to one process.
 PRIVATE = frozenset({"memory", "temporary", "lock", "own"})
 
