@@ -195,13 +195,18 @@ class Runner(Caller):
         return any(q is not None and q.kind == "global" and not q.first and _plainly(v) for q, v in told)
 
     def _believed(self, frame: Frame, reference: str, value: Value) -> Value:
-        """A function called ``get_rank`` whose value is not understood returns a rank; others what they say."""
-        if value.ranked or value.constant not in (NO_CONSTANT, None) or value.instance:
-            return value
+        """A function called ``get_rank`` whose value is not understood returns a rank; others what they say. So does
+        one that returns a constant: it stands in for another where a process is alone."""
         facts = self.project.function(reference)
-        if facts is None:
+        if value.ranked or value.instance or facts is None:
             return value
         query = self.apis.ranks["call"].tails.get(facts.name)
+        if value.constant not in (NO_CONSTANT, None):
+            evidence = set(frame.result.evidence)
+            stands_in = query is not None and query.kind in ("global", "local") and isinstance(value.constant, int)
+            made = self.answer(frame, query) if query is not None and stands_in else value
+            frame.result.evidence &= evidence
+            return made
         if query is None and value == ANYTHING:
             return self._noted(self.module_frame(reference.partition("::")[0]), facts, "return")
         return self.answer(frame, query) if query is not None else value

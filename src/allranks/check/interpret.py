@@ -144,6 +144,7 @@ class Interpreter(Runner):
             frame.mask = (0 if left_then else mask_then) | (0 if left_else else mask_else)
             frame.may = (0 if left_then else may_then) | (0 if left_else else may_else)
             frame.implicit |= parts
+            frame.guard = node[5] if test.ranked else guard  # who left early is not here any more
         if left_then or left_else:
             frame.env = env_else if left_then else env_then
         else:
