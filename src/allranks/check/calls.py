@@ -212,6 +212,9 @@ class Caller(Computed):
         if name in ("isinstance", "super", "range"):
             made = tainted(*given.values) if name == "range" else ANYTHING
             return replace(made, flags=DEALT) if made.ranked else made
+        if name in ("dataclasses.field", "attrs.field", "pydantic.Field"):
+            factory, default = given.argument("default_factory", "factory"), given.argument("default")
+            return default if factory is None and default is not None else self._made(frame, factory, given.span)
         if name == "functools.partial" and given.values:
             return replace(given.values[0], bound=given.values[1:])
         if name in COMPILERS and given.values:
@@ -244,6 +247,11 @@ class Caller(Computed):
             return Value(instance=RETURNS[name])
         last = name.rpartition(".")[2]
         return Value(instance=name) if last[:1].isupper() and "." in name else unknown(given)
+
+    def _made(self, frame: Frame, factory: Value | None, span: Span) -> Value:
+        """Return what a function of the project makes for a field."""
+        ours = factory is not None and self.project.function(factory.reference) is not None
+        return self.invoke(frame, factory, span) if factory is not None and ours else ANYTHING
 
     def _starts(self, frame: Frame, name: str, given: Given) -> None:
         """A function that is passed to somebody else is called there, by all that pass it, or that are started so."""

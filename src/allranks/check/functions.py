@@ -5,6 +5,7 @@ Statements are left to the class above.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +33,9 @@ from allranks.check.values import (
 
 DEEPEST, MOST_CONTEXTS = 20, 4
 SMALL = 300  # bytes of a body: a line or two
+_GIVES_RANK = re.compile(
+    r"^_?(try_|safe_|maybe_)?get_(global_|world_|dist_|mpi_|process_)?rank(_|$)(?!of|in_|for|group)"
+)
 _BLANK = FunctionFacts("", "", (), (), ("", ""), (), (), (), (1, 0, 1, 0), (), (), b"")
 
 
@@ -200,7 +204,8 @@ class Runner(Caller):
         facts = self.project.function(reference)
         if value.ranked or value.instance or facts is None:
             return value
-        query = self.apis.ranks["call"].tails.get(facts.name)
+        table = self.apis.ranks["call"].tails
+        query = table.get(facts.name) or table.get("get_rank" if _GIVES_RANK.search(facts.name) else "")
         if value.constant not in (NO_CONSTANT, None):
             evidence = set(frame.result.evidence)
             stands_in = query is not None and query.kind in ("global", "local") and isinstance(value.constant, int)

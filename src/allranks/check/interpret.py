@@ -53,6 +53,9 @@ class Interpreter(Runner):
             plain = not (value.reference or value.instance or value.elements is not None)
             if guarded and plain and "::" in base.instance:
                 value = replace(value, taint=value.taint | frame.implicit | STATE | RANK)
+            elif guarded and value.instance and not value.truth:  # an object that only some ranks make
+                there = "".join("T" if frame.mask >> at & 1 else "W" for at in range(4))
+                value = replace(value, truth=there, none=negate(there))
             if target[1][0] == "name":
                 frame.env[f"{target[1][1]}.{target[2]}"] = value
             if "::" in base.instance:

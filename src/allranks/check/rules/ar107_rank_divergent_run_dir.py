@@ -114,6 +114,7 @@ os.makedirs(f"{time.time()}-{dist.get_rank()}", exist_ok=True)
                 event.active
                 and event.everyone
                 and event.path is not None
+                and "temporary" not in event.path.flags
                 and _divergent(event.path.taint, CLOCK | PROCESS if _makes(event) else CLOCK)
             ):
                 yield self._named(event, sources, "makes" if _makes(event) else "writes to")
