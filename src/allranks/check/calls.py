@@ -259,7 +259,8 @@ class Caller(Computed):
         if name in ("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes"):
             if given.values and "::" in given.values[0].reference:
                 spread = given.argument("args", 1)
-                more = spread.elements or () if spread else ()
+                told = spread.elements or () if spread else ()  # by the one process that starts them
+                more = (replace(v, taint=v.taint & ~(CLOCK | PROCESS | IDENTITY)) for v in told)
                 self._apart(frame, given.values[0], Given((rank("global"), *more), (), given.node))
         else:
             self._callbacks(frame, given, name.rpartition(".")[2])

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from allranks.check.computed import SPREAD
 from allranks.check.functions import Runner, meets
-from allranks.check.items import may_hold_samples, names_sample, yields_samples
+from allranks.check.items import counts, may_hold_samples, yields_samples
 from allranks.check.render import condition, render
 from allranks.check.state import Called, Frame, Trace
 from allranks.check.summary import Node
@@ -173,7 +173,7 @@ class Interpreter(Runner):
                 self._name_samples(frame, name, source)
             elif name[0] == "name":
                 frame.samples.add(name[1])
-                if yields_samples(source) and names_sample(name[1]):
+                if yields_samples(source) and not counts(name[1]):
                     self.store(frame, name, Value(flags=frozenset({"own"})))
 
     def _while(self, frame: Frame, node: Node) -> bool:

@@ -6,7 +6,7 @@ import re
 
 _NAMES = r"(file_?)?names?|ids?|uids?|uuids?|paths?|keys?|files?|fnames?|stems?|utts?"
 _OF = r"(\w+_|img|image|video|audio|wav|utt|sample|file)?"
-_VARIABLE = re.compile(rf"(?i)^{_OF}({_NAMES})$")
+_COUNTER = re.compile(r"(?i)^(i|j|k|n|it|num\w*|count\w*)$|idx|index|step|iter|epoch")
 _KEY = re.compile(rf"(?i)^{_OF}({_NAMES}|idx|index|indices)$")
 _DATA = re.compile(r"(?i)(loader|dataset|_dl|data_?iter|iterator|batch|samples|predictions)\b")
 _SETTINGS = re.compile(r"(?i)\b(cfg|conf|config|args|opts?|options|params|hparams|settings)\b")
@@ -25,9 +25,9 @@ def may_hold_samples(source: str) -> bool:
     return not _SETTINGS.search(source)
 
 
-def names_sample(variable: str) -> bool:
-    """Whether a variable of a loop over data is what a sample is called."""
-    return bool(_VARIABLE.search(variable))
+def counts(variable: str) -> bool:
+    """Whether a variable of a loop counts: it is alike on all ranks, whatever data they have."""
+    return bool(_COUNTER.search(variable))
 
 
 def key_of_name(key: object) -> bool:

@@ -115,7 +115,7 @@ os.makedirs(f"{time.time()}-{dist.get_rank()}", exist_ok=True)
                 and event.everyone
                 and event.path is not None
                 and "temporary" not in event.path.flags
-                and _divergent(event.path.taint, CLOCK | PROCESS if _makes(event) else CLOCK)
+                and (_divergent(event.path.taint) or (_makes(event) and _found(event, sources)))
             ):
                 yield self._named(event, sources, "makes" if _makes(event) else "writes to")
         for event in program.effects("mkdir", "folder"):
@@ -135,6 +135,13 @@ os.makedirs(f"{time.time()}-{dist.get_rank()}", exist_ok=True)
 
 def _divergent(taint: int, own: int = CLOCK) -> bool:
     return bool(taint & own) and not taint & (RANKS | IDENTITY)
+
+
+def _found(event: Event, sources: tuple[Event, ...]) -> bool:
+    """Whether a path is made of what its function lists or draws; what others found, as a step, is mostly alike."""
+    path = event.path
+    here = any(s.symbol == event.symbol and s.place < event.place for s in sources)
+    return here and path is not None and _divergent(path.taint, PROCESS)
 
 
 def _drawn(event: Event, program: Program) -> bool:
