@@ -305,7 +305,7 @@ def _kept(before: Value, value: Value) -> Value:
     others = [v for v in (before, value) if not v.taint & STATE]
     if not states or "agreed" in before.flags:
         return join(before, replace(value, taint=0, truth="") if states else value)
-    if any(other.constant is NO_CONSTANT for other in others):
+    if any(other.constant is NO_CONSTANT and not (other.instance and other.truth) for other in others):
         return AGREED
     joined = join(before, value)
     return replace(joined, truth=joined.truth.replace("W", "D"), none=joined.none.replace("W", "D"))
