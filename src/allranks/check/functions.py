@@ -179,7 +179,7 @@ class Runner(Caller):
             self.callees.add(result.reference)
         made = unknown(given) if result.value == ANYTHING else result.value
         value = self._believed(frame, function.reference, made)
-        if value.ranked and (value.number or value.truth):
+        if value.ranked and (value.number or value.truth) and "rank" in result.evidence:
             frame.result.evidence.add("rank")
         if result.meets:
             frame.result.meetings.append(called)

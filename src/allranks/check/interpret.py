@@ -156,7 +156,11 @@ class Interpreter(Runner):
 
     def _for(self, frame: Frame, node: Node) -> bool:
         source = self.value(frame, node[3])
-        self.store(frame, node[2], Value(source.taint & (RANKS | PROCESS), flags=source.flags & PRIVATE))
+        known_names, variables = self.apis.ranks["environment"].exact, source.elements or ()
+        if variables and all(isinstance(v.constant, str) and v.constant in known_names for v in variables):
+            self.store(frame, node[2], variables[0])  # each launcher has one of its own for the same thing
+        else:
+            self.store(frame, node[2], Value(source.taint & (RANKS | PROCESS), flags=source.flags & PRIVATE))
         self._name_samples(frame, node[2], render(node[3]))
         counted = node[3][0] == "call" and node[3][1] == ("name", "range")  # epochs: where a run resumed
         taint = source.taint & ~PROCESS if counted else source.taint
