@@ -91,6 +91,31 @@ PAIRS = {
         """,
         "AR102",
     ),
+    "a rank that a loop over the launchers' variables finds": Pair(
+        """
+        def find():
+            found = 0
+            for name in ('RANK', 'SLURM_PROCID'):
+                if name in os.environ:
+                    found = int(os.environ[name])
+                    break
+            return found
+        if find() == 0:
+            open('log.txt', 'w')
+        """,
+        """
+        def find():
+            found = 0
+            for name in ('STEP', 'EPOCH'):
+                if name in os.environ:
+                    found = int(os.environ[name])
+                    break
+            return found
+        if find() == 0:
+            open('log.txt', 'w')
+        """,
+        "AR102",
+    ),
     "a file that processes write in common": Pair(
         """
         import h5py

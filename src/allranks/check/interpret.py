@@ -111,6 +111,7 @@ class Interpreter(Runner):
 
     def _jump(self, frame: Frame, node: Node) -> bool:
         frame.exits += 1
+        frame.left.append(frame.env)
         frame.nodes.append(("exit", node[0]))
         return True
 
@@ -188,8 +189,8 @@ class Interpreter(Runner):
     def _loop(self, frame: Frame, body: tuple[Node, ...], orelse: tuple[Node, ...], head: tuple[str, int, Any]) -> bool:
         """``head``: whether it goes round, on what that depends, and where that stands."""
         before, may, nodes, env = frame.mask, frame.may, frame.nodes, frame.env
-        so_far = frame.length()
-        frame.nodes, frame.env = [], dict(env)
+        so_far, left = frame.length(), frame.left
+        frame.nodes, frame.env, frame.left = [], dict(env), []
         frame.loops += 1
         self.block(frame, body)
         late = {name: frame.env[name] for name, value in env.items() if value.constant is None}
@@ -197,9 +198,12 @@ class Interpreter(Runner):
         if late:  # the first time round it was None: what the later rounds do is what counts
             frame.cut(so_far)
             env = {**env, **late}
-            frame.nodes, frame.env, frame.mask, frame.may = [], dict(env), before, may
+            frame.nodes, frame.env, frame.mask, frame.may, frame.left = [], dict(env), before, may, []
             self.block(frame, body)
         frame.loops -= 1
+        for jumped in frame.left:
+            frame.env = _merged(UNKNOWN, frame.env, jumped, 0)
+        frame.left = left
         inside = tuple(frame.nodes)
         frame.nodes, frame.mask, frame.may = nodes, before, may
         frame.env = _merged(UNKNOWN, frame.env, env, 0)

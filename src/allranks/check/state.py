@@ -109,6 +109,7 @@ class Frame:
     nodes: list[TraceNode] = field(default_factory=list)
     returned: list[tuple[Value, int, int]] = field(default_factory=list)
     shared: set[str] = field(default_factory=set)
+    left: list[dict[str, Value]] = field(default_factory=list)  # what holds where the loop around is broken off
     samples: set[str] = field(default_factory=set)  # variables of loops that may be samples
 
     def length(self) -> tuple[int, int, int, int]:
