@@ -116,6 +116,29 @@ PAIRS = {
         """,
         "AR102",
     ),
+    "a mixin of a trainer, which rank 0 alone lets save": Pair(
+        """
+        from transformers import Trainer
+        class Saving:
+            def _save(self, output_dir=None, state_dict=None):
+                torch.save({}, output_dir)
+            def wait(self):
+                dist.barrier()
+        class Tuner(Saving, Trainer):
+            pass
+        """,
+        """
+        from transformers import Trainer
+        class Saving:
+            def _save(self, output_dir=None, state_dict=None):
+                torch.save({}, output_dir)
+            def wait(self):
+                dist.barrier()
+        class Tuner(Saving):
+            pass
+        """,
+        "AR101",
+    ),
     "a file that processes write in common": Pair(
         """
         import h5py

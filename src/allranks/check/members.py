@@ -117,6 +117,12 @@ class Members(Evaluator):
         self.lineages[reference] = tuple(dict.fromkeys(found))
         return self.lineages[reference]
 
+    def heirs(self, reference: str) -> tuple[str, ...]:
+        """Return what a class inherits, and what those inherit that are made of it: a mixin knows its base by them."""
+        classes = (f"{path}::{key}" for path, summary in self.project.summaries.items() for key in summary.classes)
+        lines = [self.lineage(kin) for kin in classes]
+        return tuple(dict.fromkeys(kin for line in lines if reference in line for kin in line))
+
     def family(self, reference: str) -> str:
         """Return the name under which all classes that share attributes keep them: the furthest ancestor here."""
         own = [name for name in self.lineage(reference) if "::" in name]

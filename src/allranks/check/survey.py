@@ -18,7 +18,7 @@ from allranks.check.source import is_test, module_name, place
 from allranks.check.state import Called, Result, Seen, Span
 from allranks.check.summary import FunctionFacts
 from allranks.check.tables.evidence import HOOKED
-from allranks.check.tables.gates import ON_MAIN_ONLY
+from allranks.check.tables.gates import NAMED_ON_MAIN, ON_MAIN_ONLY
 from allranks.check.tables.names import documented
 from allranks.check.trace import Comparison, Parting
 from allranks.check.truth import EVERY, FIRST, named
@@ -147,11 +147,10 @@ class Survey:
 
     def _called_on(self, path: str, facts: FunctionFacts) -> str:
         """Return where a framework calls a method of the project; empty if on every rank."""
-        for kin in self.interpreter.lineage(f"{path}::{facts.owner}") if facts.owner else ():
-            kind = "" if "::" in kin else ON_MAIN_ONLY.get(f"{kin.rpartition('.')[2]}.{facts.name}", "")
-            if kind:
-                return FIRST[kind]
-        return ""
+        owner = f"{path}::{facts.owner}"
+        kinds = self.interpreter.heirs(owner) if facts.owner and facts.name in NAMED_ON_MAIN else ()
+        names = (f"{kin.rpartition('.')[2]}.{facts.name}" for kin in kinds if "::" not in kin)
+        return next((FIRST[ON_MAIN_ONLY[name]] for name in names if name in ON_MAIN_ONLY), "")
 
     def _entries(self, roots: list[Result]) -> list[Result]:
         """Leave out what others call: what it is given is known from them. Of a circle of calls, the first stays."""
