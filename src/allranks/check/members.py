@@ -19,7 +19,19 @@ from allranks.check.tables.names import documented
 from allranks.check.tables.ranks import RUN_STARTS, RankQuery
 from allranks.check.tables.receivers import ATTRIBUTES, RECEIVERS, TUPLES
 from allranks.check.truth import BY_RANK, FIRST, UNKNOWN
-from allranks.check.values import AGREED, ANYTHING, MANY, NO_CONSTANT, RANK, STATE, TAINT, Value, boolean, join, known, rank
+from allranks.check.values import (
+    AGREED,
+    ANYTHING,
+    MANY,
+    NO_CONSTANT,
+    RANK,
+    STATE,
+    TAINT,
+    Value,
+    boolean,
+    join,
+    rank,
+)
 
 PROPERTIES = ("property", "functools.cached_property", "cached_property")
 
