@@ -33,6 +33,157 @@ PAIRS = {
         "import wandb\nmode = os.environ.get('MODE')\nwandb.init(mode=mode)\nwandb.log({})",
         "AR103",
     ),
+    "a rank that is kept in a dictionary": Pair(
+        """
+        opt = make_options()
+        opt['keeps_logs'] = rank == 0 and opt['keeps_logs']
+        if opt['keeps_logs']:
+            open('log.txt', 'w')
+        if opt['rank'] == 0:
+            open('options.txt', 'w')
+        """,
+        "opt = make_options()\nif opt['logs']:\n    open('log.txt', 'w')",
+        "AR102",
+    ),
+    "names of samples": Pair(
+        """
+        for batch in loader:
+            open(batch['file_name'], 'w')
+        for index, (image, name) in enumerate(loader):
+            open(f'{name}.txt', 'w')
+        """,
+        "for index, batch in enumerate(loader):\n    open(f'{index}.txt', 'w')",
+        "AR102",
+    ),
+    "a name of the project for rank 0": Pair(
+        """
+        def setup(backend):
+            if backend.is_root_worker():
+                open('log.txt', 'w')
+        """,
+        """
+        def setup(backend):
+            if backend.is_root_node_of_tree():
+                open('log.txt', 'w')
+        dist.barrier()
+        setup(None)
+        """,
+        "AR102",
+    ),
+    "a rank among what a function returns": Pair(
+        """
+        def join(launcher):
+            if launcher == 'none':
+                return 0, 1
+            return int(os.environ['RANK']), 2
+        first, size = join(os.environ.get('LAUNCHER'))
+        if first == 0:
+            open('log.txt', 'w')
+        """,
+        """
+        def join(launcher):
+            if launcher == 'none':
+                return 0, 1
+            return int(os.environ['STEP']), 2
+        first, size = join(os.environ.get('LAUNCHER'))
+        if first != 3:
+            open('log.txt', 'w')
+        """,
+        "AR102",
+    ),
+    "a rank that a loop over the launchers' variables finds": Pair(
+        """
+        def find():
+            found = 0
+            for name in ('RANK', 'SLURM_PROCID'):
+                if name in os.environ:
+                    found = int(os.environ[name])
+                    break
+            return found
+        if find() == 0:
+            open('log.txt', 'w')
+        """,
+        """
+        def find():
+            found = 0
+            for name in ('STEP', 'EPOCH'):
+                if name in os.environ:
+                    found = int(os.environ[name])
+                    break
+            return found
+        if find() == 0:
+            open('log.txt', 'w')
+        """,
+        "AR102",
+    ),
+    "a mixin of a trainer, which rank 0 alone lets save": Pair(
+        """
+        from transformers import Trainer
+        class Saving:
+            def _save(self, output_dir=None, state_dict=None):
+                torch.save({}, output_dir)
+            def wait(self):
+                dist.barrier()
+        class Tuner(Saving, Trainer):
+            pass
+        """,
+        """
+        from transformers import Trainer
+        class Saving:
+            def _save(self, output_dir=None, state_dict=None):
+                torch.save({}, output_dir)
+            def wait(self):
+                dist.barrier()
+        class Tuner(Saving):
+            pass
+        """,
+        "AR101",
+    ),
+    "a file that processes write in common": Pair(
+        """
+        import h5py
+        h5py.File('data.h5')
+        h5py.File('data.h5', 'a', driver='mpio')
+        """,
+        "import h5py\nh5py.File('data.h5', 'a')",
+        "AR102",
+    ),
+    "an object that only rank 0 makes": Pair(
+        """
+        class Log:
+            def __init__(self):
+                self.writer = Writer() if False else None
+            def start(self):
+                if rank == 0:
+                    self.writer = Writer()
+                else:
+                    self.writer = None
+            def save(self):
+                dist.barrier()
+                if self.writer is not None:
+                    torch.save({}, 'model.pt')
+        class Writer:
+            pass
+        log = Log()
+        log.start()
+        log.save()
+        """,
+        """
+        class Log:
+            def start(self):
+                self.writer = Writer()
+            def save(self):
+                dist.barrier()
+                if self.writer is not None:
+                    torch.save({}, 'model.pt')
+        class Writer:
+            pass
+        log = Log()
+        log.start()
+        log.save()
+        """,
+        "AR101",
+    ),
     "rank 0 first, the others behind a barrier": Pair(
         """
         from torchvision.datasets import MNIST

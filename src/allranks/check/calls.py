@@ -212,6 +212,9 @@ class Caller(Computed):
         if name in ("isinstance", "super", "range"):
             made = tainted(*given.values) if name == "range" else ANYTHING
             return replace(made, flags=DEALT) if made.ranked else made
+        if name in ("dataclasses.field", "attrs.field", "pydantic.Field"):
+            factory, default = given.argument("default_factory", "factory"), given.argument("default")
+            return default if factory is None and default is not None else self._made(frame, factory, given.span)
         if name == "functools.partial" and given.values:
             return replace(given.values[0], bound=given.values[1:])
         if name in COMPILERS and given.values:
@@ -245,16 +248,25 @@ class Caller(Computed):
         last = name.rpartition(".")[2]
         return Value(instance=name) if last[:1].isupper() and "." in name else unknown(given)
 
+    def _made(self, frame: Frame, factory: Value | None, span: Span) -> Value:
+        """Return what a function of the project makes for a field."""
+        ours = factory is not None and self.project.function(factory.reference) is not None
+        return self.invoke(frame, factory, span) if factory is not None and ours else ANYTHING
+
     def _starts(self, frame: Frame, name: str, given: Given) -> None:
-        """A function that is passed to somebody else is called there, by all that pass it."""
+        """A function that is passed to somebody else is called there, by all that pass it, or that are started so."""
+        calls, before = frame.result.calls, len(frame.result.calls)
         if name in ("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes"):
-            frame.result.evidence.add("launch")
             if given.values and "::" in given.values[0].reference:
                 spread = given.argument("args", 1)
-                more = spread.elements or () if spread else ()
+                told = spread.elements or () if spread else ()  # by the one process that starts them
+                more = (replace(v, taint=v.taint & ~(CLOCK | PROCESS | IDENTITY)) for v in told)
                 self._apart(frame, given.values[0], Given((rank("global"), *more), (), given.node))
-            return
-        self._callbacks(frame, given, name.rpartition(".")[2])
+        else:
+            self._callbacks(frame, given, name.rpartition(".")[2])
+        sign = self.apis.signs.named(name)
+        if sign is not None and sign.kind == "launch":
+            calls[before:] = [call._replace(started=True) for call in calls[before:]]
 
     def _apart(self, frame: Frame, function: Value, given: Given) -> None:
         """Call a function that runs beside this one or later, in a process of its own or as a hook: it meets whom it

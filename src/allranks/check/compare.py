@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from allranks.check.truth import BY_PROCESS, BY_RANK, FALSE, TRUE, UNKNOWN, negate
-from allranks.check.values import CLOCK, NO_CONSTANT, PROCESS, RANKS, Value, boolean
+from allranks.check.values import CLOCK, MANY, NO_CONSTANT, PROCESS, RANKS, Value, boolean
 
 _PLAIN: dict[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq,
@@ -29,7 +30,8 @@ def compared(left: Value, symbol: str, right: Value) -> Value:
     if left.number or right.number:
         return boolean(_of_rank(left, symbol, right), taint)
     if left.instance == SIZE or right.instance == SIZE:
-        return boolean(_of_size(left, symbol, right), taint)
+        made = boolean(_of_size(left, symbol, right), taint)
+        return replace(made, flags=MANY) if made.constant is not NO_CONSTANT else made
     one, two = left.constant, right.constant
     if one is not NO_CONSTANT and two is not NO_CONSTANT and symbol in _PLAIN:
         try:

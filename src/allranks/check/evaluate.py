@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from allranks.check.compare import compared
+from allranks.check.items import is_batch, key_of_name
 from allranks.check.render import condition, denied, render
 from allranks.check.state import Frame
 from allranks.check.summary import Node
@@ -16,6 +17,7 @@ from allranks.check.truth import FALSE, TRUE, both, either, negate, roles_where
 from allranks.check.values import (
     ANYTHING,
     DEALT,
+    MANY,
     NONE,
     PRIVATE,
     PROCESS,
@@ -31,6 +33,9 @@ from allranks.check.values import (
 # A name that is filled in with the rank: "log-{rank:03d}.txt", "%(local_rank)s.txt".
 _TEMPLATE = re.compile(r"[{(](\w*_)?rank[})!:]")
 _OWN = frozenset({"own"})
+_JOINING = frozenset({"initialise", "launch"})
+
+T = TypeVar("T")
 
 
 class Evaluator:
@@ -52,6 +57,9 @@ class Evaluator:
     def environment(self, frame: Frame, name: object) -> Value | None:
         raise NotImplementedError
 
+    def entry(self, frame: Frame, base: Value, key: str) -> Value | None:
+        raise NotImplementedError
+
     def disk(self, path: str) -> frozenset[str]:
         raise NotImplementedError
 
@@ -68,8 +76,8 @@ class Evaluator:
                 scope = scope.parent
         return self.global_name(frame, name)
 
-    def under(self, frame: Frame, truth: str, taint: int, node: Node, span: Any, *, negated: bool = False) -> Value:
-        """Evaluate ``node`` where ``truth`` holds; meetings in it hang on a branch."""
+    def under(self, frame: Frame, truth: str, test: Value, node: Node, span: Any, *, negated: bool = False) -> Value:
+        """Evaluate ``node`` where ``truth``, that of a test, holds; meetings in it hang on a branch."""
         if truth == FALSE:
             return ANYTHING
         before = (frame.mask, frame.may, frame.nodes)
@@ -77,12 +85,23 @@ class Evaluator:
         frame.nodes = inside
         frame.mask &= roles_where(truth, "TUP")
         frame.may &= roles_where(truth, "TUPWD")
-        value = self.value(frame, node)
+        value = self.where(frame, test, lambda: self.value(frame, node))
         frame.mask, frame.may, frame.nodes = before
         if inside:
             sides = ((), tuple(inside)) if negated else (tuple(inside), ())
-            frame.nodes.append(("branch", negate(truth) if negated else truth, taint, *sides, span, "", ""))
+            frame.nodes.append(("branch", negate(truth) if negated else truth, test.taint, *sides, span, "", ""))
         return value
+
+    def where(self, frame: Frame, test: Value, do: Callable[[], T]) -> T:
+        """Do what is done under a condition. Who asks whether there are several processes is ready to be alone: what
+        he does then is no evidence of others, unless it joins them."""
+        if not test.flags & MANY:
+            return do()
+        evidence, calls = set(frame.result.evidence), len(frame.result.calls)
+        made = do()
+        frame.result.evidence &= evidence | _JOINING
+        frame.result.calls[calls:] = [call._replace(ready=True) for call in frame.result.calls[calls:]]
+        return made
 
     def _name(self, frame: Frame, node: Node) -> Value:
         return self.lookup(frame, node[1])
@@ -115,7 +134,7 @@ class Evaluator:
 
     def _not(self, frame: Frame, node: Node) -> Value:
         inside = self.value(frame, node[1])
-        made = boolean(negate(inside.true()), inside.taint)
+        made = replace(boolean(negate(inside.true()), inside.taint), flags=inside.flags & MANY)
         return replace(made, text=denied(inside.text)) if inside.text and node[1][0] in ("and", "or") else made
 
     def _and(self, frame: Frame, node: Node) -> Value:
@@ -130,11 +149,12 @@ class Evaluator:
         left_open = [] if _by_rank_alone(result) else [first]
         for other in others:
             truth = result.true() if conjunction else negate(result.true())
-            right = self.under(frame, truth, result.taint, other, node[2])
+            right = self.under(frame, truth, result, other, node[2])
+            many = (result.flags | right.flags) & MANY
             left_open += [] if _by_rank_alone(right) else [other]
             if conjunction:
                 both_true = both(result.true(), right.true()) if truth != FALSE else FALSE
-                result = boolean(both_true, result.taint | right.taint)
+                result = replace(boolean(both_true, result.taint | right.taint), flags=many)
             elif result.true() == FALSE or result.constant is None:
                 result = right
             elif result.number and (right == result or right.constant in (0, None)):
@@ -143,7 +163,7 @@ class Evaluator:
                 plain = right.reference or right.instance or (right.number and result == ANYTHING)
                 merged = either(result.true(), right.true())
                 taint = result.taint | right.taint
-                result = replace(right, taint=taint) if plain else boolean(merged, taint)
+                result = replace(right, taint=taint) if plain else replace(boolean(merged, taint), flags=many)
         if not 0 < len(left_open) <= len(others):
             return result
         text = condition(left_open[0] if len(left_open) == 1 else (node[0], tuple(left_open), node[2]))
@@ -162,8 +182,8 @@ class Evaluator:
     def _ifexp(self, frame: Frame, node: Node) -> Value:
         test = self.value(frame, node[1])
         truth = test.true()
-        one = self.under(frame, truth, test.taint, node[2], node[4])
-        other = self.under(frame, negate(truth), test.taint, node[3], node[4])
+        one = self.under(frame, truth, test, node[2], node[4])
+        other = self.under(frame, negate(truth), test, node[3], node[4])
         return chosen(truth, one, other, test.taint)
 
     def _text(self, frame: Frame, node: Node) -> Value:
@@ -197,6 +217,10 @@ class Evaluator:
             return elements[at]
         if base.flags & {"spread", "agreed"}:
             return base
+        if key_of_name(at) and _is_sample(frame, node[1]):
+            return Value(base.taint, flags=_OWN)
+        if isinstance(at, str) and (found := self.entry(frame, base, at)) is not None:
+            return found
         if "dict" in base.flags:
             return ANYTHING
         flags = base.flags & (PRIVATE | DEALT) | (DEALT if index.ranked else frozenset())
@@ -274,6 +298,11 @@ class Evaluator:
         "star": _star,
         "typed": _typed,
     }
+
+
+def _is_sample(frame: Frame, node: Node) -> bool:
+    name = node[1] if node[0] == "name" else ""
+    return name in frame.samples or (is_batch(name) and name in frame.facts.positional)
 
 
 def _is_class(reference: str) -> bool:

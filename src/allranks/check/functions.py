@@ -5,6 +5,7 @@ Statements are left to the class above.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +33,9 @@ from allranks.check.values import (
 
 DEEPEST, MOST_CONTEXTS = 20, 4
 SMALL = 300  # bytes of a body: a line or two
+_GIVES_RANK = re.compile(
+    r"^_?(try_|safe_|maybe_)?get_(global_|world_|dist_|mpi_|process_)?rank(_|$)(?!of|in_|for|group)"
+)
 _BLANK = FunctionFacts("", "", (), (), ("", ""), (), (), (), (1, 0, 1, 0), (), (), b"")
 
 
@@ -72,25 +76,35 @@ class Runner(Caller):
         frame = Frame(path, facts, Result(f"{path}::"), {})
         self.modules[path] = frame
         self.entered.add(f"{path}::")
-        self._finish_or_tell(frame)
+        outer, self.running = self.running, []  # to ask for it in the middle of a call makes it no part of that call
+        self._finish_or_tell(frame, self._body(frame))
+        self.running = outer
         return frame
+
+    def program(self, path: str) -> Result:
+        """Return what a file does that is run: its body, and, when all that it imports is known, its ``__main__``."""
+        frame = self.module_frame(path)
+        self._finish_or_tell(frame, tuple(s for s in body_of(frame.facts) if _under_main(s)))
+        return frame.result
 
     def imported_body(self, path: str) -> Result:
         """Return what the body of a module does where it is imported: not what stands under ``__main__``."""
         facts = self.project.summaries[path].functions[""]
         frame = Frame(path, facts, Result(f"{path}::"), {"__name__": known(path)})
-        self._finish_or_tell(frame)
+        self._finish_or_tell(frame, self._body(frame))
         return frame.result
 
     def _body(self, frame: Frame) -> tuple[Node, ...]:
         reference = frame.result.reference
         if reference not in self.bodies:
-            self.bodies[reference] = body_of(frame.facts)
+            body = body_of(frame.facts)
+            module = reference.endswith("::")
+            self.bodies[reference] = tuple(s for s in body if not _under_main(s)) if module else body
         return self.bodies[reference]
 
-    def finish(self, frame: Frame) -> None:
-        """Run the body of a frame and settle its result."""
-        ended = self.block(frame, self._body(frame))
+    def finish(self, frame: Frame, statements: tuple[Node, ...]) -> None:
+        """Run statements of a frame and settle its result."""
+        ended = self.block(frame, statements)
         if frame.returned and not ended:
             frame.returned.append((NONE, frame.may, frame.implicit))
         result = frame.result
@@ -98,10 +112,10 @@ class Runner(Caller):
         result.meets = any(meets(node) for node in result.trace)
         result.value = _returned(frame)
 
-    def _finish_or_tell(self, frame: Frame) -> None:
+    def _finish_or_tell(self, frame: Frame, statements: tuple[Node, ...]) -> None:
         """As `finish`; code that is nested too deeply is told of, and what was understood of it stands."""
         try:
-            self.finish(frame)
+            self.finish(frame, statements)
         except RecursionError:
             self.gaps[frame.result.reference] = "its statements and the calls in them are nested too deeply"
             frame.result.trace = tuple(frame.nodes)
@@ -157,15 +171,15 @@ class Runner(Caller):
         if result is None:
             return self._believed(frame, function.reference, unknown(given))
         mask, may = frame.mask & roles_where(gate, "TUP"), frame.may & roles_where(gate, "TUPWD")
-        called = Called(
-            given.span, result, mask, may, bool(frame.turns), len(frame.result.meetings), frame.implicit, frame.guard
-        )
+        alone = self._without_others(function, given)
+        met, turns = len(frame.result.meetings), bool(frame.turns)
+        called = Called(given.span, result, mask, may, turns, met, frame.implicit, frame.guard, alone)
         frame.result.calls.append(called)
         if result.reference != frame.result.reference:
             self.callees.add(result.reference)
         made = unknown(given) if result.value == ANYTHING else result.value
         value = self._believed(frame, function.reference, made)
-        if value.ranked and (value.number or value.truth):
+        if value.ranked and (value.number or value.truth) and "rank" in result.evidence:
             frame.result.evidence.add("rank")
         if result.meets:
             frame.result.meetings.append(called)
@@ -174,14 +188,30 @@ class Runner(Caller):
             frame.nodes.append(node if gate == TRUE else gated)
         return value if gate == TRUE else chosen(gate, value, NONE, RANKS)
 
+    def _without_others(self, function: Value, given: Given) -> bool:
+        """Whether a function is told as a constant what its rank is: a program that starts no others."""
+        facts = self.project.function(function.reference)
+        if facts is None or not given.values:
+            return False
+        names = facts.positional[1 if function.receiver is not None and facts.owner else 0 :]
+        ranks = self.apis.ranks["name"].named
+        told = ((ranks(name), value) for name, value in zip(names, given.values, strict=False))
+        return any(q is not None and q.kind == "global" and not q.first and _plainly(v) for q, v in told)
+
     def _believed(self, frame: Frame, reference: str, value: Value) -> Value:
-        """A function called ``get_rank`` whose value is not understood returns a rank; others what they say."""
-        if value.ranked or value.constant not in (NO_CONSTANT, None) or value.instance:
-            return value
+        """A function called ``get_rank`` whose value is not understood returns a rank; others what they say. So does
+        one that returns a constant: it stands in for another where a process is alone."""
         facts = self.project.function(reference)
-        if facts is None:
+        if value.ranked or value.instance or facts is None:
             return value
-        query = self.apis.ranks["call"].tails.get(facts.name)
+        table = self.apis.ranks["call"].tails
+        query = table.get(facts.name) or table.get("get_rank" if _GIVES_RANK.search(facts.name) else "")
+        if value.constant not in (NO_CONSTANT, None):
+            evidence = set(frame.result.evidence)
+            stands_in = query is not None and query.kind in ("global", "local") and isinstance(value.constant, int)
+            made = self.answer(frame, query) if query is not None and stands_in else value
+            frame.result.evidence &= evidence
+            return made
         if query is None and value == ANYTHING:
             return self._noted(self.module_frame(reference.partition("::")[0]), facts, "return")
         return self.answer(frame, query) if query is not None else value
@@ -233,7 +263,7 @@ class Runner(Caller):
         frame.graphless = sum(render(d[1] if d[0] == "call" else d) in GRAPHLESS for d in facts.decorators)
         self.running.append(reference)
         try:
-            self._finish_or_tell(frame)
+            self._finish_or_tell(frame, self._body(frame))
         finally:
             self.running.pop()
         self.results[key] = frame.result
@@ -287,6 +317,16 @@ class Runner(Caller):
 
     def block(self, frame: Frame, statements: tuple[Node, ...]) -> bool:
         raise NotImplementedError
+
+
+def _under_main(statement: Node) -> bool:
+    """Whether a statement of a module is what it does as a program alone."""
+    return statement[0] == "if" and "__main__" in render(statement[2])
+
+
+def _plainly(value: Value) -> bool:
+    """Whether a value is a constant, whatever ranks there are."""
+    return value.constant is not NO_CONSTANT and not value.taint
 
 
 def _hands_over(given: Given | None) -> bool:

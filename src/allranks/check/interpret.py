@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from allranks.check.computed import SPREAD
 from allranks.check.functions import Runner, meets
+from allranks.check.items import counts, may_hold_samples, yields_samples
 from allranks.check.render import condition, render
 from allranks.check.state import Called, Frame, Trace
 from allranks.check.summary import Node
@@ -52,6 +53,9 @@ class Interpreter(Runner):
             plain = not (value.reference or value.instance or value.elements is not None)
             if guarded and plain and "::" in base.instance:
                 value = replace(value, taint=value.taint | frame.implicit | STATE | RANK)
+            elif guarded and value.instance and not value.truth:  # an object that only some ranks make
+                there = "".join("T" if frame.mask >> at & 1 else "W" for at in range(4))
+                value = replace(value, truth=there, none=negate(there))
             if target[1][0] == "name":
                 frame.env[f"{target[1][1]}.{target[2]}"] = value
             if "::" in base.instance:
@@ -60,6 +64,9 @@ class Interpreter(Runner):
                 self.keep("*", target[2], value)
         elif tag == "sub":
             self.value(frame, target[1])
+            key = self.value(frame, target[2]).constant
+            if isinstance(key, str) and value.ranked and value.truth:
+                self.keep("*", key, value)
 
     def _expr(self, frame: Frame, node: Node) -> bool:
         self.value(frame, node[2])
@@ -104,6 +111,7 @@ class Interpreter(Runner):
 
     def _jump(self, frame: Frame, node: Node) -> bool:
         frame.exits += 1
+        frame.left.append(frame.env)
         frame.nodes.append(("exit", node[0]))
         return True
 
@@ -111,7 +119,7 @@ class Interpreter(Runner):
         test = self.value(frame, node[2])
         truth = test.true()
         if truth in (TRUE, FALSE):
-            return self.block(frame, node[3] if truth == TRUE else node[4])
+            return self.where(frame, test, lambda: self.block(frame, node[3] if truth == TRUE else node[4]))
         return self._branch(frame, test, node)
 
     def _branch(self, frame: Frame, test: Value, node: Node) -> bool:
@@ -140,6 +148,7 @@ class Interpreter(Runner):
             frame.mask = (0 if left_then else mask_then) | (0 if left_else else mask_else)
             frame.may = (0 if left_then else may_then) | (0 if left_else else may_else)
             frame.implicit |= parts
+            frame.guard = node[5] if test.ranked else guard  # who left early is not here any more
         if left_then or left_else:
             frame.env = env_else if left_then else env_then
         else:
@@ -148,11 +157,29 @@ class Interpreter(Runner):
 
     def _for(self, frame: Frame, node: Node) -> bool:
         source = self.value(frame, node[3])
-        self.store(frame, node[2], Value(source.taint & (RANKS | PROCESS), flags=source.flags & PRIVATE))
+        known_names, variables = self.apis.ranks["environment"].exact, source.elements or ()
+        if variables and all(isinstance(v.constant, str) and v.constant in known_names for v in variables):
+            self.store(frame, node[2], variables[0])  # each launcher has one of its own for the same thing
+        else:
+            self.store(frame, node[2], Value(source.taint & (RANKS | PROCESS), flags=source.flags & PRIVATE))
+        self._name_samples(frame, node[2], render(node[3]))
         counted = node[3][0] == "call" and node[3][1] == ("name", "range")  # epochs: where a run resumed
         taint = source.taint & ~PROCESS if counted else source.taint
         taint = taint if source.flags & DEALT else taint & ~RANKS
         return self._loop(frame, node[4], node[5], (UNKNOWN, taint, node[6]))
+
+    def _name_samples(self, frame: Frame, target: Node, source: str) -> None:
+        """Note which variables of a loop may be samples, and which what they are called."""
+        if not may_hold_samples(source) or source.startswith("range("):
+            return
+        names = [target] if target[0] == "name" else target[1] if target[0] == "seq" else []
+        for name in names:
+            if name[0] == "seq":
+                self._name_samples(frame, name, source)
+            elif name[0] == "name":
+                frame.samples.add(name[1])
+                if yields_samples(source) and not counts(name[1]):
+                    self.store(frame, name, Value(flags=frozenset({"own"})))
 
     def _while(self, frame: Frame, node: Node) -> bool:
         test = self.value(frame, node[2])
@@ -162,8 +189,8 @@ class Interpreter(Runner):
     def _loop(self, frame: Frame, body: tuple[Node, ...], orelse: tuple[Node, ...], head: tuple[str, int, Any]) -> bool:
         """``head``: whether it goes round, on what that depends, and where that stands."""
         before, may, nodes, env = frame.mask, frame.may, frame.nodes, frame.env
-        so_far = frame.length()
-        frame.nodes, frame.env = [], dict(env)
+        so_far, left = frame.length(), frame.left
+        frame.nodes, frame.env, frame.left = [], dict(env), []
         frame.loops += 1
         self.block(frame, body)
         late = {name: frame.env[name] for name, value in env.items() if value.constant is None}
@@ -171,9 +198,12 @@ class Interpreter(Runner):
         if late:  # the first time round it was None: what the later rounds do is what counts
             frame.cut(so_far)
             env = {**env, **late}
-            frame.nodes, frame.env, frame.mask, frame.may = [], dict(env), before, may
+            frame.nodes, frame.env, frame.mask, frame.may, frame.left = [], dict(env), before, may, []
             self.block(frame, body)
         frame.loops -= 1
+        for jumped in frame.left:
+            frame.env = _merged(UNKNOWN, frame.env, jumped, 0)
+        frame.left = left
         inside = tuple(frame.nodes)
         frame.nodes, frame.mask, frame.may = nodes, before, may
         frame.env = _merged(UNKNOWN, frame.env, env, 0)

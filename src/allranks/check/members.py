@@ -19,7 +19,19 @@ from allranks.check.tables.names import documented
 from allranks.check.tables.ranks import RUN_STARTS, RankQuery
 from allranks.check.tables.receivers import ATTRIBUTES, RECEIVERS, TUPLES
 from allranks.check.truth import BY_RANK, FIRST, UNKNOWN
-from allranks.check.values import AGREED, ANYTHING, NO_CONSTANT, RANK, STATE, TAINT, Value, boolean, join, known, rank
+from allranks.check.values import (
+    AGREED,
+    ANYTHING,
+    MANY,
+    NO_CONSTANT,
+    RANK,
+    STATE,
+    TAINT,
+    Value,
+    boolean,
+    join,
+    rank,
+)
 
 PROPERTIES = ("property", "functools.cached_property", "cached_property")
 
@@ -117,6 +129,12 @@ class Members(Evaluator):
         self.lineages[reference] = tuple(dict.fromkeys(found))
         return self.lineages[reference]
 
+    def heirs(self, reference: str) -> tuple[str, ...]:
+        """Return what a class inherits, and what those inherit that are made of it: a mixin knows its base by them."""
+        classes = (f"{path}::{key}" for path, summary in self.project.summaries.items() for key in summary.classes)
+        lines = [self.lineage(kin) for kin in classes]
+        return tuple(dict.fromkeys(kin for line in lines if reference in line for kin in line))
+
     def family(self, reference: str) -> str:
         """Return the name under which all classes that share attributes keep them: the furthest ancestor here."""
         own = [name for name in self.lineage(reference) if "::" in name]
@@ -203,12 +221,22 @@ class Members(Evaluator):
         plain = not base.instance or base.flags
         return Value(base.taint, flags=base.flags) if plain and (base.taint or base.flags) else ANYTHING
 
+    def entry(self, frame: Frame, base: Value, key: str) -> Value | None:
+        """Return what a dictionary holds under a name that says, or under which was stored, who this process is."""
+        if base.reference or "::" in base.instance:
+            return None
+        stored = self.held("*", key)
+        if stored is not None and stored.ranked:
+            return stored
+        query = self.apis.ranks["attribute"].tails.get("distributed" if key == "dist" else key)
+        return self.answer(frame, query) if query is not None else None
+
     def answer(self, frame: Frame, query: RankQuery) -> Value:
         """Return what a rank query gives."""
         if query.form != "name" and query.pattern not in WEAK and query.kind not in ("size", "many", "run"):
             frame.result.evidence.add("rank")
         if query.kind == "many":
-            return known(True)
+            return Value(constant=True, flags=MANY)
         if query.kind == "size":
             return Value(instance=SIZE)
         if query.kind == "run":
@@ -295,7 +323,7 @@ def _kept(before: Value, value: Value) -> Value:
     others = [v for v in (before, value) if not v.taint & STATE]
     if not states or "agreed" in before.flags:
         return join(before, replace(value, taint=0, truth="") if states else value)
-    if any(other.constant is NO_CONSTANT for other in others):
+    if any(other.constant is NO_CONSTANT and not (other.instance and other.truth) for other in others):
         return AGREED
     joined = join(before, value)
     return replace(joined, truth=joined.truth.replace("W", "D"), none=joined.none.replace("W", "D"))

@@ -41,7 +41,9 @@ class Seen(NamedTuple):
 
 
 class Called(NamedTuple):
-    """A call of the project's own function. ``ordered``: in a lock, or where ranks go one by one."""
+    """A call of the project's own function. ``ordered``: in a lock, or where ranks go one by one; ``alone``: its rank
+    is given as a constant, so that there is no other process; ``started``: processes are started that make it;
+    ``ready``: it is made only where there are several processes."""
 
     span: Span
     result: Result
@@ -51,6 +53,9 @@ class Called(NamedTuple):
     met: int = 0
     under: int = 0
     guard: Span | None = None
+    alone: bool = False
+    started: bool = False
+    ready: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -72,6 +77,11 @@ class Result:
     @property
     def path(self) -> str:
         return self.reference.partition("::")[0]
+
+    @property
+    def several(self) -> bool:
+        """Whether it shows itself that it is one of several processes: not, that it starts them."""
+        return bool(self.evidence - {"launch"})
 
 
 @dataclass(slots=True, eq=False)
@@ -99,6 +109,8 @@ class Frame:
     nodes: list[TraceNode] = field(default_factory=list)
     returned: list[tuple[Value, int, int]] = field(default_factory=list)
     shared: set[str] = field(default_factory=set)
+    left: list[dict[str, Value]] = field(default_factory=list)  # what holds where the loop around is broken off
+    samples: set[str] = field(default_factory=set)  # variables of loops that may be samples
 
     def length(self) -> tuple[int, int, int, int]:
         """Return how much is on the record."""

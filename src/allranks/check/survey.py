@@ -8,6 +8,7 @@ from dataclasses import replace
 from fnmatch import fnmatch
 from typing import NamedTuple
 
+from allranks.check.alone import is_apart, is_tool, is_tools_main
 from allranks.check.apis import Apis
 from allranks.check.interest import Names, interesting, telling
 from allranks.check.interpret import Interpreter
@@ -17,14 +18,15 @@ from allranks.check.source import is_test, module_name, place
 from allranks.check.state import Called, Result, Seen, Span
 from allranks.check.summary import FunctionFacts
 from allranks.check.tables.evidence import HOOKED
-from allranks.check.tables.gates import ON_MAIN_ONLY
+from allranks.check.tables.gates import NAMED_ON_MAIN, ON_MAIN_ONLY
 from allranks.check.tables.names import documented
 from allranks.check.trace import Comparison, Parting
 from allranks.check.truth import EVERY, FIRST, named
 from allranks.check.values import RANKS, Value
 from allranks.findings import Place
 
-_STRONG = frozenset({"initialise", "wrap", "sample", "launch"})
+_STRONG = frozenset({"initialise", "wrap", "sample"})
+_LAUNCH, _JOIN = "<launch>", "<join>"  # no file's name
 _TELLING = re.compile(r"(?i)init|set_?up|launch|join|start|spawn|epoch|device|cuda")
 MOST_CALLERS = 8
 _MAKERS = ("__init__", "__post_init__", "setup", "setUp")
@@ -33,7 +35,7 @@ _MAKERS = ("__init__", "__post_init__", "setup", "setUp")
 class _Way(NamedTuple):
     """A function and who comes to it: for certain (``mask``) and perhaps (``may``). ``earlier``, ``later``: what they
     meet in before it is called and after it has returned; ``under``: what the conditions on the way depend on;
-    ``ordered``: in a lock, or one by one."""
+    ``ordered``: in a lock, or one by one; ``alone``: the entry is a tool that one process runs."""
 
     result: Result
     mask: int
@@ -45,6 +47,7 @@ class _Way(NamedTuple):
     later: frozenset[str] = frozenset()
     under: int = 0
     guard: Place | None = None
+    alone: bool = False
 
 
 class Survey:
@@ -65,7 +68,7 @@ class Survey:
         self.lines: Mapping[str, list[str]] = {}
         self.events: dict[tuple[str, Span, str], Event] = {}
         self.partings: dict[tuple[str, Span], Divergence] = {}
-        self.visited: set[tuple[int, int, bool, bool]] = set()
+        self.visited: set[tuple[int, int, bool, bool, bool]] = set()
         self.ahead: dict[tuple[int, int, int], frozenset[str]] = {}
         self.compared: set[tuple[int, int, bool]] = set()
         self.shown: dict[int, frozenset[str]] = {}
@@ -84,11 +87,11 @@ class Survey:
         for root in roots:
             families.setdefault(self._family(root), []).append(root)
         active = [root for root in roots if self._active(root, families)]
-        started = self._started(active)
+        started = self._started(root for root in roots if root in active or _LAUNCH in self._shown(root))
         self.inside = {root.reference for root in active}
         for root in sorted(self._entries(roots), key=lambda root: root.reference not in self.inside):
             is_active = root.reference in self.inside
-            self._effects(_Way(root, EVERY, EVERY, is_active))
+            self._effects(_Way(root, EVERY, EVERY, is_active, alone=self._alone(root)))
             if is_active or not self._left_out(root.path):
                 self._partings(root, EVERY, is_active, ())
         bodies = [self.interpreter.imported_body(path) for path in sorted(started)]
@@ -115,10 +118,11 @@ class Survey:
             yield Gap(self._place(path, facts.span if facts is not None else (1, 0, 1, 0)), symbol, why)
 
     def _roots(self) -> list[Result]:
-        run, roots = self.interpreter, []
-        for path in self.project.summaries:
-            if f"{path}::" in self.starts:
-                roots.append(run.module_frame(path).result)
+        run = self.interpreter
+        modules = [path for path in self.project.summaries if f"{path}::" in self.starts]
+        for path in modules:
+            run.module_frame(path)
+        roots = [run.program(path) for path in modules]
         # Constructors first: what they store, the others ask for.
         for reference in sorted(self.starts, key=lambda name: (not name.endswith(_MAKERS), name)):
             facts = self.project.function(reference)
@@ -143,11 +147,10 @@ class Survey:
 
     def _called_on(self, path: str, facts: FunctionFacts) -> str:
         """Return where a framework calls a method of the project; empty if on every rank."""
-        for kin in self.interpreter.lineage(f"{path}::{facts.owner}") if facts.owner else ():
-            kind = "" if "::" in kin else ON_MAIN_ONLY.get(f"{kin.rpartition('.')[2]}.{facts.name}", "")
-            if kind:
-                return FIRST[kind]
-        return ""
+        owner = f"{path}::{facts.owner}"
+        kinds = self.interpreter.heirs(owner) if facts.owner and facts.name in NAMED_ON_MAIN else ()
+        names = (f"{kin.rpartition('.')[2]}.{facts.name}" for kin in kinds if "::" not in kin)
+        return next((FIRST[ON_MAIN_ONLY[name]] for name in names if name in ON_MAIN_ONLY), "")
 
     def _entries(self, roots: list[Result]) -> list[Result]:
         """Leave out what others call: what it is given is known from them. Of a circle of calls, the first stays."""
@@ -188,7 +191,7 @@ class Survey:
         if self.everywhere:
             return True
         path = root.path
-        if self._left_out(path):
+        if self._left_out(path) or self._alone(root):
             return False
         if self._evidence(root, path):
             return True
@@ -201,9 +204,15 @@ class Survey:
         family = self.interpreter.family(owner)
         return any(self._evidence(other, path) for other in families.get(family, ()))
 
+    def _alone(self, root: Result) -> bool:
+        """Whether one process runs an entry: a tool, or what shows nothing but that it can tell its rank."""
+        apart = is_apart(root.reference) and "" not in self._shown(root)
+        return not self.everywhere and (apart or is_tool(root.reference))
+
     def _started(self, roots: Iterable[Result]) -> set[str]:
         """Return the modules that are imported where several processes run for certain."""
-        waiting = [path for root in roots if "" in self._shown(root) for path in self.project.imported(root.path)]
+        certain = (root for root in roots if self._shown(root) & {"", _LAUNCH})
+        waiting = [path for root in certain for path in self.project.imported(root.path)]
         done: set[str] = set()
         while waiting:
             path = waiting.pop()
@@ -228,25 +237,34 @@ class Survey:
         return bool(self._shown(result) & {path, ""})
 
     def _shown(self, result: Result) -> frozenset[str]:
-        """Return the files in which evidence is reached; the empty name stands for evidence that counts everywhere."""
+        """Return the files in which evidence is reached; the empty name stands for evidence that counts everywhere.
+
+        What processes do that are started, or a process alone, shows nothing of who calls them.
+        """
         known = self.shown.get(id(result))
         if known is None:
-            own = {result.path} if result.evidence else set()
+            own = {result.path} if result.several else set()
             own |= {""} if result.evidence & _STRONG else set()
+            own |= {_LAUNCH} if "launch" in result.evidence else set()
+            own |= {_JOIN} if "initialise" in result.evidence else set()
             self.shown[id(result)] = frozenset(own)  # a nested function may call the one around it
-            known = frozenset(own).union(*(self._shown(called.result) for called in result.calls))
-            self.shown[id(result)] = known
+            for called in result.calls:
+                if not (called.started or called.alone):
+                    below = self._shown(called.result)
+                    own |= below if not called.ready or _JOIN in below else below & {_LAUNCH}
+            known = self.shown[id(result)] = frozenset(own)
         return known
 
     # effects
 
     def _effects(self, way: _Way) -> None:
         result, chain = way.result, way.chain
-        key = (id(result), way.mask, way.active, way.ordered)
+        key = (id(result), way.mask, way.active, way.ordered, way.alone)
         if key in self.visited or len(chain) > 30:
             return
         self.visited.add(key)
-        way = way._replace(active=way.active or bool(result.evidence) or result.reference in self.inside)
+        shown = way.active or result.several or result.reference in self.inside
+        way = way._replace(active=shown and not way.alone)
         for seen in result.seen:
             self._event(way, seen)
         for called in result.calls:
@@ -262,13 +280,14 @@ class Survey:
             called.result,
             way.mask & called.mask,
             way.may & called.may,
-            way.active,
+            way.active or called.started,
             chain=(*way.chain, step),
             ordered=way.ordered or called.ordered,
             earlier=way.earlier | self._ops(result, 0, called.met),
             later=way.later | self._ops(result, called.met + called.result.meets),
             under=way.under | called.under,
             guard=self._place(result.path, called.guard) if called.guard else way.guard,
+            alone=way.alone or (not self.everywhere and (called.alone or is_tools_main(called.result.reference))),
         )
 
     def _ops(self, result: Result, start: int, stop: int = 1 << 30) -> frozenset[str]:

@@ -18,6 +18,8 @@ RANKS = RANK | LOCAL_RANK | NODE | GROUP
 TAINT = {"global": RANK, "local": LOCAL_RANK, "node": NODE, "group": GROUP}
 
 
+# The flag of a truth that holds because there are several processes.
+MANY = frozenset({"many"})
 # Flags of what belongs to one process.
 PRIVATE = frozenset({"memory", "temporary", "lock", "own"})
 
@@ -158,8 +160,8 @@ def chosen(truth: str, one: Value, other: Value, taint: int = 0) -> Value:
         better = wrapped[0] if wrapped else replace(better, instance="", flags=frozenset())
     if one.reference and other.reference and one.reference != other.reference:
         better = replace(better, reference="", scope=None, receiver=None, gate="")
-    constant = one.constant if one.constant == other.constant and type(one.constant) is type(other.constant) else None
-    if constant is not None:
+    alike = one.constant == other.constant and type(one.constant) is type(other.constant)
+    if alike and one.constant is not NO_CONSTANT:
         return replace(better, taint=one.taint | other.taint)
     elements = None
     if one.elements is not None and other.elements is not None and len(one.elements) == len(other.elements):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from allranks.check.program import Event, Program
@@ -9,6 +10,8 @@ from allranks.check.rule import Example, ProgramRule
 from allranks.check.tables.effects import Effect
 from allranks.check.values import CLOCK, IDENTITY, PROCESS, RANKS
 from allranks.findings import Finding, Note
+
+_RUN = re.compile(r"(?i)run|exp|job|log|ckpt|checkpoint")
 
 
 class RankDivergentRunDir(ProgramRule):
@@ -69,6 +72,20 @@ run.mkdir(parents=True, exist_ok=True)
             },
             at=(7,),
         ),
+        Example(
+            {
+                "train.py": """\
+import os
+import uuid
+import torch.distributed as dist
+
+dist.init_process_group("nccl")
+run_id = str(uuid.uuid4())
+os.makedirs("logs/%s" % run_id, exist_ok=True)
+"""
+            },
+            at=(7,),
+        ),
     )
     good = (
         Example(
@@ -97,9 +114,13 @@ os.makedirs(f"{time.time()}-{dist.get_rank()}", exist_ok=True)
                 event.active
                 and event.everyone
                 and event.path is not None
-                and _divergent(event.path.taint, CLOCK | PROCESS if _makes(event) else CLOCK)
+                and "temporary" not in event.path.flags
+                and (_divergent(event.path.taint) or (_makes(event) and _found(event, sources)))
             ):
                 yield self._named(event, sources, "makes" if _makes(event) else "writes to")
+        for event in program.effects("mkdir", "folder"):
+            if event.active and event.everyone and event.path is not None and _drawn(event, program):
+                yield self._named(event, tuple(program.sources("identity")), "makes")
         for event in program.collectives():
             if event.active and "checkpoint" in event.op and any(_divergent(v.taint) for v in event.arguments):
                 yield self._named(event, sources, "saves to")
@@ -114,6 +135,22 @@ os.makedirs(f"{time.time()}-{dist.get_rank()}", exist_ok=True)
 
 def _divergent(taint: int, own: int = CLOCK) -> bool:
     return bool(taint & own) and not taint & (RANKS | IDENTITY)
+
+
+def _found(event: Event, sources: tuple[Event, ...]) -> bool:
+    """Whether a path is made of what its function lists or draws; what others found, as a step, is mostly alike."""
+    path = event.path
+    here = any(s.symbol == event.symbol and s.place < event.place for s in sources)
+    return here and path is not None and _divergent(path.taint, PROCESS)
+
+
+def _drawn(event: Event, program: Program) -> bool:
+    """Whether a folder, by its name that of a run, is called after what each process draws for itself."""
+    taint = event.path.taint if event.path is not None else 0
+    if not taint & IDENTITY or taint & RANKS or not _RUN.search(event.target):
+        return False
+    drawn = (s for s in program.sources("identity") if "uuid" in s.name and s.symbol == event.symbol)
+    return any(source.place < event.place for source in drawn)
 
 
 def _makes(event: Event) -> bool:

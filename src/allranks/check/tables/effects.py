@@ -111,7 +111,10 @@ def _files() -> Iterator[Effect]:
     yield from _each("torchaudio.save soundfile.write torchvision.io.write_video", "file", 0, "uri", "filename", "file")
     yield from _each("scipy.io.wavfile.write", "file", 0, "filename")
     yield from _each("logging.FileHandler logging.handlers.RotatingFileHandler", "append", 0, "filename")
-    yield from _each("h5py.File", "file", 0, "name")
+    for name, driven in (("h5py.File", "driver"), ("netCDF4.Dataset", "parallel")):  # in common, processes write one
+        yield Effect(name, "file", (0, "name", "filename"), modes="wax+", unless=((driven, ...),))
+    for name in ("zipfile.ZipFile", "tarfile.open", "zarr.open"):
+        yield Effect(name, "file", (0, "file", "name", "store"), modes="wax+")
     yield from _each("shutil.copy shutil.copyfile shutil.copy2 shutil.copytree", "file", 1, "dst")
     yield from _each("shutil.make_archive", "file", 0, "base_name")
 

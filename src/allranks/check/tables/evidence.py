@@ -48,7 +48,10 @@ SIGNS: tuple[Sign, ...] = (
     *(Sign(name, "wrap") for name in sorted(WRAPPERS)),
     *(Sign(name, "sample") for name in sorted(SAMPLERS)),
     *(Sign(name, "launch") for name in ("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes")),
-    *(Sign(name, "launch") for name in ("accelerate.notebook_launcher", "detectron2.engine.launch")),
+    *(Sign(name, "launch") for name in ("torch_xla.launch", "torch_xla.distributed.xla_multiprocessing.spawn")),
+    *(Sign(name, "launch") for name in ("accelerate.notebook_launcher", "accelerate.debug_launcher")),
+    *(Sign(name, "launch") for name in ("detectron2.engine.launch", "ray.train.torch.TorchTrainer")),
+    *(Sign(name, "launch") for name in ("ray.tune.with_parameters", "ray.tune.Tuner")),
 )
 # Classes whose hooks a framework calls on every process.
 HOOKED = (

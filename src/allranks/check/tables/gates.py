@@ -52,3 +52,4 @@ ON_MAIN_ONLY: Mapping[str, str] = {
     "Seq2SeqTrainer._save": "global",
     "SFTTrainer._save": "global",
 }
+NAMED_ON_MAIN: frozenset[str] = frozenset(name.rpartition(".")[2] for name in ON_MAIN_ONLY)

@@ -60,7 +60,8 @@ LOCAL: tuple[LocalQuery, ...] = (
     *_of("memory", "", "io.BytesIO io.StringIO BytesIO StringIO"),
     *_of("lock", "", "filelock.FileLock filelock.SoftFileLock fasteners.InterProcessLock portalocker.Lock"),
     *_of("lock", "*", "FileLock SoftFileLock"),
-    *_of("turn", "*", "main_process_first local_main_process_first rank_zero_first zero_first"),
+    *_of("turn", "*", "main_process_first local_main_process_first rank_zero_first zero_first local_rank_zero_first"),
+    *_of("turn", "*", "rank0_first rank_0_first main_first master_first master_process_first"),
     *_of("turn", "*", "torch_distributed_zero_first run_local_rank_zero_first"),
     *_of("turn", "composer.utils.dist", "run_local_rank_zero_first local_rank_zero_download_and_wait"),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -32,6 +33,31 @@ def _each(words: str, kind: Kind, form: Form = "call", *, first: bool = False, l
 
 def _of(owner: str, words: str, kind: Kind, form: Form = "call", *, first: bool = False) -> list[RankQuery]:
     return [RankQuery(f"{owner}.{word}", kind, form, first) for word in words.split()]
+
+
+def _first(owner: str, form: Form) -> Iterator[RankQuery]:
+    """Yield the names under which projects keep, or ask, whether this is rank 0: ``is_main_process``,
+    ``is_local_root_worker``. A word that trees and lists have too needs one that says what it is the first of."""
+    of = ("process", "proc", "rank", "worker", "ordinal", "host", "device")
+    alone = ("main", "master", "chief", "rank0", "rank_0", "rank_zero", "zero_rank")
+    zero = ("global_zero", "world_zero", "global_rank_zero", "world_process_zero", "process_zero", "process_0")
+    of_what = ("main", "master", "chief", "primary", "coordinator", "root", "lead", "leader", "head", "first", "zero")
+    for word in (*alone, *zero, *(f"{word}_{what}" for word in of_what for what in of)):
+        for begin in ("is_", "is_global_", "if_", "am_i_"):
+            yield RankQuery(f"{owner}{begin}{word}", "global", form, first=True)
+        yield RankQuery(f"{owner}is_local_{word}", "local", form, first=True)
+    yield from _each(f"{owner}is_local_zero {owner}is_local_process_zero", "local", form, first=True)
+    if form != "call":
+        for word in ("main", "master", "chief", "primary", "root"):
+            yield RankQuery(f"{owner}{word}_process", "global", form, first=True)
+
+
+def _only() -> Iterator[RankQuery]:
+    """Yield what decorators are called that let rank 0 alone run a function."""
+    words = "rank_zero rank0 rank_0 zero_rank main_process main_rank main master_process master_rank master"
+    for word in (*words.split(), "root", "root_rank", "chief", "global_zero", "primary"):
+        for shape in ("{}_only", "only_{}", "only_on_{}", "on_{}", "on_{}_only", "run_on_{}", "run_on_{}_only"):
+            yield RankQuery(f"*.{shape.format(word)}", "global", "decorator", first=True)
 
 
 _MPU = "megatron.core.parallel_state"
@@ -107,12 +133,9 @@ QUERIES: tuple[RankQuery, ...] = (
             *_of(owner, "context_parallel_rank data_parallel_rank data_parallel_shard_rank", "group", "attribute"),
         )
     ],
-    *_each("*.is_main_process *.is_master *.is_rank_zero *.is_rank0 *.is_chief", "global", "attribute", first=True),
-    *_each("*.is_local_main_process *.is_local_zero", "local", "attribute", first=True),
     *_each("*.process_index", "global", "attribute"),
     *_each("*.local_process_index", "local", "attribute"),
     *_each("*.num_processes", "size", "attribute"),
-    *_each("*.on_main_process", "global", "decorator", first=True),
     *_each("*.on_local_main_process", "local", "decorator", first=True),
     # transformers
     *_each("*.is_world_process_zero", "global", "attribute", first=True),
@@ -187,21 +210,24 @@ QUERIES: tuple[RankQuery, ...] = (
     *_each("*.rank", "global", "attribute"),
     *_each("*.local_rank", "local", "attribute"),
     *_each("*.world_size", "size", "attribute"),
-    *_each("rank global_rank", "global", "name"),
+    *_each("*.world_rank *.dist_rank *.ddp_rank *.process_rank *.proc_rank *.mpi_rank", "global", "attribute"),
+    *_each("rank global_rank world_rank dist_rank ddp_rank process_rank proc_rank mpi_rank", "global", "name"),
     *_each("process_index process_id host_id proc_id", "global", "name"),
     *_each("local_rank", "local", "name"),
     *_each("distributed is_distributed use_distributed use_ddp is_ddp ddp", "many", "name"),
     *_each("*.distributed *.is_distributed *.use_distributed *.use_ddp *.is_ddp *.ddp", "many", "attribute"),
     *_each("node_rank", "node", "name"),
     *_each("world_size", "size", "name"),
-    *_each("is_main_process is_master is_rank_zero is_main_rank", "global", "name", first=True),
-    *_each("*.get_rank *.get_global_rank *.get_process_index *.safe_get_rank", "global"),
+    *_each("*.get_rank *.get_global_rank *.get_process_index *.safe_get_rank *.get_rank_safe", "global"),
+    *_each("*.get_world_rank *.get_dist_rank *.get_process_rank *.get_distributed_rank *.get_rank_id", "global"),
     *_each("*.get_local_rank", "local"),
     *_each("*.get_node_rank", "node"),
     *_each("*.get_world_size", "size"),
-    *_each("*.is_main_process *.is_master *.is_rank_zero *.is_rank_0 *.is_rank0 *.is_chief", "global", first=True),
-    *_each("*.is_global_main_process *.is_primary *.is_logging_process", "global", first=True),
-    *_each("*.is_local_main_process *.is_local_master *.is_local_zero", "local", first=True),
+    *_each("*.is_primary *.is_logging_process", "global", first=True),
+    *_first("*.", "call"),
+    *_first("*.", "attribute"),
+    *_first("", "name"),
+    *_only(),
     *_each("*.is_last_rank", "global", last=True),
     *_each("*.is_dist_avail_and_initialized *.is_distributed *.is_dist_initialized", "many"),
 )

@@ -1,0 +1,29 @@
+"""Which functions one process runs by itself, as far as names tell. Pure."""
+
+from __future__ import annotations
+
+import re
+
+# Programs and functions that make one thing of another.
+_TOOL = re.compile(
+    r"(?i)(^|[/_.])(convert\w*|conversions?|exports?|exporter|exporting|export_\w+|deploy\w*|merge_\w+|consolidate\w*"
+    r"|quantize\w*|\w+_(to|2)_(hf|onnx|huggingface|torch|pytorch|safetensors|gguf|diffusers))($|[/_.])"
+)
+_UNCALLED = frozenset({"test", "inference", "infer", "predict", "demo", "visualize", "plot"})
+
+
+def is_tool(reference: str) -> bool:
+    """Whether an entry, by its name or that of its file, turns one thing into another."""
+    path, _, name = reference.partition("::")
+    return bool(_TOOL.search(path.removesuffix(".py")) or _TOOL.search(name))
+
+
+def is_tools_main(reference: str) -> bool:
+    """Whether a function is the program of a file that turns one thing into another."""
+    path, _, name = reference.partition("::")
+    return name == "main" and is_tool(f"{path}::")
+
+
+def is_apart(reference: str) -> bool:
+    """Whether a function that nobody here calls is mostly called in one process, though its class is made for more."""
+    return reference.rpartition("::")[2].rpartition(".")[2] in _UNCALLED

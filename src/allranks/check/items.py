@@ -1,0 +1,40 @@
+"""Names of samples: each process has its share of the data, so that what is called after a sample is its own. Pure."""
+
+from __future__ import annotations
+
+import re
+
+_NAMES = r"(file_?)?names?|ids?|uids?|uuids?|paths?|keys?|files?|fnames?|stems?|utts?"
+_OF = r"(\w+_|img|image|video|audio|wav|utt|sample|file)?"
+_COUNTER = re.compile(r"(?i)^(i|j|k|n|it|num\w*|count\w*)$|idx|index|step|iter|epoch")
+_KEY = re.compile(rf"(?i)^{_OF}({_NAMES}|idx|index|indices)$")
+_DATA = re.compile(r"(?i)(loader|dataset|_dl|data_?iter|iterator|batch|samples|predictions)\b")
+_SETTINGS = re.compile(r"(?i)\b(cfg|conf|config|args|opts?|options|params|hparams|settings)\b")
+_BATCHES = frozenset(
+    ["batch", "data", "sample", "item", "example", "inputs", "record", "datum", "meta", "img_meta", "prediction"]
+)
+
+
+def yields_samples(source: str) -> bool:
+    """Whether a loop goes over data, as far as its source says: not over settings or named things."""
+    return ".items(" not in source and bool(_DATA.search(source)) and not _SETTINGS.search(source)
+
+
+def may_hold_samples(source: str) -> bool:
+    """Whether what a loop goes over may be samples."""
+    return not _SETTINGS.search(source)
+
+
+def counts(variable: str) -> bool:
+    """Whether a variable of a loop counts: it is alike on all ranks, whatever data they have."""
+    return bool(_COUNTER.search(variable))
+
+
+def key_of_name(key: object) -> bool:
+    """Whether a sample keeps under this key what it is called."""
+    return isinstance(key, str) and bool(_KEY.search(key))
+
+
+def is_batch(parameter: str) -> bool:
+    """Whether a parameter of this name is given samples."""
+    return parameter in _BATCHES
