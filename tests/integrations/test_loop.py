@@ -16,6 +16,7 @@ from allranks.world.single import single_world
 def test_sigterm_is_answered_by_one_part_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A Checkpointer and Ranks would have all ranks leave at calls of their own: whoever comes second is refused."""
     monkeypatch.setattr(sigterm, "_listen", lambda: None)
+    monkeypatch.setattr(sigterm, "_answer", sigterm._Answer())  # other tests of this process may have left theirs
     ranks = Loop(verify_every=0, save_on_preemption=True)
     advice = r"Checkpointer\(on_sigterm=False\).* Ranks|Ranks.* Checkpointer\(on_sigterm=False\)"
     with Checkpointer(tmp_path / "a", single_world()), pytest.raises(AllranksError, match=advice):
