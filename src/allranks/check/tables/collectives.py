@@ -120,7 +120,8 @@ def _jax() -> Iterator[Collective]:
     yield Collective(f"{hosts}.sync_global_devices", "sync_global_devices")
     yield from _of(hosts, "broadcast_one_to_all process_allgather assert_equal reached_preemption_sync_point")
     yield Collective(f"{hosts}.live_devices", "live_devices", "context")
-    yield from _of("jax.distributed", "initialize shutdown")
+    # Not shutdown: it waits for the others' end, and every process comes to its own.
+    yield from _of("jax.distributed", "initialize")
     yield from _of("*", "wait_at_barrier sync_global_devices process_allgather broadcast_one_to_all")
     # Orbax meets in the constructor of its CheckpointManager too: the directory is made by one, and awaited by all.
     owner = "orbax.checkpoint.CheckpointManager"
@@ -156,8 +157,8 @@ def _lightning() -> Iterator[Collective]:
 def _accelerate() -> Iterator[Collective]:
     owner = "accelerate.Accelerator"
     yield from _of(owner, "wait_for_everyone gather gather_for_metrics reduce pad_across_processes check_trigger")
-    yield from _of(owner, "save_state load_state", hidden=True)
-    yield from _of(owner, "save_model get_state_dict clip_grad_norm_", hidden=True, sharded=True)
+    # Under plain DDP each of these works alone: random numbers of the others are lost, and nobody waits.
+    yield from _of(owner, "save_state load_state save_model get_state_dict clip_grad_norm_", hidden=True, sharded=True)
     yield from _of(owner, "prepare backward end_training", hidden=True, uniform=False)
     yield from _of("accelerate.PartialState", "wait_for_everyone")
     yield from _of("accelerate.AcceleratorState", "wait_for_everyone")
