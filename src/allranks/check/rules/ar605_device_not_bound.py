@@ -240,12 +240,12 @@ def main(rank, world):
             return
         name = name_of(node, file)
         if name in _JOINS:
-            if (early := _met_too_early(node, file)) is not None:
+            if name == _JOINS[0] and _never_binds(node, file):
+                yield self.local(file, node, "an NCCL process group, and no GPU is bound to the process")
+            elif (early := _met_too_early(node, file)) is not None:
                 note = Note("the processes are joined here", file.place(node))
                 message = f"{tail_of(early)} before a GPU is bound to the process"
                 yield self.finding(file.place(early), file.symbol(early), message, notes=[note])
-            elif name == _JOINS[0] and _never_binds(node, file):
-                yield self.local(file, node, "an NCCL process group, and no GPU is bound to the process")
         elif _SET_DEVICE.search(name) and (used := _used_above(node, file)) is not None:
             note = Note("the GPU is bound here", file.place(node))
             message = f"{ast.unparse(used)} uses a GPU before one is bound to the process"
