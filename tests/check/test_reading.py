@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 
 from allranks.check import crew, reading
@@ -9,7 +11,10 @@ from allranks.check.cache import Memory
 from allranks.check.config import Config
 from allranks.check.crew import read_ahead
 from allranks.check.judge import judge
+from allranks.check.origins import passed
 from allranks.check.reading import examined, missing
+from allranks.check.source import File
+from allranks.check.syntax import calls_of
 
 TEXT = (
     b"import os\n\n\nclass A:\n    def f(self, x=1, *, y: int = 2):\n        return [os.getpid() for _ in range(x)]\n"
@@ -32,6 +37,15 @@ def test_a_kept_file_is_not_read_again(monkeypatch) -> None:
     monkeypatch.setattr(reading, "lower", lambda _: pytest.fail("read again"))
     examined("a.py", TEXT, cache)
     assert [path for path, _ in missing({"a.py": TEXT, "e.py": TEXT}, cache)] == ["e.py"]
+
+
+def test_calls_are_found_by_name_whoever_asked_for_calls_first() -> None:
+    """What is passed for a parameter is looked up in the same index as the calls that rules are about."""
+    text = "from torch.distributed import init_process_group as join\n\ndef f(x):\n    return x\n\njoin(f(1))\n"
+    file = File("a.py", text, ast.parse(text))
+    (returned,) = (node.value for node in file.nodes if isinstance(node, ast.Return))
+    assert [ast.unparse(one) for one in passed(returned, file)] == ["1"]
+    assert [ast.unparse(one) for one in calls_of(file)["init_process_group"]] == ["join(f(1))"]
 
 
 def test_processes_of_their_own_find_the_same(monkeypatch) -> None:

@@ -14,7 +14,7 @@ from functools import cache
 from allranks.check.apis import Apis, apis
 from allranks.check.nodes import children, walk
 from allranks.check.source import File
-from allranks.check.syntax import class_of, name_of, own, tail_of
+from allranks.check.syntax import calls_of, class_of, name_of, own
 from allranks.check.tables.local import LocalQuery
 from allranks.check.tables.ranks import RankQuery
 
@@ -170,20 +170,12 @@ def _passed(function: ast.FunctionDef | ast.AsyncFunctionDef, name: str, file: F
     plain = [a.arg for a in [*function.args.posonlyargs, *function.args.args]]
     position = plain.index(name) - (owner is not None and plain[:1] == ["self"]) if name in plain else -1
     found = []
-    for call in file.once("calls", file.tree, lambda _: _calls(file)).get(called, ()):
+    for call in calls_of(file).get(called, ()):
         if makes or function_called(call, file) is function:
             given = next((k.value for k in call.keywords if k.arg == name), None)
             if given is None and 0 <= position < len(call.args):
                 given = call.args[position]
             found += [given] if given is not None else []
-    return found
-
-
-def _calls(file: File) -> dict[str, list[ast.Call]]:
-    found: dict[str, list[ast.Call]] = {}
-    for node in file.nodes:
-        if isinstance(node, ast.Call):
-            found.setdefault(tail_of(node), []).append(node)
     return found
 
 

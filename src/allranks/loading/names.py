@@ -74,8 +74,8 @@ class _Renaming:
 
 
 def idle(names: Iterable[str], rename: Rename | None) -> list[str]:
-    """Return what of a rename renames none of these names: perhaps it is misspelt."""
-    if rename is None:
+    """Return what of a mapping renames none of these names: perhaps it is misspelt."""
+    if not isinstance(rename, Mapping):
         return []
     change = _Renaming(rename)
     for name in names:
