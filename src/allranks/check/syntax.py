@@ -108,6 +108,13 @@ def speaks_of(node: ast.AST, pattern: re.Pattern[str]) -> bool:
     return any(pattern.search(word) for word in words_of(node))
 
 
+def is_called(call: ast.Call, pattern: re.Pattern[str], file: File) -> bool:
+    """Say whether what a call is given first, or what its result is stored in, speaks of ``pattern``."""
+    above = next((p for p in file.parents(call) if isinstance(p, ast.Assign)), None)
+    named = [*call.args[:1], *(above.targets if above is not None else ())]
+    return any(speaks_of(one, pattern) for one in named)
+
+
 def asks_rank(test: ast.AST) -> bool:
     """Say whether a condition depends on the rank, by the names in it; ``rank is None`` and ``rank == -1`` do not."""
     if isinstance(test, ast.BoolOp):

@@ -14,6 +14,7 @@ from allranks.check.syntax import (
     bases_of,
     function_of,
     has_stars,
+    is_called,
     is_constant,
     keyword,
     name_of,
@@ -21,7 +22,7 @@ from allranks.check.syntax import (
     speaks_of,
     tail_of,
 )
-from allranks.check.tables.data import LOADERS
+from allranks.check.tables.data import HELD_OUT, LOADERS
 from allranks.findings import Finding
 
 _WRAPPERS = ("torch.nn.parallel.DistributedDataParallel", "torch.distributed.fsdp.FullyShardedDataParallel")
@@ -33,7 +34,6 @@ _SPLITS = re.compile(
 _TRAINS = re.compile(r"(^|_)train")
 _PREPARES = ("prepare", "setup", "setup_dataloaders", "prepare_data_loader", "_setup_dataloaders", "setup_dataloader")
 _LOOKS_AT = ("len", "enumerate", "tqdm", "iter", "print", "ceil", "progress_bar")
-_HELD_OUT = re.compile(r"(^|_)(val|valid|validation|eval|test|dev)", re.IGNORECASE)
 
 
 class DatasetNotSharded(LocalRule):
@@ -184,7 +184,7 @@ def train(model, dataset):
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         if not isinstance(node, ast.Call) or name_of(node, file) not in LOADERS or has_stars(node):
             return
-        if (node.args and speaks_of(node.args[0], _HELD_OUT)) or _is_held_out(node, file):
+        if is_called(node, HELD_OUT, file):
             return
         shuffles = is_constant(keyword(node, "shuffle"), True)
         if shuffles and _is_left_unprepared(node, file):
@@ -240,8 +240,3 @@ def _is_stream(loader: ast.Call, file: File) -> bool:
     names = {tail_of(one) for one in made if isinstance(one, ast.Call)}
     classes = (n for n in file.nodes if isinstance(n, ast.ClassDef) and n.name in names)
     return any(base.endswith("IterableDataset") for owner in classes for base in bases_of(owner, file))
-
-
-def _is_held_out(call: ast.Call, file: File) -> bool:
-    above = next((p for p in file.parents(call) if isinstance(p, ast.Assign)), None)
-    return above is not None and any(speaks_of(target, _HELD_OUT) for target in above.targets)

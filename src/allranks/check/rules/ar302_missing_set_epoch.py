@@ -10,12 +10,11 @@ from allranks.check.nodes import walk
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.source import File
-from allranks.check.syntax import function_of, has_stars, is_constant, keyword, name_of, speaks_of, tail_of
-from allranks.check.tables.data import LOADERS
+from allranks.check.syntax import function_of, has_stars, is_called, is_constant, keyword, name_of, speaks_of, tail_of
+from allranks.check.tables.data import HELD_OUT, LOADERS
 from allranks.findings import Finding
 
 _SAMPLER = "torch.utils.data.DistributedSampler"
-_HELD_OUT = re.compile(r"(^|_)(val|valid|validation|eval|test|dev)", re.IGNORECASE)
 _EPOCH = re.compile(r"epoch", re.IGNORECASE)
 # They call set_epoch themselves.
 _SETTING = frozenset({"lightning", "accelerate", "composer", "transformers", "ray", "mmengine", "mmcv", "catalyst"})
@@ -142,7 +141,7 @@ def train(test_set, train_set):
             shuffle = event.argument(3, "shuffle")
             shuffled = shuffle is None or shuffle.constant is True
             elsewhere = event.chain and event.chain[0].place.path != event.place.path
-            held_out = any(map(_HELD_OUT.search, (event.symbol, *(step.symbol for step in event.chain))))
+            held_out = any(map(HELD_OUT.search, (event.symbol, *(step.symbol for step in event.chain))))
             if event.active and shuffled and elsewhere and not held_out:
                 yield self.found(event, "this sampler shuffles, and set_epoch is never called")
 
@@ -155,13 +154,8 @@ def _is_epoch_loop(node: ast.AST) -> bool:
 
 def _is_held_out(call: ast.Call, file: File) -> bool:
     """Data that is only looked at: its order does not matter."""
-    if call.args and speaks_of(call.args[0], _HELD_OUT):
-        return True
     function = function_of(call, file)
-    if function is not None and _HELD_OUT.search(function.name):
-        return True
-    above = next((p for p in file.parents(call) if isinstance(p, ast.Assign)), None)
-    return above is not None and any(speaks_of(target, _HELD_OUT) for target in above.targets)
+    return is_called(call, HELD_OUT, file) or (function is not None and bool(HELD_OUT.search(function.name)))
 
 
 def _is_handed_on(call: ast.Call, file: File) -> bool:

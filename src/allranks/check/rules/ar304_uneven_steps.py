@@ -21,7 +21,7 @@ from allranks.check.syntax import (
     speaks_of,
     tail_of,
 )
-from allranks.check.tables.data import LOADERS
+from allranks.check.tables.data import HELD_OUT, LOADERS
 from allranks.findings import Finding
 
 # Words of code that thought of it.
@@ -31,7 +31,6 @@ _EVEN = (
 )
 # Data that each process makes for itself while it trains.
 _OWN_DATA = re.compile(r"(replay_?|rollout_?|experience_?)(buffer|memory|data)?s?$", re.IGNORECASE)
-_HELD_OUT = re.compile(r"(^|_)(val|valid|validation|eval|test|dev)", re.IGNORECASE)
 _TRAINS = re.compile(r"\.fit\(|\.train\(|\.backward\(|Trainer\(")
 _EVALUATES = re.compile(r"\.generate\(|no_grad|inference_mode|\.push_to_hub\(|\.to_json\(")
 _MEETS = ("all_reduce", "backward", "gather", "barrier")
@@ -318,10 +317,10 @@ def _is_repeated(function: ast.AST, file: File) -> bool:
 def _is_sharded(node: ast.AST, split: Split, file: File) -> bool:
     """``dataset.shard(n, rank)`` of a data set of Hugging Face, in a function that trains on it."""
     function = function_of(node, file)
-    if function is None or tail_of(node) != "shard" or "datasets" not in file.text or _HELD_OUT.search(function.name):
+    if function is None or tail_of(node) != "shard" or "datasets" not in file.text or HELD_OUT.search(function.name):
         return False
     text = ast.unparse(function)
-    held_out = speaks_of(split.source, _HELD_OUT)
+    held_out = speaks_of(split.source, HELD_OUT)
     trains = _TRAINS.search(text) and not held_out and not _EVALUATES.search(text)
     return bool(trains) and not any(word in text for word in (*_EVEN, " // ", " % "))
 
@@ -347,7 +346,7 @@ def _is_endless_split(call: ast.Call, file: File) -> bool:
     if name_of(call, file) not in _STREAMS or not speaks_of(call, _BY_NODE) or _EVEN_STREAM.search(file.text):
         return False
     function = function_of(call, file)
-    return not (speaks_of(call, _HELD_OUT) or (function is not None and _HELD_OUT.search(function.name)))
+    return not (speaks_of(call, HELD_OUT) or (function is not None and HELD_OUT.search(function.name)))
 
 
 def _yields(function: ast.AST) -> bool:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
+# Names of data that is only looked at.
+HELD_OUT = re.compile(r"(^|_)(val|valid|validation|eval|test|dev)", re.IGNORECASE)
 LOADERS: frozenset[str] = frozenset(
     [
         *("torch.utils.data.DataLoader", "torchdata.stateful_dataloader.StatefulDataLoader"),
