@@ -32,7 +32,7 @@ Job: TypeAlias = tuple[str, str, Path, tuple[Label, ...], CodeBase | None]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One finding, with what is said of it. ``default``: its rule runs unless asked otherwise."""
+    """One finding, with what is said of it. ``default``: it is shown unless asked otherwise."""
 
     repository: str
     commit: str
@@ -78,12 +78,16 @@ def near(finding: Finding, label: Label) -> bool:
 
 
 def scored(label: Label, findings: Sequence[Finding], defaults: frozenset[str]) -> Scored:
-    """Return what became of a label; a rule that runs by default counts before one that does not."""
+    """Return what became of a label; one that is shown by default counts before one that is not."""
     there = [finding for finding in findings if near(finding, label)]
-    hits = sorted((f for f in there if f.code in label.codes), key=lambda f: f.code not in defaults)
+    hits = sorted((f for f in there if f.code in label.codes), key=lambda f: not _shown(f, defaults))
     instead = tuple(sorted({f.code for f in there} - set(label.codes)))
     hit = hits[0] if hits else None
-    return Scored(label, hit, hit is not None and hit.code in defaults, instead)
+    return Scored(label, hit, hit is not None and _shown(hit, defaults), instead)
+
+
+def _shown(finding: Finding, defaults: frozenset[str]) -> bool:
+    return finding.code in defaults and finding.confidence == "high"
 
 
 def run(job: Job) -> tuple[list[Finding], int, str]:
@@ -136,7 +140,7 @@ def score(halves: Sequence[str], *, into: Path, mirror: Path | None = None, work
             results += [scored(label, findings, defaults) for label in wanted]
             for finding in findings:
                 verdict, why = _verdict(repository, finding, wanted, judged)
-                found.append(Found(repository, commit, finding, verdict, why, finding.code in defaults, good))
+                found.append(Found(repository, commit, finding, verdict, why, _shown(finding, defaults), good))
             if good:
                 lines[repository] += count
             crashed += [crash] if crash else []

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 Severity: TypeAlias = Literal["error", "warning", "info"]
+Confidence: TypeAlias = Literal["high", "low"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -56,7 +57,8 @@ class Finding:
     """One fault. ``message`` is one line that stands alone; ``cluster`` and ``advice`` are sentences for a person.
 
     ``code`` and ``name`` are the rule's (``AR101``, ``ungated-checkpoint-write``); ``symbol`` is the qualified function
-    that it stands in (``train.Trainer.save``, the module at top level).
+    that it stands in (``train.Trainer.save``, the module at top level). ``confidence`` is low where nothing was
+    followed that leads there in several processes: no program, no framework's hook, no code that joins them itself.
     """
 
     code: str
@@ -69,6 +71,7 @@ class Finding:
     advice: str
     notes: tuple[Note, ...] = ()
     fix: Fix | None = None
+    confidence: Confidence = "high"
 
 
 ROWS = (

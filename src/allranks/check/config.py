@@ -13,6 +13,7 @@ from allranks.errors import AllranksError
 CHOICES = MappingProxyType(
     {
         "assume": ("auto", "multi-host"),
+        "confidence": ("high", "low"),
         "fail-on": ("error", "warning"),
         "output-format": ("full", "concise", "json", "sarif", "github", "markdown", "html"),
     }
@@ -38,6 +39,7 @@ class Config:
     extend_select: tuple[str, ...] = ()
     per_file_ignores: tuple[tuple[str, tuple[str, ...]], ...] = ()
     assume: str = "auto"
+    confidence: str = "high"
     entry_points: tuple[str, ...] = ()
     rank_zero_predicates: tuple[str, ...] = ()
     collectives: tuple[str, ...] = ()

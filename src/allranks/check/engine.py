@@ -17,7 +17,7 @@ from allranks.check.scripts import is_script
 from allranks.check.source import Unreadable, decode, split
 from allranks.check.summary import Summary
 from allranks.check.survey import Survey
-from allranks.findings import Finding, Row
+from allranks.findings import Confidence, Finding, Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,7 @@ class Settings:
     entries: tuple[str, ...] = ()
     rank_zero_predicates: tuple[str, ...] = ()
     collectives: tuple[str, ...] = ()
+    confidence: Confidence = "high"
     shared_paths: tuple[str, ...] = ()
     node_local_paths: tuple[str, ...] = ()
 
@@ -46,7 +47,8 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was found, by place and code; suppressions are not applied yet. ``files`` and ``lines`` were looked at."""
+    """What was found, by place and code, whatever its confidence; suppressions are not applied yet. ``files`` and
+    ``lines`` were looked at."""
 
     findings: tuple[Finding, ...]
     rows: tuple[Row, ...]
@@ -71,7 +73,8 @@ def check(sources: Mapping[str, bytes], settings: Settings, *, cache: Cache | No
     findings.extend(finding for r in chosen for finding in r.check(program))
     once = {(f.place, f.code): f for f in findings if f.code in codes}
     found = [once[key] for key in sorted(once)]
-    report = rows(program, found, {r.code: r.row for r in all_rules()})
+    sure = [f for f in found if settings.confidence == "low" or f.confidence == "high"]
+    report = rows(program, sure, {r.code: r.row for r in all_rules()})
     return Outcome(tuple(found), report, len(sources), sum(raw.count(b"\n") for raw in sources.values()))
 
 

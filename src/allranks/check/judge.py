@@ -19,7 +19,7 @@ from allranks.check.scripts import is_script
 from allranks.check.source import Unreadable, decode, module_name
 from allranks.check.suppress import MENTION, suppressed, suppressions, unused
 from allranks.check.text import python_of
-from allranks.findings import Finding, Place
+from allranks.findings import Confidence, Finding, Place
 from allranks.report.base import RuleNote
 
 _SELECTOR = re.compile(r"ALL|AR\d{0,3}")
@@ -39,6 +39,7 @@ def settings_of(config: Config) -> Settings:
         ignore=config.ignore,
         extend_select=config.extend_select,
         assume=cast(Assume, config.assume),
+        confidence=cast(Confidence, config.confidence),
         entries=config.entry_points,
         rank_zero_predicates=config.rank_zero_predicates,
         collectives=config.collectives,
@@ -84,10 +85,12 @@ def judge(
     found = _without_suppressed(found, {path: sources[path] for path in sources if path in shown}, codes)
     ignored = [(glob, tuple(selectors)) for glob, selectors in config.per_file_ignores]
     found = [finding for finding in found if not _ignored(finding, ignored)]
+    withheld = [finding for finding in found if settings.confidence == "high" and finding.confidence == "low"]
+    found = [finding for finding in found if finding not in withheld]
     found.sort(key=lambda finding: (finding.place, finding.code))
     rules = {finding.code for finding in found}
     notes = tuple(RuleNote(rule.code, rule.name, summary(rule)) for rule in all_rules() if rule.code in rules)
-    return Judged(tuple(found), outcome.rows, outcome.files + len(broken), outcome.lines, notes)
+    return Judged(tuple(found), outcome.rows, outcome.files + len(broken), outcome.lines, notes, len(withheld))
 
 
 def _unreadable(path: str, why: str) -> Finding:

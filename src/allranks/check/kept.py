@@ -13,13 +13,15 @@ from allranks.report.base import RuleNote
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What is to be shown. ``rules`` says what the rules that found something are about."""
+    """What is to be shown. ``rules`` says what the rules that found something are about; ``withheld`` how many more
+    findings there are, of low confidence."""
 
     findings: tuple[Finding, ...]
     rows: tuple[Row, ...]
     files: int
     lines: int
     rules: tuple[RuleNote, ...]
+    withheld: int = 0
 
 
 def written(judged: Judged) -> bytes:
@@ -28,7 +30,7 @@ def written(judged: Judged) -> bytes:
         {
             "findings": plain(judged.findings),
             "rows": [[row.topic, row.verdict, [_from_note(note) for note in row.evidence]] for row in judged.rows],
-            "read": [judged.files, judged.lines],
+            "read": [judged.files, judged.lines, judged.withheld],
             "rules": [[rule.code, rule.name, rule.summary] for rule in judged.rules],
         }
     ).encode()
@@ -44,6 +46,7 @@ def read(raw: bytes) -> Judged | None:
             files=int(found["read"][0]),
             lines=int(found["read"][1]),
             rules=tuple(RuleNote(*rule) for rule in found["rules"]),
+            withheld=int(found["read"][2]),
         )
     except (ValueError, TypeError, KeyError, IndexError, RecursionError):
         return None
@@ -81,6 +84,7 @@ def _from_finding(finding: Finding) -> list[Any]:
         finding.advice,
         [_from_note(note) for note in finding.notes],
         fix and [fix.title, edits, fix.safe],
+        finding.confidence,
     ]
 
 
@@ -95,7 +99,7 @@ def _note(values: list[Any]) -> Note:
 
 
 def _finding(values: list[Any]) -> Finding:
-    *texts, place, symbol, cluster, advice, notes, fix = values
+    *texts, place, symbol, cluster, advice, notes, fix, confidence = values
     code, name, severity, message = texts
     mended = fix and Fix(fix[0], tuple(Edit(_place(where), text) for where, text in fix[1]), bool(fix[2]))
     return Finding(
@@ -109,4 +113,5 @@ def _finding(values: list[Any]) -> Finding:
         advice=advice,
         notes=tuple(map(_note, notes)),
         fix=mended,
+        confidence=confidence,
     )

@@ -66,7 +66,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 from allranks.check.program import Divergence, Event, Program
 from allranks.check.source import File
-from allranks.findings import Finding, Fix, Note, Place, Severity
+from allranks.findings import Confidence, Finding, Fix, Note, Place, Severity
 
 Assume: TypeAlias = Literal["auto", "multi-host"]
 
@@ -113,6 +113,7 @@ class Rule:
         advice: str | None = None,
         notes: Iterable[Note] = (),
         fix: Fix | None = None,
+        confidence: Confidence = "high",
     ) -> Finding:
         """Return a finding of this rule; what is left out is taken from the class."""
         return Finding(
@@ -126,6 +127,7 @@ class Rule:
             advice=advice if advice is not None else self.advice,
             notes=tuple(notes),
             fix=fix,
+            confidence=confidence,
         )
 
 
@@ -170,7 +172,8 @@ class ProgramRule(Rule):
         notes: Iterable[Note] = (),
         fix: Fix | None = None,
     ) -> Finding:
-        """Return a finding at ``what``, with the calls that lead there before ``notes``."""
+        """Return a finding at ``what``, with the calls that lead there before ``notes``. Of an effect in code that
+        nobody is known to run in several processes, confidence is low."""
         return self.finding(
             what.place,
             what.symbol,
@@ -180,6 +183,7 @@ class ProgramRule(Rule):
             advice=advice,
             notes=(*what.way(), *notes),
             fix=fix,
+            confidence="low" if isinstance(what, Event) and what.is_effect and not what.sure else "high",
         )
 
 

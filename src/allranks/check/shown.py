@@ -42,6 +42,7 @@ def report_of(
         prints=prints or {},
         rules=tuple(rule for rule in judged.rules if rule.code in codes),
         hidden=len(judged.findings) - len(findings),
+        withheld=judged.withheld,
     )
 
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from fnmatch import fnmatch
 from typing import NamedTuple
 
-from allranks.check.alone import is_apart, is_tool, is_tools_main
+from allranks.check.activity import Activity
+from allranks.check.alone import is_tools_main
 from allranks.check.apis import Apis
 from allranks.check.interest import Names, interesting, telling
 from allranks.check.interpret import Interpreter
 from allranks.check.program import Divergence, Event, Gap, Program, Step
 from allranks.check.project import Project
-from allranks.check.source import is_test, module_name, place
+from allranks.check.source import module_name, place
 from allranks.check.state import Called, Result, Seen, Span
 from allranks.check.summary import FunctionFacts
-from allranks.check.tables.evidence import HOOKED
 from allranks.check.tables.gates import NAMED_ON_MAIN, ON_MAIN_ONLY
 from allranks.check.tables.names import documented
 from allranks.check.trace import Comparison, Parting
@@ -25,8 +24,6 @@ from allranks.check.truth import EVERY, FIRST, named
 from allranks.check.values import RANKS, Value
 from allranks.findings import Place
 
-_STRONG = frozenset({"initialise", "wrap", "sample"})
-_LAUNCH, _JOIN = "<launch>", "<join>"  # no file's name
 _TELLING = re.compile(r"(?i)init|set_?up|launch|join|start|spawn|epoch|device|cuda")
 MOST_CALLERS = 8
 _MAKERS = ("__init__", "__post_init__", "setup", "setUp")
@@ -35,7 +32,8 @@ _MAKERS = ("__init__", "__post_init__", "setup", "setUp")
 class _Way(NamedTuple):
     """A function and who comes to it: for certain (``mask``) and perhaps (``may``). ``earlier``, ``later``: what they
     meet in before it is called and after it has returned; ``under``: what the conditions on the way depend on;
-    ``ordered``: in a lock, or one by one; ``alone``: the entry is a tool that one process runs."""
+    ``ordered``: in a lock, or one by one; ``alone``: the entry is a tool that one process runs; ``sure``: the entry is
+    known to be run, in several processes."""
 
     result: Result
     mask: int
@@ -48,6 +46,7 @@ class _Way(NamedTuple):
     under: int = 0
     guard: Place | None = None
     alone: bool = False
+    sure: bool = False
 
 
 class Survey:
@@ -57,21 +56,20 @@ class Survey:
         self.project = project
         self.apis = apis
         self.everywhere = everywhere
-        self.entries = entries
         names = Names(project)
         self.interpreter = Interpreter(project, apis, interesting(project, names, apis))
+        self.activity = Activity(project, self.interpreter, everywhere=everywhere, entries=entries)
         reached = self.interpreter.interesting
         starts = reached if everywhere else reached & telling(project, names, apis)
-        left_out = {path for path in project.summaries if self._left_out(path)}
+        left_out = {path for path in project.summaries if self.activity.left_out(path)}
         self.starts = frozenset(name for name in starts if name.partition("::")[0] not in left_out)
         self.comparison = Comparison()
         self.lines: Mapping[str, list[str]] = {}
         self.events: dict[tuple[str, Span, str], Event] = {}
         self.partings: dict[tuple[str, Span], Divergence] = {}
-        self.visited: set[tuple[int, int, bool, bool, bool]] = set()
+        self.visited: set[tuple[int, int, bool, bool, bool, bool]] = set()
         self.ahead: dict[tuple[int, int, int], frozenset[str]] = {}
         self.compared: set[tuple[int, int, bool]] = set()
-        self.shown: dict[int, frozenset[str]] = {}
         self.callers: dict[str, dict[Step, None]] = {}
         self.inside: set[str] = set()  # functions that show, with what they call, that there are several processes
         self.walked: set[int] = set()
@@ -83,20 +81,17 @@ class Survey:
         if self.interpreter.stale:
             self.interpreter.again()
             roots = self._roots()
-        families: dict[str, list[Result]] = {}
-        for root in roots:
-            families.setdefault(self._family(root), []).append(root)
-        active = [root for root in roots if self._active(root, families)]
-        started = self._started(root for root in roots if root in active or _LAUNCH in self._shown(root))
+        active = self.activity.active(roots)
         self.inside = {root.reference for root in active}
         for root in sorted(self._entries(roots), key=lambda root: root.reference not in self.inside):
             is_active = root.reference in self.inside
-            self._effects(_Way(root, EVERY, EVERY, is_active, alone=self._alone(root)))
-            if is_active or not self._left_out(root.path):
+            alone, sure = self.activity.is_alone(root), self.activity.is_sure(root)
+            self._effects(_Way(root, EVERY, EVERY, is_active, alone=alone, sure=sure))
+            if is_active or not self.activity.left_out(root.path):
                 self._partings(root, EVERY, is_active, ())
-        bodies = [self.interpreter.imported_body(path) for path in sorted(started)]
+        bodies = [self.interpreter.imported_body(path) for path in sorted(self.activity.started(roots, active))]
         for body in bodies:
-            self._effects(_Way(body, EVERY, EVERY, True))
+            self._effects(_Way(body, EVERY, EVERY, True, sure=True))
         self._tell_callers()
         events = sorted(self.events.values(), key=lambda event: (event.place, event.name))
         parted = sorted(self.partings.values(), key=lambda parting: parting.place)
@@ -185,81 +180,11 @@ class Survey:
             around.trace = (("branch", gate, RANKS, (("call", called),), (), called.span, "decorator", ""),)
         return around
 
-    # evidence
-
-    def _active(self, root: Result, families: Mapping[str, list[Result]]) -> bool:
-        if self.everywhere:
-            return True
-        path = root.path
-        if self._left_out(path) or self._alone(root):
-            return False
-        if self._evidence(root, path):
-            return True
-        facts = self.project.function(root.reference)
-        if facts is None or not facts.owner:
-            return False
-        owner = f"{path}::{facts.owner}"
-        if any(documented(kin) in HOOKED for kin in self.interpreter.lineage(owner)):
-            return True
-        family = self.interpreter.family(owner)
-        return any(self._evidence(other, path) for other in families.get(family, ()))
-
-    def _alone(self, root: Result) -> bool:
-        """Whether one process runs an entry: a tool, or what shows nothing but that it can tell its rank."""
-        apart = is_apart(root.reference) and "" not in self._shown(root)
-        return not self.everywhere and (apart or is_tool(root.reference))
-
-    def _started(self, roots: Iterable[Result]) -> set[str]:
-        """Return the modules that are imported where several processes run for certain."""
-        certain = (root for root in roots if self._shown(root) & {"", _LAUNCH})
-        waiting = [path for root in certain for path in self.project.imported(root.path)]
-        done: set[str] = set()
-        while waiting:
-            path = waiting.pop()
-            if path not in done and not self._left_out(path):
-                done.add(path)
-                waiting += self.project.imported(path)
-        return done
-
-    def _left_out(self, path: str) -> bool:
-        """Tests, and what is not one of the entries that the user names."""
-        if self.entries and not any(fnmatch(path, entry) for entry in self.entries):
-            return True
-        return is_test(path)
-
-    def _family(self, root: Result) -> str:
-        facts = self.project.function(root.reference)
-        owner = f"{root.path}::{facts.owner}" if facts is not None and facts.owner else ""
-        return self.interpreter.family(owner) if owner else ""
-
-    def _evidence(self, result: Result, path: str) -> bool:
-        """Whether it, or what it calls, shows several processes; a mere rank query counts in the entry's file only."""
-        return bool(self._shown(result) & {path, ""})
-
-    def _shown(self, result: Result) -> frozenset[str]:
-        """Return the files in which evidence is reached; the empty name stands for evidence that counts everywhere.
-
-        What processes do that are started, or a process alone, shows nothing of who calls them.
-        """
-        known = self.shown.get(id(result))
-        if known is None:
-            own = {result.path} if result.several else set()
-            own |= {""} if result.evidence & _STRONG else set()
-            own |= {_LAUNCH} if "launch" in result.evidence else set()
-            own |= {_JOIN} if "initialise" in result.evidence else set()
-            self.shown[id(result)] = frozenset(own)  # a nested function may call the one around it
-            for called in result.calls:
-                if not (called.started or called.alone):
-                    below = self._shown(called.result)
-                    own |= below if not called.ready or _JOIN in below else below & {_LAUNCH}
-            known = self.shown[id(result)] = frozenset(own)
-        return known
-
     # effects
 
     def _effects(self, way: _Way) -> None:
         result, chain = way.result, way.chain
-        key = (id(result), way.mask, way.active, way.ordered, way.alone)
+        key = (id(result), way.mask, way.active, way.ordered, way.alone, way.sure)
         if key in self.visited or len(chain) > 30:
             return
         self.visited.add(key)
@@ -287,6 +212,7 @@ class Survey:
             later=way.later | self._ops(result, called.met + called.result.meets),
             under=way.under | called.under,
             guard=self._place(result.path, called.guard) if called.guard else way.guard,
+            sure=way.sure or called.started,
             alone=way.alone or (not self.everywhere and (called.alone or is_tools_main(called.result.reference))),
         )
 
@@ -315,6 +241,7 @@ class Survey:
             keywords=seen.keywords,
             roles=named(mask),
             active=way.active,
+            sure=way.sure,
             per_process=own,
             ordered=way.ordered or seen.ordered,
             target=seen.target,
@@ -395,5 +322,5 @@ def _own(path: Value) -> bool:
     return path.private or path.reference in ("os.devnull", "sys.stdout", "sys.stderr")
 
 
-def _weight(event: Event) -> tuple[bool, bool, int, int]:
-    return (event.active, not event.per_process and not event.ordered, len(event.roles), -len(event.chain))
+def _weight(event: Event) -> tuple[bool, bool, bool, int, int]:
+    return (event.active, event.sure, not event.per_process and not event.ordered, len(event.roles), -len(event.chain))

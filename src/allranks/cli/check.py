@@ -39,6 +39,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _about_what(p: argparse.ArgumentParser) -> None:
+    from allranks.check.config import CHOICES
+
     p.add_argument("--entry", action="append", metavar="FILE", help="a program that is started (may be repeated)")
     p.add_argument("--assume", choices=("auto", "multi-host"), help="multi-host: all code runs as several processes")
     p.add_argument(
@@ -46,6 +48,7 @@ def _about_what(p: argparse.ArgumentParser) -> None:
     )
     p.add_argument("--extend-select", type=_codes, metavar="CODES", help="rules that run too")
     p.add_argument("--ignore", type=_codes, metavar="CODES", help="rules that do not run; the longer beginning wins")
+    p.add_argument("--confidence", choices=CHOICES["confidence"], help="low: also where no program was seen to lead")
     p.add_argument("--exclude", type=_list, metavar="GLOBS", help="what is left out, beside what .gitignore leaves out")
     p.add_argument("--no-cache", action="store_true", help="neither read nor write .allranks_cache")
     p.add_argument("--stdin-filename", type=Path, metavar="FILE", help="the file whose text comes on standard input")

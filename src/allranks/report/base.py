@@ -56,7 +56,8 @@ class Report:
     """Everything that a form of the report may show.
 
     ``sources`` holds the files that findings and evidence point into, ``prints`` the fingerprints of findings,
-    ``hidden`` how many more the baseline knows, ``rules`` the rules that found something.
+    ``hidden`` how many more the baseline knows, ``withheld`` how many more are of low confidence,
+    ``rules`` the rules that found something.
     """
 
     findings: tuple[Finding, ...]
@@ -68,6 +69,7 @@ class Report:
     prints: Mapping[Finding, str] = field(default_factory=dict)
     rules: tuple[RuleNote, ...] = ()
     hidden: int = 0
+    withheld: int = 0
 
     def where(self, place: Place) -> str:
         """Return ``train.py:41:9``, or ``tour.ipynb:cell 3:2:9``."""
@@ -109,4 +111,6 @@ def summary(report: Report) -> str:
         text += f"\n[*] {safe} fixable with --fix."
     if report.hidden:
         text += f"\n{count(report.hidden, 'finding')} known to the baseline, not shown."
+    if report.withheld:
+        text += f"\n{count(report.withheld, 'finding')} more of low confidence: --confidence low."
     return text

@@ -55,6 +55,8 @@ def _figures(report: Report) -> Iterator[str]:
         yield f'<div class="figure {severity if number else "none"}"><b>{number}</b>{word}</div>'
     if report.hidden:
         yield f'<div class="figure none"><b>{report.hidden}</b>known to the baseline</div>'
+    if report.withheld:
+        yield f'<div class="figure none"><b>{report.withheld}</b>of low confidence, not shown</div>'
     yield "</section>"
 
 

@@ -1,0 +1,126 @@
+"""Which entries run as several processes: the evidence for it in what they reach, and how much that says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatch
+
+from allranks.check.alone import is_apart, is_tool
+from allranks.check.interpret import Interpreter
+from allranks.check.project import Project
+from allranks.check.source import is_test
+from allranks.check.state import Result
+from allranks.check.tables.evidence import HOOKED
+from allranks.check.tables.names import documented
+
+_STRONG = frozenset({"initialise", "wrap", "sample"})
+_LAUNCH, _JOIN = "<launch>", "<join>"  # no file's name
+# Methods of HOOKED classes that a framework calls, or that the constructor's caller does.
+_HOOK = re.compile(
+    r"on_\w+|\w+_step|\w+_dataloader|\w+_epoch_(start|end)|\w+_end|configure_\w+|__init__|setup|teardown|forward|train"
+    r"|compute_loss|evaluate|predict|log|save_model|_save\w*|_load\w*|_inner_training_loop|get_\w+_dataloader"
+)
+
+
+class Activity:
+    """What the entries of an interpreted project show. ``everywhere``: the user says that all of them are several."""
+
+    def __init__(
+        self, project: Project, interpreter: Interpreter, *, everywhere: bool, entries: tuple[str, ...]
+    ) -> None:
+        self.project = project
+        self.interpreter = interpreter
+        self.everywhere = everywhere
+        self.entries = entries
+        self._known: dict[int, frozenset[str]] = {}
+
+    def active(self, roots: Iterable[Result]) -> list[Result]:
+        """Return the entries for which there is evidence, in themselves or in what belongs to their class."""
+        every = list(roots)
+        families: dict[str, list[Result]] = {}
+        for root in every:
+            families.setdefault(self._family(root), []).append(root)
+        return [root for root in every if self._is_active(root, families)]
+
+    def is_sure(self, root: Result) -> bool:
+        """Whether somebody is known to run an entry in several processes: it is a program, a hook that a framework
+        calls, or joins them itself."""
+        facts = self.project.function(root.reference)
+        if self.everywhere or facts is None or not facts.name or "" in self._shown(root):
+            return True
+        return bool(_HOOK.fullmatch(facts.name)) and self._is_hooked(f"{root.path}::{facts.owner}")
+
+    def is_alone(self, root: Result) -> bool:
+        """Whether one process runs an entry: a tool, or what shows nothing but that it can tell its rank."""
+        apart = is_apart(root.reference) and "" not in self._shown(root)
+        return not self.everywhere and (apart or is_tool(root.reference))
+
+    def started(self, roots: Iterable[Result], active: Iterable[Result]) -> set[str]:
+        """Return the modules that are imported where several processes run for certain."""
+        shows = {id(root) for root in active}
+        certain = (
+            root for root in roots if _LAUNCH in self._shown(root) or (id(root) in shows and "" in self._shown(root))
+        )
+        waiting = [path for root in certain for path in self.project.imported(root.path)]
+        done: set[str] = set()
+        while waiting:
+            path = waiting.pop()
+            if path not in done and not self.left_out(path):
+                done.add(path)
+                waiting += self.project.imported(path)
+        return done
+
+    def left_out(self, path: str) -> bool:
+        """Tests, and what is not one of the entries that the user names."""
+        if self.entries and not any(fnmatch(path, entry) for entry in self.entries):
+            return True
+        return is_test(path)
+
+    def _is_active(self, root: Result, families: Mapping[str, list[Result]]) -> bool:
+        if self.everywhere:
+            return True
+        path = root.path
+        if self.left_out(path) or self.is_alone(root):
+            return False
+        if self._evidence(root, path):
+            return True
+        facts = self.project.function(root.reference)
+        if facts is None or not facts.owner:
+            return False
+        owner = f"{path}::{facts.owner}"
+        if self._is_hooked(owner):
+            return True
+        family = self.interpreter.family(owner)
+        return any(self._evidence(other, path) for other in families.get(family, ()))
+
+    def _is_hooked(self, owner: str) -> bool:
+        return any(documented(kin) in HOOKED for kin in self.interpreter.lineage(owner))
+
+    def _family(self, root: Result) -> str:
+        facts = self.project.function(root.reference)
+        owner = f"{root.path}::{facts.owner}" if facts is not None and facts.owner else ""
+        return self.interpreter.family(owner) if owner else ""
+
+    def _evidence(self, result: Result, path: str) -> bool:
+        """Whether it, or what it calls, shows several processes; a mere rank query counts in the entry's file only."""
+        return bool(self._shown(result) & {path, ""})
+
+    def _shown(self, result: Result) -> frozenset[str]:
+        """Return the files in which evidence is reached; the empty name stands for evidence that counts everywhere.
+
+        What processes do that are started, or a process alone, shows nothing of who calls them.
+        """
+        known = self._known.get(id(result))
+        if known is None:
+            own = {result.path} if result.several else set()
+            own |= {""} if result.evidence & _STRONG else set()
+            own |= {_LAUNCH} if "launch" in result.evidence else set()
+            own |= {_JOIN} if "initialise" in result.evidence else set()
+            self._known[id(result)] = frozenset(own)  # a nested function may call the one around it
+            for called in result.calls:
+                if not (called.started or called.alone):
+                    below = self._shown(called.result)
+                    own |= below if not called.ready or _JOIN in below else below & {_LAUNCH}
+            known = self._known[id(result)] = frozenset(own)
+        return known
