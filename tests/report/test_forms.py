@@ -53,7 +53,8 @@ timeouts        not seen
 
 Found 1 error, 1 warning and 1 remark in 3 files, 1,200 lines.
 [*] 1 fixable with --fix.
-2 findings known to the baseline, not shown.""")
+2 findings known to the baseline, not shown.
+1 finding more of low confidence: --confidence low.""")
 
 
 def test_concise_is_one_line_a_finding() -> None:

@@ -1,0 +1,92 @@
+"""How sure a finding is: the same write in a function that nobody is seen to call, and where somebody is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from allranks.check.config import Config
+from allranks.check.engine import Settings, check
+from allranks.check.judge import judge
+
+# Every rank saves; one place of the file asks for the rank, so that the class is known to be one of several.
+LIBRARY = """\
+import torch
+import torch.distributed as dist
+
+class Runner:
+    def say(self, text):
+        if dist.get_rank() == 0:
+            print(text)
+
+    def save(self, path):
+        torch.save(self.state, path)
+"""
+PROGRAM = """\
+import torch.distributed as dist
+from runner import Runner
+
+dist.init_process_group('nccl')
+Runner().save('last.pt')
+"""
+SPAWNED = """\
+import torch.multiprocessing as mp
+from runner import Runner
+
+def work(rank, size):
+    Runner().save('last.pt')
+
+def launch():
+    mp.spawn(work, args=(2,), nprocs=2)
+"""
+GATED = "import torch.distributed as dist\nfrom runner import Runner\n\nif dist.get_rank() == 0:\n    Runner().save('a')\n"
+JOINS = LIBRARY.replace("        torch.save", "        dist.init_process_group('nccl')\n        torch.save")
+HOOK = """\
+import lightning.pytorch as pl
+import torch
+
+class Keeper(pl.Callback):
+    def {}(self, trainer, module):
+        torch.save(module.state_dict(), 'last.pt')
+"""
+
+
+def confidences(files: Mapping[str, str], **more) -> list[str]:
+    found = check({path: text.encode() for path, text in files.items()}, Settings(select=("AR101",), **more)).findings
+    return [one.confidence for one in found]
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"runner.py": LIBRARY}, ["low"]),
+        ({"runner.py": LIBRARY, "train.py": PROGRAM}, ["high"]),
+        ({"runner.py": LIBRARY, "start.py": SPAWNED}, ["high"]),
+        ({"runner.py": LIBRARY, "train.py": GATED}, []),
+        ({"runner.py": JOINS}, ["high"]),
+        ({"keep.py": HOOK.format("on_train_epoch_end")}, ["high"]),
+        ({"keep.py": HOOK.format("dump")}, ["low"]),
+    ],
+    ids=["nobody calls it", "a program", "spawned", "a program on rank 0", "it joins", "a hook", "no hook"],
+)
+def test_confidence_is_high_where_somebody_is_seen_to_run_it(files: Mapping[str, str], expected: list[str]) -> None:
+    assert confidences(files) == expected
+
+
+def test_who_says_that_all_runs_as_several_is_believed() -> None:
+    assert confidences({"runner.py": LIBRARY}, assume="multi-host") == ["high"]
+
+
+def test_what_is_of_low_confidence_is_counted_and_shown_when_asked_for() -> None:
+    """Its row of the readiness report says nothing of it either; a comment about it is used all the same."""
+    files = {"runner.py": LIBRARY.encode()}
+    hidden = judge(files, Config(select=("AR1", "AR9")))
+    shown = judge(files, Config(select=("AR1", "AR9"), confidence="low"))
+    assert (hidden.findings, hidden.withheld) == ((), 1)
+    assert ([one.code for one in shown.findings], shown.withheld) == (["AR101"], 0)
+    verdicts = [{row.topic: row.verdict for row in judged.rows}["checkpoint save"] for judged in (hidden, shown)]
+    assert verdicts[0] != "bad"
+    assert verdicts[1] == "bad"
+    left = {"runner.py": LIBRARY.replace("self.state, path)", "self.state, path)  # allranks: ignore[AR101] x").encode()}
+    assert judge(left, Config(select=("AR1", "AR9"))).findings == ()
