@@ -6,6 +6,57 @@ import pytest
 from pairs import Pair, codes
 
 PAIRS = {
+    "a folder of all, and a beginning of the name that is one's own": Pair(
+        """
+        from flax.training import checkpoints
+        checkpoints.save_checkpoint('out', {}, step=1, prefix=f'state_{rank}_')
+        """,
+        """
+        from flax.training import checkpoints
+        checkpoints.save_checkpoint('out', {}, step=1, prefix='state_')
+        """,
+        "AR101",
+    ),
+    "a run of this process": Pair(
+        """
+        import wandb
+        wandb.init(project='p', group='all', name=f'rank-{rank}')
+        """,
+        """
+        import wandb
+        wandb.init(project='p', group='all', name='run')
+        """,
+        "AR103",
+    ),
+    "a trainer that uploads from rank 0": Pair(
+        """
+        from trl import DPOTrainer
+        trainer = DPOTrainer()
+        trainer.train()
+        trainer.push_to_hub()
+        """,
+        """
+        from transformers import AutoModel
+        model = AutoModel.from_pretrained('m')
+        model.push_to_hub('m')
+        """,
+        "AR102",
+    ),
+    "a trainer that is handed over": Pair(
+        """
+        import transformers
+        def finish(trainer):
+            dist.barrier()
+            trainer.push_to_hub()
+        """,
+        """
+        import transformers
+        def finish(model):
+            dist.barrier()
+            model.push_to_hub('m')
+        """,
+        "AR102",
+    ),
     "a context that may give a temporary folder": Pair(
         """
         import contextlib

@@ -28,7 +28,7 @@ from allranks.check.tables.passing import (
     WRAPPING,
 )
 from allranks.check.tables.ranks import BESIDE
-from allranks.check.tables.receivers import BASES, RECEIVERS, RETURNS
+from allranks.check.tables.receivers import BASES, RECEIVERS, RETURNS, trainer_of
 from allranks.check.truth import BY_PROCESS, EVERY, FALSE, UNKNOWN
 from allranks.check.values import (
     AGREED,
@@ -100,8 +100,8 @@ class Caller(Computed):
     def _by_name(self, frame: Frame, node: Node) -> Value:
         """Take a receiver of which nothing is known at its name."""
         name = node[1] if node[0] == "name" else node[2] if node[0] == "attr" else ""
-        if name == "trainer" and any("lightning" in dotted for dotted, _ in self.project.summaries[frame.path].imports):
-            return Value(instance="lightning.pytorch.Trainer")
+        if name == "trainer":
+            return Value(instance=trainer_of(dotted for dotted, _ in self.project.summaries[frame.path].imports))
         return Value(instance=RECEIVERS[name]) if name in RECEIVERS else ANYTHING
 
     def _parent_of(self, frame: Frame) -> Value:
@@ -333,7 +333,7 @@ class Caller(Computed):
         return node is not None and (node[0] == "call" or (node[0] == "name" and node[1] not in frame.env))
 
     def _effect(self, frame: Frame, entry: Effect, name: str, given: Given, base: Value | None) -> Value:
-        path = base if entry.receiver else given.argument(*entry.path) if entry.path else None
+        path = given.naming(base if entry.receiver else given.argument(*entry.path) if entry.path else None)
         made = Value(path.taint if path else 0, handle=given.span, flags=path.flags if path else frozenset())
         text = render(given.node[1][1]) if entry.receiver and given.node[1][0] == "attr" else given.text(*entry.path)
         if entry.modes:

@@ -9,6 +9,9 @@ from allranks.check.state import Span
 from allranks.check.summary import Node
 from allranks.check.values import Value
 
+# Parameters that are a part of a name beside the path.
+_PARTS = frozenset(["prefix", "suffix", "name", "filename", "file_name", "weight_name", "tag", "run_name", "id"])
+
 
 class Given(NamedTuple):
     """The arguments of a call."""
@@ -30,6 +33,12 @@ class Given(NamedTuple):
                 if name == key:
                     return value
         return None
+
+    def naming(self, path: Value | None) -> Value | None:
+        """Return what names the thing that is worked on: the path, or a part of its name that is this process' own."""
+        if path is not None and path.private:
+            return path
+        return next((value for key, value in self.keywords if key in _PARTS and value.private), path)
 
     def expression(self, *keys: int | str) -> Node | None:
         """Return the expression of an argument."""

@@ -17,7 +17,7 @@ from allranks.check.tables.collectives import Collective
 from allranks.check.tables.gates import NODE_LOCAL_VARIABLES
 from allranks.check.tables.names import documented
 from allranks.check.tables.ranks import RUN_STARTS, RankQuery
-from allranks.check.tables.receivers import ATTRIBUTES, RECEIVERS, TUPLES
+from allranks.check.tables.receivers import ATTRIBUTES, RECEIVERS, TRAINER, TUPLES, WITH_TRAINERS
 from allranks.check.truth import BY_RANK, FIRST, UNKNOWN
 from allranks.check.values import (
     AGREED,
@@ -120,7 +120,9 @@ class Members(Evaluator):
             return self.lineages[reference]
         facts = self.project.cls(reference)
         if facts is None:
-            return (reference,) if reference else ()
+            name = documented(reference)
+            trains = name.endswith("Trainer") and name.partition(".")[0] in WITH_TRAINERS and name != TRAINER
+            return (reference, TRAINER) if trains else (reference,) if reference else ()
         self.lineages[reference] = (reference,)  # a circle ends here
         found = [reference]
         module = self.module_frame(reference.partition("::")[0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from allranks.check.tables.data import BARE, UNWRAPPED
 
@@ -40,6 +40,19 @@ ATTRIBUTES: Mapping[str, str] = {
 }
 # Packages whose classes have one base in common.
 BASES: Mapping[str, str] = {"torchmetrics": "torchmetrics.Metric"}
+# Packages whose trainers, classes with such an end of their name, are made of the one of transformers.
+TRAINER = "transformers.Trainer"
+WITH_TRAINERS = frozenset(["transformers", "trl", "sentence_transformers", "optimum", "setfit", "adapters"])
+
+
+def trainer_of(imports: Iterable[str]) -> str:
+    """Return the class of what a file that imports these calls its trainer; empty if nothing tells."""
+    packages = {dotted.partition(".")[0] for dotted in imports}
+    if any("lightning" in package for package in packages):
+        return "lightning.pytorch.Trainer"
+    return TRAINER if packages & WITH_TRAINERS else ""
+
+
 # What calls return: function or method -> class of the result.
 RETURNS: Mapping[str, str] = {
     "deepspeed.initialize": "deepspeed.DeepSpeedEngine",
