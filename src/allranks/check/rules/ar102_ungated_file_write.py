@@ -99,7 +99,8 @@ open("config.json")
             if (event.opened is None and event.place not in checkpoints) or (
                 event.opened is not None and event.opened not in inside
             ):
-                yield self.found(event, f"every rank writes the file {event.target or event.name}")
+                what = f"runs {event.command}" if event.command else f"writes the file {event.target or event.name}"
+                yield self.found(event, f"every rank {what}")
         for event in program.ungated("publish"):
             if not event.name.endswith("create_repo"):  # a second one finds it there
                 yield self.found(event, f"every rank uploads by {event.name.removeprefix('*.')}")
