@@ -12,6 +12,8 @@ COMMANDS = {
     "wget -q {url}": "download",
     "curl -sSLo data.tgz {url}": "download",
     "curl {url} > data.tgz": "download",
+    "wget -q -O - {url}": None,
+    "aws s3 cp s3://b/x - | tar -x": "download",
     "curl -s http://169.254.169.254/": None,
     "cd data && tar -zxf a.tgz": "download",
     "tar xf a.tar": "download",
@@ -53,6 +55,7 @@ DONE = {
         [],
     ),
     "a part of an archive": ("import zipfile\nzipfile.ZipFile('a.zip').open('b', 'w')\n", []),
+    "a line printed into a file": ("log = open('log.txt', 'a')\nprint('a', file=log)\n", ["AR102"]),
     "a printed line": ("import sys\nprint('a', file=sys.stderr)\nprint('b')\n", []),
 }
 

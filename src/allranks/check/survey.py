@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from fnmatch import fnmatch
@@ -13,7 +12,8 @@ from allranks.check.apis import Apis
 from allranks.check.interest import Names, interesting, telling
 from allranks.check.interpret import Interpreter
 from allranks.check.program import Divergence, Event, Gap, Program, Step
-from allranks.check.project import Project
+from allranks.check.project import Project, mentioned
+from allranks.check.registered import built_by_name
 from allranks.check.source import is_test, module_name, place
 from allranks.check.state import Called, Result, Seen, Span
 from allranks.check.summary import FunctionFacts
@@ -27,7 +27,6 @@ from allranks.findings import Place
 
 _STRONG = frozenset({"initialise", "wrap", "sample"})
 _LAUNCH, _JOIN = "<launch>", "<join>"  # no file's name
-_TELLING = re.compile(r"(?i)init|set_?up|launch|join|start|spawn|epoch|device|cuda")
 MOST_CALLERS = 8
 _MAKERS = ("__init__", "__post_init__", "setup", "setUp")
 
@@ -95,20 +94,14 @@ class Survey:
             if is_active or not self._left_out(root.path):
                 self._partings(root, EVERY, is_active, ())
         bodies = [self.interpreter.imported_body(path) for path in sorted(started)]
+        if any(self._shown(root) & {"", _LAUNCH} or "collective" in root.evidence for root in active):
+            bodies += built_by_name(self.interpreter, [path for path in self.lines if not self._left_out(path)])
         for body in bodies:
-            self._effects(_Way(body, EVERY, EVERY, True))
+            self._effects(_Way(body, EVERY, EVERY, True, alone=self._alone(body)))
         self._tell_callers()
         events = sorted(self.events.values(), key=lambda event: (event.place, event.name))
         parted = sorted(self.partings.values(), key=lambda parting: parting.place)
-        return Program(tuple(events), tuple(parted), tuple(self._gaps()), *self._mentioned())
-
-    def _mentioned(self) -> tuple[frozenset[str], frozenset[str]]:
-        """Return the packages that are imported, and the words that may speak of a start, of epochs or of devices."""
-        summaries = self.project.summaries.values()
-        packages = {documented(dotted).partition(".")[0] for summary in summaries for dotted, _ in summary.imports}
-        functions = (facts for summary in summaries for facts in summary.functions.values())
-        words = set().union(*(facts.words for facts in functions))
-        return frozenset(packages), frozenset(word for word in words if _TELLING.search(word))
+        return Program(tuple(events), tuple(parted), tuple(self._gaps()), *mentioned(self.project))
 
     def _gaps(self) -> Iterator[Gap]:
         for reference, why in sorted(self.interpreter.gaps.items()):

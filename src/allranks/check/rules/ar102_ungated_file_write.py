@@ -95,6 +95,8 @@ open("config.json")
         inside = {event.opened for event in program.effects() if event.opened is not None}
         checkpoints = {e.opened for e in program.effects("checkpoint") if e.opened is not None}
         for event in program.ungated("file", "append"):
+            if event.name == "print":  # into what was opened: told there
+                continue
             # One finding a file: where it is opened; the checkpoint that is written into it is another rule's.
             if (event.opened is None and event.place not in checkpoints) or (
                 event.opened is not None and event.opened not in inside

@@ -16,6 +16,8 @@ _ALWAYS: Mapping[str, Kind] = {
     **dict.fromkeys(("rm", "mv", "rmdir"), "delete"),
     "cp": "file",
 }
+# They can write to their standard output instead.
+_PIPING = ("wget", "curl", "aws", "gsutil", "gunzip")
 # Program and words that follow it -> what it does.
 _TOLD: tuple[tuple[str, str, Kind], ...] = (
     ("curl", r"(^|\s)(-\w*[oO]\b|--output|--remote-name)|>", "download"),
@@ -49,5 +51,7 @@ def _one(command: str) -> Kind | None:
     kinds: Iterator[Kind] = (
         kind for name, asked, kind in _TOLD if re.fullmatch(name, program) and re.search(asked, told)
     )
+    if program in _PIPING and {"-", "-O-", "-o-", "/dev/stdout", "--spider"} & set(words):
+        return None
     kind = _ALWAYS.get(program) or next(kinds, None)
     return "publish" if kind == "download" and words[-1].startswith(_BUCKETS) else kind
