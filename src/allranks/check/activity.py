@@ -56,6 +56,10 @@ class Activity:
         apart = is_apart(root.reference) and "" not in self._shown(root)
         return not self.everywhere and (apart or is_tool(root.reference))
 
+    def is_started(self, root: Result) -> bool:
+        """Whether an entry joins processes, or starts them, or meets them itself."""
+        return bool(self._shown(root) & {"", _LAUNCH}) or "collective" in root.evidence
+
     def started(self, roots: Iterable[Result], active: Iterable[Result]) -> set[str]:
         """Return the modules that are imported where several processes run for certain."""
         shows = {id(root) for root in active}

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
-from allranks.check.computed import COMPILED, SPREAD_VALUE, Computed, compiled
+from allranks.check.acting import Acting
+from allranks.check.computed import COMPILED, SPREAD_VALUE, compiled
 from allranks.check.given import Given
 from allranks.check.render import render
 from allranks.check.rows import SHOWN
-from allranks.check.state import Frame, Seen, Span
+from allranks.check.state import Frame, Span
 from allranks.check.summary import Node
 from allranks.check.tables.arrays import COMPILERS, SHARDINGS, TREE_MAPS
 from allranks.check.tables.collectives import Collective
-from allranks.check.tables.effects import Effect, Kind
+from allranks.check.tables.effects import Effect
 from allranks.check.tables.gates import GATED
 from allranks.check.tables.local import LocalQuery
 from allranks.check.tables.names import documented
@@ -29,7 +29,7 @@ from allranks.check.tables.passing import (
 )
 from allranks.check.tables.ranks import BESIDE
 from allranks.check.tables.receivers import BASES, RECEIVERS, RETURNS, trainer_of
-from allranks.check.truth import BY_PROCESS, EVERY, FALSE, UNKNOWN
+from allranks.check.truth import BY_PROCESS, EVERY, UNKNOWN
 from allranks.check.values import (
     AGREED,
     ANYTHING,
@@ -45,8 +45,6 @@ from allranks.check.values import (
     tainted,
 )
 
-# What a call does that is told not to do what it does.
-_INSTEAD: Mapping[Kind, Kind] = {"mkdir": "folder", "tracker": "muted"}
 # Where names of files come from that differ from process to process: rules point there.
 _SOURCES = ("clock", "random", "listing", "identity")
 _OWN = {
@@ -68,7 +66,7 @@ def _of_group(function: Node) -> bool:
     return bool(function[0] == "attr" and render(function[1]).lower().rpartition(".")[2].endswith("group"))
 
 
-class Caller(Computed):
+class Caller(Acting):
     """Evaluates calls."""
 
     def run_call(self, frame: Frame, function: Value, given: Given) -> Value:
@@ -175,7 +173,7 @@ class Caller(Computed):
             return self.run_call(frame, Value(reference=only, receiver=owner), given)
         self._callbacks(frame, given, name)
         if name == "open" and given.values:
-            return Value(given.values[0].taint, handle=given.span, flags=given.values[0].flags)
+            return self._opened(frame, base, given)
         if name == "acquire" and "lock" in base.flags:
             return base
         if name in ("pop", "popleft"):
@@ -233,6 +231,8 @@ class Caller(Computed):
         for table in tables:
             if (entry := table.named(name)) is not None:
                 return self._entry(frame, entry, name, given, None)
+        if name.endswith(".open") and given.values:
+            return self._opened(frame, ANYTHING, given)
         if sign is not None or name in SHOWN:
             self._record(frame, None, name, given, None, "")
         self._starts(frame, name, given)
@@ -331,56 +331,6 @@ class Caller(Computed):
         """Whether the group is a module's variable, or what a function returns: None stands there until it is made."""
         node = given.expression(*entry.group)
         return node is not None and (node[0] == "call" or (node[0] == "name" and node[1] not in frame.env))
-
-    def _effect(self, frame: Frame, entry: Effect, name: str, given: Given, base: Value | None) -> Value:
-        path = given.naming(base if entry.receiver else given.argument(*entry.path) if entry.path else None)
-        made = Value(path.taint if path else 0, handle=given.span, flags=path.flags if path else frozenset())
-        text = render(given.node[1][1]) if entry.receiver and given.node[1][0] == "attr" else given.text(*entry.path)
-        if entry.modes:
-            mode = given.argument("mode", 0 if entry.receiver else 1)
-            letters = mode.constant if mode is not None else "r"
-            if not isinstance(letters, str) or not set(letters) & set(entry.modes):
-                if isinstance(letters, str):
-                    self._record(frame, entry.doing("read"), name, given, path, text)
-                return made
-        if entry.path and (path is None or path.constant is None) and entry.kind in ("file", "checkpoint", "append"):
-            return made  # without a path, such a call returns the text
-        for key, constant in entry.unless:
-            value = given.argument(key)
-            if value is not None and (constant is ... or value.constant == constant or value.ranked):
-                if entry.kind in _INSTEAD:
-                    self._record(frame, entry.doing(_INSTEAD[entry.kind]), name, given, path, text)
-                return made
-        if entry.only_if:
-            asked = given.argument(entry.only_if)
-            if asked is None or asked.ranked or asked.true() == FALSE:
-                return made
-        self._record(frame, entry, name, given, path, text)
-        if entry.kind == "tracker":
-            return Value(instance=name)
-        return ANYTHING if entry.kind == "load" else made  # steps and epochs in it are alike, whosever file it is
-
-    def _record(self, frame: Frame, entry: object, name: str, given: Given, path: Value | None, text: str) -> None:
-        known_entry = entry if isinstance(entry, Collective | Effect | LocalQuery) else None
-        frame.result.seen.append(
-            Seen(
-                name,
-                known_entry,
-                given.span,
-                given.values,
-                given.keywords,
-                path,
-                frame.mask,
-                frame.may,
-                bool(frame.turns)
-                or (bool(frame.forgiving) and isinstance(entry, Effect) and entry.kind in ("delete", "mkdir")),
-                text,
-                frame.implicit,
-                len(frame.result.meetings),
-                bool(frame.loops),
-                frame.guard,
-            )
-        )
 
     def _local(self, frame: Frame, entry: LocalQuery, name: str, given: Given) -> Value:
         if entry.kind in _SOURCES:

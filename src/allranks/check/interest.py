@@ -22,7 +22,7 @@ _COMMON = frozenset(
         *("logger", "parser", "router", "app"),
     ]
 )
-_HOOKED = ("Trainer", "Callback", "LightningModule", "LightningDataModule")  # bases, by the end of their names
+_HOOKED = ("Trainer", "Callback", "Hook", "LightningModule", "LightningDataModule")  # bases, by the end of their names
 _MAKERS = ("__init__", "__post_init__", "setup", "setUp")
 _CLASSES = ("__init__", "__enter__", "__exit__", "__post_init__")
 FEW, OFTEN = 3, 150

@@ -184,11 +184,12 @@ def _define(low: _Lowering, node: ast.FunctionDef | ast.AsyncFunctionDef) -> Nod
 
 def _class(low: _Lowering, node: ast.ClassDef) -> Node:
     key, bases = low.key(node.name), low.expressions(node.bases)
+    decorators = tuple(low.expressions(node.decorator_list))
     outside = (low.prefix, low.owner, low.methods)
     low.prefix, low.owner, low.methods = f"{key}.", key, []
     low.classes[key] = ClassFacts(node.name, bases, (), b"")
     body = tuple(s for s in low.block(node.body) if s[0] != "def")
-    low.classes[key] = ClassFacts(node.name, bases, tuple(low.methods), marshal.dumps(body))
+    low.classes[key] = ClassFacts(node.name, bases, tuple(low.methods), marshal.dumps(body), decorators)
     low.prefix, low.owner, low.methods = outside
     return ("class", node.lineno, node.name, key)
 

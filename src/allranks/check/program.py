@@ -97,6 +97,11 @@ class Event:
         """One process a node reaches it: a gate on the local rank."""
         return self.roles == frozenset({"first", "node"})
 
+    @property
+    def command(self) -> str:
+        """What is given to a shell, as it stands in a message; empty for all other calls."""
+        return f"`{self.target}`" if self.name.startswith(("subprocess.", "os.system", "os.popen")) else ""
+
     def argument(self, *keys: int | str) -> Value | None:
         """Return the first argument that is given under one of these positions or keywords."""
         for key in keys:

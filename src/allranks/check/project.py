@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from allranks.check.summary import ClassFacts, FunctionFacts, Summary
+from allranks.check.tables.names import documented
 
+_TELLING = re.compile(r"(?i)init|set_?up|launch|join|start|spawn|epoch|device|cuda")
 _SHARDS = re.compile(r"fsdp|fully_?shard|deepspeed|zero_?stage|zero3|DTensor|distribute_tensor", re.IGNORECASE)
 
 
@@ -127,6 +129,15 @@ class Project:
             if found is not None:
                 inner = self.module(f".{found[1][0]}", found[0]) if found[1] and "__init__" in found[0] else None
                 yield inner or found[0]
+
+
+def mentioned(project: Project) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the packages that are imported, and the words that may speak of a start, of epochs or of devices."""
+    summaries = project.summaries.values()
+    packages = {documented(dotted).partition(".")[0] for summary in summaries for dotted, _ in summary.imports}
+    functions = (facts for summary in summaries for facts in summary.functions.values())
+    words = set().union(*(facts.words for facts in functions))
+    return frozenset(packages), frozenset(word for word in words if _TELLING.search(word))
 
 
 def _shared(path: str, other: str) -> int:

@@ -48,6 +48,7 @@ class ClassFacts(NamedTuple):
     bases: tuple[Node, ...]
     methods: tuple[tuple[str, str], ...]
     body: bytes
+    decorators: tuple[Node, ...] = ()
 
 
 class Summary(NamedTuple):

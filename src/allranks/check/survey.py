@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
@@ -13,18 +12,17 @@ from allranks.check.apis import Apis
 from allranks.check.interest import Names, interesting, telling
 from allranks.check.interpret import Interpreter
 from allranks.check.program import Divergence, Event, Gap, Program, Step
-from allranks.check.project import Project
+from allranks.check.project import Project, mentioned
+from allranks.check.registered import built_by_name
 from allranks.check.source import module_name, place
 from allranks.check.state import Called, Result, Seen, Span
 from allranks.check.summary import FunctionFacts
 from allranks.check.tables.gates import NAMED_ON_MAIN, ON_MAIN_ONLY
-from allranks.check.tables.names import documented
 from allranks.check.trace import Comparison, Parting
 from allranks.check.truth import EVERY, FIRST, named
 from allranks.check.values import RANKS, Value
 from allranks.findings import Place
 
-_TELLING = re.compile(r"(?i)init|set_?up|launch|join|start|spawn|epoch|device|cuda")
 MOST_CALLERS = 8
 _MAKERS = ("__init__", "__post_init__", "setup", "setUp")
 
@@ -90,20 +88,15 @@ class Survey:
             if is_active or not self.activity.left_out(root.path):
                 self._partings(root, EVERY, is_active, ())
         bodies = [self.interpreter.imported_body(path) for path in sorted(self.activity.started(roots, active))]
+        if any(map(self.activity.is_started, active)):
+            paths = [path for path in self.lines if not self.activity.left_out(path)]
+            bodies += built_by_name(self.interpreter, paths)
         for body in bodies:
-            self._effects(_Way(body, EVERY, EVERY, True, sure=True))
+            self._effects(_Way(body, EVERY, EVERY, True, alone=self.activity.is_alone(body), sure=True))
         self._tell_callers()
         events = sorted(self.events.values(), key=lambda event: (event.place, event.name))
         parted = sorted(self.partings.values(), key=lambda parting: parting.place)
-        return Program(tuple(events), tuple(parted), tuple(self._gaps()), *self._mentioned())
-
-    def _mentioned(self) -> tuple[frozenset[str], frozenset[str]]:
-        """Return the packages that are imported, and the words that may speak of a start, of epochs or of devices."""
-        summaries = self.project.summaries.values()
-        packages = {documented(dotted).partition(".")[0] for summary in summaries for dotted, _ in summary.imports}
-        functions = (facts for summary in summaries for facts in summary.functions.values())
-        words = set().union(*(facts.words for facts in functions))
-        return frozenset(packages), frozenset(word for word in words if _TELLING.search(word))
+        return Program(tuple(events), tuple(parted), tuple(self._gaps()), *mentioned(self.project))
 
     def _gaps(self) -> Iterator[Gap]:
         for reference, why in sorted(self.interpreter.gaps.items()):

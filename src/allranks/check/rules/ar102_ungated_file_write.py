@@ -95,11 +95,14 @@ open("config.json")
         inside = {event.opened for event in program.effects() if event.opened is not None}
         checkpoints = {e.opened for e in program.effects("checkpoint") if e.opened is not None}
         for event in program.ungated("file", "append"):
+            if event.name == "print":  # into what was opened: told there
+                continue
             # One finding a file: where it is opened; the checkpoint that is written into it is another rule's.
             if (event.opened is None and event.place not in checkpoints) or (
                 event.opened is not None and event.opened not in inside
             ):
-                yield self.found(event, f"every rank writes the file {event.target or event.name}")
+                what = f"runs {event.command}" if event.command else f"writes the file {event.target or event.name}"
+                yield self.found(event, f"every rank {what}")
         for event in program.ungated("publish"):
             if not event.name.endswith("create_repo"):  # a second one finds it there
                 yield self.found(event, f"every rank uploads by {event.name.removeprefix('*.')}")

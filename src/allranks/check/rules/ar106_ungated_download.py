@@ -13,7 +13,8 @@ class UngatedDownload(ProgramRule):
     """
     ## What it does
     Finds a download, or the unpacking of an archive, that every process does into the same folder: data sets with
-    `download=True`, `urlretrieve`, `wget`, `gdown`, `extractall`, `nltk.download`.
+    `download=True`, `urlretrieve`, `wget`, `gdown`, `extractall`, `nltk.download`, and commands that a shell is given
+    (`wget`, `curl -o`, `tar x`, `unzip`, `git clone`, `aws s3 cp`, `huggingface-cli download`, `pip install`).
 
     ## Why is this bad
     These write straight to the final name. A process that finds the file takes it for complete.
@@ -110,6 +111,5 @@ class Data(pl.LightningDataModule):
             if not event.symbol.endswith(".prepare_data") and not any(
                 step.symbol.endswith(".prepare_data") for step in event.chain
             ):
-                yield self.found(
-                    event, f"every rank runs {event.name.rpartition('.')[2]} into {event.target or 'one folder'}"
-                )
+                into = f"{event.name.rpartition('.')[2]} into {event.target or 'one folder'}"
+                yield self.found(event, f"every rank runs {event.command or into}")

@@ -68,4 +68,5 @@ shutil.rmtree(mine)
 
     def check(self, program: Program) -> Iterator[Finding]:
         for event in program.ungated("delete"):
-            yield self.found(event, f"every rank deletes or moves {event.target or event.name}")
+            what = f"runs {event.command}" if event.command else f"deletes or moves {event.target or event.name}"
+            yield self.found(event, f"every rank {what}")

@@ -18,6 +18,7 @@ Kind: TypeAlias = Literal[
     "download",
     "publish",
     "print",
+    "command",
     "sample",
     "read",
     "load",
@@ -30,8 +31,8 @@ class Effect:
     """``pattern`` does ``kind`` to what the parameter ``path`` (position from 0, or keyword) names.
 
     ``muted`` starts a tracker that does nothing on some ranks; ``folder`` makes a directory that may be there already;
-    ``read`` opens a file to read; ``load`` reads a checkpoint; ``restore`` puts what was read into a model or an
-    optimizer.
+    ``read`` opens a file to read; ``command`` runs a program, and does what that does (`tables.commands`); ``load``
+    reads a checkpoint; ``restore`` puts what was read into a model or an optimizer.
 
     ``path`` may name several parameters, first match first; empty where the call has none. ``receiver``: the receiver
     itself is the path (``Path(...).write_text``). ``modes``: it is an effect only if the argument of ``open``-like
@@ -160,10 +161,37 @@ def _downloads() -> Iterator[Effect]:
     yield from _each("torch.hub.download_url_to_file", "download", 1, "dst")
     yield from _of("torchvision.datasets.utils", "download_url download_and_extract_archive", "download", 1, "root")
     yield from _of("*", "extractall", "download", 0, "path")
-    yield from _each("nltk.download", "download")
+    yield from _of("torchvision.datasets.utils", "extract_archive", "download", 1, "to_path")
+    yield from _of("torchvision.datasets.utils", "download_file_from_google_drive", "download", 1, "root")
+    yield from _each("nltk.download gensim.downloader.load torch.hub.load spacy.cli.download", "download")
+    yield from _each("clip.load", "download", "download_root")  # OpenAI's: looks for the file, then writes it
+    yield from _each("whisper.load_model", "download", "download_root")
+    yield from _each("keras.utils.get_file tensorflow.keras.utils.get_file", "download", 0, "fname", "cache_dir")
+    yield from _of("torchtext.vocab", "Vectors GloVe FastText CharNGram", "download", "cache")
+    yield from _each("torchtext.utils.download_from_url", "download", 1, "path", "root")
+    yield from _each("torchtext.utils.extract_archive", "download", 1, "to_path")
+    yield from _of("torch_geometric.data", "download_url extract_zip extract_tar", "download", 1, "folder")
+    yield from _of("sklearn.datasets", _SKLEARN, "download", "data_home")
+    for owner in ("google.cloud.storage.Blob", "*"):
+        yield from _of(owner, "download_to_filename", "download", 0, "filename")
     yield from _each("shutil.unpack_archive", "download", 1, "extract_dir")
 
 
+_SKLEARN = "fetch_20newsgroups fetch_california_housing fetch_covtype fetch_kddcup99 fetch_lfw_people fetch_openml"
+# Constructors that fetch what is not there, and process it into the same folder.
+_FETCHING = {
+    "torch_geometric.datasets": (
+        *("Planetoid", "Reddit", "Reddit2", "Flickr", "Yelp", "AmazonProducts", "Amazon", "Coauthor", "PPI", "QM9"),
+        *("ZINC", "TUDataset", "ModelNet", "ShapeNet", "S3DIS", "OGB_MAG", "MoleculeNet", "IMDB", "DBLP", "HGBDataset"),
+        *("WikiCS", "GNNBenchmarkDataset", "MalNetTiny", "MD17", "OPFDataset", "RelLinkPredDataset", "MovieLens"),
+    ),
+    "ogb.nodeproppred": ("PygNodePropPredDataset", "DglNodePropPredDataset", "NodePropPredDataset"),
+    "ogb.graphproppred": ("PygGraphPropPredDataset", "DglGraphPropPredDataset", "GraphPropPredDataset"),
+    "ogb.linkproppred": ("PygLinkPropPredDataset", "DglLinkPropPredDataset", "LinkPropPredDataset"),
+    "ogb.lsc": ("MAG240MDataset", "PCQM4Mv2Dataset", "PygPCQM4Mv2Dataset", "WikiKG90Mv2Dataset"),
+    "dgl.data": ("CoraGraphDataset", "CiteseerGraphDataset", "PubmedGraphDataset", "RedditDataset", "PPIDataset"),
+    "torchtext.datasets": ("AG_NEWS", "IMDB", "WikiText2", "WikiText103", "PennTreebank", "Multi30k", "SST2"),
+}
 # Constructors that fetch when they are told to.
 _DOWNLOADING = {
     "torchvision.datasets": (
@@ -179,6 +207,9 @@ def _datasets() -> Iterator[Effect]:
     for owner, names in _DOWNLOADING.items():
         for name in names:
             yield Effect(f"{owner}.{name}", "download", (0, "root"), only_if="download")
+    for owner, names in _FETCHING.items():
+        for name in names:
+            yield Effect(f"{owner}.{name}", "download", ("root", "raw_dir", 0))
 
 
 def _loads() -> Iterator[Effect]:
@@ -201,6 +232,12 @@ def _published() -> Iterator[Effect]:
     yield from _of("huggingface_hub.HfApi", "upload_file upload_folder create_repo create_commit", "publish")
 
 
+def _commands() -> Iterator[Effect]:
+    for word in ["run", "call", "check_call", "check_output", "Popen", "getoutput", "getstatusoutput"]:
+        yield Effect(f"subprocess.{word}", "command", (0, "args", "cmd"))
+    yield from _each("os.system os.popen", "command", 0, "command", "cmd")
+
+
 def _samples() -> Iterator[Effect]:
     yield from _each("print rich.print", "print")
     yield from _of("*", "generate", "sample")
@@ -215,5 +252,6 @@ EFFECTS: tuple[Effect, ...] = (
     *_datasets(),
     *_loads(),
     *_published(),
+    *_commands(),
     *_samples(),
 )

@@ -58,6 +58,17 @@ HOOKED = (
     "lightning.pytorch.LightningModule",
     "lightning.pytorch.LightningDataModule",
     "lightning.pytorch.Callback",
+    "lightning.pytorch.callbacks.Callback",
     "transformers.TrainerCallback",
     "transformers.Trainer",
+    "composer.Callback",
+    "composer.core.Callback",
+    "mmengine.hooks.Hook",
+    "mmengine.dist.Hook",  # that of mmcv.runner
+    "torchtnt.framework.callback.Callback",
+)
+# Classes that are made on every process of a program that trains.
+MADE_EVERYWHERE = (
+    *("torch.utils.data.Dataset", "torch.utils.data.IterableDataset", "torch.nn.Module"),
+    *("lightning.pytorch.loggers.Logger", "lightning.pytorch.loggers.logger.Logger"),
 )
