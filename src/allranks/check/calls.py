@@ -14,6 +14,7 @@ from allranks.check.summary import Node
 from allranks.check.tables.arrays import COMPILERS, SHARDINGS, TREE_MAPS
 from allranks.check.tables.collectives import Collective
 from allranks.check.tables.effects import Effect
+from allranks.check.tables.evidence import JOIN, JOINING
 from allranks.check.tables.gates import GATED
 from allranks.check.tables.local import LocalQuery
 from allranks.check.tables.names import documented
@@ -227,6 +228,8 @@ class Caller(Acting):
             alone = given.argument("devices")
             if alone is None or alone.constant not in (1, "1"):
                 frame.result.evidence.add(sign.kind)
+        if name in JOINING:
+            frame.result.meetings.append(JOIN)
         tables = (self.apis.ranks["call"], self.apis.collectives["call"], self.apis.effects, self.apis.local)
         for table in tables:
             if (entry := table.named(name)) is not None:

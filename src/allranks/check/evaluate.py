@@ -23,6 +23,7 @@ from allranks.check.values import (
     PROCESS,
     RANKS,
     Value,
+    also,
     boolean,
     chosen,
     join,
@@ -156,7 +157,7 @@ class Evaluator:
                 both_true = both(result.true(), right.true()) if truth != FALSE else FALSE
                 result = replace(boolean(both_true, result.taint | right.taint), flags=many)
             elif result.true() == FALSE or result.constant is None:
-                result = right
+                result = also(right, result.taint)
             elif result.number and (right == result or right.constant in (0, None)):
                 continue  # the rank, or what stands for it in a process alone
             elif truth != FALSE:
@@ -184,7 +185,7 @@ class Evaluator:
         truth = test.true()
         one = self.under(frame, truth, test, node[2], node[4])
         other = self.under(frame, negate(truth), test, node[3], node[4])
-        return chosen(truth, one, other, test.taint)
+        return also(chosen(truth, one, other, test.taint), test.taint)
 
     def _text(self, frame: Frame, node: Node) -> Value:
         parts = [self.value(frame, part) for part in node[1]]

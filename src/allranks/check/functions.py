@@ -27,6 +27,7 @@ from allranks.check.values import (
     PROCESS,
     RANKS,
     Value,
+    also,
     chosen,
     known,
 )
@@ -110,7 +111,7 @@ class Runner(Caller):
         result = frame.result
         result.trace = tuple(frame.nodes)
         result.meets = any(meets(node) for node in result.trace)
-        result.value = _returned(frame)
+        result.value = also(_returned(frame), frame.asked)
 
     def _finish_or_tell(self, frame: Frame, statements: tuple[Node, ...]) -> None:
         """As `finish`; code that is nested too deeply is told of, and what was understood of it stands."""
@@ -181,8 +182,9 @@ class Runner(Caller):
         value = self._believed(frame, function.reference, made)
         if value.ranked and (value.number or value.truth) and "rank" in result.evidence:
             frame.result.evidence.add("rank")
-        if result.meets:
+        if result.meets or result.meetings:
             frame.result.meetings.append(called)
+        if result.meets:
             node = ("call", called)
             gated = ("branch", gate, RANKS, (node,), (), given.span, f"@{gate}", "")
             frame.nodes.append(node if gate == TRUE else gated)

@@ -14,7 +14,20 @@ from allranks.check.state import Called, Frame, Trace
 from allranks.check.summary import Node
 from allranks.check.tables.passing import GRAPHLESS
 from allranks.check.truth import EVERY, FALSE, TRUE, UNKNOWN, negate, roles_where
-from allranks.check.values import ANYTHING, DEALT, PRIVATE, PROCESS, RANK, RANKS, STATE, Value, chosen, join, known
+from allranks.check.values import (
+    ANYTHING,
+    ASKED,
+    DEALT,
+    PRIVATE,
+    PROCESS,
+    RANK,
+    RANKS,
+    STATE,
+    Value,
+    chosen,
+    join,
+    known,
+)
 
 # Functions that end the process, as they are called.
 _EXITS = (("name", "exit"), ("name", "quit"), ("attr", ("name", "sys"), "exit"), ("attr", ("name", "os"), "_exit"))
@@ -119,13 +132,14 @@ class Interpreter(Runner):
         test = self.value(frame, node[2])
         truth = test.true()
         if truth in (TRUE, FALSE):
+            frame.asked |= test.taint & ASKED
             return self.where(frame, test, lambda: self.block(frame, node[3] if truth == TRUE else node[4]))
         return self._branch(frame, test, node)
 
     def _branch(self, frame: Frame, test: Value, node: Node) -> bool:
         truth, before, may, exits = test.true(), frame.mask, frame.may, frame.exits
         env, nodes, implicit, guard = frame.env, frame.nodes, frame.implicit, frame.guard
-        parts = (RANKS | PROCESS if set(truth) & set("DWP") else PROCESS) & test.taint
+        parts = ((RANKS | PROCESS if set(truth) & set("DWP") else PROCESS) | ASKED) & test.taint
         ends: list[tuple[bool, int, int, dict[str, Value], Trace]] = []
         for side, statements in ((truth, node[3]), (negate(truth), node[4])):
             weak = "U" if test.ranked and side != truth else ""

@@ -22,6 +22,7 @@ from allranks.check.truth import BY_RANK, FIRST, UNKNOWN
 from allranks.check.values import (
     AGREED,
     ANYTHING,
+    ASKED,
     MANY,
     NO_CONSTANT,
     RANK,
@@ -238,7 +239,7 @@ class Members(Evaluator):
         if query.form != "name" and query.pattern not in WEAK and query.kind not in ("size", "many", "run"):
             frame.result.evidence.add("rank")
         if query.kind == "many":
-            return Value(constant=True, flags=MANY)
+            return Value(ASKED if query.pattern.endswith(".is_initialized") else 0, constant=True, flags=MANY)
         if query.kind == "size":
             return Value(instance=SIZE)
         if query.kind == "run":

@@ -17,10 +17,11 @@ from allranks.check.registered import built_by_name
 from allranks.check.source import module_name, place
 from allranks.check.state import Called, Result, Seen, Span
 from allranks.check.summary import FunctionFacts
+from allranks.check.tables.evidence import JOINED
 from allranks.check.tables.gates import NAMED_ON_MAIN, ON_MAIN_ONLY
 from allranks.check.trace import Comparison, Parting
 from allranks.check.truth import EVERY, FIRST, named
-from allranks.check.values import RANKS, Value
+from allranks.check.values import ASKED, RANKS, Value
 from allranks.findings import Place
 
 MOST_CALLERS = 8
@@ -202,7 +203,7 @@ class Survey:
             chain=(*way.chain, step),
             ordered=way.ordered or called.ordered,
             earlier=way.earlier | self._ops(result, 0, called.met),
-            later=way.later | self._ops(result, called.met + called.result.meets),
+            later=way.later | self._ops(result, called.met + bool(called.result.meets or called.result.meetings)),
             under=way.under | called.under,
             guard=self._place(result.path, called.guard) if called.guard else way.guard,
             sure=way.sure or called.started,
@@ -222,6 +223,9 @@ class Survey:
 
     def _event(self, way: _Way, seen: Seen) -> None:
         result, mask = way.result, way.mask & seen.mask
+        earlier, later = way.earlier | self._ops(result, 0, seen.met), way.later | self._ops(result, seen.met)
+        early = mask == 1 and (way.under | seen.under) & ASKED and not earlier & JOINED and later & JOINED
+        mask = EVERY if early else mask  # nobody is joined yet: each takes itself for rank 0
         path = seen.receiver
         own = path is not None and _own(path)
         event = Event(
@@ -245,9 +249,9 @@ class Survey:
             looped=seen.looped,
             guard=self._place(result.path, seen.guard) if seen.guard else way.guard,
             met=seen.met,
-            earlier=way.earlier | self._ops(result, 0, seen.met),
-            later=way.later | self._ops(result, seen.met),
-            may=named(way.may & seen.may),
+            earlier=earlier,
+            later=later,
+            may=named(EVERY if early else way.may & seen.may),
         )
         site = (result.path, seen.span, seen.name)
         before = self.events.get(site)

@@ -13,7 +13,8 @@ from allranks.check.truth import BY_RANK, FALSE, FIRST, TRUE, UNKNOWN, negate, s
 
 # What a value depends on. PROCESS: what this process alone finds (a file exists); CLOCK; IDENTITY: pid, host, uuid,
 # temporary names, so that a path made of it is this process' own. STATE: what was stored under a guard on the rank.
-RANK, LOCAL_RANK, NODE, GROUP, PROCESS, CLOCK, IDENTITY, STATE = 1, 2, 4, 8, 16, 32, 64, 128
+# ASKED: whether the processes are joined yet, so that whoever asks before takes himself for rank 0.
+RANK, LOCAL_RANK, NODE, GROUP, PROCESS, CLOCK, IDENTITY, STATE, ASKED = 1, 2, 4, 8, 16, 32, 64, 128, 256
 RANKS = RANK | LOCAL_RANK | NODE | GROUP
 TAINT = {"global": RANK, "local": LOCAL_RANK, "node": NODE, "group": GROUP}
 
@@ -125,6 +126,12 @@ def boolean(truth: str, taint: int = 0) -> Value:
     if truth in (TRUE, FALSE):
         return Value(taint, constant=truth == TRUE)
     return Value(taint, truth=truth, none=FALSE)
+
+
+def also(value: Value, taint: int) -> Value:
+    """Return a rank or a truth that depends on whether the processes are joined, if ``taint`` says so."""
+    tells = value.ranked or value.truth or isinstance(value.constant, bool)
+    return replace(value, taint=value.taint | ASKED) if taint & ASKED & ~value.taint and tells else value
 
 
 def tainted(*values: Value) -> Value:

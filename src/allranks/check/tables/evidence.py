@@ -24,6 +24,18 @@ INITIALISERS = (
     *("mmengine.dist.init_dist", "mmengine.dist.init_pytorch_dist", "torch.distributed.init_device_mesh"),
     *("horovod.init", "torch.distributed.init_process_group", "allranks.init", "composer.utils.dist.initialize_dist"),
 )
+# What joins the processes, or finds them joined, and is no collective by itself; and the op under which that counts.
+JOIN = "join"
+JOINING: frozenset[str] = frozenset(
+    [
+        *("accelerate.Accelerator", "accelerate.PartialState", "lightning.fabric.Fabric.launch", "composer.Trainer"),
+        *("transformers.TrainingArguments", "transformers.Seq2SeqTrainingArguments", "transformers.Trainer"),
+        *("trl.SFTConfig", "trl.DPOConfig", "deepspeed.init_distributed", "deepspeed.initialize", "horovod.init"),
+        *("composer.utils.dist.initialize_dist", "mmengine.dist.init_dist", "mmengine.dist.init_pytorch_dist"),
+    ]
+)
+# The ops of the collectives that do so.
+JOINED: frozenset[str] = frozenset([JOIN, "init_process_group", "initialize", "initialize_model_parallel", "fit"])
 # Who imports one of these may leave it to them to join the processes.
 JOINING_PACKAGES: frozenset[str] = frozenset(
     [
