@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from allranks.check.apis import apis
 from allranks.check.program import Program
@@ -11,9 +11,10 @@ from allranks.check.project import Project
 from allranks.check.reading import Cache, examined
 from allranks.check.registry import all_rules, selected
 from allranks.check.rows import rows
-from allranks.check.rule import Assume, ProgramRule
+from allranks.check.rule import Assume, LocalRule, ProgramRule
 from allranks.check.rules.ar604_unknown_env_var import UnknownEnvVar
 from allranks.check.scripts import is_script
+from allranks.check.several import several
 from allranks.check.source import Unreadable, decode, split
 from allranks.check.summary import Summary
 from allranks.check.survey import Survey
@@ -69,6 +70,9 @@ def check(sources: Mapping[str, bytes], settings: Settings, *, cache: Cache | No
     if UnknownEnvVar.code in codes:
         findings.extend(UnknownEnvVar().in_scripts(sources))
     program = _interpreted(sources, summaries, settings)
+    if settings.assume == "auto":
+        asked = {r.code: r for r in all_rules() if isinstance(r, LocalRule)}
+        findings = [f for f in findings if f.code not in asked or asked[f.code].stands(f, program)]
     chosen = [r for r in all_rules() if isinstance(r, ProgramRule) and r.code in codes]
     findings.extend(finding for r in chosen for finding in r.check(program))
     once = {(f.place, f.code): f for f in findings if f.code in codes}
@@ -86,8 +90,9 @@ def _interpreted(sources: Mapping[str, bytes], summaries: Mapping[str, Summary],
         node_local=settings.node_local_paths,
     )
     everywhere = settings.assume == "multi-host"
-    survey = Survey(Project(summaries), tables, everywhere=everywhere, entries=settings.entries)
-    return survey.program(Lines(sources))
+    project = Project(summaries)
+    program = Survey(project, tables, everywhere=everywhere, entries=settings.entries).program(Lines(sources))
+    return replace(program, several=several(project)) if "jax" in program.packages else program
 
 
 class Lines(Mapping[str, list[str]]):

@@ -162,13 +162,15 @@ class Gap:
 @dataclass(frozen=True, slots=True)
 class Program:
     """All that was found out by interpreting the entries. ``packages``: what its files import, by the first part of
-    the name; ``names``: of the words in its functions, those that may speak of a start, of epochs or of devices."""
+    the name; ``names``: of the words in its functions, those that may speak of a start, of epochs or of devices.
+    ``several``: files of JAX programs that ask which of several processes they are."""
 
     events: tuple[Event, ...] = ()
     parted: tuple[Divergence, ...] = ()
     gaps: tuple[Gap, ...] = ()
     packages: frozenset[str] = frozenset()
     names: frozenset[str] = frozenset()
+    several: frozenset[str] = frozenset()
 
     def effects(self, *kinds: str) -> Iterator[Event]:
         """Yield effects of these kinds (all without), each site once, in order of place."""

@@ -142,6 +142,10 @@ class LocalRule(Rule):
         """Yield what is wrong at ``node``, which is of one of ``nodes``, and if it is a call, of one of ``calls``."""
         raise NotImplementedError
 
+    def stands(self, finding: Finding, program: Program) -> bool:  # noqa: ARG002 - for heirs
+        """Say whether a finding holds in the whole program; for rules that need evidence from other files."""
+        return True
+
     def local(self, file: File, node: ast.AST, message: str, *, fix: Fix | None = None, **more: str) -> Finding:
         """Return a finding at ``node``; ``more`` may hold ``cluster`` and ``advice``."""
         return self.finding(

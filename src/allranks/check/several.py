@@ -1,0 +1,55 @@
+"""Which files of a JAX project belong to programs of several processes: they ask which one, or train by pmap."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from allranks.check.project import Project
+from allranks.check.source import is_test
+from allranks.check.summary import Summary
+
+# Who distinguishes a process, or its own devices, from all.
+ASKED = frozenset(
+    [
+        *("process_index", "process_count", "host_id", "host_count", "local_device_count", "local_devices"),
+        *("multihost_utils", "sync_global_devices", "process_allgather", "make_array_from_process_local_data"),
+    ]
+)
+
+# What a training step under pmap does with gradients: the way of JAX to train on several hosts, as DDP is torch's.
+_REDUCED = frozenset(["pmean", "psum"])
+
+
+def several(project: Project) -> frozenset[str]:
+    """Return the files that ask, what they import, and what imports those that ask: tests bear witness for nobody."""
+    files = {path: summary for path, summary in project.summaries.items() if not is_test(path)}
+    asking = {path for path, summary in files.items() if _asks(summary)}
+    if not asking:
+        return frozenset()
+    uses = {path: [used for used in project.imported(path) if used in files] for path in files}
+    users: dict[str, list[str]] = defaultdict(list)
+    for path, used in uses.items():
+        for one in used:
+            if not path.endswith("__init__.py"):  # who imports a package need not mean that part of it
+                users[one].append(path)
+    return frozenset(_closed(asking, uses) | _closed(asking, users))
+
+
+def _asks(summary: Summary) -> bool:
+    imports = [dotted for dotted, _ in summary.imports]
+    if not any(dotted.partition(".")[0] == "jax" for dotted in imports):
+        return False
+    words = {dotted.rpartition(".")[2] for dotted in imports}.union(*(f.words for f in summary.functions.values()))
+    return bool(words & ASKED) or ("pmap" in words and bool(words & _REDUCED))
+
+
+def _closed(start: Iterable[str], steps: Mapping[str, list[str]]) -> set[str]:
+    """Return what can be reached from ``start``."""
+    found, waiting = set(start), list(start)
+    while waiting:
+        for after in steps.get(waiting.pop(), ()):
+            if after not in found:
+                found.add(after)
+                waiting.append(after)
+    return found
