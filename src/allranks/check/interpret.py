@@ -6,12 +6,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from allranks.check import gpus
 from allranks.check.computed import SPREAD
 from allranks.check.functions import Runner, meets
 from allranks.check.items import counts, may_hold_samples, yields_samples
 from allranks.check.render import condition, render
 from allranks.check.state import Called, Frame, Trace
 from allranks.check.summary import Node
+from allranks.check.tables.devices import VISIBLE
 from allranks.check.tables.passing import GRAPHLESS
 from allranks.check.truth import EVERY, FALSE, TRUE, UNKNOWN, negate, roles_where
 from allranks.check.values import ANYTHING, DEALT, PRIVATE, PROCESS, RANK, RANKS, STATE, Value, chosen, join, known
@@ -94,6 +96,8 @@ class Interpreter(Runner):
         value = self.value(frame, node[3])
         for target in node[2]:
             self.store(frame, target, value)
+            if target[0] == "sub" and target[2][0] == "const" and target[2][1] in VISIBLE:
+                gpus.mark(frame, "bind", target[2][1], (node[1], 0, node[1], 0))
         return False
 
     def _return(self, frame: Frame, node: Node) -> bool:
@@ -119,12 +123,14 @@ class Interpreter(Runner):
         test = self.value(frame, node[2])
         truth = test.true()
         if truth in (TRUE, FALSE):
+            if "is_initialized" in render(node[2]):
+                self.before(frame, node[4] if truth == TRUE else node[3])
             return self.where(frame, test, lambda: self.block(frame, node[3] if truth == TRUE else node[4]))
         return self._branch(frame, test, node)
 
     def _branch(self, frame: Frame, test: Value, node: Node) -> bool:
         truth, before, may, exits = test.true(), frame.mask, frame.may, frame.exits
-        env, nodes, implicit, guard = frame.env, frame.nodes, frame.implicit, frame.guard
+        env, nodes, implicit, guard, arms = frame.env, frame.nodes, frame.implicit, frame.guard, frame.arms
         parts = (RANKS | PROCESS if set(truth) & set("DWP") else PROCESS) & test.taint
         ends: list[tuple[bool, int, int, dict[str, Value], Trace]] = []
         for side, statements in ((truth, node[3]), (negate(truth), node[4])):
@@ -133,10 +139,12 @@ class Interpreter(Runner):
             frame.mask = before & roles_where(side, "TUP".replace(weak, "") if weak else "TUP")
             frame.may = may & roles_where(side, "TUPWD")
             frame.guard = node[5] if test.ranked else guard
+            frame.arms = (*arms, (node[5], statements is node[3]))
             ended = self.block(frame, statements)
             ends.append((ended, frame.mask, frame.may, frame.env, tuple(frame.nodes)))
         (left_then, mask_then, may_then, env_then, then), (left_else, mask_else, may_else, env_else, orelse) = ends
         frame.nodes, frame.implicit, frame.guard = nodes, implicit, guard
+        frame.arms = (*arms, (node[5], left_else)) if left_then != left_else else arms
         if then or orelse:
             open_still = test.text if node[2][0] in ("and", "or", "not") and test.text else condition(node[2])
             frame.nodes.append(("branch", truth, test.taint, then, orelse, node[5], render(node[2]), open_still))

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from fnmatch import fnmatch
 from typing import NamedTuple
 
+from allranks.check import gpus
 from allranks.check.alone import is_apart, is_tool, is_tools_main
 from allranks.check.apis import Apis
-from allranks.check.interest import Names, interesting, telling
+from allranks.check.interest import Names, around, interesting, telling
 from allranks.check.interpret import Interpreter
 from allranks.check.program import Divergence, Event, Gap, Program, Step
-from allranks.check.project import Project
+from allranks.check.project import Project, mentioned
 from allranks.check.source import is_test, module_name, place
 from allranks.check.state import Called, Result, Seen, Span
 from allranks.check.summary import FunctionFacts
@@ -27,7 +27,6 @@ from allranks.findings import Place
 
 _STRONG = frozenset({"initialise", "wrap", "sample"})
 _LAUNCH, _JOIN = "<launch>", "<join>"  # no file's name
-_TELLING = re.compile(r"(?i)init|set_?up|launch|join|start|spawn|epoch|device|cuda")
 MOST_CALLERS = 8
 _MAKERS = ("__init__", "__post_init__", "setup", "setUp")
 
@@ -89,7 +88,8 @@ class Survey:
         active = [root for root in roots if self._active(root, families)]
         started = self._started(root for root in roots if root in active or _LAUNCH in self._shown(root))
         self.inside = {root.reference for root in active}
-        for root in sorted(self._entries(roots), key=lambda root: root.reference not in self.inside):
+        entries = self._entries(roots)
+        for root in sorted(entries, key=lambda root: root.reference not in self.inside):
             is_active = root.reference in self.inside
             self._effects(_Way(root, EVERY, EVERY, is_active, alone=self._alone(root)))
             if is_active or not self._left_out(root.path):
@@ -100,15 +100,13 @@ class Survey:
         self._tell_callers()
         events = sorted(self.events.values(), key=lambda event: (event.place, event.name))
         parted = sorted(self.partings.values(), key=lambda parting: parting.place)
-        return Program(tuple(events), tuple(parted), tuple(self._gaps()), *self._mentioned())
+        watched = [root for root in entries if not self._left_out(root.path)]
+        early = tuple(gpus.astray(watched, self.project, self.inside, self._step))
+        said = (*mentioned(self.project), early, around(self.project, events))
+        return Program(tuple(events), tuple(parted), tuple(self._gaps()), *said)
 
-    def _mentioned(self) -> tuple[frozenset[str], frozenset[str]]:
-        """Return the packages that are imported, and the words that may speak of a start, of epochs or of devices."""
-        summaries = self.project.summaries.values()
-        packages = {documented(dotted).partition(".")[0] for summary in summaries for dotted, _ in summary.imports}
-        functions = (facts for summary in summaries for facts in summary.functions.values())
-        words = set().union(*(facts.words for facts in functions))
-        return frozenset(packages), frozenset(word for word in words if _TELLING.search(word))
+    def _step(self, result: Result, span: Span) -> Step:
+        return Step(self._symbol(result), self._place(result.path, span))
 
     def _gaps(self) -> Iterator[Gap]:
         for reference, why in sorted(self.interpreter.gaps.items()):
@@ -268,7 +266,7 @@ class Survey:
         for seen in result.seen:
             self._event(way, seen)
         for called in result.calls:
-            step = Step(self._symbol(result), self._place(result.path, called.span))
+            step = self._step(result, called.span)
             self._effects(self._into(way, called, step))
             if way.mask & called.mask == EVERY:
                 self.callers.setdefault(called.result.reference, {})[step] = None
@@ -358,7 +356,7 @@ class Survey:
                     self._parting(found, chain)
             else:
                 called, roles = found
-                step = Step(self._symbol(result), self._place(result.path, called.span))
+                step = self._step(result, called.span)
                 self._partings(called.result, roles, active, (*chain, step))
 
     def _plays_parts(self, path: str) -> bool:

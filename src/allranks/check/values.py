@@ -174,9 +174,21 @@ def chosen(truth: str, one: Value, other: Value, taint: int = 0) -> Value:
         none=nones,
         number=one.number and other.number,
         elements=elements,
-        flags=one.flags | other.flags,
+        flags=_flags(one, other),
         gate=one.gate or other.gate,
     )
+
+
+_DEVICES = ("cuda", "cpu", "mps")
+
+
+def _flags(one: Value, other: Value) -> frozenset[str]:
+    """Return the flags of what may be either: the current GPU, unless one of two has a number."""
+    flags = one.flags | other.flags
+    devices = [v.constant in _DEVICES or "gpu" in v.flags or "host" in v.flags for v in (one, other)]
+    if "gpu" in flags or "cuda" in (one.constant, other.constant):
+        return flags | {"gpu"} if all(devices) else flags - {"gpu"}
+    return flags
 
 
 def _are_truths(one: Value, other: Value) -> bool:
