@@ -40,7 +40,9 @@ def work(rank, size):
 def launch():
     mp.spawn(work, args=(2,), nprocs=2)
 """
-GATED = "import torch.distributed as dist\nfrom runner import Runner\n\nif dist.get_rank() == 0:\n    Runner().save('a')\n"
+GATED = (
+    "import torch.distributed as dist\nfrom runner import Runner\n\nif dist.get_rank() == 0:\n    Runner().save('a')\n"
+)
 JOINS = LIBRARY.replace("        torch.save", "        dist.init_process_group('nccl')\n        torch.save")
 HOOK = """\
 import lightning.pytorch as pl
@@ -88,5 +90,7 @@ def test_what_is_of_low_confidence_is_counted_and_shown_when_asked_for() -> None
     verdicts = [{row.topic: row.verdict for row in judged.rows}["checkpoint save"] for judged in (hidden, shown)]
     assert verdicts[0] != "bad"
     assert verdicts[1] == "bad"
-    left = {"runner.py": LIBRARY.replace("self.state, path)", "self.state, path)  # allranks: ignore[AR101] x").encode()}
+    left = {
+        "runner.py": LIBRARY.replace("self.state, path)", "self.state, path)  # allranks: ignore[AR101] x").encode()
+    }
     assert judge(left, Config(select=("AR1", "AR9"))).findings == ()

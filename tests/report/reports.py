@@ -65,6 +65,7 @@ REPORT = Report(
         RuleNote("AR102", "ungated-file-write", "Finds writes."),
         RuleNote("AR201", "collective-under-rank-guard", "Finds collectives."),
     ),
-    hidden=2, withheld=1,
+    hidden=2,
+    withheld=1,
 )
 EMPTY = Report((), (), 1, 10, "0.1.0")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from allranks.check import gpus
 from allranks.check.acting import Acting
 from allranks.check.computed import COMPILED, SPREAD_VALUE, compiled
 from allranks.check.given import Given
@@ -157,8 +158,9 @@ class Caller(Acting):
 
     def _known_method(self, frame: Frame, base: Value, name: str, given: Given) -> Value:
         kin = tuple(k for k in self.lineage(base.instance) if "::" not in k)
-        kin += tuple(BASES[package] for k in kin if (package := k.partition(".")[0]) in BASES)
+        kin += tuple(BASES[top] for k in kin if (top := k.partition(".")[0]) in BASES)
         ours = "::" in base.instance and not kin
+        gpus.called_method(frame, name, given)
         if any(f"{k}.{name}" in GATED for k in kin) and not any(
             self.apis.collectives["call"].named(f"{k}.{name}") for k in kin
         ):
@@ -194,6 +196,8 @@ class Caller(Acting):
         return self.project.only_method(name) if told else None
 
     def _outside_call(self, frame: Frame, name: str, given: Given) -> Value:
+        if (device := gpus.called(frame, name, given)) is not None:
+            return device
         if name in ("os.environ.get", "os.getenv", "os.environ.setdefault", "os.environ.pop"):
             constant, evidence = given.argument(0, "key"), set(frame.result.evidence)
             found = self.environment(frame, constant.constant if constant else None)
@@ -209,7 +213,7 @@ class Caller(Acting):
         if name in ITERATING and given.values:
             return given.values[0]
         if name in ("isinstance", "super", "range"):
-            made = tainted(*given.values) if name == "range" else ANYTHING
+            made = tainted(*(given.values if name == "range" else ()))
             return replace(made, flags=DEALT) if made.ranked else made
         if name in ("dataclasses.field", "attrs.field", "pydantic.Field"):
             factory, default = given.argument("default_factory", "factory"), given.argument("default")
@@ -226,8 +230,7 @@ class Caller(Acting):
             return given.values[0]
         if (sign := self.apis.signs.named(name)) is not None:
             alone = given.argument("devices")
-            if alone is None or alone.constant not in (1, "1"):
-                frame.result.evidence.add(sign.kind)
+            frame.result.evidence |= {sign.kind} if alone is None or alone.constant not in (1, "1") else set()
         if name in JOINING:
             frame.result.meetings.append(JOIN)
         tables = (self.apis.ranks["call"], self.apis.collectives["call"], self.apis.effects, self.apis.local)

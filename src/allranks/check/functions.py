@@ -174,7 +174,7 @@ class Runner(Caller):
         mask, may = frame.mask & roles_where(gate, "TUP"), frame.may & roles_where(gate, "TUPWD")
         alone = self._without_others(function, given)
         met, turns = len(frame.result.meetings), bool(frame.turns)
-        called = Called(given.span, result, mask, may, turns, met, frame.implicit, frame.guard, alone)
+        called = Called(given.span, result, mask, may, turns, met, frame.implicit, frame.guard, alone, arms=frame.arms)
         frame.result.calls.append(called)
         if result.reference != frame.result.reference:
             self.callees.add(result.reference)
@@ -316,6 +316,16 @@ class Runner(Caller):
                 if kind and kind[:1] != "@" and "." in kind:
                     return Value(instance=kind)
         return ANYTHING
+
+    def before(self, frame: Frame, statements: tuple[Node, ...]) -> None:
+        """Run what a process does while it is not joined with the others, for what it does about its GPU alone."""
+        env, nodes, exits, evidence = frame.env, frame.nodes, frame.exits, set(frame.result.evidence)
+        so_far, mask, may = frame.length(), frame.mask, frame.may
+        frame.env, frame.nodes = dict(env), []
+        self.block(frame, statements)
+        frame.cut(so_far)
+        frame.env, frame.nodes, frame.exits, frame.mask, frame.may = env, nodes, exits, mask, may
+        frame.result.evidence = evidence
 
     def block(self, frame: Frame, statements: tuple[Node, ...]) -> bool:
         raise NotImplementedError

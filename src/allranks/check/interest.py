@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from allranks.check.apis import Apis
-from allranks.check.project import Project
+from allranks.check.program import Event
+from allranks.check.project import Project, mentioned
 from allranks.check.render import render
 from allranks.check.summary import FunctionFacts, Summary
 from allranks.check.tables.arrays import COMPILERS
+from allranks.check.tables.data import SAMPLERS
 from allranks.check.tables.names import documented
+from allranks.findings import Place
 
 # Names that say nothing of what they call: a call of one does not make a function interesting.
 _COMMON = frozenset(
@@ -76,6 +79,17 @@ def _packages(summary: Summary) -> set[str]:
     """Return the packages and the classes that a file imports, under their documented names."""
     names = [documented(dotted.lstrip(".")) for dotted, _ in summary.imports]
     return {name.partition(".")[0] for name in names} | {name.rpartition(".")[2] for name in names}
+
+
+def around(project: Project, events: Iterable[Event]) -> dict[Place, tuple[frozenset[str], frozenset[str]]]:
+    """Return what is mentioned around samplers: in what their programs import, and by who imports their files."""
+    found = {}
+    for event in events:
+        if event.name in SAMPLERS:
+            start = event.chain[0].place.path if event.chain else event.place.path
+            paths = project.reach(start) | project.users(event.place.path)
+            found[event.place] = mentioned(project, paths)
+    return found
 
 
 class Names:

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from allranks.check import gpus
 from allranks.check.computed import SPREAD
 from allranks.check.functions import Runner, meets
 from allranks.check.items import counts, may_hold_samples, yields_samples
 from allranks.check.render import condition, render
 from allranks.check.state import Called, Frame, Trace
 from allranks.check.summary import Node
+from allranks.check.tables.devices import VISIBLE
 from allranks.check.tables.passing import GRAPHLESS
 from allranks.check.truth import EVERY, FALSE, TRUE, UNKNOWN, negate, roles_where
 from allranks.check.values import (
@@ -24,9 +26,9 @@ from allranks.check.values import (
     RANKS,
     STATE,
     Value,
-    chosen,
     join,
     known,
+    merged,
 )
 
 # Functions that end the process, as they are called.
@@ -107,6 +109,8 @@ class Interpreter(Runner):
         value = self.value(frame, node[3])
         for target in node[2]:
             self.store(frame, target, value)
+            if target[0] == "sub" and target[2][0] == "const" and target[2][1] in VISIBLE:
+                gpus.mark(frame, "bind", target[2][1], (node[1], 0, node[1], 0))
         return False
 
     def _return(self, frame: Frame, node: Node) -> bool:
@@ -133,12 +137,14 @@ class Interpreter(Runner):
         truth = test.true()
         if truth in (TRUE, FALSE):
             frame.asked |= test.taint & ASKED
+            if "is_initialized" in render(node[2]):
+                self.before(frame, node[4] if truth == TRUE else node[3])
             return self.where(frame, test, lambda: self.block(frame, node[3] if truth == TRUE else node[4]))
         return self._branch(frame, test, node)
 
     def _branch(self, frame: Frame, test: Value, node: Node) -> bool:
         truth, before, may, exits = test.true(), frame.mask, frame.may, frame.exits
-        env, nodes, implicit, guard = frame.env, frame.nodes, frame.implicit, frame.guard
+        env, nodes, implicit, guard, arms = frame.env, frame.nodes, frame.implicit, frame.guard, frame.arms
         parts = ((RANKS | PROCESS if set(truth) & set("DWP") else PROCESS) | ASKED) & test.taint
         ends: list[tuple[bool, int, int, dict[str, Value], Trace]] = []
         for side, statements in ((truth, node[3]), (negate(truth), node[4])):
@@ -147,10 +153,12 @@ class Interpreter(Runner):
             frame.mask = before & roles_where(side, "TUP".replace(weak, "") if weak else "TUP")
             frame.may = may & roles_where(side, "TUPWD")
             frame.guard = node[5] if test.ranked else guard
+            frame.arms = (*arms, (node[5], statements is node[3]))
             ended = self.block(frame, statements)
             ends.append((ended, frame.mask, frame.may, frame.env, tuple(frame.nodes)))
         (left_then, mask_then, may_then, env_then, then), (left_else, mask_else, may_else, env_else, orelse) = ends
         frame.nodes, frame.implicit, frame.guard = nodes, implicit, guard
+        frame.arms = (*arms, (node[5], left_else)) if left_then != left_else else arms
         if then or orelse:
             open_still = test.text if node[2][0] in ("and", "or", "not") and test.text else condition(node[2])
             frame.nodes.append(("branch", truth, test.taint, then, orelse, node[5], render(node[2]), open_still))
@@ -166,7 +174,7 @@ class Interpreter(Runner):
         if left_then or left_else:
             frame.env = env_else if left_then else env_then
         else:
-            frame.env = _merged(truth, env_then, env_else, test.taint | (STATE if test.taint & RANKS else 0))
+            frame.env = merged(truth, env_then, env_else, test.taint | (STATE if test.taint & RANKS else 0))
         return left_then and left_else
 
     def _for(self, frame: Frame, node: Node) -> bool:
@@ -216,11 +224,11 @@ class Interpreter(Runner):
             self.block(frame, body)
         frame.loops -= 1
         for jumped in frame.left:
-            frame.env = _merged(UNKNOWN, frame.env, jumped, 0)
+            frame.env = merged(UNKNOWN, frame.env, jumped, 0)
         frame.left = left
         inside = tuple(frame.nodes)
         frame.nodes, frame.mask, frame.may = nodes, before, may
-        frame.env = _merged(UNKNOWN, frame.env, env, 0)
+        frame.env = merged(UNKNOWN, frame.env, env, 0)
         frame.nodes = []
         self.block(frame, orelse)
         ending, frame.nodes = tuple(frame.nodes), nodes
@@ -285,7 +293,7 @@ class Interpreter(Runner):
             left = self.block(frame, node[4])
         orelse, frame.nodes = tuple(frame.nodes), nodes
         mask_after, may_after = (0, 0) if left else (frame.mask, frame.may)
-        raised = _merged(UNKNOWN, frame.env, env, 0)
+        raised = merged(UNKNOWN, frame.env, env, 0)
         ends = [] if left else [frame.env]
         handlers = []
         for _, name, statements, _ in node[3]:
@@ -302,7 +310,7 @@ class Interpreter(Runner):
             left = left and gone
         frame.nodes, frame.env = nodes, ends.pop(0) if ends else raised
         for other in ends:
-            frame.env = _merged(UNKNOWN, frame.env, other, 0)
+            frame.env = merged(UNKNOWN, frame.env, other, 0)
         if body or orelse or any(handlers):
             frame.nodes.append(("try", body, tuple(handlers), orelse))
         frame.mask, frame.may = (before, may) if left else (mask_after, may_after)
@@ -384,17 +392,3 @@ def _turn(truth: str, then: Trace, orelse: Trace) -> int:
     if set(who) - set("TFU"):
         return 0
     return (who[0] == "F" and who[-1] != "F") - (who[0] != "F" and who[-1] == "F")
-
-
-def _merged(truth: str, one: dict[str, Value], other: dict[str, Value], taint: int) -> dict[str, Value]:
-    if one == other:
-        return one
-    merged = {}
-    for name in {**one, **other}:
-        a, b = one.get(name), other.get(name)
-        if a is None or b is None:
-            only = a if a is not None else b
-            merged[name] = only if only is not None else ANYTHING
-        else:
-            merged[name] = a if a is b else chosen(truth, a, b, taint)
-    return merged

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from allranks.check.source import module_name
 from allranks.check.tables.arrays import COMPUTATION
@@ -151,6 +151,23 @@ class Divergence:
 
 
 @dataclass(frozen=True, slots=True)
+class Astray:
+    """What uses a GPU where the process has not been given its own. ``kind``: ``use``, or ``meet`` (a barrier, or
+    objects that go through the GPU). ``joined``: where processes are joined (over NCCL for certain: ``nccl``);
+    ``bound``: where the GPU is given afterwards, None if nowhere on the way; ``root``: the file of the entry."""
+
+    name: str
+    kind: str
+    place: Place
+    symbol: str
+    joined: Step
+    nccl: bool
+    bound: Place | None
+    chain: tuple[Step, ...]
+    root: str
+
+
+@dataclass(frozen=True, slots=True)
 class Gap:
     """A function that was not followed to its end, and why."""
 
@@ -162,7 +179,8 @@ class Gap:
 @dataclass(frozen=True, slots=True)
 class Program:
     """All that was found out by interpreting the entries. ``packages``: what its files import, by the first part of
-    the name; ``names``: of the words in its functions, those that may speak of a start, of epochs or of devices.
+    the name; ``names``: of the words in its functions, those that may speak of a start, of epochs or of devices;
+    ``around``: the same, by the place of a sampler, for the program that leads there and the files that import it;
     ``several``: files of JAX programs that ask which of several processes they are."""
 
     events: tuple[Event, ...] = ()
@@ -170,6 +188,8 @@ class Program:
     gaps: tuple[Gap, ...] = ()
     packages: frozenset[str] = frozenset()
     names: frozenset[str] = frozenset()
+    astray: tuple[Astray, ...] = ()
+    around: Mapping[Place, tuple[frozenset[str], frozenset[str]]] = field(default_factory=dict)
     several: frozenset[str] = frozenset()
 
     def effects(self, *kinds: str) -> Iterator[Event]:

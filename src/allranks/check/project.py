@@ -3,13 +3,31 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from allranks.check.summary import ClassFacts, FunctionFacts, Summary
 from allranks.check.tables.names import documented
 
 _TELLING = re.compile(r"(?i)init|set_?up|launch|join|start|spawn|epoch|device|cuda")
+# Who imports one of these means what is installed, whatever folders of that name there are.
+_INSTALLED = frozenset(
+    [
+        *(
+            "torch",
+            "jax",
+            "numpy",
+            "tensorflow",
+            "flax",
+            "transformers",
+            "accelerate",
+            "deepspeed",
+            "lightning",
+            "apex",
+        ),
+        *("pytorch_lightning", "horovod", "wandb", "optax", "torchvision", "torchaudio", "mpi4py", "ray"),
+    ]
+)
 _SHARDS = re.compile(r"fsdp|fully_?shard|deepspeed|zero_?stage|zero3|DTensor|distribute_tensor", re.IGNORECASE)
 
 
@@ -24,6 +42,7 @@ class Project:
     _classes: dict[str, ClassFacts | None] = field(default_factory=dict)
     _methods: dict[str, dict[str, str]] = field(default_factory=dict)
     _shards: bool | None = None
+    _users: dict[str, list[str]] = field(default_factory=dict)
     _calls: dict[tuple[str, frozenset[str]], bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -83,6 +102,28 @@ class Project:
             )
         return self._calls[key]
 
+    def reach(self, path: str) -> frozenset[str]:
+        """Return the files that a file imports, those that these import, and so on, and itself."""
+        done, waiting = {path}, [path]
+        while waiting:
+            new = [p for p in self.imported(waiting.pop()) if p not in done]
+            done.update(new)
+            waiting += new
+        return frozenset(done)
+
+    def users(self, path: str) -> frozenset[str]:
+        """Return the files that import a file, those that import these, and so on."""
+        if not self._users:
+            for user in self.summaries:
+                for used in self.imported(user):
+                    self._users.setdefault(used, []).append(user)
+        done, waiting = {path}, [path]
+        while waiting:
+            new = [user for user in self._users.get(waiting.pop(), ()) if user not in done]
+            done.update(new)
+            waiting += new
+        return frozenset(done)
+
     def module(self, dotted: str, seen_from: str) -> str | None:
         """Return the path of a module as ``seen_from`` imports it; None if it is not the project's."""
         if dotted.startswith("."):
@@ -101,6 +142,8 @@ class Project:
             return False
         stem = path.removesuffix(".py").removesuffix("/__init__")
         root = stem.removesuffix(dotted.replace(".", "/"))
+        if dotted in _INSTALLED:
+            return root in ("", "src/")
         return seen_from.startswith(root) or root in ("", "src/") or f"{root}__init__.py" not in self.summaries
 
     def _relative(self, dotted: str, seen_from: str) -> str | None:
@@ -131,9 +174,9 @@ class Project:
                 yield inner or found[0]
 
 
-def mentioned(project: Project) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the packages that are imported, and the words that may speak of a start, of epochs or of devices."""
-    summaries = project.summaries.values()
+def mentioned(project: Project, paths: Iterable[str] | None = None) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the packages that files (all) import, and the words that may speak of a start, of epochs or of devices."""
+    summaries = [project.summaries[path] for path in (project.summaries if paths is None else paths)]
     packages = {documented(dotted).partition(".")[0] for summary in summaries for dotted, _ in summary.imports}
     functions = (facts for summary in summaries for facts in summary.functions.values())
     words = set().union(*(facts.words for facts in functions))

@@ -17,6 +17,8 @@ Span: TypeAlias = tuple[int, int, int, int]
 # ("yield",) · ("around", Called, body): a context that the project defines as a generator.
 TraceNode: TypeAlias = tuple[Any, ...]
 Trace: TypeAlias = tuple[TraceNode, ...]
+# The conditions around a place in its function, by where they stand, and whether it is reached where they hold.
+Arms: TypeAlias = tuple[tuple[Span, bool], ...]
 
 
 class Seen(NamedTuple):
@@ -40,6 +42,16 @@ class Seen(NamedTuple):
     guard: Span | None = None
 
 
+class Mark(NamedTuple):
+    """What a function does about the GPU of its process: ``kind`` is ``bind``, ``use`` or ``meet`` (of the current
+    one), ``join`` or ``nccl`` (of processes, over NCCL for certain)."""
+
+    kind: str
+    name: str
+    span: Span
+    arms: Arms = ()
+
+
 class Called(NamedTuple):
     """A call of the project's own function. ``ordered``: in a lock, or where ranks go one by one; ``alone``: its rank
     is given as a constant, so that there is no other process; ``started``: processes are started that make it;
@@ -56,6 +68,7 @@ class Called(NamedTuple):
     alone: bool = False
     started: bool = False
     ready: bool = False
+    arms: Arms = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -68,6 +81,7 @@ class Result:
     trace: Trace = ()
     seen: list[Seen] = field(default_factory=list)
     calls: list[Called] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
     evidence: set[str] = field(default_factory=set)
     meetings: list[str | Called] = field(default_factory=list)
     meets: bool = False
@@ -103,6 +117,7 @@ class Frame:
     turns: int = 0
     loops: int = 0
     guard: Span | None = None
+    arms: Arms = ()
     forgiving: int = 0
     graphless: int = 0
     exits: int = 0

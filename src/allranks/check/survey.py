@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from allranks.check import gpus
 from allranks.check.activity import Activity
 from allranks.check.alone import is_tools_main
 from allranks.check.apis import Apis
-from allranks.check.interest import Names, interesting, telling
+from allranks.check.interest import Names, around, interesting, telling
 from allranks.check.interpret import Interpreter
 from allranks.check.program import Divergence, Event, Gap, Program, Step
 from allranks.check.project import Project, mentioned
@@ -82,7 +83,8 @@ class Survey:
             roots = self._roots()
         active = self.activity.active(roots)
         self.inside = {root.reference for root in active}
-        for root in sorted(self._entries(roots), key=lambda root: root.reference not in self.inside):
+        entries = self._entries(roots)
+        for root in sorted(entries, key=lambda root: root.reference not in self.inside):
             is_active = root.reference in self.inside
             alone, sure = self.activity.is_alone(root), self.activity.is_sure(root)
             self._effects(_Way(root, EVERY, EVERY, is_active, alone=alone, sure=sure))
@@ -97,7 +99,13 @@ class Survey:
         self._tell_callers()
         events = sorted(self.events.values(), key=lambda event: (event.place, event.name))
         parted = sorted(self.partings.values(), key=lambda parting: parting.place)
-        return Program(tuple(events), tuple(parted), tuple(self._gaps()), *mentioned(self.project))
+        watched = [root for root in entries if not self.activity.left_out(root.path)]
+        early = tuple(gpus.astray(watched, self.project, self.inside, self._step))
+        said = (*mentioned(self.project), early, around(self.project, events))
+        return Program(tuple(events), tuple(parted), tuple(self._gaps()), *said)
+
+    def _step(self, result: Result, span: Span) -> Step:
+        return Step(self._symbol(result), self._place(result.path, span))
 
     def _gaps(self) -> Iterator[Gap]:
         for reference, why in sorted(self.interpreter.gaps.items()):
@@ -187,7 +195,7 @@ class Survey:
         for seen in result.seen:
             self._event(way, seen)
         for called in result.calls:
-            step = Step(self._symbol(result), self._place(result.path, called.span))
+            step = self._step(result, called.span)
             self._effects(self._into(way, called, step))
             if way.mask & called.mask == EVERY:
                 self.callers.setdefault(called.result.reference, {})[step] = None
@@ -282,7 +290,7 @@ class Survey:
                     self._parting(found, chain)
             else:
                 called, roles = found
-                step = Step(self._symbol(result), self._place(result.path, called.span))
+                step = self._step(result, called.span)
                 self._partings(called.result, roles, active, (*chain, step))
 
     def _plays_parts(self, path: str) -> bool:

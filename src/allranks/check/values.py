@@ -181,9 +181,21 @@ def chosen(truth: str, one: Value, other: Value, taint: int = 0) -> Value:
         none=nones,
         number=one.number and other.number,
         elements=elements,
-        flags=one.flags | other.flags,
+        flags=_flags(one, other),
         gate=one.gate or other.gate,
     )
+
+
+_DEVICES = ("cuda", "cpu", "mps")
+
+
+def _flags(one: Value, other: Value) -> frozenset[str]:
+    """Return the flags of what may be either: the current GPU, unless one of two has a number."""
+    flags = one.flags | other.flags
+    devices = [v.constant in _DEVICES or "gpu" in v.flags or "host" in v.flags for v in (one, other)]
+    if "gpu" in flags or "cuda" in (one.constant, other.constant):
+        return flags | {"gpu"} if all(devices) else flags - {"gpu"}
+    return flags
 
 
 def _are_truths(one: Value, other: Value) -> bool:
@@ -207,3 +219,18 @@ def _letters(truth: str, one: str, other: str, *, ranked: bool) -> str:
 def join(one: Value, other: Value) -> Value:
     """Return what is known of a value that may be either of two, on every rank alike."""
     return chosen(UNKNOWN, one, other)
+
+
+def merged(truth: str, one: dict[str, Value], other: dict[str, Value], taint: int) -> dict[str, Value]:
+    """Return the variables after a branch, of which each side left its own."""
+    if one == other:
+        return one
+    merged = {}
+    for name in {**one, **other}:
+        a, b = one.get(name), other.get(name)
+        if a is None or b is None:
+            only = a if a is not None else b
+            merged[name] = only if only is not None else ANYTHING
+        else:
+            merged[name] = a if a is b else chosen(truth, a, b, taint)
+    return merged

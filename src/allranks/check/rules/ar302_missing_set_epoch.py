@@ -10,11 +10,23 @@ from allranks.check.nodes import walk
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.source import File
-from allranks.check.syntax import function_of, has_stars, is_called, is_constant, keyword, name_of, speaks_of, tail_of
+from allranks.check.syntax import (
+    class_of,
+    function_of,
+    has_stars,
+    is_called,
+    is_constant,
+    keyword,
+    name_of,
+    own,
+    speaks_of,
+    tail_of,
+)
 from allranks.check.tables.data import HELD_OUT, LOADERS
 from allranks.findings import Finding
 
 _SAMPLER = "torch.utils.data.DistributedSampler"
+_TRAINS = re.compile(r"(^|_)train", re.IGNORECASE)
 _EPOCH = re.compile(r"epoch", re.IGNORECASE)
 # They call set_epoch themselves.
 _SETTING = frozenset({"lightning", "accelerate", "composer", "transformers", "ray", "mmengine", "mmcv", "catalyst"})
@@ -25,8 +37,8 @@ class MissingSetEpoch(LocalRule, ProgramRule):
     """
     ## What it does
     Finds a `DistributedSampler` that shuffles, in a file with a loop over epochs and without any `set_epoch`; and one
-    that is made in another file than the program's, where nothing in the whole project calls `set_epoch` though it
-    counts epochs.
+    that is made in another file than the program's, where nothing that the program or a user of that file imports
+    calls `set_epoch`, though it counts epochs.
 
     ## Why is this bad
     The order is drawn from seed + epoch. Without `set_epoch` the epoch stays 0.
@@ -36,7 +48,8 @@ class MissingSetEpoch(LocalRule, ProgramRule):
     is worse.
 
     ## Known problems
-    A `set_epoch` in another file than the sampler and its loop is not seen. Who makes one epoch loses nothing.
+    What a program imports counts as its own: a `set_epoch` there that it never calls hides the fault. Who makes one
+    epoch loses nothing.
 
     ## Use instead
     `sampler.set_epoch(epoch)` at the start of each epoch.
@@ -85,8 +98,79 @@ for epoch in range(3):
             },
             at=(4,),
         ),
+        # A setting says that it shuffles; another program of the project sets the epoch of its own sampler.
+        Example(
+            {
+                "train.py": """\
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+
+
+def main(options, data):
+    training_sampler = DistributedSampler(data, shuffle=options["shuffle"], drop_last=True)
+    loader = DataLoader(data, sampler=training_sampler)
+    for epoch in range(options["epochs"]):
+        for batch in loader:
+            print(epoch, batch)
+"""
+            },
+            at=(6,),
+        ),
+        Example(
+            {
+                "data.py": """\
+from torch.utils.data import DataLoader, DistributedSampler
+
+def loader(rows):
+    return DataLoader(rows, sampler=DistributedSampler(rows))
+""",
+                "train.py": """\
+import torch.distributed as dist
+from data import loader
+
+dist.init_process_group("nccl")
+for epoch in range(3):
+    for batch in loader([]):
+        print(epoch, batch)
+""",
+                "finetune.py": """\
+from torch.utils.data import DistributedSampler
+
+sampler = DistributedSampler([])
+for epoch in range(3):
+    sampler.set_epoch(epoch)
+""",
+            },
+            at=(4,),
+        ),
     )
     good = (
+        # The loop stands in the class that it inherits from.
+        Example(
+            {
+                "pretrain.py": """\
+from base import Base
+from torch.utils.data import DataLoader, DistributedSampler
+
+
+class Pretrain(Base):
+    def make_loader(self, rows):
+        sampler = DistributedSampler(rows)
+        return DataLoader(rows, sampler=sampler)
+
+    def report(self):
+        for epoch in range(self.epochs):
+            print(epoch)
+""",
+                "base.py": """\
+class Base:
+    def fit(self, rows):
+        loader = self.make_loader(rows)
+        for epoch in range(3):
+            loader.sampler.set_epoch(epoch)
+""",
+            }
+        ),
         Example(
             {
                 "train.py": """\
@@ -127,17 +211,19 @@ def train(test_set, train_set):
         if "set_epoch" in file.text or _FRAMEWORKS.search(file.text):
             return
         shuffle = keyword(node, "shuffle")
-        if (shuffle is not None and not is_constant(shuffle, True)) or _is_held_out(node, file):
+        shuffles = shuffle is None or is_constant(shuffle, True) or _is_set_for_training(node, shuffle, file)
+        if not shuffles or _is_held_out(node, file) or _inherits(node, file):
             return
         if not _is_handed_on(node, file) and any(_is_epoch_loop(at) for at in file.nodes):
             yield self.local(file, node, "this sampler shuffles, and set_epoch is never called")
 
     def check(self, program: Program) -> Iterator[Finding]:
         """Look at samplers that one file makes and another one uses."""
-        epochs = [name for name in program.names if "epoch" in name.lower()]
-        if "set_epoch" in epochs or not epochs or program.packages & _SETTING:
-            return
         for event in program.calls(_SAMPLER):
+            packages, names = program.around.get(event.place, (program.packages, program.names))
+            epochs = [name for name in names if "epoch" in name.lower()]
+            if "set_epoch" in epochs or not epochs or packages & _SETTING:
+                continue
             shuffle = event.argument(3, "shuffle")
             shuffled = shuffle is None or shuffle.constant is True
             elsewhere = event.chain and event.chain[0].place.path != event.place.path
@@ -150,6 +236,21 @@ def _is_epoch_loop(node: ast.AST) -> bool:
     if isinstance(node, ast.AugAssign):  # self.epochs += 1
         return isinstance(node.op, ast.Add) and speaks_of(node.target, _EPOCH)
     return isinstance(node, ast.For) and (speaks_of(node.target, _EPOCH) or speaks_of(node.iter, _EPOCH))
+
+
+def _is_set_for_training(call: ast.Call, shuffle: ast.expr, file: File) -> bool:
+    """A setting says whether it shuffles: for training, it does."""
+    return not isinstance(shuffle, ast.Constant | ast.UnaryOp) and is_called(call, _TRAINS, file)
+
+
+def _inherits(call: ast.Call, file: File) -> bool:
+    """It is made in a class whose loop over epochs may stand in a class of another file."""
+    owner, function = class_of(call, file), function_of(call, file)
+    if owner is None or function is None or any(_is_epoch_loop(at) for at in own(function)):
+        return False
+    here = {at.name for at in file.nodes if isinstance(at, ast.ClassDef)}
+    outside = [base for base in owner.bases if tail_of(base) not in (*here, "object", "Module", "ABC")]
+    return bool(outside)
 
 
 def _is_held_out(call: ast.Call, file: File) -> bool:

@@ -6,13 +6,25 @@ import ast
 import re
 from collections.abc import Iterator
 
+from allranks.check.device_numbers import SET_DEVICE, by_rank_in_job
 from allranks.check.nodes import walk
-from allranks.check.origins import origins, passed, values
-from allranks.check.program import Program
+from allranks.check.origins import values
+from allranks.check.program import Astray, Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.source import File
 from allranks.check.splits import by_rank
-from allranks.check.syntax import distributed, function_of, given, has_stars, inside, keyword, name_of, own, tail_of
+from allranks.check.syntax import (
+    calls_of,
+    distributed,
+    function_of,
+    given,
+    has_stars,
+    inside,
+    keyword,
+    name_of,
+    own,
+    tail_of,
+)
 from allranks.check.tables.data import WRAPPERS
 from allranks.findings import Finding, Note
 
@@ -32,8 +44,6 @@ _BOUND = re.compile(
     re.IGNORECASE,
 )
 _MAY_BIND = re.compile(r"bind|(set|init|setup|get|choose|select)_?\w*(device|gpu|cuda)", re.IGNORECASE)
-_SET_DEVICE = re.compile(r"^torch\.(cuda|npu|mlu|xpu|musa|accelerator)\.set_device")
-_RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
 _BINDS = re.compile(
     r"set_device|device_id|CUDA_VISIBLE_DEVICES|cuda\.device\(|deepspeed\.initialize|get_device|jax|ray\.|torch_xla|[\"']cpu[\"']|[\"']gloo[\"']|\bnpu\b"
 )
@@ -54,7 +64,8 @@ class DeviceNotBound(LocalRule, ProgramRule):
     ## What it does
     Finds `init_process_group("nccl")` in a project that nowhere calls `torch.cuda.set_device` and passes no
     `device_id`; a barrier or another collective that comes after it (or after `deepspeed.init_distributed`) in the same
-    function before the device is set; a tensor that is put on `"cuda"` above the call that sets the device; a model
+    function before the device is set; on a program's way from its entry, through calls and files, the first barrier,
+    object collective or use of `"cuda"` without a number before the device is set, or where it is never set; a model
     that every rank loads with `device_map={"": 0}`; and the rank in the job where the number of a GPU of this host is
     meant: `torch.cuda.set_device(dist.get_rank())`.
 
@@ -76,9 +87,15 @@ class DeviceNotBound(LocalRule, ProgramRule):
     code, name, severity, row = "AR605", "device-not-bound", "warning", "initialisation"
     cluster = "All processes of a host use GPU 0 for barriers and objects: memory there, or a hang."
     advice = "Call torch.cuda.set_device(local_rank) before, or pass device_id."
-    words = ("init_process_group", "init_distributed", "set_device", "torch.device", "device_ids", "device_map")
-    nodes = (ast.Call,)
-    calls = (*_JOINS, "torch.cuda.set_device", "torch.device", *WRAPPERS, "from_pretrained", "pipeline")
+    words = (
+        *("init_process_group", "init_distributed", "set_device", "torch.device", "device_ids", "device_map"),
+        *("cuda:{", ".cuda("),
+    )
+    nodes = (ast.Call, ast.JoinedStr)
+    calls = (
+        *(*_JOINS, "torch.cuda.set_device", "torch.device", *WRAPPERS, "from_pretrained", "pipeline"),
+        "torch.Tensor.cuda",
+    )
     bad = (
         Example(
             {
@@ -236,7 +253,11 @@ def main(rank, world):
     )
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
-        if not isinstance(node, ast.Call) or file.is_test:
+        if not isinstance(node, ast.expr) or file.is_test:
+            return
+        if node in file.once("device by rank", file.tree, lambda _: by_rank_in_job(file)):
+            yield self.local(file, node, "the rank in the job stands for the number of a GPU of this host")
+        if not isinstance(node, ast.Call):
             return
         name = name_of(node, file)
         if name in _JOINS:
@@ -246,17 +267,17 @@ def main(rank, world):
                 note = Note("the processes are joined here", file.place(node))
                 message = f"{tail_of(early)} before a GPU is bound to the process"
                 yield self.finding(file.place(early), file.symbol(early), message, notes=[note])
-        elif _SET_DEVICE.search(name) and (used := _used_above(node, file)) is not None:
+        elif SET_DEVICE.search(name) and (used := _used_above(node, file)) is not None:
             note = Note("the GPU is bound here", file.place(node))
             message = f"{ast.unparse(used)} uses a GPU before one is bound to the process"
             yield self.finding(file.place(used), file.symbol(used), message, notes=[note])
         elif (where := _fixed_map(node)) is not None and distributed(file):
             yield self.local(file, where, "every rank puts the model on the same GPU")
-        if node in file.once("device by rank", file.tree, lambda _: _by_rank_in_job(file)):
-            yield self.local(file, node, "the rank in the job stands for the number of a GPU of this host")
 
     def check(self, program: Program) -> Iterator[Finding]:
-        """Look for a process group in a project in which nothing binds a GPU."""
+        """Look for what uses a GPU before one is bound on a program's way, and for a process group in a project in
+        which nothing binds one."""
+        yield from map(self._astray, program.astray)
         if program.names & _BINDING or program.packages & _BINDERS:
             return
         if not any(event.name in WRAPPERS and event.active for event in program.events):
@@ -267,6 +288,18 @@ def main(rank, world):
             told = event.argument("device_id") is not None
             if event.active and not told and isinstance(constant, str) and "nccl" in constant.lower():
                 yield self.found(event, "an NCCL process group, and no GPU is bound to the process")
+
+    def _astray(self, one: Astray) -> Finding:
+        way = [Note(f"called in {step.symbol}", step.place) for step in one.chain]
+        if one.bound is None:
+            message = "an NCCL process group, and no GPU is bound to the process"
+            used = Note(f"{one.name} uses the current GPU here", one.place)
+            return self.finding(one.joined.place, one.joined.symbol, message, notes=[used, *way])
+        meets = one.kind == "meet"
+        what = f"{one.name.rpartition('.')[2]} goes through the GPU" if meets else f"{one.name} uses a GPU"
+        notes = [Note("the processes are joined here", one.joined.place), Note("the GPU is bound here", one.bound)]
+        message = f"{what} before one is bound to the process"
+        return self.finding(one.place, one.symbol, message, notes=[*notes, *way])
 
 
 def _never_binds(join: ast.Call, file: File) -> bool:
@@ -297,12 +330,21 @@ def _met_too_early(join: ast.Call, file: File) -> ast.Call | None:
         return None
     first = min(meets, key=lambda at: at.lineno)
     sooner = file.lines[: first.lineno]
+    if any(function_of(at, file) is not function for at in _set_calls(file)):
+        return None  # whoever calls it may have done so: the program's way tells
     return None if any(_BINDS.search(line) for line in sooner) else first
+
+
+def _set_calls(file: File) -> list[ast.Call]:
+    return [at for at in calls_of(file).get("set_device", ()) if SET_DEVICE.search(name_of(at, file))]
 
 
 def _used_above(binds: ast.Call, file: File) -> ast.expr | None:
     """Return what uses the GPU without a number certainly before ``binds`` gives this process its own."""
     if not binds.args or not by_rank(binds.args[0], file):
+        return None
+    function = function_of(binds, file)
+    if any(function_of(at, file) is function and at.lineno < binds.lineno for at in _set_calls(file)):
         return None
     for parent, child in inside(binds, file):
         for block in (getattr(parent, name, None) for name in ("body", "orelse", "finalbody")):
@@ -330,20 +372,6 @@ def _says_cuda(node: ast.expr | None) -> bool:
     return isinstance(node, ast.Constant) and node.value == "cuda"
 
 
-def _by_rank_in_job(file: File) -> tuple[ast.Call, ...]:
-    """Return the calls that set the device by the rank in the job, or else the first that uses one so where processes
-    are joined. None where all processes are on one host.
-    """
-    if "spawn(" in file.text or "start_processes" in file.text:
-        return ()
-    calls = (at for at in file.nodes if isinstance(at, ast.Call))
-    wrong = [at for at in calls if any(_is_global(d, file, 0) for d in _devices(at, file))]
-    sets = [at for at in wrong if _SET_DEVICE.search(name_of(at, file))]
-    if sets or _JOINS[0].rpartition(".")[2] not in file.text:
-        return tuple(sets)
-    return tuple(sorted(wrong, key=lambda at: at.lineno)[:1])
-
-
 def _fixed_map(call: ast.Call) -> ast.expr | None:
     """Return ``{"": 0}`` of ``from_pretrained(..., device_map={"": 0})``."""
     where = keyword(call, "device_map")
@@ -352,41 +380,3 @@ def _fixed_map(call: ast.Call) -> ast.expr | None:
         whole = isinstance(key, ast.Constant) and key.value == ""
         return where if whole and isinstance(value, ast.Constant) and value.value in (0, "cuda:0") else None
     return where if isinstance(where, ast.Constant) and where.value == "cuda:0" else None
-
-
-def _devices(call: ast.Call, file: File) -> Iterator[ast.expr]:
-    """Yield the numbers of devices that a call is given."""
-    name = name_of(call, file)
-    if _SET_DEVICE.search(name):
-        yield from map(_number, call.args[:1])
-    elif name == "torch.device":
-        yield from map(_number, call.args[1:2] or call.args[:1])
-    elif name in WRAPPERS and isinstance(ids := keyword(call, "device_ids"), ast.List):
-        yield from ids.elts
-
-
-def _number(device: ast.expr) -> ast.expr:
-    """Return what stands behind the colon of ``f"cuda:{rank}"``."""
-    if isinstance(device, ast.JoinedStr) and device.values and isinstance(device.values[-1], ast.FormattedValue):
-        return device.values[-1].value
-    return device
-
-
-def _is_global(node: ast.expr, file: File, depth: int) -> bool:
-    """``node`` is for certain the rank in the job, as it is."""
-    if depth > 6 or origins(node, file) != {"global"}:
-        return False
-    if isinstance(node, ast.Call):
-        if tail_of(node) == "int" and node.args:
-            return _is_global(node.args[0], file, depth + 1)
-        return tail_of(node) in ("get_rank", "get_global_rank") or _is_variable(node.args[:1])
-    if isinstance(node, ast.Subscript):
-        return _is_variable([node.slice])
-    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Call):
-        return node.attr in ("rank", "global_rank")
-    stored = values(node, file) or passed(node, file)
-    return bool(stored) and all(_is_global(one, file, depth + 1) for one in stored)
-
-
-def _is_variable(names: list[ast.expr]) -> bool:
-    return any(isinstance(n, ast.Constant) and n.value in _RANK_VARIABLES for n in names)

@@ -1,0 +1,204 @@
+"""Which GPU a process is on when it first uses one, along a program's way through functions and files."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from allranks.check.engine import Settings, check
+
+
+def lines(files: dict[str, str]) -> list[tuple[str, int]]:
+    """Return where AR605 finds something."""
+    sources = {path: textwrap.dedent(text).encode() for path, text in files.items()}
+    return [(f.place.path, f.place.line) for f in check(sources, Settings(select=("AR605",))).findings]
+
+
+COMM = """
+    import torch
+    import torch.distributed as dist
+    def wait():
+        if not dist.is_initialized():
+            return
+        dist.barrier()
+    def choose(index):
+        torch.cuda.set_device(index)
+    def join(backend):
+        if not dist.is_initialized():
+            dist.init_process_group(backend)
+    """
+FOUND = {
+    "a barrier of another file comes before the GPU is bound": (
+        """
+        import torch.multiprocessing as mp
+        import torch.distributed as dist
+        from comm import wait, choose
+        def worker(local_rank, work):
+            dist.init_process_group("nccl", rank=local_rank, world_size=8)
+            wait()
+            choose(local_rank)
+            work()
+        mp.spawn(worker, nprocs=8)
+        """,
+        7,
+    ),
+    "the model goes to the current GPU, which is bound afterwards": (
+        """
+        import os, torch
+        from comm import join, choose
+        class Job:
+            def __init__(self, config):
+                join(config.backend)
+                self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+                self.net = torch.nn.Linear(2, 2)
+            def go(self):
+                self.net.to(self.device)
+                choose(int(os.environ["LOCAL_RANK"]))
+        job = Job(None)
+        job.go()
+        """,
+        10,
+    ),
+    "objects go through the GPU, and none is ever bound": (
+        """
+        import torch.distributed as dist
+        def settings():
+            box = [None]
+            dist.broadcast_object_list(box, src=0)
+            return box[0]
+        def main():
+            dist.init_process_group(backend="nccl")
+            print(settings())
+        if __name__ == "__main__":
+            main()
+        """,
+        8,
+    ),
+    "a tensor is made there by name": (
+        """
+        import os, torch
+        import torch.distributed as dist
+        from comm import choose
+        def seed(device="cuda"):
+            return torch.zeros(1, device=device)
+        dist.init_process_group("nccl")
+        first = seed()
+        choose(int(os.environ["LOCAL_RANK"]))
+        """,
+        6,
+    ),
+    "the rank in the job, as a text": (
+        """
+        import torch.distributed as dist
+        def device():
+            if dist.is_initialized():
+                at = dist.get_rank()
+                return f"cuda:{at}"
+            return "cpu"
+        """,
+        6,
+    ),
+}
+SILENT = {
+    "the GPU is bound in a helper": """
+        import os
+        import torch.distributed as dist
+        from comm import choose
+        from torch import nn
+        choose(int(os.environ["LOCAL_RANK"]))
+        dist.init_process_group("nccl")
+        dist.barrier()
+        net = nn.Linear(2, 2).cuda()
+        """,
+    "the current GPU is used where the processes are not joined": """
+        import torch
+        import torch.distributed as dist
+        from comm import choose
+        def main(args, net):
+            if not args.distributed:
+                net.cuda()
+            else:
+                choose(args.local_rank)
+                dist.init_process_group("nccl")
+                net.cuda()
+        main(None, None)
+        """,
+    "who is not joined leaves": """
+        import torch
+        import torch.distributed as dist
+        from comm import choose
+        def main(args, net):
+            if args.one:
+                net.cuda()
+                return
+            choose(args.local_rank)
+            dist.init_process_group("nccl")
+        main(None, None)
+        """,
+    "over gloo nothing goes through a GPU": """
+        import torch.distributed as dist
+        dist.init_process_group("gloo")
+        dist.broadcast_object_list([1], src=0)
+        """,
+    "every device has a number": """
+        import os, torch
+        import torch.distributed as dist
+        local_rank = int(os.environ["LOCAL_RANK"])
+        device = torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cuda")
+        dist.init_process_group("nccl")
+        net = torch.nn.Linear(2, 2).to(device)
+        other = torch.zeros(1, device=f"cuda:{local_rank}").cuda(local_rank)
+        dist.barrier()
+        """,
+    "a framework binds it": """
+        import torch
+        import torch.distributed as dist
+        from accelerate import Accelerator
+        accelerator = Accelerator()
+        dist.broadcast_object_list([1], src=0)
+        torch.nn.Linear(2, 2).cuda()
+        """,
+    "only one GPU is seen": """
+        import os, torch
+        import torch.distributed as dist
+        os.environ["CUDA_VISIBLE_DEVICES"] = os.environ["LOCAL_RANK"]
+        dist.init_process_group("nccl")
+        torch.nn.Linear(2, 2).cuda()
+        """,
+    "only rank 0 looks at its GPU": """
+        import os, torch
+        import torch.distributed as dist
+        from comm import choose
+        dist.init_process_group("nccl")
+        if dist.get_rank() == 0:
+            print(torch.zeros(1).cuda())
+        choose(int(os.environ["LOCAL_RANK"]))
+        """,
+}
+
+
+@pytest.mark.parametrize("what", FOUND)
+def test_a_gpu_is_used_before_one_is_bound(what: str) -> None:
+    """Across functions, classes and files; told at the use, or at the call that meets the others."""
+    text, line = FOUND[what]
+    assert lines({"train.py": text, "comm.py": COMM}) == [("train.py", line)]
+
+
+@pytest.mark.parametrize("what", SILENT)
+def test_a_bound_gpu_is_no_finding(what: str) -> None:
+    """Nor are branches for one process, other backends, and devices with a number."""
+    assert lines({"train.py": SILENT[what], "comm.py": COMM}) == []
+
+
+def test_a_folder_with_the_name_of_a_package_hides_it_from_nobody() -> None:
+    """``import torch`` is the installed one wherever a folder of the project is called so."""
+    text = """
+        import torch
+        import torch.distributed as dist
+        dist.init_process_group("nccl")
+        dist.broadcast_object_list([1], src=0)
+        """
+    assert lines({"job/train.py": text, "job/ext/act/torch/__init__.py": "", "job/ext/act/torch/act.py": ""}) == [
+        ("job/train.py", 4)
+    ]
