@@ -152,7 +152,8 @@ class Gap:
 class Program:
     """All that was found out by interpreting the entries. ``packages``: what its files import, by the first part of
     the name; ``names``: of the words in its functions, those that may speak of a start, of epochs or of devices.
-    ``several``: files of JAX programs that ask which of several processes they are."""
+    ``several``: files of JAX programs that ask which of several processes they are. ``awaits_saves``: something
+    waits for saves in the background."""
 
     events: tuple[Event, ...] = ()
     parted: tuple[Divergence, ...] = ()
@@ -160,6 +161,7 @@ class Program:
     packages: frozenset[str] = frozenset()
     names: frozenset[str] = frozenset()
     several: frozenset[str] = frozenset()
+    awaits_saves: bool = True
 
     def effects(self, *kinds: str) -> Iterator[Event]:
         """Yield effects of these kinds (all without), each site once, in order of place."""
