@@ -12,7 +12,7 @@ from allranks.check.render import render
 from allranks.check.rows import SHOWN
 from allranks.check.state import Frame, Span
 from allranks.check.summary import Node
-from allranks.check.tables.arrays import COMPILERS, SHARDINGS, TREE_MAPS
+from allranks.check.tables.arrays import COMPILERS, FETCHES, SHARDINGS, TREE_MAPS
 from allranks.check.tables.collectives import Collective
 from allranks.check.tables.effects import Effect
 from allranks.check.tables.evidence import JOIN, JOINING
@@ -204,6 +204,9 @@ class Caller(Acting):
             if name.endswith("setdefault"):  # who says what rank it is otherwise is ready to be alone
                 frame.result.evidence &= evidence
             return found if found is not None else ANYTHING
+        if name in FETCHES and any("parts" in value.flags for value in given.values):
+            self._record(frame, None, name, given, None, "")
+            return ANYTHING
         if name in ("int", "bool", "float") and given.values:
             first = given.values[0]
             told = replace(boolean(first.true(), first.taint), flags=first.flags & AGREED.flags)
@@ -223,7 +226,7 @@ class Caller(Acting):
         if name in COMPILERS and given.values:
             return compiled(given.values[0], name, frozenset(key for key, _ in given.keywords))
         if name in TREE_MAPS and given.values:
-            return self.called(frame, given.values[0], Given(given.values[1:], (), given.node))
+            return self.called(frame, given.values[0], given.without_first())
         if name == "jax.device_put" and len(given.values) > 1 and given.values[1].instance in SHARDINGS:
             return SPREAD_VALUE
         if name in WRAPPING and given.values and (given.values[0].reference or given.values[0].instance):
@@ -349,5 +352,5 @@ class Caller(Acting):
         if entry.kind in _OWN:
             return Value(taint)
         if entry.kind == "spread":
-            return SPREAD_VALUE
+            return self.spread(given)
         return Value(taint, instance=name, flags=frozenset({entry.kind}))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from allranks.check.given import Given
 from allranks.check.members import Members
+from allranks.check.render import render
 from allranks.check.state import Frame
 from allranks.check.summary import Node
 from allranks.check.tables.arrays import COMPILERS, COMPUTATION, SHARDED_BY
@@ -15,6 +17,9 @@ from allranks.check.values import ANYTHING, Value
 COMPILED = frozenset({"jit", "sharded", "mapped"})
 SPREAD = frozenset({"spread"})
 SPREAD_VALUE = Value(flags=SPREAD)
+# Each process has a part of it, not the whole (as of what is replicated).
+PARTS_VALUE = Value(flags=SPREAD | {"parts"})
+_WHOLE = re.compile(r"\bP(artitionSpec)?\(\s*\)|repl|SingleDevice", re.IGNORECASE)
 
 
 class Computed(Members):
@@ -32,6 +37,11 @@ class Computed(Members):
             return inside
         frame.nodes.append(("meet", COMPUTATION, "hidden", given.span, "jax.jit"))
         return ANYTHING if "mapped" in kinds else SPREAD_VALUE
+
+    def spread(self, given: Given) -> Value:
+        """Return an array that is made of what all processes have; replicated, if its sharding says so."""
+        texts = [render(node) for node in (*given.node[2], *(node for _, node in given.node[3]))]
+        return SPREAD_VALUE if any(map(_WHOLE.search, texts)) else PARTS_VALUE
 
     def decorated_by(self, frame: Frame, decorator: Node, value: Value) -> Value | None:
         """Return a function behind ``@jax.jit``, ``@jax.jit(...)`` or ``@partial(jax.jit, ...)``, if it is one."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from allranks.check.origins import function_called, passed, values
+from allranks.check.origins import function_called, may_be_skipped, passed, values
 from allranks.check.source import File
 from allranks.check.syntax import Function, function_of, keyword, name_of, own
 
@@ -130,7 +130,7 @@ def _of_name(node: ast.Name | ast.Attribute, file: File, seen: frozenset[int], d
             ways = [found]
         elif isinstance(above, ast.Assign | ast.AnnAssign | ast.NamedExpr | ast.Tuple) and _is_whole(value, above):
             found = made
-            ways = [found] if not _is_conditional(value, file) else [*ways, found]
+            ways = [found] if not may_be_skipped(value, file) else [*ways, found]
         else:
             return None
     return _agreed(ways)
@@ -140,16 +140,6 @@ def _is_whole(value: ast.expr, above: ast.AST) -> bool:
     """The name gets all of ``value``, not a part of it."""
     targets = above.targets if isinstance(above, ast.Assign) else []
     return isinstance(value, ast.Tuple) or not any(isinstance(target, ast.Tuple | ast.List) for target in targets)
-
-
-def _is_conditional(value: ast.expr, file: File) -> bool:
-    """Something else may stand under the name behind it."""
-    for parent in file.parents(value):
-        if isinstance(parent, ast.If | ast.Try | ast.Match | ast.For | ast.While):
-            return True
-        if isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            return False
-    return False
 
 
 def _of_parameter(node: ast.Name | ast.Attribute, file: File, seen: frozenset[int], depth: int) -> Scale | None:

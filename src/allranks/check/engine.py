@@ -14,7 +14,7 @@ from allranks.check.rows import rows
 from allranks.check.rule import Assume, LocalRule, ProgramRule
 from allranks.check.rules.ar604_unknown_env_var import UnknownEnvVar
 from allranks.check.scripts import is_script
-from allranks.check.several import several
+from allranks.check.several import awaits_saves, several
 from allranks.check.source import Unreadable, decode, split
 from allranks.check.summary import Summary
 from allranks.check.survey import Survey
@@ -92,7 +92,9 @@ def _interpreted(sources: Mapping[str, bytes], summaries: Mapping[str, Summary],
     everywhere = settings.assume == "multi-host"
     project = Project(summaries)
     program = Survey(project, tables, everywhere=everywhere, entries=settings.entries).program(Lines(sources))
-    return replace(program, several=several(project)) if "jax" in program.packages else program
+    if not program.packages & {"jax", "orbax"}:
+        return program
+    return replace(program, several=several(project), awaits_saves=awaits_saves(project))
 
 
 class Lines(Mapping[str, list[str]]):

@@ -51,6 +51,11 @@ class Given(NamedTuple):
                     return cast(Node, node)
         return None
 
+    def without_first(self) -> Given:
+        """Return the arguments behind the first one, for the function that it is."""
+        kind, function, values, keywords, *rest = self.node
+        return Given(self.values[1:], (), (kind, function, values[1:], keywords, *rest))
+
     def text(self, *keys: int | str) -> str:
         """Return an argument as it stands in the source."""
         found = self.expression(*keys)

@@ -141,6 +141,28 @@ def values(node: ast.AST, file: File) -> list[ast.expr]:
     return _looked_up(node.id, node, file) if isinstance(node, ast.Name) else []
 
 
+def latest(node: ast.AST, file: File) -> list[ast.expr]:
+    """Return what may be stored under a name or attribute where ``node`` stands: what was stored for certain last
+    before it in this function, and what may have been stored behind that."""
+    stored = values(node, file)
+    around = next((p for p in file.parents(node) if isinstance(p, _FUNCTIONS)), None)
+    if len(stored) < 2 or around is None or around not in file.parents(stored[0]):
+        return stored
+    before = [value for value in stored if (value.end_lineno or 0) < getattr(node, "lineno", 0)] or stored
+    certain = [at for at, value in enumerate(before) if not may_be_skipped(value, file)]
+    return before[certain[-1] :] if certain else before
+
+
+def may_be_skipped(node: ast.AST, file: File) -> bool:
+    """Say whether ``node`` stands in a branch or loop of its function."""
+    for parent in file.parents(node):
+        if isinstance(parent, ast.If | ast.Try | ast.Match | ast.For | ast.While):
+            return True
+        if isinstance(parent, (*_FUNCTIONS, ast.ClassDef)):
+            return False
+    return False
+
+
 def _looked_up(name: str, node: ast.AST, file: File) -> list[ast.expr]:
     for scope in _scopes(node, file):
         found = file.bindings.get((scope, name))

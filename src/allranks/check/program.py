@@ -181,7 +181,8 @@ class Program:
     """All that was found out by interpreting the entries. ``packages``: what its files import, by the first part of
     the name; ``names``: of the words in its functions, those that may speak of a start, of epochs or of devices;
     ``around``: the same, by the place of a sampler, for the program that leads there and the files that import it;
-    ``several``: files of JAX programs that ask which of several processes they are."""
+    ``several``: files of JAX programs that ask which of several processes they are; ``awaits_saves``: something waits
+    for saves in the background."""
 
     events: tuple[Event, ...] = ()
     parted: tuple[Divergence, ...] = ()
@@ -191,6 +192,7 @@ class Program:
     astray: tuple[Astray, ...] = ()
     around: Mapping[Place, tuple[frozenset[str], frozenset[str]]] = field(default_factory=dict)
     several: frozenset[str] = frozenset()
+    awaits_saves: bool = True
 
     def effects(self, *kinds: str) -> Iterator[Event]:
         """Yield effects of these kinds (all without), each site once, in order of place."""

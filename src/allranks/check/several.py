@@ -36,6 +36,25 @@ def several(project: Project) -> frozenset[str]:
     return frozenset(_closed(asking, uses) | _closed(asking, users))
 
 
+# What waits for a save in the background; a method of such a name waits when somebody calls it.
+_WAITING = frozenset(["wait_until_finished", "check_for_errors", "wait_until_finished_async"])
+_CLOSING = frozenset(["close", "__exit__"])
+
+
+def awaits_saves(project: Project) -> bool:
+    """Say whether anything waits for what saves in the background, or closes something in a file about checkpoints."""
+    for path, summary in project.summaries.items():
+        if is_test(path):
+            continue
+        for facts in summary.functions.values():
+            words = set(facts.words)
+            if facts.name in _WAITING or facts.name in _CLOSING:
+                continue
+            if words & _WAITING or (words & _CLOSING and any("ckpt" in w or "heckpoint" in w for w in words)):
+                return True
+    return False
+
+
 def _asks(summary: Summary) -> bool:
     imports = [dotted for dotted, _ in summary.imports]
     if not any(dotted.partition(".")[0] == "jax" for dotted in imports):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from allranks.check.nodes import walk
+from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
-from allranks.findings import Finding
+from allranks.check.syntax import keyword
+from allranks.findings import Finding, Note
 
 _SAVERS = frozenset(
     [
@@ -18,6 +21,10 @@ _SAVERS = frozenset(
     ]
 )
 _MANAGERS = ("AsyncCheckpointer", "CheckpointManager", "StandardCheckpointer")
+# Savers that say in their name that they work in the background, whosever they are.
+_ASYNC = re.compile(r"^(Global)?Async\w*(Checkpointer|CheckpointManager)$")
+_NOBODY = "nobody in the program waits for"
+_MOST = 5
 _WAITS = ("wait_until_finished", "close", "check_for_errors", "result", "wait", "add_done_callback", "exception")
 
 
@@ -25,7 +32,8 @@ class AsyncSaveNotAwaited(LocalRule):
     """
     ## What it does
     Finds a background save whose future is dropped (`dcp.async_save(...)` as a statement), or kept and never asked
-    for its result in the file; and an Orbax saver that is made in a function and never waited for there.
+    for its result in the file; an Orbax saver that is made in a function and never waited for there; and one that is
+    handed on or kept in an object, in a program in which nobody calls `wait_until_finished()` or closes it.
 
     ## Why is this bad
     The save goes on after the call. If the program ends or saves again meanwhile, the last checkpoint is not
@@ -36,10 +44,7 @@ class AsyncSaveNotAwaited(LocalRule):
     others did not.
 
     ## Known problems
-    A future or saver that is given to another file is taken to be awaited there.
-
-    No fault of this kind has been seen in real code yet; a future that is dropped tells nobody whether the save is
-    done.
+    A future that is given to another file is taken to be awaited there; a saver, if anything in the program waits.
 
     ## Use instead
     Keep the future; call `result()` before the next save and before the end. With Orbax, `wait_until_finished()` or
@@ -52,7 +57,7 @@ class AsyncSaveNotAwaited(LocalRule):
     code, name, severity, row = "AR404", "async-save-not-awaited", "error", "checkpoint save"
     cluster = "The job can end while some ranks still write: the last checkpoint is not whole, and no error is seen."
     advice = "Keep the future and call result() before the next save and before the end; Orbax: wait_until_finished()."
-    words = ("async_save", *_MANAGERS)
+    words = ("async_save", "Async", *_MANAGERS)
     nodes = (ast.Call,)
     bad = (
         Example(
@@ -78,8 +83,71 @@ def main(state, path):
             },
             at=(4,),
         ),
+        Example(
+            {
+                "main.py": """\
+import trainer
+from orbax.checkpoint import AsyncCheckpointer, CheckpointManager, PyTreeCheckpointHandler
+
+
+class Keeper:
+    def __init__(self, path):
+        self.manager = CheckpointManager(path)
+
+    def save(self, step, state):
+        self.manager.save(step, state)
+
+
+def main():
+    saver = AsyncCheckpointer(PyTreeCheckpointHandler())
+    trainer.fit(saver, Keeper("/checkpoints"))
+""",
+                "trainer.py": """\
+def fit(saver, keeper):
+    saver.save("/last", {})
+    keeper.save(0, {})
+""",
+            },
+            at=(7, 14),
+        ),
     )
     good = (
+        Example(
+            {
+                "main.py": """\
+import trainer
+from orbax.checkpoint import AsyncCheckpointer, Checkpointer, CheckpointManager, PyTreeCheckpointHandler
+
+
+def main(path):
+    trainer.fit(AsyncCheckpointer(PyTreeCheckpointHandler()), CheckpointManager(path, Checkpointer(None)))
+""",
+                "trainer.py": """\
+def fit(saver, keeper):
+    saver.save("/last", {})
+    keeper.save(0, {})
+    saver.wait_until_finished()
+""",
+            }
+        ),
+        # It saves before it goes on.
+        Example(
+            {
+                "main.py": """\
+from orbax.checkpoint import CheckpointManager, CheckpointManagerOptions, PyTreeCheckpointer
+
+
+class Keeper:
+    def __init__(self, path):
+        self.manager = CheckpointManager(path, PyTreeCheckpointer(), CheckpointManagerOptions(max_to_keep=3))
+        self.other = CheckpointManager(path, options=CheckpointManagerOptions(enable_async_checkpointing=False))
+
+    def save(self, step, state):
+        self.manager.save(step, state)
+        self.other.save(step, state)
+""",
+            }
+        ),
         Example(
             {
                 "train.py": """\
@@ -120,6 +188,51 @@ def main(state, path):
             scope = next((p for p in file.parents(node) if isinstance(p, ast.FunctionDef)), file.tree)
             if isinstance(target, ast.Name) and _saves(target.id, scope) and not _waited(target, scope):
                 yield self.local(file, node, f"{target.id} saves in the background and is never waited for")
+                return
+        if _is_kept_async(node, name) and not isinstance(above, ast.withitem):
+            yield self._unawaited(node, name, file)
+
+    def stands(self, finding: Finding, program: Program) -> bool:
+        return not finding.message.startswith(_NOBODY) or not program.awaits_saves
+
+    def _unawaited(self, node: ast.Call, name: str, file: File) -> Finding:
+        """Return a finding at a saver, with where it is handed on to others."""
+        scope = next((p for p in file.parents(node) if isinstance(p, ast.FunctionDef)), file.tree)
+        above = next(file.parents(node), None)
+        kept = ast.unparse(above.targets[0]) if isinstance(above, ast.Assign) else ""
+        given = (value for call in walk(scope) if isinstance(call, ast.Call) for value in _arguments(call))
+        handed = [value for value in given if kept and ast.unparse(value) == kept]
+        return self.finding(
+            file.place(node),
+            file.symbol(node),
+            f"{_NOBODY} this {name.rpartition('.')[2]}, which saves in the background",
+            notes=[Note("handed on here", file.place(value)) for value in handed[:_MOST]],
+        )
+
+
+def _is_kept_async(call: ast.Call, name: str) -> bool:
+    """A saver that works in the background: by its name, or Orbax's manager that is given no other saver."""
+    last = name.rpartition(".")[2]
+    if _ASYNC.match(last):
+        return True
+    if not name.startswith("orbax.") or last != "CheckpointManager":
+        return False
+    if _gives_up_async(call):
+        return False
+    savers = keyword(call, "checkpointers") or (call.args[1] if len(call.args) > 1 else None)
+    return savers is None or "Async" in ast.unparse(savers)
+
+
+def _gives_up_async(call: ast.Call) -> bool:
+    """It is told not to, or its options stand elsewhere and may tell it."""
+    options = keyword(call, "options") or (call.args[2] if len(call.args) > 2 else None)
+    return options is not None and (
+        not isinstance(options, ast.Call) or keyword(options, "enable_async_checkpointing") is not None
+    )
+
+
+def _arguments(call: ast.Call) -> list[ast.expr]:
+    return [*call.args, *(k.value for k in call.keywords)]
 
 
 def _methods(name: str, scope: ast.AST) -> set[str]:

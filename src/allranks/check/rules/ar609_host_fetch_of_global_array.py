@@ -5,17 +5,19 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from allranks.check.origins import values
-from allranks.check.rule import Example, LocalRule
+from allranks.check.origins import latest, reached, values
+from allranks.check.program import Program
+from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.source import File
 from allranks.check.syntax import distributed, given, keyword, name_of, tail_of
+from allranks.check.tables.arrays import FETCHES, TREE_MAPS
 from allranks.findings import Finding
 
-_FETCHES = ("numpy.asarray", "numpy.array", "jax.device_get", "numpy.save", "pickle.dumps")
 _GLOBAL = (
     "jax.make_array_from_process_local_data",
     "jax.experimental.multihost_utils.host_local_array_to_global_array",
 )
+_WRITES = ("numpy.save", "pickle.dumps")
 _SPECS = ("jax.sharding.PartitionSpec", "jax.P")
 # What stands between an array of all hosts and one that this host has the whole of.
 _BROUGHT = (
@@ -30,12 +32,12 @@ _SAME = ("astype", "reshape", "transpose", "squeeze", "copy", "swapaxes", "clip"
 _DEEPEST, _MOST = 6, 4
 
 
-class HostFetchOfGlobalArray(LocalRule):
+class HostFetchOfGlobalArray(LocalRule, ProgramRule):
     """
     ## What it does
     Finds `np.asarray`, `np.array`, `jax.device_get`, `.item()` and `float()` of an array that was put on the devices
     of all processes in parts: by `make_array_from_process_local_data`, `device_put` with a sharding over a mesh axis,
-    or a `jit` with such `out_shardings`.
+    or a `jit` or `shard_map` with such `out_shardings` or `out_specs`.
 
     ## Why is this bad
     A process can read only what lies on its own devices.
@@ -44,9 +46,7 @@ class HostFetchOfGlobalArray(LocalRule):
     `RuntimeError: Fetching value for jax.Array that spans non-addressable devices`. With one process it works.
 
     ## Known problems
-    Arrays are followed within one function.
-
-    No fault of this kind has been found in real code yet; that JAX raises was measured.
+    What a `jit` without `out_shardings` returns is not known: a loss is on all devices as a whole, a state may not be.
 
     ## Use instead
     `multihost_utils.process_allgather(x, tiled=True)` on every process, or a jit with replicated `out_shardings` for
@@ -59,9 +59,9 @@ class HostFetchOfGlobalArray(LocalRule):
     code, name, severity, row = "AR609", "host-fetch-of-global-array", "error", "sharding"
     cluster = "RuntimeError: the array spans devices that this process cannot address."
     advice = "Gather it first on every process: multihost_utils.process_allgather(x, tiled=True)."
-    words = ("asarray", "np.array", "numpy.array", "device_get", "float", "item")
+    words = ("jax",)
     nodes = (ast.Call,)
-    calls = (*_FETCHES, "float", "item", "tolist")
+    calls = (*FETCHES, *_WRITES, *TREE_MAPS, "item", "tolist")
     bad = (
         Example(
             {
@@ -98,8 +98,91 @@ print(np.array(out))
             },
             at=(9,),
         ),
+        # Through helpers of another file, a dictionary and tree_map; a shard_map with a row for each device.
+        Example(
+            {
+                "evaluate.py": """\
+import functools
+
+import jax
+import numpy as np
+import sharded
+
+
+class Judge:
+    def __init__(self, mesh):
+        self.mesh = mesh
+
+    def score(self, loader):
+        lift = functools.partial(sharded.lift, mesh=self.mesh)
+        for rows in loader:
+            batch = jax.tree.map(lift, rows)
+            yield np.asarray(batch["labels"]).sum()
+            yield jax.tree.map(np.asarray, batch)
+            yield jax.device_get(batch)
+
+
+def seed(value):
+    mesh = jax.sharding.Mesh(np.array(jax.devices()), ("all",))
+    add = jax.shard_map(lambda x: jax.lax.psum(x, "all"), mesh=mesh, in_specs=jax.P("all"), out_specs=jax.P("all"))
+    value = np.array([value] * jax.device_count())
+    value = add(value)
+    return np.sum(value)
+
+
+if __name__ == "__main__":
+    print(jax.process_index(), seed(3), list(Judge(None).score([])))
+""",
+                "sharded.py": """\
+import jax
+from jax.sharding import NamedSharding, PartitionSpec
+
+
+def lift(x, mesh):
+    return jax.make_array_from_process_local_data(NamedSharding(mesh, PartitionSpec("data")), x)
+""",
+            },
+            at=(16, 17, 18, 26),
+        ),
     )
     good = (
+        # Replicated; gathered; one process.
+        Example(
+            {
+                "evaluate.py": """\
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import NamedSharding, PartitionSpec
+
+
+def lift(x, mesh, spec=None):
+    return jax.make_array_from_process_local_data(NamedSharding(mesh, PartitionSpec("data")), x)
+
+
+def same(x, mesh):
+    return jax.make_array_from_callback(x.shape, NamedSharding(mesh, PartitionSpec()), lambda at: x[at])
+
+
+def score(loader, mesh, step):
+    for rows in loader:
+        batch = jax.tree.map(lambda x: lift(x, mesh), rows)
+        yield float(jax.jit(step)(batch)), np.asarray(same(rows, mesh))
+        yield np.asarray(multihost_utils.process_allgather(batch["labels"], tiled=True))
+        yield [np.asarray(part.data) for part in batch["labels"].addressable_shards]
+        if jax.process_count() == 1:
+            yield jax.device_get(batch)
+
+
+def here(x):
+    mesh = jax.sharding.Mesh(np.array(jax.local_devices()), ("own",))
+    return np.sum(jax.shard_map(lambda x: x, mesh=mesh, in_specs=jax.P("own"), out_specs=jax.P("own"))(x))
+
+
+print(jax.process_index(), list(score([], None, None)), here(1))
+"""
+            }
+        ),
         Example(
             {
                 "train.py": """\
@@ -142,11 +225,26 @@ print(np.asarray(jax.device_put(np.ones(8), NamedSharding(mesh, P("data")))))
         if distributed(file) and _spans(array, file, 0):
             yield self.local(file, node, f"{ast.unparse(array)} lies in parts on the devices of all processes")
 
+    def check(self, program: Program) -> Iterator[Finding]:
+        for event in program.calls(*FETCHES):
+            parts = any("parts" in value.flags for value in event.arguments)
+            if parts and (event.active or event.place.path in program.several):
+                yield self.found(event, "an array of which this process has a part is brought here as a whole")
+
+
+def _lies_here(mesh: ast.expr | None, file: File) -> bool:
+    """A mesh is of this process' own devices."""
+    return mesh is not None and any("local_" in ast.unparse(at) for at in reached(mesh, file))
+
 
 def _fetched(call: ast.Call, file: File) -> ast.expr | None:
     """Return the array that ``call`` brings to this host."""
-    if name_of(call, file) in (*_FETCHES, "float"):
-        return call.args[0] if call.args else None
+    name = name_of(call, file)
+    if name in TREE_MAPS and len(call.args) > 1 and name_of(call.args[0], file) in FETCHES:
+        return call.args[1]
+    if name in FETCHES or name in _WRITES:
+        position = int(name == "numpy.save")
+        return call.args[position] if len(call.args) > position else None
     is_item = isinstance(call.func, ast.Attribute) and call.func.attr in ("item", "tolist") and not call.args
     return call.func.value if is_item and isinstance(call.func, ast.Attribute) else None
 
@@ -156,7 +254,7 @@ def _spans(node: ast.expr, file: File, depth: int) -> bool:
     if depth > _DEEPEST:
         return False
     if isinstance(node, ast.Name):
-        stored = values(node, file)
+        stored = latest(node, file)
         return 0 < len(stored) <= _MOST and all(_spans(v, file, depth + 1) for v in stored)
     if not isinstance(node, ast.Call):
         return False
@@ -170,11 +268,18 @@ def _spans(node: ast.expr, file: File, depth: int) -> bool:
     if isinstance(node.func, ast.Attribute) and node.func.attr in _SAME:
         return _spans(node.func.value, file, depth + 1)
     return any(
-        isinstance(made, ast.Call)
-        and name_of(made, file) == "jax.jit"
-        and _sharded(keyword(made, "out_shardings"), file)
-        for made in values(node.func, file)
+        isinstance(made, ast.Call) and _returns_parts(made, file) for made in (node.func, *values(node.func, file))
     )
+
+
+def _returns_parts(made: ast.Call, file: File) -> bool:
+    """A function gives arrays of which each process has a part."""
+    name = name_of(made, file)
+    if name == "functools.partial" and made.args:
+        name = name_of(made.args[0], file)
+    if name == "jax.shard_map":
+        return _sharded(keyword(made, "out_specs"), file) and not _lies_here(keyword(made, "mesh"), file)
+    return name == "jax.jit" and _sharded(keyword(made, "out_shardings"), file)
 
 
 def _sharded(sharding: ast.expr | None, file: File) -> bool:
@@ -185,7 +290,7 @@ def _sharded(sharding: ast.expr | None, file: File) -> bool:
     if not isinstance(sharding, ast.Call):
         return False
     if tail_of(sharding) == "NamedSharding":
-        return _sharded(given(sharding, 1, "spec"), file)
+        return _sharded(given(sharding, 1, "spec"), file) and not _lies_here(given(sharding, 0, "mesh"), file)
     if name_of(sharding, file) in _SPECS or tail_of(sharding) == "P":
         return any(isinstance(a, ast.Constant) and isinstance(a.value, str) for a in sharding.args)
     return False

@@ -14,6 +14,19 @@ MAKERS: tuple[str, ...] = (
     "jax.make_array_from_single_device_arrays",
     "jax.experimental.multihost_utils.host_local_array_to_global_array",
 )
+# They bring the whole of an array to this host, which fails where it holds a part of it.
+FETCHES: frozenset[str] = frozenset(
+    [
+        *("jax.device_get", "float", "int"),
+        *(
+            f"numpy.{name}"
+            for name in (
+                *("asarray", "array", "ascontiguousarray", "copy", "sum", "mean", "min", "max"),
+                *("concatenate", "stack", "argmax", "argmin", "isnan", "isfinite", "all", "any", "allclose", "squeeze"),
+            )
+        ),
+    ]
+)
 TREE_MAPS: frozenset[str] = frozenset(["jax.tree.map", "jax.tree_map", "jax.tree_util.tree_map"])
 # What this process can say of such an array alone.
 LOCAL_VIEWS: frozenset[str] = frozenset(
