@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from allranks.check.computed import SPREAD
 from allranks.check.functions import Runner, meets
 from allranks.check.items import counts, may_hold_samples, yields_samples
+from allranks.check.project import SHARDS
 from allranks.check.render import condition, render
 from allranks.check.state import Called, Frame, Trace
 from allranks.check.summary import Node
@@ -126,6 +127,7 @@ class Interpreter(Runner):
         truth, before, may, exits = test.true(), frame.mask, frame.may, frame.exits
         env, nodes, implicit, guard = frame.env, frame.nodes, frame.implicit, frame.guard
         parts = (RANKS | PROCESS if set(truth) & set("DWP") else PROCESS) & test.taint
+        whole, unsharded = frame.whole, _where_whole(node)
         ends: list[tuple[bool, int, int, dict[str, Value], Trace]] = []
         for side, statements in ((truth, node[3]), (negate(truth), node[4])):
             weak = "U" if test.ranked and side != truth else ""
@@ -133,10 +135,13 @@ class Interpreter(Runner):
             frame.mask = before & roles_where(side, "TUP".replace(weak, "") if weak else "TUP")
             frame.may = may & roles_where(side, "TUPWD")
             frame.guard = node[5] if test.ranked else guard
+            frame.whole = whole + (statements is unsharded)
             ended = self.block(frame, statements)
             ends.append((ended, frame.mask, frame.may, frame.env, tuple(frame.nodes)))
         (left_then, mask_then, may_then, env_then, then), (left_else, mask_else, may_else, env_else, orelse) = ends
         frame.nodes, frame.implicit, frame.guard = nodes, implicit, guard
+        gone = node[3] if left_then else node[4] if left_else else None
+        frame.whole = whole + (unsharded is not None and gone is not None and gone is not unsharded)
         if then or orelse:
             open_still = test.text if node[2][0] in ("and", "or", "not") and test.text else condition(node[2])
             frame.nodes.append(("branch", truth, test.taint, then, orelse, node[5], render(node[2]), open_still))
@@ -359,6 +364,15 @@ class Interpreter(Runner):
 def _forgiven(kind: Node) -> bool:
     """Whether an exception, or one of a tuple of them, is what a second deletion raises."""
     return any(render(one).rpartition(".")[2] in _FORGIVEN for one in (kind[1] if kind[0] == "seq" else (kind,)))
+
+
+def _where_whole(node: Node) -> tuple[Node, ...] | None:
+    """Return the side of a branch where a model is not in parts, if it asks for that."""
+    asked = render(node[2])
+    if not SHARDS.search(asked) or " and " in asked or " or " in asked:
+        return None
+    side: tuple[Node, ...] = node[3] if asked.startswith("not ") or " != " in asked else node[4]
+    return side
 
 
 def _turn(truth: str, then: Trace, orelse: Trace) -> int:

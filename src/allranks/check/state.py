@@ -89,7 +89,7 @@ class Frame:
     """A function while it runs. ``implicit``: what the conditions on the way here depend on; ``turns``: contexts
     around that let processes in one by one; ``loops``: how many are around; ``forgiving``: tries around
     that catch what a second deletion raises; ``graphless``: contexts without gradients around; ``exits``: how many
-    jumps were met so far."""
+    jumps were met so far; ``whole``: branches around that are taken where no model is in parts."""
 
     path: str
     facts: FunctionFacts
@@ -106,6 +106,7 @@ class Frame:
     forgiving: int = 0
     graphless: int = 0
     exits: int = 0
+    whole: int = 0
     nodes: list[TraceNode] = field(default_factory=list)
     returned: list[tuple[Value, int, int]] = field(default_factory=list)
     shared: set[str] = field(default_factory=set)
