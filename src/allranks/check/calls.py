@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from allranks.check import gpus
-from allranks.check.acting import Acting
 from allranks.check.computed import COMPILED, SPREAD_VALUE, compiled
 from allranks.check.given import Given
+from allranks.check.overrides import Overrides
 from allranks.check.render import render
 from allranks.check.rows import SHOWN
 from allranks.check.state import Frame, Span
@@ -22,7 +22,6 @@ from allranks.check.tables.names import documented
 from allranks.check.tables.passing import (
     FILLING,
     ITERATING,
-    OF_MANY,
     PASSING,
     PASSING_METHODS,
     SELVES,
@@ -68,12 +67,8 @@ def _of_group(function: Node) -> bool:
     return bool(function[0] == "attr" and render(function[1]).lower().rpartition(".")[2].endswith("group"))
 
 
-class Caller(Acting):
+class Caller(Overrides):
     """Evaluates calls."""
-
-    def run_call(self, frame: Frame, function: Value, given: Given) -> Value:
-        """Call a function or class of the project."""
-        raise NotImplementedError
 
     def invoke(self, frame: Frame, function: Value, span: Span) -> Value:
         return self.called(frame, function, Given((), (), ("call", ("const", None), (), (), span)))
@@ -170,10 +165,8 @@ class Caller(Acting):
                 entry = tables.method(kin, name)
                 if entry is not None:
                     return self._entry(frame, entry, f"{kin[0] if kin else '*'}.{name}", given, base)
-        if not base.instance and (only := self._likely(name)) is not None:
-            facts = self.project.function(only)
-            owner = Value(instance=f"{only.partition('::')[0]}::{facts.owner}" if facts else "")
-            return self.run_call(frame, Value(reference=only, receiver=owner), given)
+        if not base.instance and (meant := self.likely(name)):
+            return self.among(frame, meant, given)
         self._callbacks(frame, given, name)
         if name == "open" and given.values:
             return self._opened(frame, base, given)
@@ -189,11 +182,6 @@ class Caller(Acting):
             made = tainted(base, *given.values, *(v for _, v in given.keywords))
             return replace(made, flags=base.flags) if base.flags else made
         return ANYTHING
-
-    def _likely(self, name: str) -> str | None:
-        """A method that only one class of the project has, under a name that says something."""
-        told = "_" in name.strip("_") and name not in OF_MANY
-        return self.project.only_method(name) if told else None
 
     def _outside_call(self, frame: Frame, name: str, given: Given) -> Value:
         if (device := gpus.called(frame, name, given)) is not None:
@@ -313,7 +301,7 @@ class Caller(Acting):
         off = any((v := given.argument(key)) is not None and v.constant == constant for key, constant in entry.unless)
         on = [(v := given.argument(key)) is not None and v.constant == c for key, c in entry.only_if]
         self._callbacks(frame, given)
-        if off or (on and not any(on)) or (entry.sharded and not self.project.shards):
+        if off or (on and not any(on)) or (entry.sharded and (frame.whole or not self.project.shards)):
             return ANYTHING
         group = given.argument(*entry.group) if entry.group else None
         kept = given.expression(*entry.group) if group is not None and group.ranked else None

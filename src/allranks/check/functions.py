@@ -168,6 +168,8 @@ class Runner(Caller):
         gate = function.gate or TRUE
         if gate == FALSE:
             return ANYTHING
+        if gate == TRUE and (others := self.overriding(function)):
+            return self.among(frame, others, given)
         result = self.run(function, given)
         if result is None:
             return self._believed(frame, function.reference, unknown(given))
@@ -294,7 +296,9 @@ class Runner(Caller):
             if name not in env and default[0] == "const" and (flags := self.value(module, default).flags & PRIVATE):
                 env[name] = Value(flags=flags)  # a name with the rank in it: nobody would give one without
         for name in (*names, *facts.keyword_only):
-            if env.get(name, ANYTHING) == ANYTHING:
+            if (value := env.get(name, ANYTHING)) == ANYTHING or (
+                _vague(value) and self.apis.ranks["name"].named(name)
+            ):
                 env[name] = self._unknown(module, facts, name)
         return env
 
@@ -339,6 +343,12 @@ def _under_main(statement: Node) -> bool:
 def _plainly(value: Value) -> bool:
     """Whether a value is a constant, whatever ranks there are."""
     return value.constant is not NO_CONSTANT and not value.taint
+
+
+def _vague(value: Value) -> bool:
+    """Whether nothing is known of a number but what it was made of: a rank, if it is called one."""
+    told = value.ranked or value.reference or value.instance or value.truth or value.elements is not None
+    return value.constant is NO_CONSTANT and not told
 
 
 def _hands_over(given: Given | None) -> bool:

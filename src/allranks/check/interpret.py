@@ -30,6 +30,7 @@ from allranks.check.values import (
     known,
     merged,
 )
+from allranks.check.whole import where_whole
 
 # Functions that end the process, as they are called.
 _EXITS = (("name", "exit"), ("name", "quit"), ("attr", ("name", "sys"), "exit"), ("attr", ("name", "os"), "_exit"))
@@ -146,6 +147,7 @@ class Interpreter(Runner):
         truth, before, may, exits = test.true(), frame.mask, frame.may, frame.exits
         env, nodes, implicit, guard, arms = frame.env, frame.nodes, frame.implicit, frame.guard, frame.arms
         parts = ((RANKS | PROCESS if set(truth) & set("DWP") else PROCESS) | ASKED) & test.taint
+        whole, unsharded = frame.whole, where_whole(node)
         ends: list[tuple[bool, int, int, dict[str, Value], Trace]] = []
         for side, statements in ((truth, node[3]), (negate(truth), node[4])):
             weak = "U" if test.ranked and side != truth else ""
@@ -154,11 +156,14 @@ class Interpreter(Runner):
             frame.may = may & roles_where(side, "TUPWD")
             frame.guard = node[5] if test.ranked else guard
             frame.arms = (*arms, (node[5], statements is node[3]))
+            frame.whole = whole + (statements is unsharded)
             ended = self.block(frame, statements)
             ends.append((ended, frame.mask, frame.may, frame.env, tuple(frame.nodes)))
         (left_then, mask_then, may_then, env_then, then), (left_else, mask_else, may_else, env_else, orelse) = ends
         frame.nodes, frame.implicit, frame.guard = nodes, implicit, guard
         frame.arms = (*arms, (node[5], left_else)) if left_then != left_else else arms
+        gone = node[3] if left_then else node[4] if left_else else None
+        frame.whole = whole + (unsharded is not None and gone is not None and gone is not unsharded)
         if then or orelse:
             open_still = test.text if node[2][0] in ("and", "or", "not") and test.text else condition(node[2])
             frame.nodes.append(("branch", truth, test.taint, then, orelse, node[5], render(node[2]), open_still))

@@ -226,7 +226,7 @@ class Members(Evaluator):
 
     def entry(self, frame: Frame, base: Value, key: str) -> Value | None:
         """Return what a dictionary holds under a name that says, or under which was stored, who this process is."""
-        if base.reference or "::" in base.instance:
+        if base.reference:
             return None
         stored = self.held("*", key)
         if stored is not None and stored.ranked:

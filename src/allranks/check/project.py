@@ -28,7 +28,9 @@ _INSTALLED = frozenset(
         *("pytorch_lightning", "horovod", "wandb", "optax", "torchvision", "torchaudio", "mpi4py", "ray"),
     ]
 )
-_SHARDS = re.compile(r"fsdp|fully_?shard|deepspeed|zero_?stage|zero3|DTensor|distribute_tensor", re.IGNORECASE)
+SHARDS = re.compile(r"fsdp|fully_?shard|deepspeed|zero_?stage|zero3|DTensor|distribute_tensor", re.IGNORECASE)
+# Members of an enumeration: who asks whether it is one of these need not have it.
+_ASKED = frozenset({"FSDP", "DEEPSPEED"})
 
 
 @dataclass(slots=True)
@@ -77,17 +79,16 @@ class Project:
             }
         return self._methods[reference]
 
-    def only_method(self, name: str) -> str | None:
-        """Return the one method of the project that is called ``name``, if there is exactly one."""
-        found = self._defined.get(name, ())
-        return found[0] if len(found) == 1 else None
+    def defined(self, name: str) -> tuple[str, ...]:
+        """Return all methods of the project that are called ``name``."""
+        return tuple(self._defined.get(name, ()))
 
     @property
     def shards(self) -> bool:
         """Whether anything in it names what keeps a model in parts, one on each process."""
         if self._shards is None:
             words = (word for summary in self.summaries.values() for word in _words(summary))
-            self._shards = any(map(_SHARDS.search, words))
+            self._shards = any(SHARDS.search(word) for word in words if word not in _ASKED)
         return self._shards
 
     def calls(self, package: str, words: frozenset[str]) -> bool:

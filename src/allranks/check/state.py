@@ -103,7 +103,8 @@ class Frame:
     """A function while it runs. ``implicit``: what the conditions on the way here depend on; ``turns``: contexts
     around that let processes in one by one; ``loops``: how many are around; ``forgiving``: tries around
     that catch what a second deletion raises; ``graphless``: contexts without gradients around; ``exits``: how many
-    jumps were met so far; ``asked``: whether it has asked if the processes are joined."""
+    jumps were met so far; ``asked``: whether it has asked if the processes are joined; ``whole``: branches around that
+    are taken where no model is in parts."""
 
     path: str
     facts: FunctionFacts
@@ -122,6 +123,7 @@ class Frame:
     graphless: int = 0
     exits: int = 0
     asked: int = 0
+    whole: int = 0
     nodes: list[TraceNode] = field(default_factory=list)
     returned: list[tuple[Value, int, int]] = field(default_factory=list)
     shared: set[str] = field(default_factory=set)

@@ -34,7 +34,10 @@ from allranks.check.values import RANKS, STATE
 
 _LEFT_OUT: tuple[tuple[str, ...], ...] = ((), ("sub",), ("sub", "hidden"))
 # A flag that says whether there are several processes: it holds.
-_SEVERAL = re.compile(r"distributed|world_size|initialized|num_processes|process_count|n_gpu|\bddp\b|is_dist", re.I)
+_SEVERAL = re.compile(
+    r"distributed|world_size|initialized|num_processes|process_count|n_gpu|\bddp\b|is_dist|TORCHELASTIC|SLURM_|MASTER_ADDR",
+    re.I,
+)
 
 
 class Parting(NamedTuple):
@@ -296,7 +299,8 @@ class Comparison:
             return None  # the same flag that lets some go decides whether there is anything to meet for
         if alike(ways(look._replace(straight=True, sure=True)).values()):
             return None  # they may meet or not, by data that functions further down look at
-        return self._described(result, node, found, (*after, *ahead.again), "P" in letters and "D" not in letters)
+        alone = "P" in letters and "D" not in letters and len(letters) == 1
+        return self._described(result, node, found, (*after, *ahead.again), alone)
 
     def _goes_round(self, ways: Mapping[str, Items], ahead: _Ahead, look: Look) -> bool:
         """Whether some leave a loop that meets in its next round."""

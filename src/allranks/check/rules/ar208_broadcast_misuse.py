@@ -1,14 +1,15 @@
-"""AR208: the result of a collective is written into an object that nobody keeps."""
+"""AR208: the result of a collective is thrown away, or it comes from a rank that is not in the group."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from allranks.check.nodes import walk
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
-from allranks.check.syntax import inside, name_of, rank_guard
+from allranks.check.syntax import given, inside, is_constant, keyword, name_of, rank_guard, tail_of
 from allranks.findings import Finding
 
 # These write what the others sent into their argument at this position.
@@ -23,13 +24,32 @@ _FILLED = {
 }
 # Not zeros or ones: an all_reduce of a fresh constant is a way to warm up, or a barrier.
 _MAKERS = ("torch.tensor", "torch.as_tensor")
+# Where their source or destination and their group stand, by position and by name.
+_ROOTED = {
+    "torch.distributed.broadcast": (1, "src", 2),
+    "torch.distributed.broadcast_object_list": (1, "src", 2),
+    "torch.distributed.scatter": (2, "src", 3),
+    "torch.distributed.scatter_object_list": (2, "src", 3),
+    "torch.distributed.reduce": (1, "dst", 3),
+    "torch.distributed.gather": (2, "dst", 3),
+    "torch.distributed.gather_object": (2, "dst", 3),
+}
+_STRANGER = "In every group but one, the ranks wait for a rank that is not among them, or stop with an error."
+_BY_PLACE = "Say group_src=0 (or get_global_rank(group, 0)): the first rank of the group."
+# What the groups of a part of the job are called, of which there are several.
+_PART = re.compile(
+    r"(?i)(^|_)(dp|ddp|tp|pp|mp|ep|sp|cp|edp|hsdp|tmp|sdp|zero|intra|inter|local|node|shard|replicate|replica|subgroup|"
+    r"data_?parallel|tensor\w*_?parallel|model_?parallel|pipe\w*|expert\w*|sequence_?parallel|context_?parallel)(_|$)"
+)
 
 
 class BroadcastMisuse(LocalRule):
     """
     ## What it does
     Finds collectives that fill an argument in place, and are given an object that nobody holds:
-    `broadcast_object_list([path], src=0)`, `all_reduce(torch.tensor(loss))`.
+    `broadcast_object_list([path], src=0)`, `all_reduce(torch.tensor(loss))`. And those whose source or destination in a
+    group of some ranks (a data-parallel, tensor-parallel or node group) is given as a number: `src=0` with
+    `group=dp_group` is global rank 0, which only one of these groups has.
 
     ## Why is this bad
     What the other ranks sent is written into a temporary list or tensor and thrown away. The variable keeps this
@@ -39,18 +59,20 @@ class BroadcastMisuse(LocalRule):
     Every rank meets and goes on, each with its own value: other paths, other decisions, no error.
 
     ## Known problems
-    None known. A broadcast that is meant as a barrier alone is better written as one.
+    Groups are told by their names: one that is called after a part of the job, and is all of it where the job is small.
+    A broadcast that is meant as a barrier alone is better written as one.
 
     ## Use instead
-    `box = [path]`, `broadcast_object_list(box, src=0)`, `path = box[0]`.
+    `box = [path]`, `broadcast_object_list(box, src=0)`, `path = box[0]`. In a group: `group_src=0`, or
+    `src=dist.get_global_rank(group, 0)`.
     """
 
     code, name, severity, row = "AR208", "broadcast-misuse", "error", "collectives"
     cluster = "The ranks meet, and each goes on with its own value: what was sent is thrown away."
     advice = "Keep the list or tensor in a variable and read the result out of it."
-    words = ("broadcast", "all_gather", "scatter", "all_reduce")
+    words = ("broadcast", "all_gather", "scatter", "all_reduce", "gather", "reduce")
     nodes = (ast.Call,)
-    calls = _FILLED
+    calls = (*_FILLED, *_ROOTED)
     bad = (
         Example(
             {
@@ -71,8 +93,29 @@ class BroadcastMisuse(LocalRule):
             },
             at=(6,),
         ),
+        Example(
+            {
+                "layers.py": (
+                    "import torch.distributed as dist\n\n\nclass Layer:\n    def sync(self, x, boxes):\n"
+                    "        dist.broadcast(x, 0, self.dp_group)\n"
+                    "        dist.broadcast_object_list(boxes, src=0, group=get_tensor_model_parallel_group())\n"
+                    "        dist.reduce(x, dst=0, group=mesh.intra_node_group)\n"
+                )
+            },
+            at=(6, 7, 8),
+        ),
     )
     good = (
+        Example(
+            {
+                "layers.py": (
+                    "import torch.distributed as dist\n\n\nclass Layer:\n    def sync(self, x, boxes, group, src):\n"
+                    "        dist.broadcast(x, 0, self.group)\n        dist.broadcast(x, 0, group=group)\n"
+                    "        dist.broadcast(x, src, group=self.dp_group)\n        dist.broadcast(x, 0)\n"
+                    "        dist.broadcast(x, group=self.tp_group, group_src=0)\n"
+                )
+            }
+        ),
         Example(
             {
                 "train.py": (
@@ -106,6 +149,10 @@ class BroadcastMisuse(LocalRule):
         if not isinstance(node, ast.Call):
             return
         called = name_of(node, file)
+        if (group := _part_of(node, called)) and not file.is_test:
+            what = f"{_ROOTED[called][1]}=0 is rank 0 of the job, which is not in every {group}"
+            yield self.local(file, node, what, cluster=_STRANGER, advice=_BY_PLACE)
+            return
         position = _FILLED.get(called)
         if position is None or not node.args or not _is_temporary(node.args[position], called, file):
             return
@@ -115,6 +162,18 @@ class BroadcastMisuse(LocalRule):
         yield self.local(
             file, node, f"{word} fills {ast.unparse(node.args[position])}, which nobody keeps: its result is lost"
         )
+
+
+def _part_of(call: ast.Call, called: str) -> str:
+    """Return the name of the group of some ranks that a call is made in, if its root is global rank 0; else ''."""
+    if called not in _ROOTED or (group := given(call, _ROOTED[called][2], "group")) is None:
+        return ""
+    at, word, _ = _ROOTED[called]
+    root = given(call, at, word)
+    beside = keyword(call, f"group_{word}") is not None
+    name = tail_of(group).removeprefix("get_")
+    rooted = root is not None and isinstance(root, ast.Constant) and root.value == 0 and not is_constant(root, False)
+    return name if rooted and not beside and _PART.search(name) else ""
 
 
 def _is_temporary(argument: ast.expr, called: str, file: File) -> bool:

@@ -1,27 +1,26 @@
-"""AR209: a process leaves a training loop by its own loss."""
+"""AR209: a process skips a step of training by its own loss or data, or because it failed."""
 
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
-from allranks.check.nodes import walk
 from allranks.check.rule import Example, LocalRule
+from allranks.check.skips import Steps, leaving, swallowed
 from allranks.check.source import File
-from allranks.check.syntax import tail_of, words_of
+from allranks.check.syntax import EVIDENCE
 from allranks.findings import Finding
 
-_OWN = re.compile(r"loss|(?<![a-z])kl(?![a-z])|policykl|approxkl|isnan|isinf|isfinite", re.IGNORECASE)
-_AGREES = re.compile(r"reduce|gather|broadcast|sync|agree|psum|pmean|allreduce")
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_FAILED = "Let it end the job, or let all ranks agree (all_reduce) that one has failed before anybody skips."
 
 
 class RankLocalLoopExit(LocalRule):
     """
     ## What it does
-    Finds `break`, `continue` or `return` in a loop that runs backward passes, on a condition on this process' own
-    loss or divergence (a NaN, a KL over its limit), where the value was not reduced over the processes first.
+    Finds steps of training that a process skips alone: `break`, `continue` or `return` before a backward pass, or a
+    backward pass in a branch, on a condition on this process' own loss or divergence (a NaN, a KL over its limit) or on
+    what is in its batch (nothing that is valid), where nothing was reduced over the processes first; and exceptions in
+    a step (no memory left, a bad sample) that are caught in the loop, so that this process goes on to its next step.
 
     ## Why is this bad
     Each process has other data, so each has another loss. A backward pass of a wrapped model is a collective.
@@ -32,7 +31,7 @@ class RankLocalLoopExit(LocalRule):
 
     ## Known problems
     A value that another file reduces under a name that does not say so. Tests of gradients are taken to be the same on
-    all ranks, because DDP has reduced them by then, and so is whether there is a loss at all.
+    all ranks, because DDP has reduced them by then, and so are whether there is a loss at all, and how long a batch is.
 
     ## Use instead
     Reduce the value, or the decision, over all processes, and let all skip or stop together.
@@ -44,8 +43,8 @@ class RankLocalLoopExit(LocalRule):
     code, name, severity, row = "AR209", "rank-local-loop-exit", "error", "collectives"
     cluster = "One process skips its backward pass, and the others wait for it there."
     advice = "Reduce the decision over all processes (all_reduce with MAX) before anybody skips or stops."
-    words = ("accelerator", "torch.distributed", "DistributedDataParallel", "deepspeed")
-    nodes = (ast.If,)
+    words = (*EVIDENCE, "accelerator", "DDP", "FSDP", "is_distributed", "distributed_world_size")
+    nodes = (ast.If, ast.ExceptHandler)
     bad = (
         Example(
             {
@@ -83,6 +82,52 @@ class Trainer:
 """,
             },
             at=(5,),
+        ),
+        Example(
+            {
+                "loop.py": """\
+def run_epoch(net, batches, optimizer, cfg):
+    net = DDP(net)
+    for i, (images, valid) in enumerate(tqdm(batches)):
+        if i % cfg.every:
+            continue
+        mask = valid > 0
+        if not mask.any():
+            continue
+        skip = False
+        for value in net(images):
+            if torch.isinf(value):
+                skip = True
+                break
+        if skip:
+            continue
+        total = net.loss
+        if torch.isfinite(total):
+            total.backward()
+        optimizer.step()
+
+
+def train_step(batch, net, optimizer):
+    if batch is None:
+        return
+    try:
+        net(batch).backward()
+    except torch.cuda.OutOfMemoryError:
+        optimizer.zero_grad()
+
+
+def fit(engine, self_made_data, optimizer):
+    for record in self_made_data:
+        try:
+            optimizer.zero_grad()
+            train_step(record, engine, optimizer)
+        except RuntimeError as error:
+            if "out of memory" in str(error):
+                continue
+            raise
+""",
+            },
+            at=(7, 14, 17, 23, 27, 36),
         ),
     )
     good = (
@@ -129,72 +174,69 @@ def fit(model, loader, optimizer):
 """,
             },
         ),
+        Example(
+            {
+                "loop.py": """\
+import torch
+import torch.distributed as dist
+
+
+def fit(net, loader, optimizer, lambda_kl, drop):
+    net = DDP(net)
+    for step, batch in enumerate(loader):
+        if len(batch) < 8 or batch.shape[0] == 1:
+            continue
+        failed = 0
+        try:
+            kl, nll = net(batch)
+            nll.backward(retain_graph=True)
+        except RuntimeError as error:
+            failed = 1
+        flags = torch.tensor([failed])
+        dist.all_reduce(flags)
+        if lambda_kl > 0:
+            kl.backward()
+        optimizer.step()
+
+
+def catch_up(net, loader, optimizer):
+    for batch in loader:
+        try:
+            net(batch).backward()
+            optimizer.step()
+        except RuntimeError:
+            fake_step(net)
+
+
+def fake_step(net):
+    net(None).backward()
+
+
+def profile(layers, loader):
+    for layer in layers:
+        try:
+            layer(loader).backward()
+        except RuntimeError:
+            print("no backward pass")
+""",
+            },
+        ),
     )
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
+        if file.is_test:
+            return
+        steps = file.once("steps", file.tree, Steps.of)
+        if isinstance(node, ast.ExceptHandler):
+            if swallowed(node) and steps.fails_in(node, file):
+                message = "a process whose step fails goes on alone, without its backward pass"
+                yield self.local(file, node.type or node.body[0], message, advice=_FAILED)
+            return
         assert isinstance(node, ast.If)
-        if file.is_test or not any(isinstance(s, ast.Break | ast.Continue | ast.Return) for s in node.body):
-            return
-        words = list(words_of(node.test))
-        if _is_alike(node.test, words) or not any(map(_OWN.search, words)) or any(map(_AGREES.search, words)):
-            return
-        around = _loop_and_function(node, file)
-        if around is None:
-            return
-        loop, function = around
-        if _steps(loop, file.once("stepping", file.tree, _stepping)) and not _agreed(function) & (
-            {n.id for n in _names(node.test)} - {"self"}
-        ):
-            how = next(
-                type(s).__name__.lower() for s in node.body if isinstance(s, ast.Break | ast.Continue | ast.Return)
-            )
+        how = leaving(node.body)
+        if how and steps.leaves(node, how, file):
             yield self.local(
                 file, node.test, f"{how} by what this process alone computes, in a loop of backward passes"
             )
-
-
-def _is_alike(test: ast.expr, words: list[str]) -> bool:
-    """It asks whether there is a loss at all, or for gradients, which are reduced when the backward pass is done."""
-    if isinstance(test, ast.Compare) and ast.unparse(test.comparators[0]) == "None":
-        return True
-    return any("grad" in word.lower() for word in words) and not any("loss" in word.lower() for word in words)
-
-
-def _names(node: ast.AST) -> Iterator[ast.Name]:
-    return (part for part in walk(node) if isinstance(part, ast.Name))
-
-
-def _loop_and_function(node: ast.AST, file: File) -> tuple[ast.AST, ast.AST] | None:
-    loop: ast.AST | None = None
-    for above in file.parents(node):
-        if isinstance(above, _FUNCTIONS):
-            return (loop, above) if loop is not None else None
-        if loop is None and isinstance(above, ast.For | ast.While):
-            loop = above
-    return (loop, file.tree) if loop is not None else None
-
-
-def _called(node: ast.AST) -> Iterator[str]:
-    return (tail_of(part) for part in walk(node) if isinstance(part, ast.Call))
-
-
-def _stepping(tree: ast.Module) -> set[str]:
-    """Return the functions of this file that run a backward pass."""
-    defined = (n for n in walk(tree) if isinstance(n, ast.FunctionDef))
-    return {f.name for f in defined if "backward" in _called(f) and f.name != "forward"}
-
-
-def _steps(loop: ast.AST, stepping: set[str]) -> bool:
-    return any(name == "backward" or name in stepping for name in _called(loop))
-
-
-def _agreed(function: ast.AST) -> set[str]:
-    """Return names that went through, or came out of, a reduction over the processes, and what else they are called."""
-    found: set[str] = set()
-    renamed: list[tuple[str, str]] = []
-    for part in walk(function):
-        if isinstance(part, ast.Assign | ast.Expr) and any(map(_AGREES.search, _called(part))):
-            found |= {name.id for name in _names(part)}
-        elif isinstance(part, ast.Assign) and isinstance(part.value, ast.Name):
-            renamed += [(target.id, part.value.id) for target in part.targets if isinstance(target, ast.Name)]
-    return found | {name for name, other in renamed if other in found}
+        elif not how and steps.guards(node, file):
+            yield self.local(file, node.test, "a backward pass hangs on what this process alone computes")

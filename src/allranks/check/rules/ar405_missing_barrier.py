@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from itertools import groupby
 
 from allranks.check.nodes import walk
 from allranks.check.origins import function_called, reached
@@ -12,10 +13,15 @@ from allranks.check.program import Event, Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.source import File
 from allranks.check.syntax import asks_rank, function_of, inside, leaves, own, rank_guard, tail_of
+from allranks.check.tables.effects import Effect
 from allranks.findings import Finding, Note
 
-_WRITES = ("checkpoint", "file", "mkdir", "folder", "download")
+_MAKES = ("checkpoint", "file", "append", "mkdir", "folder", "download", "tracker")
 _READS = ("read", "load")
+_USES = (*_READS, "file", "append", "checkpoint", "folder", "mkdir")
+# What a path is wrapped in, and what stands between a folder and what is in it.
+_WRAPPED = re.compile(r"^(?:str|os\.fspath|pathlib\.Path|Path|os\.path\.abspath)\((.*)\)$")
+_JOINED = re.compile(r"^\s*(?:/|\+|,|\})")
 # What fills a folder, with the position of the path.
 _FILLS = {"save": 1, "save_file": 1, "savez": 0, "savetxt": 0, "open": 0, "to_csv": 0, "to_parquet": 0}
 _MODES = re.compile(r"^[wax]")
@@ -30,7 +36,8 @@ class MissingBarrier(LocalRule, ProgramRule):
     """
     ## What it does
     Finds a file or folder that rank 0 makes and that the other ranks read or fill, in the same function under the same
-    name, with no collective between: also a folder that rank 0 makes for files that each rank writes into it.
+    name, with no collective between: also a folder that rank 0 makes for files that each rank writes into it, one that
+    rank 0 deletes or moves before all use it again, and one that rank 0 deletes while others are still at work in it.
 
     ## Why is this bad
     The others are there first.
@@ -87,6 +94,36 @@ def main(model, path):
             },
             at=(8,),
         ),
+        Example(
+            {
+                "train.py": """\
+import os
+import shutil
+import torch
+import torch.distributed as dist
+from pathlib import Path
+
+def main(results, cache, work):
+    dist.init_process_group("nccl")
+    rank = dist.get_rank()
+    if rank == 0:
+        shutil.rmtree(str(results))
+    os.makedirs(results, exist_ok=True)
+    dist.barrier()
+    if rank == 0:
+        os.makedirs(cache, exist_ok=True)
+    torch.save({}, os.path.join(cache, f"part-{rank}.pt"))
+    with open(cache + "/config.json") as file:
+        print(file)
+    dist.barrier()
+    state = torch.load(work / "state.pt")
+    if rank == 0:
+        shutil.rmtree(work)
+    return state
+"""
+            },
+            at=(12, 16, 17, 22),
+        ),
     )
     good = (
         Example(
@@ -140,6 +177,37 @@ def main(model, path):
 """
             }
         ),
+        Example(
+            {
+                "train.py": """\
+import os
+import shutil
+import torch
+import torch.distributed as dist
+
+def main(results, cache, work, other):
+    dist.init_process_group("nccl")
+    rank = dist.get_rank()
+    if rank == 0:
+        shutil.rmtree(results)
+    dist.barrier()
+    os.makedirs(results, exist_ok=True)
+    if rank == 0:
+        os.makedirs(cache, exist_ok=True)
+    os.makedirs(cache, exist_ok=True)
+    with open(cache + "/config.json") as file:
+        print(file)
+    if rank == 0:
+        shutil.rmtree(work)
+    torch.load(other)
+    state = torch.load(work2 + "/state.pt")
+    dist.barrier()
+    if rank == 0:
+        shutil.rmtree(other)
+    return state
+"""
+            }
+        ),
     )
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
@@ -162,19 +230,66 @@ def main(model, path):
                 return
 
     def check(self, program: Program) -> Iterator[Finding]:
-        made: dict[tuple[str, str, str], list[Event]] = {}
-        for event in program.effects(*_WRITES):
-            if event.active and event.roles == {"first"} and event.target and not event.per_process:
-                made.setdefault((event.place.path, event.symbol, event.target), []).append(event)
-        for event in program.effects(*_READS):
-            for writer in made.get((event.place.path, event.symbol, event.target), ()):
-                later = writer.place < event.place and writer.met == event.met
-                if later and event.everyone and not (event.ordered or writer.ordered):
-                    note = Note("rank 0 makes it here", writer.place)
-                    yield self.found(
-                        event, f"every rank reads {event.target} while rank 0 may still write it", notes=(note,)
-                    )
-                    break
+        said = set()
+        for _, events in groupby(_in_functions(program), key=lambda event: event.function):
+            together = sorted(events, key=lambda event: event.place)
+            for at, event in enumerate(together):
+                before = (earlier for earlier in together[:at] if earlier.met == event.met)
+                found = next((why for earlier in before if (why := _races(earlier, event, together))), None)
+                if found is not None and (event.function, event.target) not in said:
+                    said.add((event.function, event.target))
+                    place, note, message = found
+                    yield self.found(event if place is event else place, message, notes=(note,))
+
+
+def _in_functions(program: Program) -> list[Event]:
+    """Return what rank 0 alone, or all ranks, do to paths, by function."""
+    kinds = {*_MAKES, *_USES, "delete"}
+    seen = (e for e in program.effects(*kinds) if e.active and e.target and not (e.per_process or e.ordered))
+    return sorted((e for e in seen if e.everyone or e.roles == {"first"}), key=lambda e: e.function)
+
+
+def _races(earlier: Event, later: Event, around: list[Event]) -> tuple[Event, Note, str] | None:
+    """Return what is wrong between two effects with no meeting between them: where, what else, and why."""
+    first, then, one, other = earlier.roles == {"first"}, later.roles == {"first"}, _kind(earlier), _kind(later)
+    outer, inner = _plain(earlier.target), _plain(later.target)
+    if first and later.everyone and other in _USES:
+        if one in ("checkpoint", "file", "append", "download") and other in _READS and inner == outer:
+            note = Note("rank 0 makes it here", earlier.place)
+            return later, note, f"every rank reads {later.target} while rank 0 may still write it"
+        makes = one in ("mkdir", "folder", "tracker") and other in ("file", "append", "checkpoint", *_READS)
+        if makes and _within(inner, outer) and not _made_by_all(outer, around):
+            note = Note("rank 0 makes the folder here", earlier.place)
+            return later, note, f"every rank uses {later.target} while rank 0 may not have made its folder yet"
+        if one == "delete" and (inner == outer or _within(inner, outer)):
+            note = Note("rank 0 deletes or moves it here", earlier.place)
+            return later, note, f"every rank uses {later.target} while rank 0 may still delete it"
+    if then and other == "delete" and earlier.everyone and one in _READS and (inner == outer or _within(outer, inner)):
+        note = Note("every rank reads it here", earlier.place)
+        return later, note, f"rank 0 deletes {later.target} while the other ranks may still read it"
+    return None
+
+
+def _kind(event: Event) -> str:
+    return event.entry.kind if isinstance(event.entry, Effect) else ""
+
+
+def _plain(target: str) -> str:
+    """Return a path as it stands in the source, without what it is wrapped in."""
+    while (found := _WRAPPED.match(target)) is not None:
+        target = found[1]
+    return target
+
+
+def _within(inner: str, outer: str) -> bool:
+    """Whether a path is put together from a folder's: ``os.path.join(outer, ...)``, ``outer / x``, ``outer + x``."""
+    start = inner.removeprefix("os.path.join(").removeprefix("f'{").removeprefix('f"{').removeprefix("(")
+    return start.startswith(outer) and bool(_JOINED.match(start[len(outer) :]))
+
+
+def _made_by_all(folder: str, around: list[Event]) -> bool:
+    """Whether every rank makes the folder for itself."""
+    return any(e.everyone and _kind(e) in ("mkdir", "folder") and _plain(e.target) == folder for e in around)
 
 
 def _calls(function: ast.AST) -> Iterator[ast.Call]:

@@ -169,7 +169,9 @@ def _accelerate() -> Iterator[Collective]:
 
 def _transformers() -> Iterator[Collective]:
     owner = "transformers.Trainer"
-    yield from _of(owner, "train evaluate predict save_model _save_checkpoint", hidden=True)
+    yield from _of(owner, "train evaluate predict", hidden=True)
+    # Under plain DDP these save on one rank, and nobody waits.
+    yield from _of(owner, "save_model _save_checkpoint", hidden=True, sharded=True)
 
 
 def _deepspeed() -> Iterator[Collective]:
