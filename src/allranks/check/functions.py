@@ -12,6 +12,7 @@ from typing import Any
 from allranks.check.apis import Apis
 from allranks.check.calls import Caller, unknown
 from allranks.check.given import Given
+from allranks.check.held import guarded
 from allranks.check.project import Project
 from allranks.check.render import render
 from allranks.check.state import Called, Frame, Result
@@ -147,7 +148,7 @@ class Runner(Caller):
         table = self.apis.ranks["decorator"]
         query = table.named(found.reference) if "." in found.reference else None
         if "::" not in found.reference:
-            query = query or table.tails.get(last)
+            query = query or table.tail(last)
         if query is not None:
             frame.result.evidence.add("rank")
             return replace(value, gate="DDDD" if query.last or not query.first else self.answer(frame, query).true())
@@ -204,8 +205,8 @@ class Runner(Caller):
         facts = self.project.function(reference)
         if value.ranked or value.instance or facts is None:
             return value
-        table = self.apis.ranks["call"].tails
-        query = table.get(facts.name) or table.get("get_rank" if _GIVES_RANK.search(facts.name) else "")
+        table = self.apis.ranks["call"].tail
+        query = table(facts.name) or table("get_rank" if _GIVES_RANK.search(facts.name) else "")
         if value.constant not in (NO_CONSTANT, None):
             evidence = set(frame.result.evidence)
             stands_in = query is not None and query.kind in ("global", "local") and isinstance(value.constant, int)
@@ -218,6 +219,8 @@ class Runner(Caller):
 
     def _instantiate(self, frame: Frame, function: Value, given: Given) -> Value:
         made = Value(instance=function.reference)
+        frame.result.made.append((function.reference, frame.mask))
+        given = guarded(frame, given)
         if (method := self.method(function.reference, "__init__")) is not None:
             self.run_call(frame, Value(reference=method, receiver=made), given)
         else:

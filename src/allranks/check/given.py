@@ -22,6 +22,10 @@ class Given(NamedTuple):
         span: Span = self.node[4]
         return span
 
+    def all(self) -> tuple[Value, ...]:
+        """Return what is given, by position or by keyword."""
+        return (*self.values, *(value for _, value in self.keywords))
+
     def argument(self, *keys: int | str) -> Value | None:
         for key in keys:
             if isinstance(key, int) and key < len(self.values):

@@ -13,7 +13,7 @@ from allranks.check.render import condition, render
 from allranks.check.state import Called, Frame, Trace
 from allranks.check.summary import Node
 from allranks.check.tables.passing import GRAPHLESS
-from allranks.check.truth import EVERY, FALSE, TRUE, UNKNOWN, negate, roles_where
+from allranks.check.truth import EVERY, FALSE, TRUE, UNKNOWN, decides, negate, roles_where
 from allranks.check.values import ANYTHING, DEALT, PRIVATE, PROCESS, RANK, RANKS, STATE, Value, chosen, join, known
 
 # Functions that end the process, as they are called.
@@ -166,7 +166,12 @@ class Interpreter(Runner):
         counted = node[3][0] == "call" and node[3][1] == ("name", "range")  # epochs: where a run resumed
         taint = source.taint & ~PROCESS if counted else source.taint
         taint = taint if source.flags & DEALT else taint & ~RANKS
-        return self._loop(frame, node[4], node[5], (UNKNOWN, taint, node[6]))
+        before, may, truth = frame.mask, frame.may, source.truth
+        if truth and decides(truth):  # on the other ranks there is nothing in it
+            frame.mask, frame.may = before & roles_where(truth, "TUP"), may & roles_where(truth, "TUPWD")
+        ended = self._loop(frame, node[4], node[5], (UNKNOWN, taint, node[6]))
+        frame.mask, frame.may = before, may
+        return ended
 
     def _name_samples(self, frame: Frame, target: Node, source: str) -> None:
         """Note which variables of a loop may be samples, and which what they are called."""
@@ -226,6 +231,7 @@ class Interpreter(Runner):
             if new and new[-1].result.yields and expression[0] == "call":
                 around.append(new[-1])
                 value = new[-1].result.yielded
+                frame.turns += new[-1].result.locks
                 if new[-1].result.meets:
                     frame.turns += 1
                     del frame.nodes[nodes:]

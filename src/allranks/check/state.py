@@ -61,7 +61,9 @@ class Called(NamedTuple):
 @dataclass(slots=True, eq=False)
 class Result:
     """What one function does, for one kind of arguments. ``meets``: its trace holds a collective.
-    ``meetings``: ops and calls that meet, in order, whoever reaches them. ``yielded``: what a generator yields."""
+    ``meetings``: ops and calls that meet, in order, whoever reaches them. ``yielded``: what a generator yields.
+    ``made``: classes of the project that it makes an object of; ``loose``: methods that it calls on objects of a class
+    that is not known, or that may be a class below; both with the roles that do. ``locks``: it locks a file."""
 
     reference: str
     value: Value = NONE
@@ -73,6 +75,9 @@ class Result:
     meets: bool = False
     yields: bool = False
     yielded: Value = NONE
+    made: list[tuple[str, int]] = field(default_factory=list)
+    loose: list[tuple[str, int]] = field(default_factory=list)
+    locks: bool = False
 
     @property
     def path(self) -> str:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from allranks.check.alone import is_apart, is_tool, is_tools_main
 from allranks.check.apis import Apis
+from allranks.check.byname import ByName, entries_of
 from allranks.check.interest import Names, interesting, telling
 from allranks.check.interpret import Interpreter
 from allranks.check.program import Divergence, Event, Gap, Program, Step
@@ -71,10 +72,10 @@ class Survey:
         self.visited: set[tuple[int, int, bool, bool, bool]] = set()
         self.ahead: dict[tuple[int, int, int], frozenset[str]] = {}
         self.compared: set[tuple[int, int, bool]] = set()
+        self.by_name = ByName(project, self.interpreter.lineage)
         self.shown: dict[int, frozenset[str]] = {}
         self.callers: dict[str, dict[Step, None]] = {}
         self.inside: set[str] = set()  # functions that show, with what they call, that there are several processes
-        self.walked: set[int] = set()
 
     def program(self, lines: Mapping[str, list[str]]) -> Program:
         """Return all that was found. ``lines`` gives the text of a file, by path."""
@@ -89,18 +90,35 @@ class Survey:
         active = [root for root in roots if self._active(root, families)]
         started = self._started(root for root in roots if root in active or _LAUNCH in self._shown(root))
         self.inside = {root.reference for root in active}
-        for root in sorted(self._entries(roots), key=lambda root: root.reference not in self.inside):
+        entries = sorted(
+            entries_of(roots, self.interpreter.callees), key=lambda root: root.reference not in self.inside
+        )
+        self._go_down(entries, started)
+        for root in entries:
             is_active = root.reference in self.inside
-            self._effects(_Way(root, EVERY, EVERY, is_active, alone=self._alone(root)))
             if is_active or not self._left_out(root.path):
                 self._partings(root, EVERY, is_active, ())
-        bodies = [self.interpreter.imported_body(path) for path in sorted(started)]
-        for body in bodies:
-            self._effects(_Way(body, EVERY, EVERY, True))
         self._tell_callers()
         events = sorted(self.events.values(), key=lambda event: (event.place, event.name))
         parted = sorted(self.partings.values(), key=lambda parting: parting.place)
         return Program(tuple(events), tuple(parted), tuple(self._gaps()), *self._mentioned())
+
+    def _go_down(self, entries: Iterable[Result], started: Iterable[str]) -> None:
+        """Go down from the entries; to methods that nobody is known to call, for those who call them by name."""
+
+        def down(root: Result, roles: int) -> None:
+            self._effects(_Way(root, roles, EVERY, root.reference in self.inside, alone=self._alone(root)))
+
+        methods: list[Result] = []
+        for root in entries:
+            if self.by_name.is_method(root):
+                methods.append(root)
+            else:
+                down(root, EVERY)
+        bodies = [self.interpreter.imported_body(path) for path in sorted(started)]
+        for body in bodies:
+            self._effects(_Way(body, EVERY, EVERY, True))
+        self.by_name.come_to(methods, down)
 
     def _mentioned(self) -> tuple[frozenset[str], frozenset[str]]:
         """Return the packages that are imported, and the words that may speak of a start, of epochs or of devices."""
@@ -151,27 +169,6 @@ class Survey:
         kinds = self.interpreter.heirs(owner) if facts.owner and facts.name in NAMED_ON_MAIN else ()
         names = (f"{kin.rpartition('.')[2]}.{facts.name}" for kin in kinds if "::" not in kin)
         return next((FIRST[ON_MAIN_ONLY[name]] for name in names if name in ON_MAIN_ONLY), "")
-
-    def _entries(self, roots: list[Result]) -> list[Result]:
-        """Leave out what others call: what it is given is known from them. Of a circle of calls, the first stays."""
-        entries = [root for root in roots if root.reference not in self.interpreter.callees]
-        reached: set[str] = set()
-        for root in entries:
-            self._reach(root, reached)
-        for root in roots:
-            if root.reference not in reached:
-                entries.append(root)
-                self._reach(root, reached)
-        return entries
-
-    def _reach(self, root: Result, reached: set[str]) -> None:
-        waiting = [root]
-        while waiting:
-            result = waiting.pop()
-            if id(result) not in self.walked:
-                self.walked.add(id(result))
-                reached.add(result.reference)
-                waiting += [called.result for called in result.calls]
 
     def _gated(self, result: Result, gate: str, span: Span) -> Result:
         """A function that only some roles run, called by nobody here: as if all ranks called it."""
@@ -265,6 +262,8 @@ class Survey:
         self.visited.add(key)
         shown = way.active or result.several or result.reference in self.inside
         way = way._replace(active=shown and not way.alone)
+        if way.active:
+            self.by_name.note(result, way.mask)
         for seen in result.seen:
             self._event(way, seen)
         for called in result.calls:
