@@ -47,12 +47,27 @@ class Table(Generic[T]):
     def named(self, name: str) -> T | None:
         return self.exact.get(name)
 
+    def tail(self, name: str) -> T | None:
+        """Return the entry of a method (or attribute) of whatever class."""
+        return self.tails.get(name)
+
     def method(self, classes: tuple[str, ...], name: str) -> T | None:
         """Return the entry of a method (or attribute) of an instance of ``classes``, nearest first."""
         for owner in classes:
             if (entry := self.exact.get(f"{owner}.{name}")) is not None:
                 return entry
-        return None if any(owner.startswith(_PLAIN) for owner in classes) else self.tails.get(name)
+        return None if any(owner.startswith(_PLAIN) for owner in classes) else self.tail(name)
+
+
+@dataclass(slots=True)
+class Ranks(Table[RankQuery]):
+    """Rank queries. What a class keeps for itself is called as the rest, behind an underscore."""
+
+    def named(self, name: str) -> RankQuery | None:
+        return self.exact.get(name) or (self.exact.get(name[1:]) if name[:1] == "_" else None)
+
+    def tail(self, name: str) -> RankQuery | None:
+        return self.tails.get(name) or (self.tails.get(name[1:]) if name[:1] == "_" else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +75,18 @@ class Apis:
     """All tables. ``ranks`` by form: call, attribute, environment, decorator, name.
 
     ``words``: what the tables name of a package (``*``: of any receiver, empty: bare); ``several``: of these, what
-    shows that there are several processes. ``shared``, ``node_local``: globs of paths, as the user declares them.
+    shows that there are several processes; ``packages``: whose names the tables know. ``shared``, ``node_local``:
+    globs of paths, as the user declares them.
     """
 
-    ranks: dict[str, Table[RankQuery]]
+    ranks: dict[str, Ranks]
     collectives: dict[str, Table[Collective]]
     effects: Table[Effect]
     local: Table[LocalQuery]
     signs: Table[Sign]
     words: dict[str, frozenset[str]]
     several: dict[str, frozenset[str]]
+    packages: frozenset[str]
     shared: tuple[str, ...] = ()
     node_local: tuple[str, ...] = ()
 
@@ -106,7 +123,7 @@ def apis(
     binders = [Sign(name, "initialise") for name in sorted(BINDERS | VISIBLE)]
     own = [q for q in LOCAL if q.kind in ("temporary", "identity", "lock")]
     return Apis(
-        ranks={form: _table(q for q in queries if q.form == form) for form in _RANK_FORMS},
+        ranks={form: _ranks(q for q in queries if q.form == form) for form in _RANK_FORMS},
         collectives={form: _table(c for c in meetings if c.form == form) for form in ("call", "attribute", "context")},
         effects=_table(EFFECTS),
         local=_table(LOCAL),
@@ -115,6 +132,7 @@ def apis(
         several=_words(
             (*(q for q in telling if q.pattern not in WEAK and q.kind not in ("many", "run")), *meetings, *SIGNS)
         ),
+        packages=frozenset(e.pattern.partition(".")[0] for e in (*queries, *meetings, *EFFECTS, *LOCAL)),
         shared=shared,
         node_local=node_local,
     )
@@ -144,6 +162,12 @@ def _words(entries: Iterable[_Patterned]) -> dict[str, frozenset[str]]:
         if "." in alias and meant.rpartition(".")[2] in words.get(meant.partition(".")[0], ()):
             words.setdefault(package, set()).add(word)
     return {where: frozenset(found) for where, found in words.items()}
+
+
+def _ranks(entries: Iterable[RankQuery]) -> Ranks:
+    table = Ranks()
+    table.add(entries)
+    return table
 
 
 def _table(entries: Iterable[T]) -> Table[T]:

@@ -5,28 +5,28 @@ from __future__ import annotations
 from dataclasses import replace
 
 from allranks.check import gpus
-from allranks.check.computed import COMPILED, SPREAD_VALUE, compiled
+from allranks.check.computed import COMPILED
 from allranks.check.given import Given
-from allranks.check.overrides import Overrides
+from allranks.check.held import filled
+from allranks.check.plain import Plain
 from allranks.check.render import render
 from allranks.check.rows import SHOWN
 from allranks.check.state import Frame, Span
+from allranks.check.strangers import own_of, rank_of
 from allranks.check.summary import Node
-from allranks.check.tables.arrays import COMPILERS, FETCHES, SHARDINGS, TREE_MAPS
 from allranks.check.tables.collectives import Collective
 from allranks.check.tables.effects import Effect
 from allranks.check.tables.evidence import JOIN, JOINING
 from allranks.check.tables.gates import GATED
-from allranks.check.tables.local import LocalQuery
+from allranks.check.tables.local import LOCKING, LocalQuery
 from allranks.check.tables.names import documented
 from allranks.check.tables.passing import (
+    BAGS,
     FILLING,
-    ITERATING,
     PASSING,
     PASSING_METHODS,
     SELVES,
     TELLING,
-    WRAPPING,
 )
 from allranks.check.tables.ranks import BESIDE
 from allranks.check.tables.receivers import BASES, RECEIVERS, RETURNS, trainer_of
@@ -35,7 +35,6 @@ from allranks.check.values import (
     AGREED,
     ANYTHING,
     CLOCK,
-    DEALT,
     IDENTITY,
     NO_CONSTANT,
     PRIVATE,
@@ -67,7 +66,7 @@ def _of_group(function: Node) -> bool:
     return bool(function[0] == "attr" and render(function[1]).lower().rpartition(".")[2].endswith("group"))
 
 
-class Caller(Overrides):
+class Caller(Plain):
     """Evaluates calls."""
 
     def invoke(self, frame: Frame, function: Value, span: Span) -> Value:
@@ -139,6 +138,8 @@ class Caller(Overrides):
             if found.reference or found.instance:
                 return self.called(frame, found, given)
         if name in FILLING and given.values:
+            if (held := filled(frame, base)) is not None and function[1][0] in ("name", "attr"):
+                self.store(frame, function[1], held)
             self._fill(frame, function[1], base, given.values[-1])
         key = f"{function[1][1]}.{name}" if function[1][0] == "name" else ""
         if key in frame.env:
@@ -167,6 +168,8 @@ class Caller(Overrides):
                     return self._entry(frame, entry, f"{kin[0] if kin else '*'}.{name}", given, base)
         if not base.instance and (meant := self.likely(name)):
             return self.among(frame, meant, given)
+        if not base.instance:
+            frame.result.loose.append((name, frame.mask))
         self._callbacks(frame, given, name)
         if name == "open" and given.values:
             return self._opened(frame, base, given)
@@ -178,47 +181,24 @@ class Caller(Overrides):
             return Value(flags=frozenset({"own"}))  # what this process has put in
         if name in SELVES and kin:
             return base
+        if name in BAGS:
+            self.bag(given)
+        if name in ("get", "pop", "setdefault") and given.values and isinstance(given.values[0].constant, str):
+            kept = self.entry(frame, base, given.values[0].constant)
+            if kept is not None:
+                return kept
+        if name == "split_between_processes" or (name == "shard" and any(v.ranked for v in given.all())):
+            return Value(flags=frozenset({"own"}))
         if name in PASSING_METHODS:
-            made = tainted(base, *given.values, *(v for _, v in given.keywords))
+            made = tainted(base, *given.all())
             return replace(made, flags=base.flags) if base.flags else made
         return ANYTHING
 
     def _outside_call(self, frame: Frame, name: str, given: Given) -> Value:
         if (device := gpus.called(frame, name, given)) is not None:
             return device
-        if name in ("os.environ.get", "os.getenv", "os.environ.setdefault", "os.environ.pop"):
-            constant, evidence = given.argument(0, "key"), set(frame.result.evidence)
-            found = self.environment(frame, constant.constant if constant else None)
-            if name.endswith("setdefault"):  # who says what rank it is otherwise is ready to be alone
-                frame.result.evidence &= evidence
-            return found if found is not None else ANYTHING
-        if name in FETCHES and any("parts" in value.flags for value in given.values):
-            self._record(frame, None, name, given, None, "")
-            return ANYTHING
-        if name in ("int", "bool", "float") and given.values:
-            first = given.values[0]
-            told = replace(boolean(first.true(), first.taint), flags=first.flags & AGREED.flags)
-            return told if name == "bool" else first
-        if name == "getattr" and len(given.values) > 1 and isinstance(given.values[1].constant, str):
-            return self.attribute(frame, given.values[0], given.values[1].constant, ())
-        if name in ITERATING and given.values:
-            return given.values[0]
-        if name in ("isinstance", "super", "range"):
-            made = tainted(*(given.values if name == "range" else ()))
-            return replace(made, flags=DEALT) if made.ranked else made
-        if name in ("dataclasses.field", "attrs.field", "pydantic.Field"):
-            factory, default = given.argument("default_factory", "factory"), given.argument("default")
-            return default if factory is None and default is not None else self._made(frame, factory, given.span)
-        if name == "functools.partial" and given.values:
-            return replace(given.values[0], bound=given.values[1:])
-        if name in COMPILERS and given.values:
-            return compiled(given.values[0], name, frozenset(key for key, _ in given.keywords))
-        if name in TREE_MAPS and given.values:
-            return self.called(frame, given.values[0], given.without_first())
-        if name == "jax.device_put" and len(given.values) > 1 and given.values[1].instance in SHARDINGS:
-            return SPREAD_VALUE
-        if name in WRAPPING and given.values and (given.values[0].reference or given.values[0].instance):
-            return given.values[0]
+        if (plain := self.plain_call(frame, name, given)) is not None:
+            return plain
         if (sign := self.apis.signs.named(name)) is not None:
             alone = given.argument("devices")
             frame.result.evidence |= {sign.kind} if alone is None or alone.constant not in (1, "1") else set()
@@ -230,6 +210,10 @@ class Caller(Overrides):
                 return self._entry(frame, entry, name, given, None)
         if name.endswith(".open") and given.values:
             return self._opened(frame, ANYTHING, given)
+        if (query := rank_of(self.apis, name, "call", bare=not given.values)) is not None:
+            return self.answer(frame, query)
+        if (own := own_of(name)) is not None and (given.values or own.kind != "lock"):
+            return self._local(frame, own, name, given)
         if sign is not None or name in SHOWN:
             self._record(frame, None, name, given, None, "")
         self._starts(frame, name, given)
@@ -244,11 +228,6 @@ class Caller(Overrides):
             return Value(instance=RETURNS[name])
         last = name.rpartition(".")[2]
         return Value(instance=name) if last[:1].isupper() and "." in name else unknown(given)
-
-    def _made(self, frame: Frame, factory: Value | None, span: Span) -> Value:
-        """Return what a function of the project makes for a field."""
-        ours = factory is not None and self.project.function(factory.reference) is not None
-        return self.invoke(frame, factory, span) if factory is not None and ours else ANYTHING
 
     def _starts(self, frame: Frame, name: str, given: Given) -> None:
         """A function that is passed to somebody else is called there, by all that pass it, or that are started so."""
@@ -295,7 +274,7 @@ class Caller(Overrides):
         if name.endswith("get_local_rank") and (given.values or "mesh" in render(given.node[1]).lower()):
             return rank("group")  # of a device mesh: the place in one of its dimensions
         table = self.apis.ranks["call"]
-        return self.answer(frame, table.exact.get(name) or table.tails[name.rpartition(".")[2]])
+        return self.answer(frame, table.named(name) or table.tail(name.rpartition(".")[2]))
 
     def _collective(self, frame: Frame, entry: Collective, name: str, given: Given) -> Value:
         off = any((v := given.argument(key)) is not None and v.constant == constant for key, constant in entry.unless)
@@ -329,9 +308,19 @@ class Caller(Overrides):
         node = given.expression(*entry.group)
         return node is not None and (node[0] == "call" or (node[0] == "name" and node[1] not in frame.env))
 
+    def _locked(self, frame: Frame, given: Given) -> None:
+        """What is done from here on is done by one process after the other; so is what the file was opened for."""
+        frame.turns += 1
+        frame.result.locks = True
+        opened = given.values[0].handle if given.values else None
+        seen = frame.result.seen
+        seen[:] = [one._replace(ordered=True) if opened and one.span == opened else one for one in seen]
+
     def _local(self, frame: Frame, entry: LocalQuery, name: str, given: Given) -> Value:
         if entry.kind in _SOURCES:
             self._record(frame, entry, name, given, None, name)
+        if name in LOCKING:
+            self._locked(frame, given)
         taint = _OWN.get(entry.kind, 0)
         for value in given.values:
             taint |= value.taint

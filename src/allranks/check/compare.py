@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from allranks.check.truth import BY_PROCESS, BY_RANK, FALSE, TRUE, UNKNOWN, negate
-from allranks.check.values import CLOCK, MANY, NO_CONSTANT, PROCESS, RANKS, Value, boolean
+from allranks.check.values import CLOCK, MANY, NO_CONSTANT, PROCESS, RANKS, SIZE, Value, boolean
 
 _PLAIN: dict[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq,
@@ -54,19 +54,18 @@ def compared(left: Value, symbol: str, right: Value) -> Value:
     return boolean(BY_PROCESS if own else UNKNOWN, taint)
 
 
-SIZE = "<world size>"
-
-
 def _of_rank(left: Value, symbol: str, right: Value) -> str:
     if not left.number:
         return _of_rank(right, _MIRRORED[symbol], left) if symbol in _MIRRORED else BY_RANK
     if right.instance == SIZE and symbol in _PLAIN:
         return TRUE if symbol in ("<", "<=", "!=") else FALSE
-    zero = negate(left.true())
+    zero = negate(left.truth or left.true())
     if symbol in ("in", "not in"):
         truth = _in(zero, right)
         return truth if symbol == "in" else negate(truth)
     other = right.constant
+    if isinstance(other, str) and other.lstrip("-").isdigit():  # a variable of the environment, as it stands there
+        other = int(other)
     if not isinstance(other, int) or isinstance(other, bool):
         return _unlike_first(zero) if right.taint == left.taint == 0 else BY_RANK
     if symbol in ("!=", ">", ">="):

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
+from allranks.check.apis import Apis
+from allranks.check.asked import says_alone
 from allranks.check.compare import compared
 from allranks.check.items import is_batch, key_of_name
 from allranks.check.render import condition, denied, render
@@ -42,6 +44,8 @@ T = TypeVar("T")
 class Evaluator:
     """Evaluates expressions in a frame."""
 
+    apis: Apis
+
     def value(self, frame: Frame, node: Node) -> Value:
         """Return what is known of an expression; what it calls is on the frame's record."""
         return self._BY_TAG[node[0]](self, frame, node)
@@ -62,6 +66,9 @@ class Evaluator:
         raise NotImplementedError
 
     def disk(self, path: str) -> frozenset[str]:
+        raise NotImplementedError
+
+    def keep(self, owner: str, name: str, value: Value) -> None:
         raise NotImplementedError
 
     def store(self, frame: Frame, target: Node, value: Value) -> None:
@@ -173,6 +180,13 @@ class Evaluator:
     def _cmp(self, frame: Frame, node: Node) -> Value:
         left = self.value(frame, node[1])
         truth, taint = TRUE, left.taint
+        if len(node[3]) == 1:
+            sides = (node[1], node[3][0])
+            right = self.value(frame, sides[1])
+            told = says_alone(self.apis, sides, left, node[2][0], right)
+            if told is not None:
+                return Value(constant=told, flags=MANY)
+            return compared(left, node[2][0], right)
         for symbol, part in zip(node[2], node[3], strict=True):
             right = self.value(frame, part)
             one = compared(left, symbol, right)
@@ -203,7 +217,11 @@ class Evaluator:
         return Value(made.taint, elements=elements[:8], truth=TRUE if elements else FALSE)
 
     def _dict(self, frame: Frame, node: Node) -> Value:
-        made = tainted(*[self.value(frame, part) for part in (*node[1], *node[2])])
+        keys, values = [[self.value(frame, part) for part in parts] for parts in (node[1], node[2])]
+        made = tainted(*keys, *values)
+        for key, value in zip(keys, values, strict=False) if len(keys) == len(values) else ():
+            if isinstance(key.constant, str) and value.says_who:
+                self.keep("*", key.constant, value)
         return replace(made, flags=frozenset({"dict"})) if made.taint else ANYTHING
 
     def _sub(self, frame: Frame, node: Node) -> Value:

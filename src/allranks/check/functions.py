@@ -12,9 +12,10 @@ from typing import Any
 from allranks.check.apis import Apis
 from allranks.check.calls import Caller, unknown
 from allranks.check.given import Given
+from allranks.check.held import guarded
 from allranks.check.project import Project
 from allranks.check.render import render
-from allranks.check.state import Called, Frame, Result
+from allranks.check.state import Called, Frame, Result, meets
 from allranks.check.summary import FunctionFacts, Node, body_of
 from allranks.check.tables.passing import GRAPHLESS
 from allranks.check.tables.receivers import HOOK_PARAMETERS, HOOKS, RECEIVERS
@@ -148,7 +149,7 @@ class Runner(Caller):
         table = self.apis.ranks["decorator"]
         query = table.named(found.reference) if "." in found.reference else None
         if "::" not in found.reference:
-            query = query or table.tails.get(last)
+            query = query or table.tail(last)
         if query is not None:
             frame.result.evidence.add("rank")
             return replace(value, gate="DDDD" if query.last or not query.first else self.answer(frame, query).true())
@@ -208,8 +209,8 @@ class Runner(Caller):
         facts = self.project.function(reference)
         if value.ranked or value.instance or facts is None:
             return value
-        table = self.apis.ranks["call"].tails
-        query = table.get(facts.name) or table.get("get_rank" if _GIVES_RANK.search(facts.name) else "")
+        table = self.apis.ranks["call"].tail
+        query = table(facts.name) or table("get_rank" if _GIVES_RANK.search(facts.name) else "")
         if value.constant not in (NO_CONSTANT, None):
             evidence = set(frame.result.evidence)
             stands_in = query is not None and query.kind in ("global", "local") and isinstance(value.constant, int)
@@ -222,6 +223,8 @@ class Runner(Caller):
 
     def _instantiate(self, frame: Frame, function: Value, given: Given) -> Value:
         made = Value(instance=function.reference)
+        frame.result.made.append((function.reference, frame.mask))
+        given = guarded(frame, given)
         if (method := self.method(function.reference, "__init__")) is not None:
             self.run_call(frame, Value(reference=method, receiver=made), given)
         else:
@@ -362,19 +365,6 @@ def _names(function: Value, facts: FunctionFacts, given: Given | None) -> bool:
         return False
     values = (*given.values, *(value for _, value in given.keywords))
     return any(value.private for value in values) or (function.receiver is not None and not values)
-
-
-def meets(node: tuple[Any, ...]) -> bool:
-    tag = node[0]
-    if tag in ("meet", "call", "around", "apart"):
-        return True
-    if tag == "branch":
-        return any(map(meets, (*node[3], *node[4])))
-    if tag == "loop":
-        return any(map(meets, (*node[3], *node[5])))
-    if tag == "try":
-        return any(map(meets, (*node[1], *node[3], *(n for handler in node[2] for n in handler))))
-    return False
 
 
 def _returned(frame: Frame) -> Value:

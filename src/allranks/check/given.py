@@ -7,10 +7,8 @@ from typing import NamedTuple, cast
 from allranks.check.render import render
 from allranks.check.state import Span
 from allranks.check.summary import Node
+from allranks.check.tables.passing import NAMING
 from allranks.check.values import Value
-
-# Parameters that are a part of a name beside the path.
-_PARTS = frozenset(["prefix", "suffix", "name", "filename", "file_name", "weight_name", "tag", "run_name", "id"])
 
 
 class Given(NamedTuple):
@@ -25,6 +23,10 @@ class Given(NamedTuple):
         span: Span = self.node[4]
         return span
 
+    def all(self) -> tuple[Value, ...]:
+        """Return what is given, by position or by keyword."""
+        return (*self.values, *(value for _, value in self.keywords))
+
     def argument(self, *keys: int | str) -> Value | None:
         for key in keys:
             if isinstance(key, int) and key < len(self.values):
@@ -38,7 +40,7 @@ class Given(NamedTuple):
         """Return what names the thing that is worked on: the path, or a part of its name that is this process' own."""
         if path is not None and path.private:
             return path
-        return next((value for key, value in self.keywords if key in _PARTS and value.private), path)
+        return next((value for key, value in self.keywords if key in NAMING and value.private), path)
 
     def expression(self, *keys: int | str) -> Node | None:
         """Return the expression of an argument."""

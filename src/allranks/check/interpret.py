@@ -8,14 +8,14 @@ from typing import Any, ClassVar
 
 from allranks.check import gpus
 from allranks.check.computed import SPREAD
-from allranks.check.functions import Runner, meets
+from allranks.check.functions import Runner
 from allranks.check.items import counts, may_hold_samples, yields_samples
 from allranks.check.render import condition, render
-from allranks.check.state import Called, Frame, Trace
+from allranks.check.state import Called, Frame, Trace, meets, turn
 from allranks.check.summary import Node
 from allranks.check.tables.devices import VISIBLE
 from allranks.check.tables.passing import GRAPHLESS
-from allranks.check.truth import EVERY, FALSE, TRUE, UNKNOWN, negate, roles_where
+from allranks.check.truth import EVERY, FALSE, TRUE, UNKNOWN, decides, negate, roles_where
 from allranks.check.values import (
     ANYTHING,
     ASKED,
@@ -168,7 +168,7 @@ class Interpreter(Runner):
             open_still = test.text if node[2][0] in ("and", "or", "not") and test.text else condition(node[2])
             frame.nodes.append(("branch", truth, test.taint, then, orelse, node[5], render(node[2]), open_still))
         jumped = frame.exits != exits
-        frame.turns = max(frame.turns + (0 if jumped else _turn(truth, then, orelse)), 0)
+        frame.turns = max(frame.turns + (0 if jumped else turn(truth, then, orelse)), 0)
         if not jumped:
             frame.mask, frame.may = before, may
         else:
@@ -193,7 +193,12 @@ class Interpreter(Runner):
         counted = node[3][0] == "call" and node[3][1] == ("name", "range")  # epochs: where a run resumed
         taint = source.taint & ~PROCESS if counted else source.taint
         taint = taint if source.flags & DEALT else taint & ~RANKS
-        return self._loop(frame, node[4], node[5], (UNKNOWN, taint, node[6]))
+        before, may, truth = frame.mask, frame.may, source.truth
+        if truth and decides(truth):  # on the other ranks there is nothing in it
+            frame.mask, frame.may = before & roles_where(truth, "TUP"), may & roles_where(truth, "TUPWD")
+        ended = self._loop(frame, node[4], node[5], (UNKNOWN, taint, node[6]))
+        frame.mask, frame.may = before, may
+        return ended
 
     def _name_samples(self, frame: Frame, target: Node, source: str) -> None:
         """Note which variables of a loop may be samples, and which what they are called."""
@@ -253,6 +258,7 @@ class Interpreter(Runner):
             if new and new[-1].result.yields and expression[0] == "call":
                 around.append(new[-1])
                 value = new[-1].result.yielded
+                frame.turns += new[-1].result.locks
                 if new[-1].result.meets:
                     frame.turns += 1
                     del frame.nodes[nodes:]
@@ -386,14 +392,3 @@ class Interpreter(Runner):
 def _forgiven(kind: Node) -> bool:
     """Whether an exception, or one of a tuple of them, is what a second deletion raises."""
     return any(render(one).rpartition(".")[2] in _FORGIVEN for one in (kind[1] if kind[0] == "seq" else (kind,)))
-
-
-def _turn(truth: str, then: Trace, orelse: Trace) -> int:
-    """Return 1 where the others wait for rank 0 to do something first, -1 where rank 0 lets them go on."""
-    waits = any(map(meets, then))
-    if waits == any(map(meets, orelse)) or set(truth) <= {"U"}:
-        return 0
-    who = truth if waits else negate(truth)
-    if set(who) - set("TFU"):
-        return 0
-    return (who[0] == "F" and who[-1] != "F") - (who[0] != "F" and who[-1] == "F")

@@ -6,11 +6,12 @@ from dataclasses import replace
 from functools import reduce
 
 from allranks.check.apis import WEAK, Apis
-from allranks.check.compare import SIZE
 from allranks.check.evaluate import Evaluator
 from allranks.check.project import Project
+from allranks.check.render import render
 from allranks.check.source import module_name
 from allranks.check.state import Frame, Seen
+from allranks.check.strangers import constant_of, rank_of
 from allranks.check.summary import Node, body_of
 from allranks.check.tables.arrays import LOCAL_VIEWS
 from allranks.check.tables.collectives import Collective
@@ -18,7 +19,7 @@ from allranks.check.tables.gates import NODE_LOCAL_VARIABLES
 from allranks.check.tables.names import documented
 from allranks.check.tables.ranks import RUN_STARTS, RankQuery
 from allranks.check.tables.receivers import ATTRIBUTES, RECEIVERS, TRAINER, TUPLES, WITH_TRAINERS
-from allranks.check.truth import BY_RANK, FIRST, UNKNOWN
+from allranks.check.truth import BY_RANK, FALSE, FIRST, TRUE, UNKNOWN
 from allranks.check.values import (
     AGREED,
     ANYTHING,
@@ -26,8 +27,10 @@ from allranks.check.values import (
     MANY,
     NO_CONSTANT,
     RANK,
+    SIZE,
     STATE,
     TAINT,
+    TEXT,
     Value,
     boolean,
     join,
@@ -53,6 +56,7 @@ class Members(Evaluator):
         self.stale = False  # something was stored after somebody had asked for it
         self.modules: dict[str, Frame] = {}
         self.lineages: dict[str, tuple[str, ...]] = {}
+        self.mixed: dict[tuple[str, str], str | None] = {}
         self.made_of: dict[str, tuple[str, ...]] = {}
 
     def module_frame(self, path: str) -> Frame:
@@ -88,7 +92,8 @@ class Members(Evaluator):
         """Return what a dotted name of an import stands for."""
         found = self.project.split(dotted, seen_from)
         if found is None:
-            return Value(reference=documented(dotted.lstrip(".")))
+            query = constant_of(self.apis, dotted)
+            return self.standing(query) if query else Value(reference=documented(dotted.lstrip(".")))
         path, names = found
         value = Value(reference=f"@{path}")
         for name in names:
@@ -156,6 +161,8 @@ class Members(Evaluator):
         found = self._attribute(frame, base, name, node)
         if found == ANYTHING and name in RECEIVERS:
             return Value(instance=RECEIVERS[name])
+        if found == ANYTHING and name in ("should_save", "should_log") and node and render(node[1]).endswith("args"):
+            return self._of_stranger(frame, Value(instance="transformers.TrainingArguments"), name, node)
         return found
 
     def _attribute(self, frame: Frame, base: Value, name: str, node: Node) -> Value:
@@ -175,8 +182,11 @@ class Members(Evaluator):
             return self.member(reference[1:], name)
         if "::" not in reference:
             dotted = documented(f"{reference}.{name}")
-            query = self.apis.ranks["attribute"].named(dotted)
-            return self.answer(frame, query) if query is not None else Value(reference=dotted)
+            if (query := self.apis.ranks["attribute"].named(dotted)) is not None:
+                return self.answer(frame, query)
+            query = constant_of(self.apis, dotted) or rank_of(self.apis, dotted, "attribute")
+            known = query is not None and query.kind in ("global", "local", "group")
+            return replace(self.standing(query) if query and known else ANYTHING, reference=dotted)
         if self.project.cls(reference) is None:
             return ANYTHING
         found = self.method(reference, name)
@@ -187,8 +197,19 @@ class Members(Evaluator):
             return replace(value, receiver=Value(instance=reference)) if bound else value
         return self.held(reference, name) or ANYTHING
 
+    def of_heirs(self, reference: str, name: str) -> str | None:
+        """Return the method that a mixin finds in the classes that are made of it, if they agree which."""
+        key = (reference, name)
+        if key not in self.mixed:
+            found = {self.method(kin, name) for kin in self.heirs(reference) if "::" in kin}
+            only = found - {None}
+            self.mixed[key] = only.pop() if len(only) == 1 else None
+        return self.mixed[key]
+
     def _of_instance(self, frame: Frame, base: Value, name: str, node: Node) -> Value | None:
         found = self.method(base.instance, name)
+        if found is None and (self.held(base.instance, name) or ANYTHING) == ANYTHING:
+            found = self.of_heirs(base.instance, name)
         if found is not None:
             facts = self.project.function(found)
             decorators = facts.decorators if facts else ()
@@ -231,13 +252,19 @@ class Members(Evaluator):
         stored = self.held("*", key)
         if stored is not None and stored.ranked:
             return stored
-        query = self.apis.ranks["attribute"].tails.get("distributed" if key == "dist" else key)
+        query = self.apis.ranks["attribute"].tail("distributed" if key == "dist" else key)
         return self.answer(frame, query) if query is not None else None
 
     def answer(self, frame: Frame, query: RankQuery) -> Value:
         """Return what a rank query gives."""
         if query.form != "name" and query.pattern not in WEAK and query.kind not in ("size", "many", "run"):
             frame.result.evidence.add("rank")
+        return self.standing(query)
+
+    def standing(self, query: RankQuery) -> Value:
+        """Return what a rank query gives, whoever asks: that it is asked shows nothing."""
+        if query.kind == "many" and query.form == "environment":
+            return Value(truth=TRUE, none=FALSE, flags=MANY)
         if query.kind == "many":
             return Value(ASKED if query.pattern.endswith(".is_initialized") else 0, constant=True, flags=MANY)
         if query.kind == "size":
@@ -256,11 +283,12 @@ class Members(Evaluator):
         if name in NODE_LOCAL_VARIABLES:
             return Value(flags=frozenset({"node"}))
         query = self.apis.ranks["environment"].named(name) if isinstance(name, str) else None
-        return self.answer(frame, query) if query is not None else None
+        found = self.answer(frame, query) if query is not None else None
+        return replace(found, flags=found.flags | TEXT) if found is not None and found.number else found
 
     def parts(self, frame: Frame, name: str) -> Value | None:
         """Return what is known of the tuple that a call returns; None of other calls."""
-        words = TUPLES.get(name)
+        words = TUPLES.get(name) or TUPLES.get(f"*.{name.rpartition('.')[2]}")
         if words is None:
             return None
         if "<rank>" in words:

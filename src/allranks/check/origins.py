@@ -84,7 +84,7 @@ def _of_name(node: ast.Name | ast.Attribute, file: File, seen: set[int], depth: 
     tables, dotted = _tables(), name_of(node, file)
     if isinstance(node, ast.Name):
         return _kinds(tables.ranks["name"].named(node.id))
-    query = tables.ranks["attribute"].named(dotted) or tables.ranks["attribute"].tails.get(node.attr)
+    query = tables.ranks["attribute"].named(dotted) or tables.ranks["attribute"].tail(node.attr)
     return _kinds(query) if query is not None else _made_of(node.value, file, seen, depth)
 
 
@@ -102,7 +102,7 @@ def _of_call(call: ast.Call, file: File, seen: set[int], depth: int) -> Origins:
     if last == "get_local_rank" and (call.args or "mesh" in ast.unparse(call.func).lower()):
         return frozenset({"group"})  # of a device mesh: the place in one of its dimensions
     for table in (_tables().ranks["call"], _tables().local):
-        entry = table.named(dotted) or table.tails.get(last)
+        entry = table.named(dotted) or table.tail(last)
         if entry is not None:
             return _kinds(entry)
     function = function_called(call, file)

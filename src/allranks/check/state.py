@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from allranks.check.apis import Entry
 from allranks.check.summary import FunctionFacts
-from allranks.check.truth import EVERY
+from allranks.check.truth import EVERY, negate
 from allranks.check.values import NONE, Value
 
 Span: TypeAlias = tuple[int, int, int, int]
@@ -74,7 +74,9 @@ class Called(NamedTuple):
 @dataclass(slots=True, eq=False)
 class Result:
     """What one function does, for one kind of arguments. ``meets``: its trace holds a collective.
-    ``meetings``: ops and calls that meet, in order, whoever reaches them. ``yielded``: what a generator yields."""
+    ``meetings``: ops and calls that meet, in order, whoever reaches them. ``yielded``: what a generator yields.
+    ``made``: classes of the project that it makes an object of; ``loose``: methods that it calls on objects of a class
+    that is not known, or that may be a class below; both with the roles that do. ``locks``: it locks a file."""
 
     reference: str
     value: Value = NONE
@@ -87,6 +89,9 @@ class Result:
     meets: bool = False
     yields: bool = False
     yielded: Value = NONE
+    made: list[tuple[str, int]] = field(default_factory=list)
+    loose: list[tuple[str, int]] = field(default_factory=list)
+    locks: bool = False
 
     @property
     def path(self) -> str:
@@ -144,3 +149,28 @@ class Frame:
             self.result.meetings[meetings:],
             self.returned[returned:],
         )
+
+
+def meets(node: TraceNode) -> bool:
+    """Return whether a node of a trace holds a collective."""
+    tag = node[0]
+    if tag in ("meet", "call", "around", "apart"):
+        return True
+    if tag == "branch":
+        return any(map(meets, (*node[3], *node[4])))
+    if tag == "loop":
+        return any(map(meets, (*node[3], *node[5])))
+    if tag == "try":
+        return any(map(meets, (*node[1], *node[3], *(n for handler in node[2] for n in handler))))
+    return False
+
+
+def turn(truth: str, then: Trace, orelse: Trace) -> int:
+    """Return 1 where the others wait for rank 0 to do something first, -1 where rank 0 lets them go on."""
+    waits = any(map(meets, then))
+    if waits == any(map(meets, orelse)) or set(truth) <= {"U"}:
+        return 0
+    who = truth if waits else negate(truth)
+    if set(who) - set("TFU"):
+        return 0
+    return (who[0] == "F" and who[-1] != "F") - (who[0] != "F" and who[-1] == "F")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -10,6 +10,7 @@ from allranks.check import gpus
 from allranks.check.activity import Activity
 from allranks.check.alone import is_tools_main
 from allranks.check.apis import Apis
+from allranks.check.byname import ByName, entries_of
 from allranks.check.interest import Names, around, interesting, telling
 from allranks.check.interpret import Interpreter
 from allranks.check.program import Divergence, Event, Gap, Program, Step
@@ -70,9 +71,9 @@ class Survey:
         self.visited: set[tuple[int, int, bool, bool, bool, bool]] = set()
         self.ahead: dict[tuple[int, int, int], frozenset[str]] = {}
         self.compared: set[tuple[int, int, bool]] = set()
+        self.by_name = ByName(project, self.interpreter.lineage)
         self.callers: dict[str, dict[Step, None]] = {}
         self.inside: set[str] = set()  # functions that show, with what they call, that there are several processes
-        self.walked: set[int] = set()
 
     def program(self, lines: Mapping[str, list[str]]) -> Program:
         """Return all that was found. ``lines`` gives the text of a file, by path."""
@@ -83,19 +84,18 @@ class Survey:
             roots = self._roots()
         active = self.activity.active(roots)
         self.inside = {root.reference for root in active}
-        entries = self._entries(roots)
-        for root in sorted(entries, key=lambda root: root.reference not in self.inside):
-            is_active = root.reference in self.inside
-            alone, sure = self.activity.is_alone(root), self.activity.is_sure(root)
-            self._effects(_Way(root, EVERY, EVERY, is_active, alone=alone, sure=sure))
-            if is_active or not self.activity.left_out(root.path):
-                self._partings(root, EVERY, is_active, ())
+        entries = sorted(
+            entries_of(roots, self.interpreter.callees), key=lambda root: root.reference not in self.inside
+        )
         bodies = [self.interpreter.imported_body(path) for path in sorted(self.activity.started(roots, active))]
         if any(map(self.activity.is_started, active)):
             paths = [path for path in self.lines if not self.activity.left_out(path)]
             bodies += built_by_name(self.interpreter, paths)
-        for body in bodies:
-            self._effects(_Way(body, EVERY, EVERY, True, alone=self.activity.is_alone(body), sure=True))
+        self._go_down(entries, bodies)
+        for root in entries:
+            is_active = root.reference in self.inside
+            if is_active or not self.activity.left_out(root.path):
+                self._partings(root, EVERY, is_active, ())
         self._tell_callers()
         events = sorted(self.events.values(), key=lambda event: (event.place, event.name))
         parted = sorted(self.partings.values(), key=lambda parting: parting.place)
@@ -103,6 +103,23 @@ class Survey:
         early = tuple(gpus.astray(watched, self.project, self.inside, self._step))
         said = (*mentioned(self.project), early, around(self.project, events))
         return Program(tuple(events), tuple(parted), tuple(self._gaps()), *said)
+
+    def _go_down(self, entries: Iterable[Result], bodies: Iterable[Result]) -> None:
+        """Go down from the entries; to methods that nobody is known to call, for those who call them by name."""
+
+        def down(root: Result, roles: int) -> None:
+            alone, sure = self.activity.is_alone(root), self.activity.is_sure(root)
+            self._effects(_Way(root, roles, EVERY, root.reference in self.inside, alone=alone, sure=sure))
+
+        methods: list[Result] = []
+        for root in entries:
+            if self.by_name.is_method(root):
+                methods.append(root)
+            else:
+                down(root, EVERY)
+        for body in bodies:
+            self._effects(_Way(body, EVERY, EVERY, True, alone=self.activity.is_alone(body), sure=True))
+        self.by_name.come_to(methods, down)
 
     def _step(self, result: Result, span: Span) -> Step:
         return Step(self._symbol(result), self._place(result.path, span))
@@ -149,27 +166,6 @@ class Survey:
         names = (f"{kin.rpartition('.')[2]}.{facts.name}" for kin in kinds if "::" not in kin)
         return next((FIRST[ON_MAIN_ONLY[name]] for name in names if name in ON_MAIN_ONLY), "")
 
-    def _entries(self, roots: list[Result]) -> list[Result]:
-        """Leave out what others call: what it is given is known from them. Of a circle of calls, the first stays."""
-        entries = [root for root in roots if root.reference not in self.interpreter.callees]
-        reached: set[str] = set()
-        for root in entries:
-            self._reach(root, reached)
-        for root in roots:
-            if root.reference not in reached:
-                entries.append(root)
-                self._reach(root, reached)
-        return entries
-
-    def _reach(self, root: Result, reached: set[str]) -> None:
-        waiting = [root]
-        while waiting:
-            result = waiting.pop()
-            if id(result) not in self.walked:
-                self.walked.add(id(result))
-                reached.add(result.reference)
-                waiting += [called.result for called in result.calls]
-
     def _gated(self, result: Result, gate: str, span: Span) -> Result:
         """A function that only some roles run, called by nobody here: as if all ranks called it."""
         if not gate:
@@ -192,6 +188,8 @@ class Survey:
         self.visited.add(key)
         shown = way.active or result.several or result.reference in self.inside
         way = way._replace(active=shown and not way.alone)
+        if way.active:
+            self.by_name.note(result, way.mask)
         for seen in result.seen:
             self._event(way, seen)
         for called in result.calls:

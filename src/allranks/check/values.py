@@ -9,7 +9,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 from allranks.check.tables.data import BARE, WRAPPERS
-from allranks.check.truth import BY_RANK, FALSE, FIRST, TRUE, UNKNOWN, negate, stronger
+from allranks.check.truth import BY_RANK, FALSE, FIRST, TRUE, UNKNOWN, decides, negate, stronger
 
 # What a value depends on. PROCESS: what this process alone finds (a file exists); CLOCK; IDENTITY: pid, host, uuid,
 # temporary names, so that a path made of it is this process' own. STATE: what was stored under a guard on the rank.
@@ -21,6 +21,8 @@ TAINT = {"global": RANK, "local": LOCAL_RANK, "node": NODE, "group": GROUP}
 
 # The flag of a truth that holds because there are several processes.
 MANY = frozenset({"many"})
+# What a number of processes is an instance of.
+SIZE = "<world size>"
 # Flags of what belongs to one process.
 PRIVATE = frozenset({"memory", "temporary", "lock", "own"})
 
@@ -78,12 +80,21 @@ class Value:
         """Whether it differs from rank to rank."""
         return bool(self.taint & RANKS)
 
+    @property
+    def says_who(self) -> bool:
+        """Whether it says which rank this is: a rank, or a truth that is certain for each of them."""
+        return self.ranked and bool(self.truth) and set(self.truth) <= {"T", "F"}
+
     def true(self) -> str:
         """Return its truth for the four roles."""
+        if "text" in self.flags and self.number:
+            return TRUE
         if self.truth:
             return self.truth
         if self.constant is not NO_CONSTANT:
             return TRUE if self.constant else FALSE
+        if self.instance == SIZE:
+            return TRUE
         return BY_RANK if self.taint & RANKS else UNKNOWN
 
     def is_none(self) -> str:
@@ -108,6 +119,7 @@ class Value:
 ANYTHING = Value()
 NONE = Value(constant=None)
 AGREED = Value(flags=frozenset({"agreed"}))
+TEXT = frozenset({"text"})  # the flag of a rank as its variable holds it: "0" is true
 DEALT = frozenset({"dealt"})  # the flag of a list that is longer on some ranks than on others
 
 
@@ -156,9 +168,10 @@ def chosen(truth: str, one: Value, other: Value, taint: int = 0) -> Value:
         for ranked, plain in ((one, other), (other, one)):
             if ranked.ranked and ranked.truth and (plain.constant is None or isinstance(plain.constant, int)):
                 return ranked  # what it is where there are several processes; the constant is for one alone
+    ranked = one.ranked or other.ranked or decides(one.true()) or decides(other.true())
     told = truth if _are_truths(one, other) else truth.replace("P", "U")  # which file is there, all find alike
-    trues = _letters(told, one.true(), other.true(), ranked=one.ranked or other.ranked)
-    nones = _letters(truth.replace("P", "U"), one.is_none(), other.is_none(), ranked=one.ranked or other.ranked)
+    trues = _letters(told, one.true(), other.true(), ranked=ranked)
+    nones = _letters(truth.replace("P", "U"), one.is_none(), other.is_none(), ranked=ranked)
     parted = taint if set(truth) != {"U"} else 0
     better = one if one.reference or one.instance or one.elements is not None else other
     if one.instance and other.instance and one.instance != other.instance:

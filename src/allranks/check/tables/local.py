@@ -29,6 +29,8 @@ def _of(kind: Kind, owner: str, words: str) -> list[LocalQuery]:
     return [LocalQuery(f"{owner}.{word}" if owner else word, kind) for word in words.split()]
 
 
+# Functions that lock a file from there on, until it is closed.
+LOCKING = ("fcntl.flock", "fcntl.lockf", "portalocker.lock", "msvcrt.locking")
 LOCAL: tuple[LocalQuery, ...] = (
     *_of("spread", "", " ".join(MAKERS)),
     *_of("exists", "os.path", "exists isfile isdir lexists islink ismount getmtime getsize"),
@@ -59,7 +61,8 @@ LOCAL: tuple[LocalQuery, ...] = (
     *_of("temporary", "tempfile", "TemporaryFile SpooledTemporaryFile"),
     *_of("memory", "", "io.BytesIO io.StringIO BytesIO StringIO"),
     *_of("lock", "", "filelock.FileLock filelock.SoftFileLock fasteners.InterProcessLock portalocker.Lock"),
-    *_of("lock", "*", "FileLock SoftFileLock"),
+    *_of("lock", "*", "FileLock SoftFileLock file_lock filelock soft_file_lock lock_file acquire_file_lock"),
+    *_of("lock", "", " ".join(LOCKING)),
     *_of("turn", "*", "main_process_first local_main_process_first rank_zero_first zero_first local_rank_zero_first"),
     *_of("turn", "*", "rank0_first rank_0_first main_first master_first master_process_first"),
     *_of("turn", "*", "torch_distributed_zero_first run_local_rank_zero_first"),

@@ -31,6 +31,15 @@ GRAPHLESS = _each("torch.no_grad torch.inference_mode no_grad inference_mode")
 FILLING = _each("append appendleft add extend insert put")
 # They tell people what they are given, and do nothing with it.
 TELLING = _each("debug info warning warn error critical log set_task_status")
+# What they are given by keyword is kept under that name, or under that key.
+BAGS = _each(
+    "dict update SimpleNamespace Namespace EasyDict edict Munch Box AttrDict DotDict Config ConfigDict replace",
+)
+# Keywords under which a call is told a part of the names of the files that it writes.
+NAMING = _each(
+    "name id run_name weight_name prefix suffix filename file_name filename_prefix basename base_name tag stem"
+    " name_prefix save_prefix"
+)
 # Called with a function, they return one that does the same.
 WRAPPING = _each(
     "jax.jit jax.pmap jax.checkpoint jax.remat torch.compile functools.wraps functools.lru_cache functools.cache",

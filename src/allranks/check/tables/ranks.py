@@ -39,7 +39,7 @@ def _first(owner: str, form: Form) -> Iterator[RankQuery]:
     """Yield the names under which projects keep, or ask, whether this is rank 0: ``is_main_process``,
     ``is_local_root_worker``. A word that trees and lists have too needs one that says what it is the first of."""
     of = ("process", "proc", "rank", "worker", "ordinal", "host", "device")
-    alone = ("main", "master", "chief", "rank0", "rank_0", "rank_zero", "zero_rank")
+    alone = ("main", "master", "chief", "coordinator", "leader", "rank0", "rank_0", "rank_zero", "zero_rank")
     zero = ("global_zero", "world_zero", "global_rank_zero", "world_process_zero", "process_zero", "process_0")
     of_what = ("main", "master", "chief", "primary", "coordinator", "root", "lead", "leader", "head", "first", "zero")
     for word in (*alone, *zero, *(f"{word}_{what}" for word in of_what for what in of)):
@@ -52,6 +52,25 @@ def _first(owner: str, form: Form) -> Iterator[RankQuery]:
             yield RankQuery(f"{owner}{word}_process", "global", form, first=True)
 
 
+def _telling(form: Form) -> Iterator[RankQuery]:
+    """Yield the names of the one rank that tells people how it goes: ``is_logging_rank``, ``is_wandb_process``."""
+    does = "log logging logger print printing save saving write writing wandb report reporting io output tensorboard"
+    for word in does.split():
+        for what in ("rank", "process", "proc", "worker"):
+            yield RankQuery(f"{'' if form == 'name' else '*.'}is_{word}_{what}", "global", form, first=True)
+
+
+def _parallel(owner: str, form: Form) -> Iterator[RankQuery]:
+    """Yield the names of a rank in a sub-group: ``tp_rank``, ``data_parallel_rank``, ``pp_is_last_stage``."""
+    short = "tp dp pp cp ep sp mp fsdp hsdp edp etp cdp"
+    of = "data tensor model pipeline pipe context sequence expert tensor_model pipeline_model replica stage"
+    for word in (*short.split(), *of.split()):
+        for what in ("rank", "parallel_rank", "group_rank"):
+            yield RankQuery(f"{owner}{word}_{what}", "group", form)
+    for stage in ("pp_is_first_stage", "pp_is_last_stage", "is_pp_first_stage", "is_pp_last_stage"):
+        yield RankQuery(f"{owner}{stage}", "group", form, first=True)
+
+
 def _only() -> Iterator[RankQuery]:
     """Yield what decorators are called that let rank 0 alone run a function."""
     words = "rank_zero rank0 rank_0 zero_rank main_process main_rank main master_process master_rank master"
@@ -60,6 +79,7 @@ def _only() -> Iterator[RankQuery]:
             yield RankQuery(f"*.{shape.format(word)}", "global", "decorator", first=True)
 
 
+_MANY_DEVICES = "gpus num_gpus n_gpus n_gpu ngpus ngpu nprocs nproc num_procs n_procs ngpus_per_node num_gpus_per_node"
 _MPU = "megatron.core.parallel_state"
 _PARALLEL = "data tensor_model pipeline_model context expert_model expert_tensor expert_data model"
 
@@ -89,6 +109,8 @@ QUERIES: tuple[RankQuery, ...] = (
         "GROUP_RANK NODE_RANK SLURM_NODEID OMPI_COMM_WORLD_NODE_RANK HOSTNAME SLURMD_NODENAME", "node", "environment"
     ),
     *_each("WORLD_SIZE SLURM_NTASKS SLURM_NPROCS OMPI_COMM_WORLD_SIZE PMI_SIZE", "size", "environment"),
+    *_each("TORCHELASTIC_RUN_ID TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS", "many", "environment"),
+    *_each("MASTER_ADDR MASTER_PORT COORDINATOR_ADDRESS JAX_COORDINATOR_ADDRESS", "many", "environment"),
     *_each("LOCAL_WORLD_SIZE SLURM_NNODES SLURM_JOB_NUM_NODES ALLRANKS_WORLD_SIZE", "size", "environment"),
     *_each("socket.gethostname platform.node os.uname", "node"),
     # Trackers
@@ -222,6 +244,16 @@ QUERIES: tuple[RankQuery, ...] = (
     *_each("*.get_world_rank *.get_dist_rank *.get_process_rank *.get_distributed_rank *.get_rank_id", "global"),
     *_each("*.get_local_rank", "local"),
     *_each("*.get_node_rank", "node"),
+    *_each("*.rank", "global"),
+    *_each("*.local_rank", "local"),
+    *_parallel("*.", "attribute"),
+    *_parallel("", "name"),
+    *_telling("call"),
+    *_telling("attribute"),
+    *_telling("name"),
+    # How many devices there are, of which each has its process.
+    *_each(" ".join(f"*.{word}" for word in _MANY_DEVICES.split()), "size", "attribute"),
+    *_each(_MANY_DEVICES, "size", "name"),
     *_each("*.get_world_size", "size"),
     *_each("*.is_primary *.is_logging_process", "global", first=True),
     *_first("*.", "call"),

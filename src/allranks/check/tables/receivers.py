@@ -74,4 +74,6 @@ RETURNS: Mapping[str, str] = {
 TUPLES: Mapping[str, tuple[str, ...]] = {
     "deepspeed.initialize": ("deepspeed.DeepSpeedEngine", "", "", ""),
     "mmengine.dist.get_dist_info": ("<rank>", "<world size>"),
+    **dict.fromkeys(("*.get_dist_info", "*.get_rank_and_world_size"), ("<rank>", "<world size>")),
+    "*.get_world_size_and_rank": ("<world size>", "<rank>"),
 }

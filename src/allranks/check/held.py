@@ -1,0 +1,47 @@
+"""Objects that only some ranks have: made, handed over or collected where not all ranks are. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from allranks.check.given import Given
+from allranks.check.state import Frame
+from allranks.check.truth import EVERY, negate
+from allranks.check.values import NO_CONSTANT, RANK, RANKS, Value
+
+
+def is_guarded(frame: Frame) -> bool:
+    """Whether not all ranks are here."""
+    return frame.may != EVERY or bool(frame.implicit & RANKS)
+
+
+def there(frame: Frame) -> str:
+    """Return the truth of what is here: true on the ranks that are here for certain, elsewhere nobody knows."""
+    return "".join("T" if frame.mask >> at & 1 else "W" for at in range(4))
+
+
+def only_here(frame: Frame, value: Value) -> Value:
+    """Return an object, or a truth, as others see it that find it later: there on these ranks. What it is made of
+    stays as it is: a path that rank 0 alone is told of may be one that all know."""
+    plain = value.constant is NO_CONSTANT and not value.truth and not value.number
+    if not plain and value.constant is not True:
+        return value
+    truth = there(frame)
+    none = negate(truth) if plain else ""
+    return replace(value, constant=NO_CONSTANT, truth=truth, none=none)
+
+
+def guarded(frame: Frame, given: Given) -> Given:
+    """Return what a constructor is given that some ranks alone call: other ranks may make one without."""
+    if not is_guarded(frame):
+        return given
+    values = tuple(only_here(frame, value) for value in given.values)
+    return Given(values, tuple((name, only_here(frame, value)) for name, value in given.keywords), given.node)
+
+
+def filled(frame: Frame, base: Value) -> Value | None:
+    """Return a list that some ranks alone put something in; None if all do, or if something is in it on all."""
+    empty = base.elements == () or (base.truth and base.ranked)
+    if not is_guarded(frame) or not empty:
+        return None
+    return replace(base, elements=None, constant=NO_CONSTANT, taint=base.taint | RANK, truth=there(frame))

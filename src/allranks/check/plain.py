@@ -1,0 +1,102 @@
+"""Calls of Python's own and of libraries that pass things on: the environment, attributes by name, bags of settings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from allranks.check.asked import is_wrapped
+from allranks.check.computed import SPREAD_VALUE, compiled
+from allranks.check.given import Given
+from allranks.check.overrides import Overrides
+from allranks.check.state import Frame, Span
+from allranks.check.tables.arrays import COMPILERS, FETCHES, SHARDINGS, TREE_MAPS
+from allranks.check.tables.passing import BAGS, ITERATING, WRAPPING
+from allranks.check.truth import BY_RANK
+from allranks.check.values import AGREED, ANYTHING, DEALT, NONE, STATE, TEXT, Value, boolean, tainted
+
+_FIELDS = ("dataclasses.field", "attrs.field", "pydantic.Field")
+
+
+class Plain(Overrides):
+    """Evaluates such calls."""
+
+    def invoke(self, frame: Frame, function: Value, span: Span) -> Value:
+        raise NotImplementedError
+
+    def plain_call(self, frame: Frame, name: str, given: Given) -> Value | None:
+        """Return what such a call gives; None for others."""
+        if name.rpartition(".")[2] in BAGS:
+            self.bag(given)
+        if name.startswith("os."):
+            return self._of_environment(frame, name, given)
+        if "." not in name:
+            return self._built_in(frame, name, given)
+        return self._passed_on(frame, name, given)
+
+    def bag(self, given: Given) -> None:
+        """A call that keeps what it is given under its keywords: who this process is, others ask for by that name."""
+        for name, value in given.keywords:
+            if value.says_who:
+                self.keep("*", name, value)
+
+    def _of_environment(self, frame: Frame, name: str, given: Given) -> Value | None:
+        if name == "os.environ.keys":
+            return Value(reference="os.environ")
+        if name in ("os.environ.get", "os.getenv", "os.environ.setdefault", "os.environ.pop"):
+            constant, evidence = given.argument(0, "key"), set(frame.result.evidence)
+            found = self.environment(frame, constant.constant if constant else None)
+            if name.endswith("setdefault"):  # who says what rank it is otherwise is ready to be alone
+                frame.result.evidence &= evidence
+            return found if found is not None else ANYTHING
+        return None
+
+    def _built_in(self, frame: Frame, name: str, given: Given) -> Value | None:
+        if name in ("int", "bool", "float") and given.values:
+            first = given.values[0]
+            told = replace(boolean(first.true(), first.taint), flags=first.flags & AGREED.flags)
+            return told if name == "bool" else replace(first, flags=first.flags - TEXT) if first.number else first
+        if name == "getattr" and len(given.values) > 1 and isinstance(given.values[1].constant, str):
+            return self.attribute(frame, given.values[0], given.values[1].constant, ())
+        if name in ("hasattr", "setattr") and len(given.values) > 1 and isinstance(given.values[1].constant, str):
+            return self._attribute_by_name(frame, name, given.values[1].constant, given)
+        if name == "isinstance" and (asked := is_wrapped(given.values[0], given.argument(1))) is not None:
+            return asked
+        if name in ("isinstance", "super", "range"):
+            made = tainted(*given.values) if name == "range" else ANYTHING
+            return replace(made, flags=DEALT) if made.ranked else made
+        return None
+
+    def _attribute_by_name(self, frame: Frame, how: str, name: str, given: Given) -> Value | None:
+        """``setattr`` as an assignment; ``hasattr`` of what was stored under a guard alone is true where that held."""
+        if how == "setattr" and len(given.values) > 2:
+            self.store(frame, ("attr", given.node[2][0], name), given.values[2])
+            return NONE
+        owner = given.values[0].instance
+        stored = self.held(owner, name) if "::" in owner else None
+        return boolean(BY_RANK, stored.taint) if stored is not None and stored.taint & STATE else None
+
+    def _passed_on(self, frame: Frame, name: str, given: Given) -> Value | None:
+        if name in FETCHES and any("parts" in value.flags for value in given.values):
+            self._record(frame, None, name, given, None, "")
+            return ANYTHING
+        if name in ITERATING and given.values:
+            return given.values[0]
+        if name in _FIELDS:
+            factory, default = given.argument("default_factory", "factory"), given.argument("default")
+            return default if factory is None and default is not None else self._made(frame, factory, given.span)
+        if name == "functools.partial" and given.values:
+            return replace(given.values[0], bound=given.values[1:])
+        if name in COMPILERS and given.values:
+            return compiled(given.values[0], name, frozenset(key for key, _ in given.keywords))
+        if name in TREE_MAPS and given.values:
+            return self.called(frame, given.values[0], given.without_first())
+        if name == "jax.device_put" and len(given.values) > 1 and given.values[1].instance in SHARDINGS:
+            return SPREAD_VALUE
+        if name in WRAPPING and given.values and (given.values[0].reference or given.values[0].instance):
+            return given.values[0]
+        return None
+
+    def _made(self, frame: Frame, factory: Value | None, span: Span) -> Value:
+        """Return what a function of the project makes for a field."""
+        ours = factory is not None and self.project.function(factory.reference) is not None
+        return self.invoke(frame, factory, span) if factory is not None and ours else ANYTHING
