@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from allranks.check.alone import is_apart, is_tool, is_tools_main
 from allranks.check.apis import Apis
-from allranks.check.interest import Names, interesting, telling
+from allranks.check.interest import Names, deals, interesting, telling
 from allranks.check.interpret import Interpreter
 from allranks.check.program import Divergence, Event, Gap, Program, Step
 from allranks.check.project import Project, mentioned
@@ -237,7 +237,8 @@ class Survey:
         known = self.shown.get(id(result))
         if known is None:
             own = {result.path} if result.several else set()
-            own |= {""} if result.evidence & _STRONG else set()
+            dealt = "rank" in result.evidence and deals(self.project.function(result.reference))
+            own |= {""} if result.evidence & _STRONG or dealt else set()
             own |= {_LAUNCH} if "launch" in result.evidence else set()
             own |= {_JOIN} if "initialise" in result.evidence else set()
             self.shown[id(result)] = frozenset(own)  # a nested function may call the one around it
