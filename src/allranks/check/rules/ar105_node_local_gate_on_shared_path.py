@@ -75,6 +75,21 @@ def write(state, out):
         Example(
             {
                 "train.py": """\
+from accelerate import Accelerator
+
+accelerator = Accelerator()
+if accelerator.is_main_process:
+    log = open("log.csv", "a")
+for step in range(9):
+    if accelerator.is_local_main_process:
+        print(step, file=log)
+"""
+            },
+            at=(8,),
+        ),
+        Example(
+            {
+                "train.py": """\
 import os
 import torch
 import torch.distributed as dist
@@ -126,9 +141,11 @@ def save(state, folder):
     )
 
     def check(self, program: Program) -> Iterator[Finding]:
+        opened = {event.place: event.roles for event in program.effects("file", "append") if event.opened is None}
         for event in program.effects("checkpoint", "file", "append", "delete", "publish"):
             who = _who(event)
-            if who and event.active and event.opened is None and not event.of_the_node:
+            has = event.opened is not None and opened.get(event.opened, event.roles) >= event.roles
+            if who and event.active and not has and not event.of_the_node:  # one finding a file: where it is opened
                 notes = [Note("the guard is here", event.guard)] if event.guard else []
                 what = event.target or event.name
                 yield self.found(event, f"{who} works on {what}: the guard is not on the global rank", notes=notes)
