@@ -33,6 +33,20 @@ CASES: dict[str, tuple[Files, list[str]]] = {
         },
         [],
     ),
+    "data that JAX's processes are dealt in another file": (
+        {
+            "train.py": "from lib.data import mine\n\nfor x in mine([1, 2]):\n    pass\nopen('log.txt', 'w')\n",
+            "lib/data.py": "import jax\n\ndef mine(x):\n    return x[jax.process_index() :: jax.process_count()]\n",
+        },
+        ["AR102"],
+    ),
+    "a rank that is only told in another file": (
+        {
+            "train.py": "from lib.data import told\n\ntold('begun')\nopen('log.txt', 'w')\n",
+            "lib/data.py": "import jax\n\ndef told(what):\n    return f'{jax.process_index()}: {what}'\n",
+        },
+        [],
+    ),
     "the body of a module that is imported": (
         {"train.py": f"{START}import lib.paths\n", "lib/paths.py": MAKES},
         ["AR108"],

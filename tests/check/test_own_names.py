@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from pairs import Pair, codes
 
+from allranks.check.engine import Settings, check
+
 PAIRS = {
     "a folder of all, and a beginning of the name that is one's own": Pair(
         """
@@ -250,3 +252,38 @@ def test_what_is_this_process_own_is_left_alone(case: str) -> None:
     pair = PAIRS[case]
     assert codes(pair.good) == []
     assert codes(pair.bad) == [pair.code]
+
+
+STEPS = {
+    "a step that rank 0 alone has read": (
+        (
+            "class T:\n    def __init__(self):\n        self.global_step = 0\n        if dist.get_rank() == 0:\n"
+            "            self.global_step = torch.load('a')['step']\n\n    def save(self):\n"
+            "        torch.save({}, f'{self.global_step}.pt')\n\nT().save()\n"
+        ),
+        1,
+    ),
+    "an epoch that goes on from there": (
+        (
+            "start = 0\nif dist.get_rank() == 0:\n    start = torch.load('a')\nfor epoch in range(start, 3):\n"
+            "    torch.save({}, 'm_%d.pt' % epoch)\n    torch.save({}, f'{epoch}-{dist.get_rank()}.pt')\n"
+        ),
+        1,
+    ),
+    "the rank beside it": (
+        (
+            "def save(step):\n    torch.save(1, '%s%d' % (dist.get_rank(), step))\n    torch.save({}, f'{step}.pt')\n\n"
+            "save(1)\n"
+        ),
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize("what", STEPS)
+def test_a_step_in_a_name_makes_it_nobodys_own(what: str) -> None:
+    """All ranks come to a step together, whoever of them keeps count."""
+    body, count = STEPS[what]
+    text = f"import torch\nimport torch.distributed as dist\n\ndist.init_process_group('nccl')\n{body}"
+    found = check({"train.py": text.encode()}, Settings(select=("AR101",))).findings
+    assert len(found) == count, found

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from fnmatch import fnmatch
 
 from allranks.check.alone import is_apart, is_tool
+from allranks.check.interest import deals
 from allranks.check.interpret import Interpreter
 from allranks.check.project import Project
 from allranks.check.source import is_test
@@ -118,7 +119,8 @@ class Activity:
         known = self._known.get(id(result))
         if known is None:
             own = {result.path} if result.several else set()
-            own |= {""} if result.evidence & _STRONG else set()
+            dealt = "rank" in result.evidence and deals(self.project.function(result.reference))
+            own |= {""} if result.evidence & _STRONG or dealt else set()
             own |= {_LAUNCH} if "launch" in result.evidence else set()
             own |= {_JOIN} if "initialise" in result.evidence else set()
             self._known[id(result)] = frozenset(own)  # a nested function may call the one around it

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 from allranks.check.apis import Apis
 from allranks.check.asked import says_alone
 from allranks.check.compare import compared
-from allranks.check.items import is_batch, key_of_name
+from allranks.check.items import is_batch, is_step, key_of_name
 from allranks.check.render import condition, denied, render
 from allranks.check.state import Frame
 from allranks.check.summary import Node
@@ -18,6 +18,7 @@ from allranks.check.tables.gates import PRIVATE_PATHS
 from allranks.check.truth import FALSE, TRUE, both, either, negate, roles_where
 from allranks.check.values import (
     ANYTHING,
+    CLOCK,
     DEALT,
     MANY,
     NONE,
@@ -133,6 +134,9 @@ class Evaluator:
 
     def _op(self, frame: Frame, node: Node) -> Value:
         left, right = self.value(frame, node[1]), self.value(frame, node[2])
+        if node[3] == "%" and isinstance(left.constant, str):  # a name that is filled in
+            parts = node[2][1] if node[2][0] == "seq" else (node[2],)
+            right = tainted(*map(_alike, parts, right.elements or (right,)))
         if isinstance(left.constant, str) and isinstance(right.constant, str) and node[3] == "+":
             return Value(constant=left.constant + right.constant, flags=left.flags)
         made = tainted(left, right)
@@ -202,7 +206,7 @@ class Evaluator:
         return also(chosen(truth, one, other, test.taint), test.taint)
 
     def _text(self, frame: Frame, node: Node) -> Value:
-        parts = [self.value(frame, part) for part in node[1]]
+        parts = [_alike(part, self.value(frame, part)) for part in node[1]]
         made = tainted(*parts)
         flags = frozenset().union(*(part.flags for part in parts)) if parts else frozenset()
         return replace(made, text=render(node), flags=flags)
@@ -317,6 +321,12 @@ class Evaluator:
         "star": _star,
         "typed": _typed,
     }
+
+
+def _alike(node: Node, value: Value) -> Value:
+    """Return what a part of a name is: the step in it is no rank, though it was set under a guard on one."""
+    name = node[1] if node[0] == "name" else node[2] if node[0] == "attr" else ""
+    return ANYTHING if name and is_step(name) and not value.number and not value.taint & CLOCK else value
 
 
 def _is_sample(frame: Frame, node: Node) -> bool:

@@ -12,6 +12,7 @@ from allranks.check.render import render
 from allranks.check.summary import FunctionFacts, Summary
 from allranks.check.tables.arrays import COMPILERS
 from allranks.check.tables.data import SAMPLERS
+from allranks.check.tables.evidence import DEALING
 from allranks.check.tables.names import documented
 from allranks.findings import Place
 
@@ -52,6 +53,11 @@ def telling(project: Project, names: Names, apis: Apis) -> frozenset[str]:
             if not reached.isdisjoint(methods) or any(render(base).endswith(_HOOKED) for base in facts.bases):
                 more |= methods
     return frozenset(reached | more)
+
+
+def deals(facts: FunctionFacts | None) -> bool:
+    """Whether it asks which process of JAX it is and of how many: who reads data so, reads a part of them."""
+    return facts is not None and all(not asks.isdisjoint(facts.words) for asks in DEALING)
 
 
 def _reaching(project: Project, names: Names, words: Mapping[str, frozenset[str]], *, models: bool = False) -> set[str]:

@@ -7,6 +7,7 @@ import re
 _NAMES = r"(file_?)?names?|ids?|uids?|uuids?|paths?|keys?|files?|fnames?|stems?|utts?"
 _OF = r"(\w+_|img|image|video|audio|wav|utt|sample|file)?"
 _COUNTER = re.compile(r"(?i)^(i|j|k|n|it|num\w*|count\w*)$|idx|index|step|iter|epoch")
+_STEPS = re.compile(r"(?i)(^|_)(steps?|iters?|iterations?|epochs?)$")
 _KEY = re.compile(rf"(?i)^{_OF}({_NAMES}|idx|index|indices)$")
 _DATA = re.compile(r"(?i)(loader|dataset|_dl|data_?iter|iterator|batch|samples|predictions)\b")
 _SETTINGS = re.compile(r"(?i)\b(cfg|conf|config|args|opts?|options|params|hparams|settings)\b")
@@ -28,6 +29,11 @@ def may_hold_samples(source: str) -> bool:
 def counts(variable: str) -> bool:
     """Whether a variable of a loop counts: it is alike on all ranks, whatever data they have."""
     return bool(_COUNTER.search(variable))
+
+
+def is_step(name: str) -> bool:
+    """Whether a name is that of how far the training has come: all ranks come there together, whoever keeps count."""
+    return bool(_STEPS.search(name))
 
 
 def key_of_name(key: object) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -20,6 +21,8 @@ PARALLEL = frozenset(
         COMPUTATION,
     ]
 )
+
+_OF_THE_NODE = re.compile(r"/te?mp\b|/shm|/scratch|/local|te?mp_?(dir|path)|cache|node_local|local_dir")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,12 @@ class Event:
     def command(self) -> str:
         """What is given to a shell, as it stands in a message; empty for all other calls."""
         return f"`{self.target}`" if self.name.startswith(("subprocess.", "os.system", "os.popen")) else ""
+
+    @property
+    def of_the_node(self) -> bool:
+        """Whether the path is, as it is declared or else by its name, on a disk of the node."""
+        flags = self.path.flags if self.path is not None else frozenset()
+        return "node" in flags or ("shared" not in flags and bool(_OF_THE_NODE.search(self.target.lower())))
 
     def argument(self, *keys: int | str) -> Value | None:
         """Return the first argument that is given under one of these positions or keywords."""

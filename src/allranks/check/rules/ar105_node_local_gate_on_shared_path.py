@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from allranks.check.program import Event, Program
 from allranks.check.rule import Example, ProgramRule
 from allranks.findings import Finding, Note
-
-_OF_THE_NODE = re.compile(r"/te?mp\b|/shm|/scratch|/local|te?mp_?(dir|path)|cache|node_local|local_dir")
 
 
 class NodeLocalGateOnSharedPath(ProgramRule):
@@ -78,6 +75,21 @@ def write(state, out):
         Example(
             {
                 "train.py": """\
+from accelerate import Accelerator
+
+accelerator = Accelerator()
+if accelerator.is_main_process:
+    log = open("log.csv", "a")
+for step in range(9):
+    if accelerator.is_local_main_process:
+        print(step, file=log)
+"""
+            },
+            at=(8,),
+        ),
+        Example(
+            {
+                "train.py": """\
 import os
 import torch
 import torch.distributed as dist
@@ -129,18 +141,14 @@ def save(state, folder):
     )
 
     def check(self, program: Program) -> Iterator[Finding]:
+        opened = {event.place: event.roles for event in program.effects("file", "append") if event.opened is None}
         for event in program.effects("checkpoint", "file", "append", "delete", "publish"):
             who = _who(event)
-            if who and event.active and event.opened is None and not _of_the_node(event):
+            has = event.opened is not None and opened.get(event.opened, event.roles) >= event.roles
+            if who and event.active and not has and not event.of_the_node:  # one finding a file: where it is opened
                 notes = [Note("the guard is here", event.guard)] if event.guard else []
                 what = event.target or event.name
                 yield self.found(event, f"{who} works on {what}: the guard is not on the global rank", notes=notes)
-
-
-def _of_the_node(event: Event) -> bool:
-    """Whether the path is, as it is declared or else by its name, on a disk of the node."""
-    flags = event.path.flags if event.path is not None else frozenset()
-    return "node" in flags or ("shared" not in flags and bool(_OF_THE_NODE.search(event.target.lower())))
 
 
 def _who(event: Event) -> str:

@@ -12,7 +12,8 @@ from allranks.findings import Finding
 class CheckThenActOnPath(ProgramRule):
     """
     ## What it does
-    Finds directories that every rank makes without `exist_ok=True`, behind `if not os.path.exists(...)` or bare.
+    Finds directories that every rank, or the first of each node, makes without `exist_ok=True`, behind
+    `if not os.path.exists(...)` or bare.
 
     ## Why is this bad
     Between the test and the call another process makes the directory.
@@ -59,6 +60,20 @@ Path("out").mkdir(parents=True)
             },
             at=(5,),
         ),
+        Example(
+            {
+                "train.py": """\
+import os
+import torch.distributed as dist
+
+dist.init_process_group("nccl")
+if int(os.environ["LOCAL_RANK"]) == 0 and not os.path.isdir("runs"):
+    os.makedirs("runs")
+    os.mkdir("/tmp/cache")
+"""
+            },
+            at=(6,),
+        ),
     )
     good = (
         Example(
@@ -82,3 +97,8 @@ if dist.get_rank() == 0 and not os.path.exists("logs"):
     def check(self, program: Program) -> Iterator[Finding]:
         for event in program.ungated("mkdir"):
             yield self.found(event, f"every rank makes {event.target or 'the directory'}, and only one can")
+        for event in program.effects("mkdir"):
+            apart = event.per_process or event.ordered or event.of_the_node
+            if event.active and event.first_of_each_node and not apart:
+                what = f"makes {event.target or 'the directory'}"
+                yield self.found(event, f"the first process of each node {what}, and on a disk of all only one can")

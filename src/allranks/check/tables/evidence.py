@@ -65,6 +65,8 @@ SIGNS: tuple[Sign, ...] = (
     *(Sign(name, "launch") for name in ("detectron2.engine.launch", "ray.train.torch.TorchTrainer")),
     *(Sign(name, "launch") for name in ("ray.tune.with_parameters", "ray.tune.Tuner")),
 )
+# Who asks JAX for one of each deals something out among the processes.
+DEALING = (frozenset(["process_index", "host_id"]), frozenset(["process_count", "host_count"]))
 # Classes whose hooks a framework calls on every process.
 HOOKED = (
     "lightning.pytorch.LightningModule",
