@@ -169,7 +169,8 @@ class Gap:
 class Program:
     """All that was found out by interpreting the entries. ``packages``: what its files import, by the first part of
     the name; ``names``: of the words in its functions, those that may speak of a start, of epochs or of devices;
-    ``around``: the same, by the place of a sampler, for the program that leads there and the files that import it."""
+    ``around``: the same, by the place of a sampler, for the program that leads there and the files that import it;
+    ``offloads``: the functions that bring to the CPU what they save."""
 
     events: tuple[Event, ...] = ()
     parted: tuple[Divergence, ...] = ()
@@ -178,6 +179,7 @@ class Program:
     names: frozenset[str] = frozenset()
     astray: tuple[Astray, ...] = ()
     around: Mapping[Place, tuple[frozenset[str], frozenset[str]]] = field(default_factory=dict)
+    offloads: frozenset[str] = frozenset()
 
     def effects(self, *kinds: str) -> Iterator[Event]:
         """Yield effects of these kinds (all without), each site once, in order of place."""

@@ -103,7 +103,8 @@ class Survey:
         watched = [root for root in entries if not self._left_out(root.path)]
         early = tuple(gpus.astray(watched, self.project, self.inside, self._step))
         said = (*mentioned(self.project), early, around(self.project, events))
-        return Program(tuple(events), tuple(parted), tuple(self._gaps()), *said)
+        offloads = gpus.offloading(self.interpreter.results.values())
+        return Program(tuple(events), tuple(parted), tuple(self._gaps()), *said, offloads)
 
     def _step(self, result: Result, span: Span) -> Step:
         return Step(self._symbol(result), self._place(result.path, span))
