@@ -43,6 +43,9 @@ def called(frame: Frame, name: str, given: Given) -> Value | None:
 
 def called_method(frame: Frame, name: str, given: Given) -> None:
     """As `called`, for a method of whatever is not the project's."""
+    if name == "cpu":
+        mark(frame, "cpu", name, given.span)
+        return
     if name == "cuda":
         uses = not given.values and all(key == "non_blocking" for key, _ in given.keywords)
     elif name == "to":
@@ -137,6 +140,15 @@ def astray(roots: Iterable[Result], project: Project, active: Set[str], tell: Te
         yield from (one for one in found if one.bound is not None or not _may_bind(project, one.root))
 
 
+def offloading(results: Iterable[Result]) -> frozenset[str]:
+    """Return the functions that bring something to the CPU and save with torch."""
+    return frozenset(
+        one.reference
+        for one in results
+        if any(m.kind == "cpu" for m in one.marks) and any(seen.name == "torch.save" for seen in one.seen)
+    )
+
+
 def _may_bind(project: Project, path: str) -> bool:
     """Whether a program has anything in it that may give its processes a GPU each."""
     packages, words = mentioned(project, project.reach(path))
@@ -187,7 +199,7 @@ class _Walk:
         """Yield the marks on the way through ``result``, in the order of the source."""
         if depth > DEEPEST:
             return
-        items: list[tuple[Span, Mark | Called]] = [(m.span, m) for m in result.marks]
+        items: list[tuple[Span, Mark | Called]] = [(m.span, m) for m in result.marks if m.kind != "cpu"]
         items += [(c.span, c) for c in result.calls if self._matters(c.result)]
         seen: dict[int, int] = {}
         for _, item in sorted(items, key=lambda pair: pair[0][:2]):

@@ -191,7 +191,7 @@ class Program:
     the name; ``names``: of the words in its functions, those that may speak of a start, of epochs or of devices;
     ``around``: the same, by the place of a sampler, for the program that leads there and the files that import it;
     ``several``: files of JAX programs that ask which of several processes they are; ``awaits_saves``: something waits
-    for saves in the background."""
+    for saves in the background; ``offloads``: the functions that bring to the CPU what they save."""
 
     events: tuple[Event, ...] = ()
     parted: tuple[Divergence, ...] = ()
@@ -200,6 +200,7 @@ class Program:
     names: frozenset[str] = frozenset()
     astray: tuple[Astray, ...] = ()
     around: Mapping[Place, tuple[frozenset[str], frozenset[str]]] = field(default_factory=dict)
+    offloads: frozenset[str] = frozenset()
     several: frozenset[str] = frozenset()
     awaits_saves: bool = True
 

@@ -102,7 +102,8 @@ class Survey:
         watched = [root for root in entries if not self.activity.left_out(root.path)]
         early = tuple(gpus.astray(watched, self.project, self.inside, self._step))
         said = (*mentioned(self.project), early, around(self.project, events))
-        return Program(tuple(events), tuple(parted), tuple(self._gaps()), *said)
+        offloads = gpus.offloading(self.interpreter.results.values())
+        return Program(tuple(events), tuple(parted), tuple(self._gaps()), *said, offloads)
 
     def _go_down(self, entries: Iterable[Result], bodies: Iterable[Result]) -> None:
         """Go down from the entries; to methods that nobody is known to call, for those who call them by name."""

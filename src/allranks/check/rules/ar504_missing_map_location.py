@@ -6,12 +6,14 @@ import ast
 import re
 from collections.abc import Iterator
 
+from allranks.check.nodes import children, walk
 from allranks.check.origins import function_called
 from allranks.check.program import Event, Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.source import File
 from allranks.check.syntax import (
     asks_rank,
+    calls_of,
     distributed,
     function_of,
     given,
@@ -21,6 +23,7 @@ from allranks.check.syntax import (
     own,
     rank_guard,
     speaks_of,
+    tail_of,
 )
 from allranks.findings import Edit, Finding, Fix, Place
 
@@ -31,9 +34,15 @@ _IMPORTS = re.compile(
 )
 # What lies beside the weights and holds no tensors of a GPU; programs that one process runs.
 _BESIDE = re.compile(
-    r"meta|config|args|rng|cache|vocab|tokenizer|index|progress|(train|recipe|trainer)_state", re.IGNORECASE
+    r"meta|config|args|rng|cache|vocab|tokenizer|index|progress|(train|recipe|trainer|random)_state|sched|scaler|"
+    r"data_?(loader|set|module)|sampler|pre_?train|loss(es)?\b|steps?\b|metric|history|stats?\b|feat|embed|latent|queue",
+    re.IGNORECASE,
 )
-_ALONE = re.compile(r"infer|demo|eval|sampl|generat|export|convert|predict", re.IGNORECASE)
+_ALONE = re.compile(
+    r"infer|demo|eval|sampl|generat|export|convert|predict|gradio|web_?ui|merge|prune|quantiz|scoring|"
+    r"(^|[/_.])(tests?|api|app)([/_.]|$)|_(to|2)_|challenge",
+    re.IGNORECASE,
+)
 _SHARDS = re.compile(r"shard", re.IGNORECASE)
 # The file gives each process its own GPU.
 _DEVICES = (
@@ -66,7 +75,8 @@ class MissingMapLocation(LocalRule, ProgramRule):
     context of each process stays there.
 
     ## Known problems
-    A file that was saved from the CPU is loaded to the CPU all the same.
+    A file that was saved from the CPU is loaded to the CPU all the same: what this project brings to the CPU before it
+    saves, published (*pretrained*) weights and files beside the weights are left alone by what they are called.
 
     ## Use instead
     `torch.load(path, map_location="cpu")`, or the rank's own device.
@@ -76,7 +86,6 @@ class MissingMapLocation(LocalRule, ProgramRule):
     """
 
     code, name, severity, row = "AR504", "missing-map-location", "warning", "checkpoint load"
-    default = False
     cluster = "All ranks of a host load onto the GPU that the file was saved from, and it runs out of memory."
     advice = 'Pass map_location="cpu" (or the rank\'s own device).'
     words = ("torch.load", "import load")
@@ -97,6 +106,31 @@ def resume(model, checkpoint_path):
 """
             },
             at=(8,),
+        ),
+        # The network is saved from the CPU, the optimizer is not.
+        Example(
+            {
+                "job.py": """\
+import torch
+import torch.distributed as dist
+
+
+class Job:
+    def __init__(self):
+        dist.init_process_group("nccl")
+        self.net = torch.nn.Linear(2, 2).cuda()
+
+    def save_net(self, path):
+        torch.save(self.net.cpu().state_dict(), path)
+
+    def save_optimizer(self, path):
+        torch.save(self.optimizer.state_dict(), path)
+
+    def load_optimizer(self, checkpoint):
+        self.optimizer.load_state_dict(torch.load(checkpoint))
+"""
+            },
+            at=(17,),
         ),
         Example(
             {
@@ -170,6 +204,35 @@ def main(model):
             }
         ),
         Example({"eval.py": "import torch\n\nmodel = torch.load('checkpoint.pt')\n"}),
+        # What was saved from the CPU, and what holds no weights.
+        Example(
+            {
+                "store.py": """\
+import os
+import torch
+
+
+class Store:
+    def save_weights(self, net, path):
+        torch.save({name: value.cpu() for name, value in net.state_dict().items()}, path)
+
+    def load_weights(self, net, model_path):
+        net.load_state_dict(torch.load(model_path))
+        self.schedule.load_state_dict(torch.load(os.path.join(model_path, "schedule.pt")))
+""",
+                "train.py": """\
+import torch
+import torch.distributed as dist
+from store import Store
+
+dist.init_process_group("nccl")
+net = torch.nn.Linear(2, 2).cuda()
+store = Store()
+store.load_weights(net, "last.pt")
+store.save_weights(net, "last.pt")
+""",
+            }
+        ),
     )
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
@@ -187,6 +250,8 @@ def main(model):
             or not _is_checkpoint(node, file)
             or rank_guard(node, file) is not None
         ):
+            return
+        if _is_of_one_process(node, file) or _saves_from_cpu(node, file) or _is_beside(node, file):
             return
         if asks_rank(node.args[0]) or _is_mapped_elsewhere(node, file) or _is_called_on_one_rank(node, file):
             return
@@ -206,13 +271,72 @@ def main(model):
             if event.name != "torch.load" or event.argument(1, "map_location", "mmap") is not None:
                 continue
             start = event.chain[0].place.path if event.chain else event.place.path
-            if _BESIDE.search(event.target) or _ALONE.search(event.place.path) or _ALONE.search(start):
+            way = (event.place.path, start, event.symbol, *(step.symbol for step in event.chain))
+            if _BESIDE.search(event.target) or any(map(_ALONE.search, way)):
                 continue
             others = len(event.roles - {"first"}) > 1
+            if _is_saved_from_cpu(event, program.offloads):
+                continue
             if event.active and others and not event.per_process and _feeds_model(event, restores):
                 yield self.found(
                     event, "torch.load without map_location: every rank loads onto the device that saved it"
                 )
+
+
+def _is_of_one_process(call: ast.Call, file: File) -> bool:
+    """It stands in a file or function that, by its name, one process runs."""
+    function = function_of(call, file)
+    return bool(_ALONE.search(file.path) or (function is not None and _ALONE.search(function.name)) or file.is_test)
+
+
+def _saves_from_cpu(call: ast.Call, file: File) -> bool:
+    """What this file saves is brought to the CPU first: by ``save_x`` for ``load_x``, or else by any that saves."""
+    saves = (at for at in calls_of(file).get("save", ()) if name_of(at, file) == "torch.save")
+    saving = [function_of(at, file) or at for at in saves]
+    function = function_of(call, file)
+    what = function.name.partition("load")[2] if function is not None else ""
+    pair = [one for one in saving if what and getattr(one, "name", "").endswith(f"save{what}")]
+    return any(map(_offloads, pair or saving))
+
+
+def _is_saved_from_cpu(event: Event, offloads: frozenset[str]) -> bool:
+    """As `_saves_from_cpu`: ``save_x`` in the whole project for ``load_x``, or any that saves in its file."""
+    path, _, name = event.function.partition("::")
+    what = name.rpartition(".")[2].partition("load")[2]
+    pair = what and any(one.endswith((f".save{what}", f"::save{what}")) for one in offloads)
+    return bool(pair) or (not what and any(one.startswith(f"{path}::") for one in offloads))
+
+
+def _offloads(function: ast.AST) -> bool:
+    calls = (at for at in walk(function) if isinstance(at, ast.Call))
+    return any(
+        tail_of(at) == "cpu"
+        or (tail_of(at) == "to" and any(isinstance(a, ast.Constant) and a.value == "cpu" for a in at.args))
+        for at in calls
+    )
+
+
+def _is_beside(call: ast.Call, file: File) -> bool:
+    """It is told by its path, or by what it goes into, that it is no weights; or its path is written down: weights
+    that came with the program."""
+    above = next(file.parents(call), None)
+    into = above.func.value if isinstance(above, ast.Call) and isinstance(above.func, ast.Attribute) else None
+    return isinstance(call.args[0], ast.Constant) or any(
+        _BESIDE.search(word) for part in (call.args[0], into) if part is not None for word in _leaves(part)
+    )
+
+
+def _leaves(node: ast.AST) -> Iterator[str]:
+    """Yield the texts in an expression, and the last parts of the names in it."""
+    if isinstance(node, ast.Attribute):
+        yield node.attr
+    elif isinstance(node, ast.Name):
+        yield node.id
+    elif isinstance(node, ast.Constant):
+        yield str(node.value)
+    else:
+        for part in [*node.args, *(k.value for k in node.keywords)] if isinstance(node, ast.Call) else children(node):
+            yield from _leaves(part)
 
 
 def _feeds_model(event: Event, restores: set[str]) -> bool:
