@@ -41,7 +41,9 @@ class Computed(Members):
     def spread(self, given: Given) -> Value:
         """Return an array that is made of what all processes have; replicated, if its sharding says so."""
         texts = [render(node) for node in (*given.node[2], *(node for _, node in given.node[3]))]
-        return SPREAD_VALUE if any(map(_WHOLE.search, texts)) else PARTS_VALUE
+        first: Node = given.node[2][0] if given.node[2] else ("const", None)
+        decided = first[0] == "call" and not render(first[1]).endswith("Sharding")  # by what it is given: a number
+        return SPREAD_VALUE if decided or any(map(_WHOLE.search, texts)) else PARTS_VALUE
 
     def decorated_by(self, frame: Frame, decorator: Node, value: Value) -> Value | None:
         """Return a function behind ``@jax.jit``, ``@jax.jit(...)`` or ``@partial(jax.jit, ...)``, if it is one."""

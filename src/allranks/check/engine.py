@@ -91,10 +91,11 @@ def _interpreted(sources: Mapping[str, bytes], summaries: Mapping[str, Summary],
     )
     everywhere = settings.assume == "multi-host"
     project = Project(summaries)
-    program = Survey(project, tables, everywhere=everywhere, entries=settings.entries).program(Lines(sources))
+    lines = Lines(sources)
+    program = Survey(project, tables, everywhere=everywhere, entries=settings.entries).program(lines)
     if not program.packages & {"jax", "orbax"}:
         return program
-    return replace(program, several=several(project), awaits_saves=awaits_saves(project))
+    return replace(program, several=several(project), awaits_saves=awaits_saves(project, lines))
 
 
 class Lines(Mapping[str, list[str]]):

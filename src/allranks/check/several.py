@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
@@ -37,12 +38,15 @@ def several(project: Project) -> frozenset[str]:
 
 
 # What waits for a save in the background; a method of such a name waits when somebody calls it.
-_WAITING = frozenset(["wait_until_finished", "check_for_errors", "wait_until_finished_async"])
+_WAITING = frozenset(["wait_until_finished"])
 _CLOSING = frozenset(["close", "__exit__"])
+_CLOSED = re.compile(r"(?i)(ckpt|checkpoint|mngr|manager|saver)\w*(\(\))?\.close\(")
+_SAVER = "heckpoint"
+_WITHIN = re.compile(r"^\s*with [^#]*(Checkpointer|CheckpointManager|(ckpt|checkpoint)\w*(manager|mngr|er))\b", re.I)
 
 
-def awaits_saves(project: Project) -> bool:
-    """Say whether anything waits for what saves in the background, or closes something in a file about checkpoints."""
+def awaits_saves(project: Project, lines: Mapping[str, list[str]]) -> bool:
+    """Say whether anything waits for what saves in the background, or closes it. ``lines``: of each file."""
     for path, summary in project.summaries.items():
         if is_test(path):
             continue
@@ -50,8 +54,10 @@ def awaits_saves(project: Project) -> bool:
             words = set(facts.words)
             if facts.name in _WAITING or facts.name in _CLOSING:
                 continue
-            if words & _WAITING or (words & _CLOSING and any("ckpt" in w or "heckpoint" in w for w in words)):
+            if words & _WAITING or (words & _CLOSING and any(map(_CLOSED.search, lines[path]))):
                 return True
+        if any(_SAVER in dotted for dotted, _ in summary.imports) and any(map(_WITHIN.search, lines[path])):
+            return True
     return False
 
 
