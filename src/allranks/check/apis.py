@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
@@ -130,7 +130,7 @@ def apis(
         several=_words(
             (*(q for q in telling if q.pattern not in WEAK and q.kind not in ("many", "run")), *meetings, *SIGNS)
         ),
-        packages=frozenset(e.pattern.partition(".")[0] for e in (*queries, *meetings, *EFFECTS, *LOCAL)),
+        packages=frozenset(pattern.partition(".")[0] for pattern in _patterns(queries, meetings, EFFECTS, LOCAL)),
         shared=shared,
         node_local=node_local,
     )
@@ -160,6 +160,10 @@ def _words(entries: Iterable[_Patterned]) -> dict[str, frozenset[str]]:
         if "." in alias and meant.rpartition(".")[2] in words.get(meant.partition(".")[0], ()):
             words.setdefault(package, set()).add(word)
     return {where: frozenset(found) for where, found in words.items()}
+
+
+def _patterns(*tables: Iterable[_Patterned]) -> Iterator[str]:
+    return (entry.pattern for table in tables for entry in table)
 
 
 def _ranks(entries: Iterable[RankQuery]) -> Ranks:

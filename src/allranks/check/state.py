@@ -43,7 +43,7 @@ class Seen(NamedTuple):
 class Called(NamedTuple):
     """A call of the project's own function. ``ordered``: in a lock, or where ranks go one by one; ``alone``: its rank
     is given as a constant, so that there is no other process; ``started``: processes are started that make it;
-    ``ready``: it is made only where there are several processes."""
+    ``ready``: it is made only where there are several processes; ``hook``: it is made when this method is called."""
 
     span: Span
     result: Result
@@ -56,6 +56,7 @@ class Called(NamedTuple):
     alone: bool = False
     started: bool = False
     ready: bool = False
+    hook: str = ""
 
 
 @dataclass(slots=True, eq=False)

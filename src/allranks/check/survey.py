@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from fnmatch import fnmatch
@@ -13,6 +12,7 @@ from allranks.check.apis import Apis
 from allranks.check.byname import ByName, entries_of
 from allranks.check.interest import Names, interesting, telling
 from allranks.check.interpret import Interpreter
+from allranks.check.mentioned import mentioned
 from allranks.check.program import Divergence, Event, Gap, Program, Step
 from allranks.check.project import Project
 from allranks.check.source import is_test, module_name, place
@@ -28,7 +28,6 @@ from allranks.findings import Place
 
 _STRONG = frozenset({"initialise", "wrap", "sample"})
 _LAUNCH, _JOIN = "<launch>", "<join>"  # no file's name
-_TELLING = re.compile(r"(?i)init|set_?up|launch|join|start|spawn|epoch|device|cuda")
 MOST_CALLERS = 8
 _MAKERS = ("__init__", "__post_init__", "setup", "setUp")
 
@@ -72,6 +71,7 @@ class Survey:
         self.visited: set[tuple[int, int, bool, bool, bool]] = set()
         self.ahead: dict[tuple[int, int, int], frozenset[str]] = {}
         self.compared: set[tuple[int, int, bool]] = set()
+        self.hooks: list[tuple[_Way, str]] = []
         self.by_name = ByName(project, self.interpreter.lineage)
         self.shown: dict[int, frozenset[str]] = {}
         self.callers: dict[str, dict[Step, None]] = {}
@@ -101,7 +101,7 @@ class Survey:
         self._tell_callers()
         events = sorted(self.events.values(), key=lambda event: (event.place, event.name))
         parted = sorted(self.partings.values(), key=lambda parting: parting.place)
-        return Program(tuple(events), tuple(parted), tuple(self._gaps()), *self._mentioned())
+        return Program(tuple(events), tuple(parted), tuple(self._gaps()), *mentioned(self.project))
 
     def _go_down(self, entries: Iterable[Result], started: Iterable[str]) -> None:
         """Go down from the entries; to methods that nobody is known to call, for those who call them by name."""
@@ -119,14 +119,8 @@ class Survey:
         for body in bodies:
             self._effects(_Way(body, EVERY, EVERY, True))
         self.by_name.come_to(methods, down)
-
-    def _mentioned(self) -> tuple[frozenset[str], frozenset[str]]:
-        """Return the packages that are imported, and the words that may speak of a start, of epochs or of devices."""
-        summaries = self.project.summaries.values()
-        packages = {documented(dotted).partition(".")[0] for summary in summaries for dotted, _ in summary.imports}
-        functions = (facts for summary in summaries for facts in summary.functions.values())
-        words = set().union(*(facts.words for facts in functions))
-        return frozenset(packages), frozenset(word for word in words if _TELLING.search(word))
+        for way, method in self.hooks:
+            self._effects(way._replace(mask=way.mask & self.by_name.called.get(method, EVERY)))
 
     def _gaps(self) -> Iterator[Gap]:
         for reference, why in sorted(self.interpreter.gaps.items()):
@@ -268,7 +262,11 @@ class Survey:
             self._event(way, seen)
         for called in result.calls:
             step = Step(self._symbol(result), self._place(result.path, called.span))
-            self._effects(self._into(way, called, step))
+            into = self._into(way, called, step)
+            if called.hook:
+                self.hooks.append((into, called.hook))
+            else:
+                self._effects(into)
             if way.mask & called.mask == EVERY:
                 self.callers.setdefault(called.result.reference, {})[step] = None
 
