@@ -211,6 +211,26 @@ PAIRS = {
         """,
         "AR102",
     ),
+    "a hook of what rank 0 alone calls": Pair(
+        f"""
+        from accelerate import Accelerator
+        acc = Accelerator()
+        def before(models, weights, folder):
+            {WRITES}
+        acc.register_save_state_pre_hook(before)
+        if acc.is_main_process:
+            acc.save_state('x')
+        """,
+        f"""
+        from accelerate import Accelerator
+        acc = Accelerator()
+        def before(models, weights, folder):
+            {WRITES}
+        acc.register_save_state_pre_hook(before)
+        acc.save_state('x')
+        """,
+        "AR102",
+    ),
     "an object that rank 0 alone makes, and hands to others": Pair(
         f"""
         class Keeper:

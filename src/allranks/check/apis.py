@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
@@ -117,7 +117,7 @@ def apis(
     of paths."""
     queries = (*QUERIES, *(RankQuery(name, "global", first=True) for name in predicates))
     meetings = (*COLLECTIVES, *(Collective(name, name.rpartition(".")[2]) for name in collectives))
-    telling = [q for q in queries if q.kind != "size" and not q.pattern.endswith("is_available")]
+    telling: list[RankQuery] = [q for q in queries if q.kind != "size" and not q.pattern.endswith("is_available")]
     arrays = [LocalQuery(name, "spread") for name in (*COMPILERS, *MAKERS)]
     matter: list[_Patterned] = [*(e for e in EFFECTS if e.kind != "print"), *arrays]
     binders = [Sign(name, "initialise") for name in sorted(BINDERS | VISIBLE)]
@@ -132,7 +132,7 @@ def apis(
         several=_words(
             (*(q for q in telling if q.pattern not in WEAK and q.kind not in ("many", "run")), *meetings, *SIGNS)
         ),
-        packages=frozenset(e.pattern.partition(".")[0] for e in (*queries, *meetings, *EFFECTS, *LOCAL)),
+        packages=frozenset(pattern.partition(".")[0] for pattern in _patterns(queries, meetings, EFFECTS, LOCAL)),
         shared=shared,
         node_local=node_local,
     )
@@ -162,6 +162,10 @@ def _words(entries: Iterable[_Patterned]) -> dict[str, frozenset[str]]:
         if "." in alias and meant.rpartition(".")[2] in words.get(meant.partition(".")[0], ()):
             words.setdefault(package, set()).add(word)
     return {where: frozenset(found) for where, found in words.items()}
+
+
+def _patterns(*tables: Iterable[_Patterned]) -> Iterator[str]:
+    return (entry.pattern for table in tables for entry in table)
 
 
 def _ranks(entries: Iterable[RankQuery]) -> Ranks:

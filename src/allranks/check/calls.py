@@ -29,7 +29,7 @@ from allranks.check.tables.passing import (
     TELLING,
 )
 from allranks.check.tables.ranks import BESIDE
-from allranks.check.tables.receivers import BASES, RECEIVERS, RETURNS, trainer_of
+from allranks.check.tables.receivers import BASES, RECEIVERS, REGISTERS, RETURNS, trainer_of
 from allranks.check.truth import BY_PROCESS, EVERY, UNKNOWN
 from allranks.check.values import (
     AGREED,
@@ -157,6 +157,8 @@ class Caller(Plain):
         kin += tuple(BASES[top] for k in kin if (top := k.partition(".")[0]) in BASES)
         ours = "::" in base.instance and not kin
         gpus.called_method(frame, name, given)
+        if name in REGISTERS.values():
+            frame.result.loose.append((name, frame.mask))
         if any(f"{k}.{name}" in GATED for k in kin) and not any(
             self.apis.collectives["call"].named(f"{k}.{name}") for k in kin
         ):
@@ -258,9 +260,12 @@ class Caller(Plain):
         if name == "submit":
             passed = Given(given.values[1:], given.keywords, given.node)
         call = self._apart if name in BESIDE or name.startswith("register_") else self.run_call
+        calls, before = frame.result.calls, len(frame.result.calls)
         for value in (*given.values, *(v for _, v in given.keywords)):
             if "::" in value.reference and self.project.function(value.reference) is not None:
                 call(frame, value, passed)
+        if name in REGISTERS:
+            calls[before:] = [called._replace(hook=REGISTERS[name]) for called in calls[before:]]
 
     def _entry(self, frame: Frame, entry: object, name: str, given: Given, base: Value | None) -> Value:
         if isinstance(entry, Collective):
@@ -274,7 +279,8 @@ class Caller(Plain):
         if name.endswith("get_local_rank") and (given.values or "mesh" in render(given.node[1]).lower()):
             return rank("group")  # of a device mesh: the place in one of its dimensions
         table = self.apis.ranks["call"]
-        return self.answer(frame, table.named(name) or table.tail(name.rpartition(".")[2]))
+        query = table.named(name) or table.tail(name.rpartition(".")[2])
+        return self.answer(frame, query) if query is not None else ANYTHING
 
     def _collective(self, frame: Frame, entry: Collective, name: str, given: Given) -> Value:
         off = any((v := given.argument(key)) is not None and v.constant == constant for key, constant in entry.unless)

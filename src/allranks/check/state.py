@@ -55,7 +55,7 @@ class Mark(NamedTuple):
 class Called(NamedTuple):
     """A call of the project's own function. ``ordered``: in a lock, or where ranks go one by one; ``alone``: its rank
     is given as a constant, so that there is no other process; ``started``: processes are started that make it;
-    ``ready``: it is made only where there are several processes."""
+    ``ready``: it is made only where there are several processes; ``hook``: it is made when this method is called."""
 
     span: Span
     result: Result
@@ -69,6 +69,7 @@ class Called(NamedTuple):
     started: bool = False
     ready: bool = False
     arms: Arms = ()
+    hook: str = ""
 
 
 @dataclass(slots=True, eq=False)

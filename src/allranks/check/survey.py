@@ -71,6 +71,7 @@ class Survey:
         self.visited: set[tuple[int, int, bool, bool, bool, bool]] = set()
         self.ahead: dict[tuple[int, int, int], frozenset[str]] = {}
         self.compared: set[tuple[int, int, bool]] = set()
+        self.hooks: list[tuple[_Way, str]] = []
         self.by_name = ByName(project, self.interpreter.lineage)
         self.callers: dict[str, dict[Step, None]] = {}
         self.inside: set[str] = set()  # functions that show, with what they call, that there are several processes
@@ -121,6 +122,8 @@ class Survey:
         for body in bodies:
             self._effects(_Way(body, EVERY, EVERY, True, alone=self.activity.is_alone(body), sure=True))
         self.by_name.come_to(methods, down)
+        for way, method in self.hooks:
+            self._effects(way._replace(mask=way.mask & self.by_name.called.get(method, EVERY)))
 
     def _step(self, result: Result, span: Span) -> Step:
         return Step(self._symbol(result), self._place(result.path, span))
@@ -195,7 +198,11 @@ class Survey:
             self._event(way, seen)
         for called in result.calls:
             step = self._step(result, called.span)
-            self._effects(self._into(way, called, step))
+            into = self._into(way, called, step)
+            if called.hook:
+                self.hooks.append((into, called.hook))
+            else:
+                self._effects(into)
             if way.mask & called.mask == EVERY:
                 self.callers.setdefault(called.result.reference, {})[step] = None
 

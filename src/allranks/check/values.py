@@ -165,13 +165,13 @@ def chosen(truth: str, one: Value, other: Value, taint: int = 0) -> Value:
     ):
         return AGREED
     if truth == UNKNOWN:
-        for ranked, plain in ((one, other), (other, one)):
-            if ranked.ranked and ranked.truth and (plain.constant is None or isinstance(plain.constant, int)):
-                return ranked  # what it is where there are several processes; the constant is for one alone
-    ranked = one.ranked or other.ranked or decides(one.true()) or decides(other.true())
+        for asking, plain in ((one, other), (other, one)):
+            if asking.ranked and asking.truth and (plain.constant is None or isinstance(plain.constant, int)):
+                return asking  # what it is where there are several processes; the constant is for one alone
+    has_say = one.ranked or other.ranked or decides(one.true()) or decides(other.true())
     told = truth if _are_truths(one, other) else truth.replace("P", "U")  # which file is there, all find alike
-    trues = _letters(told, one.true(), other.true(), ranked=ranked)
-    nones = _letters(truth.replace("P", "U"), one.is_none(), other.is_none(), ranked=ranked)
+    trues = _letters(told, one.true(), other.true(), ranked=has_say)
+    nones = _letters(truth.replace("P", "U"), one.is_none(), other.is_none(), ranked=has_say)
     parted = taint if set(truth) != {"U"} else 0
     better = one if one.reference or one.instance or one.elements is not None else other
     if one.instance and other.instance and one.instance != other.instance:

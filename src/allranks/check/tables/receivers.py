@@ -30,6 +30,11 @@ HOOK_PARAMETERS: Mapping[str, str] = {
     "trainer": "lightning.pytorch.Trainer",
     "pl_module": "lightning.pytorch.LightningModule",
 }
+# What registers a function that another method of the same object calls, on the ranks that call that.
+REGISTERS: Mapping[str, str] = {
+    "register_save_state_pre_hook": "save_state",
+    "register_load_state_pre_hook": "load_state",
+}
 # Attributes that frameworks set: class and attribute -> class.
 ATTRIBUTES: Mapping[str, str] = {
     **dict.fromkeys(UNWRAPPED, BARE),
