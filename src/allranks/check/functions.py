@@ -79,8 +79,10 @@ class Runner(Caller):
         self.modules[path] = frame
         self.entered.add(f"{path}::")
         outer, self.running = self.running, []  # to ask for it in the middle of a call makes it no part of that call
-        self._finish_or_tell(frame, self._body(frame))
-        self.running = outer
+        try:
+            self._finish_or_tell(frame, self._body(frame))
+        finally:
+            self.running = outer
         return frame
 
     def program(self, path: str) -> Result:
