@@ -166,7 +166,7 @@ class Caller(Overrides):
                 if entry is not None:
                     return self._entry(frame, entry, f"{kin[0] if kin else '*'}.{name}", given, base)
         if not base.instance and (meant := self.likely(name)):
-            return self.among(frame, meant, given)
+            return self.among(frame, meant, given, certain=len(self.project.defined(name)) == 1)
         self._callbacks(frame, given, name)
         if name == "open" and given.values:
             return Value(given.values[0].taint, handle=given.span, flags=given.values[0].flags)
@@ -293,7 +293,7 @@ class Caller(Overrides):
         off = any((v := given.argument(key)) is not None and v.constant == constant for key, constant in entry.unless)
         on = [(v := given.argument(key)) is not None and v.constant == c for key, c in entry.only_if]
         self._callbacks(frame, given)
-        if off or (on and not any(on)) or (entry.sharded and (frame.whole or not self.project.shards)):
+        if off or (on and not any(on)) or (entry.sharded and (frame.whole or not self.project.shards(frame.path))):
             return ANYTHING
         group = given.argument(*entry.group) if entry.group else None
         kept = given.expression(*entry.group) if group is not None and group.ranked else None

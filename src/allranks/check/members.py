@@ -53,6 +53,7 @@ class Members(Evaluator):
         self.modules: dict[str, Frame] = {}
         self.lineages: dict[str, tuple[str, ...]] = {}
         self.made_of: dict[str, tuple[str, ...]] = {}
+        self.left_open: dict[str, bool] = {}
 
     def module_frame(self, path: str) -> Frame:
         raise NotImplementedError
