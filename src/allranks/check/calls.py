@@ -169,7 +169,7 @@ class Caller(Plain):
                 if entry is not None:
                     return self._entry(frame, entry, f"{kin[0] if kin else '*'}.{name}", given, base)
         if not base.instance and (meant := self.likely(name)):
-            return self.among(frame, meant, given)
+            return self.among(frame, meant, given, certain=len(self.project.defined(name)) == 1)
         if not base.instance:
             frame.result.loose.append((name, frame.mask))
         self._callbacks(frame, given, name)
@@ -286,7 +286,7 @@ class Caller(Plain):
         off = any((v := given.argument(key)) is not None and v.constant == constant for key, constant in entry.unless)
         on = [(v := given.argument(key)) is not None and v.constant == c for key, c in entry.only_if]
         self._callbacks(frame, given)
-        if off or (on and not any(on)) or (entry.sharded and (frame.whole or not self.project.shards)):
+        if off or (on and not any(on)) or (entry.sharded and (frame.whole or not self.project.shards(frame.path))):
             return ANYTHING
         group = given.argument(*entry.group) if entry.group else None
         kept = given.expression(*entry.group) if group is not None and group.ranked else None

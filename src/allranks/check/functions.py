@@ -172,7 +172,7 @@ class Runner(Caller):
         if gate == FALSE:
             return ANYTHING
         if gate == TRUE and (others := self.overriding(function)):
-            return self.among(frame, others, given)
+            return self.among(frame, others, given, certain=len(others) == 1)
         result = self.run(function, given)
         if result is None:
             return self._believed(frame, function.reference, unknown(given))

@@ -58,6 +58,7 @@ class Members(Evaluator):
         self.lineages: dict[str, tuple[str, ...]] = {}
         self.mixed: dict[tuple[str, str], str | None] = {}
         self.made_of: dict[str, tuple[str, ...]] = {}
+        self.left_open: dict[str, bool] = {}
 
     def module_frame(self, path: str) -> Frame:
         raise NotImplementedError

@@ -12,6 +12,7 @@ from allranks.check.tables.passing import OF_MANY
 from allranks.check.truth import UNKNOWN
 from allranks.check.values import ANYTHING, Value, join
 
+SHORT = 600  # bytes of a body: one statement
 MOST = 6  # so many classes may do it each in its way
 
 
@@ -19,6 +20,8 @@ class Overrides(Acting):
     """Finds the functions behind methods of duck-typed and abstract objects, and runs all that may be meant."""
 
     running: list[str]
+    entered: set[str]
+    callees: set[str]
 
     def run_call(self, frame: Frame, function: Value, given: Given) -> Value:
         raise NotImplementedError
@@ -48,16 +51,24 @@ class Overrides(Acting):
         made = tuple(one for one in kin if one not in self.running and not self._is_left_open(one))
         return made if len(made) <= MOST else ()
 
-    def among(self, frame: Frame, methods: tuple[str, ...], given: Given) -> Value:
-        """Call one of several methods: which, depends on the class of the object, and that is the same on all ranks."""
+    def among(self, frame: Frame, methods: tuple[str, ...], given: Given, *, certain: bool) -> Value:
+        """Call one of several methods: which, depends on the class of the object, and that is the same on all ranks.
+
+        If it is not ``certain`` which, what they do but meet is not said to be done here, and each stays a way in.
+        """
         ways: list[tuple[str, Value, Trace]] = []
-        before = frame.nodes
+        before, mask, may = frame.nodes, frame.mask, frame.may
+        known = [(kept, set(methods) & kept) for kept in (self.entered, self.callees)]
+        if not certain:
+            frame.mask = frame.may = 0
         for method in methods:
             frame.nodes = []
             owner = self._owner(method)
             bound = replace(self.function_value(method, None), receiver=Value(instance=owner))
             ways.append((owner, self.run_call(frame, bound, given), tuple(frame.nodes)))
-        frame.nodes = before
+        frame.nodes, frame.mask, frame.may = before, mask, may
+        for kept, already in () if certain else known:
+            kept -= set(methods) - already
         _, value, trace = ways.pop()
         for owner, other, nodes in reversed(ways):
             value = value if value == other else ANYTHING if ANYTHING in (value, other) else join(value, other)
@@ -73,7 +84,8 @@ class Overrides(Acting):
 
     def _is_left_open(self, method: str) -> bool:
         """Whether a method does nothing itself: nothing stands in it, or it says that it is not implemented."""
-        facts = self.project.function(method)
-        if facts is None or not facts.owner:
-            return False
-        return all(statement[0] == "raise" for statement in body_of(facts))
+        if method not in self.left_open:
+            facts = self.project.function(method)
+            short = facts is not None and facts.owner and len(facts.body) < SHORT
+            self.left_open[method] = bool(short and facts and all(part[0] == "raise" for part in body_of(facts)))
+        return self.left_open[method]

@@ -43,7 +43,7 @@ class Project:
     _functions: dict[str, FunctionFacts | None] = field(default_factory=dict)
     _classes: dict[str, ClassFacts | None] = field(default_factory=dict)
     _methods: dict[str, dict[str, str]] = field(default_factory=dict)
-    _shards: bool | None = None
+    _sharding: frozenset[str] | None = None
     _users: dict[str, list[str]] = field(default_factory=dict)
     _calls: dict[tuple[str, frozenset[str]], bool] = field(default_factory=dict)
 
@@ -83,13 +83,22 @@ class Project:
         """Return all methods of the project that are called ``name``."""
         return tuple(self._defined.get(name, ()))
 
-    @property
-    def shards(self) -> bool:
-        """Whether anything in it names what keeps a model in parts, one on each process."""
-        if self._shards is None:
-            words = (word for summary in self.summaries.values() for word in _words(summary))
-            self._shards = any(SHARDS.search(word) for word in words if word not in _ASKED)
-        return self._shards
+    def shards(self, path: str) -> bool:
+        """Whether a file, one that it imports or one that imports it names what keeps a model in parts."""
+        if self._sharding is None:
+            self._sharding = self._around({p for p, summary in self.summaries.items() if _names_shards(summary)})
+        return path in self._sharding
+
+    def _around(self, paths: set[str]) -> frozenset[str]:
+        """Return these files, all that lead to them by imports, and all that they import."""
+        if not paths:
+            return frozenset()
+        below = {path: set(self.imported(path)) for path in self.summaries}
+        above: dict[str, set[str]] = {}
+        for path, imported in below.items():
+            for one in imported:
+                above.setdefault(one, set()).add(path)
+        return frozenset(_closed(paths, above) | _closed(paths, below))
 
     def calls(self, package: str, words: frozenset[str]) -> bool:
         """Return whether a file that imports ``package`` names one of ``words``."""
@@ -191,6 +200,20 @@ def _shared(path: str, other: str) -> int:
             break
         count += 1
     return count
+
+
+def _closed(paths: set[str], leads: Mapping[str, set[str]]) -> set[str]:
+    """Return what ``leads`` leads to from ``paths``, these included."""
+    found, waiting = set(paths), list(paths)
+    while waiting:
+        new = leads.get(waiting.pop(), set()) - found
+        found |= new
+        waiting += new
+    return found
+
+
+def _names_shards(summary: Summary) -> bool:
+    return any(SHARDS.search(word) for word in _words(summary) if word not in _ASKED)
 
 
 def _words(summary: Summary) -> Iterator[str]:

@@ -36,6 +36,7 @@ _ROOTED = {
 }
 _STRANGER = "In every group but one, the ranks wait for a rank that is not among them, or stop with an error."
 _BY_PLACE = "Say group_src=0 (or get_global_rank(group, 0)): the first rank of the group."
+_OTHER_RANK = re.compile(r"(?<!local)(?<!global)(?<!world)(?<!get)_rank\b")
 # What the groups of a part of the job are called, of which there are several.
 _PART = re.compile(
     r"(?i)(^|_)(dp|ddp|tp|pp|mp|ep|sp|cp|edp|hsdp|tmp|sdp|zero|intra|inter|local|node|shard|replicate|replica|subgroup|"
@@ -60,6 +61,7 @@ class BroadcastMisuse(LocalRule):
 
     ## Known problems
     Groups are told by their names: one that is called after a part of the job, and is all of it where the job is small.
+    A function that asks for the rank in another group (`if dp_rank == 0`) is left alone.
     A broadcast that is meant as a barrier alone is better written as one.
 
     ## Use instead
@@ -112,7 +114,9 @@ class BroadcastMisuse(LocalRule):
                     "import torch.distributed as dist\n\n\nclass Layer:\n    def sync(self, x, boxes, group, src):\n"
                     "        dist.broadcast(x, 0, self.group)\n        dist.broadcast(x, 0, group=group)\n"
                     "        dist.broadcast(x, src, group=self.dp_group)\n        dist.broadcast(x, 0)\n"
-                    "        dist.broadcast(x, group=self.tp_group, group_src=0)\n"
+                    "        dist.broadcast(x, group=self.tp_group, group_src=0)\n\n    def load(self, x, dp_rank):\n"
+                    "        def send(y):\n            dist.broadcast(y, 0, self.mp_group)\n\n"
+                    "        if dp_rank == 0:\n            send(x)\n"
                 )
             }
         ),
@@ -149,7 +153,7 @@ class BroadcastMisuse(LocalRule):
         if not isinstance(node, ast.Call):
             return
         called = name_of(node, file)
-        if (group := _part_of(node, called)) and not file.is_test:
+        if (group := _part_of(node, called)) and not (file.is_test or _in_one_group(node, file)):
             what = f"{_ROOTED[called][1]}=0 is rank 0 of the job, which is not in every {group}"
             yield self.local(file, node, what, cluster=_STRANGER, advice=_BY_PLACE)
             return
@@ -174,6 +178,18 @@ def _part_of(call: ast.Call, called: str) -> str:
     name = tail_of(group).removeprefix("get_")
     rooted = root is not None and isinstance(root, ast.Constant) and root.value == 0 and not is_constant(root, False)
     return name if rooted and not beside and _PART.search(name) else ""
+
+
+def _in_one_group(call: ast.Call, file: File) -> bool:
+    """Whether the functions around let only those ranks meet that are first in another group: theirs has rank 0."""
+    functions = [p for p in file.parents(call) if isinstance(p, ast.FunctionDef)]
+    asked = (at.test for at in walk(functions[-1]) if isinstance(at, ast.If)) if functions else ()
+    return any(
+        isinstance(test, ast.Compare)
+        and ast.unparse(test.comparators[0]) == "0"
+        and _OTHER_RANK.search(ast.unparse(test.left))
+        for test in asked
+    )
 
 
 def _is_temporary(argument: ast.expr, called: str, file: File) -> bool:
