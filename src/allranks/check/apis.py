@@ -9,7 +9,7 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 from allranks.check.globs import matches
 from allranks.check.tables.arrays import COMPILERS, MAKERS
 from allranks.check.tables.collectives import COLLECTIVES, Collective
-from allranks.check.tables.devices import BINDERS, VISIBLE
+from allranks.check.tables.devices import BINDERS, CONTEXTS, VISIBLE
 from allranks.check.tables.effects import EFFECTS, Effect
 from allranks.check.tables.evidence import SIGNS, Sign
 from allranks.check.tables.gates import NODE_LOCAL_PATHS
@@ -120,7 +120,7 @@ def apis(
     telling: list[RankQuery] = [q for q in queries if q.kind != "size" and not q.pattern.endswith("is_available")]
     arrays = [LocalQuery(name, "spread") for name in (*COMPILERS, *MAKERS)]
     matter: list[_Patterned] = [*(e for e in EFFECTS if e.kind != "print"), *arrays]
-    binders = [Sign(name, "initialise") for name in sorted(BINDERS | VISIBLE)]
+    binders = [Sign(name, "initialise") for name in sorted(BINDERS | CONTEXTS | VISIBLE)]
     own = [q for q in LOCAL if q.kind in ("temporary", "identity", "lock")]
     return Apis(
         ranks={form: _ranks(q for q in queries if q.form == form) for form in _RANK_FORMS},

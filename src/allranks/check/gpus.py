@@ -15,7 +15,7 @@ from allranks.check.program import Astray, Step
 from allranks.check.project import Project, mentioned
 from allranks.check.state import Arms, Called, Frame, Mark, Result, Span
 from allranks.check.summary import Node
-from allranks.check.tables.devices import BINDERS, BINDING_PACKAGES, BINDS, JOINS, MEETS
+from allranks.check.tables.devices import BINDERS, BINDING_PACKAGES, BINDS, CONTEXTS, JOINS, MEETS
 from allranks.check.truth import ROLES
 from allranks.check.values import NO_CONSTANT, Value
 
@@ -25,6 +25,7 @@ MOST, DEEPEST, TWICE = 400, 25, 2
 # What tells where in the source a place in a function is.
 Tell: TypeAlias = Callable[[Result, Span], Step]
 _BARRIER = "torch.distributed.barrier"
+_BINDING = ("bind", "context")
 _OTHERS = sum(1 << at for at, role in enumerate(ROLES) if role != "first")
 
 
@@ -69,6 +70,8 @@ def _kind(name: str, given: Given) -> str:
     if name in MEETS:
         return "meet" if not {"device_ids", "device", "group"} & {key for key, _ in given.keywords} else ""
     last = name.rpartition(".")[2]
+    if name in CONTEXTS:
+        return "context"
     if name in BINDERS or (BINDS.search(last) and not name.startswith("torch.")):
         return "bind"
     if name.startswith(("torch.", "torchvision.")) and not name.startswith("torch.distributed"):
@@ -174,10 +177,11 @@ class _Walk:
             together = [j for j in joins if not excludes(met[j], one)]
             if one.mark.kind == "meet":
                 together = [j for j in together if j < at]
-            binds = [b for b, other in enumerate(met) if other.mark.kind == "bind" and not excludes(other, one)]
-            if not together or any(b < at for b in binds) or (one.mark.name == _BARRIER and not binds):
+            bound = [b for b, other in enumerate(met) if other.mark.kind in _BINDING and not excludes(other, one)]
+            binds = [b for b in bound if met[b].mark.kind == "bind"]
+            if not together or any(b < at for b in bound) or (one.mark.name == _BARRIER and not binds):
                 continue  # a barrier guesses the GPU by the rank; when another is bound later, there are two
-            if not binds and any(other.mark.kind == "bind" for other in met):
+            if not binds and any(other.mark.kind in _BINDING for other in met):
                 continue  # in another branch: who knows
             yield self._astray(root, one, met[together[0]], met[binds[0]] if binds else None)
             return

@@ -43,8 +43,9 @@ class Seen(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """What a function does about the GPU of its process: ``kind`` is ``bind``, ``use`` or ``meet`` (of the current
-    one), ``join`` or ``nccl`` (of processes, over NCCL for certain)."""
+    """What a function does about the GPU of its process: ``kind`` is ``bind`` (for good) or ``context`` (for a
+    while), ``use`` or ``meet`` (of the current one), ``join`` or ``nccl`` (of processes, over NCCL for certain), or
+    ``cpu``: something is brought there."""
 
     kind: str
     name: str

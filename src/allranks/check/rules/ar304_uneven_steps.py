@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from allranks.check.padding import padded_once
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
 from allranks.check.splits import SPLITTERS, Split, split_at
@@ -46,7 +47,8 @@ class UnevenSteps(LocalRule):
     rank, None, n)`) and goes on until its source ends; parts of `split_between_processes` without padding that are
     kept; `dataset.shard(n, rank)` of the rows to train on as they come; WebDataset shards that are split by node and
     read to their end; and a loader without `drop_last=True` over the buffer of experience that each process has filled
-    for itself, in a loop whose steps are collective.
+    for itself, in a loop whose steps are collective; and
+    groups of samples that are padded with their own beginning (`xs + xs[:missing]`): too little for a small one.
 
     ## Why is this bad
     If the number of items is no multiple of N, some processes get one item more; an item that is skipped after the
@@ -70,7 +72,7 @@ class UnevenSteps(LocalRule):
     code, name, severity, row = "AR304", "uneven-steps", "warning", "data"
     cluster = "Some processes make one step more than the others: a hang, or gradients of different steps averaged."
     advice = "Cut or pad the data to a multiple of the processes before it is split, or agree on when it ends."
-    words = ("rank", "process_index", "split_between_processes", "DataLoader", "split_by_node")
+    words = ("rank", "process_index", "split_between_processes", "DataLoader", "split_by_node", "num_replicas")
     nodes = (ast.Compare, ast.Call, ast.Subscript)
     calls = (*SPLITTERS, *LOADERS, *_STREAMS)
     bad = (
@@ -282,6 +284,9 @@ with state.split_between_processes(["a", "b", "c"]) as prompts:
                 yield self.local(file, node, "shards are split by node and read to their end: some nodes have more")
         split = split_at(node, file)
         if split is None:
+            return
+        if split.how in ("stride", "block") and (short := padded_once(split, file)) is not None:
+            yield self.local(file, short, "a group smaller than its padding is padded too little: some ranks get less")
             return
         if "split_between_processes" in ast.unparse(node) and isinstance(node, ast.Call):
             padding = keyword(node, "apply_padding")

@@ -35,7 +35,7 @@ _IMPORTS = re.compile(
 # What lies beside the weights and holds no tensors of a GPU; programs that one process runs.
 _BESIDE = re.compile(
     r"meta|config|args|rng|cache|vocab|tokenizer|index|progress|(train|recipe|trainer|random)_state|sched|scaler|"
-    r"data_?(loader|set|module)|sampler|pre_?train|loss(es)?\b|steps?\b|metric|history|stats?\b|feat|embed|latent|queue",
+    r"data_?(loader|set|module)|sampler|pre_?train|data_?dir|(train|val|test|dev|data)\.pth?\b|loss(es)?\b|steps?\b|metric|history|stats?\b|feat|embed|latent|queue",
     re.IGNORECASE,
 )
 _ALONE = re.compile(

@@ -8,7 +8,6 @@ _LIBRARIES = "torch.cuda torch.npu torch.mlu torch.xpu torch.musa torch.hpu torc
 BINDERS: frozenset[str] = frozenset(
     [
         *(f"{library}.set_device" for library in _LIBRARIES.split()),
-        *(f"{library}.device" for library in _LIBRARIES.split()),
         *("torch.accelerator.set_device_index", "torch.accelerator.set_device_idx", "torch.accelerator.device_index"),
         *("torch.distributed.device_mesh.init_device_mesh", "torch.distributed.init_device_mesh"),
         *("accelerate.Accelerator", "accelerate.PartialState", "lightning.fabric.Fabric", "lightning.pytorch.Trainer"),
@@ -20,6 +19,7 @@ BINDERS: frozenset[str] = frozenset(
         *("detectron2.engine.default_setup", "ignite.distributed.Parallel", "ignite.distributed.initialize"),
     ]
 )
+CONTEXTS: frozenset[str] = frozenset(f"{library}.device" for library in _LIBRARIES.split())
 # Packages whose own start binds a GPU, or that start a process for each.
 BINDING_PACKAGES: frozenset[str] = frozenset(
     [
