@@ -107,6 +107,7 @@ ASKING = "import jax\n\ndef first():\n    return jax.process_index() == 0\n"
         ({}, 0),  # nobody asks which process this is
         ({"main.py": ENTRY.format("keys", "keys") + "print(jax.process_index())\n"}, 1),
         ({"where.py": ASKING, "keys.py": "import where\n" + KEYS}, 1),
+        ({"where.py": ASKING, "main.py": "import keys\nimport where\n"}, 1),
         ({"where.py": ASKING}, 0),  # another program
         ({"test_keys.py": "import jax\nimport keys\n\nassert jax.process_index() == 0\n"}, 0),
     ],

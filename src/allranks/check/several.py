@@ -23,7 +23,10 @@ _REDUCED = frozenset(["pmean", "psum"])
 
 
 def several(project: Project) -> frozenset[str]:
-    """Return the files that ask, what they import, and what imports those that ask: tests bear witness for nobody."""
+    """Return the files of programs in which one asks: what leads to it by imports, and all that this imports in turn.
+
+    Tests bear witness for nobody.
+    """
     files = {path: summary for path, summary in project.summaries.items() if not is_test(path)}
     asking = {path for path, summary in files.items() if _asks(summary)}
     if not asking:
@@ -34,7 +37,7 @@ def several(project: Project) -> frozenset[str]:
         for one in used:
             if not path.endswith("__init__.py"):  # who imports a package need not mean that part of it
                 users[one].append(path)
-    return frozenset(_closed(asking, uses) | _closed(asking, users))
+    return frozenset(_closed(_closed(asking, users), uses))
 
 
 # What waits for a save in the background; a method of such a name waits when somebody calls it.
