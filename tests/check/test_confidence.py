@@ -44,6 +44,24 @@ GATED = (
     "import torch.distributed as dist\nfrom runner import Runner\n\nif dist.get_rank() == 0:\n    Runner().save('a')\n"
 )
 JOINS = LIBRARY.replace("        torch.save", "        dist.init_process_group('nccl')\n        torch.save")
+ASKS = """\
+import jax
+import pickle
+
+if jax.process_index() == 0:
+    print('begin')
+pickle.dump({}, open('last.pkl', 'wb'))
+"""
+MEETS = ASKS.replace("    print('begin')", "    print('begin')\nmultihost_utils.sync_global_devices('begin')").replace(
+    "import jax\n", "import jax\nfrom jax.experimental import multihost_utils\n"
+)
+GPU = """\
+import os
+import torch
+
+torch.cuda.set_device(int(os.environ['LOCAL_RANK']))
+torch.save({}, 'last.pt')
+"""
 HOOK = """\
 import lightning.pytorch as pl
 import torch
@@ -67,10 +85,24 @@ def confidences(files: Mapping[str, str], **more) -> list[str]:
         ({"runner.py": LIBRARY, "start.py": SPAWNED}, ["high"]),
         ({"runner.py": LIBRARY, "train.py": GATED}, []),
         ({"runner.py": JOINS}, ["high"]),
+        ({"train.py": ASKS}, ["low"]),
+        ({"train.py": MEETS}, ["high"]),
+        ({"train.py": GPU}, ["high"]),
         ({"keep.py": HOOK.format("on_train_epoch_end")}, ["high"]),
         ({"keep.py": HOOK.format("dump")}, ["low"]),
     ],
-    ids=["nobody calls it", "a program", "spawned", "a program on rank 0", "it joins", "a hook", "no hook"],
+    ids=[
+        "nobody calls it",
+        "a program",
+        "spawned",
+        "a program on rank 0",
+        "it joins",
+        "asks jax",
+        "meets",
+        "asks",
+        "a hook",
+        "no hook",
+    ],
 )
 def test_confidence_is_high_where_somebody_is_seen_to_run_it(files: Mapping[str, str], expected: list[str]) -> None:
     assert confidences(files) == expected

@@ -16,7 +16,7 @@ from allranks.check.tables.evidence import HOOKED
 from allranks.check.tables.names import documented
 
 _STRONG = frozenset({"initialise", "wrap", "sample"})
-_LAUNCH, _JOIN = "<launch>", "<join>"  # no file's name
+_LAUNCH, _JOIN, _MEET = "<launch>", "<join>", "<meet>"  # no file's name
 # Methods of HOOKED classes that a framework calls, or that the constructor's caller does.
 _HOOK = re.compile(
     r"on_\w+|\w+_step|\w+_dataloader|\w+_epoch_(start|end)|\w+_end|configure_\w+|__init__|setup|teardown|forward|train"
@@ -45,11 +45,14 @@ class Activity:
         return [root for root in every if self._is_active(root, families)]
 
     def is_sure(self, root: Result) -> bool:
-        """Whether somebody is known to run an entry in several processes: it is a program, a hook that a framework
-        calls, or joins them itself."""
-        facts = self.project.function(root.reference)
-        if self.everywhere or facts is None or not facts.name or "" in self._shown(root):
+        """Whether somebody is known to run an entry in several processes: it joins them, it is a program, or a
+        framework calls it. A program of JAX that only asks for its rank is mostly run alone, on all devices of a host.
+        """
+        facts, shown = self.project.function(root.reference), self._shown(root)
+        if self.everywhere or "" in shown:
             return True
+        if facts is None or not facts.name:
+            return bool(shown & {_LAUNCH, _JOIN, _MEET}) or not any(map(self._is_of_jax, shown))
         return bool(_HOOK.fullmatch(facts.name)) and self._is_hooked(f"{root.path}::{facts.owner}")
 
     def is_alone(self, root: Result) -> bool:
@@ -99,6 +102,10 @@ class Activity:
         family = self.interpreter.family(owner)
         return any(self._evidence(other, path) for other in families.get(family, ()))
 
+    def _is_of_jax(self, path: str) -> bool:
+        summary = self.project.summaries.get(path)
+        return summary is not None and any(dotted.partition(".")[0] == "jax" for dotted, _ in summary.imports)
+
     def _is_hooked(self, owner: str) -> bool:
         return any(documented(kin) in HOOKED for kin in self.interpreter.lineage(owner))
 
@@ -123,6 +130,7 @@ class Activity:
             own |= {""} if result.evidence & _STRONG or dealt else set()
             own |= {_LAUNCH} if "launch" in result.evidence else set()
             own |= {_JOIN} if "initialise" in result.evidence else set()
+            own |= {_MEET} if "collective" in result.evidence else set()
             self._known[id(result)] = frozenset(own)  # a nested function may call the one around it
             for called in result.calls:
                 if not (called.started or called.alone):
