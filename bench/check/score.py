@@ -208,19 +208,25 @@ def _column(whole: Score, half: str, default: bool) -> dict[str, str]:
 
 
 def codes_table(whole: Score) -> str:
-    """Each code: its labels and those found; its findings, true, false and not judged yet."""
+    """Each code, by half: its labels and those found; its findings, true, false and not judged yet."""
     names = {rule.code: rule for rule in all_rules()}
     rows = []
     for code in sorted({one.label.codes[0] for one in whole.scored} | {f.finding.code for f in whole.found}):
-        ours = [one for one in whole.scored if one.label.codes[0] == code]
-        verdicts = Counter(f.verdict for f in whole.found if f.finding.code == code)
-        hits = sum(one.hit is not None for one in ours)
         rule = names.get(code)
-        shown = f"{code} {rule.name}" if rule else code
         runs = "-" if rule is None else "yes" if rule.default else "opt-in"
-        precision = _part(verdicts["true"], verdicts["true"] + verdicts["false"])
-        rows.append((shown, runs, len(ours), hits, verdicts["true"], verdicts["false"], verdicts["open"], precision))
-    return table(("rule", "by default", "known bugs", "found", "true", "false", "open", "precision"), rows)
+        cells = [cell for half in SPLITS for cell in _of_code(whole, code, half)]
+        rows.append((f"{code} {rule.name}" if rule else code, runs, *cells))
+    counts = ("bugs", "found", "true", "false", "open", "precision")
+    headers = [f"{half}: {name}" if name == counts[0] else name for half in SPLITS for name in counts]
+    return table(("rule", "by default", *headers), rows)
+
+
+def _of_code(whole: Score, code: str, half: str) -> tuple[int | str, ...]:
+    ours = [one for one in whole.scored if one.label.codes[0] == code and split(one.label.repository) == half]
+    verdicts = Counter(f.verdict for f in whole.found if f.finding.code == code and split(f.repository) == half)
+    hits = sum(one.hit is not None for one in ours)
+    precision = _part(verdicts["true"], verdicts["true"] + verdicts["false"])
+    return len(ours), hits, verdicts["true"], verdicts["false"], verdicts["open"], precision
 
 
 def _part(some: int, of: int) -> str:

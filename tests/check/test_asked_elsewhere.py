@@ -19,6 +19,41 @@ def _guard(good: str, bad: str) -> Pair:
 
 
 PAIRS = {
+    "a root of processes, not of a tree": _guard(
+        "from hostlib import distributed as hd§hd.is_root()", "from hostlib import syntax as hs§hs.is_root()"
+    ),
+    "a predicate with a verb before it": _guard(
+        "from hostlib.comm import get_is_main§get_is_main()", "from hostlib.comm import get_is_ready§get_is_ready()"
+    ),
+    "a decorator's name, asked": _guard(
+        "from hostlib.comm import rank0_only§rank0_only()", "from hostlib.comm import once_only§once_only()"
+    ),
+    "a class that decorates": Pair(
+        f"""
+        class rank_zero_only:
+            def __init__(self, function):
+                self.function = function
+            def __call__(self, *given):
+                if rank == 0:
+                    return self.function(*given)
+        @rank_zero_only
+        def save():
+            {WRITES}
+        save()
+        """,
+        f"""
+        class timed:
+            def __init__(self, function):
+                self.function = function
+            def __call__(self, *given):
+                return self.function(*given)
+        @timed
+        def save():
+            {WRITES}
+        save()
+        """,
+        "AR102",
+    ),
     "a predicate of a package's module": _guard(
         "from tools import dist_utils§dist_utils.is_main_process()",
         "from tools import dist_utils§dist_utils.is_ready()",

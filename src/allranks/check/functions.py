@@ -150,7 +150,7 @@ class Runner(Caller):
         last = name[1] if name[0] == "name" else name[2]
         table = self.apis.ranks["decorator"]
         query = table.named(found.reference) if "." in found.reference else None
-        if "::" not in found.reference:
+        if "::" not in found.reference or self.project.cls(found.reference) is not None:
             query = query or table.tail(last)
         if query is not None:
             frame.result.evidence.add("rank")

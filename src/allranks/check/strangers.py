@@ -18,13 +18,19 @@ _LOCK = re.compile(
     r"(?i)(^|_)(file|process|dist|path|cache|soft|dir|directory|exclusive)_?lock(er|ed|ing)?(_|$)|(^|_)lock_?(file|path|dir)(_|$)"
     r"|^(inter|cross|multi)_?process_?lock$"
 )
+# Modules whose functions ask about processes: there, `is_root` is not about a tree.
+_OF_PROCESSES = re.compile(r"(?i)(^|_)(dist|comm|ddp|mpi|hvd)|distributed|parallel|process|multihost|rank")
+_ROOT = frozenset(["is_root", "is_first", "is_lead", "is_leader", "is_head", "is_zero"])
 
 
 def rank_of(apis: Apis, dotted: str, form: str, *, bare: bool = True) -> RankQuery | None:
     """Return what a call or an attribute of a stranger gives of ranks, by its last name. What says little by itself
     (``rank``) counts where no arguments are given (``bare``) and the tables do not know the package."""
     package, _, last = dotted.rpartition(".")
-    query = apis.ranks[form].tail(last)
+    query = apis.ranks[form].tail(last.removeprefix("get_") if last.startswith("get_is_") else last)
+    if query is None and form == "call" and bare:
+        root = last in _ROOT and _OF_PROCESSES.search(package.rpartition(".")[2])
+        query = apis.ranks[form].tail("is_main_process") if root else apis.ranks["decorator"].tail(last)
     if query is None or (query.pattern in WEAK and (not bare or package.partition(".")[0] in apis.packages)):
         return None
     return query

@@ -48,7 +48,9 @@ def _about_what(p: argparse.ArgumentParser) -> None:
     )
     p.add_argument("--extend-select", type=_codes, metavar="CODES", help="rules that run too")
     p.add_argument("--ignore", type=_codes, metavar="CODES", help="rules that do not run; the longer beginning wins")
-    p.add_argument("--confidence", choices=CHOICES["confidence"], help="low: also where no program was seen to lead")
+    p.add_argument(
+        "--confidence", choices=CHOICES["confidence"], help="low: also effects that no program was seen to reach"
+    )
     p.add_argument("--exclude", type=_list, metavar="GLOBS", help="what is left out, beside what .gitignore leaves out")
     p.add_argument("--no-cache", action="store_true", help="neither read nor write .allranks_cache")
     p.add_argument("--stdin-filename", type=Path, metavar="FILE", help="the file whose text comes on standard input")
