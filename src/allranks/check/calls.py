@@ -122,6 +122,8 @@ class Caller(Plain):
         if reference:
             made = self._outside_call(frame, documented(reference), given)
             return self.parts(frame, documented(reference)) or made
+        if "::" in function.instance and given.node[1] == ("name", "cls"):
+            return self.run_call(frame, Value(reference=function.instance), given)
         if "::" in function.instance:
             for name in ("__call__", "forward"):
                 if (method := self.method(function.instance, name)) is not None:

@@ -86,6 +86,7 @@ class MissingMapLocation(LocalRule, ProgramRule):
     """
 
     code, name, severity, row = "AR504", "missing-map-location", "warning", "checkpoint load"
+    default = False
     cluster = "All ranks of a host load onto the GPU that the file was saved from, and it runs out of memory."
     advice = 'Pass map_location="cpu" (or the rank\'s own device).'
     words = ("torch.load", "import load")
