@@ -28,6 +28,26 @@ PAIRS = {
     "a decorator's name, asked": _guard(
         "from hostlib.comm import rank0_only§rank0_only()", "from hostlib.comm import once_only§once_only()"
     ),
+    "what a class method makes": Pair(
+        *(
+            f"""
+            class Env:
+                def __init__(self, number):
+                    self.number = number
+                @classmethod
+                def make(cls):
+                    return cls(int(os.environ['{variable}']))
+                @property
+                def begins(self):
+                    return self.number == 0
+            env = Env.make()
+            if env.begins:
+                {WRITES}
+            """
+            for variable in ("RANK", "SEED")
+        ),
+        "AR102",
+    ),
     "a class that decorates": Pair(
         f"""
         class rank_zero_only:
