@@ -99,11 +99,11 @@ def run(job: Job) -> tuple[list[Finding], int, str]:
         keep = paths.__contains__
     else:
         keep = _within(whole)
-    files = {path.relative_to(root).as_posix(): path for path in sorted(root.rglob("*.py"))}
-    if whole is not None:
-        files = {name: path for name, path in files.items() if keep(name)}
+    files = {path.relative_to(root).as_posix(): path for end in ("py", "sh") for path in sorted(root.rglob(f"*.{end}"))}
+    if whole is not None:  # scripts say how programs are started, wherever they stand
+        files = {name: path for name, path in files.items() if keep(name) or name.endswith(".sh")}
     sources = {name: path.read_bytes() for name, path in files.items()}
-    lines = sum(text.count(b"\n") for name, text in sources.items() if keep(name))
+    lines = sum(text.count(b"\n") for name, text in sources.items() if keep(name) and name.endswith(".py"))
     try:
         outcome = check(sources, Settings(select=("ALL",)))
     except Exception:  # whatever it is: a crash on real code is told, and the others are still scored

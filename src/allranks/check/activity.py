@@ -25,15 +25,23 @@ _HOOK = re.compile(
 
 
 class Activity:
-    """What the entries of an interpreted project show. ``everywhere``: the user says that all of them are several."""
+    """What the entries of an interpreted project show. ``everywhere``: the user says that all of them are several;
+    ``alone``: programs that scripts start as one process each (`launches`)."""
 
     def __init__(
-        self, project: Project, interpreter: Interpreter, *, everywhere: bool, entries: tuple[str, ...]
+        self,
+        project: Project,
+        interpreter: Interpreter,
+        *,
+        everywhere: bool,
+        entries: tuple[str, ...],
+        alone: frozenset[str],
     ) -> None:
         self.project = project
         self.interpreter = interpreter
         self.everywhere = everywhere
         self.entries = entries
+        self.alone = alone
         self._known: dict[int, frozenset[str]] = {}
 
     def active(self, roots: Iterable[Result]) -> list[Result]:
@@ -46,12 +54,16 @@ class Activity:
 
     def is_sure(self, root: Result) -> bool:
         """Whether somebody is known to run an entry in several processes: it joins them, it is a program, or a
-        framework calls it. A program of JAX that only asks for its rank is mostly run alone, on all devices of a host.
+        framework calls it. A program of JAX that only asks for its rank is mostly run alone, on all devices of a host;
+        a program of torch is alone where scripts start it so, and it starts no processes itself.
         """
         facts, shown = self.project.function(root.reference), self._shown(root)
+        is_program = facts is None or not facts.name
+        if is_program and root.path in self.alone and _LAUNCH not in shown and not any(map(self._is_of_jax, shown)):
+            return self.everywhere
         if self.everywhere or "" in shown:
             return True
-        if facts is None or not facts.name:
+        if facts is None or is_program:
             return bool(shown & {_LAUNCH, _JOIN, _MEET}) or not any(map(self._is_of_jax, shown))
         return bool(_HOOK.fullmatch(facts.name)) and self._is_hooked(f"{root.path}::{facts.owner}")
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from allranks.check.apis import apis
+from allranks.check.launches import started_alone
 from allranks.check.program import Program
 from allranks.check.project import Project
 from allranks.check.reading import Cache, examined
@@ -92,7 +93,9 @@ def _interpreted(sources: Mapping[str, bytes], summaries: Mapping[str, Summary],
     everywhere = settings.assume == "multi-host"
     project = Project(summaries)
     lines = Lines(sources)
-    program = Survey(project, tables, everywhere=everywhere, entries=settings.entries).program(lines)
+    alone = started_alone(sources)
+    survey = Survey(project, tables, everywhere=everywhere, entries=settings.entries, alone=alone)
+    program = survey.program(lines)
     if not program.packages & {"jax", "orbax"}:
         return program
     return replace(program, several=several(project), awaits_saves=awaits_saves(project, lines))

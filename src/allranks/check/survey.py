@@ -53,13 +53,21 @@ class _Way(NamedTuple):
 class Survey:
     """Interprets a project and collects what its entries reach."""
 
-    def __init__(self, project: Project, apis: Apis, *, everywhere: bool, entries: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        project: Project,
+        apis: Apis,
+        *,
+        everywhere: bool,
+        entries: tuple[str, ...],
+        alone: frozenset[str] = frozenset(),
+    ) -> None:
         self.project = project
         self.apis = apis
         self.everywhere = everywhere
         names = Names(project)
         self.interpreter = Interpreter(project, apis, interesting(project, names, apis))
-        self.activity = Activity(project, self.interpreter, everywhere=everywhere, entries=entries)
+        self.activity = Activity(project, self.interpreter, everywhere=everywhere, entries=entries, alone=alone)
         reached = self.interpreter.interesting
         starts = reached if everywhere else reached & telling(project, names, apis)
         left_out = {path for path in project.summaries if self.activity.left_out(path)}

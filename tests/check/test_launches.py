@@ -1,0 +1,62 @@
+"""Programs that the project's own shell scripts start as one process."""
+
+from __future__ import annotations
+
+import pytest
+
+from allranks.check.engine import Settings, check
+from allranks.check.launches import started_alone
+
+TRAIN = """\
+import torch
+import torch.distributed as dist
+
+dist.init_process_group('nccl')
+torch.save({}, 'last.pt')
+"""
+SPAWNS = """\
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+def work(rank):
+    dist.init_process_group('nccl', rank=rank)
+    torch.save({}, 'last.pt')
+
+mp.spawn(work, nprocs=2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("scripts", "alone"),
+    [
+        ({}, False),
+        ({"run.sh": "python tools/train.py --lr 0.1\n"}, True),
+        ({"run.sh": "CUDA_VISIBLE_DEVICES=0 python3 -u \\\n  tools/train.py \\\n  --lr 0.1\n"}, True),
+        ({"tools/run.sh": "cd .. && python ./train.py\n"}, True),
+        ({"run.sh": "for seed in 1 2; do\n  python tools/train.py --seed $seed\ndone\n"}, True),
+        ({"run.sh": "torchrun --nproc_per_node 8 tools/train.py\n"}, False),
+        ({"run.sh": "accelerate launch \\\n  tools/train.py\n"}, False),
+        ({"run.sh": "#SBATCH --ntasks=8\npython tools/train.py\n"}, False),
+        ({"run.sh": "export MASTER_ADDR=localhost\npython tools/train.py\n"}, False),
+        ({"run.sh": "$LAUNCH tools/train.py\n"}, False),
+        ({"run.sh": "python tools/train.py\n", "big.sh": "torchrun tools/train.py\n"}, False),
+        ({"run.sh": "# python tools/train.py\n"}, False),
+        ({"run.sh": "python tools/other.py\n"}, False),
+    ],
+)
+def test_what_scripts_say(scripts: dict[str, str], *, alone: bool) -> None:
+    sources = {"tools/train.py": b"", **{path: text.encode() for path, text in scripts.items()}}
+    assert started_alone(sources) == ({"tools/train.py"} if alone else set())
+
+
+@pytest.mark.parametrize(("program", "expected"), [(TRAIN, "low"), (SPAWNS, "high")])
+def test_confidence_is_low_where_all_scripts_start_one_process(program: str, expected: str) -> None:
+    """But not in a program that starts processes itself, nor where no script starts it."""
+    sources = {"train.py": program.encode()}
+    script = {"run.sh": b"python train.py\n"}
+    settings = Settings(select=("AR101",))
+    assert [one.confidence for one in check(sources, settings).findings] == ["high"]
+    assert [one.confidence for one in check({**sources, **script}, settings).findings] == [expected]
+    everywhere = Settings(select=("AR101",), assume="multi-host")
+    assert [one.confidence for one in check({**sources, **script}, everywhere).findings] == ["high"]
