@@ -68,6 +68,7 @@ class Runner(Caller):
         self.decorated.clear()
         self.scopes.clear()
         self.lineages.clear()
+        self.related.clear()
 
     # modules and functions
 

@@ -56,6 +56,7 @@ class Members(Evaluator):
         self.stale = False  # something was stored after somebody had asked for it
         self.modules: dict[str, Frame] = {}
         self.lineages: dict[str, tuple[str, ...]] = {}
+        self.related: dict[str, dict[str, None]] = {}  # class -> those that are in a line with it
         self.mixed: dict[tuple[str, str], str | None] = {}
         self.made_of: dict[str, tuple[str, ...]] = {}
         self.left_open: dict[str, bool] = {}
@@ -140,9 +141,14 @@ class Members(Evaluator):
 
     def heirs(self, reference: str) -> tuple[str, ...]:
         """Return what a class inherits, and what those inherit that are made of it: a mixin knows its base by them."""
-        classes = (f"{path}::{key}" for path, summary in self.project.summaries.items() for key in summary.classes)
-        lines = [self.lineage(kin) for kin in classes]
-        return tuple(dict.fromkeys(kin for line in lines if reference in line for kin in line))
+        if not self.related:
+            classes = (f"{path}::{key}" for path, summary in self.project.summaries.items() for key in summary.classes)
+            related: dict[str, dict[str, None]] = {}
+            for line in [self.lineage(kin) for kin in classes]:
+                for kin in line:
+                    related.setdefault(kin, {}).update(dict.fromkeys(line))
+            self.related = related
+        return tuple(self.related.get(reference, ()))
 
     def family(self, reference: str) -> str:
         """Return the name under which all classes that share attributes keep them: the furthest ancestor here."""
