@@ -40,11 +40,6 @@ class Scale:
         return self.pure and (self.own, self.processes) == (1, 1)
 
     @property
-    def own_devices(self) -> bool:
-        """It is the number of devices of this process."""
-        return self.pure and (self.own, self.processes) == (1, 0)
-
-    @property
     def of_all(self) -> bool:
         """It grows with the number of processes, and is not their number alone: a size of what all have together."""
         return self.processes > 0 and self.own > 0 and not self.pure

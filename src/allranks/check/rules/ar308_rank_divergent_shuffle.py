@@ -34,10 +34,6 @@ _DRAWS = {
     "torch.utils.data.random_split": (2, "generator"),
     "sklearn.model_selection.train_test_split": (99, "random_state"),
 }
-_GENERATORS = (
-    *("random.Random", "numpy.random.default_rng", "numpy.random.RandomState", "random.seed", "numpy.random.seed"),
-    *("torch.Generator.manual_seed",),
-)
 # Whose draws a seed decides; a seeder of another name is taken to seed all of them.
 _FAMILIES = ("random", "numpy", "torch", "sklearn")
 _DECIDES = {"random": ("random",), "numpy": ("numpy", "sklearn"), "torch": ("torch",)}

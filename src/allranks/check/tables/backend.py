@@ -19,13 +19,3 @@ JAX_STARTERS: frozenset[str] = frozenset(
 JAX_ARRAYS: frozenset[str] = frozenset(
     f"jax.numpy.{word}" for word in ("array", "asarray", "zeros", "ones", "full", "arange", "linspace", "eye", "empty")
 )
-JAX_INITIALIZERS: frozenset[str] = frozenset(
-    ["jax.distributed.initialize", "maybe_initialize_distributed", "allranks.init"]
-)
-# Any of these starts CUDA in this process: a process that is forked after it cannot use the device.
-CUDA_STARTERS: frozenset[str] = frozenset(
-    [
-        *("torch.cuda.init", "torch.cuda.set_device", "torch.cuda.current_device", "torch.cuda.synchronize"),
-        *("torch.cuda.get_device_properties", "torch.cuda.memory_allocated", "torch.cuda.empty_cache"),
-    ]
-)

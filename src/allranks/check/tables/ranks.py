@@ -268,10 +268,3 @@ QUERIES: tuple[RankQuery, ...] = (
 RUN_STARTS = frozenset({"init", "start_run"})
 # Classes that call the function they are given beside the program.
 BESIDE = frozenset({"Process", "Thread"})
-# Calls that start processes whose first argument is their rank: (pattern, position of the function).
-SPAWNERS: tuple[tuple[str, int], ...] = (
-    ("torch.multiprocessing.spawn", 0),
-    ("torch.multiprocessing.start_processes", 0),
-    ("torch_xla.distributed.xla_multiprocessing.spawn", 0),
-    ("torch_xla.launch", 0),
-)
