@@ -9,7 +9,7 @@ from fnmatch import fnmatch
 from allranks.check.alone import is_apart, is_tool
 from allranks.check.interest import deals
 from allranks.check.interpret import Interpreter
-from allranks.check.project import Project
+from allranks.check.project import Project, closed
 from allranks.check.source import is_test
 from allranks.check.state import Result
 from allranks.check.tables.evidence import HOOKED
@@ -57,15 +57,16 @@ class Activity:
         framework calls it. A program of JAX that only asks for its rank is mostly run alone, on all devices of a host;
         a program of torch is alone where scripts start it so, and it starts no processes itself.
         """
-        facts, shown = self.project.function(root.reference), self._shown(root)
-        is_program = facts is None or not facts.name
-        if is_program and root.path in self.alone and _LAUNCH not in shown and not any(map(self._is_of_jax, shown)):
-            return self.everywhere
-        if self.everywhere or "" in shown:
+        if self.everywhere:
             return True
-        if facts is None or is_program:
-            return bool(shown & {_LAUNCH, _JOIN, _MEET}) or not any(map(self._is_of_jax, shown))
-        return bool(_HOOK.fullmatch(facts.name)) and self._is_hooked(f"{root.path}::{facts.owner}")
+        facts, shown = self.project.function(root.reference), self._shown(root)
+        if facts is not None and facts.name:
+            hook = _HOOK.fullmatch(facts.name) and self._is_hooked(f"{root.path}::{facts.owner}")
+            return "" in shown or bool(hook)
+        of_jax = any(map(self._is_of_jax, shown))
+        if root.path in self.alone and _LAUNCH not in shown and not of_jax:
+            return False
+        return not of_jax or bool(shown & {"", _LAUNCH, _JOIN, _MEET})
 
     def is_alone(self, root: Result) -> bool:
         """Whether one process runs an entry: a tool, or what shows nothing but that it can tell its rank."""
@@ -82,14 +83,10 @@ class Activity:
         certain = (
             root for root in roots if _LAUNCH in self._shown(root) or (id(root) in shows and "" in self._shown(root))
         )
-        waiting = [path for root in certain for path in self.project.imported(root.path)]
-        done: set[str] = set()
-        while waiting:
-            path = waiting.pop()
-            if path not in done and not self.left_out(path):
-                done.add(path)
-                waiting += self.project.imported(path)
-        return done
+        return closed((path for root in certain for path in self._imported(root.path)), self._imported)
+
+    def _imported(self, path: str) -> list[str]:
+        return [imported for imported in self.project.imported(path) if not self.left_out(imported)]
 
     def left_out(self, path: str) -> bool:
         """Tests, and what is not one of the entries that the user names."""
@@ -116,7 +113,7 @@ class Activity:
 
     def _is_of_jax(self, path: str) -> bool:
         summary = self.project.summaries.get(path)
-        return summary is not None and any(dotted.partition(".")[0] == "jax" for dotted, _ in summary.imports)
+        return summary is not None and summary.uses("jax")
 
     def _is_hooked(self, owner: str) -> bool:
         return any(documented(kin) in HOOKED for kin in self.interpreter.lineage(owner))

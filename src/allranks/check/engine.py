@@ -37,6 +37,10 @@ class Settings:
     shared_paths: tuple[str, ...] = ()
     node_local_paths: tuple[str, ...] = ()
 
+    def shows(self, finding: Finding) -> bool:
+        """Return whether a finding is sure enough to be shown."""
+        return self.confidence == "low" or finding.confidence == "high"
+
     def codes(self) -> frozenset[str]:
         """Return the codes of the rules that run: those selected, or all that run by default."""
         rules = all_rules()
@@ -78,8 +82,7 @@ def check(sources: Mapping[str, bytes], settings: Settings, *, cache: Cache | No
     findings.extend(finding for r in chosen for finding in r.check(program))
     once = {(f.place, f.code): f for f in findings if f.code in codes}
     found = [once[key] for key in sorted(once)]
-    sure = [f for f in found if settings.confidence == "low" or f.confidence == "high"]
-    report = rows(program, sure, {r.code: r.row for r in all_rules()})
+    report = rows(program, [f for f in found if settings.shows(f)], {r.code: r.row for r in all_rules()})
     return Outcome(tuple(found), report, len(sources), sum(raw.count(b"\n") for raw in sources.values()))
 
 

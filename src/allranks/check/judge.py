@@ -85,12 +85,12 @@ def judge(
     found = _without_suppressed(found, {path: sources[path] for path in sources if path in shown}, codes)
     ignored = [(glob, tuple(selectors)) for glob, selectors in config.per_file_ignores]
     found = [finding for finding in found if not _ignored(finding, ignored)]
-    withheld = [finding for finding in found if settings.confidence == "high" and finding.confidence == "low"]
-    found = [finding for finding in found if finding not in withheld]
+    every = len(found)
+    found = [finding for finding in found if settings.shows(finding)]
     found.sort(key=lambda finding: (finding.place, finding.code))
     rules = {finding.code for finding in found}
     notes = tuple(RuleNote(rule.code, rule.name, summary(rule)) for rule in all_rules() if rule.code in rules)
-    return Judged(tuple(found), outcome.rows, outcome.files + len(broken), outcome.lines, notes, len(withheld))
+    return Judged(tuple(found), outcome.rows, outcome.files + len(broken), outcome.lines, notes, every - len(found))
 
 
 def _unreadable(path: str, why: str) -> Finding:

@@ -23,7 +23,7 @@ def started_alone(sources: Mapping[str, bytes]) -> frozenset[str]:
     A script that names a launcher, or the variables of one, anywhere says nothing of being alone: whatever it starts
     may be one of several. Of a program that no script starts nothing is known.
     """
-    programs = [path for path in sources if path.endswith(".py")]
+    programs = frozenset(path for path in sources if path.endswith(".py"))
     alone: set[str] = set()
     several: set[str] = set()
     for path, raw in sources.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from allranks.check.summary import ClassFacts, FunctionFacts, Summary
@@ -93,12 +93,7 @@ class Project:
         """Return these files, all that lead to them by imports, and all that they import."""
         if not paths:
             return frozenset()
-        below = {path: set(self.imported(path)) for path in self.summaries}
-        above: dict[str, set[str]] = {}
-        for path, imported in below.items():
-            for one in imported:
-                above.setdefault(one, set()).add(path)
-        return frozenset(_closed(paths, above) | _closed(paths, below))
+        return frozenset(closed(paths, self._importers) | closed(paths, self.imported))
 
     def calls(self, package: str, words: frozenset[str]) -> bool:
         """Return whether a file that imports ``package`` names one of ``words``."""
@@ -107,32 +102,25 @@ class Project:
             self._calls[key] = any(
                 not words.isdisjoint(facts.words)
                 for summary in self.summaries.values()
-                if any(dotted.partition(".")[0] == package for dotted, _ in summary.imports)
+                if summary.uses(package)
                 for facts in summary.functions.values()
             )
         return self._calls[key]
 
     def reach(self, path: str) -> frozenset[str]:
         """Return the files that a file imports, those that these import, and so on, and itself."""
-        done, waiting = {path}, [path]
-        while waiting:
-            new = [p for p in self.imported(waiting.pop()) if p not in done]
-            done.update(new)
-            waiting += new
-        return frozenset(done)
+        return frozenset(closed([path], self.imported))
 
     def users(self, path: str) -> frozenset[str]:
-        """Return the files that import a file, those that import these, and so on."""
+        """Return the files that import a file, those that import these, and so on, and itself."""
+        return frozenset(closed([path], self._importers))
+
+    def _importers(self, path: str) -> list[str]:
         if not self._users:
             for user in self.summaries:
                 for used in self.imported(user):
                     self._users.setdefault(used, []).append(user)
-        done, waiting = {path}, [path]
-        while waiting:
-            new = [user for user in self._users.get(waiting.pop(), ()) if user not in done]
-            done.update(new)
-            waiting += new
-        return frozenset(done)
+        return self._users.get(path, [])
 
     def module(self, dotted: str, seen_from: str) -> str | None:
         """Return the path of a module as ``seen_from`` imports it; None if it is not the project's."""
@@ -202,11 +190,12 @@ def _shared(path: str, other: str) -> int:
     return count
 
 
-def _closed(paths: set[str], leads: Mapping[str, set[str]]) -> set[str]:
-    """Return what ``leads`` leads to from ``paths``, these included."""
-    found, waiting = set(paths), list(paths)
+def closed(start: Iterable[str], after: Callable[[str], Iterable[str]]) -> set[str]:
+    """Return what ``after`` leads to from ``start``, step by step, and ``start`` itself."""
+    found = set(start)
+    waiting = list(found)
     while waiting:
-        new = leads.get(waiting.pop(), set()) - found
+        new = set(after(waiting.pop())) - found
         found |= new
         waiting += new
     return found

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-from allranks.check.project import Project
+from allranks.check.project import Project, closed
 from allranks.check.source import is_test
 from allranks.check.summary import Summary
 
@@ -37,7 +37,7 @@ def several(project: Project) -> frozenset[str]:
         for one in used:
             if not path.endswith("__init__.py"):  # who imports a package need not mean that part of it
                 users[one].append(path)
-    return frozenset(_closed(_closed(asking, users), uses))
+    return frozenset(closed(closed(asking, lambda path: users.get(path, ())), lambda path: uses.get(path, ())))
 
 
 # What waits for a save in the background; a method of such a name waits when somebody calls it.
@@ -65,19 +65,9 @@ def awaits_saves(project: Project, lines: Mapping[str, list[str]]) -> bool:
 
 
 def _asks(summary: Summary) -> bool:
-    imports = [dotted for dotted, _ in summary.imports]
-    if not any(dotted.partition(".")[0] == "jax" for dotted in imports):
+    if not summary.uses("jax"):
         return False
-    words = {dotted.rpartition(".")[2] for dotted in imports}.union(*(f.words for f in summary.functions.values()))
+    words = {dotted.rpartition(".")[2] for dotted, _ in summary.imports}.union(
+        *(f.words for f in summary.functions.values())
+    )
     return bool(words & ASKED) or ("pmap" in words and bool(words & _REDUCED))
-
-
-def _closed(start: Iterable[str], steps: Mapping[str, list[str]]) -> set[str]:
-    """Return what can be reached from ``start``."""
-    found, waiting = set(start), list(start)
-    while waiting:
-        for after in steps.get(waiting.pop(), ()):
-            if after not in found:
-                found.add(after)
-                waiting.append(after)
-    return found

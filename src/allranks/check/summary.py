@@ -59,6 +59,10 @@ class Summary(NamedTuple):
     imports: tuple[tuple[str, str], ...]
     strings: tuple[str, ...] = ()
 
+    def uses(self, package: str) -> bool:
+        """Whether the file imports a package, or something of it."""
+        return any(dotted.partition(".")[0] == package for dotted, _ in self.imports)
+
 
 def dump(summary: Summary) -> bytes:
     """Return the summary as bytes."""

@@ -60,7 +60,7 @@ class Survey:
         *,
         everywhere: bool,
         entries: tuple[str, ...],
-        alone: frozenset[str] = frozenset(),
+        alone: frozenset[str],
     ) -> None:
         self.project = project
         self.apis = apis
