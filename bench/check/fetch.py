@@ -1,6 +1,6 @@
 """``python -m bench.check.fetch``: bring the code of the evaluation set into a folder outside the tree.
 
-Only Python files and shell scripts are taken, each commit once. Nothing of it is run or ever committed.
+Only Python files, shell scripts and Markdown are taken, each commit once. Nothing of it is run or ever committed.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from bench.check.labels import SPLITS, code_bases, labels, split
 
 HOST = "https://github.com"
+KINDS = (".py", ".sh", ".md")
 FOLDER = Path(os.environ.get("ALLRANKS_CHECK_CODE", Path.home() / ".cache" / "allranks-check-code"))
 
 
@@ -25,7 +26,7 @@ class Missing(Exception):
 
 
 def tree(repository: str, commit: str, *, into: Path = FOLDER, mirror: Path | None = None) -> Path:
-    """Return the folder with the Python files and shell scripts of a commit, fetched now if it is not there.
+    """Return the folder with the `KINDS` of files of a commit, fetched now if it is not there.
 
     ``mirror`` holds git directories named ``owner+name`` (or ``owner+name/repo``) to look in before the public host.
     Raises Missing where neither has the commit.
@@ -56,9 +57,9 @@ def _git_folder(repository: str, commit: str, into: Path, mirror: Path | None) -
 
 
 def _archive(folder: Path, commit: str) -> bytes:
-    made = _git(folder, "archive", "--format=tar", commit, "--", "*.py", "*.sh")
-    if made.returncode != 0:  # a pattern that nothing matches is an error
-        made = _git(folder, "archive", "--format=tar", commit, "--", "*.py")
+    names = _git(folder, "ls-tree", "-r", "--name-only", commit).stdout.decode(errors="replace").split()
+    kinds = [f"*{end}" for end in KINDS if any(name.endswith(end) for name in names)]  # others are an error
+    made = _git(folder, "archive", "--format=tar", commit, "--", *kinds)
     if made.returncode != 0:
         raise Missing(f"{folder.name} at {commit}: {made.stderr.decode(errors='replace').strip()}")
     return made.stdout

@@ -19,7 +19,7 @@ from typing import Literal, TypeAlias
 from allranks.check.engine import Settings, check
 from allranks.check.registry import all_rules
 from allranks.findings import Finding
-from bench.check.fetch import FOLDER, Missing, tree
+from bench.check.fetch import FOLDER, KINDS, Missing, tree
 from bench.check.labels import SPLITS, CodeBase, Judgement, Label, code_bases, judgements, labels, split
 from bench.page import table
 
@@ -99,9 +99,9 @@ def run(job: Job) -> tuple[list[Finding], int, str]:
         keep = paths.__contains__
     else:
         keep = _within(whole)
-    files = {path.relative_to(root).as_posix(): path for end in ("py", "sh") for path in sorted(root.rglob(f"*.{end}"))}
-    if whole is not None:  # scripts say how programs are started, wherever they stand
-        files = {name: path for name, path in files.items() if keep(name) or name.endswith(".sh")}
+    files = {path.relative_to(root).as_posix(): path for end in KINDS for path in sorted(root.rglob(f"*{end}"))}
+    if whole is not None:  # scripts and pages say how programs are started, wherever they stand
+        files = {name: path for name, path in files.items() if keep(name) or not name.endswith(".py")}
     sources = {name: path.read_bytes() for name, path in files.items()}
     lines = sum(text.count(b"\n") for name, text in sources.items() if keep(name) and name.endswith(".py"))
     try:

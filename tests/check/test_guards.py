@@ -424,3 +424,67 @@ def test_a_module_of_the_same_name_hides_no_package() -> None:
     }
     outcome = check({path: text.encode() for path, text in files.items()}, Settings(select=("AR102", "AR103", "AR105")))
     assert [(f.code, f.place.path) for f in outcome.findings] == [("AR103", "lib/wandb.py"), ("AR105", "train.py")]
+
+
+def test_overloads_say_nothing_of_what_a_function_does() -> None:
+    utils = """\
+import functools
+from typing import overload
+import torch.distributed as dist
+
+@overload
+def rank0_only() -> bool:
+    ...
+
+@overload
+def rank0_only(fn): ...
+
+def rank0_only(fn=None):
+    if fn is None:
+        return not dist.is_initialized() or dist.get_rank() == 0
+
+    @functools.wraps(fn)
+    def wrapped(*args, **kwargs):
+        return fn(*args, **kwargs) if rank0_only() else None
+
+    return wrapped
+"""
+    train = """\
+import os
+import torch
+import torch.distributed as dist
+from utils import rank0_only
+
+@rank0_only
+def save(path):
+    torch.save({}, path)
+
+dist.init_process_group('gloo')
+if rank0_only() and not os.path.isdir('out'):
+    os.makedirs('out')
+save('out/last.pt')
+"""
+    assert _found({"train.py": train, "utils.py": utils}) == set()
+
+
+@pytest.mark.parametrize("name", ["LOCAL_RANK", "local_rank"])
+def test_a_rank_that_unknown_code_gives_is_known_by_its_name(name: str) -> None:
+    train = f"""\
+import shutil
+import torch.distributed as dist
+from easydict import EasyDict
+from elsewhere import join
+
+cfg = EasyDict()
+cfg.{name} = 0
+dist.init_process_group('gloo')
+world, cfg.{name} = join()
+if cfg.{name} == 0:
+    shutil.copy('a.yaml', 'out')
+"""
+    assert _found({"train.py": train}) == {"AR105"}
+
+
+def _found(files: dict[str, str]) -> set[str]:
+    outcome = check({path: text.encode() for path, text in files.items()}, Settings(select=("AR1",)))
+    return {finding.code for finding in outcome.findings}

@@ -25,6 +25,13 @@ def work(rank):
 
 mp.spawn(work, nprocs=2)
 """
+FITS = """\
+import lightning as L
+import torch
+
+L.Trainer(devices=8).fit(None)
+torch.save({}, 'last.pt')
+"""
 
 
 @pytest.mark.parametrize(
@@ -43,6 +50,13 @@ mp.spawn(work, nprocs=2)
         ({"run.sh": "python tools/train.py\n", "big.sh": "torchrun tools/train.py\n"}, False),
         ({"run.sh": "# python tools/train.py\n"}, False),
         ({"run.sh": "python tools/other.py\n"}, False),
+        ({"run.sh": "SCRIPT=${HOME}/tools/train.py\npython ${SCRIPT} --lr 0.1\n"}, True),
+        ({"run.sh": 'case $1 in\n a) RUN=o.py;;\n *) RUN=$D/tools/train.py;;\nesac\npython "$RUN" -v\n'}, True),
+        ({"run.sh": "SCRIPT=tools/train.py\ntorchrun $SCRIPT\n"}, False),
+        ({"run.sh": "python -m tools.train --lr 0.1\n"}, True),
+        ({"run.sh": "python tools/train.py\n", "README.md": "torchrun \\\n  tools/train.py\n"}, False),
+        ({"run.sh": "python tools/train.py\n", "docs/start.rst": "torchrun tools/other.py\n"}, True),
+        ({"README.md": "python tools/train.py\n"}, False),
     ],
 )
 def test_what_scripts_say(scripts: dict[str, str], *, alone: bool) -> None:
@@ -50,7 +64,7 @@ def test_what_scripts_say(scripts: dict[str, str], *, alone: bool) -> None:
     assert started_alone(sources) == ({"tools/train.py"} if alone else set())
 
 
-@pytest.mark.parametrize(("program", "expected"), [(TRAIN, "low"), (SPAWNS, "high")])
+@pytest.mark.parametrize(("program", "expected"), [(TRAIN, "low"), (SPAWNS, "high"), (FITS, "high")])
 def test_confidence_is_low_where_all_scripts_start_one_process(program: str, expected: str) -> None:
     """But not in a program that starts processes itself, nor where no script starts it."""
     sources = {"train.py": program.encode()}

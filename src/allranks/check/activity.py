@@ -16,6 +16,7 @@ from allranks.check.tables.evidence import HOOKED
 from allranks.check.tables.names import documented
 
 _STRONG = frozenset({"initialise", "wrap", "sample"})
+_STARTERS = ("lightning", "pytorch_lightning", "catalyst", "ray")
 _LAUNCH, _JOIN, _MEET = "<launch>", "<join>", "<meet>"  # no file's name
 # Methods of HOOKED classes that a framework calls, or that the constructor's caller does.
 _HOOK = re.compile(
@@ -64,7 +65,7 @@ class Activity:
             hook = _HOOK.fullmatch(facts.name) and self._is_hooked(f"{root.path}::{facts.owner}")
             return "" in shown or bool(hook)
         of_jax = any(map(self._is_of_jax, shown))
-        if root.path in self.alone and _LAUNCH not in shown and not of_jax:
+        if root.path in self.alone and _LAUNCH not in shown and not of_jax and not self._may_start(root.path):
             return False
         return not of_jax or bool(shown & {"", _LAUNCH, _JOIN, _MEET})
 
@@ -110,6 +111,11 @@ class Activity:
             return True
         family = self.interpreter.family(owner)
         return any(self._evidence(other, path) for other in families.get(family, ()))
+
+    def _may_start(self, path: str) -> bool:
+        """Whether a program uses a package that starts the other processes itself."""
+        summaries = (self.project.summaries.get(below) for below in closed([path], self._imported))
+        return any(summary is not None and any(map(summary.uses, _STARTERS)) for summary in summaries)
 
     def _is_of_jax(self, path: str) -> bool:
         summary = self.project.summaries.get(path)

@@ -14,7 +14,7 @@ from allranks.check.registry import all_rules, selected
 from allranks.check.rows import rows
 from allranks.check.rule import Assume, LocalRule, ProgramRule
 from allranks.check.rules.ar604_unknown_env_var import UnknownEnvVar
-from allranks.check.scripts import is_script
+from allranks.check.scripts import is_page, is_text
 from allranks.check.several import awaits_saves, several
 from allranks.check.source import Unreadable, decode, split
 from allranks.check.summary import Summary
@@ -67,7 +67,7 @@ def check(sources: Mapping[str, bytes], settings: Settings, *, cache: Cache | No
     codes = settings.codes()
     summaries: dict[str, Summary] = {}
     findings: list[Finding] = []
-    for path in sorted(path for path in sources if not is_script(path)):
+    for path in sorted(path for path in sources if not is_text(path)):
         summary, local = examined(path, sources[path], cache)
         findings.extend(local)
         if summary is not None:
@@ -83,7 +83,8 @@ def check(sources: Mapping[str, bytes], settings: Settings, *, cache: Cache | No
     once = {(f.place, f.code): f for f in findings if f.code in codes}
     found = [once[key] for key in sorted(once)]
     report = rows(program, [f for f in found if settings.shows(f)], {r.code: r.row for r in all_rules()})
-    return Outcome(tuple(found), report, len(sources), sum(raw.count(b"\n") for raw in sources.values()))
+    counted = [raw for path, raw in sources.items() if not is_page(path)]
+    return Outcome(tuple(found), report, len(counted), sum(raw.count(b"\n") for raw in counted))
 
 
 def _interpreted(sources: Mapping[str, bytes], summaries: Mapping[str, Summary], settings: Settings) -> Program:

@@ -128,7 +128,7 @@ class Evaluator:
 
     def _attr(self, frame: Frame, node: Node) -> Value:
         base = node[1]
-        if base[0] == "name" and (found := frame.env.get(f"{base[1]}.{node[2]}")) is not None:
+        if base[0] == "name" and (found := frame.env.get(f"{base[1]}.{node[2]}")) not in (None, ANYTHING):
             return found
         return self.attribute(frame, self.value(frame, base), node[2], node)
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from allranks.check.globs import Ignore, gitignore, matches
+from allranks.check.scripts import PAGES
 from allranks.check.scripts import SUFFIXES as SCRIPTS
 
-SUFFIXES = (".py", ".ipynb", *SCRIPTS)
+SUFFIXES = (".py", ".ipynb", *SCRIPTS, *PAGES)
 EXCLUDED = (
     ".*",
     "__pycache__",

@@ -15,7 +15,7 @@ from allranks.check.reading import Cache
 from allranks.check.registry import all_rules
 from allranks.check.rule import Assume
 from allranks.check.rules.ar900_unreadable_file import UnreadableFile
-from allranks.check.scripts import is_script
+from allranks.check.scripts import is_text
 from allranks.check.source import Unreadable, decode, module_name
 from allranks.check.suppress import MENTION, suppressed, suppressions, unused
 from allranks.check.text import python_of
@@ -74,7 +74,7 @@ def judge(
         else:
             sources[path] = code
     if ahead is not None and cache is not None:
-        ahead({path: raw for path, raw in sources.items() if not is_script(path)}, cache)
+        ahead({path: raw for path, raw in sources.items() if not is_text(path)}, cache)
     outcome = check(sources, settings, cache=cache)
     found = [finding for finding in outcome.findings if finding.place.path in shown]
     found += (
@@ -101,7 +101,7 @@ def _without_suppressed(found: list[Finding], sources: Mapping[str, bytes], code
     """Return the findings without those that comments suppress, with those that are about such comments."""
     known = {rule.code for rule in all_rules()}
     for path, raw in sources.items():
-        if is_script(path):  # a comment there is obeyed where the script is read
+        if is_text(path):  # a comment there is obeyed where the script is read
             continue
         text = decode(raw) if MENTION.search(raw) else Unreadable("")
         if isinstance(text, Unreadable):

@@ -175,11 +175,17 @@ def _jump(_: _Lowering, node: ast.Break | ast.Continue) -> Node:
 
 
 def _define(low: _Lowering, node: ast.FunctionDef | ast.AsyncFunctionDef) -> Node:
+    if any(_is_overload(decorator) for decorator in node.decorator_list):
+        return ()  # the function that follows is meant
     decorators = low.expressions(node.decorator_list)
     key = low.function(node, node.name, lambda: low.block(node.body), decorators)
     if low.owner:
         low.methods.append((node.name, key))
     return ("def", node.lineno, node.name, key)
+
+
+def _is_overload(decorator: ast.expr) -> bool:
+    return isinstance(decorator, ast.Name | ast.Attribute) and ast.unparse(decorator).endswith("overload")
 
 
 def _class(low: _Lowering, node: ast.ClassDef) -> Node:

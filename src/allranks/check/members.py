@@ -238,7 +238,7 @@ class Members(Evaluator):
         heaped = self.held("*", name)
         if heaped is not None and heaped.ranked:
             return heaped
-        query = self.apis.ranks["attribute"].method(kin, name)
+        query = self.apis.ranks["attribute"].method(kin, name.lower() if name.isupper() else name)
         if query is not None:
             return self.answer(frame, query)
         meeting = self.apis.collectives["attribute"].method(kin, name)
@@ -259,7 +259,7 @@ class Members(Evaluator):
         stored = self.held("*", key)
         if stored is not None and stored.ranked:
             return stored
-        query = self.apis.ranks["attribute"].tail("distributed" if key == "dist" else key)
+        query = self.apis.ranks["attribute"].tail("distributed" if key == "dist" else key.lower())
         return self.answer(frame, query) if query is not None else None
 
     def answer(self, frame: Frame, query: RankQuery) -> Value:

@@ -10,6 +10,7 @@ from allranks.findings import Place
 from allranks.names.variables import NAMES
 
 SUFFIXES = (".sh", ".bash", ".slurm", ".sbatch", ".yaml", ".yml", "Dockerfile")
+PAGES = (".md", ".rst")
 _NAME = rf"(?P<name>(?:{'|'.join(NAMES)})[A-Z0-9_]+)"
 _FLAG = re.compile(r"--(?P<name>xla_[a-z0-9_]+)")
 # Before a name that is given to a process: `export`, `env`, `docker run -e`, `mpirun -x`, `srun --export=ALL,`.
@@ -36,6 +37,16 @@ class Setting(NamedTuple):
 def is_script(path: str) -> bool:
     """Whether a file is one of those that are read for the variables they set."""
     return path.endswith(SUFFIXES)
+
+
+def is_text(path: str) -> bool:
+    """Whether a file is read for what it says of the programs, and is none itself."""
+    return path.endswith((*SUFFIXES, *PAGES))
+
+
+def is_page(path: str) -> bool:
+    """Whether a file is one of those that tell people how the programs are started."""
+    return path.endswith(PAGES)
 
 
 def settings(path: str, raw: bytes) -> Iterator[Setting]:

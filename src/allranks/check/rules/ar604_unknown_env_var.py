@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from allranks.check.nodes import walk
 from allranks.check.rule import Example, LocalRule
-from allranks.check.scripts import asked, is_script, settings
+from allranks.check.scripts import asked, is_script, is_text, settings
 from allranks.check.source import File, module_name
 from allranks.check.syntax import name_of
 from allranks.findings import Edit, Finding, Fix
@@ -179,7 +179,7 @@ def _other_flag(flag: str) -> str | None:
 
 def _named(name: str, sources: Mapping[str, bytes]) -> bool:
     word = name.encode()
-    return any(word in raw for path, raw in sources.items() if not is_script(path))
+    return any(word in raw for path, raw in sources.items() if not is_text(path))
 
 
 def _is_unknown(name: str, file: File) -> bool:
