@@ -180,7 +180,7 @@ FOUND = {
     "an and": ("rank == 0 and dist.barrier()", ["AR201"]),
     "one rank of many": ("if rank == 3:\n    dist.barrier()", ["AR201"]),
     "with a step": ("for step in range(9):\n    if rank == 0 and step % 3 == 0:\n        dist.barrier()", ["AR201"]),
-    "leaves the loop": ("for x in range(9):\n    if rank == 0:\n        break\n    dist.barrier()", ["AR202"]),
+    "leaves the loop": ("for x in range(9):\n    if rank == 0:\n        break\n    dist.barrier()", ["AR209"]),
     "a group of all made by one": ("if rank == 0:\n    dist.new_group([0])", ["AR201"]),
     "a file decides": ("if not os.path.exists('x'):\n    dist.barrier()", ["AR203"]),
     "order": (

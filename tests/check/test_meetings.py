@@ -182,7 +182,7 @@ FOUND = {
                 if dist.get_rank() == 0 and validate() < 1:
                     break
         """,
-        "AR204",
+        "AR209",
     ),
     "what rank 0 alone decides ends the loop": (
         """
@@ -249,3 +249,86 @@ def test_who_parts_is_found(name: str) -> None:
     """Who goes another way than the others is named by the rule for it."""
     text, code = FOUND[name]
     assert codes(text) == [code]
+
+
+def test_a_decorator_of_the_project_hands_on_the_object() -> None:
+    """What it makes of a method still knows whose attributes these are, however the parameters are passed on."""
+    text = """
+        import functools
+        import orbax.checkpoint as ocp
+        from jax import process_index
+        def lead_only(call):
+            @functools.wraps(call)
+            def inner(*args, **kwargs):
+                if process_index() == 0:
+                    return call(*args, **kwargs)
+            return inner
+        class Saver:
+            def __init__(self, folder):
+                self.manager = ocp.CheckpointManager(folder)
+            @lead_only
+            def note(self, step):
+                print(step)
+            @lead_only
+            def keep(self, step):
+                self.manager.save(step)
+            def close(self):
+                self.manager.close()
+        """
+    (finding,) = check({"saver.py": textwrap.dedent(text).encode()}, Settings(select=("AR2",))).findings
+    assert (finding.code, finding.place.line) == ("AR201", 19)
+
+
+def test_what_a_wrapper_hands_on_to_its_parts_is_followed() -> None:
+    """A meter that holds meters calls on them what it is called itself, and there they meet."""
+    text = """
+        import torch.distributed as dist
+        class Value:
+            def share_counts(self):
+                dist.all_reduce(self.total)
+        class Values:
+            def share_counts(self):
+                for value in self.values.values():
+                    value.share_counts()
+        def fit(log_dir):
+            values = Values()
+            writer = None
+            if dist.get_rank() == 0:
+                writer = open_log(log_dir)
+            if writer is None:
+                return
+            values.share_counts()
+        """
+    assert codes(text) == ["AR202"]
+
+
+def test_what_rank_0_alone_has_parts_ranks_by_rank() -> None:
+    """An object that only rank 0 makes is no state that differs: whoever asks for it asks for the rank."""
+    text = """
+        import torch.distributed as dist
+        def fit(steps, patience, quick):
+            run = start() if dist.get_rank() == 0 else None
+            for step in range(steps):
+                if run:
+                    dist.all_reduce(step)
+            if quick or dist.get_rank() != 0:
+                return
+            dist.barrier()
+        """
+    assert codes(text) == ["AR201", "AR202"]
+
+
+def test_the_collective_itself_is_told_of() -> None:
+    """A finding shows where the collective stands that the function comes to in the end."""
+    text = """
+        import torch.distributed as dist
+        def outer():
+            inner()
+        def inner():
+            dist.barrier()
+        if dist.get_rank() == 0:
+            outer()
+        """
+    (finding,) = check({"a.py": textwrap.dedent(text).encode()}, Settings(select=("AR201",))).findings
+    assert finding.place.line == 8
+    assert [note.place.line for note in finding.notes if note.place and "called here" in note.text] == [6]

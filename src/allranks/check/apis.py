@@ -147,6 +147,10 @@ _RANK_FORMS = ("call", "attribute", "environment", "decorator", "name")
 _EVERYWHERE = ("state_dict", "load_state_dict", "clip_grad_norm_")
 
 
+# Packages that do little else than what the tables name: whoever imports one is handed objects of it, too.
+_SMALL = ("orbax", "deepspeed", "horovod")
+
+
 def _words(entries: Iterable[_Patterned]) -> dict[str, frozenset[str]]:
     words: dict[str, set[str]] = {}
     for entry in entries:
@@ -157,6 +161,8 @@ def _words(entries: Iterable[_Patterned]) -> dict[str, frozenset[str]]:
         plain = "_" not in word.strip("_") or word in _EVERYWHERE
         where = "" if not dot else kind if kind[:1].isupper() and plain else package
         words.setdefault(where, set()).add(word)
+        if package in _SMALL:
+            words.setdefault(package, set()).add(word)
     for alias, meant in ALIASES:
         package, word = alias.partition(".")[0], alias.rpartition(".")[2]
         if "." in alias and meant.rpartition(".")[2] in words.get(meant.partition(".")[0], ()):

@@ -106,7 +106,11 @@ class Caller(Plain):
     def _given(self, frame: Frame, node: Node) -> Given:
         told = (node[1][0] == "attr" and node[1][2] in TELLING) or node[1] == ("name", "print")
         evidence = set(frame.result.evidence) if told else set()
-        values = tuple([self.value(frame, argument) for argument in node[2]])
+        values: tuple[Value, ...] = ()
+        for argument in node[2]:
+            value = self.value(frame, argument)
+            spread = argument[0] == "star" and value.elements is not None
+            values = (*values, *value.elements) if spread else (*values, value)
         keywords = tuple([(name or "**", self.value(frame, argument)) for name, argument in node[3]])
         if told:  # a program that writes its rank into the log need not be made for others
             frame.result.evidence &= evidence | {"collective"}

@@ -292,7 +292,8 @@ class Evaluator:
         return ANYTHING
 
     def _star(self, frame: Frame, node: Node) -> Value:
-        return tainted(self.value(frame, node[1]))
+        inside = self.value(frame, node[1])
+        return inside if inside.elements is not None else tainted(inside)
 
     def _typed(self, frame: Frame, node: Node) -> Value:
         kind = self.value(frame, node[1])

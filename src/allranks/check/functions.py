@@ -260,7 +260,8 @@ class Runner(Caller):
         if len(self.running) >= DEEPEST:
             self.gaps.setdefault(reference, f"it is called at the end of {DEEPEST} calls that lead into each other")
             return None
-        if self.contexts.get(reference, 0) >= MOST_CONTEXTS:
+        kind = f"{reference} {id(function.scope)}" if function.receiver is not None and not facts.owner else reference
+        if self.contexts.get(kind, 0) >= MOST_CONTEXTS:
             owner = Value(instance=f"{path}::{facts.owner}") if facts.owner and function.receiver else None
             plain = self._bound(self.module_frame(path), facts, replace(function, receiver=owner, bound=()), None)
             ranks = self.apis.ranks["name"].named  # what is given for a rank counts all the same
@@ -268,7 +269,7 @@ class Runner(Caller):
             key = (reference, id(function.scope), tuple(env.items()))
             if key in self.results:
                 return self.results[key]
-        self.contexts[reference] = self.contexts.get(reference, 0) + 1
+        self.contexts[kind] = self.contexts.get(kind, 0) + 1
         frame = Frame(path, facts, Result(reference), env, parent=function.scope, owner=facts.owner)
         frame.graphless = sum(render(d[1] if d[0] == "call" else d) in GRAPHLESS for d in facts.decorators)
         self.running.append(reference)
@@ -288,10 +289,14 @@ class Runner(Caller):
         """Return the parameters of a call; what is not given is its default, or unknown."""
         names = list(facts.positional)
         env: dict[str, Value] = {}
-        if function.receiver is not None and names and facts.owner:
-            env[names.pop(0)] = function.receiver.passed()
         values = (*function.bound, *(given.values if given else ()))
+        if function.receiver is not None and facts.owner and names:
+            env[names.pop(0)] = function.receiver.passed()
+        elif function.receiver is not None and not facts.owner:  # what a decorator has made of a method
+            values = (function.receiver, *values)
         env.update(zip(names, (v.passed() for v in values), strict=False))
+        if facts.variadic[0] and function.receiver is not None and not facts.owner:
+            env[facts.variadic[0]] = Value(elements=tuple(v.passed() for v in values[len(names) :]))
         known_names = {*names, *facts.keyword_only}
         if given is not None:
             env.update((name, v.passed()) for name, v in given.keywords if name in known_names)

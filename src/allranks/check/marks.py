@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from allranks.check.state import Span, Trace, TraceNode
 
 
 def raises(trace: Trace) -> bool:
     return bool(trace) and trace[-1] == ("exit", "raise")
+
+
+def breaks(trace: Trace) -> bool:
+    """Whether a way through it leaves the loop around."""
+    return any(
+        node == ("exit", "break") or (node[0] == "branch" and (breaks(node[3]) or breaks(node[4]))) for node in trace
+    )
 
 
 def exits(trace: Trace) -> bool:
@@ -31,15 +40,27 @@ def are_programs(node: TraceNode) -> bool:
     return bool(one != two)
 
 
-def first_meeting(trace: Trace) -> tuple[Span, str, str] | None:
-    """Return the first meeting on a trace: where the function sees it, what it is called in the end, and its op."""
+class Meeting(NamedTuple):
+    """Where a function sees a meeting, what it is called in the end, its op, and the calls that lead on to it: what is
+    called, and where that sees it."""
+
+    span: Span
+    name: str
+    op: str
+    way: tuple[tuple[str, Span], ...] = ()
+
+
+def first_meeting(trace: Trace) -> Meeting | None:
+    """Return the first meeting on a trace."""
     for node in trace:
         found = None
         if node[0] == "meet":
-            found = node[3], node[4], node[1]
+            found = Meeting(node[3], node[4], node[1])
         elif node[0] in ("call", "around"):
-            inner = first_meeting(node[1].result.trace)
-            found = (node[1].span, *inner[1:]) if inner is not None else None
+            result = node[1].result
+            inner = first_meeting(result.trace)
+            if inner is not None:
+                found = inner._replace(span=node[1].span, way=((result.reference, inner.span), *inner.way))
             if node[0] == "around" and found is None:
                 found = first_meeting(node[2])
         elif node[0] == "branch":

@@ -31,6 +31,8 @@ class Overrides(Acting):
         if "_" not in name.strip("_") or name in OF_MANY:
             return ()
         found = self.project.defined(name)
+        if len(found) > 1:  # what a whole hands on to its parts, under the same name
+            found = tuple(one for one in found if one not in self.running)
         if len(found) < 2:
             return found
         families = {self.family(self._owner(one)) for one in found} if len(found) <= MOST else {"", " "}

@@ -131,11 +131,12 @@ class Event:
 class Divergence:
     """A branch after which processes meet in different collectives.
 
-    ``cause``: what parts them: ``rank`` (a branch), ``return`` (one role leaves early), ``process`` (a process-local
+    ``cause``: what parts them: ``rank`` (a branch), ``return`` (one role leaves early), ``exit`` (it leaves a
+    round of a loop), ``process`` (a process-local
     condition), ``order`` (same calls, another order), ``state`` (what one role alone stored), ``loop`` (processes go
     round a loop a different number of times). ``op``: what the first collective meets as. ``place`` is the first
     collective that not all reach; ``guard`` the condition. ``traces``: (who, the collectives they go on to) for each
-    side.
+    side. ``inside``: how the function that is called at ``place`` comes to the collective, call by call.
     """
 
     cause: str
@@ -148,11 +149,13 @@ class Divergence:
     op: str = ""
     active: bool = False
     chain: tuple[Step, ...] = ()
+    inside: tuple[Place, ...] = ()
 
     def sides(self) -> tuple[Note, ...]:
-        """Return the guard, and what each side goes on to call, as notes."""
+        """Return the guard, what each side goes on to call, and where the collective stands in the end, as notes."""
         guard = Note(f"here they part: {self.condition}", self.guard)
-        return guard, *(Note(f"{who}: {', '.join(ops) or 'no collective'}") for who, ops in self.traces)
+        last = (Note(f"{self.collective} is called here", place) for place in self.inside[-1:])
+        return guard, *last, *(Note(f"{who}: {', '.join(ops) or 'no collective'}") for who, ops in self.traces)
 
     def way(self) -> tuple[Note, ...]:
         """Return the calls that lead here as notes, the entry first."""

@@ -16,6 +16,7 @@ from allranks.check.interpret import Interpreter
 from allranks.check.program import Divergence, Event, Gap, Program, Step
 from allranks.check.project import Project, mentioned
 from allranks.check.registered import built_by_name
+from allranks.check.render import render
 from allranks.check.source import module_name, place
 from allranks.check.state import Called, Result, Seen, Span
 from allranks.check.summary import FunctionFacts
@@ -75,7 +76,7 @@ class Survey:
         self.comparison = Comparison()
         self.lines: Mapping[str, list[str]] = {}
         self.events: dict[tuple[str, Span, str], Event] = {}
-        self.partings: dict[tuple[str, Span], Divergence] = {}
+        self.partings: dict[tuple[str, Span, str], Divergence] = {}
         self.visited: set[tuple[int, int, bool, bool, bool, bool]] = set()
         self.ahead: dict[tuple[int, int, int], frozenset[str]] = {}
         self.compared: set[tuple[int, int, bool]] = set()
@@ -134,7 +135,7 @@ class Survey:
             self._effects(way._replace(mask=way.mask & self.by_name.called.get(method, EVERY)))
 
     def _step(self, result: Result, span: Span) -> Step:
-        return Step(self._symbol(result), self._place(result.path, span))
+        return Step(self._symbol(result.reference), self._place(result.path, span))
 
     def _gaps(self) -> Iterator[Gap]:
         for reference, why in sorted(self.interpreter.gaps.items()):
@@ -157,13 +158,15 @@ class Survey:
             path = reference.partition("::")[0]
             scope = run.scopes.get(reference)
             value = run.function_value(reference, scope[0] if scope else None)
-            if value.reference != reference:
-                continue
             owner = Value(instance=f"{path}::{facts.owner}") if facts.owner else None
-            made = Value(reference=reference, receiver=owner, gate=value.gate, scope=value.scope)
+            if value.reference != reference and owner is None:
+                continue
+            made = Value(reference=value.reference, receiver=owner, gate=value.gate, scope=value.scope)
             result = run.run(made, None)
             if result is None:
                 continue
+            if value.reference != reference:
+                result = _through(reference, result, facts.span)
             if scope is not None:
                 called = Called(facts.span, result, scope[1], scope[2])
                 scope[0].result.calls.append(called)
@@ -254,7 +257,7 @@ class Survey:
             name=seen.name,
             entry=seen.entry,  # type: ignore[arg-type]
             place=self._place(result.path, seen.span),
-            symbol=self._symbol(result),
+            symbol=self._symbol(result.reference),
             function=result.reference,
             arguments=seen.arguments,
             keywords=seen.keywords,
@@ -312,28 +315,48 @@ class Survey:
         return any(dotted.startswith("torch.distributed.rpc") for dotted, _ in self.project.summaries[path].imports)
 
     def _parting(self, found: Parting, chain: tuple[Step, ...]) -> None:
-        site = (found.result.path, found.guard)
+        reference, guard, meeting, way = found.result.reference, found.guard, found.meeting.span, found.meeting.way
+        while way and self._decorates(found.result.reference, way[0][0]):
+            (reference, meeting), *rest = way
+            way = tuple(rest)
+        site = (found.result.path, guard, "" if reference == found.result.reference else reference)
         if site in self.partings:
             return
+        inside = (self._place(called.partition("::")[0], span) for called, span in way)
         self.partings[site] = Divergence(
             cause=found.cause,
-            place=self._place(found.result.path, found.meeting),
-            symbol=self._symbol(found.result),
-            collective=found.collective,
-            op=found.op,
-            guard=self._place(found.result.path, found.guard),
+            place=self._place(reference.partition("::")[0], meeting),
+            symbol=self._symbol(reference),
+            collective=found.meeting.name,
+            op=found.meeting.op,
+            guard=self._place(found.result.path, guard),
             condition=found.condition,
             traces=found.sides,
             active=True,
             chain=chain,
+            inside=tuple(inside),
         )
 
-    def _symbol(self, result: Result) -> str:
-        path, _, key = result.reference.partition("::")
+    def _decorates(self, wrapper: str, called: str) -> bool:
+        """Whether a function is what a decorator makes of the one that it calls."""
+        facts = self.project.function(called)
+        decorators = facts.decorators if facts is not None else ()
+        names = {render(d[1] if d[0] == "call" else d).rpartition(".")[2] for d in decorators}
+        return not names.isdisjoint(wrapper.partition("::")[2].replace("<", "").split(".")[:-1])
+
+    def _symbol(self, reference: str) -> str:
+        path, _, key = reference.partition("::")
         return f"{module_name(path)}.{key}" if key else module_name(path)
 
     def _place(self, path: str, span: Span) -> Place:
         return place(path, self.lines.get(path, []), span)
+
+
+def _through(reference: str, result: Result, span: Span) -> Result:
+    """Return what a function does that a decorator has made another one of, which is called for it."""
+    called = Called((span[0], span[1], span[0], span[1] + 1), result, EVERY, EVERY)
+    trace = (("call", called),) if result.meets else ()
+    return Result(reference, result.value, trace, calls=[called], evidence=set(result.evidence), meets=result.meets)
 
 
 def _own(path: Value) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from allranks.check.marks import are_programs, exits, first_meeting, raises
+from allranks.check.marks import Meeting, are_programs, breaks, exits, first_meeting, raises
 from allranks.check.sequence import (
     LONGEST,
     Items,
@@ -47,9 +47,7 @@ class Parting(NamedTuple):
     result: Result
     guard: Span
     condition: str
-    meeting: Span
-    collective: str
-    op: str
+    meeting: Meeting
     sides: tuple[tuple[str, tuple[str, ...]], ...]
 
 
@@ -226,7 +224,7 @@ class Comparison:
         if not any(meets(self.items(body, role, Look(2), (), True)) for role in range(4)):
             return None
         meeting = first_meeting(body)
-        return None if meeting is None else Parting("loop", result, span, "", *meeting, ())
+        return None if meeting is None else Parting("loop", result, span, "", meeting, ())
 
     def _balance(self, trace: Trace, at: int, alive: int) -> int:
         """Return where a stretch ends that begins with a branch on the rank and is the same for all; 0 if nowhere."""
@@ -335,9 +333,10 @@ class Comparison:
             return None
         early = inside is None
         state = taint & STATE and set(truth) & set("UD")
-        cause = "process" if by_process else "state" if state else "return" if early else "order" if same else "rank"
+        leaves = "exit" if breaks(then) or breaks(orelse) else "return"
+        cause = "process" if by_process else "state" if state else leaves if early else "order" if same else "rank"
         described = tuple((in_words(who), ops[:8]) for ops, who in sides.items())
-        return Parting(cause, result, span, condition, *meeting, described)
+        return Parting(cause, result, span, condition, meeting, described)
 
 
 def _after(after: Trace, ahead: _Ahead) -> _Ahead:

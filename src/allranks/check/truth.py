@@ -49,9 +49,10 @@ def both(one: str, other: str) -> str:
 
 @cache
 def either(one: str, other: str) -> str:
-    """Return the truth of ``one or other``: where rank decides one side and a flag the other, W."""
-    ranked = decides(one) or decides(other)
-    letters = (negate(_both(*negate(a + b))) for a, b in zip(one, other, strict=True))
+    """Return the truth of ``one or other``: where rank decides one side and a flag the other, W: unless it is the flag
+    that decides for rank 0, and rank for the others."""
+    letters = [negate(_both(*negate(a + b))) for a, b in zip(one, other, strict=True)]
+    ranked = (decides(one) or decides(other)) and letters[0] != "U"
     return "".join("W" if letter == "U" and ranked else letter for letter in letters)
 
 

@@ -245,5 +245,6 @@ def merged(truth: str, one: dict[str, Value], other: dict[str, Value], taint: in
             only = a if a is not None else b
             merged[name] = only if only is not None else ANYTHING
         else:
-            merged[name] = a if a is b else chosen(truth, a, b, taint)
+            there = (a.constant is None) != (b.constant is None)  # an object that only some have, no state that differs
+            merged[name] = a if a is b else chosen(truth, a, b, taint & ~STATE if there else taint)
     return merged

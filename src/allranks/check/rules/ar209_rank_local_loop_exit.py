@@ -1,11 +1,12 @@
-"""AR209: a process skips a step of training by its own loss or data, or because it failed."""
+"""AR209: a process leaves a round of a loop by its rank, its own loss or data, or because it failed."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
 
-from allranks.check.rule import Example, LocalRule
+from allranks.check.program import Program
+from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.skips import Steps, leaving, swallowed
 from allranks.check.source import File
 from allranks.check.syntax import EVIDENCE
@@ -14,13 +15,14 @@ from allranks.findings import Finding
 _FAILED = "Let it end the job, or let all ranks agree (all_reduce) that one has failed before anybody skips."
 
 
-class RankLocalLoopExit(LocalRule):
+class RankLocalLoopExit(LocalRule, ProgramRule):
     """
     ## What it does
     Finds steps of training that a process skips alone: `break`, `continue` or `return` before a backward pass, or a
     backward pass in a branch, on a condition on this process' own loss or divergence (a NaN, a KL over its limit) or on
     what is in its batch (nothing that is valid), where nothing was reduced over the processes first; and exceptions in
     a step (no memory left, a bad sample) that are caught in the loop, so that this process goes on to its next step.
+    And a `break` or `continue` behind a guard on the rank, in a loop whose rounds meet in a collective.
 
     ## Why is this bad
     Each process has other data, so each has another loss. A backward pass of a wrapped model is a collective.
@@ -129,6 +131,24 @@ def fit(engine, self_made_data, optimizer):
             },
             at=(7, 14, 17, 23, 27, 36),
         ),
+        Example(
+            {
+                "fit.py": """\
+import torch.distributed as dist
+
+def fit(trainer, steps, patience):
+    for step in range(steps):
+        trainer.step()
+        if step % 100 == 0 and dist.get_rank() == 0:
+            patience.look(trainer.validate())
+            if patience.is_over():
+                print("no patience left")
+                break
+        dist.barrier()
+""",
+            },
+            at=(11,),
+        ),
     )
     good = (
         Example(
@@ -222,6 +242,12 @@ def profile(layers, loader):
             },
         ),
     )
+
+    def check(self, program: Program) -> Iterator[Finding]:
+        for parting in program.divergences():
+            if parting.cause == "exit" and parting.op != "destroy_process_group":
+                message = f"some leave the loop, or this round of it, at {parting.condition}, and the others go on to"
+                yield self.found(parting, f"{message} {parting.collective}", notes=parting.sides())
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         if file.is_test:
