@@ -16,6 +16,7 @@ from allranks.check.tables.gates import NODE_LOCAL_PATHS
 from allranks.check.tables.local import LOCAL, LocalQuery
 from allranks.check.tables.names import ALIASES
 from allranks.check.tables.ranks import QUERIES, RankQuery
+from allranks.check.tables.seeds import SEEDERS
 
 Entry: TypeAlias = RankQuery | Collective | Effect | LocalQuery
 # Receivers of these modules are known well enough: `*.name` never means them.
@@ -121,6 +122,7 @@ def apis(
     arrays = [LocalQuery(name, "spread") for name in (*COMPILERS, *MAKERS)]
     matter: list[_Patterned] = [*(e for e in EFFECTS if e.kind != "print"), *arrays]
     binders = [Sign(name, "initialise") for name in sorted(BINDERS | CONTEXTS | VISIBLE)]
+    binders += [Sign(name, "initialise") for name in sorted(SEEDERS)]
     own = [q for q in LOCAL if q.kind in ("temporary", "identity", "lock")]
     return Apis(
         ranks={form: _ranks(q for q in queries if q.form == form) for form in _RANK_FORMS},

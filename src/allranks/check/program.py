@@ -194,7 +194,8 @@ class Program:
     the name; ``names``: of the words in its functions, those that may speak of a start, of epochs or of devices;
     ``around``: the same, by the place of a sampler, for the program that leads there and the files that import it;
     ``several``: files of JAX programs that ask which of several processes they are; ``awaits_saves``: something waits
-    for saves in the background; ``offloads``: the functions that bring to the CPU what they save."""
+    for saves in the background; ``offloads``: the functions that bring to the CPU what they save; ``drawn``: by the
+    place that seeds all processes of a program alike, what each of them draws from that for itself."""
 
     events: tuple[Event, ...] = ()
     parted: tuple[Divergence, ...] = ()
@@ -204,6 +205,7 @@ class Program:
     astray: tuple[Astray, ...] = ()
     around: Mapping[Place, tuple[frozenset[str], frozenset[str]]] = field(default_factory=dict)
     offloads: frozenset[str] = frozenset()
+    drawn: Mapping[Place, tuple[Step, ...]] = field(default_factory=dict)
     several: frozenset[str] = frozenset()
     awaits_saves: bool = True
 

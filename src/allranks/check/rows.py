@@ -9,11 +9,12 @@ from allranks.check.tables.collectives import Collective
 from allranks.check.tables.data import SAMPLERS, SPLITTERS, SPLITTING_FRAMEWORKS, WRAPPERS
 from allranks.check.tables.effects import Effect
 from allranks.check.tables.evidence import INITIALISERS
+from allranks.check.tables.seeds import SEEDERS
 from allranks.findings import ROWS, Finding, Note, Row, Verdict
 
 MOST = 5
 _SHARDINGS = ("jax.sharding.NamedSharding", "jax.sharding.Mesh", "jax.make_mesh", "jax.device_put")
-_SEEDS = ("torch.manual_seed", "jax.random.PRNGKey", "jax.random.key", "lightning.pytorch.seed_everything")
+_SEEDS = ("jax.random.PRNGKey", "jax.random.key", *sorted(SEEDERS))
 _LOADS = ("load", "load_checkpoint", "load_state", "load_state_dict", "restore", "checkpoint load")
 _TIMEOUTS = ("timeout", "initialization_timeout", "heartbeat_timeout_seconds")
 # Calls that the rows point to and that no other table has.

@@ -11,6 +11,7 @@ from allranks.check.activity import Activity
 from allranks.check.alone import is_tools_main
 from allranks.check.apis import Apis
 from allranks.check.byname import ByName, entries_of
+from allranks.check.drawing import alike
 from allranks.check.interest import Names, around, interesting, telling
 from allranks.check.interpret import Interpreter
 from allranks.check.program import Divergence, Event, Gap, Program, Step
@@ -112,8 +113,10 @@ class Survey:
         watched = [root for root in entries if not self.activity.left_out(root.path)]
         early = tuple(gpus.astray(watched, self.project, self.inside, self._step))
         said = (*mentioned(self.project), early, around(self.project, events))
-        offloads = gpus.offloading(self.interpreter.results.values())
-        return Program(tuple(events), tuple(parted), tuple(self._gaps()), *said, offloads)
+        results = self.interpreter.results.values()
+        bodies_of_modules = (frame.result for frame in self.interpreter.modules.values())
+        drawn = alike(self.project, [*results, *bodies_of_modules], events, self._at)
+        return Program(tuple(events), tuple(parted), tuple(self._gaps()), *said, gpus.offloading(results), drawn)
 
     def _go_down(self, entries: Iterable[Result], bodies: Iterable[Result]) -> None:
         """Go down from the entries; to methods that nobody is known to call, for those who call them by name."""
@@ -135,7 +138,10 @@ class Survey:
             self._effects(way._replace(mask=way.mask & self.by_name.called.get(method, EVERY)))
 
     def _step(self, result: Result, span: Span) -> Step:
-        return Step(self._symbol(result.reference), self._place(result.path, span))
+        return self._at(result.reference, span)
+
+    def _at(self, reference: str, span: Span) -> Step:
+        return Step(self._symbol(reference), self._place(reference.partition("::")[0], span))
 
     def _gaps(self) -> Iterator[Gap]:
         for reference, why in sorted(self.interpreter.gaps.items()):

@@ -6,23 +6,25 @@ import ast
 from collections.abc import Iterator
 
 from allranks.check.origins import RANK_KINDS, function_called, origins, values
-from allranks.check.rule import Example, LocalRule
+from allranks.check.program import Program
+from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.source import File
 from allranks.check.syntax import asks_rank, function_of, keyword, name_of, own, tail_of
-from allranks.findings import Finding
+from allranks.findings import Finding, Note
 
 _REPLICATES = ("flax.jax_utils.replicate", "jax_utils.replicate", "jax.device_put_replicated")
 _PER_HOST = ("flax.training.common_utils.shard_prng_key", "shard_prng_key")
 _DEEPEST, _MOST = 6, 4
 
 
-class SamePrngKeyOnEveryDevice(LocalRule):
+class SamePrngKeyOnEveryDevice(LocalRule, ProgramRule):
     """
     ## What it does
     Finds a JAX key that is copied to all devices (`replicate(key)`) for a step that never asks which device it is,
     and a key of a seed that all processes share that each process splits among its own devices (`split(key,
     local_device_count())`, `shard_prng_key(key)`). With torch, a loader behind a `DistributedSampler` whose `generator`
-    has the same seed on all ranks: its workers draw the same augmentations everywhere.
+    has the same seed on all ranks: its workers draw the same augmentations everywhere. And a program that seeds all its
+    processes alike, and whose training step draws noise, latents, time steps, or places in the data to read from.
 
     ## Why is this bad
     Dropout and noise are to differ from row to row of the batch. With one key, all devices (or hosts) draw the same
@@ -30,14 +32,15 @@ class SamePrngKeyOnEveryDevice(LocalRule):
 
     ## What happens with N processes
     Nothing fails. The batch has N times the rows, and only one process' worth of noise: regularisation is weaker than
-    on one host, and samples that are drawn are N times the same.
+    on one host, and samples that are drawn are N times the same. Who draws what to read reads the same on all ranks.
 
     ## Known problems
-    Whether the key is used for something that must be the same on all devices is seen by its name alone.
+    Whether the key is used for something that must be the same on all devices is seen by its name alone; likewise
+    what torch draws. A seed that is an option without a default is left alone.
 
     ## Use instead
     `jax.random.fold_in(key, jax.process_index())` before the split, `fold_in(key, jax.lax.axis_index("batch"))`
-    inside the mapped function.
+    inside the mapped function. With torch, `torch.manual_seed(seed + rank)` once the model is made.
 
     ## Fix safety
     There is no automatic fix.
@@ -105,8 +108,98 @@ def loader(dataset, init):
             },
             at=(7,),
         ),
+        # Places to read from, drawn alike; the seed is set in another file.
+        Example(
+            {
+                "start.py": """\
+import random
+import torch
+
+
+def fix(seed):
+    random.seed(seed)
+    torch.manual_seed(seed)
+""",
+                "train.py": """\
+import torch
+import torch.distributed as dist
+from start import fix
+
+
+def batch(tokens, rows, length):
+    starts = torch.randint(len(tokens) - length, (rows,))
+    return torch.stack([tokens[i : i + length] for i in starts])
+
+
+def main(model, tokens):
+    dist.init_process_group("nccl")
+    fix(7)
+    for step in range(100):
+        model(batch(tokens, 8, 64)).backward()
+
+
+if __name__ == "__main__":
+    main(None, [])
+""",
+            },
+            at=(7,),
+            where="start.py",
+        ),
+        Example(
+            {
+                "gan.py": """\
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+
+def train(rank, generator, critic, data, z_dim):
+    torch.manual_seed(1)
+    generator = DistributedDataParallel(generator, device_ids=[rank])
+    for real in data:
+        fake = generator(torch.randn(len(real), z_dim))
+        critic(fake).mean().backward()
+"""
+            },
+            at=(6,),
+        ),
     )
     good = (
+        # Each process has a seed of its own in the end, or draws for all alike.
+        Example(
+            {
+                "train.py": """\
+import torch
+import torch.distributed as dist
+
+
+def loss(model, x):
+    noise = torch.randn_like(x)
+    return model(x + noise)
+
+
+def main(model, data, seed):
+    dist.init_process_group("nccl")
+    torch.manual_seed(seed)
+    model.build()
+    torch.manual_seed(seed + dist.get_rank())
+    for x in data:
+        loss(model, x).backward()
+""",
+                "classify.py": """\
+import torch
+import torch.distributed as dist
+
+
+def main(model, data, seed):
+    dist.init_process_group("nccl")
+    torch.manual_seed(seed)
+    fixed_noise = torch.randn(8, 8)
+    for x in data:
+        model(x).backward()
+        model.show(fixed_noise)
+""",
+            }
+        ),
         Example(
             {
                 "data.py": """\
@@ -178,6 +271,13 @@ keys = jax.random.split(jax.random.PRNGKey(0), jax.local_device_count())
         per_host = name.endswith(_PER_HOST) or (name == "jax.random.split" and _by_local_devices(node))
         if per_host and "process_index" in file.text and _shared(key, file, 0):
             yield self.local(file, node, f"every process splits the same key {ast.unparse(key)} among its devices")
+
+    def check(self, program: Program) -> Iterator[Finding]:
+        """Look at programs of torch that seed all processes alike."""
+        for event in program.events:
+            if draws := program.drawn.get(event.place):
+                notes = [Note(f"{one.symbol} draws here what is each process' own", one.place) for one in draws]
+                yield self.found(event, "all processes are seeded alike, and draw the same in training", notes=notes)
 
 
 def _seeds_loader(seeds: ast.Call, file: File) -> bool:
