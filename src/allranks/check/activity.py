@@ -20,7 +20,7 @@ _STARTERS = ("lightning", "pytorch_lightning", "catalyst", "ray")
 _LAUNCH, _JOIN, _MEET = "<launch>", "<join>", "<meet>"  # no file's name
 # Methods of HOOKED classes that a framework calls, or that the constructor's caller does.
 _HOOK = re.compile(
-    r"on_\w+|\w+_step|\w+_dataloader|\w+_epoch_(start|end)|\w+_end|configure_\w+|__init__|setup|teardown|forward|train"
+    r"on_\w+|(before|after)_\w+|\w+_step|\w+_dataloader|\w+_epoch_(start|end)|\w+_end|configure_\w+|__init__|setup|teardown|forward|train"
     r"|compute_loss|evaluate|predict|log|save_model|_save\w*|_load\w*|_inner_training_loop|get_\w+_dataloader"
 )
 
@@ -62,8 +62,7 @@ class Activity:
             return True
         facts, shown = self.project.function(root.reference), self._shown(root)
         if facts is not None and facts.name:
-            hook = _HOOK.fullmatch(facts.name) and self._is_hooked(f"{root.path}::{facts.owner}")
-            return "" in shown or bool(hook)
+            return "" in shown or self._is_hook(root)
         of_jax = any(map(self._is_of_jax, shown))
         if root.path in self.alone and _LAUNCH not in shown and not of_jax and not self._may_start(root.path):
             return False
@@ -72,7 +71,13 @@ class Activity:
     def is_alone(self, root: Result) -> bool:
         """Whether one process runs an entry: a tool, or what shows nothing but that it can tell its rank."""
         apart = is_apart(root.reference) and "" not in self._shown(root)
-        return not self.everywhere and (apart or is_tool(root.reference))
+        return not self.everywhere and (apart or is_tool(root.reference)) and not self._is_hook(root)
+
+    def _is_hook(self, root: Result) -> bool:
+        """Whether a framework calls it on every process."""
+        facts = self.project.function(root.reference)
+        hook = facts is not None and _HOOK.fullmatch(facts.name)
+        return bool(hook and facts and facts.owner and self._is_hooked(f"{root.path}::{facts.owner}"))
 
     def is_started(self, root: Result) -> bool:
         """Whether an entry joins processes, or starts them, or meets them itself."""

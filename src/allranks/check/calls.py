@@ -80,8 +80,11 @@ class Caller(Plain):
                 base = self._by_name(frame, function[1])
             if not base.reference:
                 return self._method_call(frame, base, function, self._given(frame, node))
-        target = self.value(frame, function)
-        return self.called(frame, target, self._given(frame, node))
+        target, given = self.value(frame, function), self._given(frame, node)
+        if function[0] == "call" and function[1] == ("name", "getattr") and target == ANYTHING and len(function[2]) > 1:
+            name = self.value(frame, function[2][1]).constant  # getattr(hook, event)(self)
+            self._called_by_name(frame, name if isinstance(name, str) else "", given)
+        return self.called(frame, target, given)
 
     def _base(self, frame: Frame, function: Node) -> Value:
         name = function[1]
@@ -164,7 +167,7 @@ class Caller(Plain):
         ours = "::" in base.instance and not kin
         gpus.called_method(frame, name, given)
         if name in REGISTERS.values():
-            frame.result.loose.append((name, frame.mask))
+            frame.result.loose.append((name, frame.mask, ()))
         if any(f"{k}.{name}" in GATED for k in kin) and not any(
             self.apis.collectives["call"].named(f"{k}.{name}") for k in kin
         ):
@@ -177,7 +180,8 @@ class Caller(Plain):
         if not base.instance and (meant := self.likely(name)):
             return self.among(frame, meant, given, certain=len(self.project.defined(name)) == 1)
         if not base.instance:
-            frame.result.loose.append((name, frame.mask))
+            self._called_by_name(frame, name, given)
+            self._named(frame, given)
         self._callbacks(frame, given, name)
         if name == "open" and given.values:
             return self._opened(frame, base, given)
@@ -236,6 +240,21 @@ class Caller(Plain):
             return Value(instance=RETURNS[name])
         last = name.rpartition(".")[2]
         return Value(instance=name) if last[:1].isupper() and "." in name else unknown(given)
+
+    def _named(self, frame: Frame, given: Given) -> None:
+        """A method that is called by its name as text: ``self.call("after_epoch")``."""
+        for value in given.values:
+            name = value.constant
+            if isinstance(name, str) and "_" in name and name.isidentifier() and self.project.defined(name):
+                frame.result.loose.append((name, frame.mask, ()))
+
+    def _called_by_name(self, frame: Frame, name: str, given: Given) -> None:
+        """Keep that a method of something unknown is called, if classes here have one, and what it is given by
+        position."""
+        if name and not self.project.defined(name):
+            return
+        values = () if given.keywords else tuple(value.passed() for value in given.values)
+        frame.result.loose.append((name, frame.mask, values))
 
     def _starts(self, frame: Frame, name: str, given: Given) -> None:
         """A function that is passed to somebody else is called there, by all that pass it, or that are started so."""

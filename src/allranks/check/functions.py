@@ -172,6 +172,7 @@ class Runner(Caller):
         gate = function.gate or TRUE
         if gate == FALSE:
             return ANYTHING
+        self._named(frame, given)
         if gate == TRUE and (others := self.overriding(function)):
             return self.among(frame, others, given, certain=len(others) == 1)
         result = self.run(function, given)

@@ -30,6 +30,7 @@ _HOOKED = ("Trainer", "Callback", "Hook", "LightningModule", "LightningDataModul
 _MAKERS = ("__init__", "__post_init__", "setup", "setUp")
 _CLASSES = ("__init__", "__enter__", "__exit__", "__post_init__")
 FEW, OFTEN = 3, 150
+SHORT = 300  # bytes of a body: a line or two
 # Parameters under which wrapped models are handed on: calling one names nothing of the tables.
 _MODELS = frozenset(["model", "net", "network", "ddp_model", "fsdp_model", "model_engine"])
 
@@ -68,12 +69,17 @@ def _reaching(project: Project, names: Names, words: Mapping[str, frozenset[str]
         here |= {bound for dotted, bound in summary.imports if documented(dotted).rpartition(".")[2] in here}
         for key, facts in summary.functions.items():
             runs = models and "torch" in packages and bool(_MODELS & set(facts.positional) & set(facts.words))
-            if runs or not here.isdisjoint(facts.words):
+            if runs or (models and _dispatches(facts)) or not here.isdisjoint(facts.words):
                 walk.found(f"{path}::{key}", facts)
                 if not key or (models and not _COMPILES.isdisjoint(facts.words)):  # what it leaves for others to call
                     walk.waiting += [(name, path) for name in facts.stored if name not in _COMMON]
     walk.spread()
     return walk.reached
+
+
+def _dispatches(facts: FunctionFacts) -> bool:
+    """Whether it does little but to call methods by a name that it is given."""
+    return "getattr" in facts.words and bool(facts.owner) and len(facts.positional) > 1 and len(facts.body) < SHORT
 
 
 def words_here(words: Mapping[str, frozenset[str]], packages: set[str]) -> frozenset[str]:

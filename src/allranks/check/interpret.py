@@ -11,11 +11,12 @@ from allranks.check.computed import SPREAD
 from allranks.check.functions import Runner
 from allranks.check.items import counts, may_hold_samples, yields_samples
 from allranks.check.render import condition, render
+from allranks.check.rounds import Rounds, comes_late
 from allranks.check.state import Called, Frame, Trace, meets, turn
 from allranks.check.summary import Node
 from allranks.check.tables.devices import VISIBLE
 from allranks.check.tables.passing import GRAPHLESS
-from allranks.check.truth import EVERY, FALSE, TRUE, UNKNOWN, decides, negate, roles_where
+from allranks.check.truth import EVERY, FALSE, TRUE, UNKNOWN, certain, decides, negate, roles_where
 from allranks.check.values import (
     ANYTHING,
     ASKED,
@@ -42,6 +43,8 @@ _FORGIVEN = frozenset(
 
 class Interpreter(Runner):
     """Runs statements."""
+
+    rounds: ClassVar[Rounds] = Rounds()
 
     def block(self, frame: Frame, statements: tuple[Node, ...]) -> bool:
         """Run statements; return whether none of the roles goes on after them."""
@@ -150,9 +153,8 @@ class Interpreter(Runner):
         whole, unsharded = frame.whole, where_whole(node)
         ends: list[tuple[bool, int, int, dict[str, Value], Trace]] = []
         for side, statements in ((truth, node[3]), (negate(truth), node[4])):
-            weak = "U" if test.ranked and side != truth else ""
             frame.env, frame.nodes, frame.implicit = dict(env), [], implicit | parts
-            frame.mask = before & roles_where(side, "TUP".replace(weak, "") if weak else "TUP")
+            frame.mask = before & roles_where(side, "TUP" if side == truth else certain(truth, ranked=test.ranked))
             frame.may = may & roles_where(side, "TUPWD")
             frame.guard = node[5] if test.ranked else guard
             frame.arms = (*arms, (node[5], statements is node[3]))
@@ -220,14 +222,14 @@ class Interpreter(Runner):
 
     def _loop(self, frame: Frame, body: tuple[Node, ...], orelse: tuple[Node, ...], head: tuple[str, int, Any]) -> bool:
         """``head``: whether it goes round, on what that depends, and where that stands."""
-        before, may, nodes, env = frame.mask, frame.may, frame.nodes, frame.env
+        before, may, nodes, env = frame.mask, frame.may, frame.nodes, self.rounds.later(frame.env, body)
         so_far, left = frame.length(), frame.left
         frame.nodes, frame.env, frame.left = [], dict(env), []
         frame.loops += 1
         self.block(frame, body)
-        late = {name: frame.env[name] for name, value in env.items() if value.constant is None}
-        late = {name: join(env[name], value) for name, value in late.items() if value != env[name]}
-        if late:  # the first time round it was None: what the later rounds do is what counts
+        ended = frame.env
+        late = {name: join(value, ended[name]) for name, value in env.items() if comes_late(value, ended[name])}
+        if late:  # what the later rounds do is what counts
             frame.cut(so_far)
             env = {**env, **late}
             frame.nodes, frame.env, frame.mask, frame.may, frame.left = [], dict(env), before, may, []

@@ -20,6 +20,7 @@ from allranks.check.values import Value
 _REGISTERED = re.compile(r"(?i)(^|[._])regist(er|ry)")
 # What is registered to be called by one process, or for something else than to be made.
 _OTHERWISE = re.compile(r"(?i)atexit|signal|hook|command|cli|parser|export|convert|test|pytree|dispatch|serial|codec")
+_OTHERWISE_CLASSES = re.compile(_OTHERWISE.pattern.replace("hook|", ""))  # a class of hooks is made as others are
 
 
 def built_by_name(run: Interpreter, paths: Collection[str]) -> list[Result]:
@@ -28,10 +29,19 @@ def built_by_name(run: Interpreter, paths: Collection[str]) -> list[Result]:
     return [result for result in results if result is not None]
 
 
-def is_registered(decorators: tuple[Node, ...]) -> bool:
+def kept_by_name(run: Interpreter, paths: Collection[str]) -> Iterator[str]:
+    """Yield the classes in these files that are kept in a registry."""
+    for path in sorted(paths):
+        summary = run.project.summaries.get(path)
+        for key, cls in summary.classes.items() if summary is not None else ():
+            if is_registered(cls.decorators, _OTHERWISE_CLASSES):
+                yield f"{path}::{key}"
+
+
+def is_registered(decorators: tuple[Node, ...], otherwise: re.Pattern[str] = _OTHERWISE) -> bool:
     """Whether one of the decorators keeps what it is given under a name."""
     names = (render(d[1] if d[0] == "call" else d) for d in decorators)
-    return any(_REGISTERED.search(name) and not _OTHERWISE.search(name) for name in names)
+    return any(_REGISTERED.search(name) and not otherwise.search(name) for name in names)
 
 
 def _makers(run: Interpreter, paths: Collection[str]) -> Iterator[Value]:
@@ -45,7 +55,9 @@ def _makers(run: Interpreter, paths: Collection[str]) -> Iterator[Value]:
         for key, cls in summary.classes.items():
             reference = f"{path}::{key}"
             method = run.method(reference, "__init__")
-            if method is not None and (is_registered(cls.decorators) or _is_made_everywhere(run, reference)):
+            if method is not None and (
+                is_registered(cls.decorators, _OTHERWISE_CLASSES) or _is_made_everywhere(run, reference)
+            ):
                 if any(f"{path}::{own}" in run.interesting for _, own in cls.methods):
                     run.interesting |= set(_constructors(run, reference))  # they call what this class does otherwise
                 yield Value(reference=method, receiver=Value(instance=reference))

@@ -78,7 +78,8 @@ class Result:
     """What one function does, for one kind of arguments. ``meets``: its trace holds a collective.
     ``meetings``: ops and calls that meet, in order, whoever reaches them. ``yielded``: what a generator yields.
     ``made``: classes of the project that it makes an object of; ``loose``: methods that it calls on objects of a class
-    that is not known, or that may be a class below; both with the roles that do. ``locks``: it locks a file."""
+    that is not known, or that may be a class below, with what they are given (no name, where that is not known
+    either); both with the roles that do. ``locks``: it locks a file."""
 
     reference: str
     value: Value = NONE
@@ -92,7 +93,7 @@ class Result:
     yields: bool = False
     yielded: Value = NONE
     made: list[tuple[str, int]] = field(default_factory=list)
-    loose: list[tuple[str, int]] = field(default_factory=list)
+    loose: list[tuple[str, int, tuple[Value, ...]]] = field(default_factory=list)
     locks: bool = False
 
     @property

@@ -12,11 +12,12 @@ from allranks.check.alone import is_tools_main
 from allranks.check.apis import Apis
 from allranks.check.byname import ByName, entries_of
 from allranks.check.drawing import alike
+from allranks.check.given import Given
 from allranks.check.interest import Names, around, interesting, telling
 from allranks.check.interpret import Interpreter
 from allranks.check.program import Divergence, Event, Gap, Program, Step
 from allranks.check.project import Project, mentioned
-from allranks.check.registered import built_by_name
+from allranks.check.registered import built_by_name, kept_by_name
 from allranks.check.render import render
 from allranks.check.source import module_name, place
 from allranks.check.state import Called, Result, Seen, Span
@@ -24,7 +25,7 @@ from allranks.check.summary import FunctionFacts
 from allranks.check.tables.evidence import JOINED
 from allranks.check.tables.gates import NAMED_ON_MAIN, ON_MAIN_ONLY
 from allranks.check.trace import Comparison, Parting
-from allranks.check.truth import EVERY, FIRST, named
+from allranks.check.truth import EVERY, FIRST, TRUE, named, roles_where
 from allranks.check.values import ASKED, RANKS, Value
 from allranks.findings import Place
 
@@ -84,6 +85,7 @@ class Survey:
         self.hooks: list[tuple[_Way, str]] = []
         self.by_name = ByName(project, self.interpreter.lineage)
         self.callers: dict[str, dict[Step, None]] = {}
+        self.reached: set[str] = set()  # functions to which programs of several processes come
         self.inside: set[str] = set()  # functions that show, with what they call, that there are several processes
 
     def program(self, lines: Mapping[str, list[str]]) -> Program:
@@ -102,6 +104,8 @@ class Survey:
         if any(map(self.activity.is_started, active)):
             paths = [path for path in self.lines if not self.activity.left_out(path)]
             bodies += built_by_name(self.interpreter, paths)
+            for kept in kept_by_name(self.interpreter, paths):
+                self.by_name.make(kept, EVERY, sure=True)
         self._go_down(entries, bodies)
         for root in entries:
             is_active = root.reference in self.inside
@@ -134,8 +138,24 @@ class Survey:
         for body in bodies:
             self._effects(_Way(body, EVERY, EVERY, True, alone=self.activity.is_alone(body), sure=True))
         self.by_name.come_to(methods, down)
+        self._called_by_name()
         for way, method in self.hooks:
             self._effects(way._replace(mask=way.mask & self.by_name.called.get(method, EVERY)))
+
+    def _called_by_name(self) -> None:
+        """Go down into methods of what several processes make and call by a name, to which no other call has led."""
+        run, tried = self.interpreter, set[str]()
+        while more := [it for it in self.by_name.unmet(self.reached | tried) if it.method in run.interesting]:
+            for it in more:
+                tried.add(it.method)
+                if self.activity.left_out(it.method.partition("::")[0]):
+                    continue
+                bound = replace(run.function_value(it.method, None), receiver=Value(instance=it.owner))
+                given = Given(it.values, (), ("call", ("const", None), (), (), (1, 0, 1, 0))) if it.values else None
+                result = run.run(bound, given) if bound.reference == it.method else None
+                if result is not None:
+                    roles = it.roles & roles_where(bound.gate or TRUE, "TUP")
+                    self._effects(_Way(result, roles, EVERY, True, sure=it.sure))
 
     def _step(self, result: Result, span: Span) -> Step:
         return self._at(result.reference, span)
@@ -208,9 +228,11 @@ class Survey:
             return
         self.visited.add(key)
         shown = way.active or result.several or result.reference in self.inside
+        shown = shown and "launch" not in result.evidence  # who starts the processes does it before
         way = way._replace(active=shown and not way.alone)
         if way.active:
-            self.by_name.note(result, way.mask)
+            self.reached.add(result.reference)
+            self.by_name.note(result, way.mask, sure=way.sure)
         for seen in result.seen:
             self._event(way, seen)
         for called in result.calls:

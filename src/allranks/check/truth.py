@@ -75,6 +75,12 @@ def roles_where(truth: str, letters: str) -> int:
     return sum(1 << at for at, letter in enumerate(truth) if letter in letters)
 
 
+def certain(truth: str, *, ranked: bool) -> str:
+    """Return the letters of those who are certain to go on where ``truth`` does not hold: behind ``not first or not
+    due`` all for whom the rank does not settle it."""
+    return "TP" + "U" * (set(truth) == {"T", "U"}) if ranked else "TUP"
+
+
 def named(mask: int) -> frozenset[str]:
     return frozenset(role for at, role in enumerate(ROLES) if mask >> at & 1)
 

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 from allranks.check.program import Event, Program
 from allranks.check.rule import Example, ProgramRule
+from allranks.check.tables.effects import STARTS
 from allranks.findings import Finding
-
-STARTS = ("init", "SummaryWriter", "start_run", "Experiment", "init_run", "Run", "start", "create_file_writer")
 
 
 class UngatedTracker(ProgramRule):

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from allranks.check.program import Event, Program
 from allranks.check.rule import Example, ProgramRule
+from allranks.check.tables.effects import STARTS, Effect
 from allranks.findings import Finding, Note
 
 
 class NodeLocalGateOnSharedPath(ProgramRule):
     """
     ## What it does
-    Finds a checkpoint, file or deletion that is guarded by the rank inside the node (`LOCAL_RANK`,
+    Finds a checkpoint, file, tracker or deletion that is guarded by the rank inside the node (`LOCAL_RANK`,
     `is_local_main_process`) or by the number of the node, where the path does not say that it belongs to one node.
 
     ## Why is this bad
@@ -26,7 +28,8 @@ class NodeLocalGateOnSharedPath(ProgramRule):
     ## Known problems
     A path on a disk of the node looks like any other. What begins with `/tmp`, `/dev/shm` or `/local`, or comes from
     `TMPDIR`, is on one, and names with `tmp`, `cache`, `scratch` or `local` in them are taken for such; declare others
-    with `node-local-paths`, and with `shared-paths` what only looks like one.
+    with `node-local-paths`, and with `shared-paths` what only looks like one. A program without any guard
+    on the global rank may be meant for one node: there, confidence is low.
 
     ## Use instead
     Guard with the global rank. Keep the local rank for what each node needs for itself: downloads and caches.
@@ -36,7 +39,6 @@ class NodeLocalGateOnSharedPath(ProgramRule):
     """
 
     code, name, severity, row = "AR105", "node-local-gate-on-shared-path", "warning", "gating"
-    default = False
     cluster = "With M nodes and a shared file system, M processes write or change the same path at once."
     advice = "Guard with the global rank (rank == 0), or write to a disk of the node."
     bad = (
@@ -141,18 +143,29 @@ def save(state, folder):
     )
 
     def check(self, program: Program) -> Iterator[Finding]:
-        opened = {event.place: event.roles for event in program.effects("file", "append") if event.opened is None}
-        for event in program.effects("checkpoint", "file", "append", "delete", "publish"):
+        opened = {event.place: event.may for event in program.effects("file", "append") if event.opened is None}
+        told = {path for event in program.events if event.may == {"first"} for path in _paths(event)}
+        for event in program.effects("checkpoint", "file", "append", "delete", "publish", "tracker"):
             who = _who(event)
-            has = event.opened is not None and opened.get(event.opened, event.roles) >= event.roles
+            has = event.opened is not None and opened.get(event.opened, event.may) >= event.may
             if who and event.active and not has and not event.of_the_node:  # one finding a file: where it is opened
                 notes = [Note("the guard is here", event.guard)] if event.guard else []
                 what = event.target or event.name
-                yield self.found(event, f"{who} works on {what}: the guard is not on the global rank", notes=notes)
+                found = self.found(event, f"{who} works on {what}: the guard is not on the global rank", notes=notes)
+                sure = not event.from_the_top or not told.isdisjoint(_paths(event))
+                yield found if sure and told else replace(found, confidence="low")
+
+
+def _paths(event: Event) -> tuple[str, str]:
+    """Return the file of an event, and that of the program."""
+    return event.place.path, event.chain[0].place.path if event.chain else event.place.path
 
 
 def _who(event: Event) -> str:
-    if event.per_process or event.ordered:
+    """Return who works on what all nodes share; empty if it is one process, or all of them, or not known."""
+    of_framework = any(symbol.endswith(".prepare_data") for symbol in (event.symbol, *(s.symbol for s in event.chain)))
+    logs = isinstance(event.entry, Effect) and event.entry.kind == "tracker" and not event.name.endswith(STARTS)
+    if event.per_process or event.ordered or of_framework or logs:
         return ""
     if event.first_of_each_node:
         return "the first process of each node"

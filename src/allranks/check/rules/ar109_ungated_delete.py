@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from allranks.check.program import Program
+from allranks.check.program import Event, Program
 from allranks.check.rule import Example, ProgramRule
 from allranks.findings import Finding
+
+_RENAMES = ("rename", "replace", "renames", "move")
 
 
 class UngatedDelete(ProgramRule):
@@ -21,7 +23,8 @@ class UngatedDelete(ProgramRule):
     One of N succeeds. The others stop with an error, and the job with them; or a slow rank deletes the new file.
 
     ## Known problems
-    A path on a disk of the node itself is rightly deleted once a node; say so with `node-local-paths`.
+    A path on a disk of the node itself is rightly deleted once a node; say so with `node-local-paths`. A file that is
+    written and then renamed, both by every rank, is told of where it is written (AR101, AR102).
 
     ## Use instead
     Delete on rank 0, and let the others wait at a barrier before they use the path.
@@ -31,7 +34,6 @@ class UngatedDelete(ProgramRule):
     """
 
     code, name, severity, row = "AR109", "ungated-delete", "error", "gating"
-    default = False
     cluster = "One process removes it; the others raise FileNotFoundError, or remove what was written since."
     advice = "Delete or rename on rank 0 only, then let the others wait at a barrier."
     bad = (
@@ -67,6 +69,14 @@ shutil.rmtree(mine)
     )
 
     def check(self, program: Program) -> Iterator[Finding]:
+        written = {_place(e) for e in program.effects("file", "append", "checkpoint", "download") if e.target}
         for event in program.ungated("delete"):
+            if event.name.rpartition(".")[2] in _RENAMES and _place(event) in written:
+                continue
             what = f"runs {event.command}" if event.command else f"deletes or moves {event.target or event.name}"
             yield self.found(event, f"every rank {what}")
+
+
+def _place(event: Event) -> tuple[str, str]:
+    """Return what an effect is on: a path as it stands in one function."""
+    return event.function, event.target

@@ -150,6 +150,19 @@ def _trackers() -> Iterator[Effect]:
     yield from _each("comet_ml.Experiment comet_ml.ExistingExperiment comet_ml.start", "tracker")
     yield from _each("neptune.init_run neptune.init neptune.new.init clearml.Task.init aim.Run", "tracker")
     yield from _each("swanlab.init swanlab.log trackio.init trackio.log", "tracker")
+    # clu's writes event files wherever it is not told to log alone.
+    for name in ("clu.metric_writers.create_default_writer", "clu.metric_writers.utils.create_default_writer"):
+        yield Effect(name, "tracker", (0, "logdir"), unless=(("just_logging", True),))
+    yield from _of("clu.metric_writers", "SummaryWriter summary_writer.SummaryWriter", "tracker", 0, "logdir")
+    yield from _each("tensorflow.summary.FileWriter tensorboard_logger.configure", "tracker", 0, "logdir")
+    yield from _each("alchemy.Logger visdom.Visdom tensorboard_logger.Logger dllogger.init", "tracker", "log_dir")
+
+
+# The ends of the names of those that start a run, or open its files.
+STARTS = (
+    *("init", "SummaryWriter", "start_run", "Experiment", "init_run", "Run", "start", "create_file_writer"),
+    *("create_default_writer", "FileWriter", "configure", "Logger", "Visdom"),
+)
 
 
 def _downloads() -> Iterator[Effect]:

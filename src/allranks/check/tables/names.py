@@ -51,6 +51,7 @@ ALIASES: tuple[tuple[str, str], ...] = (
     ("torch.serialization.save", "torch.save"),
     ("torch.serialization.load", "torch.load"),
     ("horovod.tensorflow.keras", "horovod"),
+    ("torch.distributed.deprecated", "torch.distributed"),
     ("torch.distributed.c10d", "torch.distributed"),
     ("accelerate.utils.other", "accelerate.utils"),
     ("mmcv.runner.dist_utils", "mmengine.dist"),
