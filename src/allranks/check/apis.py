@@ -9,6 +9,7 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 from allranks.check.globs import matches
 from allranks.check.tables.arrays import COMPILERS, MAKERS
 from allranks.check.tables.collectives import COLLECTIVES, Collective
+from allranks.check.tables.data import LOADERS, UNSPLIT
 from allranks.check.tables.devices import BINDERS, CONTEXTS, VISIBLE
 from allranks.check.tables.effects import EFFECTS, Effect
 from allranks.check.tables.evidence import SIGNS, Sign
@@ -123,6 +124,7 @@ def apis(
     matter: list[_Patterned] = [*(e for e in EFFECTS if e.kind != "print"), *arrays]
     binders = [Sign(name, "initialise") for name in sorted(BINDERS | CONTEXTS | VISIBLE)]
     binders += [Sign(name, "initialise") for name in sorted(SEEDERS)]
+    readers = [Sign(name, "sample") for name in sorted(LOADERS | UNSPLIT)]
     own = [q for q in LOCAL if q.kind in ("temporary", "identity", "lock")]
     return Apis(
         ranks={form: _ranks(q for q in queries if q.form == form) for form in _RANK_FORMS},
@@ -130,7 +132,7 @@ def apis(
         effects=_table(EFFECTS),
         local=_table(LOCAL),
         signs=_table(SIGNS),
-        words=_words((*telling, *meetings, *matter, *own, *SIGNS, *binders)),
+        words=_words((*telling, *meetings, *matter, *own, *SIGNS, *binders, *readers)),
         several=_words(
             (*(q for q in telling if q.pattern not in WEAK and q.kind not in ("many", "run")), *meetings, *SIGNS)
         ),

@@ -22,6 +22,8 @@ PARALLEL = frozenset(
     ]
 )
 
+WRAPS = PARALLEL - {COMPUTATION}
+
 _OF_THE_NODE = re.compile(r"/te?mp\b|/shm|/scratch|/local|te?mp_?(dir|path)|cache|node_local|local_dir")
 
 
@@ -195,7 +197,8 @@ class Program:
     ``around``: the same, by the place of a sampler, for the program that leads there and the files that import it;
     ``several``: files of JAX programs that ask which of several processes they are; ``awaits_saves``: something waits
     for saves in the background; ``offloads``: the functions that bring to the CPU what they save; ``drawn``: by the
-    place that seeds all processes of a program alike, what each of them draws from that for itself."""
+    place that seeds all processes of a program alike, what each of them draws from that for itself;
+    ``unsplit``: loaders that give every process all of their data."""
 
     events: tuple[Event, ...] = ()
     parted: tuple[Divergence, ...] = ()
@@ -206,8 +209,14 @@ class Program:
     around: Mapping[Place, tuple[frozenset[str], frozenset[str]]] = field(default_factory=dict)
     offloads: frozenset[str] = frozenset()
     drawn: Mapping[Place, tuple[Step, ...]] = field(default_factory=dict)
+    unsplit: frozenset[Place] = frozenset()
     several: frozenset[str] = frozenset()
     awaits_saves: bool = True
+
+    @property
+    def wraps(self) -> bool:
+        """Whether a model is wrapped for several processes."""
+        return any(event.active and event.op in WRAPS for event in self.events)
 
     def effects(self, *kinds: str) -> Iterator[Event]:
         """Yield effects of these kinds (all without), each site once, in order of place."""

@@ -15,6 +15,7 @@ from allranks.check.drawing import alike
 from allranks.check.given import Given
 from allranks.check.interest import Names, around, interesting, telling
 from allranks.check.interpret import Interpreter
+from allranks.check.loaders import unsplit
 from allranks.check.program import Divergence, Event, Gap, Program, Step
 from allranks.check.project import Project, mentioned
 from allranks.check.registered import built_by_name, kept_by_name
@@ -120,7 +121,8 @@ class Survey:
         results = self.interpreter.results.values()
         bodies_of_modules = (frame.result for frame in self.interpreter.modules.values())
         drawn = alike(self.project, [*results, *bodies_of_modules], events, self._at)
-        return Program(tuple(events), tuple(parted), tuple(self._gaps()), *said, gpus.offloading(results), drawn)
+        more = (gpus.offloading(results), drawn, unsplit(self.project, events, lines))
+        return Program(tuple(events), tuple(parted), tuple(self._gaps()), *said, *more)
 
     def _go_down(self, entries: Iterable[Result], bodies: Iterable[Result]) -> None:
         """Go down from the entries; to methods that nobody is known to call, for those who call them by name."""

@@ -6,23 +6,20 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.nodes import walk
-from allranks.check.origins import values
-from allranks.check.rule import Example, LocalRule
+from allranks.check.loader_calls import is_left_unprepared, is_stream, sampler_left_out, trains_in_order
+from allranks.check.program import Program
+from allranks.check.readers import SOURCES, divides_alone, split_by_worker_alone
+from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.source import File
 from allranks.check.syntax import (
-    bases_of,
-    function_of,
     has_stars,
     is_called,
     is_constant,
     keyword,
     name_of,
-    own,
-    speaks_of,
     tail_of,
 )
-from allranks.check.tables.data import HELD_OUT, LOADERS
+from allranks.check.tables.data import HELD_OUT, LOADERS, UNSPLIT
 from allranks.findings import Finding
 
 _WRAPPERS = ("torch.nn.parallel.DistributedDataParallel", "torch.distributed.fsdp.FullyShardedDataParallel")
@@ -31,18 +28,23 @@ _SPLITS = re.compile(
     r"Sampler|split_dataset|\.shard\(|num_shards|num_replicas|worker_info|\[\s*(self\.)?\w*rank\s*::|prepare_data_loader|"
     r"accelerat|lightning|deepspeed|webdataset|StreamingDataset|process_index|\bsplit_by_"
 )
-_TRAINS = re.compile(r"(^|_)train")
-_PREPARES = ("prepare", "setup", "setup_dataloaders", "prepare_data_loader", "_setup_dataloaders", "setup_dataloader")
-_LOOKS_AT = ("len", "enumerate", "tqdm", "iter", "print", "ceil", "progress_bar")
+# These split an IterableDataset themselves.
+_SPLITTING_STREAMS = frozenset({"accelerate", "transformers", "webdataset", "ray"})
+_NO_SAMPLER = "every process loads the whole data set: the loader has no distributed sampler"
+_BY_WORKER = "the data is split among the workers of a loader, and every process reads all of it"
 
 
-class DatasetNotSharded(LocalRule):
+class DatasetNotSharded(LocalRule, ProgramRule):
     """
     ## What it does
     Finds a `DataLoader(..., shuffle=True)` (or one of training data in its own order) without a sampler, or one of an
     `IterableDataset`, in a file that wraps its model for several processes and in which nothing splits the data among
-    them. With Accelerate and Fabric: a shuffling loader that a function goes over and never prepares, while it prepares
-    its model.
+    them; also where another file of the program wraps the model. With Accelerate and Fabric: a shuffling loader that a
+    function goes over and never prepares, while it prepares its model. In programs that wrap a model, an
+    `IterableDataset` that takes the part of a worker of its loader (`get_worker_info`), the same in every process; a
+    distributed sampler that the loader of its data is not given; loaders that shuffle where Lightning is told to put no
+    sampler in. With JAX: a batch that is divided by the number of processes in a file that reads the rows of all, and
+    Grain's `NoSharding`.
 
     ## Why is this bad
     Every process goes through the whole data set in an epoch.
@@ -52,10 +54,7 @@ class DatasetNotSharded(LocalRule):
     devices work for nothing.
 
     ## Known problems
-    A data set that splits itself by rank, in another file, is not seen from here.
-
-    No fault of this kind has been seen in real code yet; without a sampler each process reads everything, whatever
-    else the program does.
+    A data set that splits itself by rank, in another file, is not seen from the file that wraps the model.
 
     ## Use instead
     `sampler=DistributedSampler(dataset)` with `set_epoch`, or `allranks.Dataset`.
@@ -64,10 +63,148 @@ class DatasetNotSharded(LocalRule):
     code, name, severity, row = "AR301", "dataset-not-sharded", "error", "data"
     cluster = "Every process goes through the whole data set: N processes do the work of one."
     advice = "Give the loader sampler=DistributedSampler(dataset), and call set_epoch in the loop."
-    words = ("DistributedDataParallel", "FullyShardedDataParallel", "Accelerator(", "Fabric(")
-    nodes = (ast.Call,)
-    calls = LOADERS
+    words = (
+        "DistributedDataParallel",
+        "FullyShardedDataParallel",
+        "Accelerator(",
+        "Fabric(",
+        "get_worker_info",
+        "_count()",
+    )
+    nodes = (ast.Call, ast.ClassDef)
+    calls = (*LOADERS, *SOURCES)
     bad = (
+        Example(
+            {
+                "module.py": """\
+import lightning as L
+from torch.utils.data import DataLoader
+
+
+class Data(L.LightningDataModule):
+    def train_dataloader(self):
+        return DataLoader(self.rows, batch_size=8, shuffle=True)
+""",
+                "fit.py": """\
+import lightning as L
+from module import Data
+
+L.Trainer(devices=8, use_distributed_sampler=False).fit(model, Data())
+""",
+            },
+            at=(7,),
+        ),
+        Example(
+            {
+                "train.py": """\
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler
+
+
+def loaders(model, rows):
+    sampler = DistributedSampler(rows)
+    loader = DataLoader(rows, batch_size=8, shuffle=True)
+    return loader, DDP(model), sampler
+"""
+            },
+            at=(7,),
+        ),
+        Example(
+            {
+                "feed.py": """\
+import jax
+import tensorflow_datasets as tfds
+
+
+def batches(builder, global_batch):
+    local = global_batch // jax.process_count()
+    if jax.process_index() == 0:
+        print(local, "rows a process")
+    return builder.as_dataset(split="train").batch(local)
+"""
+            },
+            at=(9,),
+        ),
+        Example(
+            {
+                "train.py": """\
+import grain.python as grain
+import jax
+
+
+def sampler(records):
+    return grain.IndexSampler(records, shard_options=grain.NoSharding(), shuffle=True)
+
+
+jax.distributed.initialize()
+for batch in sampler(100):
+    step(batch)
+"""
+            },
+            at=(6,),
+        ),
+        Example(
+            {
+                "data.py": """\
+from torch.utils.data import DataLoader, Dataset
+
+
+class Rows(Dataset):
+    def __init__(self, path):
+        self.rows = open(path).readlines()
+
+    def __getitem__(self, index):
+        return self.rows[index]
+
+
+def loader(path):
+    return DataLoader(Rows(path), batch_size=32, shuffle=True)
+""",
+                "train.py": """\
+import data
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def main(model):
+    model = DDP(model)
+    for batch in data.loader("train.txt"):
+        model(batch)
+
+
+main(make_model())
+""",
+            },
+            at=(13,),
+        ),
+        Example(
+            {
+                "lines.py": """\
+from torch.utils.data import IterableDataset, get_worker_info
+
+
+class Lines(IterableDataset):
+    def __init__(self, files, rank):
+        self.files = files
+        self.rank = rank
+
+    def __iter__(self):
+        info = get_worker_info()
+        worker, workers = (info.id, info.num_workers) if info else (0, 1)
+        for file in self.files[worker::workers]:
+            yield from open(file)
+""",
+                "train.py": """\
+import torch.distributed as dist
+from lines import Lines
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+model = DDP(make_model())
+for line in Lines(["a", "b"], dist.get_rank()):
+    model(line)
+""",
+            },
+            at=(12,),
+        ),
         Example(
             {
                 "train.py": """\
@@ -139,6 +276,44 @@ def train(model, optimizer, rows):
         Example(
             {
                 "train.py": """\
+import data
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def main(model):
+    model = DDP(model)
+    for batch in data.loader(data.Lines("train.txt"), 0):
+        model(batch)
+
+
+main(make_model())
+""",
+                "data.py": """\
+import torch.distributed as dist
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, get_worker_info
+
+
+def loader(lines, workers):
+    if dist.is_initialized():
+        return DataLoader(lines, num_workers=workers, sampler=DistributedSampler(lines))
+    return DataLoader(lines, num_workers=workers, shuffle=True)
+
+
+class Lines(IterableDataset):
+    def __init__(self, path):
+        self.path = path
+        self.rank, self.world = dist.get_rank(), dist.get_world_size()
+
+    def __iter__(self):
+        info = get_worker_info()
+        first = self.rank * info.num_workers + info.id
+        return iter(open(self.path).readlines()[first :: self.world * info.num_workers])
+""",
+            }
+        ),
+        Example(
+            {
+                "train.py": """\
 from accelerate import Accelerator
 from torch.utils.data import DataLoader
 
@@ -182,61 +357,39 @@ def train(model, dataset):
     )
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
-        if not isinstance(node, ast.Call) or name_of(node, file) not in LOADERS or has_stars(node):
-            return
+        if isinstance(node, ast.ClassDef):
+            part = split_by_worker_alone(node, file) if "get_worker_info" in file.text else None
+            if part is not None:
+                yield self.local(file, part, _BY_WORKER)
+        elif isinstance(node, ast.Call) and tail_of(node) in SOURCES:
+            if ("process_count" in file.text or "host_count" in file.text) and divides_alone(file):
+                yield self.local(
+                    file, node, "the batch is divided by the number of processes, and all read the same rows"
+                )
+        elif isinstance(node, ast.Call) and name_of(node, file) in LOADERS and not has_stars(node):
+            yield from self._loader(node, file)
+
+    def _loader(self, node: ast.Call, file: File) -> Iterator[Finding]:
         if is_called(node, HELD_OUT, file):
             return
         shuffles = is_constant(keyword(node, "shuffle"), True)
-        if shuffles and _is_left_unprepared(node, file):
+        if shuffles and is_left_unprepared(node, file):
             yield self.local(file, node, "every process goes over the whole data set: this loader is never prepared")
-        if _SPLITS.search(file.text) or not (shuffles or _is_stream(node, file) or _trains_in_order(node, file)):
+        if shuffles and (sampler := sampler_left_out(node, file)) is not None:
+            yield self.local(file, node, f"the sampler of line {sampler.lineno} is not given to this loader")
+        if _SPLITS.search(file.text) or not (shuffles or is_stream(node, file) or trains_in_order(node, file)):
             return
         if any(isinstance(at, ast.Call) and name_of(at, file) in _WRAPPERS for at in file.nodes):
-            yield self.local(
-                file, node, "every process loads the whole data set: the loader has no distributed sampler"
-            )
+            yield self.local(file, node, _NO_SAMPLER)
 
+    def stands(self, finding: Finding, program: Program) -> bool:
+        several = program.wraps or "lightning" in program.packages
+        return finding.message != _BY_WORKER or (several and program.packages.isdisjoint(_SPLITTING_STREAMS))
 
-def _trains_in_order(loader: ast.Call, file: File) -> bool:
-    """A loader of training data without an order of its own."""
-    if any(keyword(loader, name) is not None for name in ("shuffle", "sampler", "batch_sampler")) or not loader.args:
-        return False
-    above = next(file.parents(loader), None)
-    return isinstance(above, ast.Assign) and any(speaks_of(t, _TRAINS) for t in (*above.targets, loader.args[0]))
-
-
-def _is_left_unprepared(loader: ast.Call, file: File) -> bool:
-    """A function prepares its model, and goes over this loader as it is."""
-    above, function = next(file.parents(loader), None), function_of(loader, file)
-    if function is None or not isinstance(above, ast.Assign) or not isinstance(above.targets[0], ast.Name):
-        return False
-    name, nodes = above.targets[0].id, list(own(function))
-    prepared = [at for at in nodes if isinstance(at, ast.Call) and tail_of(at) in _PREPARES]
-    models = any(tail_of(at) in ("prepare", "setup") and at.args and not _names(at, name) for at in prepared)
-    loops = (at.iter for at in nodes if isinstance(at, ast.For | ast.AsyncFor))
-    gone_over = any(_is_over(loop, name) for loop in loops)
-    handed_on = any(
-        isinstance(at, ast.Call) and _names(at, name) and tail_of(at) not in _LOOKS_AT and at not in prepared
-        for at in nodes
-    )
-    return models and gone_over and not handed_on and not any(_names(at, name) for at in prepared)
-
-
-def _names(call: ast.Call, name: str) -> bool:
-    parts = (*call.args, *(k.value for k in call.keywords))
-    return any(isinstance(at, ast.Name) and at.id == name for part in parts for at in walk(part))
-
-
-def _is_over(source: ast.expr, name: str) -> bool:
-    """``loader``, ``enumerate(loader)``, ``tqdm(loader)``."""
-    while isinstance(source, ast.Call) and source.args:
-        source = source.args[0]
-    return isinstance(source, ast.Name) and source.id == name
-
-
-def _is_stream(loader: ast.Call, file: File) -> bool:
-    """The data is an instance of an iterable data set of this file."""
-    made = [loader.args[0], *values(loader.args[0], file)] if loader.args else []
-    names = {tail_of(one) for one in made if isinstance(one, ast.Call)}
-    classes = (n for n in file.nodes if isinstance(n, ast.ClassDef) and n.name in names)
-    return any(base.endswith("IterableDataset") for owner in classes for base in bases_of(owner, file))
+    def check(self, program: Program) -> Iterator[Finding]:
+        for event in program.calls(*LOADERS):
+            if event.place in program.unsplit:
+                yield self.found(event, _NO_SAMPLER)
+        for event in program.calls(*UNSPLIT):
+            if event.active and event.everyone and not HELD_OUT.search(event.symbol.rpartition(".")[2]):
+                yield self.found(event, "every process reads all records: NoSharding deals out nothing")

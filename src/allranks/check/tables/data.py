@@ -29,6 +29,8 @@ SPLITTERS: frozenset[str] = frozenset(
         *("allranks.shard", "allranks.Dataset", "allranks.global_batch"),
     ]
 )
+# What says that nobody's part is taken.
+UNSPLIT: frozenset[str] = frozenset({"grain.python.NoSharding", "grain.NoSharding"})
 # These put a distributed sampler in by themselves.
 SPLITTING_FRAMEWORKS: frozenset[str] = frozenset(
     [

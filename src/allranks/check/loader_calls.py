@@ -1,0 +1,86 @@
+"""What a file does with a loader of data that it makes."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from allranks.check.nodes import walk
+from allranks.check.origins import may_be_skipped, values
+from allranks.check.source import File
+from allranks.check.syntax import bases_of, function_of, keyword, name_of, own, speaks_of, tail_of
+from allranks.check.tables.data import LOADERS
+
+_TRAINS = re.compile(r"(^|_)train")
+_PREPARES = ("prepare", "setup", "setup_dataloaders", "prepare_data_loader", "_setup_dataloaders", "setup_dataloader")
+_LOOKS_AT = ("skip_first_batches", "len", "enumerate", "tqdm", "iter", "print", "ceil", "progress_bar")
+
+
+def trains_in_order(loader: ast.Call, file: File) -> bool:
+    """A loader of training data without an order of its own."""
+    if any(keyword(loader, name) is not None for name in ("shuffle", "sampler", "batch_sampler")) or not loader.args:
+        return False
+    above = next(file.parents(loader), None)
+    return isinstance(above, ast.Assign) and any(speaks_of(t, _TRAINS) for t in (*above.targets, loader.args[0]))
+
+
+def is_left_unprepared(loader: ast.Call, file: File) -> bool:
+    """A function prepares its model, and goes over this loader as it is."""
+    above, function = next(file.parents(loader), None), function_of(loader, file)
+    if function is None or not isinstance(above, ast.Assign) or not isinstance(above.targets[0], ast.Name):
+        return False
+    name, nodes = above.targets[0].id, list(own(function))
+    prepared = [at for at in nodes if isinstance(at, ast.Call) and tail_of(at) in _PREPARES]
+    models = any(tail_of(at) in ("prepare", "setup") and at.args and not _names(at, name) for at in prepared)
+    loops = (at.iter for at in nodes if isinstance(at, ast.For | ast.AsyncFor))
+    gone_over = any(_is_over(loop, name) for loop in loops)
+    handed_on = any(
+        isinstance(at, ast.Call) and _is_handed(at, name) and tail_of(at) not in _LOOKS_AT and at not in prepared
+        for at in nodes
+    )
+    return models and gone_over and not handed_on and not any(_names(at, name) for at in prepared)
+
+
+def _is_handed(call: ast.Call, name: str) -> bool:
+    """Whether a call is given the loader itself, and not its length."""
+    parts = [*call.args, *(k.value for k in call.keywords)]
+    inside = [at for part in parts for at in (part.elts if isinstance(part, ast.Tuple | ast.List) else [part])]
+    return any(isinstance(at, ast.Name) and at.id == name for at in inside)
+
+
+def sampler_left_out(loader: ast.Call, file: File) -> ast.Call | None:
+    """Return the distributed sampler of this loader's data set, which no loader of its function is given."""
+    function = function_of(loader, file)
+    if function is None or not loader.args or keyword(loader, "sampler") or keyword(loader, "batch_sampler"):
+        return None
+    nodes = list(own(function))
+    if any(isinstance(at, ast.Call) and at is not loader and _is_loader_of(at, loader.args[0], file) for at in nodes):
+        return None
+    made = [at for at in nodes if isinstance(at, ast.Call) and tail_of(at) == "DistributedSampler" and at.args]
+    mine = [at for at in made if ast.dump(at.args[0]) == ast.dump(loader.args[0])]
+    certain = mine and not any(may_be_skipped(at, file) for at in (*mine, loader))
+    return mine[0] if certain else None
+
+
+def _is_loader_of(call: ast.Call, data: ast.expr, file: File) -> bool:
+    return name_of(call, file) in LOADERS and bool(call.args) and ast.dump(call.args[0]) == ast.dump(data)
+
+
+def _names(call: ast.Call, name: str) -> bool:
+    parts = (*call.args, *(k.value for k in call.keywords))
+    return any(isinstance(at, ast.Name) and at.id == name for part in parts for at in walk(part))
+
+
+def _is_over(source: ast.expr, name: str) -> bool:
+    """``loader``, ``enumerate(loader)``, ``tqdm(loader)``."""
+    while isinstance(source, ast.Call) and source.args:
+        source = source.args[0]
+    return isinstance(source, ast.Name) and source.id == name
+
+
+def is_stream(loader: ast.Call, file: File) -> bool:
+    """The data is an instance of an iterable data set of this file."""
+    made = [loader.args[0], *values(loader.args[0], file)] if loader.args else []
+    names = {tail_of(one) for one in made if isinstance(one, ast.Call)}
+    classes = (n for n in file.nodes if isinstance(n, ast.ClassDef) and n.name in names)
+    return any(base.endswith("IterableDataset") for owner in classes for base in bases_of(owner, file))

@@ -1,0 +1,69 @@
+"""Loaders that give every process of a program the whole data set, though another file wraps the model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from allranks.check.program import WRAPS, Event
+from allranks.check.project import Project, mentioned
+from allranks.check.tables.data import LOADERS
+from allranks.findings import Place
+
+# Who imports one of these may leave it to them to split the data.
+_SPLITTING = frozenset(
+    [
+        *("accelerate", "lightning", "transformers", "composer", "ray", "webdataset", "streaming", "litdata", "fastai"),
+        *("mmengine", "mmcv", "detectron2", "horovod", "deepspeed", "catalyst", "ignite", "torchtnt", "nemo", "trl"),
+    ]
+)
+_OFF = re.compile(r"\b(use_distributed_sampler|replace_sampler_ddp)[\"']?\s*[=:]\s*False\b")
+# Words of a function that chooses between loaders, and of a data set that knows its process.
+_CHOOSES = re.compile(r"sampler|shard|split_|prepare|replica", re.IGNORECASE)
+_KNOWS = re.compile(r"rank|shard|replica|process_index|world|worker_info|split_by|node", re.IGNORECASE)
+
+
+def unsplit(project: Project, events: Iterable[Event], lines: Mapping[str, list[str]]) -> frozenset[Place]:
+    """Return the shuffling loaders without a sampler in programs that wrap a model for several processes."""
+    every = list(events)
+    wraps = {e.place.path for e in every if e.op in WRAPS and e.active}
+    found = set()
+    for event in every:
+        if event.name in LOADERS and event.active and event.everyone and _goes_over_all(event):
+            if event.symbol.endswith(".train_dataloader") and _puts_none_in(lines):
+                found.add(event.place)
+                continue
+            start = event.chain[0].place.path if event.chain else event.place.path
+            reach = project.reach(start)
+            packages, _ = mentioned(project, reach)
+            if not wraps.isdisjoint(reach) and packages.isdisjoint(_SPLITTING) and not _deals(project, event):
+                found.add(event.place)
+    return frozenset(found)
+
+
+def _puts_none_in(lines: Mapping[str, list[str]]) -> bool:
+    """Whether Lightning is told to put no sampler in."""
+    return any(_OFF.search(line) for path in lines if path.endswith(".py") for line in lines[path])
+
+
+def _goes_over_all(event: Event) -> bool:
+    """Whether it shuffles, and takes no sampler."""
+    shuffle, names = event.argument("shuffle", 2), {name for name, _ in event.keywords}
+    sampled = [event.argument("sampler", 3), event.argument("batch_sampler", 4)]
+    plain = all(value is None or value.constant is None for value in sampled)
+    return plain and "" not in names and shuffle is not None and shuffle.constant is True
+
+
+def _deals(project: Project, event: Event) -> bool:
+    """Whether the function that makes the loader chooses among several, or the data set knows its process."""
+    facts = project.function(event.function)
+    if facts is None or any(map(_CHOOSES.search, facts.words)):
+        return True
+    given = event.argument(0, "dataset")
+    kind = given.instance if given is not None else ""
+    if given is None or given.ranked or given.flags:
+        return True
+    path, _, name = kind.partition("::")
+    summary = project.summaries.get(path) if name else None
+    methods = [f for key, f in summary.functions.items() if key.startswith(f"{name}.")] if summary is not None else []
+    return any(_KNOWS.search(word) for method in methods for word in (*method.words, *method.positional))
