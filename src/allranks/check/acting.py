@@ -8,9 +8,10 @@ from allranks.check.computed import Computed
 from allranks.check.given import Given
 from allranks.check.render import render
 from allranks.check.state import Frame, Seen
+from allranks.check.summary import Node
 from allranks.check.tables.collectives import Collective
 from allranks.check.tables.commands import doing
-from allranks.check.tables.effects import Effect, Kind
+from allranks.check.tables.effects import MOVES, Effect, Kind
 from allranks.check.tables.local import LocalQuery
 from allranks.check.truth import FALSE
 from allranks.check.values import ANYTHING, Value
@@ -31,13 +32,15 @@ class Acting(Computed):
             return ANYTHING
         path = given.naming(base if entry.receiver else given.argument(*entry.path) if entry.path else None)
         made = Value(path.taint if path else 0, handle=given.span, flags=path.flags if path else frozenset())
-        text = render(given.node[1][1]) if entry.receiver and given.node[1][0] == "attr" else given.text(*entry.path)
+        itself = entry.receiver and given.node[1][0] == "attr"
+        node = given.node[1][1] if itself else given.expression(*entry.path)
+        text = render(node) if node is not None else ""
         if entry.modes:
             mode = given.argument("mode", 0 if entry.receiver else 1)
             letters = mode.constant if mode is not None else "r"
             if not isinstance(letters, str) or not set(letters) & set(entry.modes):
                 if isinstance(letters, str):
-                    self._record(frame, entry.doing("read"), name, given, path, text)
+                    self._record(frame, entry.doing("read"), name, given, path, text, node)
                 return made
         if entry.path and (path is None or path.constant is None) and entry.kind in ("file", "checkpoint", "append"):
             return made  # without a path, such a call returns the text
@@ -45,18 +48,34 @@ class Acting(Computed):
             value = given.argument(key)
             if value is not None and (constant is ... or value.constant == constant or value.ranked):
                 if entry.kind in _INSTEAD:
-                    self._record(frame, entry.doing(_INSTEAD[entry.kind]), name, given, path, text)
+                    self._record(frame, entry.doing(_INSTEAD[entry.kind]), name, given, path, text, node)
                 return made
         if entry.only_if:
             asked = given.argument(entry.only_if)
             if asked is None or asked.ranked or asked.true() == FALSE:
                 return made
-        self._record(frame, entry, name, given, path, text)
+        self._record(frame, entry, name, given, path, text, node)
+        if name.rpartition(".")[2] in MOVES:
+            self._moved(frame, entry, name, given)
         if entry.kind == "tracker":
             return Value(instance=name)
         return ANYTHING if entry.kind == "load" else made  # steps and epochs in it are alike, whosever file it is
 
-    def _record(self, frame: Frame, entry: object, name: str, given: Given, path: Value | None, text: str) -> None:
+    def _moved(self, frame: Frame, entry: Effect, name: str, given: Given) -> None:
+        where: tuple[int | str, ...] = (0 if entry.receiver else 1, "dst", "target")
+        if (to := given.expression(*where)) is not None:
+            self._record(frame, entry.doing("moved"), f"{name} to", given, given.argument(*where), render(to), to)
+
+    def _record(
+        self,
+        frame: Frame,
+        entry: object,
+        name: str,
+        given: Given,
+        path: Value | None,
+        text: str,
+        node: Node | None = None,
+    ) -> None:
         known_entry = entry if isinstance(entry, Collective | Effect | LocalQuery) else None
         frame.result.seen.append(
             Seen(
@@ -75,6 +94,8 @@ class Acting(Computed):
                 len(frame.result.meetings),
                 bool(frame.loops),
                 frame.guard,
+                node,
+                frame.arms,
             )
         )
 

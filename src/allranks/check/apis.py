@@ -21,7 +21,7 @@ from allranks.check.tables.seeds import SEEDERS
 
 Entry: TypeAlias = RankQuery | Collective | Effect | LocalQuery
 # Receivers of these modules are known well enough: `*.name` never means them.
-_PLAIN = ("logging.", "re.", "threading.", "subprocess.", "argparse.", "collections.", "queue.", "numpy.", "pandas.")
+PLAIN = ("logging.", "re.", "threading.", "subprocess.", "argparse.", "collections.", "queue.", "numpy.", "pandas.")
 
 
 class _Patterned(Protocol):
@@ -58,7 +58,7 @@ class Table(Generic[T]):
         for owner in classes:
             if (entry := self.exact.get(f"{owner}.{name}")) is not None:
                 return entry
-        return None if any(owner.startswith(_PLAIN) for owner in classes) else self.tail(name)
+        return None if any(owner.startswith(PLAIN) for owner in classes) else self.tail(name)
 
 
 @dataclass(slots=True)

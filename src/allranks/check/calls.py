@@ -12,7 +12,7 @@ from allranks.check.plain import Plain
 from allranks.check.render import render
 from allranks.check.rows import SHOWN
 from allranks.check.state import Frame, Span
-from allranks.check.strangers import own_of, rank_of
+from allranks.check.strangers import meeting_of, own_of, rank_of
 from allranks.check.summary import Node
 from allranks.check.tables.collectives import Collective
 from allranks.check.tables.effects import Effect
@@ -112,8 +112,8 @@ class Caller(Plain):
         values: tuple[Value, ...] = ()
         for argument in node[2]:
             value = self.value(frame, argument)
-            spread = argument[0] == "star" and value.elements is not None
-            values = (*values, *value.elements) if spread else (*values, value)
+            spread = value.elements if argument[0] == "star" else None
+            values = (*values, *spread) if spread is not None else (*values, value)
         keywords = tuple([(name or "**", self.value(frame, argument)) for name, argument in node[3]])
         if told:  # a program that writes its rank into the log need not be made for others
             frame.result.evidence &= evidence | {"collective"}
@@ -224,6 +224,8 @@ class Caller(Plain):
             return self._opened(frame, ANYTHING, given)
         if (query := rank_of(self.apis, name, "call", bare=not given.values)) is not None:
             return self.answer(frame, query)
+        if (meeting := meeting_of(self.apis, name)) is not None:
+            return self._collective(frame, meeting, name, given)
         if (own := own_of(name)) is not None and (given.values or own.kind != "lock"):
             return self._local(frame, own, name, given)
         if sign is not None or name in SHOWN:

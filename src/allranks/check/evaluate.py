@@ -20,10 +20,13 @@ from allranks.check.values import (
     ANYTHING,
     CLOCK,
     DEALT,
+    LOCAL_RANK,
     MANY,
+    NODE,
     NONE,
     PRIVATE,
     PROCESS,
+    RANK,
     RANKS,
     Value,
     also,
@@ -31,6 +34,7 @@ from allranks.check.values import (
     chosen,
     join,
     known,
+    rank,
     tainted,
 )
 
@@ -139,6 +143,8 @@ class Evaluator:
             right = tainted(*map(_alike, parts, right.elements or (right,)))
         if isinstance(left.constant, str) and isinstance(right.constant, str) and node[3] == "+":
             return Value(constant=left.constant + right.constant, flags=left.flags)
+        if node[3] == "+" and (_is_local(left, right) or _is_local(right, left)):
+            return rank("global")
         made = tainted(left, right)
         flags = left.flags | right.flags
         path = "pathlib.Path" in (left.instance, right.instance) and node[3] == "/"
@@ -322,6 +328,13 @@ class Evaluator:
         "star": _star,
         "typed": _typed,
     }
+
+
+def _is_local(one: Value, other: Value) -> bool:
+    """Whether one number is the rank on its node, or among those that it started, and the other is made of which node
+    that is: as a sum, the rank."""
+    ours = one.number and one.taint & (LOCAL_RANK | RANK)
+    return bool(ours and other.taint & (NODE if one.taint & RANK else NODE | RANK)) and not other.number
 
 
 def _alike(node: Node, value: Value) -> Value:

@@ -181,7 +181,11 @@ class Runner(Caller):
         mask, may = frame.mask & roles_where(gate, "TUP"), frame.may & roles_where(gate, "TUPWD")
         alone = self._without_others(function, given)
         met, turns = len(frame.result.meetings), bool(frame.turns)
-        called = Called(given.span, result, mask, may, turns, met, frame.implicit, frame.guard, alone, arms=frame.arms)
+        called = Called(
+            *(given.span, result, mask, may, turns, met, frame.implicit, frame.guard, alone),
+            arms=frame.arms,
+            node=given.node,
+        )
         frame.result.calls.append(called)
         if result.reference != frame.result.reference:
             self.callees.add(result.reference)

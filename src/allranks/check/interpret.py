@@ -113,6 +113,9 @@ class Interpreter(Runner):
         value = self.value(frame, node[3])
         for target in node[2]:
             self.store(frame, target, value)
+            if target[0] == "name":
+                stored = frame.result.stored
+                stored[target[1]] = node[3] if stored.get(target[1], node[3]) is node[3] else None
             if target[0] == "sub" and target[2][0] == "const" and target[2][1] in VISIBLE:
                 gpus.mark(frame, "bind", target[2][1], (node[1], 0, node[1], 0))
         return False
@@ -120,6 +123,7 @@ class Interpreter(Runner):
     def _return(self, frame: Frame, node: Node) -> bool:
         value = self.value(frame, node[2])
         frame.returned.append((value, frame.may, frame.implicit))
+        frame.result.gives = node[2]
         frame.exits += 1
         frame.nodes.append(("exit", "return"))
         return True

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from allranks.check.source import module_name
+from allranks.check.state import Arms
 from allranks.check.tables.arrays import COMPUTATION
 from allranks.check.tables.collectives import Collective
 from allranks.check.tables.effects import Effect
@@ -50,7 +51,10 @@ class Event:
     two events of one function with the same number have none between them. ``earlier``, ``later``: the ops that are
     met before and afterwards, from the beginning of the entry to its end. ``looped``: it stands in a loop of its
     function. ``guard``: the nearest condition that only some ranks meet. ``chain``: the calls from the entry;
-    ``also``: other calls, by all ranks, of the function (``function``) it stands in.
+    ``also``: other calls, by all ranks, of the function (``function``) it stands in. ``spelled``: the path as
+    `spelled` has it; ``passed``: how many meetings come before it from the beginning of the entry, so that two events
+    of one entry with the same number have none between them; ``arms``: for each call of the chain and for itself, the
+    conditions around it and the side it is on.
     """
 
     name: str
@@ -77,6 +81,9 @@ class Event:
     may: frozenset[str] = frozenset()
     also: tuple[Step, ...] = ()
     function: str = ""
+    spelled: str = ""
+    passed: int = 0
+    arms: tuple[Arms, ...] = ()
 
     @property
     def everyone(self) -> bool:

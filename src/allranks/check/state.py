@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 from allranks.check.apis import Entry
-from allranks.check.summary import FunctionFacts
+from allranks.check.summary import FunctionFacts, Node
 from allranks.check.truth import EVERY, negate
 from allranks.check.values import NONE, Value
 
@@ -24,7 +24,8 @@ Arms: TypeAlias = tuple[tuple[Span, bool], ...]
 class Seen(NamedTuple):
     """A call of interest in one function. ``mask``: roles that reach it for certain; ``may``: that can reach it.
     ``under``: what the conditions on the way depend on; ``met``: how many meetings of its function come before it;
-    ``looped``: it stands in a loop; ``guard``: the condition around it that only some ranks meet."""
+    ``looped``: it stands in a loop; ``guard``: the condition around it that only some ranks meet; ``node``: the
+    expression of the path that it works on."""
 
     name: str
     entry: Entry | None
@@ -40,6 +41,8 @@ class Seen(NamedTuple):
     met: int = 0
     looped: bool = False
     guard: Span | None = None
+    node: Node | None = None
+    arms: Arms = ()
 
 
 class Mark(NamedTuple):
@@ -56,7 +59,8 @@ class Mark(NamedTuple):
 class Called(NamedTuple):
     """A call of the project's own function. ``ordered``: in a lock, or where ranks go one by one; ``alone``: its rank
     is given as a constant, so that there is no other process; ``started``: processes are started that make it;
-    ``ready``: it is made only where there are several processes; ``hook``: it is made when this method is called."""
+    ``ready``: it is made only where there are several processes; ``hook``: it is made when this method is called;
+    ``node``: the expression."""
 
     span: Span
     result: Result
@@ -71,6 +75,7 @@ class Called(NamedTuple):
     ready: bool = False
     arms: Arms = ()
     hook: str = ""
+    node: Node | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -79,7 +84,8 @@ class Result:
     ``meetings``: ops and calls that meet, in order, whoever reaches them. ``yielded``: what a generator yields.
     ``made``: classes of the project that it makes an object of; ``loose``: methods that it calls on objects of a class
     that is not known, or that may be a class below, with what they are given (no name, where that is not known
-    either); both with the roles that do. ``locks``: it locks a file."""
+    either); both with the roles that do. ``locks``: it locks a file. ``stored``: its variables, with the expression
+    that is stored there; None where that is not one; ``gives``: the last expression that it returns."""
 
     reference: str
     value: Value = NONE
@@ -95,6 +101,8 @@ class Result:
     made: list[tuple[str, int]] = field(default_factory=list)
     loose: list[tuple[str, int, tuple[Value, ...]]] = field(default_factory=list)
     locks: bool = False
+    stored: dict[str, Node | None] = field(default_factory=dict)
+    gives: Node | None = None
 
     @property
     def path(self) -> str:

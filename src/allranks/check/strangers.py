@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from allranks.check.apis import WEAK, Apis
+from allranks.check.apis import PLAIN, WEAK, Apis
+from allranks.check.tables.collectives import Collective
 from allranks.check.tables.local import LOCAL, LocalQuery
 from allranks.check.tables.ranks import RankQuery
 
@@ -20,6 +21,7 @@ _LOCK = re.compile(
 )
 # Modules whose functions ask about processes: there, `is_root` is not about a tree.
 _OF_PROCESSES = re.compile(r"(?i)(^|_)(dist|comm|ddp|mpi|hvd)|distributed|parallel|process|multihost|rank")
+_OWN_PROCESSES = ("threading", "multiprocessing", "asyncio", "ray", "dask", "torch", "jax")
 _ROOT = frozenset(["is_root", "is_first", "is_lead", "is_leader", "is_head", "is_zero"])
 
 
@@ -41,6 +43,14 @@ def constant_of(apis: Apis, dotted: str) -> RankQuery | None:
     package, _, last = dotted.rpartition(".")
     query = apis.ranks["environment"].named(last) if package else None
     return query if query is not None and query.kind != "node" else None
+
+
+def meeting_of(apis: Apis, dotted: str) -> Collective | None:
+    """Return the collective that a function of a package is, by its last name."""
+    package, _, last = dotted.rpartition(".")
+    if package.startswith(PLAIN) or package.partition(".")[0] in (*apis.packages, *_OWN_PROCESSES):
+        return None
+    return apis.collectives["call"].tail(last) if package else None
 
 
 def own_of(dotted: str) -> LocalQuery | None:

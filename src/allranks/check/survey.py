@@ -21,7 +21,8 @@ from allranks.check.project import Project, mentioned
 from allranks.check.registered import built_by_name, kept_by_name
 from allranks.check.render import render
 from allranks.check.source import module_name, place
-from allranks.check.state import Called, Result, Seen, Span
+from allranks.check.spelled import Scope, Speller
+from allranks.check.state import Arms, Called, Result, Seen, Span
 from allranks.check.summary import FunctionFacts
 from allranks.check.tables.evidence import JOINED
 from allranks.check.tables.gates import NAMED_ON_MAIN, ON_MAIN_ONLY
@@ -38,7 +39,8 @@ class _Way(NamedTuple):
     """A function and who comes to it: for certain (``mask``) and perhaps (``may``). ``earlier``, ``later``: what they
     meet in before it is called and after it has returned; ``under``: what the conditions on the way depend on;
     ``ordered``: in a lock, or one by one; ``alone``: the entry is a tool that one process runs; ``sure``: the entry is
-    known to be run, in several processes."""
+    known to be run, in several processes; ``scope``: how it is called; ``passed``: meetings so far; ``arms``:
+    the conditions around each call."""
 
     result: Result
     mask: int
@@ -52,6 +54,9 @@ class _Way(NamedTuple):
     guard: Place | None = None
     alone: bool = False
     sure: bool = False
+    scope: Scope | None = None
+    passed: int = 0
+    arms: tuple[Arms, ...] = ()
 
 
 class Survey:
@@ -83,6 +88,8 @@ class Survey:
         self.visited: set[tuple[int, int, bool, bool, bool, bool]] = set()
         self.ahead: dict[tuple[int, int, int], frozenset[str]] = {}
         self.compared: set[tuple[int, int, bool]] = set()
+        self.sizes: dict[tuple[int, int], int] = {}
+        self.speller = Speller(project, self.interpreter.modules)
         self.hooks: list[tuple[_Way, str]] = []
         self.by_name = ByName(project, self.interpreter.lineage)
         self.callers: dict[str, dict[Step, None]] = {}
@@ -263,7 +270,29 @@ class Survey:
             guard=self._place(result.path, called.guard) if called.guard else way.guard,
             sure=way.sure or called.started,
             alone=way.alone or (not self.everywhere and (called.alone or is_tools_main(called.result.reference))),
+            scope=Scope(called.result, called.node, self._scope(way)),
+            passed=way.passed + self._size(result, called.met),
+            arms=(*way.arms, called.arms),
         )
+
+    def _scope(self, way: _Way) -> Scope:
+        return way.scope or Scope(way.result)
+
+    def _size(self, result: Result, stop: int = 1 << 30) -> int:
+        """Return how many meetings there are in ``result`` before meeting ``stop``, in what it calls too."""
+        if not stop:
+            return 0
+        key = (id(result), stop)
+        if key not in self.sizes:
+            self.sizes[key] = 0  # a circle of calls adds nothing
+            found = result.meetings[:stop]
+            self.sizes[key] = sum(1 if isinstance(one, str) else self._size(one.result) for one in found)
+        return self.sizes[key]
+
+    def _spelled(self, way: _Way, seen: Seen) -> str:
+        if seen.node is None or not way.active:
+            return ""
+        return self.speller.spelled(self._scope(way), seen.node)
 
     def _ops(self, result: Result, start: int, stop: int = 1 << 30) -> frozenset[str]:
         """Return what is met in ``result`` from meeting ``start`` on, before meeting ``stop``."""
@@ -304,6 +333,9 @@ class Survey:
             looped=seen.looped,
             guard=self._place(result.path, seen.guard) if seen.guard else way.guard,
             met=seen.met,
+            spelled=self._spelled(way, seen) if mask in (1, EVERY) else "",
+            passed=way.passed + self._size(result, seen.met),
+            arms=(*way.arms, seen.arms),
             earlier=earlier,
             later=later,
             may=named(EVERY if early else way.may & seen.may),

@@ -13,15 +13,17 @@ from allranks.check.program import Event, Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.source import File
 from allranks.check.syntax import asks_rank, function_of, inside, leaves, own, rank_guard, tail_of
-from allranks.check.tables.effects import Effect
+from allranks.check.tables.effects import MOVES, Effect
 from allranks.findings import Finding, Note
 
 _MAKES = ("checkpoint", "file", "append", "mkdir", "folder", "download", "tracker")
 _READS = ("read", "load")
 _USES = (*_READS, "file", "append", "checkpoint", "folder", "mkdir")
-# What a path is wrapped in, and what stands between a folder and what is in it.
-_WRAPPED = re.compile(r"^(?:str|os\.fspath|pathlib\.Path|Path|os\.path\.abspath)\((.*)\)$")
-_JOINED = re.compile(r"^\s*(?:/|\+|,|\})")
+_FILLED = ("checkpoint", "file", "append", "download", "moved")
+_WHOLE = ("checkpoint", "download", "moved")  # these may be folders, and what is in them is made with them
+_SAYS_DONE = re.compile(r"(?i)done|commit|complete|success|finish|latest|tracker|ready|last_")
+_WHOSE = re.compile(r"@[^<>]*")
+_LEFT_OPEN = re.compile(r"<[^<>]*>")
 # What fills a folder, with the position of the path.
 _FILLS = {"save": 1, "save_file": 1, "savez": 0, "savetxt": 0, "open": 0, "to_csv": 0, "to_parquet": 0}
 _MODES = re.compile(r"^[wax]")
@@ -35,9 +37,10 @@ _NEAR = 60
 class MissingBarrier(LocalRule, ProgramRule):
     """
     ## What it does
-    Finds a file or folder that rank 0 makes and that the other ranks read or fill, in the same function under the same
-    name, with no collective between: also a folder that rank 0 makes for files that each rank writes into it, one that
-    rank 0 deletes or moves before all use it again, and one that rank 0 deletes while others are still at work in it.
+    Finds a file or folder that rank 0 makes and that the other ranks read or fill, with no collective between: also a
+    folder that rank 0 makes for files that each rank writes into it, one that rank 0 deletes or moves before all use it
+    again, one that rank 0 deletes while others are still at work in it, and parts of all ranks that rank 0 puts
+    together, or says are there, before all are.
 
     ## Why is this bad
     The others are there first.
@@ -46,7 +49,8 @@ class MissingBarrier(LocalRule, ProgramRule):
     A rank that is faster than rank 0 finds no file, last run's file, or half of a file.
 
     ## Known problems
-    Writer and reader in two functions are not seen.
+    Writer and reader in two functions are seen where the path is the same attribute, setting or constant, or goes
+    through the calls as an argument. A meeting in code that is not followed is not seen.
 
     ## Use instead
     A barrier between, on all ranks (`dist.barrier()`, `accelerator.wait_for_everyone()`).
@@ -113,7 +117,7 @@ def main(results, cache, work):
     if rank == 0:
         os.makedirs(cache, exist_ok=True)
     torch.save({}, os.path.join(cache, f"part-{rank}.pt"))
-    with open(cache + "/config.json") as file:
+    with open(cache + "/config.json", "a") as file:
         print(file)
     dist.barrier()
     state = torch.load(work / "state.pt")
@@ -231,10 +235,10 @@ def main(results, cache, work, other):
 
     def check(self, program: Program) -> Iterator[Finding]:
         said = set()
-        for _, events in groupby(_in_functions(program), key=lambda event: event.function):
-            together = sorted(events, key=lambda event: event.place)
+        for _, events in groupby(_by_entry(program), key=_root):
+            together = sorted(events, key=_when)
             for at, event in enumerate(together):
-                before = (earlier for earlier in together[:at] if earlier.met == event.met)
+                before = (one for one in together[:at] if one.passed == event.passed and not _apart(one, event))
                 found = next((why for earlier in before if (why := _races(earlier, event, together))), None)
                 if found is not None and (event.function, event.target) not in said:
                     said.add((event.function, event.target))
@@ -242,25 +246,40 @@ def main(results, cache, work, other):
                     yield self.found(event if place is event else place, message, notes=(note,))
 
 
-def _in_functions(program: Program) -> list[Event]:
-    """Return what rank 0 alone, or all ranks, do to paths, by function."""
-    kinds = {*_MAKES, *_USES, "delete"}
-    seen = (e for e in program.effects(*kinds) if e.active and e.target and not (e.per_process or e.ordered))
-    return sorted((e for e in seen if e.everyone or e.roles == {"first"}), key=lambda e: e.function)
+def _by_entry(program: Program) -> list[Event]:
+    """Return what rank 0 alone, or all ranks, do to paths, by the entry that leads there."""
+    kinds = {*_MAKES, *_USES, "delete", "moved"}
+    seen = (e for e in program.effects(*kinds) if e.active and e.spelled and not e.ordered)
+    return sorted((e for e in seen if e.everyone or e.roles == {"first"}), key=_root)
+
+
+def _root(event: Event) -> tuple[str, str]:
+    start = event.chain[0] if event.chain else None
+    return (start.symbol, start.place.path) if start is not None else (event.symbol, event.place.path)
+
+
+def _when(event: Event) -> list[tuple[str, int, int]]:
+    """Return when it happens: where the calls that lead there end in their functions."""
+    places = (*(step.place for step in event.chain), event.place)
+    return [(place.path, place.end_line, place.end_column) for place in places]
 
 
 def _races(earlier: Event, later: Event, around: list[Event]) -> tuple[Event, Note, str] | None:
     """Return what is wrong between two effects with no meeting between them: where, what else, and why."""
     first, then, one, other = earlier.roles == {"first"}, later.roles == {"first"}, _kind(earlier), _kind(later)
-    outer, inner = _plain(earlier.target), _plain(later.target)
+    outer, inner = earlier.spelled, later.spelled
+    if earlier.per_process:
+        return _gathers(earlier, later) if then and not later.per_process else None
     if first and later.everyone and other in _USES:
-        if one in ("checkpoint", "file", "append", "download") and other in _READS and inner == outer:
-            note = Note("rank 0 makes it here", earlier.place)
-            return later, note, f"every rank reads {later.target} while rank 0 may still write it"
-        makes = one in ("mkdir", "folder", "tracker") and other in ("file", "append", "checkpoint", *_READS)
-        if makes and _within(inner, outer) and not _made_by_all(outer, around):
+        made = one in ("mkdir", "folder", "tracker") and other in ("file", "append", "checkpoint")
+        if made and _within(inner, outer) and not _made_by_all(outer, around):
             note = Note("rank 0 makes the folder here", earlier.place)
             return later, note, f"every rank uses {later.target} while rank 0 may not have made its folder yet"
+        if later.per_process:
+            return None
+        if one in _FILLED and other in _READS and (inner == outer or (one in _WHOLE and _within(inner, outer))):
+            note = Note("rank 0 makes it here", earlier.place)
+            return later, note, f"every rank reads {later.target} while rank 0 may still write it"
         if one == "delete" and (inner == outer or _within(inner, outer)):
             note = Note("rank 0 deletes or moves it here", earlier.place)
             return later, note, f"every rank uses {later.target} while rank 0 may still delete it"
@@ -274,22 +293,43 @@ def _kind(event: Event) -> str:
     return event.entry.kind if isinstance(event.entry, Effect) else ""
 
 
-def _plain(target: str) -> str:
-    """Return a path as it stands in the source, without what it is wrapped in."""
-    while (found := _WRAPPED.match(target)) is not None:
-        target = found[1]
-    return target
+def _gathers(earlier: Event, later: Event) -> tuple[Event, Note, str] | None:
+    """Every rank writes a part, and rank 0 puts them together, or says that all is there."""
+    outer, inner, other = earlier.spelled, later.spelled, _kind(later)
+    if not earlier.everyone or _kind(earlier) not in ("checkpoint", "file"):
+        return None
+    note = Note("every rank writes its part here", earlier.place)
+    if other in _READS and _open(inner) == _open(outer) != "*":
+        return later, note, f"rank 0 reads {later.target} while the other ranks may still write theirs"
+    if other == "delete" and later.name.rpartition(".")[2] in MOVES and _within(outer, inner):
+        return later, note, f"rank 0 moves {later.target} while the other ranks may still write their parts"
+    folder, _, name = inner.rpartition("/")
+    if other in ("file", "moved") and folder and _within(outer, folder) and _SAYS_DONE.search(_WHOSE.sub("", name)):
+        return later, note, f"rank 0 writes {later.target} while the other ranks may still write their parts"
+    return None
+
+
+def _apart(earlier: Event, later: Event) -> bool:
+    """Whether two events are on two sides of a condition in the function where their ways part."""
+    ways = zip(_when(earlier), earlier.arms, _when(later), later.arms, strict=False)
+    one, other = next(((dict(one), dict(other)) for a, one, b, other in ways if a != b), ({}, {}))
+    return any(other.get(span, side) != side for span, side in one.items())
+
+
+def _open(path: str) -> str:
+    """Return a path without what is left open in it: the rank, the number of a part."""
+    return _LEFT_OPEN.sub("*", path)
 
 
 def _within(inner: str, outer: str) -> bool:
-    """Whether a path is put together from a folder's: ``os.path.join(outer, ...)``, ``outer / x``, ``outer + x``."""
-    start = inner.removeprefix("os.path.join(").removeprefix("f'{").removeprefix('f"{').removeprefix("(")
-    return start.startswith(outer) and bool(_JOINED.match(start[len(outer) :]))
+    """Whether a path is put together from a folder's."""
+    return inner.startswith(f"{outer}/") and ".." not in inner
 
 
 def _made_by_all(folder: str, around: list[Event]) -> bool:
-    """Whether every rank makes the folder for itself."""
-    return any(e.everyone and _kind(e) in ("mkdir", "folder") and _plain(e.target) == folder for e in around)
+    """Whether every rank makes the folder for itself, or one that is in it."""
+    makes = (e.spelled for e in around if e.everyone and _kind(e) in ("mkdir", "folder"))
+    return any(made == folder or _within(made, folder) for made in makes)
 
 
 def _calls(function: ast.AST) -> Iterator[ast.Call]:

@@ -23,7 +23,10 @@ Kind: TypeAlias = Literal[
     "read",
     "load",
     "restore",
+    "moved",
 ]
+# What gives a file another name: where it then lies, it is as a whole.
+MOVES = frozenset(["rename", "replace", "renames", "move"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,8 @@ class Effect:
 
     ``muted`` starts a tracker that does nothing on some ranks; ``folder`` makes a directory that may be there already;
     ``read`` opens a file to read; ``command`` runs a program, and does what that does (`tables.commands`); ``load``
-    reads a checkpoint; ``restore`` puts what was read into a model or an optimizer.
+    reads a checkpoint; ``restore`` puts what was read into a model or an optimizer; ``moved``: a file is under this
+    name from then on.
 
     ``path`` may name several parameters, first match first; empty where the call has none. ``receiver``: the receiver
     itself is the path (``Path(...).write_text``). ``modes``: it is an effect only if the argument of ``open``-like

@@ -24,7 +24,10 @@ OF_MANY = _each(
 # They give what they are given, and show how far it has been gone through.
 ITERATING = _each("tqdm.tqdm tqdm.auto.tqdm tqdm.rich.tqdm tqdm.notebook.tqdm rich.progress.track")
 # Methods of modules and metrics that return what they are called on.
-SELVES = _each("to cuda cpu train eval half float double bfloat16 requires_grad_")
+SELVES = _each(
+    "to cuda cpu train eval half float double bfloat16 requires_grad_ "
+    "with_suffix with_name with_stem joinpath resolve absolute expanduser"
+)
 # Contexts, and decorators, under which no gradient is made.
 GRAPHLESS = _each("torch.no_grad torch.inference_mode no_grad inference_mode")
 # What they are given is in the list, set or queue from then on.

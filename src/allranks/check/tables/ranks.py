@@ -74,6 +74,9 @@ def _parallel(owner: str, form: Form) -> Iterator[RankQuery]:
 def _only() -> Iterator[RankQuery]:
     """Yield what decorators are called that let rank 0 alone run a function."""
     words = "rank_zero rank0 rank_0 zero_rank main_process main_rank main master_process master_rank master"
+    yield from (
+        RankQuery(f"*.{word}", "global", "decorator", first=True) for word in ("one_rank_only", "run_on_one_rank")
+    )
     for word in (*words.split(), "root", "root_rank", "chief", "global_zero", "primary"):
         for shape in ("{}_only", "only_{}", "only_on_{}", "on_{}", "on_{}_only", "run_on_{}", "run_on_{}_only"):
             yield RankQuery(f"*.{shape.format(word)}", "global", "decorator", first=True)

@@ -38,6 +38,7 @@ REGISTERS: Mapping[str, str] = {
 # Attributes that frameworks set: class and attribute -> class.
 ATTRIBUTES: Mapping[str, str] = {
     **dict.fromkeys(UNWRAPPED, BARE),
+    "pathlib.Path.parent": "pathlib.Path",
     "transformers.Trainer.args": "transformers.TrainingArguments",
     "transformers.Trainer.accelerator": "accelerate.Accelerator",
     "lightning.pytorch.LightningModule.trainer": "lightning.pytorch.Trainer",
