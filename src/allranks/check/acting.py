@@ -22,6 +22,11 @@ _INSTEAD: Mapping[Kind, Kind] = {"mkdir": "folder", "tracker": "muted"}
 _STREAMS = ("sys.stdout", "sys.stderr", "sys.__stdout__", "sys.__stderr__")
 _LETTERS = frozenset("rwaxbtU+")
 
+# Who catches these lives with another process having done it first.
+_FORGIVEN = frozenset(
+    ["OSError", "FileNotFoundError", "FileExistsError", "IOError", "Exception", "None", "EnvironmentError"]
+)
+
 
 class Acting(Computed):
     """Puts effects on the record."""
@@ -149,3 +154,11 @@ def _words(given: Given, *keys: int | str) -> str:
 def _plain(text: str) -> str:
     """Return what an expression is made of as a command: without the quotation marks, the operators as words."""
     return text.removeprefix("f").lstrip("'\"[(").replace("'", " ").replace('"', " ").replace(",", " ")
+
+
+def forgives(kind: Node, kinds: Value) -> bool:
+    """Whether an exception, one of a tuple of them, or one of ``kinds``, which it stands for, is what a second deletion
+    raises."""
+    named = [render(one) for one in (kind[1] if kind[0] == "seq" else (kind,))]
+    named += [one.reference for one in kinds.elements or ()]
+    return any(name.rpartition(".")[2] in _FORGIVEN for name in named)

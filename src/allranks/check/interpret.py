@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from allranks.check import gpus
+from allranks.check.acting import forgives
 from allranks.check.computed import SPREAD
 from allranks.check.functions import Runner
 from allranks.check.items import counts, may_hold_samples, yields_samples
@@ -35,10 +36,6 @@ from allranks.check.whole import where_whole
 
 # Functions that end the process, as they are called.
 _EXITS = (("name", "exit"), ("name", "quit"), ("attr", ("name", "sys"), "exit"), ("attr", ("name", "os"), "_exit"))
-# Who catches these lives with another process having done it first.
-_FORGIVEN = frozenset(
-    ["OSError", "FileNotFoundError", "FileExistsError", "IOError", "Exception", "None", "EnvironmentError"]
-)
 
 
 class Interpreter(Runner):
@@ -275,7 +272,10 @@ class Interpreter(Runner):
                 frame.turns += 1
             frame.graphless += expression[0] == "call" and render(expression[1]) in GRAPHLESS
             if expression[0] == "call" and render(expression[1]) in ("suppress", "contextlib.suppress"):
-                frame.forgiving += any(map(_forgiven, expression[2]))
+                frame.forgiving += any(
+                    forgives(kind, self.value(frame, kind[1]) if kind[0] == "star" else ANYTHING)
+                    for kind in expression[2]
+                )
             if target is not None:
                 self.store(frame, target, value)
         outer = frame.nodes
@@ -301,7 +301,7 @@ class Interpreter(Runner):
     def _try(self, frame: Frame, node: Node) -> bool:
         before, may, nodes, env = frame.mask, frame.may, frame.nodes, frame.env
         frame.nodes, frame.env = [], dict(env)
-        forgiving = any(_forgiven(kind) for kind, _, _, _ in node[3])
+        forgiving = any(forgives(kind, ANYTHING) for kind, _, _, _ in node[3])
         frame.forgiving += forgiving
         left = self.block(frame, node[2])
         frame.forgiving -= forgiving
@@ -393,8 +393,3 @@ class Interpreter(Runner):
         "import": _import,
         "global": _global,
     }
-
-
-def _forgiven(kind: Node) -> bool:
-    """Whether an exception, or one of a tuple of them, is what a second deletion raises."""
-    return any(render(one).rpartition(".")[2] in _FORGIVEN for one in (kind[1] if kind[0] == "seq" else (kind,)))

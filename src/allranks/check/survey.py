@@ -16,17 +16,16 @@ from allranks.check.given import Given
 from allranks.check.interest import Names, around, interesting, telling
 from allranks.check.interpret import Interpreter
 from allranks.check.loaders import unsplit
-from allranks.check.program import Divergence, Event, Gap, Program, Step
+from allranks.check.parted import Parted, symbol
+from allranks.check.program import Event, Gap, Program, Step
 from allranks.check.project import Project, mentioned
 from allranks.check.registered import built_by_name, kept_by_name
-from allranks.check.render import render
 from allranks.check.source import module_name, place
 from allranks.check.spelled import Scope, Speller
 from allranks.check.state import Arms, Called, Result, Seen, Span
 from allranks.check.summary import FunctionFacts
 from allranks.check.tables.evidence import JOINED
 from allranks.check.tables.gates import NAMED_ON_MAIN, ON_MAIN_ONLY
-from allranks.check.trace import Comparison, Parting
 from allranks.check.truth import EVERY, FIRST, TRUE, named, roles_where
 from allranks.check.values import ASKED, RANKS, Value
 from allranks.findings import Place
@@ -81,13 +80,10 @@ class Survey:
         starts = reached if everywhere else reached & telling(project, names, apis)
         left_out = {path for path in project.summaries if self.activity.left_out(path)}
         self.starts = frozenset(name for name in starts if name.partition("::")[0] not in left_out)
-        self.comparison = Comparison()
         self.lines: Mapping[str, list[str]] = {}
         self.events: dict[tuple[str, Span, str], Event] = {}
-        self.partings: dict[tuple[str, Span, str], Divergence] = {}
         self.visited: set[tuple[int, int, bool, bool, bool, bool]] = set()
         self.ahead: dict[tuple[int, int, int], frozenset[str]] = {}
-        self.compared: set[tuple[int, int, bool]] = set()
         self.sizes: dict[tuple[int, int], int] = {}
         self.speller = Speller(project, self.interpreter.modules)
         self.hooks: list[tuple[_Way, str]] = []
@@ -115,13 +111,13 @@ class Survey:
             for kept in kept_by_name(self.interpreter, paths):
                 self.by_name.make(kept, EVERY, sure=True)
         self._go_down(entries, bodies)
+        parted = Parted(self.project, self.inside, self._place)
         for root in entries:
             is_active = root.reference in self.inside
             if is_active or not self.activity.left_out(root.path):
-                self._partings(root, EVERY, is_active, ())
+                parted.go_down(root, EVERY, is_active, ())
         self._tell_callers()
         events = sorted(self.events.values(), key=lambda event: (event.place, event.name))
-        parted = sorted(self.partings.values(), key=lambda parting: parting.place)
         watched = [root for root in entries if not self.activity.left_out(root.path)]
         early = tuple(gpus.astray(watched, self.project, self.inside, self._step))
         said = (*mentioned(self.project), early, around(self.project, events))
@@ -129,7 +125,7 @@ class Survey:
         bodies_of_modules = (frame.result for frame in self.interpreter.modules.values())
         drawn = alike(self.project, [*results, *bodies_of_modules], events, self._at)
         more = (gpus.offloading(results), drawn, unsplit(self.project, events, lines))
-        return Program(tuple(events), tuple(parted), tuple(self._gaps()), *said, *more)
+        return Program(tuple(events), parted.found(), tuple(self._gaps()), *said, *more)
 
     def _go_down(self, entries: Iterable[Result], bodies: Iterable[Result]) -> None:
         """Go down from the entries; to methods that nobody is known to call, for those who call them by name."""
@@ -170,7 +166,7 @@ class Survey:
         return self._at(result.reference, span)
 
     def _at(self, reference: str, span: Span) -> Step:
-        return Step(self._symbol(reference), self._place(reference.partition("::")[0], span))
+        return Step(symbol(reference), self._place(reference.partition("::")[0], span))
 
     def _gaps(self) -> Iterator[Gap]:
         for reference, why in sorted(self.interpreter.gaps.items()):
@@ -316,7 +312,7 @@ class Survey:
             name=seen.name,
             entry=seen.entry,  # type: ignore[arg-type]
             place=self._place(result.path, seen.span),
-            symbol=self._symbol(result.reference),
+            symbol=symbol(result.reference),
             function=result.reference,
             arguments=seen.arguments,
             keywords=seen.keywords,
@@ -351,64 +347,6 @@ class Survey:
             others = [step for step in self.callers.get(event.function, ()) if step not in event.chain]
             if event.everyone and others:
                 self.events[site] = replace(event, also=tuple(others[:MOST_CALLERS]))
-
-    # traces
-
-    def _partings(self, result: Result, alive: int, active: bool, chain: tuple[Step, ...]) -> None:
-        if self._plays_parts(result.path):
-            return
-        # a branch on the rank is evidence enough
-        active = active or bool(result.evidence) or result.reference in self.inside
-        key = (id(result), alive, active)
-        if key in self.compared or not alive or not result.meets or len(chain) > 30:
-            return
-        self.compared.add(key)
-        for found in self.comparison.partings(result, alive):
-            if isinstance(found, Parting):
-                if active or found.cause != "process":
-                    self._parting(found, chain)
-            else:
-                called, roles = found
-                step = self._step(result, called.span)
-                self._partings(called.result, roles, active, (*chain, step))
-
-    def _plays_parts(self, path: str) -> bool:
-        """Processes that call each other over RPC are different programs on purpose."""
-        return any(dotted.startswith("torch.distributed.rpc") for dotted, _ in self.project.summaries[path].imports)
-
-    def _parting(self, found: Parting, chain: tuple[Step, ...]) -> None:
-        reference, guard, meeting, way = found.result.reference, found.guard, found.meeting.span, found.meeting.way
-        while way and self._decorates(found.result.reference, way[0][0]):
-            (reference, meeting), *rest = way
-            way = tuple(rest)
-        site = (found.result.path, guard, "" if reference == found.result.reference else reference)
-        if site in self.partings:
-            return
-        inside = (self._place(called.partition("::")[0], span) for called, span in way)
-        self.partings[site] = Divergence(
-            cause=found.cause,
-            place=self._place(reference.partition("::")[0], meeting),
-            symbol=self._symbol(reference),
-            collective=found.meeting.name,
-            op=found.meeting.op,
-            guard=self._place(found.result.path, guard),
-            condition=found.condition,
-            traces=found.sides,
-            active=True,
-            chain=chain,
-            inside=tuple(inside),
-        )
-
-    def _decorates(self, wrapper: str, called: str) -> bool:
-        """Whether a function is what a decorator makes of the one that it calls."""
-        facts = self.project.function(called)
-        decorators = facts.decorators if facts is not None else ()
-        names = {render(d[1] if d[0] == "call" else d).rpartition(".")[2] for d in decorators}
-        return not names.isdisjoint(wrapper.partition("::")[2].replace("<", "").split(".")[:-1])
-
-    def _symbol(self, reference: str) -> str:
-        path, _, key = reference.partition("::")
-        return f"{module_name(path)}.{key}" if key else module_name(path)
 
     def _place(self, path: str, span: Span) -> Place:
         return place(path, self.lines.get(path, []), span)
