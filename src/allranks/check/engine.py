@@ -15,7 +15,7 @@ from allranks.check.rows import rows
 from allranks.check.rule import Assume, LocalRule, ProgramRule
 from allranks.check.rules.ar604_unknown_env_var import UnknownEnvVar
 from allranks.check.scripts import is_page, is_text
-from allranks.check.several import awaits_saves, several
+from allranks.check.several import awaits_saves, own_seeds, several
 from allranks.check.source import Unreadable, decode, split
 from allranks.check.summary import Summary
 from allranks.check.survey import Survey
@@ -102,7 +102,8 @@ def _interpreted(sources: Mapping[str, bytes], summaries: Mapping[str, Summary],
     program = survey.program(lines)
     if not program.packages & {"jax", "orbax"}:
         return program
-    return replace(program, several=several(project), awaits_saves=awaits_saves(project, lines))
+    seeds = own_seeds(project, lines)
+    return replace(program, several=several(project), awaits_saves=awaits_saves(project, lines), own_seeds=seeds)
 
 
 class Lines(Mapping[str, list[str]]):

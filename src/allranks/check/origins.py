@@ -76,7 +76,8 @@ def _of_variable(name: ast.AST) -> Origins:
 def _of_name(node: ast.Name | ast.Attribute, file: File, seen: set[int], depth: int) -> Origins:
     stored = values(node, file) or passed(node, file)
     if stored:
-        new = [value for value in stored if id(value) not in seen][: max(MOST - len(seen), 0)]
+        new = [value for value in stored if id(value) not in seen and not _stored_later(value, node, file)]
+        new = new[: max(MOST - len(seen), 0)]
         seen.update(map(id, new))
         made = _union(new, file, seen, depth)
         if made or values(node, file):
@@ -151,6 +152,25 @@ def latest(node: ast.AST, file: File) -> list[ast.expr]:
     before = [value for value in stored if (value.end_lineno or 0) < getattr(node, "lineno", 0)] or stored
     certain = [at for at, value in enumerate(before) if not may_be_skipped(value, file)]
     return before[certain[-1] :] if certain else before
+
+
+def _stored_later(value: ast.expr, node: ast.Name | ast.Attribute, file: File) -> bool:
+    """Say whether ``value`` is stored in the function of ``node``, below it, and no loop leads back to it."""
+    if value.lineno <= (node.end_lineno or 0) or not isinstance(node, ast.Name):
+        return False
+    around, above = _within_scope(node, file), _within_scope(value, file)
+    looped = any(isinstance(parent, ast.For | ast.While | ast.AsyncFor) and parent in above for parent in around)
+    return around[-1:] == above[-1:] and not looped
+
+
+def _within_scope(node: ast.AST, file: File) -> list[ast.AST]:
+    """Return what encloses ``node``, up to its function or module."""
+    found = []
+    for parent in file.parents(node):
+        found.append(parent)
+        if isinstance(parent, (*_FUNCTIONS, ast.Module)):
+            break
+    return found
 
 
 def may_be_skipped(node: ast.AST, file: File) -> bool:

@@ -202,10 +202,10 @@ class Program:
     """All that was found out by interpreting the entries. ``packages``: what its files import, by the first part of
     the name; ``names``: of the words in its functions, those that may speak of a start, of epochs or of devices;
     ``around``: the same, by the place of a sampler, for the program that leads there and the files that import it;
-    ``several``: files of JAX programs that ask which of several processes they are; ``awaits_saves``: something waits
-    for saves in the background; ``offloads``: the functions that bring to the CPU what they save; ``drawn``: by the
-    place that seeds all processes of a program alike, what each of them draws from that for itself;
-    ``unsplit``: loaders that give every process all of their data."""
+    ``several``: files of JAX programs that ask which of several processes they are; ``own_seeds``: those that have a
+    seed of their process; ``awaits_saves``: something waits for saves in the background; ``offloads``: the functions
+    that bring to the CPU what they save; ``drawn``: by the place that seeds all processes of a program alike, what
+    each of them draws from that for itself; ``unsplit``: loaders that give every process all of their data."""
 
     events: tuple[Event, ...] = ()
     parted: tuple[Divergence, ...] = ()
@@ -218,6 +218,7 @@ class Program:
     drawn: Mapping[Place, tuple[Step, ...]] = field(default_factory=dict)
     unsplit: frozenset[Place] = frozenset()
     several: frozenset[str] = frozenset()
+    own_seeds: frozenset[str] = frozenset()
     awaits_saves: bool = True
 
     @property

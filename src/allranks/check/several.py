@@ -40,6 +40,24 @@ def several(project: Project) -> frozenset[str]:
     return frozenset(closed(closed(asking, lambda path: users.get(path, ())), lambda path: uses.get(path, ())))
 
 
+_OWN_SEED = re.compile(r"seed\w*\s*(\+=|=(?!=)[^=]*\+).*(process_index|process_id|host_id|rank)")
+
+
+def own_seeds(project: Project, lines: Mapping[str, list[str]]) -> frozenset[str]:
+    """Return the files that set a seed to one of this process (``args.seed += jax.process_index()``), and all that
+    import them."""
+    users: dict[str, list[str]] = defaultdict(list)
+    made = set()
+    for path, summary in project.summaries.items():
+        words = set().union(*(facts.words for facts in summary.functions.values()))
+        if words & ASKED and "seed" in words and any(map(_OWN_SEED.search, lines[path])):
+            made.add(path)
+    for path in project.summaries if made else ():
+        for used in project.imported(path):
+            users[used].append(path)
+    return frozenset(closed(made, lambda path: users.get(path, ())))
+
+
 # What waits for a save in the background; a method of such a name waits when somebody calls it.
 _WAITING = frozenset(["wait_until_finished"])
 _CLOSING = frozenset(["close", "__exit__"])

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 
+from allranks.check.nodes import walk
+from allranks.check.origins import latest
 from allranks.check.program import Program
-from allranks.check.rule import Example, ProgramRule
+from allranks.check.rule import Example, LocalRule, ProgramRule
+from allranks.check.source import File
+from allranks.check.syntax import asks_rank, distributed, function_of, inside, own, rank_guard, tail_of
 from allranks.findings import Finding
 
 # The model was made alike on all ranks before the load...
 _WRAPS = ("construction", "prepare", "deepspeed.initialize", "broadcast_parameters")
 # ...and what makes the ranks alike again, if it comes after the load.
+_RESTORES = re.compile(
+    r"restore|^load_(checkpoint|ckpt|params|weights|state|pytree|train_state)|^from_(bytes|state_dict)$"
+)
+_SENDS = re.compile(r"broadcast|bcast|allgather|all_gather|sync_(state|params)|assert_equal")
 _SHARES = ("broadcast", "construction", "prepare", "initialize", "scatter", "state_dict", "all_gather", "setup")
 
 
-class LoadOnOneRank(ProgramRule):
+class LoadOnOneRank(LocalRule, ProgramRule):
     """
     ## What it does
     Finds a `load_state_dict` that only rank 0 reaches, after the model was wrapped, with nothing after it that sends
-    what was loaded to the others: no wrapping in DDP or FSDP, no broadcast.
+    what was loaded to the others: no wrapping in DDP or FSDP, no broadcast. With JAX: a state that is restored
+    behind a guard on the rank and used by all afterwards, with no broadcast of it.
 
     ## Why is this bad
     The wrapper copies rank 0's parameters once, when it is made. What is loaded later stays where it is.
@@ -29,8 +41,8 @@ class LoadOnOneRank(ProgramRule):
 
     ## Known problems
     A project's own function that sends parameters around without a collective that the check knows.
-    A model that is built to be saved, not trained. The rule is off unless selected: it has been wrong in real code,
-    and not yet right.
+    A model that is built to be saved, not trained. With torch, confidence is low: it has been wrong in real code, and
+    not yet right.
 
     ## Use instead
     Load on every rank, or load on rank 0 before the model is wrapped.
@@ -40,10 +52,45 @@ class LoadOnOneRank(ProgramRule):
     """
 
     code, name, severity, row = "AR501", "load-on-one-rank", "error", "checkpoint load"
-    default = False
     cluster = "Rank 0 goes on from the checkpoint and the others from fresh weights."
     advice = "Load on every rank, or on rank 0 before the wrapper (DDP, FSDP with sync_module_states) is made."
+    words = ("restore", "load", "from_bytes", "from_state_dict")
+    nodes = (ast.Assign,)
     bad = (
+        Example(
+            {
+                "train.py": """\
+import jax
+from flax import jax_utils
+from flax.training import checkpoints
+
+
+def main(state, folder, batches, step):
+    if jax.process_index() == 0:
+        state = checkpoints.restore_checkpoint(folder, state)
+    state = jax_utils.replicate(state)
+    for batch in batches:
+        state = step(state, batch)
+
+
+class Learner:
+    def __init__(self, params, path, rank):
+        self.params = params
+        there = rank == 0 and path.exists()
+        if there:
+            self.params, self.epoch = load_params(path, self.params), 1
+
+    def update(self, batch):
+        self.params = self.step(self.params, batch)
+
+
+def resumed(state, folder, is_primary):
+    restored = restore(folder) if is_primary else state
+    return jax.device_put(restored)
+"""
+            },
+            at=(8, 19, 26),
+        ),
         Example(
             {
                 "train.py": """\
@@ -62,6 +109,41 @@ def main(path):
         ),
     )
     good = (
+        Example(
+            {
+                "train.py": """\
+import jax
+from flax.training import checkpoints
+from jax.experimental import multihost_utils
+
+
+def main(state, folder, step, batch):
+    if jax.process_index() == 0:
+        state = checkpoints.restore_checkpoint(folder, state)
+    state = multihost_utils.broadcast_one_to_all(state)
+    step(state, batch)
+
+
+def export(state, folder):
+    if jax.process_index() == 0:
+        state = checkpoints.restore_checkpoint(folder, state)
+        write(state)
+    if jax.process_index() == 0:
+        print(state)
+
+
+def shared(state, folder, step):
+    if jax.process_index() != 0:
+        found = None
+    else:
+        state = checkpoints.restore_checkpoint(folder, state)
+    there = multihost_utils.broadcast_one_to_all(jax.process_index() == 0)
+    if there:
+        state = checkpoints.restore_checkpoint(folder, state)
+    return step(state)
+"""
+            }
+        ),
         Example(
             {
                 "train.py": """\
@@ -86,11 +168,90 @@ def resume(model, optimizer, path):
         ),
     )
 
+    def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
+        if isinstance(node, ast.Assign) and not file.is_test and "jax" in file.text and distributed(file):
+            names = _alone(node, file)
+            if names and _used_by_all(names, node, file):
+                yield self.local(
+                    file, node, f"{names[0]} is restored on one process alone, and never sent to the others"
+                )
+
     def check(self, program: Program) -> Iterator[Finding]:
         for event in program.effects("restore"):
             alone = event.roles == {"first"} and event.may == {"first"}
             wrapped = any(word in op for op in event.earlier for word in _WRAPS)
             if event.active and alone and wrapped and not any(word in op for op in event.later for word in _SHARES):
-                yield self.found(
-                    event, f"{event.target or event.name} is loaded on rank 0 alone, and never sent to the others"
-                )
+                loaded = event.target or event.name
+                found = self.found(event, f"{loaded} is loaded on rank 0 alone, and never sent to the others")
+                yield replace(found, confidence="low")
+
+
+def _alone(stored: ast.Assign, file: File) -> list[str]:
+    """Return under what names one process alone stores what it restores."""
+    names = [ast.unparse(at) for target in stored.targets for at in _parts(target)]
+    value, guard = stored.value, next((p for p, _ in inside(stored, file) if isinstance(p, ast.If)), None)
+    if isinstance(value, ast.IfExp) and _restores(value.body) and not _restores(value.orelse):
+        return names if _is_first(value.test, file) else []
+    if guard is None or not _restores(value) or not _is_first(guard.test, file):
+        return []
+    inside_it = [at for part in guard.body for at in walk(part)]
+    others = [] if guard.orelse and isinstance(guard.orelse[0], ast.If) else guard.orelse
+    if stored not in inside_it or any(_stores_restored(part) for part in others):
+        return []
+    for at in inside_it:  # what is made of it goes on, too
+        if isinstance(at, ast.Assign) and at.lineno > stored.lineno and _names(at.value) & set(names):
+            names += [ast.unparse(part) for target in at.targets for part in _parts(target)]
+    return names
+
+
+def _stores_restored(statement: ast.stmt) -> bool:
+    return any(isinstance(at, ast.Assign) and _restores(at.value) for at in walk(statement))
+
+
+def _names(value: ast.expr) -> set[str]:
+    return {ast.unparse(at) for at in walk(value) if isinstance(at, ast.Name | ast.Attribute)}
+
+
+def _parts(target: ast.expr) -> list[ast.expr]:
+    parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
+    return [part for part in parts if isinstance(part, ast.Name | ast.Attribute)]
+
+
+def _restores(value: ast.expr) -> bool:
+    return any(isinstance(at, ast.Call) and _RESTORES.search(tail_of(at)) for at in walk(value))
+
+
+def _is_first(test: ast.expr, file: File) -> bool:
+    """A condition that holds on one process: ``rank == 0``, a name for it, and what else must hold too."""
+    if isinstance(test, ast.BoolOp):
+        return isinstance(test.op, ast.And) and any(_is_first(value, file) for value in test.values)
+    if isinstance(test, ast.Compare):
+        first = isinstance(test.ops[0], ast.Eq) and isinstance(test.comparators[0], ast.Constant)
+        return first and test.comparators[0].value == 0 and asks_rank(test.left)  # type: ignore[attr-defined]
+    if isinstance(test, ast.Name) and (stored := latest(test, file)):
+        return len(stored) == 1 and isinstance(stored[0], ast.BoolOp | ast.Compare) and _is_first(stored[0], file)
+    return isinstance(test, ast.Name | ast.Attribute) and asks_rank(test)
+
+
+def _used_by_all(names: list[str], stored: ast.Assign, file: File) -> bool:
+    """All processes go on with one of ``names``, and nothing sends it to them."""
+    function = function_of(stored, file)
+    if function is None or rank_guard(_outermost(stored, file), file) is not None:
+        return False
+    later = [at for at in own(function) if getattr(at, "lineno", 0) > (stored.end_lineno or 0)]
+    if any(isinstance(at, ast.Call) and _SENDS.search(tail_of(at)) for at in later):
+        return False
+    if any(name.startswith("self.") for name in names):
+        return True
+    reads = (at for at in later if isinstance(at, ast.Name | ast.Attribute) and isinstance(at.ctx, ast.Load))
+    return any(ast.unparse(at) in names and not _guarded(at, stored, file) for at in reads)
+
+
+def _outermost(stored: ast.Assign, file: File) -> ast.AST:
+    """Return the statement that holds the guard of ``stored``, or itself."""
+    return next((p for p, _ in inside(stored, file) if isinstance(p, ast.If)), stored)
+
+
+def _guarded(at: ast.AST, stored: ast.Assign, file: File) -> bool:
+    """One process alone comes by ``at``, or it stands under the same condition as ``stored``."""
+    return rank_guard(at, file) is not None or _outermost(stored, file) in file.parents(at)

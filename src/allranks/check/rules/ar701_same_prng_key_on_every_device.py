@@ -5,26 +5,29 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from allranks.check.origins import RANK_KINDS, function_called, origins, values
+from allranks.check.keys import MAPS, asks_place, by_own_devices, drawn_alike, is_copied, is_shared, takers
+from allranks.check.origins import RANK_KINDS, function_called, origins
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.source import File
-from allranks.check.syntax import asks_rank, function_of, keyword, name_of, own, tail_of
+from allranks.check.syntax import asks_rank, distributed, function_of, keyword, name_of, own, tail_of
 from allranks.findings import Finding, Note
 
 _REPLICATES = ("flax.jax_utils.replicate", "jax_utils.replicate", "jax.device_put_replicated")
+_SPLIT = "every process splits the same key"
 _PER_HOST = ("flax.training.common_utils.shard_prng_key", "shard_prng_key")
-_DEEPEST, _MOST = 6, 4
 
 
 class SamePrngKeyOnEveryDevice(LocalRule, ProgramRule):
     """
     ## What it does
-    Finds a JAX key that is copied to all devices (`replicate(key)`) for a step that never asks which device it is,
-    and a key of a seed that all processes share that each process splits among its own devices (`split(key,
-    local_device_count())`, `shard_prng_key(key)`). With torch, a loader behind a `DistributedSampler` whose `generator`
-    has the same seed on all ranks: its workers draw the same augmentations everywhere. And a program that seeds all its
-    processes alike, and whose training step draws noise, latents, time steps, or places in the data to read from.
+    Finds a JAX key that is copied to all devices (`replicate(key)`, alone or as a part of a state) for a step that
+    never asks which device it is; a function under `shard_map` or `pmap` that draws with a key which is the same on
+    all devices, though its data (or what it gives) is not; and a key of a seed that all processes share that each
+    process splits among its own devices (`split(key, local_device_count())`, `shard_prng_key(key)`). With torch, a
+    loader behind a `DistributedSampler` whose `generator` has the same seed on all ranks: its workers draw the same
+    augmentations everywhere. And a program that seeds all its processes alike, and whose training step draws noise,
+    latents, time steps, or places in the data to read from.
 
     ## Why is this bad
     Dropout and noise are to differ from row to row of the batch. With one key, all devices (or hosts) draw the same
@@ -49,9 +52,9 @@ class SamePrngKeyOnEveryDevice(LocalRule, ProgramRule):
     code, name, severity, row = "AR701", "same-prng-key-on-every-device", "warning", "randomness"
     cluster = "All hosts (or devices) draw the same dropout masks and samples; nothing fails."
     advice = "Fold the rank in: jax.random.fold_in(key, jax.process_index()), or lax.axis_index inside the step."
-    words = ("local_device_count", "shard_prng_key", "replicate", "manual_seed")
+    words = ("local_device", "shard_prng_key", "replicate", "manual_seed", "shard_map", "pmap")
     nodes = (ast.Call,)
-    calls = (*_REPLICATES, *_PER_HOST, "jax.random.split", "manual_seed")
+    calls = (*_REPLICATES, *_PER_HOST, *MAPS, "functools.partial", "jax.random.split", "manual_seed")
     bad = (
         Example(
             {
@@ -262,15 +265,16 @@ keys = jax.random.split(jax.random.PRNGKey(0), jax.local_device_count())
         if tail_of(node) == "manual_seed":
             if _seeds_loader(node, file) and not origins(key, file) & RANK_KINDS:
                 yield self.local(file, node, "the workers of every rank's loader draw the same random numbers")
-            return
-        if name.endswith(_REPLICATES):
-            mapped = "pmap" in file.text and "axis_index" not in file.text
-            if mapped and _is_key(key, file) and not origins(key, file) & RANK_KINDS:
+        elif name.endswith(_REPLICATES):
+            if not file.is_test and _stays_alike(node, file) and not origins(key, file) & RANK_KINDS:
                 yield self.local(file, node, f"every device is given the same key {ast.unparse(key)}")
-            return
-        per_host = name.endswith(_PER_HOST) or (name == "jax.random.split" and _by_local_devices(node))
-        if per_host and "process_index" in file.text and _shared(key, file, 0):
-            yield self.local(file, node, f"every process splits the same key {ast.unparse(key)} among its devices")
+        elif name in MAPS or (name == "functools.partial" and name_of(key, file) in MAPS):
+            if (drawn := drawn_alike(node, file)) is not None and not file.is_test:
+                yield self.local(file, drawn, f"every device draws with the same key {ast.unparse(drawn.args[0])}")
+        else:
+            per_host = name.endswith(_PER_HOST) or (name == "jax.random.split" and by_own_devices(node, file))
+            if per_host and distributed(file) and is_shared(key, file):
+                yield self.local(file, node, f"{_SPLIT} {ast.unparse(key)} among its devices")
 
     def check(self, program: Program) -> Iterator[Finding]:
         """Look at programs of torch that seed all processes alike."""
@@ -278,6 +282,18 @@ keys = jax.random.split(jax.random.PRNGKey(0), jax.local_device_count())
             if draws := program.drawn.get(event.place):
                 notes = [Note(f"{one.symbol} draws here what is each process' own", one.place) for one in draws]
                 yield self.found(event, "all processes are seeded alike, and draw the same in training", notes=notes)
+
+    def stands(self, finding: Finding, program: Program) -> bool:
+        """A seed that another file makes this process' own is not the same on all."""
+        return not (finding.message.startswith(_SPLIT) and finding.place.path in program.own_seeds)
+
+
+def _stays_alike(copies: ast.Call, file: File) -> bool:
+    """A key is copied to all devices for functions under pmap, and none of them asks for its device."""
+    if not is_copied(copies.args[0], file) or "pmap" not in file.text:
+        return False
+    functions = takers(copies, file)
+    return not any(map(asks_place, functions)) if functions else "axis_index" not in file.text
 
 
 def _seeds_loader(seeds: ast.Call, file: File) -> bool:
@@ -294,28 +310,3 @@ def _works_with(loader: ast.Call, generator: str, file: File) -> bool:
         return False
     init = function_called(ast.Call(starts, [], []), file) if isinstance(starts, ast.Name) else None
     return keyword(loader, "sampler") is not None and not (init is not None and asks_rank(init))
-
-
-def _by_local_devices(call: ast.Call) -> bool:
-    return any("local_device_count" in ast.unparse(a) for a in (*call.args[1:], *(k.value for k in call.keywords)))
-
-
-def _is_key(node: ast.expr, file: File) -> bool:
-    return isinstance(node, ast.Name) and any(
-        "random." in ast.unparse(v) and ("PRNGKey" in ast.unparse(v) or "split" in ast.unparse(v))
-        for v in values(node, file)
-    )
-
-
-def _shared(node: ast.expr, file: File, depth: int) -> bool:
-    """The key comes from a seed that all processes share: its way to ``PRNGKey`` is seen, and the rank is not on it."""
-    if depth > _DEEPEST or origins(node, file) & RANK_KINDS:
-        return False
-    if isinstance(node, ast.Call):
-        name = name_of(node, file)
-        if name in ("jax.random.PRNGKey", "jax.random.key"):
-            return True
-        return name == "jax.random.split" and bool(node.args) and _shared(node.args[0], file, depth + 1)
-    if isinstance(node, ast.Name):
-        return any(_shared(v, file, depth + 1) for v in values(node, file)[:_MOST])
-    return False
