@@ -200,7 +200,7 @@ FOUND = {
                 if stop:
                     break
         """,
-        "AR703",
+        "AR209",
     ),
     "a list that the rank has picked from": (
         """

@@ -13,7 +13,7 @@ from allranks.check.render import render
 from allranks.check.rows import SHOWN
 from allranks.check.state import Frame, Span
 from allranks.check.strangers import meeting_of, own_of, rank_of
-from allranks.check.summary import Node
+from allranks.check.summary import Node, body_of
 from allranks.check.tables.collectives import Collective
 from allranks.check.tables.effects import Effect
 from allranks.check.tables.evidence import JOIN, JOINING
@@ -230,6 +230,8 @@ class Caller(Plain):
             return self._local(frame, own, name, given)
         if sign is not None or name in SHOWN:
             self._record(frame, None, name, given, None, "")
+        if name == "signal.signal":
+            self._signalled(given)
         self._starts(frame, name, given)
         if name in PASSING:
             made = tainted(*given.values, *(v for _, v in given.keywords))
@@ -257,6 +259,19 @@ class Caller(Plain):
             return
         values = () if given.keywords else tuple(value.passed() for value in given.values)
         frame.result.loose.append((name, frame.mask, values))
+
+    def _signalled(self, given: Given) -> None:
+        """What a handler of signals stores, this process alone may have been told."""
+        handler = given.argument(1, "handler")
+        facts = self.project.function(handler.reference) if handler is not None else None
+        if handler is None or facts is None:
+            return
+        path, told = handler.reference.partition("::")[0], boolean(BY_PROCESS, PROCESS)
+        for name in facts.stored if facts.owner else ():
+            self.keep(f"{path}::{facts.owner}", name, told)
+        for name in (one for part in body_of(facts) if part[0] == "global" for one in part[2]):
+            self.keep(f"@{path}", name, told)
+            self.module_frame(path).env[name] = told
 
     def _starts(self, frame: Frame, name: str, given: Given) -> None:
         """A function that is passed to somebody else is called there, by all that pass it, or that are started so."""

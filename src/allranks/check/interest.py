@@ -30,6 +30,8 @@ _HOOKED = ("Trainer", "Callback", "Hook", "LightningModule", "LightningDataModul
 _MAKERS = ("__init__", "__post_init__", "setup", "setUp")
 _CLASSES = ("__init__", "__enter__", "__exit__", "__post_init__")
 FEW, OFTEN = 3, 150
+FEW_WORDS = 600  # bytes of a body
+_CLOCKS = frozenset(["time", "monotonic", "perf_counter"])
 SHORT = 300  # bytes of a body: a line or two
 # Parameters under which wrapped models are handed on: calling one names nothing of the tables.
 _MODELS = frozenset(["model", "net", "network", "ddp_model", "fsdp_model", "model_engine"])
@@ -40,8 +42,19 @@ _COMPILES = frozenset(name.rpartition(".")[2] for name in COMPILERS) | {"pjit"}
 
 def interesting(project: Project, names: Names, apis: Apis) -> frozenset[str]:
     """Return the functions whose effects, collectives or ranks can matter to somebody."""
-    reached = _reaching(project, names, apis.words, models=True)
+    reached = _reaching(project, names, apis.words, models=True) | _clocks(project)
     return frozenset(reached | _makers(project, reached))
+
+
+def _clocks(project: Project) -> set[str]:
+    """Return functions of few words that look at a clock: they may say that time is up."""
+    return {
+        f"{path}::{key}"
+        for path, summary in project.summaries.items()
+        if summary.uses("time")
+        for key, facts in summary.functions.items()
+        if key and len(facts.body) < FEW_WORDS and not _CLOCKS.isdisjoint(facts.words)
+    }
 
 
 def telling(project: Project, names: Names, apis: Apis) -> frozenset[str]:

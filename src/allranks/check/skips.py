@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from allranks.check.items import counts, is_batch, may_hold_samples
 from allranks.check.nodes import children, walk
 from allranks.check.source import File
-from allranks.check.syntax import own, tail_of, words_of
+from allranks.check.syntax import is_constant, own, tail_of, words_of
 
 _LOSS = re.compile(r"loss|(?<![a-z])kl(?![a-z])|policykl|approxkl|isnan|isinf|isfinite", re.IGNORECASE)
 AGREES = re.compile(r"reduce|gather|broadcast|sync|agree|psum|pmean|allreduce")
@@ -48,6 +48,10 @@ _ALIKE = frozenset(
         *("NotImplementedError", "StopAsyncIteration", "GeneratorExit"),
     )
 )
+# What the loop of a framework asks on every rank: Lightning's Trainer, the control of transformers.
+STOPS = ("should_stop", "should_training_stop", "should_epoch_stop")
+_OUTPUTS = ("outputs", "output", "state", "batch", "out")
+_CLOCKS = ("time.time", "time.monotonic", "time.perf_counter", "datetime.datetime.now", "datetime.datetime.utcnow")
 _LEAVING = (ast.Break, ast.Continue, ast.Return)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
@@ -245,6 +249,31 @@ def agreed(function: ast.AST) -> set[str]:
         elif isinstance(part, ast.Assign) and isinstance(part.value, ast.Name):
             renamed += [(target.id, part.value.id) for target in part.targets if isinstance(target, ast.Name)]
     return (found | {name for name, other in renamed if other in found}) - {"self"}
+
+
+def asks_to_stop(node: ast.Assign, file: File) -> bool:
+    """Whether a hook tells the loop of its framework to stop, by its own clock or by the loss of its own batch."""
+    target, function = node.targets[0], _around(node, file)[1]
+    if not (isinstance(target, ast.Attribute) and target.attr in STOPS and is_constant(node.value, True)):
+        return False
+    if not isinstance(function, ast.FunctionDef) or any(map(AGREES.search, _called(function))):
+        return False
+    made = {name: part.value for part in walk(function) if isinstance(part, ast.Assign) for name in _targets(part)}
+    tests = (above.test for above in file.parents(node) if isinstance(above, ast.If) and above in list(walk(function)))
+    for test in tests:
+        parts = [at for name in (None, *_names(test)) for at in walk(made.get(name, test) if name else test)]
+        if any(isinstance(at, ast.Call) and file.qualified(at.func) in _CLOCKS for at in parts):
+            return True
+        if any(_is_loss(at) for at in parts):
+            return True
+    return False
+
+
+def _is_loss(node: ast.AST) -> bool:
+    """``outputs["loss"]``, ``state.loss``: of this process' batch."""
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        return node.slice.value == "loss" and isinstance(node.value, ast.Name) and node.value.id in _OUTPUTS
+    return isinstance(node, ast.Attribute) and node.attr == "loss" and ast.unparse(node.value) in _OUTPUTS
 
 
 def swallowed(handler: ast.ExceptHandler) -> bool:

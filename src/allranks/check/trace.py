@@ -333,8 +333,8 @@ class Comparison:
             return None
         early = inside is None
         state = taint & STATE and set(truth) & set("UD")
-        leaves = "exit" if breaks(then) or breaks(orelse) else "return"
-        cause = "process" if by_process else "state" if state else leaves if early else "order" if same else "rank"
+        told = "process" if by_process else "state" if state else "return" if early else "order" if same else "rank"
+        cause = "exit" if (early or by_process) and (breaks(then) or breaks(orelse)) else told
         described = tuple((in_words(who), ops[:8]) for ops, who in sides.items())
         return Parting(cause, result, span, condition, meeting, described)
 
@@ -351,6 +351,8 @@ def _is_open(node: TraceNode, alive: int) -> bool:
 def _look(node: TraceNode, alive: int) -> Look:
     """Return which meetings say something of those that part at a branch."""
     truth = node[1]
+    if breaks(node[3]) or breaks(node[4]):
+        return Look(1)
     if _is_open(node, alive) or truth[0] == truth[2]:
         return Look(2)
     return Look(1 if truth[0] == truth[1] else 0)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
-from allranks.check.skips import Steps, leaving, swallowed
+from allranks.check.skips import STOPS, Steps, asks_to_stop, leaving, swallowed
 from allranks.check.source import File
 from allranks.check.syntax import EVIDENCE
 from allranks.findings import Finding
@@ -22,7 +22,8 @@ class RankLocalLoopExit(LocalRule, ProgramRule):
     backward pass in a branch, on a condition on this process' own loss or divergence (a NaN, a KL over its limit) or on
     what is in its batch (nothing that is valid), where nothing was reduced over the processes first; and exceptions in
     a step (no memory left, a bad sample) that are caught in the loop, so that this process goes on to its next step.
-    And a `break` or `continue` behind a guard on the rank, in a loop whose rounds meet in a collective.
+    And a `break` from a loop whose rounds meet in a collective behind a guard on the rank, or on what one process alone
+    knows: its clock, a signal it was sent, a counter that rank 0 alone counts up.
 
     ## Why is this bad
     Each process has other data, so each has another loss. A backward pass of a wrapped model is a collective.
@@ -45,8 +46,8 @@ class RankLocalLoopExit(LocalRule, ProgramRule):
     code, name, severity, row = "AR209", "rank-local-loop-exit", "error", "collectives"
     cluster = "One process skips its backward pass, and the others wait for it there."
     advice = "Reduce the decision over all processes (all_reduce with MAX) before anybody skips or stops."
-    words = (*EVIDENCE, "accelerator", "DDP", "FSDP", "is_distributed", "distributed_world_size")
-    nodes = (ast.If, ast.ExceptHandler)
+    words = (*EVIDENCE, "accelerator", "DDP", "FSDP", "is_distributed", "distributed_world_size", *STOPS)
+    nodes = (ast.If, ast.ExceptHandler, ast.Assign)
     bad = (
         Example(
             {
@@ -149,8 +150,120 @@ def fit(trainer, steps, patience):
             },
             at=(11,),
         ),
+        Example(
+            {
+                "loops.py": """\
+import signal
+import time
+import torch.distributed as dist
+
+class Clock:
+    def __init__(self, hours):
+        self.end = time.time() + 3600 * hours
+
+    def is_over(self):
+        return time.time() > self.end
+
+class Stop:
+    def __init__(self):
+        self.asked = False
+        signal.signal(signal.SIGTERM, self.ask)
+
+    def ask(self, number, frame):
+        self.asked = True
+
+def first(batches, hours):
+    clock = Clock(hours)
+    for batch in batches:
+        dist.all_reduce(batch)
+        if clock.is_over():
+            break
+
+def second(batches):
+    stop = Stop()
+    for batch in batches:
+        dist.all_reduce(batch)
+        if stop.asked:
+            break
+
+def third(batches, score, patience):
+    best, bad = 0, 0
+    for batch in batches:
+        dist.all_reduce(batch)
+        if dist.get_rank() == 0:
+            bad = 0 if score(batch) > best else bad + 1
+        if bad > patience:
+            break
+""",
+            },
+            at=(23, 30, 37),
+        ),
+        Example(
+            {
+                "hooks.py": """\
+import time
+from transformers import TrainerCallback
+
+class Limits(TrainerCallback):
+    def on_train_batch_end(self, trainer, module, outputs, batch, index):
+        loss = outputs["loss"].item()
+        if self.mean is not None and loss > 3 * self.mean:
+            trainer.should_stop = True
+
+    def on_step_end(self, args, state, control, **more):
+        gone = time.monotonic() - self.start
+        if gone > self.limit:
+            control.should_save = True
+            control.should_training_stop = True
+""",
+            },
+            at=(8, 14),
+        ),
     )
     good = (
+        Example(
+            {
+                "hooks.py": """\
+import time
+from transformers import TrainerCallback
+
+class Limits(TrainerCallback):
+    def on_train_batch_end(self, trainer, module, outputs, batch, index):
+        loss = trainer.strategy.reduce(outputs["loss"])
+        if loss > 100:
+            trainer.should_stop = True
+
+    def on_epoch_end(self, args, state, control, **more):
+        if state.epoch > 10:
+            control.should_training_stop = True
+""",
+            },
+        ),
+        Example(
+            {
+                "loops.py": """\
+import time
+import torch
+import torch.distributed as dist
+
+def first(batches, hours):
+    end = time.time() + 3600 * hours
+    for batch in batches:
+        dist.all_reduce(batch)
+        over = torch.tensor(time.time() > end)
+        dist.all_reduce(over)
+        if over:
+            break
+
+def second(batches, hours):
+    end = time.time() + 3600 * hours
+    while True:
+        if time.time() > end:
+            print("late")
+        dist.all_reduce(next(batches))
+""",
+            },
+        ),
         Example(
             {
                 "train.py": """\
@@ -251,6 +364,10 @@ def profile(layers, loader):
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         if file.is_test:
+            return
+        if isinstance(node, ast.Assign):
+            if asks_to_stop(node, file):
+                yield self.local(file, node, f"{ast.unparse(node.targets[0])} is set by what this process alone sees")
             return
         steps = file.once("steps", file.tree, Steps.of)
         if isinstance(node, ast.ExceptHandler):

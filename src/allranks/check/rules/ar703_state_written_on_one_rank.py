@@ -81,7 +81,7 @@ class Trainer:
         for loss in losses:
             self.log(loss, 10)
             if self.cancelled:
-                break
+                return
             dist.all_reduce(loss)
 """,
             },
