@@ -485,6 +485,79 @@ if cfg.{name} == 0:
     assert _found({"train.py": train}) == {"AR105"}
 
 
+@pytest.mark.parametrize(
+    "asks",
+    [
+        "from elsewhere import setup\nrank, world = setup()",
+        "rank, world = map(int, (os.environ['RANK'], os.environ['WORLD_SIZE']))",
+        "rank, world = (int(os.environ.get(k, d)) for k, d in zip(keys(), (0, 1)))",
+    ],
+)
+def test_a_variable_that_unknown_code_fills_is_taken_at_its_name(asks: str) -> None:
+    text = f"import os, torch\nimport torch.distributed as dist\n{asks}\ndist.init_process_group('gloo')\n"
+    assert _found({"train.py": f"{text}if rank == 0:\n    torch.save(1, 'last.pt')\n"}) == set()
+    assert _found({"train.py": f"{text}if world == 0:\n    torch.save(1, 'last.pt')\n"}) == {"AR101"}
+
+
+KEPT = {
+    "in a field of a dataclass": (
+        """
+import dataclasses
+@dataclasses.dataclass
+class Keeper:
+    path: str
+    on: bool
+    def save(self):
+        if self.on:
+            torch.save(1, self.path)
+Keeper('last.pt', rank == 0).save()
+""",
+        "rank == 0",
+        "rank >= 0",
+    ),
+    "in an attribute of a class that unknown values fill too": (
+        """
+class Env:
+    rank = 0
+    @classmethod
+    def fill(cls):
+        cls.rank, cls.world = elsewhere.given()
+        cls.rank = rank
+Env.fill()
+if Env.rank == 0:
+    torch.save(1, 'last.pt')
+""",
+        "Env.rank == 0",
+        "Env.world == 0",
+    ),
+    "in the only property of its name": (
+        """
+class World:
+    def __init__(self, rank):
+        self.rank = rank
+    @property
+    def lead(self):
+        return self.rank == 0
+def save(world):
+    if world.lead:
+        torch.save(1, 'last.pt')
+elsewhere.run(save, World(rank))
+""",
+        "world.lead",
+        "world.size",
+    ),
+}
+
+
+@pytest.mark.parametrize("where", KEPT)
+def test_a_rank_is_known_where_it_is_kept(where: str) -> None:
+    text, right, wrong = KEPT[where]
+    head = "import elsewhere\nimport torch\nimport torch.distributed as dist\n"
+    head += "dist.init_process_group('gloo')\nrank = dist.get_rank()\n"
+    assert _found({"train.py": head + text}) == set()
+    assert _found({"train.py": head + text.replace(right, wrong)}) == {"AR101"}
+
+
 def _found(files: dict[str, str]) -> set[str]:
     outcome = check({path: text.encode() for path, text in files.items()}, Settings(select=("AR1",)))
     return {finding.code for finding in outcome.findings}

@@ -109,7 +109,7 @@ class Interpreter(Runner):
     def _assign(self, frame: Frame, node: Node) -> bool:
         value = self.value(frame, node[3])
         for target in node[2]:
-            self.store(frame, target, value)
+            self.store(frame, target, self.by_name(target, value) if node[3][0] in ("call", "comp") else value)
             if target[0] == "name":
                 stored = frame.result.stored
                 stored[target[1]] = node[3] if stored.get(target[1], node[3]) is node[3] else None
@@ -356,7 +356,7 @@ class Interpreter(Runner):
         inner = Frame(frame.path, frame.facts, frame.result, {}, parent=frame, mask=frame.mask, may=frame.may)
         self.block(inner, self.class_body(reference))
         for name, value in inner.env.items():
-            if not isinstance(value.constant, str | bool | None):  # such a default says little of an instance
+            if self.says_much(name, value):
                 self.keep(reference, name, value)
         return False
 

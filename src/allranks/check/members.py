@@ -7,7 +7,7 @@ from functools import reduce
 
 from allranks.check.apis import WEAK, Apis
 from allranks.check.evaluate import Evaluator
-from allranks.check.project import Project
+from allranks.check.project import Project, is_property
 from allranks.check.render import render
 from allranks.check.source import module_name
 from allranks.check.state import Frame, Seen
@@ -36,8 +36,6 @@ from allranks.check.values import (
     join,
     rank,
 )
-
-PROPERTIES = ("property", "functools.cached_property", "cached_property")
 
 
 class Members(Evaluator):
@@ -202,7 +200,9 @@ class Members(Evaluator):
             bound = facts is not None and ("name", "classmethod") in facts.decorators
             value = self.function_value(found, None)
             return replace(value, receiver=Value(instance=reference)) if bound else value
-        return self.held(reference, name) or ANYTHING
+        held = self.held(reference, name) or ANYTHING
+        query = self.apis.ranks["attribute"].tail(name) if not held.ranked else None
+        return self.answer(frame, query) if query is not None and query.kind != "size" else held
 
     def of_heirs(self, reference: str, name: str) -> str | None:
         """Return the method that a mixin finds in the classes that are made of it, if they agree which."""
@@ -221,7 +221,7 @@ class Members(Evaluator):
             facts = self.project.function(found)
             decorators = facts.decorators if facts else ()
             value = replace(self.function_value(found, None), receiver=base)
-            if any(d[0] in ("name", "attr") and d[-1 if d[0] == "name" else 2] in PROPERTIES for d in decorators):
+            if is_property(decorators):
                 end_line, end = (node[3], node[4]) if len(node) > 4 else (1, 0)
                 return self.invoke(frame, value, (end_line, max(end - len(name), 0), end_line, end))
             if ("name", "staticmethod") in decorators:
@@ -247,10 +247,22 @@ class Members(Evaluator):
             return ANYTHING
         if heaped is not None:
             return heaped
+        if base == ANYTHING and (found := self._only_property(frame, name, node)).ranked:
+            return found
         if name in LOCAL_VIEWS and "spread" in base.flags:
             return ANYTHING
         plain = not base.instance or base.flags
         return Value(base.taint, flags=base.flags) if plain and (base.taint or base.flags) else ANYTHING
+
+    def _only_property(self, frame: Frame, name: str, node: Node) -> Value:
+        """Return what the one property of this name gives, on an object of whatever class."""
+        reference = self.project.only_property(name)
+        facts = self.project.function(reference) if reference and len(node) > 4 else None
+        if facts is None:
+            return ANYTHING
+        owner = Value(instance=f"{reference.partition('::')[0]}::{facts.owner}")
+        span = (node[3], max(node[4] - len(name), 0), node[3], node[4])
+        return self.invoke(frame, replace(self.function_value(reference, None), receiver=owner), span)
 
     def entry(self, frame: Frame, base: Value, key: str) -> Value | None:
         """Return what a dictionary holds under a name that says, or under which was stored, who this process is."""
@@ -292,6 +304,20 @@ class Members(Evaluator):
         query = self.apis.ranks["environment"].named(name) if isinstance(name, str) else None
         found = self.answer(frame, query) if query is not None else None
         return replace(found, flags=found.flags | TEXT) if found is not None and found.number else found
+
+    def by_name(self, target: Node, value: Value) -> Value:
+        """Return what unknown code gives, taken at the names under which it is stored: ``rank, size = join()``."""
+        if target[0] == "seq" and value.elements is None and not (value.instance or value.reference):
+            parts = tuple(self.by_name(part, ANYTHING) for part in target[1])
+            return replace(value, elements=parts) if any(part != ANYTHING for part in parts) else value
+        query = self.apis.ranks["name"].named(target[1]) if target[0] == "name" and value == ANYTHING else None
+        return self.standing(query) if query is not None and query.kind in ("global", "local", "node") else value
+
+    def says_much(self, name: str, value: Value) -> bool:
+        """Whether what a class stores itself says much of its instances: a default and an annotation do not."""
+        number = isinstance(value.constant, int) and self.apis.ranks["attribute"].tail(name) is not None
+        annotated = value.instance and "." not in value.instance and "::" not in value.instance and not value.truth
+        return not (number or annotated or isinstance(value.constant, str | bool | None))
 
     def parts(self, frame: Frame, name: str) -> Value | None:
         """Return what is known of the tuple that a call returns; None of other calls."""

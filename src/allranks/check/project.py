@@ -6,9 +6,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from allranks.check.summary import ClassFacts, FunctionFacts, Summary
+from allranks.check.summary import ClassFacts, FunctionFacts, Node, Summary
 from allranks.check.tables.names import documented
 
+_PROPERTIES = ("property", "functools.cached_property", "cached_property")
 _TELLING = re.compile(r"(?i)init|set_?up|launch|join|start|spawn|epoch|device|cuda")
 # Who imports one of these means what is installed, whatever folders of that name there are.
 _INSTALLED = frozenset(
@@ -42,6 +43,7 @@ class Project:
     _defined: dict[str, list[str]] = field(default_factory=dict)
     _functions: dict[str, FunctionFacts | None] = field(default_factory=dict)
     _classes: dict[str, ClassFacts | None] = field(default_factory=dict)
+    _properties: dict[str, str] = field(default_factory=dict)
     _methods: dict[str, dict[str, str]] = field(default_factory=dict)
     _sharding: frozenset[str] | None = None
     _users: dict[str, list[str]] = field(default_factory=dict)
@@ -69,6 +71,17 @@ class Project:
             known = path in self.summaries and key
             self._classes[reference] = self.summaries[path].classes.get(key) if known else None
         return self._classes[reference]
+
+    def only_property(self, name: str) -> str:
+        """Return the property of this name that one class of the project has; '' if none or several have one."""
+        if not self._properties:
+            self._properties[""] = ""
+            for path, summary in self.summaries.items():
+                for kind in summary.classes.values():
+                    for method, key in kind.methods:
+                        if is_property(summary.functions[key].decorators):
+                            self._properties[method] = "" if method in self._properties else f"{path}::{key}"
+        return self._properties.get(name, "")
 
     def methods(self, reference: str) -> Mapping[str, str]:
         """Return the functions that a class of the project defines, by name; none for what is no such class."""
@@ -170,6 +183,10 @@ class Project:
             if found is not None:
                 inner = self.module(f".{found[1][0]}", found[0]) if found[1] and "__init__" in found[0] else None
                 yield inner or found[0]
+
+
+def is_property(decorators: Iterable[Node]) -> bool:
+    return any(d[0] in ("name", "attr") and d[-1 if d[0] == "name" else 2] in _PROPERTIES for d in decorators)
 
 
 def mentioned(project: Project, paths: Iterable[str] | None = None) -> tuple[frozenset[str], frozenset[str]]:

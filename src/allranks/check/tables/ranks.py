@@ -39,7 +39,19 @@ def _first(owner: str, form: Form) -> Iterator[RankQuery]:
     """Yield the names under which projects keep, or ask, whether this is rank 0: ``is_main_process``,
     ``is_local_root_worker``. A word that trees and lists have too needs one that says what it is the first of."""
     of = ("process", "proc", "rank", "worker", "ordinal", "host", "device")
-    alone = ("main", "master", "chief", "coordinator", "leader", "rank0", "rank_0", "rank_zero", "zero_rank")
+    alone = (
+        "data_parallel_master",
+        "dp_master",
+        "main",
+        "master",
+        "chief",
+        "coordinator",
+        "leader",
+        "rank0",
+        "rank_0",
+        "rank_zero",
+        "zero_rank",
+    )
     zero = ("global_zero", "world_zero", "global_rank_zero", "world_process_zero", "process_zero", "process_0")
     of_what = ("main", "master", "chief", "primary", "coordinator", "root", "lead", "leader", "head", "first", "zero")
     for word in (*alone, *zero, *(f"{word}_{what}" for word in of_what for what in of)):
