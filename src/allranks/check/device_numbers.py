@@ -15,6 +15,7 @@ from allranks.check.tables.data import WRAPPERS
 
 SET_DEVICE = re.compile(r"^torch\.(cuda|npu|mlu|xpu|musa|accelerator)\.set_device")
 _PREFIXES = ("cuda:", "npu:", "xpu:", "mlu:", "musa:", "hpu:")
+_RANK_CALLS = ("horovod.rank",)
 _RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
 
 
@@ -65,7 +66,8 @@ def _is_global(node: ast.expr, file: File, depth: int) -> bool:
     if isinstance(node, ast.Call):
         if tail_of(node) == "int" and node.args:
             return _is_global(node.args[0], file, depth + 1)
-        return tail_of(node) in ("get_rank", "get_global_rank") or _is_variable(node.args[:1])
+        asked = tail_of(node) in ("get_rank", "get_global_rank") or name_of(node, file) in _RANK_CALLS
+        return asked or _is_variable(node.args[:1])
     if isinstance(node, ast.Subscript):
         return _is_variable([node.slice])
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Call):

@@ -217,6 +217,11 @@ def train(test_set, train_set):
         if not _is_handed_on(node, file) and any(_is_epoch_loop(at) for at in file.nodes):
             yield self.local(file, node, "this sampler shuffles, and set_epoch is never called")
 
+    def stands(self, finding: Finding, program: Program) -> bool:
+        """Whether nothing else of its program calls ``set_epoch``."""
+        _, names = program.around.get(finding.place, (frozenset(), frozenset()))
+        return "set_epoch" not in names
+
     def check(self, program: Program) -> Iterator[Finding]:
         """Look at samplers that one file makes and another one uses."""
         for event in program.calls(_SAMPLER):

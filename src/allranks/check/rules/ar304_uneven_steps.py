@@ -6,13 +6,12 @@ import ast
 import re
 from collections.abc import Iterator
 
+from allranks.check.drained import EVEN, is_drained, is_loaded
 from allranks.check.padding import padded_once
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
 from allranks.check.splits import SPLITTERS, Split, split_at
 from allranks.check.syntax import (
-    bases_of,
-    class_of,
     function_of,
     inside,
     is_constant,
@@ -25,11 +24,6 @@ from allranks.check.syntax import (
 from allranks.check.tables.data import HELD_OUT, LOADERS
 from allranks.findings import Finding
 
-# Words of code that thought of it.
-_EVEN = (
-    *("drop_last", "even_batches", "pad_to", "repeat", "cycle", "steps_per_epoch", "max_steps", "total_size"),
-    *("num_samples", "truncate", "join_uneven", "while True", "apply_padding=True", "infinite", "num_per_rank"),
-)
 # Data that each process makes for itself while it trains.
 _OWN_DATA = re.compile(r"(replay_?|rollout_?|experience_?)(buffer|memory|data)?s?$", re.IGNORECASE)
 _TRAINS = re.compile(r"\.fit\(|\.train\(|\.backward\(|Trainer\(")
@@ -187,8 +181,55 @@ def train(trainer, rank):
             },
             at=(7,),
         ),
+        Example(
+            {
+                "data.py": """\
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, SubsetRandomSampler
+
+
+class Factory:
+    def loader(self, epoch):
+        batches = list(self.batches)
+        np.random.RandomState(self.seed + epoch).shuffle(batches)
+        batches = batches[dist.get_rank() :: dist.get_world_size()]
+        return DataLoader(self.rows, batch_sampler=batches)
+
+
+def train_loader(rows, seed):
+    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed)).tolist()
+    sampler = SubsetRandomSampler(order[dist.get_rank() :: dist.get_world_size()])
+    return DataLoader(rows, 8, sampler=sampler)
+"""
+            },
+            at=(11, 17),
+        ),
     )
     good = (
+        Example(
+            {
+                "data.py": """\
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, Subset
+
+
+def loaders(train, test, seed):
+    order = torch.randperm(len(train), generator=torch.Generator().manual_seed(seed))
+    order = order[: len(order) // dist.get_world_size() * dist.get_world_size()]
+    mine = order[dist.get_rank() :: dist.get_world_size()]
+    return DataLoader(Subset(train, mine), 8)
+
+
+def held_out(rows, shuffle):
+    mine = list(range(len(rows)))[dist.get_rank() :: dist.get_world_size()]
+    test_loader = DataLoader(Subset(rows, mine), 8, shuffle=shuffle)
+    return test_loader
+"""
+            }
+        ),
         Example(
             {
                 "embed.py": """\
@@ -229,6 +270,7 @@ def batches(every):
         Example(
             {
                 "dataset.py": """\
+from itertools import islice
 import jax
 
 
@@ -238,6 +280,15 @@ def samples(items):
     for i, item in enumerate(items):
         if i % count == jax.process_index():
             yield item
+
+
+class Endless:
+    def __iter__(self):
+        yield from islice(self.order(), jax.process_index(), None, jax.process_count())
+
+    def order(self):
+        while True:
+            yield from range(self.size)
 
 
 def for_ever(items):
@@ -294,29 +345,8 @@ with state.split_between_processes(["a", "b", "c"]) as prompts:
                 yield self.local(file, node, "parts of unequal length are kept as this process' data")
         elif split.how == "call" and _is_sharded(node, split, file):
             yield self.local(file, node, "rows are sharded by rank as they come: some ranks get one more than others")
-        elif split.how in ("modulo", "stride") and _is_drained(split, file):
+        elif split.how in ("modulo", "stride") and (is_drained(split, file) or is_loaded(split, file)):
             yield self.local(file, node, "every N-th item goes to this process: some get one item more than others")
-
-
-def _is_drained(split: Split, file: File) -> bool:
-    """It feeds a generator that goes on until the source ends, and nothing there speaks of equal numbers."""
-    function = function_of(split.node, file)
-    if function is None:
-        return False
-    if _is_repeated(function, file):
-        return False
-    samples = _is_sampling(function, file)
-    generators = [function] if samples or _yields(function) else _fed_by(function, split.node, file)
-    around = function if samples else class_of(function, file) or function
-    text = "".join(map(ast.unparse, [around, *(g for g in generators if g is not function)])) if generators else ""
-    return bool(generators) and not any(word in text for word in _EVEN) and " // " not in text
-
-
-def _is_repeated(function: ast.AST, file: File) -> bool:
-    """Somebody in this file begins it again for ever."""
-    name = getattr(function, "name", "")
-    loops = (n for n in file.nodes if isinstance(n, ast.While) and is_constant(n.test, True))
-    return any(isinstance(at, ast.Call) and tail_of(at) == name for loop in loops for at in own(loop))
 
 
 def _is_sharded(node: ast.AST, split: Split, file: File) -> bool:
@@ -327,14 +357,7 @@ def _is_sharded(node: ast.AST, split: Split, file: File) -> bool:
     text = ast.unparse(function)
     held_out = speaks_of(split.source, HELD_OUT)
     trains = _TRAINS.search(text) and not held_out and not _EVALUATES.search(text)
-    return bool(trains) and not any(word in text for word in (*_EVEN, " // ", " % "))
-
-
-def _is_sampling(function: ast.AST, file: File) -> bool:
-    """It is ``__iter__`` of a sampler: what it returns is what the loader goes through."""
-    owner = class_of(function, file)
-    samples = owner is not None and any(base.endswith("Sampler") for base in bases_of(owner, file))
-    return samples and getattr(function, "name", "") == "__iter__"
+    return bool(trains) and not any(word in text for word in (*EVEN, " // ", " % "))
 
 
 def _is_own_data(loader: ast.Call, file: File) -> bool:
@@ -352,23 +375,6 @@ def _is_endless_split(call: ast.Call, file: File) -> bool:
         return False
     function = function_of(call, file)
     return not (speaks_of(call, HELD_OUT) or (function is not None and HELD_OUT.search(function.name)))
-
-
-def _yields(function: ast.AST) -> bool:
-    return any(isinstance(n, ast.Yield | ast.YieldFrom) for n in own(function))
-
-
-def _fed_by(function: ast.AST, split: ast.AST, file: File) -> list[ast.FunctionDef]:
-    """Return the generators of the file that go over what ``function`` returns, if that is the split itself."""
-    returns = next(file.parents(split), None)
-    if not isinstance(returns, ast.Return) or not isinstance(function, ast.FunctionDef):
-        return []
-    functions = (n for n in file.nodes if isinstance(n, ast.FunctionDef) and n is not function)
-    return [f for f in functions if _yields(f) and any(_goes_over(n, function.name) for n in own(f))]
-
-
-def _goes_over(node: ast.AST, name: str) -> bool:
-    return isinstance(node, ast.For) and isinstance(node.iter, ast.Call) and tail_of(node.iter) == name
 
 
 def _is_kept(call: ast.Call, file: File) -> bool:

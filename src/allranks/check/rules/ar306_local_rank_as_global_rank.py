@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
-from allranks.check.origins import origins
+from allranks.check.nodes import walk
+from allranks.check.origins import origins, reached, values
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.source import File
-from allranks.check.splits import SPLITTERS, split_at
-from allranks.check.syntax import given, name_of, tail_of
+from allranks.check.splits import handed_at, split_at
+from allranks.check.syntax import calls_of, function_of, given, name_of, speaks_of, tail_of, words_of
 from allranks.check.values import LOCAL_RANK, RANKS
 from allranks.findings import Finding
 
@@ -23,11 +25,21 @@ _TAKES = {
 }
 
 
+_READS = re.compile(r"data|shard|sampl|load|stream|reader|corpus|split|part|chunk|batch", re.IGNORECASE)
+_LOCAL = re.compile(r"^(args\.|self\.)?_?(local_rank|LOCAL_RANK|local_process_index)$")
+_HERE = re.compile(r"local|device_count|gpus?$|per_node|n_?procs?$|LOCAL_WORLD", re.IGNORECASE)
+_HOSTS = re.compile(r"node|machine|host", re.IGNORECASE)
+_KEPT = re.compile(r"^(global_|world_)?rank$", re.IGNORECASE)
+_VARIABLES = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_RANK")
+_WORLDS = ("WORLD_SIZE", "SLURM_NTASKS", "SLURM_NPROCS", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
+
+
 class LocalRankAsGlobalRank(LocalRule, ProgramRule):
     """
     ## What it does
     Finds the local rank (`LOCAL_RANK`, `args.local_rank`, `get_local_rank()`) given as the rank of the process: to
-    `init_process_group`, to a `DistributedSampler`, or as the index of the part of the data that this process reads.
+    `init_process_group`, to a `DistributedSampler`, or as the index of the part of the data that this process reads;
+    and `rank = int(os.environ["LOCAL_RANK"])` beside a world size that is that of the whole job.
 
     ## Why is this bad
     Local ranks count from 0 on every node. With one node both are the same, so nobody sees it until the second one.
@@ -51,9 +63,16 @@ class LocalRankAsGlobalRank(LocalRule, ProgramRule):
     code, name, severity, row = "AR306", "local-rank-as-global-rank", "error", "data"
     cluster = "On a second node the local ranks begin at 0 again: parts are read twice, others never, or ranks collide."
     advice = "Use the global rank (dist.get_rank(), RANK, jax.process_index())."
-    words = ("local_rank", "LOCAL_RANK", "LOCALID", "local_process_index", "get_node_local_rank")
-    nodes = (ast.Call, ast.Subscript, ast.Compare)
-    calls = (*_TAKES, *SPLITTERS)
+    words = (
+        "init_process_group",
+        "shard_id",
+        "local_rank",
+        "LOCAL_RANK",
+        "LOCALID",
+        "local_process_index",
+        "get_node_local_rank",
+    )
+    nodes = (ast.Call, ast.Subscript, ast.Compare, ast.Assign)
     bad = (
         Example(
             {
@@ -81,8 +100,86 @@ def part(files, args):
             },
             at=(5,),
         ),
+        Example(
+            {
+                "env.py": """\
+import os
+from shards import TokenShards
+
+
+class World:
+    def __init__(self):
+        if "SLURM_NTASKS" in os.environ:
+            self.rank = int(os.environ["SLURM_LOCALID"])
+            self.world_size = int(os.environ["SLURM_NTASKS"])
+            self.local_rank = int(os.environ["SLURM_LOCALID"])
+
+
+def reader(files, world):
+    return TokenShards(files, 1024, world.local_rank, world.world_size)
+
+
+def batches(files, lengths, local_rank, world_size):
+    os.environ["RANK"] = str(local_rank)
+    return Packed(lengths=lengths, num_replicas=world_size, rank=local_rank)
+"""
+            },
+            at=(8, 14, 18, 19),
+        ),
+        Example(
+            {
+                "train.py": """\
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+
+def work(gpu, args):
+    world = args.gpus * args.num_nodes
+    dist.init_process_group("nccl", init_method=args.url, world_size=world, rank=gpu)
+
+
+def main(args):
+    mp.spawn(work, nprocs=args.gpus, args=(args,))
+"""
+            },
+            at=(7,),
+        ),
     )
     good = (
+        Example(
+            {
+                "env.py": """\
+import os
+from shards import TokenShards
+
+rank = int(os.environ["LOCAL_RANK"])
+world_size = int(os.environ["LOCAL_WORLD_SIZE"])
+
+
+def images(folder, device_id, local_rank):
+    local = FileReader(file_root=folder, shard_id=device_id, num_shards=torch.cuda.device_count())
+    return FileReader(file_root=folder, shard_id=local_rank, num_shards=int(os.environ["LOCAL_WORLD_SIZE"]))
+
+
+def reader(files, world):
+    copy = build(world.local_rank, world.world_size)
+    return TokenShards(files, 1024, world.rank, world.world_size, local_rank=world.local_rank)
+""",
+                "train.py": """\
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+
+def work(gpu, args):
+    rank = args.node * args.gpus + gpu
+    dist.init_process_group("nccl", init_method=args.url, world_size=args.gpus * args.num_nodes, rank=rank)
+
+
+def main(args):
+    mp.spawn(work, nprocs=args.gpus, args=(args,))
+""",
+            }
+        ),
         # In a dimension of a mesh.
         Example(
             {
@@ -127,13 +224,27 @@ sampler = DistributedSampler([], rank=other)
         if isinstance(node, ast.Call) and name_of(node, file) in _TAKES:
             where = _TAKES[name_of(node, file)]
             rank = given(node, *where)
-            if rank is not None and origins(rank, file) == {"local"}:
+            if rank is not None and _is_spawned(rank, node, file):
+                yield self.local(
+                    file, node, f"{tail_of(node)} is given the number of the process on its host as the rank"
+                )
+            elif rank is not None and _is_local(rank, file):
                 yield self.local(file, node, f"{tail_of(node)} is given the rank on the node as the rank in the job")
             return
-        split = split_at(node, file)
+        if isinstance(node, ast.Assign):
+            if _is_kept_as_rank(node, file):
+                yield self.local(file, node, f"the rank on the node is kept as {ast.unparse(node.targets[0])}")
+            return
+        if isinstance(node, ast.Call) and (paired := _paired(node, file)) is not None:
+            yield self.local(file, paired, f"{tail_of(node)} is given the rank on the node as the rank in the job")
+            return
+        split = split_at(node, file) or (handed_at(node, file) if _reads(node) else None)
         if split is None or origins(split.rank, file) != {"local"} or _within_node(node):
             return
-        yield self.local(file, node, f"{ast.unparse(split.source)} is dealt out by the rank on the node")
+        told = f"{ast.unparse(split.source)} is dealt out by the rank on the node"
+        if split.how == "handed":
+            told = f"{tail_of(node)} is given the rank on the node as the rank in the job"
+        yield self.local(file, node, told)
 
     def check(self, program: Program) -> Iterator[Finding]:
         """Look at ranks that come from elsewhere: through parameters, attributes, other files."""
@@ -142,6 +253,80 @@ sampler = DistributedSampler([], rank=other)
             if event.active and rank is not None and rank.number and rank.taint & RANKS == LOCAL_RANK:
                 name = event.name.rpartition(".")[2]
                 yield self.found(event, f"{name} is given the rank on the node as the rank in the job")
+
+
+def _is_local(rank: ast.expr, file: File) -> bool:
+    """The local rank, by what it is made of; if that is not known, by its name."""
+    made = origins(rank, file)
+    plain = rank.args[0] if isinstance(rank, ast.Call) and tail_of(rank) == "int" and rank.args else rank
+    return made == {"local"} or (not made and any(map(_LOCAL.search, words_of(plain))))
+
+
+def _paired(call: ast.Call, file: File) -> ast.expr | None:
+    """``Reader(shard_id=local_rank, num_shards=world_size)``: the rank."""
+    named = {k.arg: k.value for k in call.keywords if k.arg}
+    ranks = [named[key] for key in ("rank", "shard_id", "shard_index", "process_index") if key in named]
+    sizes = [named[key] for key in ("num_replicas", "num_shards", "world_size", "process_count") if key in named]
+    if not ranks or not sizes or not (_is_local(ranks[0], file) or _is_device(ranks[0])):
+        return None
+    return None if any(speaks_of(at, _HERE) for at in reached(sizes[0], file)) else ranks[0]
+
+
+def _is_device(rank: ast.expr) -> bool:
+    return isinstance(rank, ast.Name | ast.Attribute) and tail_of(rank) in ("device_id", "gpu_id")
+
+
+def _is_spawned(rank: ast.expr, call: ast.Call, file: File) -> bool:
+    """The number that ``spawn`` gives, as it is, where the size of the world is a product with that of the hosts."""
+    function, size = function_of(call, file), given(call, 3, "world_size")
+    if function is None or size is None or not function.args.args:
+        return False
+    number, names = function.args.args[0].arg, [rank, *values(rank, file)]
+    if not any(isinstance(at, ast.Name) and at.id == number for at in names) or len(names) > 2:
+        return False
+    spawns = (at for tail in ("spawn", "start_processes") for at in calls_of(file).get(tail, ()))
+    if not any(at.args and tail_of(at.args[0]) == function.name for at in spawns):
+        return False
+    products = (at for whole in reached(size, file) for at in walk(whole) if isinstance(at, ast.BinOp))
+    return any(isinstance(at.op, ast.Mult) and speaks_of(at, _HOSTS) for at in products)
+
+
+def _reads(node: ast.AST) -> bool:
+    """A class or function that is given data to be dealt out, and the rank under no name that says which one."""
+    if not isinstance(node, ast.Call) or not _READS.search(tail_of(node)):
+        return False
+    return not any(k.arg and ("local" in k.arg or "device" in k.arg or "gpu" in k.arg) for k in node.keywords)
+
+
+def _is_kept_as_rank(assign: ast.Assign, file: File) -> bool:
+    """``rank = int(os.environ["LOCAL_RANK"])`` beside a number of processes that is that of the whole job."""
+    target = assign.targets[0]
+    if isinstance(target, ast.Subscript) and name_of(target.value, file) == "os.environ":
+        return (
+            isinstance(target.slice, ast.Constant)
+            and target.slice.value == "RANK"
+            and _is_local(_plain(assign.value), file)
+        )
+    if not _KEPT.search(tail_of(target)) or origins(assign.value, file) != {"local"}:
+        return False
+    if not any(isinstance(at, ast.Constant) and at.value in _VARIABLES for at in walk(assign.value)):
+        return False
+    block = next((b for b in _blocks(next(file.parents(assign))) if assign in b), [])
+    sizes = [at for at in block if isinstance(at, ast.Assign) and "world_size" in tail_of(at.targets[0]).lower()]
+    return any(_asks_world(at.value) for at in sizes)
+
+
+def _plain(text: ast.expr) -> ast.expr:
+    """``str(rank)``: rank"""
+    return text.args[0] if isinstance(text, ast.Call) and tail_of(text) == "str" and text.args else text
+
+
+def _asks_world(node: ast.AST) -> bool:
+    return any(isinstance(at, ast.Constant) and at.value in _WORLDS for at in walk(node))
+
+
+def _blocks(parent: ast.AST) -> list[list[ast.stmt]]:
+    return [block for name in ("body", "orelse", "finalbody") if isinstance(block := getattr(parent, name, None), list)]
 
 
 def _within_node(node: ast.AST) -> bool:

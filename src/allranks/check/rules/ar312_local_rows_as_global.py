@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from allranks.check.nodes import walk
-from allranks.check.origins import RANK_KINDS, function_called, origins, reached, values
+from allranks.check.origins import RANK_KINDS, function_called, latest, origins, reached, values
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
 from allranks.check.splits import split_at, splits
-from allranks.check.syntax import given, name_of, own
+from allranks.check.syntax import function_of, given, name_of, own, tail_of
 from allranks.findings import Finding
 
 _FROM_LOCAL = "jax.make_array_from_process_local_data"
@@ -19,6 +20,11 @@ _READERS = (
     *("tensorflow_datasets.split_for_jax_process", "grain.python.ShardByJaxProcess", "grain.ShardByJaxProcess"),
     *("tensorflow_datasets.even_splits", "datasets.distributed.split_dataset_by_node"),
 )
+_ANSWERS = (
+    "All processes but the first learn that the rows of rank 0 are the right answers to their own.",
+    "Add the rank times the number of rows: the gathered rows of rank r begin there.",
+)
+_RANK = re.compile(r"rank|offset|start|begin|process_index")
 
 
 class LocalRowsAsGlobal(LocalRule):
@@ -26,19 +32,22 @@ class LocalRowsAsGlobal(LocalRule):
     ## What it does
     Follows rows that a process has read for itself (its part by rank) into a call that takes the whole batch:
     `device_put` with a sharding of all devices, `make_array_from_callback` with the shape of the part,
-    `make_array_from_process_local_data` told that the global shape is the shape of the part.
+    `make_array_from_process_local_data` told that the global shape is the shape of the part. With torch, a contrastive
+    loss of a process' own rows against the gathered ones whose right answers are numbered from 0 (`arange(len(q))`).
 
     ## Why is this bad
-    These calls cut a batch that is the same on all processes, and keep the piece for the devices of this process.
+    These calls cut a batch that is the same on all processes, and keep the piece for the devices of this process. Of
+    gathered rows, those of rank r begin at r times the size of a batch.
 
     ## What happens with N processes
     Each process keeps 1/N of its own rows and throws the others away: (N-1)/N of the data is never used, without an
-    error. With some versions and shapes an assertion fails instead.
+    error. With some versions and shapes an assertion fails instead. In a contrastive loss all processes but the first
+    learn that the rows of rank 0 are the right ones.
 
     ## Known problems
     Rows are followed within one file.
 
-    No fault of this kind has been seen in real code yet; that the rows are dropped was measured.
+    That the rows are dropped was measured.
 
     ## Use instead
     `jax.make_array_from_process_local_data(sharding, rows)`, which puts the processes' rows together; or
@@ -51,9 +60,9 @@ class LocalRowsAsGlobal(LocalRule):
     code, name, severity, row = "AR312", "local-rows-as-global", "error", "sharding"
     cluster = "Each process keeps 1/N of its own rows: (N-1)/N of the data is dropped without an error, or it fails."
     advice = "Use jax.make_array_from_process_local_data(sharding, rows), which puts the processes' rows together."
-    words = ("device_put", "make_array_from_")
+    words = ("device_put", "make_array_from_", "arange")
     nodes = (ast.Call,)
-    calls = (_FROM_LOCAL, *_PUTS)
+    calls = (_FROM_LOCAL, *_PUTS, "torch.arange")
     bad = (
         Example(
             {
@@ -92,8 +101,50 @@ def batches(data, sharding):
             },
             at=(6,),
         ),
+        Example(
+            {
+                "loss.py": """\
+import torch
+import torch.nn.functional as F
+from comm import gather_rows
+
+
+def in_batch(queries, passages):
+    every = gather_rows(passages)
+    scores = queries @ every.t() / 0.05
+    labels = torch.arange(queries.size(0), device=queries.device)
+    return F.cross_entropy(scores, labels)
+"""
+            },
+            at=(9,),
+        ),
     )
     good = (
+        Example(
+            {
+                "loss.py": """\
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from comm import gather_rows
+
+
+def in_batch(queries, passages):
+    every = gather_rows(passages)
+    labels = torch.arange(len(queries)) + len(queries) * dist.get_rank()
+    return F.cross_entropy(queries @ every.T, labels)
+
+
+def of_all(queries, passages):
+    queries, passages = gather_rows(queries), gather_rows(passages)
+    return F.cross_entropy(queries @ passages.T, torch.arange(len(queries)))
+
+
+def local(queries, passages):
+    return F.cross_entropy(queries @ passages.T, torch.arange(len(queries)))
+"""
+            }
+        ),
         Example(
             {
                 "train.py": """\
@@ -117,7 +168,11 @@ def batches(data, sharding):
         if not isinstance(node, ast.Call):
             return
         name = name_of(node, file)
-        if name == _FROM_LOCAL:
+        if name == "torch.arange":
+            if (numbered := _against_gathered(node, file)) is not None:
+                message = f"the right answers for {numbered} begin at 0 on every process"
+                yield self.local(file, node, message, cluster=_ANSWERS[0], advice=_ANSWERS[1])
+        elif name == _FROM_LOCAL:
             rows, shape = given(node, 1, "local_data"), given(node, 2, "global_shape")
             told = rows is not None and shape is not None and ast.unparse(shape) == f"{ast.unparse(rows)}.shape"
             if rows is not None and told and _is_part(rows, file):
@@ -156,3 +211,38 @@ def _reads_part(call: ast.Call, file: File) -> bool:
         return False
     loops = any(isinstance(n, ast.Yield) for n in own(function))
     return loops and any(origins(s.rank, file) & RANK_KINDS for s in splits(function, file))
+
+
+def _against_gathered(numbers: ast.Call, file: File) -> str | None:
+    """Return the process' own rows that a function multiplies with gathered ones, and numbers from 0."""
+    function = function_of(numbers, file)
+    if function is None or len(numbers.args) != 1 or _RANK.search(ast.unparse(function)):
+        return None
+    if not any(isinstance(n, ast.Call) and "entropy" in tail_of(n).lower() for n in own(function)):
+        return None
+    counted = {n.id for n in walk(numbers.args[0]) if isinstance(n, ast.Name)}
+    for product in own(function):
+        if isinstance(product, ast.BinOp) and isinstance(product.op, ast.MatMult):
+            rows, others = _base(product.left), _base(product.right)
+            if rows.id in counted and _is_gathered(others, file) and not _is_gathered(rows, file):
+                return rows.id
+    return None
+
+
+def _base(node: ast.expr) -> ast.Name:
+    """``every.t()``, ``every.T``, ``scale * rows``: the name of what is meant."""
+    while not isinstance(node, ast.Name):
+        if isinstance(node, ast.Call):
+            node = node.func
+        elif isinstance(node, ast.Attribute):
+            node = node.value
+        elif isinstance(node, ast.BinOp):
+            node = node.right
+        else:
+            return ast.Name("")
+    return node
+
+
+def _is_gathered(rows: ast.Name, file: File) -> bool:
+    made = [at for whole in latest(rows, file) for at in walk(whole)]
+    return any(isinstance(at, ast.Call) and "gather" in ast.unparse(at.func).lower() for at in made)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
-from allranks.check.syntax import inside, name_of, own
+from allranks.check.syntax import distributed, inside, name_of, own, tail_of
 from allranks.check.tables.backend import JAX_ARRAYS, JAX_STARTERS
 from allranks.findings import Finding, Note
 from allranks.names.variables import NAMES
@@ -41,11 +41,17 @@ _READ_BY: dict[str, tuple[frozenset[str], str]] = {
 }
 
 
+# NCCL reads its settings when the first communicator is made, in the first meeting at the latest.
+_NCCL = ("NCCL_", "TORCH_NCCL_")
+_MEETS = frozenset(["barrier", "all_reduce", "all_gather", "broadcast", "broadcast_object_list", "wait_for_everyone"])
+
+
 class EnvSetTooLate(LocalRule):
     """
     ## What it does
     Finds variables that are set below what reads them: `JAX_...` after `import jax`; `XLA_FLAGS` after the first use
-    of a device; `CUDA_VISIBLE_DEVICES` after CUDA has started; `MASTER_ADDR` after `init_process_group`.
+    of a device; `CUDA_VISIBLE_DEVICES` after CUDA has started; `MASTER_ADDR` after `init_process_group`;
+    `NCCL_...` after the first collective.
 
     ## Why is this bad
     They are read once. What is set later is ignored, in silence.
@@ -99,6 +105,22 @@ def main(gpu):
             },
             at=(7,),
         ),
+        Example(
+            {
+                "train.py": """\
+import os
+import torch.distributed as dist
+
+
+def start():
+    os.environ["NCCL_DEBUG"] = "WARN"
+    dist.init_process_group("nccl")
+    dist.barrier()
+    os.environ["NCCL_IB_TIMEOUT"] = "22"
+"""
+            },
+            at=(9,),
+        ),
     )
     good = (
         Example({"train.py": "import os\n\nos.environ['JAX_ENABLE_X64'] = '1'\nimport jax\n"}),
@@ -144,6 +166,9 @@ subprocess.run(["python", "train.py"])
             reader = next(
                 (at for at in _above(node, file) if isinstance(at, ast.Call) and name_of(at, file) in calls), None
             )
+        elif name.startswith(_NCCL):
+            why = "NCCL has read it when the processes first met"
+            reader = next((at for at in _above(node, file) if _is_meeting(at, file)), None)
         if reader is not None:
             yield self.finding(
                 file.place(node),
@@ -151,6 +176,10 @@ subprocess.run(["python", "train.py"])
                 f"{name} is set too late: {why}, above",
                 notes=[Note("read here", file.place(reader))],
             )
+
+
+def _is_meeting(node: ast.AST, file: File) -> bool:
+    return isinstance(node, ast.Call) and tail_of(node) in _MEETS and distributed(file) and "torch" in file.text
 
 
 def _variable(node: ast.AST, file: File) -> str | None:
