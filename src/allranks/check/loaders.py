@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from allranks.check.program import WRAPS, Event
+from allranks.check.program import Event
 from allranks.check.project import Project, mentioned
-from allranks.check.tables.data import LOADERS
+from allranks.check.tables.data import HELD_OUT, LOADERS
 from allranks.findings import Place
 
 # Who imports one of these may leave it to them to split the data.
@@ -26,18 +26,17 @@ _KNOWS = re.compile(r"rank|shard|replica|process_index|world|worker_info|split_b
 def unsplit(project: Project, events: Iterable[Event], lines: Mapping[str, list[str]]) -> frozenset[Place]:
     """Return the shuffling loaders without a sampler in programs that wrap a model for several processes."""
     every = list(events)
-    wraps = {e.place.path for e in every if e.op in WRAPS and e.active}
+    wraps = {e.place.path for e in every if e.wraps and e.active}
     found = set()
     for event in every:
-        if event.name in LOADERS and event.active and event.everyone and _goes_over_all(event):
-            if event.symbol.endswith(".train_dataloader") and _puts_none_in(lines):
-                found.add(event.place)
-                continue
-            start = event.chain[0].place.path if event.chain else event.place.path
-            reach = project.reach(start)
-            packages, _ = mentioned(project, reach)
-            if not wraps.isdisjoint(reach) and packages.isdisjoint(_SPLITTING) and not _deals(project, event):
-                found.add(event.place)
+        if event.name not in LOADERS or not (event.active and event.everyone) or _is_sampled(event):
+            continue
+        start = event.chain[0].place.path if event.chain else event.place.path
+        reach = project.reach(start)
+        packages, _ = mentioned(project, reach)
+        wrapped = not wraps.isdisjoint(reach) and packages.isdisjoint(_SPLITTING) and _shuffles(event)
+        if (wrapped or (_is_of_lightning(project, event) and _puts_none_in(lines))) and not _deals(project, event):
+            found.add(event.place)
     return frozenset(found)
 
 
@@ -46,12 +45,23 @@ def _puts_none_in(lines: Mapping[str, list[str]]) -> bool:
     return any(_OFF.search(line) for path in lines if path.endswith(".py") for line in lines[path])
 
 
-def _goes_over_all(event: Event) -> bool:
-    """Whether it shuffles, and takes no sampler."""
-    shuffle, names = event.argument("shuffle", 2), {name for name, _ in event.keywords}
-    sampled = [event.argument("sampler", 3), event.argument("batch_sampler", 4)]
-    plain = all(value is None or value.constant is None for value in sampled)
-    return plain and "" not in names and shuffle is not None and shuffle.constant is True
+def _is_of_lightning(project: Project, event: Event) -> bool:
+    """Whether it may shuffle, in a class that gives Lightning its loaders."""
+    shuffle, summary = event.argument("shuffle", 2), project.summaries.get(event.place.path)
+    owned = (facts := project.function(event.function)) is not None and bool(facts.owner)
+    held_out = HELD_OUT.search(event.symbol.rpartition(".")[2])
+    uses = summary is not None and any(map(summary.uses, ("lightning", "pytorch_lightning")))
+    return owned and uses and not held_out and shuffle is not None and shuffle.constant is not False
+
+
+def _shuffles(event: Event) -> bool:
+    shuffle = event.argument("shuffle", 2)
+    return shuffle is not None and shuffle.constant is True
+
+
+def _is_sampled(event: Event) -> bool:
+    given = [event.argument("sampler", 3), event.argument("batch_sampler", 4)]
+    return "**" in {name for name, _ in event.keywords} or any(v is not None and v.constant is not None for v in given)
 
 
 def _deals(project: Project, event: Event) -> bool:

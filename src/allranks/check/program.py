@@ -10,6 +10,7 @@ from allranks.check.source import module_name
 from allranks.check.state import Arms
 from allranks.check.tables.arrays import COMPUTATION
 from allranks.check.tables.collectives import Collective
+from allranks.check.tables.data import WRAPPERS
 from allranks.check.tables.effects import Effect
 from allranks.check.tables.local import LocalQuery
 from allranks.check.values import Value
@@ -103,6 +104,11 @@ class Event:
     def op(self) -> str:
         """What a collective meets the other processes as."""
         return self.entry.op if isinstance(self.entry, Collective) else ""
+
+    @property
+    def wraps(self) -> bool:
+        """Whether it wraps a model for several processes, or uses one that is wrapped."""
+        return self.op in WRAPS or self.name in WRAPPERS
 
     @property
     def first_of_each_node(self) -> bool:
@@ -224,7 +230,7 @@ class Program:
     @property
     def wraps(self) -> bool:
         """Whether a model is wrapped for several processes."""
-        return any(event.active and event.op in WRAPS for event in self.events)
+        return any(event.active and event.wraps for event in self.events)
 
     def effects(self, *kinds: str) -> Iterator[Event]:
         """Yield effects of these kinds (all without), each site once, in order of place."""

@@ -9,7 +9,8 @@ HELD_OUT = re.compile(r"(^|_)(val|valid|validation|eval|test|dev)", re.IGNORECAS
 LOADERS: frozenset[str] = frozenset(
     [
         *("torch.utils.data.DataLoader", "torchdata.stateful_dataloader.StatefulDataLoader"),
-        *("torch_geometric.loader.DataLoader", "torchdata.dataloader2.DataLoader2"),
+        *("torch_geometric.loader.DataLoader", "torchdata.dataloader2.DataLoader2", "torch_geometric.data.DataLoader"),
+        *("monai.data.DataLoader", "monai.data.ThreadDataLoader", "dgl.dataloading.GraphDataLoader"),
     ]
 )
 SAMPLERS: frozenset[str] = frozenset(
