@@ -110,6 +110,157 @@ fit([Keep()] if dist.get_rank() == 0 else [])
 """,
         [],
     ),
+    "hooks that only the main process has, of a class that does nothing": (
+        """
+class Hook:
+    def after_step(self):
+        pass
+
+class Keep(Hook):
+    def after_step(self):
+        torch.save({}, "last.pt")
+
+class Log(Hook):
+    def after_step(self):
+        open("log.txt", "a").write("x")
+
+def fit(hooks):
+    for hook in hooks:
+        hook.after_step()
+
+hooks = [Log()]
+if dist.get_rank() == 0:
+    hooks.insert(0, Keep())
+fit(hooks)
+""",
+        ["AR102"],
+    ),
+    "a class that a setting picks": (
+        """
+class Board:
+    def __init__(self, cfg):
+        self.writer = SummaryWriter(cfg.out)
+
+class Lines:
+    def __init__(self, cfg):
+        self.file = open(cfg.out / "log.txt", "a")
+
+KINDS = {"board": Board, "lines": Lines}
+
+def build(cfg):
+    return KINDS[cfg.kind](cfg)
+
+build(CONFIG)
+""",
+        ["AR103", "AR102"],
+    ),
+    "a class that a setting picks on rank 0": (
+        """
+class Board:
+    def __init__(self, cfg):
+        self.writer = SummaryWriter(cfg.out)
+
+class Silent:
+    def __init__(self, cfg):
+        pass
+
+KINDS = {"board": Board, "silent": Silent}
+
+def build(cfg, lead):
+    return KINDS.get(cfg.kind)(cfg) if lead else Silent(cfg)
+
+build(CONFIG, dist.get_rank() == 0)
+""",
+        [],
+    ),
+    "an attribute that is filled by a method without effects": (
+        """
+class Average:
+    def __init__(self):
+        self.shadow = None
+
+    def update(self, model):
+        self.shadow = {k: v.clone() for k, v in model.items()}
+
+    def finish(self):
+        if self.shadow is not None:
+            torch.save(self.shadow, "ema.pt")
+
+average = Average()
+average.update({})
+average.finish()
+""",
+        ["AR101"],
+    ),
+    "a path that the first of each node alone has": (
+        """
+def log(local_rank, folder):
+    table = os.path.join(folder, "table.csv") if local_rank == 0 else None
+    if table is not None:
+        open(table, "a").write("x")
+
+if dist.get_rank() == 0:
+    print("start")
+log(int(os.environ["LOCAL_RANK"]), "out")
+""",
+        ["AR105"],
+    ),
+    "a path that is called after the rank, where it is not None": (
+        """
+def log(rank, folder):
+    table = os.path.join(folder, f"table-{rank}.csv") if rank < 4 else None
+    if table is not None:
+        open(table, "a").write("x")
+
+log(dist.get_rank(), "out")
+""",
+        [],
+    ),
+    "what a context that only waits at its end leaves to all": (
+        """
+import contextlib
+
+@contextlib.contextmanager
+def then_all():
+    yield dist.get_rank() == 0
+    dist.barrier()
+
+with then_all() as lead:
+    torch.save({}, "all.pt")
+    if lead:
+        torch.save({}, "one.pt")
+""",
+        ["AR101"],
+    ),
+    "options that are given all at once": (
+        """
+def main(out, bucket=None):
+    if bucket:
+        open("index.txt", "w").write(bucket)
+
+main(**CONFIG)
+""",
+        ["AR102"],
+    ),
+    "arrays in a file that is called as checkpoints are": (
+        "import numpy as np\n\nnp.savez(CONFIG / 'params.npz')\nnp.save(CONFIG / 'matrix.npy')\n",
+        ["AR101", "AR102"],
+    ),
+    "what is fetched and written by hand": (
+        """
+import requests
+
+def fetch(url, path):
+    if not os.path.exists(path):
+        with open(path + ".part", "wb") as f:
+            for chunk in requests.get(url, stream=True).iter_content(1024):
+                f.write(chunk)
+        os.replace(path + ".part", path)
+
+fetch("http://x.y/z", "z.bin")
+""",
+        ["AR106"],
+    ),
     "a counter that is 0 at first": (
         """
 step = 0

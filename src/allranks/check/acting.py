@@ -21,6 +21,8 @@ _INSTEAD: Mapping[Kind, Kind] = {"mkdir": "folder", "tracker": "muted"}
 # Where `print` writes to that is no file of the program.
 _STREAMS = ("sys.stdout", "sys.stderr", "sys.__stdout__", "sys.__stderr__")
 _LETTERS = frozenset("rwaxbtU+")
+# What a function asks of the net that writes what it gets into a file.
+_FETCHES = frozenset(["urlopen", "iter_content", "iter_bytes", "requests", "httpx", "urllib3", "HTTPError"])
 
 # Who catches these lives with another process having done it first.
 _FORGIVEN = frozenset(
@@ -59,6 +61,8 @@ class Acting(Computed):
             asked = given.argument(entry.only_if)
             if asked is None or asked.ranked or asked.true() == FALSE:
                 return made
+        if entry.kind == "file" and not _FETCHES.isdisjoint(frame.facts.words) and _is_binary(given, entry):
+            entry = entry.doing("download")
         self._record(frame, entry, name, given, path, text, node)
         if name.rpartition(".")[2] in MOVES:
             self._moved(frame, entry, name, given)
@@ -126,6 +130,12 @@ class Acting(Computed):
             text = render(given.node[1][1]) if itself else given.text(0)
             self._record(frame, Effect("*.open", "file"), "*.open", given, path, text)
         return Value(path.taint, handle=given.span, flags=path.flags)
+
+
+def _is_binary(given: Given, entry: Effect) -> bool:
+    """Whether a file is opened for bytes."""
+    mode = given.argument("mode", 0 if entry.receiver else 1) if entry.modes else None
+    return mode is not None and isinstance(mode.constant, str) and "b" in mode.constant
 
 
 def _is_mode(constant: object) -> bool:

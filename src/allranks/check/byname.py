@@ -125,6 +125,11 @@ class ByName:
                     values = self.given.get(name) or self.given.get("", ())
                     yield Unmet(method, owner, makers & self.always[name], {name, owner} <= self.sure, values)
 
+    def is_sure(self, root: Result) -> bool:
+        """Whether several processes are known to make an object with such a method, and to call it."""
+        facts = self.project.function(root.reference)
+        return bool(facts and facts.owner and {facts.name, f"{root.path}::{facts.owner}"} <= self.sure)
+
     def come_to(self, methods: Iterable[Result], down: Callable[[Result, int], None]) -> None:
         """Go ``down`` into methods for the roles that call them by name, who may call others so; in the end for all
         roles into those that nobody calls."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from allranks.check import gpus
 from allranks.check.computed import COMPILED
+from allranks.check.evaluate import ONE_OF
 from allranks.check.given import Given
 from allranks.check.held import filled
 from allranks.check.plain import Plain
@@ -121,6 +122,8 @@ class Caller(Plain):
 
     def called(self, frame: Frame, function: Value, given: Given) -> Value:
         """Call whatever ``function`` is known to be."""
+        if function.flags & ONE_OF and function.elements:
+            return self.any_of(frame, function.elements, given)
         if function.flags & COMPILED:
             return self.computed(frame, function, given)
         reference = function.reference
@@ -178,7 +181,9 @@ class Caller(Plain):
                 if entry is not None:
                     return self._entry(frame, entry, f"{kin[0] if kin else '*'}.{name}", given, base)
         if not base.instance and (meant := self.likely(name)):
-            return self.among(frame, meant, given, certain=len(self.project.defined(name)) == 1)
+            if not (certain := len(self.project.defined(name)) == 1):
+                self._called_by_name(frame, name, given)
+            return self.among(frame, meant, given, certain=certain)
         if not base.instance:
             self._called_by_name(frame, name, given)
             self._named(frame, given)
@@ -199,6 +204,8 @@ class Caller(Plain):
             kept = self.entry(frame, base, given.values[0].constant)
             if kept is not None:
                 return kept
+        if name == "get" and "choice" in base.flags:
+            return Value(elements=base.elements, flags=ONE_OF)
         if name == "split_between_processes" or (name == "shard" and any(v.ranked for v in given.all())):
             return Value(flags=frozenset({"own"}))
         if name in PASSING_METHODS:

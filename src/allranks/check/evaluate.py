@@ -41,6 +41,9 @@ from allranks.check.values import (
 # A name that is filled in with the rank: "log-{rank:03d}.txt", "%(local_rank)s.txt".
 _TEMPLATE = re.compile(r"[{(](\w*_)?rank[})!:]")
 _OWN = frozenset({"own"})
+MOST = 8  # so many classes or functions may be picked from
+# The flags of a dictionary of classes or functions, and of what is picked from it.
+_CHOICE, ONE_OF = frozenset({"choice"}), frozenset({"one of"})
 _JOINING = frozenset({"initialise", "launch"})
 
 T = TypeVar("T")
@@ -232,6 +235,8 @@ class Evaluator:
         for key, value in zip(keys, values, strict=False) if len(keys) == len(values) else ():
             if isinstance(key.constant, str) and value.says_who:
                 self.keep("*", key.constant, value)
+        if 1 < len(values) <= MOST and not made.taint and all("::" in value.reference for value in values):
+            return Value(elements=tuple(values), flags=_CHOICE)
         return replace(made, flags=frozenset({"dict"})) if made.taint else ANYTHING
 
     def _sub(self, frame: Frame, node: Node) -> Value:
@@ -241,6 +246,8 @@ class Evaluator:
             return found if found is not None else ANYTHING
         if _is_class(base.reference):  # DistributedSampler[int]
             return base
+        if base.flags & _CHOICE:
+            return Value(elements=base.elements, flags=ONE_OF)
         at, elements = index.constant, base.elements
         if elements is not None and isinstance(at, int) and -len(elements) <= at < len(elements):
             return elements[at]

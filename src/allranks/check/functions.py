@@ -13,6 +13,7 @@ from allranks.check.apis import Apis
 from allranks.check.calls import Caller, unknown
 from allranks.check.given import Given
 from allranks.check.held import guarded
+from allranks.check.interest import stored_elsewhere
 from allranks.check.project import Project
 from allranks.check.render import render
 from allranks.check.state import Called, Frame, Result, meets
@@ -47,6 +48,7 @@ class Runner(Caller):
     def __init__(self, project: Project, apis: Apis, interesting: frozenset[str]) -> None:
         super().__init__(project, apis)
         self.interesting = interesting
+        self.stored_elsewhere = stored_elsewhere(project, interesting)
         self.results: dict[Any, Result] = {}
         self.contexts: dict[str, int] = {}
         self.running: list[str] = []
@@ -305,7 +307,8 @@ class Runner(Caller):
         known_names = {*names, *facts.keyword_only}
         if given is not None:
             env.update((name, v.passed()) for name, v in given.keywords if name in known_names)
-            for name, default in facts.defaults:
+            spread = any(name == "**" for name, _ in given.keywords)  # what is not named may be in there
+            for name, default in () if spread else facts.defaults:
                 if name not in env and default[0] in ("const", "attr", "name"):
                     env[name] = self.value(module, default)
         for name, default in facts.defaults if given is None else ():

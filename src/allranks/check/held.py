@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from allranks.check.given import Given
 from allranks.check.state import Frame
-from allranks.check.truth import EVERY, negate
-from allranks.check.values import NO_CONSTANT, RANK, RANKS, Value
+from allranks.check.truth import EVERY, FIRST, negate, roles_where
+from allranks.check.values import NO_CONSTANT, RANK, RANKS, TAINT, Value
 
 
 def is_guarded(frame: Frame) -> bool:
@@ -45,3 +45,11 @@ def filled(frame: Frame, base: Value) -> Value | None:
     if not is_guarded(frame) or not empty:
         return None
     return replace(base, elements=None, constant=NO_CONSTANT, taint=base.taint | RANK, truth=there(frame))
+
+
+def is_own(path: Value) -> bool:
+    """Whether a path is one process' own: not one that some ranks have, and others do not."""
+    absent = roles_where(path.none, "T")
+    guard = next((kind for kind, first in FIRST.items() if absent and absent == roles_where(first, "F")), "")
+    path = replace(path, taint=path.taint & ~TAINT[guard]) if guard else path
+    return path.private or path.reference in ("os.devnull", "sys.stdout", "sys.stderr")

@@ -26,7 +26,11 @@ _COMMON = frozenset(
         *("logger", "parser", "router", "app"),
     ]
 )
-_HOOKED = ("Trainer", "Callback", "Hook", "LightningModule", "LightningDataModule")  # bases, by the end of their names
+# Bases, by the end of their names.
+_HOOKED = (
+    *("Trainer", "Callback", "Hook", "HookBase", "LightningModule", "LightningDataModule", "LoggerDestination"),
+    *("Algorithm",),
+)
 _MAKERS = ("__init__", "__post_init__", "setup", "setUp")
 _CLASSES = ("__init__", "__enter__", "__exit__", "__post_init__")
 FEW, OFTEN = 3, 150
@@ -67,6 +71,17 @@ def telling(project: Project, names: Names, apis: Apis) -> frozenset[str]:
             if not reached.isdisjoint(methods) or any(render(base).endswith(_HOOKED) for base in facts.bases):
                 more |= methods
     return frozenset(reached | more)
+
+
+def stored_elsewhere(project: Project, interesting: frozenset[str]) -> dict[str, set[str]]:
+    """Return the attributes that methods store which are not run, by name: of what classes."""
+    found: dict[str, set[str]] = {}
+    for path, summary in project.summaries.items():
+        for key, facts in summary.functions.items():
+            if facts.owner and facts.stored and f"{path}::{key}" not in interesting:
+                for name in facts.stored:
+                    found.setdefault(name, set()).add(f"{path}::{facts.owner}")
+    return found
 
 
 def deals(facts: FunctionFacts | None) -> bool:

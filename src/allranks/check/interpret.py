@@ -13,7 +13,7 @@ from allranks.check.functions import Runner
 from allranks.check.items import counts, may_hold_samples, yields_samples
 from allranks.check.render import condition, render
 from allranks.check.rounds import Rounds, comes_late
-from allranks.check.state import Called, Frame, Trace, meets, turn
+from allranks.check.state import Called, Frame, Trace, in_turns, meets, turn
 from allranks.check.summary import Node
 from allranks.check.tables.devices import VISIBLE
 from allranks.check.tables.passing import GRAPHLESS
@@ -263,7 +263,7 @@ class Interpreter(Runner):
                 value = new[-1].result.yielded
                 frame.turns += new[-1].result.locks
                 if new[-1].result.meets:
-                    frame.turns += 1
+                    frame.turns += in_turns(new[-1].result.trace)
                     del frame.nodes[nodes:]
             elif "::" in value.instance:
                 value = self._enter(frame, value, span)

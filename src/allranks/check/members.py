@@ -58,6 +58,7 @@ class Members(Evaluator):
         self.mixed: dict[tuple[str, str], str | None] = {}
         self.made_of: dict[str, tuple[str, ...]] = {}
         self.left_open: dict[str, bool] = {}
+        self.stored_elsewhere: dict[str, set[str]] = {}  # attribute -> classes with a method that stores it, not run
 
     def module_frame(self, path: str) -> Frame:
         raise NotImplementedError
@@ -359,8 +360,20 @@ class Members(Evaluator):
             self.asked.add((self.family(owner), name))
             stored = list(self.heap.get(name, {}).items())  # to look at bases may store more
             found = [v for kin, v in stored if kin == owner or self._related(kin, owner)]
-            answers[owner] = reduce(_kept, found) if found else None
+            answers[owner] = self._perhaps(owner, name, reduce(_kept, found)) if found else None
         return answers[owner]
+
+    def _perhaps(self, owner: str, name: str, value: Value) -> Value:
+        """Return what an attribute may hold: if a method that is not run stores it too, no constant it began with."""
+        first = value.constant is None or isinstance(value.constant, int)
+        if not first or value.taint or not self.stored_elsewhere:
+            return value
+        others = self.stored_elsewhere.get(name, ())
+        return (
+            replace(value, constant=NO_CONSTANT)
+            if any(o == owner or self._related(o, owner) for o in others)
+            else value
+        )
 
     def _related(self, one: str, other: str) -> bool:
         return "::" in one and "::" in other and (one in self.lineage(other) or other in self.lineage(one))

@@ -71,14 +71,18 @@ class Overrides(Acting):
         frame.nodes, frame.mask, frame.may = before, mask, may
         for kept, already in () if certain else known:
             kept -= set(methods) - already
-        _, value, trace = ways.pop()
-        for owner, other, nodes in reversed(ways):
-            value = value if value == other else ANYTHING if ANYTHING in (value, other) else join(value, other)
-            if nodes or trace:
-                asked = f"isinstance({owner.partition('::')[2]})"
-                trace = (("branch", UNKNOWN, 0, nodes, trace, given.span, asked, asked),)
-        frame.nodes += trace
-        return value
+        return _folded(frame, ways, given)
+
+    def any_of(self, frame: Frame, options: tuple[Value, ...], given: Given) -> Value:
+        """Call one of several classes or functions, which a setting picks by its name: the same on all ranks."""
+        ways: list[tuple[str, Value, Trace]] = []
+        before = frame.nodes
+        for one in options:
+            frame.nodes = []
+            made = self.run_call(frame, one, given)
+            ways.append((one.reference, made, tuple(frame.nodes)))
+        frame.nodes = before
+        return _folded(frame, ways, given)
 
     def _owner(self, method: str) -> str:
         facts = self.project.function(method)
@@ -91,3 +95,15 @@ class Overrides(Acting):
             short = facts is not None and facts.owner and len(facts.body) < SHORT
             self.left_open[method] = bool(short and facts and all(part[0] == "raise" for part in body_of(facts)))
         return self.left_open[method]
+
+
+def _folded(frame: Frame, ways: list[tuple[str, Value, Trace]], given: Given) -> Value:
+    """Put on the record what one of several functions meets, and return what it gives, whichever it is."""
+    _, value, trace = ways.pop()
+    for owner, other, nodes in reversed(ways):
+        value = value if value == other else ANYTHING if ANYTHING in (value, other) else join(value, other)
+        if nodes or trace:
+            asked = f"isinstance({owner.partition('::')[2]})"
+            trace = (("branch", UNKNOWN, 0, nodes, trace, given.span, asked, asked),)
+    frame.nodes += trace
+    return value

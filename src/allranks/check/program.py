@@ -27,6 +27,9 @@ PARALLEL = frozenset(
 WRAPS = PARALLEL - {COMPUTATION}
 
 _OF_THE_NODE = re.compile(r"/te?mp\b|/shm|/scratch|/local|te?mp_?(dir|path)|cache|node_local|local_dir")
+# Names of what a training is resumed from, and of modules that write it.
+_STATE = re.compile(r"(?i)ckpt|checkpoint|weights|params|(^|_)state|snapshot|model\b|model_")
+_SAVERS = re.compile(r"(?i)ckpt|checkpoint")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +128,17 @@ class Event:
         """Whether the path is, as it is declared or else by its name, on a disk of the node."""
         flags = self.path.flags if self.path is not None else frozenset()
         return "node" in flags or ("shared" not in flags and bool(_OF_THE_NODE.search(self.target.lower())))
+
+    @property
+    def holds_state(self) -> bool:
+        """Whether a file is one of arrays or bytes that is called as checkpoints are, or written where they are."""
+        mode = self.argument(1, "mode")
+        of_bytes = mode is not None and isinstance(mode.constant, str) and "b" in mode.constant and "open" in self.name
+        last = self.symbol.rpartition(".")[2]
+        named = _STATE.search(f"{last} {self.target}") or _SAVERS.search(self.symbol)
+        return bool(
+            named and (of_bytes or self.name.endswith((".save", ".savez", ".savez_compressed", ".write_bytes")))
+        )
 
     def argument(self, *keys: int | str) -> Value | None:
         """Return the first argument that is given under one of these positions or keywords."""

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from allranks.check.apis import Entry
 from allranks.check.summary import FunctionFacts, Node
-from allranks.check.truth import EVERY, negate
+from allranks.check.truth import EVERY, decides, negate
 from allranks.check.values import NONE, Value
 
 Span: TypeAlias = tuple[int, int, int, int]
@@ -173,6 +173,22 @@ def meets(node: TraceNode) -> bool:
         return any(map(meets, (*node[3], *node[5])))
     if tag == "try":
         return any(map(meets, (*node[1], *node[3], *(n for handler in node[2] for n in handler))))
+    return False
+
+
+def in_turns(trace: Trace) -> bool:
+    """Return whether some wait, or meet, where others do not: a context that does lets them in one by one."""
+    for node in trace:
+        if node[0] == "branch":
+            inside = (*node[3], *node[4])
+            if (decides(node[1]) and any(map(meets, inside))) or in_turns(inside):
+                return True
+        elif node[0] in ("loop", "try"):
+            parts = (node[3], node[5]) if node[0] == "loop" else (node[1], node[3], *node[2])
+            if any(map(in_turns, parts)):
+                return True
+        elif node[0] == "call" and in_turns(node[1].result.trace):
+            return True
     return False
 
 

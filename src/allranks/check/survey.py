@@ -13,6 +13,7 @@ from allranks.check.apis import Apis
 from allranks.check.byname import ByName, entries_of
 from allranks.check.drawing import alike
 from allranks.check.given import Given
+from allranks.check.held import is_own
 from allranks.check.interest import Names, around, interesting, telling
 from allranks.check.interpret import Interpreter
 from allranks.check.loaders import unsplit
@@ -131,7 +132,8 @@ class Survey:
         """Go down from the entries; to methods that nobody is known to call, for those who call them by name."""
 
         def down(root: Result, roles: int) -> None:
-            alone, sure = self.activity.is_alone(root), self.activity.is_sure(root)
+            alone = self.activity.is_alone(root)
+            sure = self.activity.is_sure(root) or self.by_name.is_sure(root)
             self._effects(_Way(root, roles, EVERY, root.reference in self.inside, alone=alone, sure=sure))
 
         methods: list[Result] = []
@@ -236,7 +238,7 @@ class Survey:
         shown = shown and "launch" not in result.evidence  # who starts the processes does it before
         way = way._replace(active=shown and not way.alone)
         if way.active:
-            self.reached.add(result.reference)
+            self.reached |= {result.reference} if way.mask else set()
             self.by_name.note(result, way.mask, sure=way.sure)
         for seen in result.seen:
             self._event(way, seen)
@@ -307,7 +309,7 @@ class Survey:
         early = mask == 1 and (way.under | seen.under) & ASKED and not earlier & JOINED and later & JOINED
         mask = EVERY if early else mask  # nobody is joined yet: each takes itself for rank 0
         path = seen.receiver
-        own = path is not None and _own(path)
+        own = path is not None and is_own(path)
         event = Event(
             name=seen.name,
             entry=seen.entry,  # type: ignore[arg-type]
@@ -357,11 +359,6 @@ def _through(reference: str, result: Result, span: Span) -> Result:
     called = Called((span[0], span[1], span[0], span[1] + 1), result, EVERY, EVERY)
     trace = (("call", called),) if result.meets else ()
     return Result(reference, result.value, trace, calls=[called], evidence=set(result.evidence), meets=result.meets)
-
-
-def _own(path: Value) -> bool:
-    """Whether a path is one process' own."""
-    return path.private or path.reference in ("os.devnull", "sys.stdout", "sys.stderr")
 
 
 def _weight(event: Event) -> tuple[bool, bool, bool, int, int]:

@@ -47,7 +47,8 @@ class Value:
     only where this is true. ``elements`` of a tuple or list. ``bound``: first arguments, given by functools.partial.
     ``handle``: the place of the call that opened this file. ``flags``: ``memory``, ``temporary``, ``lock``, ``turn``,
     ``dict``, ``agreed``; ``own``: a name, or what holds names, that the rank or this process is part of; of a path,
-    whose disk it is on: ``shared`` by all nodes, or each ``node``'s own.
+    whose disk it is on: ``shared`` by all nodes, or each ``node``'s own; ``choice``: a dictionary of classes or
+    functions, ``one of``: what is picked from it; they are its ``elements``.
     """
 
     taint: int = 0

@@ -95,7 +95,7 @@ open("config.json")
         inside = {event.opened for event in program.effects() if event.opened is not None}
         checkpoints = {e.opened for e in program.effects("checkpoint") if e.opened is not None}
         for event in program.ungated("file", "append"):
-            if event.name == "print":  # into what was opened: told there
+            if event.name == "print" or event.holds_state:  # into what was opened: told there; a checkpoint: AR101
                 continue
             # One finding a file: where it is opened; the checkpoint that is written into it is another rule's.
             if (event.opened is None and event.place not in checkpoints) or (

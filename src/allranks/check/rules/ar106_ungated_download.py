@@ -111,4 +111,5 @@ class Data(pl.LightningDataModule):
                 step.symbol.endswith(".prepare_data") for step in event.chain
             ):
                 into = f"{event.name.rpartition('.')[2]} into {event.target or 'one folder'}"
-                yield self.found(event, f"every rank runs {event.command or into}")
+                what = f"downloads {event.target}" if event.name.endswith("open") else f"runs {event.command or into}"
+                yield self.found(event, f"every rank {what}")

@@ -81,6 +81,10 @@ def _checkpoints() -> Iterator[Effect]:
     yield Effect("*.save_pretrained", "checkpoint", (0, "save_directory"), unless=(("is_main_process", ...),))
     yield from _each("*.save_weights", "checkpoint", 0, "filepath")
     yield from _each("*.save_lora_weights", "checkpoint", 0, "save_directory")
+    # detectron2's writes on rank 0, unless it is told otherwise; that of fvcore, wherever it is not told not to.
+    yield Effect("detectron2.checkpoint.DetectionCheckpointer", "checkpoint", (1, "save_dir"), only_if="save_to_disk")
+    off = (("save_to_disk", False),)
+    yield Effect("fvcore.common.checkpoint.Checkpointer", "checkpoint", (1, "save_dir"), unless=off)
     yield Effect("torch.jit.save", "checkpoint", (1, "f"))
     yield Effect("torch.onnx.export", "checkpoint", (2, "f"))
 
@@ -115,6 +119,7 @@ def _files() -> Iterator[Effect]:
     yield from _each("torchvision.utils.save_image", "file", 1, "fp")
     yield from _each("torchaudio.save soundfile.write torchvision.io.write_video", "file", 0, "uri", "filename", "file")
     yield from _each("scipy.io.wavfile.write", "file", 0, "filename")
+    yield from _each("detectron2.utils.events.JSONWriter", "append", 0, "json_file")
     yield from _each("logging.FileHandler logging.handlers.RotatingFileHandler", "append", 0, "filename")
     for name, driven in (("h5py.File", "driver"), ("netCDF4.Dataset", "parallel")):  # in common, processes write one
         yield Effect(name, "file", (0, "name", "filename"), modes="wax+", unless=((driven, ...),))
@@ -159,13 +164,17 @@ def _trackers() -> Iterator[Effect]:
         yield Effect(name, "tracker", (0, "logdir"), unless=(("just_logging", True),))
     yield from _of("clu.metric_writers", "SummaryWriter summary_writer.SummaryWriter", "tracker", 0, "logdir")
     yield from _each("tensorflow.summary.FileWriter tensorboard_logger.configure", "tracker", 0, "logdir")
+    for owner in ("ignite.contrib.engines.common", "ignite.contrib.handlers", "ignite.handlers"):
+        yield from _of(owner, "setup_tb_logging TensorboardLogger", "tracker", 0, "log_dir", "output_path")
+        yield from _of(owner, "setup_wandb_logging setup_mlflow_logging setup_visdom_logging", "tracker")
+    yield from _of("detectron2.utils.events", "TensorboardXWriter", "tracker", 0, "log_dir")
     yield from _each("alchemy.Logger visdom.Visdom tensorboard_logger.Logger dllogger.init", "tracker", "log_dir")
 
 
 # The ends of the names of those that start a run, or open its files.
 STARTS = (
     *("init", "SummaryWriter", "start_run", "Experiment", "init_run", "Run", "start", "create_file_writer"),
-    *("create_default_writer", "FileWriter", "configure", "Logger", "Visdom"),
+    *("create_default_writer", "FileWriter", "configure", "Logger", "Visdom", "logging", "TensorboardXWriter"),
 )
 
 

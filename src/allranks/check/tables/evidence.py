@@ -80,6 +80,14 @@ HOOKED = (
     "mmengine.hooks.Hook",
     "mmengine.dist.Hook",  # that of mmcv.runner
     "torchtnt.framework.callback.Callback",
+    "composer.loggers.LoggerDestination",
+    "composer.core.Algorithm",
+    "composer.Algorithm",
+    "fastai.callback.core.Callback",
+    "detectron2.engine.HookBase",
+    "detectron2.engine.train_loop.HookBase",
+    "catalyst.dl.Callback",
+    "catalyst.core.callback.Callback",
 )
 # Classes that are made on every process of a program that trains.
 MADE_EVERYWHERE = (
