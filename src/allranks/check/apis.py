@@ -136,7 +136,8 @@ def apis(
         several=_words(
             (*(q for q in telling if q.pattern not in WEAK and q.kind not in ("many", "run")), *meetings, *SIGNS)
         ),
-        packages=frozenset(pattern.partition(".")[0] for pattern in _patterns(queries, meetings, EFFECTS, LOCAL)),
+        packages=frozenset(pattern.partition(".")[0] for pattern in _patterns(queries, meetings, EFFECTS, LOCAL))
+        - _BARELY,
         shared=shared,
         node_local=node_local,
     )
@@ -144,6 +145,7 @@ def apis(
 
 # Attributes and calls that say too little to tell that a program runs as several processes.
 WEAK = ("*.rank", "*.local_rank", "torch.cuda.current_device", "socket.gethostname", "platform.node", "os.uname")
+_BARELY = frozenset({"ignite", "fvcore"})  # of which the tables know a few effects, and no ranks
 _RANK_FORMS = ("call", "attribute", "environment", "decorator", "name")
 
 

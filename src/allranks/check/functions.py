@@ -61,14 +61,10 @@ class Runner(Caller):
 
     def again(self) -> None:
         """Forget what functions do, keep what attributes hold: a second run knows what the first one stored."""
-        self.results.clear()
-        self.contexts.clear()
-        self.gaps.clear()
+        for kept in (self.results, self.contexts, self.gaps, self.modules, self.decorated, self.scopes):
+            kept.clear()
         self.entered.clear()
         self.callees.clear()
-        self.modules.clear()
-        self.decorated.clear()
-        self.scopes.clear()
         self.lineages.clear()
         self.related.clear()
 
