@@ -7,7 +7,7 @@ from dataclasses import replace
 from allranks.check.given import Given
 from allranks.check.state import Frame
 from allranks.check.truth import EVERY, FIRST, negate, roles_where
-from allranks.check.values import NO_CONSTANT, RANK, RANKS, TAINT, Value
+from allranks.check.values import AGREED, NO_CONSTANT, RANK, RANKS, STATE, TAINT, Value, join
 
 
 def is_guarded(frame: Frame) -> bool:
@@ -53,3 +53,19 @@ def is_own(path: Value) -> bool:
     guard = next((kind for kind, first in FIRST.items() if absent and absent == roles_where(first, "F")), "")
     path = replace(path, taint=path.taint & ~TAINT[guard]) if guard else path
     return path.private or path.reference in ("os.devnull", "sys.stdout", "sys.stderr")
+
+
+def stored_twice(before: Value, value: Value) -> Value:
+    """Return what an attribute holds that two places store.
+
+    If all ranks alike store something unknown in it too, they may have agreed on it. If all they store is a constant,
+    what the guarded place left there is on some ranks only.
+    """
+    states = [v for v in (before, value) if v.taint & STATE]
+    others = [v for v in (before, value) if not v.taint & STATE]
+    if not states or "agreed" in before.flags:
+        return join(before, replace(value, taint=0, truth="") if states else value)
+    if any(other.constant is NO_CONSTANT and not (other.instance and other.truth) for other in others):
+        return AGREED
+    joined = join(before, value)
+    return replace(joined, truth=joined.truth.replace("W", "D"), none=joined.none.replace("W", "D"))

@@ -7,6 +7,7 @@ from functools import reduce
 
 from allranks.check.apis import WEAK, Apis
 from allranks.check.evaluate import Evaluator
+from allranks.check.held import stored_twice
 from allranks.check.project import Project, is_property
 from allranks.check.render import render
 from allranks.check.source import module_name
@@ -21,7 +22,6 @@ from allranks.check.tables.ranks import RUN_STARTS, RankQuery
 from allranks.check.tables.receivers import ATTRIBUTES, RECEIVERS, TRAINER, TUPLES, WITH_TRAINERS
 from allranks.check.truth import BY_RANK, FALSE, FIRST, TRUE, UNKNOWN
 from allranks.check.values import (
-    AGREED,
     ANYTHING,
     ASKED,
     MANY,
@@ -33,7 +33,6 @@ from allranks.check.values import (
     TEXT,
     Value,
     boolean,
-    join,
     rank,
 )
 
@@ -345,7 +344,7 @@ class Members(Evaluator):
         before = stored.get(owner)
         if before is None and plain.taint & STATE:
             before = Value(plain.taint, truth=BY_RANK, none=BY_RANK)
-        after = plain if before is None else _kept(before, plain)
+        after = plain if before is None else stored_twice(before, plain)
         if after != stored.get(owner):
             stored[owner] = after
             self.answers.pop(name, None)
@@ -360,7 +359,7 @@ class Members(Evaluator):
             self.asked.add((self.family(owner), name))
             stored = list(self.heap.get(name, {}).items())  # to look at bases may store more
             found = [v for kin, v in stored if kin == owner or self._related(kin, owner)]
-            answers[owner] = self._perhaps(owner, name, reduce(_kept, found)) if found else None
+            answers[owner] = self._perhaps(owner, name, reduce(stored_twice, found)) if found else None
         return answers[owner]
 
     def _perhaps(self, owner: str, name: str, value: Value) -> Value:
@@ -388,22 +387,6 @@ class Members(Evaluator):
     def class_body(self, reference: str) -> tuple[Node, ...]:
         facts = self.project.cls(reference)
         return body_of(facts) if facts is not None else ()
-
-
-def _kept(before: Value, value: Value) -> Value:
-    """Return what an attribute holds that two places store.
-
-    If all ranks alike store something unknown in it too, they may have agreed on it. If all they store is a constant,
-    what the guarded place left there is on some ranks only.
-    """
-    states = [v for v in (before, value) if v.taint & STATE]
-    others = [v for v in (before, value) if not v.taint & STATE]
-    if not states or "agreed" in before.flags:
-        return join(before, replace(value, taint=0, truth="") if states else value)
-    if any(other.constant is NO_CONSTANT and not (other.instance and other.truth) for other in others):
-        return AGREED
-    joined = join(before, value)
-    return replace(joined, truth=joined.truth.replace("W", "D"), none=joined.none.replace("W", "D"))
 
 
 def _vague(value: Value) -> bool:
