@@ -80,13 +80,18 @@ def _of_name(node: ast.Name | ast.Attribute, file: File, seen: set[int], depth: 
         new = new[: max(MOST - len(seen), 0)]
         seen.update(map(id, new))
         made = _union(new, file, seen, depth)
-        if made or values(node, file):
+        if made or (values(node, file) and not _is_told(stored, file)):
             return made
     tables, dotted = _tables(), name_of(node, file)
     if isinstance(node, ast.Name):
         return _kinds(tables.ranks["name"].named(node.id))
     query = tables.ranks["attribute"].named(dotted) or tables.ranks["attribute"].tail(node.attr)
     return _kinds(query) if query is not None else _made_of(node.value, file, seen, depth)
+
+
+def _is_told(stored: list[ast.expr], file: File) -> bool:
+    """Whether only unknown code says what is stored: then its name tells."""
+    return all(isinstance(v, ast.Call) and not v.args and function_called(v, file) is None for v in stored)
 
 
 def _kinds(query: RankQuery | LocalQuery | None) -> Origins:

@@ -6,13 +6,16 @@ import ast
 import re
 from collections.abc import Iterator
 
+from allranks.check.dealing import dealt_out_later
 from allranks.check.nodes import walk
 from allranks.check.origins import RANK_KINDS, origins
+from allranks.check.own_seeds import OWN, is_own_generator, is_own_seed, is_seeded, seeds
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.source import File
-from allranks.check.splits import handed, splits
 from allranks.check.syntax import (
+    bases_of,
+    class_of,
     distributed,
     function_of,
     given,
@@ -23,6 +26,7 @@ from allranks.check.syntax import (
     own,
     tail_of,
 )
+from allranks.check.tables.data import SAMPLERS
 from allranks.check.values import CLOCK, IDENTITY, PROCESS, RANKS
 from allranks.findings import Finding
 
@@ -34,16 +38,7 @@ _DRAWS = {
     "torch.utils.data.random_split": (2, "generator"),
     "sklearn.model_selection.train_test_split": (99, "random_state"),
 }
-# Whose draws a seed decides; a seeder of another name is taken to seed all of them.
-_FAMILIES = ("random", "numpy", "torch", "sklearn")
-_DECIDES = {"random": ("random",), "numpy": ("numpy", "sklearn"), "torch": ("torch",)}
-_SEEDERS = frozenset(
-    [
-        *("seed", "set_seed", "manual_seed", "seed_everything", "set_random_seed", "seed_all", "init_seeds"),
-        *("set_seeds", "setup_seed", "fix_seed", "set_all_seeds", "init_seed", "manual_seed_all"),
-    ]
-)
-_OWN = RANK_KINDS | {"clock", "random", "identity"}
+_ORDERED = "this data set orders itself by a seed of this process, and is dealt out by number"
 
 
 class RankDivergentShuffle(LocalRule, ProgramRule):
@@ -162,6 +157,48 @@ def part(files):
             },
             at=(9,),
         ),
+        # The generator's seed is the process' own; what is dealt out is what a method returns.
+        Example(
+            {
+                "data.py": """\
+import time
+import random
+import torch
+from torch.utils.data import Dataset, DistributedSampler, Sampler
+
+
+class Balanced(Sampler):
+    def __init__(self, rows, seed=None):
+        self.rows, self.rank, self.world = rows, torch.distributed.get_rank(), torch.distributed.get_world_size()
+        self.seed = seed if seed is not None else torch.seed() % 2**31
+
+    def order(self):
+        g = torch.Generator().manual_seed(self.seed)
+        return torch.randperm(len(self.rows), generator=g)
+
+    def __iter__(self):
+        return iter(self.order()[self.rank :: self.world])
+
+
+class Sounds(Dataset):
+    def __init__(self, files):
+        random.seed(time.time())
+        random.shuffle(files)
+
+
+def sampler(rows, rank):
+    random.Random(3 + rank).shuffle(rows)
+    train = Sounds(rows[100:])
+    return DistributedSampler(train, 8, rank)
+
+
+class Agreed(Balanced):
+    def __init__(self, rows):
+        self.seed = share_seed(torch.seed())
+"""
+            },
+            at=(14, 23, 27),
+        ),
         Example(
             {
                 "train.py": """\
@@ -239,22 +276,28 @@ mine = files[dist.get_rank() :: dist.get_world_size()]
         name = name_of(node, file)
         if name == "torch.utils.data.DistributedSampler":
             seed = given(node, 4, "seed")
-            if seed is not None and origins(seed, file) & _OWN:
+            if seed is not None and origins(seed, file) & OWN:
                 yield self.local(file, node, "the sampler's seed is this process' own")
         elif name in _DRAWS:
             if self._draws_alone(node, file):
                 yield self.local(file, node, f"{tail_of(node)} draws from this process' own random state")
-        elif name in _PERMUTES and _parts_of(node, file) and not _is_seeded(node, file):
-            if distributed(file) or "transformers" in file.imports.values():
+        elif name in _PERMUTES and _parts_of(node, file) and not is_seeded(node, file):
+            if distributed(file) or "fabric." in file.text or "transformers" in file.imports.values():
                 yield self.local(
                     file, node, f"training and test data are told apart by this process' own {tail_of(node)}"
                 )
         elif (data := _shuffled(node, file)) is not None:
-            split = _dealt_out_later(node, data, file)
-            if split is not None:
+            split = dealt_out_later(node, data, file)
+            if split is None and _orders_dataset(node, file):
+                yield self.local(file, node, _ORDERED)
+            elif split is not None:
                 yield self.local(
                     file, node, f"{data} is shuffled by this process alone, and dealt out by rank in line {split}"
                 )
+
+    def stands(self, finding: Finding, program: Program) -> bool:
+        """Whether samplers deal out a data set that orders itself."""
+        return finding.message != _ORDERED or any(e.name in SAMPLERS and e.active for e in program.events)
 
     def check(self, program: Program) -> Iterator[Finding]:
         """Look at seeds that come from elsewhere: through parameters, attributes, other files."""
@@ -265,7 +308,7 @@ mine = files[dist.get_rank() :: dist.get_world_size()]
 
     def _draws_alone(self, call: ast.Call, file: File) -> bool:
         seed = given(call, *_DRAWS[name_of(call, file)])
-        if has_stars(call) or is_constant(keyword(call, "shuffle"), False) or _is_seeded(call, file):
+        if has_stars(call) or is_constant(keyword(call, "shuffle"), False) or is_seeded(call, file):
             return False
         return seed is None and distributed(file) and _runs_in_parallel(file) and not _starts_ranks(call, file)
 
@@ -284,11 +327,19 @@ def _parts_of(call: ast.Call, file: File) -> bool:
     if not isinstance(above, ast.Assign) or not isinstance(above.targets[0], ast.Name):
         return False
     order, stored = above.targets[0].id, [at for at in own(scope) if isinstance(at, ast.Assign)]
-    parts = [ast.unparse(at.targets[0]) for at in stored if _is_slice(at.value, order)]
+    parts = [name for at in stored for name in _slices(at, order)]
     return any(map(_TRAINS.search, parts)) and any(map(_TESTS.search, parts))
 
 
-def _is_slice(node: ast.expr, name: str) -> bool:
+def _slices(assign: ast.Assign, order: str) -> list[str]:
+    """Return what is made of slices of ``order``: ``train, test = Rows(x[order[:n]]), Rows(x[order[n:]])``"""
+    target, value = assign.targets[0], assign.value
+    both = isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts)
+    pairs = zip(target.elts, value.elts, strict=True) if both else [(target, value)]  # type: ignore[attr-defined]
+    return [ast.unparse(one) for one, made in pairs if any(_is_slice(at, order) for at in walk(made))]
+
+
+def _is_slice(node: ast.AST, name: str) -> bool:
     """``name[:n]``"""
     if not isinstance(node, ast.Subscript) or not isinstance(node.slice, ast.Slice):
         return False
@@ -298,71 +349,28 @@ def _is_slice(node: ast.expr, name: str) -> bool:
 def _shuffled(call: ast.Call, file: File) -> str | None:
     """Return what ``call`` shuffles by a random state of this process alone."""
     argument = call.args[0] if call.args else None
-    if argument is None:
-        return None
+    if argument is None or origins(argument, file) & RANK_KINDS:
+        return None  # nothing, or what is this process' part already
     if name_of(call, file) in _SHUFFLES:
-        return ast.unparse(argument) if not _is_seeded(call, file) and keyword(call, "generator") is None else None
+        generator = keyword(call, "generator")
+        drawn_alone = not is_seeded(call, file) if generator is None else is_own_generator(generator, file)
+        return ast.unparse(argument) if drawn_alone else None
     if isinstance(call.func, ast.Attribute) and call.func.attr in ("shuffle", "permutation"):
-        return ast.unparse(argument) if origins(call.func.value, file) & _OWN else None
+        return ast.unparse(argument) if is_own_seed(call.func.value, file) else None
     return None
 
 
-def _dealt_out_later(shuffle: ast.Call, data: str, file: File) -> int | None:
-    """Return the line below in the same function where what was shuffled is dealt out."""
-    scope = function_of(shuffle, file) or file.tree
-    dealt = file.once("dealt out", scope, lambda it: _dealt(it, file))
-    if not dealt:
-        return None
-    around = set(map(id, file.parents(shuffle)))
-    names = {data}
-    for node, read, written in file.once("stores", scope, _stores):
-        if node.lineno >= shuffle.lineno and (not names.isdisjoint(read) or id(node) in around):
-            names |= written
-    if any(not names.isdisjoint(sent) for sent in file.once("sent", scope, _sent)):
-        return None
-    lines = (line for node, of in dealt if (line := getattr(node, "lineno", 0)) and not names.isdisjoint(of))
-    return next((int(line) for line in lines if line > shuffle.lineno), None)
-
-
-def _dealt(scope: ast.AST, file: File) -> tuple[tuple[ast.AST, frozenset[str]], ...]:
-    return tuple((s.node, _names(s.source)) for s in (*splits(scope, file), *handed(scope, file)))
-
-
-def _stores(scope: ast.AST) -> tuple[tuple[ast.Assign, frozenset[str], frozenset[str]], ...]:
-    """Return the assignments of a scope by line, with the names they read and those they store under."""
-    nodes = sorted((n for n in own(scope) if isinstance(n, ast.Assign)), key=lambda n: n.lineno)
-    return tuple((n, _names(n.value), frozenset(ast.unparse(target) for target in n.targets)) for n in nodes)
-
-
-def _sent(scope: ast.AST) -> tuple[frozenset[str], ...]:
-    """Return the names in each broadcast of a scope: the order that rank 0 drew is sent to all."""
-    return tuple(_names(n) for n in own(scope) if isinstance(n, ast.Call) and "broadcast" in tail_of(n))
-
-
-def _names(node: ast.AST) -> frozenset[str]:
-    return frozenset(ast.unparse(n) for n in walk(node) if isinstance(n, ast.Name | ast.Attribute))
-
-
-def _is_seeded(draw: ast.Call, file: File) -> bool:
-    """What it draws from has a seed that is the same on all processes: the last one set above, or any in the file."""
-    family = name_of(draw, file).partition(".")[0]
-    seeds = [(call, own) for of, call, own in file.once("seeds", file.tree, lambda _: _seeds(file)) if family in of]
-    function = function_of(draw, file)
-    above = [one for one in seeds if one[0].lineno <= draw.lineno and function_of(one[0], file) is function]
-    return not above[-1][1] if above and function is not None else any(not own for _, own in seeds)
-
-
-def _seeds(file: File) -> list[tuple[tuple[str, ...], ast.Call, bool]]:
-    """Return the calls that set a seed by line: whose draws they decide, and whether the seed is the process' own."""
-    calls = [n for n in file.nodes if isinstance(n, ast.Call) and tail_of(n) in _SEEDERS]
-    found = []
-    for call in sorted(calls, key=lambda n: n.lineno):
-        family = name_of(call, file).partition(".")[0]
-        given_ones = (*call.args, *(k.value for k in call.keywords))
-        own_seed = any(origins(a, file) & _OWN for a in given_ones)
-        of = _DECIDES.get(family, _FAMILIES)
-        found.append((of, call, own_seed))
-    return found
+def _orders_dataset(call: ast.Call, file: File) -> bool:
+    """The constructor of a data set shuffles by a seed that it sets itself, and that is this process' own."""
+    function, owner = function_of(call, file), class_of(call, file)
+    if function is None or owner is None or function.name != "__init__":
+        return False
+    data = any(base.endswith("Dataset") for base in bases_of(owner, file))
+    family = name_of(call, file).partition(".")[0]
+    set_here = (
+        one for of, one, own_seed in file.once("seeds", file.tree, lambda _: seeds(file)) if family in of and own_seed
+    )
+    return data and any(function_of(one, file) is function and one.lineno < call.lineno for one in set_here)
 
 
 def _runs_in_parallel(file: File) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 # Names of data that is only looked at.
-HELD_OUT = re.compile(r"(^|_)(val|valid|validation|eval|test|dev)", re.IGNORECASE)
+HELD_OUT = re.compile(r"(^|_)(val|valid|validation|eval|test|dev|held)", re.IGNORECASE)
 LOADERS: frozenset[str] = frozenset(
     [
         *("torch.utils.data.DataLoader", "torchdata.stateful_dataloader.StatefulDataLoader"),
