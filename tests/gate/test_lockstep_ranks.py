@@ -45,6 +45,8 @@ STUCK = {
     ("torch", "meets_in_loop"): ("{most}: barrier 'save' (", "; {odd}: lockstep 'all_reduce sum float32[17]' ("),
     ("torch", "ddp"): ("{most}: all_reduce sum float32[20] (", "; {odd}: all_reduce sum float32[1] ("),
 }
+# A rank that ends early in each framework tells the way; DDP's own meets the others' in tests/examples, too.
+TELLING = [("jax", "early"), ("torch", "early")]
 
 
 def run(framework: str, cases: str, how: str = "", *, size: int = 2, **variables: str) -> harness.Job:
@@ -103,7 +105,7 @@ def test_ranks_that_are_about_to_part_all_raise_one_mismatch(
 @pytest.mark.parametrize(
     ("framework", "case"),
     [
-        pytest.param(*key, marks=[pytest.mark.needs(key[0])] + [pytest.mark.soak] * (key[1] == "meets_in_loop"))
+        pytest.param(*key, marks=[pytest.mark.needs(key[0])] + [pytest.mark.soak] * (key not in TELLING))
         for key in STUCK
     ],
 )
@@ -141,7 +143,8 @@ def test_a_rank_that_does_not_come_is_named_with_its_line() -> None:
     ("framework", "case", "debug", "numbers"),
     [
         pytest.param("jax", "order", "OFF", [12.0, 8.0], marks=pytest.mark.needs("jax")),
-        pytest.param("torch", "order", "OFF", [3.0, 2.0], marks=pytest.mark.needs("torch")),
+        # With DETAIL torch looks for more, and says nothing either.
+        pytest.param("torch", "order", "OFF", [3.0, 2.0], marks=[pytest.mark.needs("torch"), pytest.mark.soak]),
         pytest.param("torch", "order", "DETAIL", [3.0, 2.0], marks=pytest.mark.needs("torch")),
     ],
 )

@@ -255,7 +255,7 @@ def test_jax_joins_without_arguments(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("jax")
-@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("devices", [pytest.param(1, marks=pytest.mark.soak), 2])  # of 2, steps run behind the program
 def test_a_rank_that_ends_finishes_what_it_dispatched(tmp_path: Path, devices: int) -> None:
     """Collectives whose results nobody keeps still run to their end, seconds later, before the connections close."""
     outcome = jax_job(tmp_path, "drop", devices=devices)
@@ -265,7 +265,10 @@ def test_a_rank_that_ends_finishes_what_it_dispatched(tmp_path: Path, devices: i
 
 
 @pytest.mark.needs("jax")
-@pytest.mark.parametrize(("case", "chosen"), [("leaves", 1), ("leaves", 0), ("leaves first", 0)])
+@pytest.mark.parametrize(
+    ("case", "chosen"),
+    [pytest.param("leaves", 1, marks=pytest.mark.soak), ("leaves", 0), ("leaves first", 0)],  # 1: as in test_zygote.py
+)
 def test_nobody_waits_for_a_rank_that_left_early(tmp_path: Path, case: str, chosen: int) -> None:
     """Peers raise at once, in the middle of the loop as before the first collective; plain JAX hangs for 300 s."""
     outcome = jax_job(tmp_path, case, chosen=chosen, ranks=3)
@@ -335,6 +338,7 @@ print(jax.process_count(), [c.name for c in jax._src.clusters.ClusterEnv._cluste
     assert outcome.codes == [0, 0]
 
 
+@pytest.mark.soak  # as test_unawaited.py shows of the whole launcher
 @pytest.mark.needs("jax")
 def test_steps_that_nobody_awaits_do_not_deadlock(tmp_path: Path) -> None:
     """300 collective steps in flight on two devices of one process; with XLA's default pool on two cores they hang."""

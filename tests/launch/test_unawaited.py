@@ -74,7 +74,7 @@ def test_the_pool_gets_two_threads_a_device_and_never_fewer_than_was_asked_for(
 
 
 @pytest.mark.needs("jax")
-@pytest.mark.parametrize("devices", [2, 8])
+@pytest.mark.parametrize("devices", [pytest.param(2, marks=pytest.mark.soak), 8])  # 8 need the most threads
 def test_under_allranks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, devices: int) -> None:
     """However the program makes its devices, and however few threads its user wanted."""
     monkeypatch.setenv("NPROC", "2")

@@ -25,7 +25,8 @@ def notes(folder: Path) -> list[str]:
     ("framework", "what"),
     [
         pytest.param("torch", "one", marks=pytest.mark.needs("torch")),
-        pytest.param("jax", "all", marks=pytest.mark.needs("jax")),
+        # As simulated ranks do (test_together.py); with JAX, the launcher tells all of them below.
+        pytest.param("jax", "all", marks=[pytest.mark.needs("jax"), pytest.mark.soak]),
     ],
 )
 def test_all_ranks_leave_at_the_same_call(framework: str, what: str, tmp_path: Path) -> None:
@@ -61,7 +62,7 @@ def runs(folder: Path) -> bool:
 
 
 @pytest.mark.needs("jax")
-@pytest.mark.parametrize("to", ["launcher", "rank"])
+@pytest.mark.parametrize("to", ["launcher", pytest.param("rank", marks=pytest.mark.soak)])  # as above, without it
 def test_under_the_launcher_a_job_that_saved_and_left_has_not_failed(to: str, tmp_path: Path) -> None:
     """Whether the launcher gets the signal or one of the ranks; the exit code is 143, and it says what was done."""
     with start(tmp_path, "nothing" if to == "launcher" else "one") as job:
