@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from allranks.check.origins import function_called, values
+from allranks.check.program import Event, Program
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
-from allranks.check.syntax import bases_of, class_of, function_of, keyword, name_of, rank_guard, tail_of
+from allranks.check.splits import splits
+from allranks.check.syntax import (
+    bases_of,
+    class_of,
+    function_of,
+    keyword,
+    name_of,
+    own,
+    rank_guard,
+    speaks_of,
+    tail_of,
+)
+from allranks.check.tables.data import HELD_OUT
 from allranks.findings import Finding
 
 _REDUCES = (
@@ -16,7 +30,15 @@ _REDUCES = (
     *("pmean", "psum", "sync_", "allreduce", "reduce_dict", "reduce_mean"),
 )
 _METRICS = ("loss", "acc", "score", "metric", "auc", "f1", "bleu", "map", "wer", "perplexity", "ppl")
+_LOGGED = "the value of this process' part is logged as that of the whole"
 _EVALUATES = ("val", "eval", "test")
+
+
+# Where Lightning looks at data that it has split, and what it calls there for others to log in.
+_LOOKS = re.compile(r"^(on_)?(validation|test)_(step|epoch_end)$")
+_LOSS = re.compile(r"loss|nll|elbo|error|mse|mae", re.IGNORECASE)
+_TRAINER = ("lightning.pytorch.Trainer", "lightning.pytorch.cli.LightningCLI")
+_SHARED = re.compile(r"compute\(|all_gather|gather|sync|reduce")
 
 
 class MetricNotReduced(LocalRule):
@@ -24,7 +46,8 @@ class MetricNotReduced(LocalRule):
     ## What it does
     Finds a program that shards its validation data by a `DistributedSampler`, takes the score from a function of its
     own that reduces nothing, and compares it with the best one so far. Also a `ReduceLROnPlateau` that follows such a
-    score, and Lightning's `self.log` in `validation_step` and `test_step` without `sync_dist=True`.
+    score, and Lightning's `self.log` of a loss in `validation_step` and `test_step` (or what these call) without
+    `sync_dist=True`, in a project whose trainer has several processes.
 
     ## Why is this bad
     The score of one process is that of its part. Which checkpoint is the best, and when to stop, hangs on which rank
@@ -48,7 +71,7 @@ class MetricNotReduced(LocalRule):
     code, name, severity, row, default = "AR310", "metric-not-reduced", "warning", "data", False
     cluster = "The score is that of 1/N of the data; if each process decides by its own, some stop and others go on."
     advice = "all_reduce the sum and the count before dividing; with Lightning, log with sync_dist=True."
-    words = ("DistributedSampler", "validation_step", "test_step")
+    words = ("DistributedSampler", "validation_step", "test_step", "validation_epoch_end", "best")
     nodes = (ast.Compare, ast.Call)
     calls = ("step", "log", "log_dict")
     bad = (
@@ -87,9 +110,20 @@ import lightning as L
 class Net(L.LightningModule):
     def validation_step(self, batch, index):
         self.log("val_loss", self(batch))
+
+    def training_step(self, batch, index):
+        return self.shared(batch, "train")
+
+    def test_step(self, batch, index):
+        return self.shared(batch, "test")
+
+    def shared(self, batch, stage):
+        loss = self(batch)
+        self.log(f"{stage}/loss", loss, prog_bar=True)
+        return loss
 """
             },
-            at=(6,),
+            at=(6, 16),
         ),
         Example(
             {
@@ -155,7 +189,29 @@ import lightning as L
 class Net(L.LightningModule):
     def validation_step(self, batch, index):
         self.log("val_loss", self(batch), sync_dist=True)
-"""
+        self.log("val_acc", self.accuracy)
+        self.log("val_loss_mean", self.val_loss)
+
+    def training_step(self, batch, index):
+        return self.shared(batch)
+
+    def shared(self, batch):
+        self.log("train_loss", self(batch))
+""",
+                "fit.py": """\
+import lightning as L
+from module import Net
+
+L.Trainer(devices=1).fit(Net())
+""",
+                "alone.py": """\
+import lightning as L
+
+
+class Alone(L.LightningModule):
+    def training_step(self, batch, index):
+        self.log("val_loss", self(batch))
+""",
             }
         ),
     )
@@ -166,9 +222,22 @@ class Net(L.LightningModule):
                 message = "the learning rate of each process follows the score of its own part of the data"
                 yield self.local(file, node, message)
             elif tail_of(node) in ("log", "log_dict") and _is_unsynced_log(node, file):
-                yield self.local(file, node, "the value of this process' part is logged as that of the whole")
+                yield self.local(file, node, _LOGGED)
         elif isinstance(node, ast.Compare) and (score := _local_score(node, file)) is not None:
             yield self.local(file, node, f"{score} is the score of this process' part of the validation data")
+
+    def stands(self, finding: Finding, program: Program) -> bool:
+        """Whether what Lightning logs is logged by several processes."""
+        if finding.message != _LOGGED:
+            return True
+        trainers = [event for event in program.events if event.name in _TRAINER]
+        return not trainers or not all(map(_has_one, trainers))
+
+
+def _has_one(trainer: Event) -> bool:
+    """One device for certain: who leaves it to Lightning gets all that there are."""
+    devices, nodes = trainer.argument("devices", "gpus"), trainer.argument("num_nodes")
+    return nodes is None and devices is not None and devices.constant in (1, "1")
 
 
 def _steers_rate(call: ast.Call, file: File) -> bool:
@@ -184,11 +253,32 @@ def _steers_rate(call: ast.Call, file: File) -> bool:
 
 def _is_unsynced_log(call: ast.Call, file: File) -> bool:
     function, owner = function_of(call, file), class_of(call, file)
-    if function is None or owner is None or function.name not in ("validation_step", "test_step"):
+    if function is None or owner is None or not any(b.endswith("LightningModule") for b in bases_of(owner, file)):
         return False
     of_self = isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value) == "self"
-    modules = any(base.endswith("LightningModule") for base in bases_of(owner, file))
-    return of_self and modules and keyword(call, "sync_dist") is None and "torchmetrics" not in file.text
+    if not of_self or keyword(call, "sync_dist") is not None or keyword(call, "rank_zero_only") is not None:
+        return False
+    if _SHARED.search(ast.unparse(function)) or not _logs_loss(call):
+        return False
+    return bool(_LOOKS.search(function.name)) or _is_called_to_look(function.name, call, owner)
+
+
+def _logs_loss(call: ast.Call) -> bool:
+    """A plain value, not a metric that reduces by itself when it is computed."""
+    given_ones = (*call.args, *(k.value for k in call.keywords if k.arg in ("value", "dictionary", "name")))
+    if any(isinstance(one, ast.Attribute) and ast.unparse(one).startswith("self.") for one in given_ones):
+        return False
+    return any(speaks_of(one, _LOSS) for one in given_ones)
+
+
+def _is_called_to_look(name: str, call: ast.Call, owner: ast.ClassDef) -> bool:
+    """``self.shared(batch, "val")`` in a hook, of a method that logs under a name of that stage."""
+    under = call.args[0] if call.args else keyword(call, "name")
+    if isinstance(under, ast.Constant) and not any(word in str(under.value) for word in _EVALUATES):
+        return False
+    hooks = (at for at in owner.body if isinstance(at, ast.FunctionDef) and _LOOKS.search(at.name))
+    calls = (at for hook in hooks for at in own(hook) if isinstance(at, ast.Call))
+    return any(isinstance(at.func, ast.Attribute) and at.func.attr == name for at in calls)
 
 
 def _local_score(node: ast.Compare, file: File) -> str | None:
@@ -198,14 +288,33 @@ def _local_score(node: ast.Compare, file: File) -> str | None:
         return None
     best = [s for s in sides if "best" in ast.unparse(s).lower()]
     others = [s for s in sides if s not in best]
-    if len(best) != 1 or any(word in file.text for word in _REDUCES) or not _splits_validation(file):
+    if len(best) != 1 or not _splits_validation(file):
         return None
     score = others[0]
     if not any(word in ast.unparse(score).lower() for word in _METRICS) or rank_guard(node, file) is not None:
         return None
     made = [v for v in values(score, file) if isinstance(v, ast.Call) and function_called(v, file) is not None]
     evaluated = [v for v in made if any(word in tail_of(v).lower() for word in _EVALUATES)]
-    return ast.unparse(score) if evaluated else None
+    scope = function_of(node, file) or file.tree
+    reduced = any(isinstance(at, ast.Call) and _speaks_of_score(at, score) for at in own(scope))
+    alone = evaluated and not reduced and not any(_reduces(function_called(v, file), file, 0) for v in evaluated)
+    return ast.unparse(score) if alone else None
+
+
+def _speaks_of_score(call: ast.Call, score: ast.expr) -> bool:
+    """``dist.all_reduce(score)`` beside the comparison."""
+    named = ast.unparse(score)
+    return any(word in ast.unparse(call.func) + "(" for word in _REDUCES) and named in ast.unparse(call)
+
+
+def _reduces(function: ast.AST | None, file: File, depth: int) -> bool:
+    """It, or what it calls in this file, reduces; or leaves the score to something that may."""
+    if function is None or depth > 3 or any(word in ast.unparse(function) for word in (*_REDUCES, "compute(")):
+        return True
+    if not any(isinstance(at, ast.For) for at in own(function)) and depth == 0:
+        return True  # where the data is gone through is not seen
+    below = (function_called(at, file) for at in own(function) if isinstance(at, ast.Call))
+    return any(_reduces(one, file, depth + 1) for one in below if one is not None and one is not function)
 
 
 def _splits_validation(file: File) -> bool:
@@ -216,4 +325,4 @@ def _splits_validation(file: File) -> bool:
         and n.args
         and any(word in ast.unparse(n.args[0]).lower() for word in _EVALUATES)
         for n in file.nodes
-    )
+    ) or any(speaks_of(split.source, HELD_OUT) for split in splits(file.tree, file))
