@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from allranks.check import gpus
-from allranks.check.computed import COMPILED
+from allranks.check.computed import COMPILED, laid_out
 from allranks.check.evaluate import ONE_OF
 from allranks.check.given import Given
 from allranks.check.held import filled
@@ -249,6 +249,8 @@ class Caller(Plain):
             return replace(made, flags=flags, instance=kind) if flags or kind else made
         if name in RETURNS:
             return Value(instance=RETURNS[name])
+        if (layout := laid_out(name, given)) is not None:
+            return layout
         last = name.rpartition(".")[2]
         return Value(instance=name) if last[:1].isupper() and "." in name else unknown(given)
 

@@ -10,11 +10,15 @@ from allranks.check.members import Members
 from allranks.check.render import render
 from allranks.check.state import Frame
 from allranks.check.summary import Node
-from allranks.check.tables.arrays import COMPILERS, COMPUTATION, SHARDED_BY
+from allranks.check.tables.arrays import COMPILERS, COMPUTATION, MESHES, SHARDED_BY, SHARDINGS, SPECS
 from allranks.check.values import ANYTHING, Value
 
-# Flags of a function: it is compiled; for all devices of a mesh; for those of this process, with an axis over all.
-COMPILED = frozenset({"jit", "sharded", "mapped"})
+# Flags of a function: it is compiled; for all devices of a mesh; for those of this process, with an axis over all; and
+# what it gives lies in parts on all processes.
+COMPILED = frozenset({"jit", "sharded", "mapped", "parting"})
+# Flags of what says how an array lies: ``cut`` along an axis of a mesh, or ``whole`` on each device; of a mesh of this
+# process' own devices, ``here``.
+CUT, WHOLE, HERE = frozenset({"cut"}), frozenset({"whole"}), frozenset({"here"})
 SPREAD = frozenset({"spread"})
 SPREAD_VALUE = Value(flags=SPREAD)
 # Each process has a part of it, not the whole (as of what is replicated).
@@ -33,17 +37,21 @@ class Computed(Members):
         kinds, plain = function.flags & COMPILED, replace(function, flags=function.flags - COMPILED)
         inside = self.called(frame, plain, given) if plain.reference else ANYTHING
         given_spread = any(value.flags & SPREAD for value in (*given.values, *(v for _, v in given.keywords)))
-        if kinds == {"jit"} and not given_spread:
-            return inside
+        made = PARTS_VALUE if "parting" in kinds else ANYTHING if "mapped" in kinds else SPREAD_VALUE
+        if kinds <= {"jit", "parting"} and not given_spread:
+            return made if "parting" in kinds else inside
         frame.nodes.append(("meet", COMPUTATION, "hidden", given.span, "jax.jit"))
-        return ANYTHING if "mapped" in kinds else SPREAD_VALUE
+        return made
 
     def spread(self, given: Given) -> Value:
         """Return an array that is made of what all processes have; replicated, if its sharding says so."""
         texts = [render(node) for node in (*given.node[2], *(node for _, node in given.node[3]))]
         first: Node = given.node[2][0] if given.node[2] else ("const", None)
         decided = first[0] == "call" and not render(first[1]).endswith("Sharding")  # by what it is given: a number
-        return SPREAD_VALUE if decided or any(map(_WHOLE.search, texts)) else PARTS_VALUE
+        told = frozenset().union(*(value.flags for value in given.all()))
+        if told & WHOLE or decided or any(map(_WHOLE.search, texts)):
+            return SPREAD_VALUE
+        return PARTS_VALUE
 
     def decorated_by(self, frame: Frame, decorator: Node, value: Value) -> Value | None:
         """Return a function behind ``@jax.jit``, ``@jax.jit(...)`` or ``@partial(jax.jit, ...)``, if it is one."""
@@ -63,4 +71,36 @@ def compiled(function: Value, compiler: str, keys: frozenset[str]) -> Value:
     if compiler.endswith("pmap"):
         kind = "mapped" if "axis_name" in keys else ""
     flags = frozenset({kind}) if kind else frozenset()
-    return replace(function, flags=(function.flags - COMPILED) | flags)
+    return replace(function, flags=(function.flags - COMPILED) | flags | (function.flags & {"parting"}))
+
+
+def parting(function: Value, gives: Value | None) -> Value:
+    """Return a function whose result lies as ``gives`` says."""
+    if gives is None or gives.elements is not None or not gives.flags & (CUT | WHOLE):
+        return function
+    return replace(function, flags=(function.flags - {"parting"}) | ({"parting"} if is_cut(gives) else frozenset()))
+
+
+def is_cut(sharding: Value) -> bool:
+    """Say whether what lies so lies in parts on all processes, for certain."""
+    return "cut" in sharding.flags and not sharding.flags & (WHOLE | HERE)
+
+
+def laid_out(name: str, given: Given) -> Value | None:
+    """Return what a spec, a mesh or a sharding says of how an array lies; None for other calls."""
+    if name in SPECS:
+        named = any(value.constant is not None for value in given.values)
+        return Value(instance=name, flags=_spec(given) if named else WHOLE)
+    if name in MESHES:
+        own = any("local_" in render(node) for node in given.node[2])
+        return Value(instance=name, flags=HERE if own else frozenset())
+    if name in SHARDINGS:
+        flags = frozenset().union(*(value.flags for value in given.all()))
+        return Value(instance=name, flags=flags & (CUT | WHOLE | HERE))
+    return None
+
+
+def _spec(given: Given) -> frozenset[str]:
+    """An axis is named: by a text, or by several in a tuple."""
+    named = (part for value in given.values for part in (value, *(value.elements or ())))
+    return CUT if any(isinstance(part.constant, str) for part in named) else frozenset()

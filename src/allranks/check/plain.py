@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from allranks.check.asked import is_wrapped
-from allranks.check.computed import SPREAD_VALUE, compiled
+from allranks.check.computed import PARTS_VALUE, SPREAD_VALUE, compiled, is_cut, parting
 from allranks.check.given import Given
 from allranks.check.overrides import Overrides
 from allranks.check.state import Frame, Span
-from allranks.check.tables.arrays import COMPILERS, FETCHES, SHARDINGS, TREE_MAPS
+from allranks.check.tables.arrays import COMPILERS, FETCHES, SHARD_MAPS, SHARDINGS, TREE_MAPS
 from allranks.check.tables.passing import BAGS, ITERATING, WRAPPING
 from allranks.check.truth import BY_RANK
 from allranks.check.values import AGREED, ANYTHING, DEALT, NONE, STATE, TEXT, Value, boolean, tainted
@@ -87,11 +87,15 @@ class Plain(Overrides):
         if name == "functools.partial" and given.values:
             return replace(given.values[0], bound=given.values[1:])
         if name in COMPILERS and given.values:
-            return compiled(given.values[0], name, frozenset(key for key, _ in given.keywords))
+            made = compiled(given.values[0], name, frozenset(key for key, _ in given.keywords))
+            return parting(made, given.argument("out_shardings"))
+        if name in SHARD_MAPS and given.values:
+            here = any("here" in value.flags for value in given.all())
+            return given.values[0] if here else parting(given.values[0], given.argument("out_specs", 3))
         if name in TREE_MAPS and given.values:
             return self.called(frame, given.values[0], given.without_first())
         if name == "jax.device_put" and len(given.values) > 1 and given.values[1].instance in SHARDINGS:
-            return SPREAD_VALUE
+            return PARTS_VALUE if is_cut(given.values[1]) else SPREAD_VALUE
         if name in WRAPPING and given.values and (given.values[0].reference or given.values[0].instance):
             return given.values[0]
         return None

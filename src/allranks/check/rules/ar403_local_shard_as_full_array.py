@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator
 
 from allranks.check.nodes import walk
+from allranks.check.origins import RANK_KINDS, origins
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
-from allranks.check.syntax import tail_of
+from allranks.check.syntax import function_of, tail_of
 from allranks.findings import Finding
 
 _SINKS = frozenset(
@@ -21,6 +22,7 @@ _SINKS = frozenset(
 _WHOLE = re.compile(
     r"is_fully_replicated|unreplicate|replica_id|shard\.index|\.index\b|process_allgather|is_fully_address"
 )
+_OWN = "these are this process' own shards"
 _SAVING = re.compile(r"save|export|checkpoint|params_for_host|full|to_host|gather|unshard", re.IGNORECASE)
 
 
@@ -28,7 +30,9 @@ class LocalShardAsFullArray(LocalRule):
     """
     ## What it does
     Finds `addressable_data(0)` or `addressable_shards[0].data`, the part of an array that lies on the first device of
-    this process, that is saved, generated with, or returned as the host's copy of the parameters.
+    this process, that is saved, generated with, or returned as the host's copy of the parameters; and all shards of
+    this process put together (`concatenate([s.data for s in x.addressable_shards])`) that are saved under a name
+    without the rank.
 
     ## Why is this bad
     It is the whole array only where the array is replicated. Of a sharded one it is a slice, of the right type and the
@@ -69,9 +73,16 @@ def save(params, path):
 
 def params_for_host(params):
     return jax.tree.map(lambda x: x.addressable_shards[0].data, params)
+
+def dump(table, folder):
+    if jax.process_index() == 0:
+        rows = np.concatenate([shard.data for shard in table.addressable_shards])
+        np.save(f"{folder}/table.npy", rows)
+
+mesh = jax.make_mesh((2, 4), ("data", "model"))
 """,
             },
-            at=(5, 10),
+            at=(5, 10, 14),
         ),
         Example(
             {
@@ -87,6 +98,10 @@ def local(tree):
 def write(state, file):
     if jax.process_index() == 0:
         pickle.dump(local(state), file)
+
+
+axes = ("dp", "tp")
+mesh = jax.sharding.Mesh(jax.devices(), axes)
 """
             },
             at=(6,),
@@ -112,6 +127,13 @@ def save_replicated(params, path):
     assert all(x.is_fully_replicated for x in jax.tree.leaves(params))
     np.savez(path, **jax.tree.map(lambda x: x.addressable_data(0), params))
 
+def save_own(array, path):
+    rows = np.concatenate([np.asarray(s.data) for s in array.addressable_shards])
+    np.save(f"{path}-{jax.process_index()}", rows)
+    print(rows.mean())
+
+mesh = jax.make_mesh((2, 4), ("data", "model"))
+
 def save_shards(array, path):
     for shard in array.addressable_shards:
         np.save(f"{path}-{shard.device.id}", shard.data)
@@ -121,6 +143,8 @@ def save_shards(array, path):
     )
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
+        if isinstance(node, ast.Call) and _together(node) and _saved_by_all(node, file):
+            yield self.local(file, node, f"{_OWN} of an array that lies on all processes, used as the whole array")
         if not _first_shard(node):
             return
         functions = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -130,6 +154,30 @@ def save_shards(array, path):
         handed_on = _SAVING.search(scope.name) or scope.name in file.once("saved", file.tree, _saved_results)
         if _saved(node, file, scope) or (_returned(node, file) and handed_on):
             yield self.local(file, node, f"{ast.unparse(node)} is the part of one device, used as the whole array")
+
+
+def _together(call: ast.Call) -> bool:
+    """``np.concatenate([s.data for s in x.addressable_shards])``"""
+    if tail_of(call) not in ("concatenate", "vstack", "concat", "hstack") or not call.args:
+        return False
+    made = call.args[0]
+    loops = made.generators if isinstance(made, ast.ListComp | ast.GeneratorExp) else []
+    return any(isinstance(at, ast.Attribute) and at.attr == "addressable_shards" for g in loops for at in walk(g.iter))
+
+
+def _saved_by_all(call: ast.Call, file: File) -> bool:
+    """What it makes is saved under a name that is not this process' own."""
+    scope, above = function_of(call, file), next(file.parents(call), None)
+    if scope is None or _WHOLE.search(ast.unparse(scope)):
+        return False
+    names = {ast.unparse(t) for t in above.targets} if isinstance(above, ast.Assign) else set()
+    return any(
+        isinstance(at, ast.Call)
+        and _called(at) in _SINKS
+        and (call in walk(at) or names & _arguments(at))
+        and not any(origins(argument, file) & RANK_KINDS for argument in at.args[:1])
+        for at in walk(scope)
+    )
 
 
 def _first_shard(node: ast.AST) -> bool:

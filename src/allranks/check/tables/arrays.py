@@ -8,6 +8,10 @@ COMPILERS: frozenset[str] = frozenset(
 )
 SHARDED_BY: frozenset[str] = frozenset(["in_shardings", "out_shardings", "in_axis_resources", "out_axis_resources"])
 SHARDINGS: frozenset[str] = frozenset(["jax.sharding.NamedSharding", "jax.sharding.PositionalSharding"])
+# What says how an array lies on the devices of a mesh, and functions that run on them.
+SPECS: frozenset[str] = frozenset(["jax.sharding.PartitionSpec", "jax.P"])
+MESHES: frozenset[str] = frozenset(["jax.sharding.Mesh", "jax.make_mesh"])
+SHARD_MAPS: frozenset[str] = frozenset(["jax.shard_map", "jax.experimental.shard_map.shard_map"])
 MAKERS: tuple[str, ...] = (
     "jax.make_array_from_process_local_data",
     "jax.make_array_from_callback",
