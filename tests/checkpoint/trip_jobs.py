@@ -58,9 +58,14 @@ def tree_of(make: Callable[[str], Any]) -> dict[str, Any]:
 def prepare() -> None:
     """Import, before the fork, what every rank of every job needs."""
     import jax
+    import torch._dynamo
+    import torch.distributed.fsdp
     import torch.distributed.tensor
 
-    del jax, torch
+    import allranks.world.torch
+    from allranks import Checkpointer
+
+    del jax, torch, allranks, Checkpointer
 
 
 def run(name: str, folder: str, arguments: dict[str, Any]) -> None:

@@ -12,6 +12,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / sys.argv[1]))
 
+import equinox  # noqa: F401  once for all ranks, as are the next two
+import jax  # noqa: F401
+import optax  # noqa: F401
 import train
 
 import allranks

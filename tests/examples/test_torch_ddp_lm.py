@@ -25,5 +25,7 @@ def test_ranks_lose_what_one_process_loses(launcher: tuple[str, ...], tmp_path: 
     (alone,) = training.losses_of((), "torch_ddp_lm", tmp_path / "alone.json", "--grad-accum 1")
     assert len(alone) == 6
     assert alone[-1] < alone[0] - 0.5
-    (together,) = training.losses_of(launcher, "torch_ddp_lm", tmp_path / "together.json", "--grad-accum 2")
+    (together,) = training.losses_of(
+        launcher, "torch_ddp_lm", tmp_path / "together.json", "--grad-accum 2", by="torch_trains.py"
+    )
     np.testing.assert_allclose(together, alone, rtol=2e-5)

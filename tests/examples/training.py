@@ -28,22 +28,25 @@ def run(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
     )
 
 
-def losses_of(launcher: Sequence[str], example: str, out: Path, *runs: str) -> list[list[float]]:
+def losses_of(launcher: Sequence[str], example: str, out: Path, *runs: str, by: str = "trains.py") -> list[list[float]]:
     """Train with each of ``runs``, one after the other, in the processes that ``launcher`` starts; return all losses.
 
     ``launcher`` are words for Python: none of them for one process.
     """
-    done = run([*launcher, str(HERE / "trains.py"), example, str(out), *(f"{TINY} {flags}" for flags in runs)])
+    done = run([*launcher, str(HERE / by), example, str(out), *(f"{TINY} {flags}" for flags in runs)])
     assert done.returncode == 0, done.stdout
     found: list[list[float]] = json.loads(out.read_text())
     return found
 
 
-def ends_of(example: str, *runs: str, out: Path, by: str = "cases.py") -> tuple[list[list[tuple[str, Any]]], str]:
-    """Run an example's programs, "name --flags", one after the other on four ranks.
+def ends_of(
+    example: str, *runs: str, out: Path, by: str = "cases.py", fails: str = ""
+) -> tuple[list[list[tuple[str, Any]]], str]:
+    """Run an example's programs, "name --flags", one after the other on four ranks; ``fails``, last, ends the job.
 
-    Return how each rank ended each of them (see cases.py), and all that was said.
+    Return how each rank ended each of the others (see cases.py), and all that was said.
     """
-    done = run(["-m", "allranks", "run", "-n", "4", str(HERE / by), example, str(out), *runs])
-    assert done.returncode == 0, done.stdout
+    last = [f"!{fails}"] if fails else []
+    done = run(["-m", "allranks", "run", "-n", "4", str(HERE / by), example, str(out), *runs, *last])
+    assert done.returncode == int(bool(fails)), done.stdout
     return [[(how, result) for how, result in ended] for ended in json.loads(out.read_text())], done.stdout

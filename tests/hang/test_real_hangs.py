@@ -169,7 +169,8 @@ def asked(folder: Path, *words: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("framework", "fault"),
     [
-        pytest.param("jax", "polls", marks=pytest.mark.needs("jax")),
+        # Ranks that answer are there below, too.
+        pytest.param("jax", "polls", marks=[pytest.mark.needs("jax"), pytest.mark.soak]),
         pytest.param("torch", "stopped", marks=pytest.mark.needs("torch")),
     ],
 )
@@ -186,6 +187,8 @@ def test_the_doctor_sees_a_running_job(framework: str, fault: str, tmp_path: Pat
         else:
             assert (code, rank["verdict"], rank["answers"]) == (1, "stopped", False)
             assert document["culprits"] == [1]
+            assert [one["answers"] for one in document["ranks"]] == [True, False, True]
+            assert "stalls.py" in document["ranks"][0]["beat"]["where"]
         _, text = asked(tmp_path, "--stacks")
         assert re.search(r"^rank +host +step +in +at +for +slow +verdict$", text, re.MULTILINE), text
         assert "stack of ranks 0, 2:" in text, text
