@@ -35,6 +35,7 @@ class UngatedDownload(ProgramRule):
     """
 
     code, name, severity, row = "AR106", "ungated-download", "warning", "gating"
+    default = False
     cluster = "N processes write the same files at once, and those that find them too early read half of them."
     advice = "Download on one process of each node, then a barrier; all ranks read afterwards."
     bad = (
