@@ -346,7 +346,8 @@ def test_effects_behind_names_and_rounds(what: str) -> None:
     """Whoever calls a method by its name alone calls those of the classes that are made."""
     text, codes = PROGRAMS[what]
     files = {"train.py": START + text, "registry.py": REGISTRY}
-    found = check({path: body.encode() for path, body in files.items()}, Settings(select=("AR10",))).findings
+    sources = {path: body.encode() for path, body in files.items()} | {"run.sh": b"torchrun --nnodes 2 train.py"}
+    found = check(sources, Settings(select=("AR10",))).findings
     assert [finding.code for finding in found if finding.confidence == "high"] == codes
 
 

@@ -74,3 +74,31 @@ def test_confidence_is_low_where_all_scripts_start_one_process(program: str, exp
     assert [one.confidence for one in check({**sources, **script}, settings).findings] == [expected]
     everywhere = Settings(select=("AR101",), assume="multi-host")
     assert [one.confidence for one in check({**sources, **script}, everywhere).findings] == ["high"]
+
+
+LOCAL = """\
+import os
+import torch.distributed as dist
+from torch.utils.data import DistributedSampler
+
+dist.init_process_group('nccl')
+DistributedSampler(rows, num_replicas=dist.get_world_size(), rank=int(os.environ['LOCAL_RANK']))
+"""
+
+
+@pytest.mark.parametrize(
+    ("beside", "expected"),
+    [
+        ({}, "low"),
+        ({"run.sh": b"torchrun --standalone --nproc_per_node 8 train.py"}, "low"),
+        ({"run.sh": b"torchrun --nnodes 2 --nproc_per_node 8 train.py"}, "high"),
+        ({"README.md": b"For multi-node training see below."}, "high"),
+        ({"job.sbatch": b"#SBATCH --nodes=4"}, "high"),
+        ({"args.py": b"parser.add_argument('--node_rank', type=int)"}, "high"),
+    ],
+)
+def test_what_goes_wrong_on_several_nodes_alone(beside: dict[str, bytes], expected: str) -> None:
+    """The local rank is the rank where nothing speaks of several nodes."""
+    settings = Settings(select=("AR306",))
+    found = check({"train.py": LOCAL.encode(), **beside}, settings).findings
+    assert [finding.confidence for finding in found] == [expected]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from allranks.check.apis import apis
-from allranks.check.launches import started_alone
+from allranks.check.launches import on_several_nodes, started_alone
 from allranks.check.program import Program
 from allranks.check.project import Project
 from allranks.check.reading import Cache, examined
@@ -80,11 +80,21 @@ def check(sources: Mapping[str, bytes], settings: Settings, *, cache: Cache | No
         findings = [f for f in findings if f.code not in asked or asked[f.code].stands(f, program)]
     chosen = [r for r in all_rules() if isinstance(r, ProgramRule) and r.code in codes]
     findings.extend(finding for r in chosen for finding in r.check(program))
+    if settings.assume == "auto":
+        findings = _by_nodes(findings, sources)
     once = {(f.place, f.code): f for f in findings if f.code in codes}
     found = [once[key] for key in sorted(once)]
     report = rows(program, [f for f in found if settings.shows(f)], {r.code: r.row for r in all_rules()})
     counted = [raw for path, raw in sources.items() if not is_page(path)]
     return Outcome(tuple(found), report, len(counted), sum(raw.count(b"\n") for raw in counted))
+
+
+def _by_nodes(findings: list[Finding], sources: Mapping[str, bytes]) -> list[Finding]:
+    """Lower the confidence of what goes wrong on several nodes alone, where nothing speaks of several."""
+    of_nodes = {r.code for r in all_rules() if r.of_nodes}
+    if not any(f.code in of_nodes for f in findings) or on_several_nodes(sources):
+        return findings
+    return [replace(f, confidence="low") if f.code in of_nodes else f for f in findings]
 
 
 def _interpreted(sources: Mapping[str, bytes], summaries: Mapping[str, Summary], settings: Settings) -> Program:

@@ -1,4 +1,4 @@
-"""How the project's scripts start its programs, by a launcher or as one process, and what its pages say. Pure."""
+"""How the project's scripts start its programs: by a launcher or as one process, on how many nodes. Pure."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ _LAUNCHER = re.compile(
 )
 _PLAIN = re.compile(r"\bpython[\d.]*\s+(?:-[uBOE]+\s+)*(?:(?P<path>[\w./-]+\.py)\b|-m\s+(?P<module>[\w.]+))")
 _ANY = re.compile(r"(?P<path>[\w./-]+\.py)\b")
+# Whoever writes one of these thinks of several machines.
+_NODES = re.compile(
+    rb"(?i)nnodes|num_nodes|node_rank|SLURM_NODEID|SLURM_NNODES|SLURM_JOB_NUM_NODES|SLURM_(?:JOB_)?NODELIST|hostfile"
+    rb"|multi-?_?nodes?\b|#SBATCH\s+(?:-N|--nodes)|num_machines|machine_rank|submitit"
+)
 _JOINED = re.compile(r"\\\r?\n")
 _SET = re.compile(r"(?<![\w$-])(?P<name>\w+)=[\"']?(?P<value>[^\s\"';]*\.py)\b")
 _USED = re.compile(r"[\"']?\$\{?(?P<name>\w+)\}?[\"']?")
@@ -36,6 +41,11 @@ def started_alone(sources: Mapping[str, bytes]) -> frozenset[str]:
             for name, by_itself in commands(_JOINED.sub(" ", raw.decode("utf-8", "replace"))):
                 (alone if by_itself else several).update(_meant(name, path, programs))
     return frozenset(alone - several)
+
+
+def on_several_nodes(sources: Mapping[str, bytes]) -> bool:
+    """Return whether anything in a project speaks of several nodes. Where nothing does, the local rank is the rank."""
+    return any(map(_NODES.search, sources.values()))
 
 
 def _of_script(text: str) -> Iterator[tuple[str, bool]]:

@@ -88,6 +88,7 @@ class Example:
 class Rule:
     """One fault. A subclass sets the class variables; its docstring is its documentation page.
 
+    ``of_nodes``: the fault shows on several nodes alone: confidence is low where nothing in a project speaks of them.
     ``default``: False for a rule whose precision on real code is under 0.9; it runs when it is selected.
     ``cluster`` and ``advice`` are what findings say when they have nothing more exact to say.
     """
@@ -97,6 +98,7 @@ class Rule:
     severity: ClassVar[Severity]
     row: ClassVar[str]
     default: ClassVar[bool] = True
+    of_nodes: ClassVar[bool] = False
     cluster: ClassVar[str] = ""
     advice: ClassVar[str] = ""
     bad: ClassVar[tuple[Example, ...]] = ()

@@ -29,7 +29,8 @@ class NodeLocalGateOnSharedPath(ProgramRule):
     A path on a disk of the node looks like any other. What begins with `/tmp`, `/dev/shm` or `/local`, or comes from
     `TMPDIR`, is on one, and names with `tmp`, `cache`, `scratch` or `local` in them are taken for such; declare others
     with `node-local-paths`, and with `shared-paths` what only looks like one. A program without any guard
-    on the global rank may be meant for one node: there, confidence is low.
+    on the global rank may be meant for one node: there, confidence is low; so it is where nothing in the project speaks
+    of several nodes.
 
     ## Use instead
     Guard with the global rank. Keep the local rank for what each node needs for itself: downloads and caches.
@@ -39,6 +40,7 @@ class NodeLocalGateOnSharedPath(ProgramRule):
     """
 
     code, name, severity, row = "AR105", "node-local-gate-on-shared-path", "warning", "gating"
+    of_nodes = True
     default = False
     cluster = "With M nodes and a shared file system, M processes write or change the same path at once."
     advice = "Guard with the global rank (rank == 0), or write to a disk of the node."

@@ -49,7 +49,8 @@ class LocalRankAsGlobalRank(LocalRule, ProgramRule):
     to `init_process_group` never meet.
 
     ## Known problems
-    A program that is only ever meant for one node is right; `rank` is right there too. Where each node holds data of
+    A program that is only ever meant for one node is right; `rank` is right there too. Confidence is low where nothing
+    in the project's code, scripts and pages speaks of several nodes. Where each node holds data of
     its own that is split among its processes, the local rank is what is meant; then say the number of local processes
     next to it (`LOCAL_WORLD_SIZE`), and the rule is silent.
 
@@ -61,6 +62,7 @@ class LocalRankAsGlobalRank(LocalRule, ProgramRule):
     """
 
     code, name, severity, row = "AR306", "local-rank-as-global-rank", "error", "data"
+    of_nodes = True
     cluster = "On a second node the local ranks begin at 0 again: parts are read twice, others never, or ranks collide."
     advice = "Use the global rank (dist.get_rank(), RANK, jax.process_index())."
     words = (
