@@ -561,3 +561,53 @@ def test_a_rank_is_known_where_it_is_kept(where: str) -> None:
 def _found(files: dict[str, str]) -> set[str]:
     outcome = check({path: text.encode() for path, text in files.items()}, Settings(select=("AR1",)))
     return {finding.code for finding in outcome.findings}
+
+
+def test_a_module_of_several_of_one_name_is_that_which_has_what_is_imported() -> None:
+    files = {
+        "tool/utils.py": "import torch.distributed as dist\ndef get_rank():\n    return dist.get_rank()\n",
+        "tool/kit/__init__.py": "",
+        "tool/kit/utils.py": "def other():\n    return 1\n",
+        "tool/kit/trainer.py": """\
+import torch
+from utils import get_rank
+
+def save(state):
+    if get_rank() == 0:
+        torch.save(state, 'last.pt')
+""",
+        "tool/train.py": "import torch.distributed as dist\nfrom kit.trainer import save\n"
+        "dist.init_process_group('gloo')\nsave(1)\n",
+    }
+    assert _found(files) == set()
+
+
+SPAWNED = """\
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+def main(gpu, cfg):
+    if cfg.distributed:
+        cfg.rank = gpu
+        dist.init_process_group('gloo', rank=cfg.rank, world_size=2)
+    if cfg.rank == 0:
+        torch.save(1, 'last.pt')
+
+cfg = load()
+if cfg.several:
+    mp.spawn(main, nprocs=2, args=(cfg,))
+else:
+    main(0, cfg)
+"""
+
+
+def test_who_calls_himself_what_he_could_start_is_alone() -> None:
+    assert _found({"train.py": SPAWNED}) == set()
+    assert _found({"train.py": SPAWNED.replace("cfg.rank == 0", "cfg.rank >= 0")}) == {"AR101"}
+
+
+def test_an_interface_for_people_is_one_process() -> None:
+    text = "import torch\nimport torch.distributed as dist\ndist.init_process_group('gloo')\ntorch.save(1, 'a.pt')\n"
+    assert _found({"app.py": text}) == {"AR101"}
+    assert _found({"app.py": "import gradio\n" + text}) == set()

@@ -16,6 +16,7 @@ from allranks.check.tables.evidence import HOOKED
 from allranks.check.tables.names import documented
 
 _STRONG = frozenset({"initialise", "wrap", "sample"})
+_INTERFACES = ("gradio", "streamlit")
 _STARTERS = ("lightning", "pytorch_lightning", "catalyst", "ray")
 _LAUNCH, _JOIN, _MEET = "<launch>", "<join>", "<meet>"  # no file's name
 # Methods of HOOKED classes that a framework calls, or that the constructor's caller does.
@@ -69,9 +70,12 @@ class Activity:
         return not of_jax or bool(shown & {"", _LAUNCH, _JOIN, _MEET})
 
     def is_alone(self, root: Result) -> bool:
-        """Whether one process runs an entry: a tool, or what shows nothing but that it can tell its rank."""
+        """Whether one process runs an entry: a tool, an interface for people, or what only shows that it can tell its
+        rank."""
         apart = is_apart(root.reference) and "" not in self._shown(root)
-        return not self.everywhere and (apart or is_tool(root.reference)) and not self._is_hook(root)
+        summary = self.project.summaries.get(root.path)
+        shows = summary is not None and any(map(summary.uses, _INTERFACES))
+        return not self.everywhere and (apart or shows or is_tool(root.reference)) and not self._is_hook(root)
 
     def _is_hook(self, root: Result) -> bool:
         """Whether a framework calls it on every process."""

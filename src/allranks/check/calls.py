@@ -287,6 +287,7 @@ class Caller(Plain):
         calls, before = frame.result.calls, len(frame.result.calls)
         if name in ("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes"):
             if given.values and "::" in given.values[0].reference:
+                self.spawned.add(given.values[0].reference)
                 spread = given.argument("args", 1)
                 told = spread.elements or () if spread else ()  # by the one process that starts them
                 more = (replace(v, taint=v.taint & ~(CLOCK | PROCESS | IDENTITY)) for v in told)

@@ -207,7 +207,8 @@ class Runner(Caller):
         names = facts.positional[1 if function.receiver is not None and facts.owner else 0 :]
         ranks = self.apis.ranks["name"].named
         told = ((ranks(name), value) for name, value in zip(names, given.values, strict=False))
-        return any(q is not None and q.kind == "global" and not q.first and _plainly(v) for q, v in told)
+        spawned = function.reference in self.spawned and _plainly(given.values[0])  # as in each that is spawned
+        return spawned or any(q is not None and q.kind == "global" and not q.first and _plainly(v) for q, v in told)
 
     def _believed(self, frame: Frame, reference: str, value: Value) -> Value:
         """A function called ``get_rank`` whose value is not understood returns a rank; others what they say. So does

@@ -50,6 +50,7 @@ class Members(Evaluator):
         self.heap: dict[str, dict[str, Value]] = {}
         self.answers: dict[str, dict[str, Value | None]] = {}
         self.asked: set[tuple[str, str]] = set()
+        self.spawned: set[str] = set()  # functions that processes are started with
         self.stale = False  # something was stored after somebody had asked for it
         self.modules: dict[str, Frame] = {}
         self.lineages: dict[str, tuple[str, ...]] = {}

@@ -135,8 +135,8 @@ class Project:
                     self._users.setdefault(used, []).append(user)
         return self._users.get(path, [])
 
-    def module(self, dotted: str, seen_from: str) -> str | None:
-        """Return the path of a module as ``seen_from`` imports it; None if it is not the project's."""
+    def module(self, dotted: str, seen_from: str, name: str = "") -> str | None:
+        """Return the path of a module as ``seen_from`` imports ``name`` of it; None if it is not the project's."""
         if dotted.startswith("."):
             return self._relative(dotted, seen_from)
         found = self._modules.get(dotted)
@@ -145,7 +145,14 @@ class Project:
         if len(found) == 1:
             return found[0] if "." in dotted or self._plausible(found[0], dotted, seen_from) else None
         near = [p for p in found if self._plausible(p, dotted, seen_from)] or found
+        near = [p for p in near if self._has(p, name)] or near
         return max(near, key=lambda p: (_shared(p, seen_from), -len(p)))
+
+    def _has(self, path: str, name: str) -> bool:
+        """Whether a module of several of one name is that which has what is asked of it."""
+        summary = self.summaries[path]
+        known = name in summary.functions or name in summary.classes or name in summary.functions[""].stored
+        return known or any(bound == name for _, bound in summary.imports)
 
     def _plausible(self, path: str, dotted: str, seen_from: str) -> bool:
         """A bare name means a module beside the importer, above it, or at a root of imports: in no other package."""
@@ -171,7 +178,7 @@ class Project:
         dots = len(dotted) - len(dotted.lstrip("."))
         parts = dotted[dots:].split(".") if dotted[dots:] else []
         for end in range(len(parts), -1 if dots else 0, -1):
-            path = self.module("." * dots + ".".join(parts[:end]), seen_from)
+            path = self.module("." * dots + ".".join(parts[:end]), seen_from, parts[end] if end < len(parts) else "")
             if path is not None:
                 return path, tuple(parts[end:])
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from allranks.check.nodes import walk
 from allranks.check.program import Program
@@ -13,6 +14,8 @@ from allranks.check.source import File
 from allranks.check.syntax import function_of, leaves, tail_of
 from allranks.findings import Finding
 
+_CHANGES = ("checkpoint", "file", "append", "delete", "mkdir", "folder", "download", "publish")
+_EXISTS = re.compile(r"exists|is_?file|is_?dir|glob|listdir|iterdir")
 _MEETS = re.compile(r"all_?gather|^gather(_object|_for_metrics)?$|all_?reduce|pad_across_processes|process_allgather")
 
 
@@ -29,7 +32,8 @@ class CollectiveUnderProcessLocalCondition(LocalRule, ProgramRule):
     Some processes call the collective and others do not: they wait until a timeout, or meet in different collectives.
 
     ## Known problems
-    On a shared file system that is quiet, all processes find the same; the finding then warns of what can change.
+    On a shared file system that is quiet, all processes find the same. Where nothing in the function writes, makes or
+    deletes files, confidence is low: what is looked for may have been there for long.
     Which checkpoint a job resumes from is taken to be found alike by all (AR503 asks about that).
 
     ## Use instead
@@ -140,13 +144,13 @@ dist.barrier()
             )
 
     def check(self, program: Program) -> Iterator[Finding]:
+        changed = {event.symbol for event in program.effects(*_CHANGES)}
         for parting in program.divergences():
             if parting.cause == "process":
-                yield self.found(
-                    parting,
-                    f"{parting.collective} hangs on what this process alone finds: {parting.condition}",
-                    notes=parting.sides(),
-                )
+                says = f"{parting.collective} hangs on what this process alone finds: {parting.condition}"
+                found = self.found(parting, says, notes=parting.sides())
+                settled = _EXISTS.search(parting.condition) and parting.symbol not in changed
+                yield replace(found, confidence="low") if settled else found
 
 
 def _empty(test: ast.expr) -> str:

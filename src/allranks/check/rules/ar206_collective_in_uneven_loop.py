@@ -40,6 +40,7 @@ class CollectiveInUnevenLoop(ProgramRule):
     """
 
     code, name, severity, row = "AR206", "collective-in-uneven-loop", "warning", "collectives"
+    default = False
     cluster = "The rank with more to do calls it once more than the others and waits for them."
     advice = "Call it after the loop, or make the number of rounds the same on all ranks."
     bad = (

@@ -55,6 +55,7 @@ class AsyncSaveNotAwaited(LocalRule):
     """
 
     code, name, severity, row = "AR404", "async-save-not-awaited", "error", "checkpoint save"
+    default = False
     cluster = "The job can end while some ranks still write: the last checkpoint is not whole, and no error is seen."
     advice = "Keep the future and call result() before the next save and before the end; Orbax: wait_until_finished()."
     words = ("async_save", "Async", *_MANAGERS)
