@@ -66,10 +66,12 @@ class CodeBase:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What a person who read the code says of the findings with one fingerprint."""
+    """What a person who read the code says of the findings with one fingerprint. ``only``: it is not real for the one
+    reason that its authors start the program as ``one process``, or on ``one node``; empty for all other reasons."""
 
     real: bool
     why: str
+    only: str = ""
 
 
 Fingerprint: TypeAlias = tuple[str, str, str, str]  # repository, code, path, symbol
@@ -86,7 +88,10 @@ def code_bases() -> tuple[CodeBase, ...]:
 
 def judgements() -> Mapping[Fingerprint, Judgement]:
     entries = [entry for half in SPLITS for entry in _read(half, "judgements.toml", "judgement")]
-    return {(e["repository"], e["code"], e["path"], e["symbol"]): Judgement(e["real"], e["why"]) for e in entries}
+    return {
+        (e["repository"], e["code"], e["path"], e["symbol"]): Judgement(e["real"], e["why"], e.get("only", ""))
+        for e in entries
+    }
 
 
 def _codes(name: str, *, well_kept: bool) -> Iterator[CodeBase]:

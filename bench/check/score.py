@@ -32,7 +32,8 @@ Job: TypeAlias = tuple[str, str, Path, tuple[Label, ...], CodeBase | None]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One finding, with what is said of it. ``default``: it is shown unless asked otherwise."""
+    """One finding, with what is said of it. ``default``: it is shown unless asked otherwise. ``only``: it is false for
+    the one reason that its authors start the program so (`Judgement`)."""
 
     repository: str
     commit: str
@@ -41,6 +42,7 @@ class Found:
     why: str
     default: bool
     good: bool
+    only: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +141,9 @@ def score(halves: Sequence[str], *, into: Path, mirror: Path | None = None, work
             good = whole is not None and whole.well_kept
             results += [scored(label, findings, defaults) for label in wanted]
             for finding in findings:
-                verdict, why = _verdict(repository, finding, wanted, judged)
-                found.append(Found(repository, commit, finding, verdict, why, _shown(finding, defaults), good))
+                said = _verdict(repository, finding, wanted, judged)
+                shown = _shown(finding, defaults)
+                found.append(Found(repository, commit, finding, said[0], said[1], shown, good, said[2]))
             if good:
                 lines[repository] += count
             crashed += [crash] if crash else []
@@ -171,14 +174,14 @@ def _verdict(
     finding: Finding,
     wanted: Sequence[Label],
     judged: Mapping[tuple[str, str, str, str], Judgement],
-) -> tuple[Verdict, str]:
+) -> tuple[Verdict, str, str]:
     for label in wanted:
         if finding.code in label.codes and near(finding, label):
-            return "true", label.id
+            return "true", label.id, ""
     judgement = judged.get((repository, finding.code, finding.place.path, finding.symbol))
     if judgement is None:
-        return "open", ""
-    return ("true" if judgement.real else "false"), judgement.why
+        return "open", "", ""
+    return ("true" if judgement.real else "false"), judgement.why, judgement.only
 
 
 def halves_table(whole: Score) -> str:
@@ -193,6 +196,7 @@ def _column(whole: Score, half: str, default: bool) -> dict[str, str]:
     found = [f for f in whole.found if split(f.repository) == half and (f.default or not default)]
     hits = sum(one.hit is not None and (one.default or not default) for one in results)
     verdicts = Counter(f.verdict for f in found)
+    alone = sum(f.verdict == "false" and bool(f.only) for f in found)
     lines = sum(count for repository, count in whole.lines.items() if split(repository) == half)
     in_good = Counter(f.verdict for f in found if f.good)
     return {
@@ -201,6 +205,8 @@ def _column(whole: Score, half: str, default: bool) -> dict[str, str]:
         "findings, in the files of the bugs and in the other code": str(len(found)),
         "true, false, not judged": f"{verdicts['true']}, {verdicts['false']}, {verdicts['open']}",
         "precision": _part(verdicts["true"], verdicts["true"] + verdicts["false"]),
+        "false only because its authors start one process, or on one node": str(alone),
+        "precision without these": _part(verdicts["true"], verdicts["true"] + verdicts["false"] - alone),
         "lines of good code": f"{lines:,}",
         f"findings per {PER:,} good lines": _rate(sum(in_good.values()), lines),
         f"of those false, per {PER:,} lines": _rate(in_good["false"] + in_good["open"], lines),
