@@ -29,16 +29,8 @@ def test_a_simulated_world(check: Callable[[World], None], size: int) -> None:
     SimulatedWorld(size, ranks_per_host=2, fanout=2, timeout=30).run(check).values()
 
 
-@pytest.mark.parametrize(
-    ("backend", "size"),
-    [
-        # The one with two ranks, the other with four: sizes are what the simulated ones have most of.
-        pytest.param("jax", 2, marks=pytest.mark.needs("jax")),
-        pytest.param("torch", 4, marks=pytest.mark.needs("torch")),
-        pytest.param("jax", 4, marks=[pytest.mark.needs("jax"), pytest.mark.soak]),
-        pytest.param("torch", 2, marks=[pytest.mark.needs("torch"), pytest.mark.soak]),
-    ],
-)
+@pytest.mark.parametrize("backend", [pytest.param(name, marks=pytest.mark.needs(name)) for name in ("jax", "torch")])
+@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.soak)])  # sizes are for the simulated ones
 def test_real_ranks(backend: str, size: int) -> None:
     """All of the contract, in one job of real processes."""
     job = harness.run(size, [contract.__file__, backend])

@@ -97,7 +97,7 @@ def worker():
     next(iter(DataLoader(Stuck(), num_workers=1)))
 
 
-def slow_in_step(steps=150):
+def slow_in_step(steps=90):
     """All ranks meet in every step; the victim takes 1.3 times as long for it."""
     for _ in range(steps):
         time.sleep(0.065 if world.rank == victim else 0.05)
