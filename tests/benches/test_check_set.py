@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import tomllib
@@ -12,10 +13,12 @@ from typing import Any
 import pytest
 
 import bench.check.labels as labels_of_check
+from allranks.check.registry import all_rules
 from allranks.findings import Finding, Note, Place
 from bench.check.fetch import Missing, tree
 from bench.check.labels import CodeBase, Label, code_bases, judgements, labels, split
 from bench.check.score import Found, Score, Scored, codes_table, halves_table, scored
+from bench.check.written import Written, written
 
 LABEL = Label("a-1", "o/a", "0" * 40, "train.py", 10, ("AR101", "AR102"), "torch", "why", "https://", ("io.py:3",))
 
@@ -124,3 +127,20 @@ def test_code_without_labels_is_named_by_folders() -> None:
     assert all(re.fullmatch(r"[0-9a-f]{40}", entry.commit) and entry.paths for entry in entries)
     assert all(isinstance(entry, CodeBase) for entry in entries)
     assert sum(entry.well_kept for entry in entries) >= 20
+
+
+def test_written_programs_are_whole_and_their_bugs_stand_where_they_say() -> None:
+    """Each parses; a bug has known codes, differs from the right program, and its places are lines of its files."""
+    known = {rule.code for rule in all_rules()}
+    right: dict[str, Written] = {}
+    for program in written():
+        for path, text in program.files.items():
+            if path.endswith(".py"):
+                ast.parse(text, path)
+        if program.bug is None:
+            right[program.name] = program
+            continue
+        assert program.files != right[program.bug.repository].files, program.name
+        assert set(program.bug.codes) <= known, program.name
+        for path, line in program.bug.places:
+            assert 1 <= line <= len(program.files[path].splitlines()), program.name
