@@ -27,17 +27,22 @@ def unsplit(project: Project, events: Iterable[Event], lines: Mapping[str, list[
     """Return the shuffling loaders without a sampler in programs that wrap a model for several processes."""
     every = list(events)
     wraps = {e.place.path for e in every if e.wraps and e.active}
-    found = set()
-    for event in every:
-        if event.name not in LOADERS or not (event.active and event.everyone) or _is_sampled(event):
-            continue
-        start = event.chain[0].place.path if event.chain else event.place.path
-        reach = project.reach(start)
-        packages, _ = mentioned(project, reach)
-        wrapped = not wraps.isdisjoint(reach) and packages.isdisjoint(_SPLITTING) and _shuffles(event)
-        if (wrapped or (_is_of_lightning(project, event) and _puts_none_in(lines))) and not _deals(project, event):
-            found.add(event.place)
+    candidates = [
+        e
+        for e in every
+        if e.name in LOADERS and e.active and e.everyone and not _is_sampled(e) and not _deals(project, e)
+    ]
+    found = {e.place for e in candidates if _shuffles(e) and _is_wrapped(project, e, wraps)}
+    lightning = {e.place for e in candidates if _is_of_lightning(project, e)}
+    if lightning and _puts_none_in(lines):
+        found |= lightning
     return frozenset(found)
+
+
+def _is_wrapped(project: Project, event: Event, wraps: set[str]) -> bool:
+    """Whether its program wraps a model in one of these files, and imports nothing that splits data by itself."""
+    reach = project.reach(event.chain[0].place.path if event.chain else event.place.path)
+    return not wraps.isdisjoint(reach) and mentioned(project, reach)[0].isdisjoint(_SPLITTING)
 
 
 def _puts_none_in(lines: Mapping[str, list[str]]) -> bool:

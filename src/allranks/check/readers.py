@@ -33,6 +33,10 @@ def split_by_worker_alone(reader: ast.ClassDef, file: File) -> ast.AST | None:
 def divides_alone(file: File) -> bool:
     """Return whether a file divides something, as its batch, by the number of processes, and nothing in it depends on
     the rank, but guards."""
+    return file.once("divides alone", file.tree, lambda _: _divides_alone(file))
+
+
+def _divides_alone(file: File) -> bool:
     divides = any(
         isinstance(at, ast.BinOp) and isinstance(at.op, ast.FloorDiv) and origins(at.right, file) == {"size"}
         for at in file.nodes
