@@ -46,16 +46,12 @@ _OWN_SEED = re.compile(r"seed\w*\s*(\+=|=(?!=)[^=]*\+).*(process_index|process_i
 def own_seeds(project: Project, lines: Mapping[str, list[str]]) -> frozenset[str]:
     """Return the files that set a seed to one of this process (``args.seed += jax.process_index()``), and all that
     import them."""
-    users: dict[str, list[str]] = defaultdict(list)
     made = set()
     for path, summary in project.summaries.items():
         words = set().union(*(facts.words for facts in summary.functions.values()))
         if words & ASKED and "seed" in words and any(map(_OWN_SEED.search, lines[path])):
             made.add(path)
-    for path in project.summaries if made else ():
-        for used in project.imported(path):
-            users[used].append(path)
-    return frozenset(closed(made, lambda path: users.get(path, ())))
+    return frozenset().union(*map(project.users, made))
 
 
 # What waits for a save in the background; a method of such a name waits when somebody calls it.
