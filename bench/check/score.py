@@ -19,7 +19,7 @@ from typing import Literal, TypeAlias
 from allranks.check.engine import Settings, check
 from allranks.check.registry import all_rules
 from allranks.findings import Finding
-from bench.check.fetch import FOLDER, KINDS, Missing, tree
+from bench.check.fetch import FOLDER, Missing, files_of, tree
 from bench.check.labels import SPLITS, CodeBase, Judgement, Label, code_bases, judgements, labels, split
 from bench.page import table
 
@@ -101,7 +101,7 @@ def run(job: Job) -> tuple[list[Finding], int, str]:
         keep = paths.__contains__
     else:
         keep = _within(whole)
-    files = {path.relative_to(root).as_posix(): path for end in KINDS for path in sorted(root.rglob(f"*{end}"))}
+    files = files_of(root)
     if whole is not None:  # scripts and pages say how programs are started, wherever they stand
         files = {name: path for name, path in files.items() if keep(name) or not name.endswith(".py")}
     sources = {name: path.read_bytes() for name, path in files.items()}

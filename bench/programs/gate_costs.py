@@ -86,6 +86,7 @@ if world.is_main:
     with zone.one_rank(0):
         local()
         found["the same inside a zone"] = best(local)
+    # allranks: ignore[AR201] it is refused
     found["a collective's refusal, the first"] = refused(collective)
     found["a collective's refusal, then"] = min(refused(collective) for _ in range(100))
 world.barrier()

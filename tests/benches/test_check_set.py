@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import re
 import subprocess
 import tomllib
@@ -18,6 +19,7 @@ from allranks.findings import Finding, Note, Place
 from bench.check.fetch import Missing, tree
 from bench.check.labels import CodeBase, Label, code_bases, judgements, labels, split
 from bench.check.score import Found, Score, Scored, codes_table, halves_table, scored
+from bench.check.why import why
 from bench.check.written import Written, written
 
 LABEL = Label("a-1", "o/a", "0" * 40, "train.py", 10, ("AR101", "AR102"), "torch", "why", "https://", ("io.py:3",))
@@ -144,3 +146,14 @@ def test_written_programs_are_whole_and_their_bugs_stand_where_they_say() -> Non
         assert set(program.bug.codes) <= known, program.name
         for path, line in program.bug.places:
             assert 1 <= line <= len(program.files[path].splitlines()), program.name
+
+
+def test_why_tells_what_is_known_at_a_bug() -> None:
+    """The finding there, and the call with who reaches it and by which way."""
+    text = b"import torch\nimport torch.distributed as dist\n\ndist.init_process_group()\ntorch.save({}, 'a.pt')\n"
+    told = "\n".join(why(dataclasses.replace(LABEL, path="train.py", line=5, also=()), {"train.py": text}))
+    assert "     5 torch.save({}, 'a.pt')" in told
+    assert "finding: AR101 (high) train.py:5" in told
+    assert "event train.py:5" in told
+    assert "torch.save [checkpoint]" in told
+    assert "roles=['first', 'node', " in told

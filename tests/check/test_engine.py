@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 
 import pytest
-from pairs import HEAD, OPT_IN
+from pairs import HEAD
 
 from allranks.check.engine import Settings, check
 
@@ -14,9 +14,7 @@ def codes(files: dict[str, str] | str, **settings: str) -> list[str]:
     """Return the codes found, in order of place."""
     sources = {"train.py": HEAD + textwrap.dedent(files)} if isinstance(files, str) else files
     assume = "multi-host" if settings.get("assume") == "multi-host" else "auto"
-    outcome = check(
-        {path: text.encode() for path, text in sources.items()}, Settings(assume=assume, extend_select=OPT_IN)
-    )
+    outcome = check({path: text.encode() for path, text in sources.items()}, Settings(assume=assume))
     return [finding.code for finding in outcome.findings if finding.code[:3] in ("AR1", "AR2")]
 
 
@@ -308,7 +306,7 @@ def test_circles_come_to_an_end() -> None:
 def test_the_report_has_a_place_for_every_tick() -> None:
     """Nine rows; findings decide; what speaks for a row is shown; where nothing was seen, that is said."""
     text = HEAD + "if rank == 0:\n    torch.save({}, 'm')\nimport shutil\nshutil.rmtree('out')\n"
-    outcome = check({"train.py": text.encode()}, Settings(extend_select=OPT_IN))
+    outcome = check({"train.py": text.encode()}, Settings())
     verdicts = {row.topic: row.verdict for row in outcome.rows}
     assert verdicts["initialisation"] == verdicts["checkpoint save"] == verdicts["collectives"] == "good"
     assert verdicts["gating"] == "bad"

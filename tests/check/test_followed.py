@@ -47,6 +47,92 @@ CASES: dict[str, tuple[Files, list[str]]] = {
         },
         [],
     ),
+    "a switch that a configuration may turn": (
+        {
+            "train.py": f"{START}import wandb\nlogs = False\nexec(open('configurator.py').read())\n"
+            "if logs:\n    wandb.init(project='p')\n"
+        },
+        ["AR103"],
+    ),
+    "a switch of the module that a function turns off on a condition": (
+        {
+            "train.py": f"{START}import wandb\nlogs = True\n\ndef main(args):\n    global logs\n"
+            "    if not args.logs:\n        logs = False\n    if logs:\n        wandb.init(project='p')\n\nmain(1)\n"
+        },
+        ["AR103"],
+    ),
+    "a decorator that many functions have": (
+        {
+            "train.py": f"{START}import wandb\n\ndef logged(f):\n    def call(*args):\n        return f(*args)\n"
+            "    return call\n\n"
+            + "".join(f"@logged\ndef f{n}():\n    wandb.log({{}})\n\n" for n in range(5))
+            + "@logged\ndef start():\n    wandb.init(project='p')\n\nstart()\n"
+        },
+        ["AR103"],
+    ),
+    "a name that the project's own broadcast sends": (
+        {
+            "train.py": f"{START}import os\nimport time\nfrom comm import broadcast\n\nstamp = time.strftime('%H')\n"
+            "broadcast(stamp)\nos.makedirs(stamp, exist_ok=True)\n",
+            "comm.py": "import torch.distributed as dist\n\ndef broadcast(x, src=0):\n    dist.broadcast(x, src)\n",
+        },
+        [],
+    ),
+    "a folder that is this process' own unless another is given": (
+        {
+            "train.py": f"{START}from torchvision.datasets import MNIST\n\ndef main(args):\n"
+            "    MNIST(args.data or f'data-{dist.get_rank()}', download=True)\n\nmain(1)\n"
+        },
+        ["AR106"],
+    ),
+    "a function of another package that says what it does": (
+        {
+            "train.py": f"{START}from ai.files import maybe_download, save_json\n\ndef main(url):\n"
+            "    maybe_download(url)\n    save_json({}, 'a.json')\n\nmain(1)\n"
+        },
+        ["AR106", "AR102"],
+    ),
+    "a class of another package that says what it does": (
+        {"train.py": f"{START}from ai.board import SummaryWriter\n\nSummaryWriter('runs')\n"},
+        ["AR103"],
+    ),
+    "a tracker in an attribute that one process fills": (
+        {
+            "train.py": f"{START}from torch.utils.tensorboard import SummaryWriter\n\nclass T:\n"
+            "    def __init__(self):\n        self.tb = None\n        if dist.get_rank() == 0:\n"
+            "            self.tb = SummaryWriter('runs')\n\n    def train(self):\n"
+            "        if self.tb:\n            self.tb.add_text('a', 'b')\n        self.tb.add_scalar('a', 1)\n\n"
+            "T().train()\n"
+        },
+        ["AR103"],
+    ),
+    "an object that one process calls, by its decorator": (
+        {
+            "train.py": f"{START}import functools\n\ndef master_only(f):\n    @functools.wraps(f)\n"
+            "    def call(*args):\n        if dist.get_rank() == 0:\n            return f(*args)\n\n    return call\n\n"
+            "class Log:\n    @master_only\n    def __call__(self, x):\n        open('a.txt', 'w').write(x)\n\n"
+            "log = Log()\nlog('a')\n"
+        },
+        [],
+    ),
+    "one that is told the rank": (
+        {
+            "train.py": f"{START}from ai.files import maybe_download, save_json\n\ndef main(url):\n"
+            "    maybe_download(url, rank=dist.get_rank())\n    save_json({}, f'{dist.get_rank()}.json')\n\nmain(1)\n"
+        },
+        [],
+    ),
+    "a blob that is deleted": (
+        {
+            "train.py": f"{START}from google.cloud import storage\n\n"
+            "for blob in storage.Client().bucket('b').list_blobs():\n    blob.delete()\n"
+        },
+        ["AR109"],
+    ),
+    "an upload to a bucket": (
+        {"train.py": f"{START}import boto3\n\nboto3.client('s3').upload_file('a', 'bucket', 'a')\n"},
+        ["AR102"],
+    ),
     "the body of a module that is imported": (
         {"train.py": f"{START}import lib.paths\n", "lib/paths.py": MAKES},
         ["AR108"],
@@ -103,6 +189,48 @@ CASES: dict[str, tuple[Files, list[str]]] = {
         },
         ["AR201"],
     ),
+    "one of several functions, which a setting picks": (
+        {
+            "train.py": f"{START}def run(args):\n    if args.plain:\n        from plain import save\n    else:\n"
+            "        from pickled import save\n    save(args)\n\nrun(object())\n",
+            "plain.py": "def save(x):\n    open('x.txt', 'w')\n",
+            "pickled.py": "import torch\n\ndef save(x):\n    torch.save(x, 'x.pt')\n",
+        },
+        ["AR101", "AR102"],
+    ),
+    "an object of one of several classes, that a function makes": (
+        {
+            "train.py": f"{START}from keepers import make\n\nkeeper = make(open('s').read())\nkeeper.keep({{}})\n",
+            "keepers.py": "import torch\n\nclass A:\n    def keep(self, x):\n        open('x.txt', 'w')\n\nclass B:\n"
+            "    def keep(self, x):\n        torch.save(x, 'x.pt')\n\ndef make(kind):\n"
+            "    return A() if kind == 'a' else B()\n\nclass C:\n    def keep(self, x):\n        open('y.txt', 'w')\n",
+        },
+        ["AR102", "AR101"],
+    ),
+    "the fifth function that one decorator wraps": (
+        {
+            "train.py": "from cli import wrap\nimport torch\nimport torch.distributed as dist\n\n"
+            + "".join(f"@wrap\ndef other_{at}():\n    pass\n\nother_{at}()\n\n" for at in range(4))
+            + "@wrap\ndef main():\n    dist.init_process_group('nccl')\n    open('x.txt', 'w')\n\nmain()\n",
+            "cli.py": "def wrap(f):\n    def inner():\n        return f()\n    return inner\n",
+        },
+        ["AR102"],
+    ),
+    "whether a file is there, asked in a function of few words": (
+        {
+            "train.py": f"{START}from lib import has\n\nif has('x'):\n    dist.barrier()\n",
+            "lib.py": "import os\n\ndef has(path):\n    return os.path.isfile(path)\n",
+        },
+        ["AR203"],
+    ),
+    "of two modules of one name that which lies higher": (
+        {
+            "train.py": f"{START}import data_utils\n\ndata_utils.keep()\n",
+            "data_utils/__init__.py": "def keep():\n    open('x.txt', 'w')\n",
+            "tasks/data_utils.py": "def keep():\n    pass\n",
+        },
+        ["AR102"],
+    ),
 }
 
 
@@ -110,7 +238,7 @@ CASES: dict[str, tuple[Files, list[str]]] = {
 def test_the_engine_goes_on_where_programs_do(case: str) -> None:
     files, expected = CASES[case]
     sources = {path: text.encode() for path, text in files.items()}
-    found = check(sources, Settings(extend_select=("AR106",))).findings
+    found = check(sources, Settings()).findings
     assert [f.code for f in found if f.code[:3] in ("AR1", "AR2")] == expected
 
 

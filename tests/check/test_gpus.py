@@ -7,6 +7,10 @@ import textwrap
 import pytest
 
 from allranks.check.engine import Settings, check
+from allranks.check.gpus import astray
+from allranks.check.project import Project
+from allranks.check.state import Called, Mark, Result
+from allranks.check.truth import EVERY
 
 
 def lines(files: dict[str, str]) -> list[tuple[str, int]]:
@@ -202,3 +206,28 @@ def test_a_folder_with_the_name_of_a_package_hides_it_from_nobody() -> None:
     assert lines({"job/train.py": text, "job/ext/act/torch/__init__.py": "", "job/ext/act/torch/act.py": ""}) == [
         ("job/train.py", 4)
     ]
+
+
+@pytest.mark.parametrize("device", ["'cuda:' + str(rank)", "'cuda:%d' % rank", "f'{args.device_type}:{rank}'", "rank"])
+def test_the_rank_in_the_job_is_no_gpu_of_this_host(device: str) -> None:
+    """However the name of the device is put together."""
+    text = f"""
+import torch
+import torch.distributed as dist
+
+def place(model, args):
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    return model.to(torch.device({device}))
+"""
+    found = check({"a.py": text.encode()}, Settings(select=("AR605",))).findings
+    assert [f.place.line for f in found] == [8]
+
+
+def test_what_is_called_by_many_ways_is_looked_at_once() -> None:
+    """Twenty-four functions that each call the next one twice: 16 million ways to what uses the GPU."""
+    below = Result("library.py::last", marks=[Mark("use", "x.cuda", (1, 0, 1, 1))])
+    for n in range(24):
+        calls = [Called((line, 0, line, 1), below, EVERY, EVERY) for line in (1, 2)]
+        below = Result(f"library.py::step_{n}", calls=calls)
+    assert not list(astray([below], Project({}), frozenset(), lambda *_: pytest.fail("nobody runs it")))

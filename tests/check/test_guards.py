@@ -611,3 +611,16 @@ def test_an_interface_for_people_is_one_process() -> None:
     text = "import torch\nimport torch.distributed as dist\ndist.init_process_group('gloo')\ntorch.save(1, 'a.pt')\n"
     assert _found({"app.py": text}) == {"AR101"}
     assert _found({"app.py": "import gradio\n" + text}) == set()
+
+
+def test_a_tracker_that_some_have_started_stops_the_others() -> None:
+    """What happens is another thing than where every rank starts a run."""
+    text = "import torch.distributed as dist\nimport wandb\n\ndist.init_process_group('gloo')\n"
+    started = "if dist.get_rank() == 0:\n    wandb.init()\n"
+    findings = [
+        check({"train.py": f"{text}{more}wandb.log({{}})\n".encode()}, Settings()).findings for more in (started, "")
+    ]
+    assert [[f.cluster.partition(":")[0] for f in found] for found in findings] == [
+        ["Only some ranks have started a run"],
+        ["N runs are made, one for each process."],
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from allranks.check.engine import Settings, check
-from allranks.check.launches import started_alone
+from allranks.check.launches import started
 
 TRAIN = """\
 import torch
@@ -61,7 +61,7 @@ torch.save({}, 'last.pt')
 )
 def test_what_scripts_say(scripts: dict[str, str], *, alone: bool) -> None:
     sources = {"tools/train.py": b"", **{path: text.encode() for path, text in scripts.items()}}
-    assert started_alone(sources) == ({"tools/train.py"} if alone else set())
+    assert started(sources).alone == ({"tools/train.py"} if alone else set())
 
 
 @pytest.mark.parametrize(("program", "expected"), [(TRAIN, "low"), (SPAWNS, "high"), (FITS, "high")])
@@ -102,3 +102,24 @@ def test_what_goes_wrong_on_several_nodes_alone(beside: dict[str, bytes], expect
     settings = Settings(select=("AR306",))
     found = check({"train.py": LOCAL.encode(), **beside}, settings).findings
     assert [finding.confidence for finding in found] == [expected]
+
+
+@pytest.mark.parametrize(
+    ("text", "together"),
+    [
+        ("accelerate launch \\\n  tools/train.py --lr 0.1\n", True),
+        ("    $ python -m torch.distributed.launch --nproc_per_node=4 tools/train.py\n", True),
+        ("torchrun --nproc-per-node 8 -m tools.train\n", True),
+        ("python ../xla_spawn.py --num_cores 8 tools/train.py\n", True),
+        ("RUN=tools/train.py\ndeepspeed $RUN\n", True),
+        ("mpirun -np 1 python tools/train.py\n", False),
+        ("python tools/train.py\n", False),
+        ("pip install deepspeed; python tools/train.py\n", False),
+    ],
+)
+def test_programs_of_which_a_launcher_starts_several_processes(text: str, together: bool) -> None:
+    """They need not say so themselves; of one process, nothing is shown."""
+    program = "import torch\n\ntorch.save({}, 'last.pt')\n"
+    sources = {"tools/train.py": program.encode(), "README.md": text.encode()}
+    assert started(sources).together == ({"tools/train.py"} if together else set())
+    assert [f.code for f in check(sources, Settings(select=("AR101",))).findings] == (["AR101"] if together else [])

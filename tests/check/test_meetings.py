@@ -16,6 +16,46 @@ def codes(text: str) -> list[str]:
 
 
 SILENT = {
+    "a score that is reduced, or that rank 0 sends, ends the training for all": """
+        import torch
+        import torch.distributed as dist
+        from torch.utils.data import DataLoader, DistributedSampler
+        def evaluate(model, batches):
+            total = torch.zeros(1)
+            for batch in batches:
+                total += model(batch)
+            dist.all_reduce(total)
+            return total.item()
+        def fit(model, train, val_set, patience):
+            held_out = DataLoader(val_set, sampler=DistributedSampler(val_set))
+            best, bad = 1e9, 0
+            for epoch in range(10):
+                train_epoch(model, train)
+                val_loss = evaluate(model, held_out)
+                bad = 0 if val_loss < best else bad + 1
+                if bad > patience:
+                    break
+        def second(model, train, val_batches, limit, rank):
+            for epoch in range(10):
+                train_epoch(model, train)
+                val_loss = sum(model(batch) for batch in val_batches)
+                box = [val_loss > limit if rank == 0 else None]
+                dist.broadcast_object_list(box)
+                if box[0]:
+                    break
+        """,
+    "all draw alike where all are seeded alike, and the first rank looks at the sum": """
+        import random
+        import torch.distributed as dist
+        def fit(sums, seed):
+            random.seed(seed)
+            if random.random() < 0.5:
+                dist.all_reduce(sums)
+            dist.reduce(sums, dst=0)
+            if dist.get_rank() == 0:
+                print(sums.item())
+            dist.barrier()
+        """,
     "a checkpoint to go on from is found alike": """
         import os
         import torch.distributed as dist
@@ -144,6 +184,30 @@ SILENT = {
 }
 
 FOUND = {
+    "patience runs out by the score of a part of the data": (
+        """
+        import torch.distributed as dist
+        from torch.utils.data import DataLoader, DistributedSampler
+        def evaluate(model, batches):
+            total = 0.0
+            for batch in batches:
+                total += model(batch).item()
+            return total / len(batches)
+        class Trainer:
+            def fit(self, train, val_set):
+                held_out = DataLoader(val_set, sampler=DistributedSampler(val_set))
+                for epoch in range(self.epochs):
+                    self.train_epoch(train)
+                    val_loss = evaluate(self.model, held_out)
+                    if val_loss < self.best:
+                        self.best, self.bad = val_loss, 0
+                    else:
+                        self.bad += 1
+                    if self.bad > self.patience:
+                        break
+        """,
+        "AR209",
+    ),
     "a folder that each looks for itself": (
         """
         import os
@@ -234,6 +298,77 @@ FOUND = {
                 dist.barrier()
         """,
         "AR202",
+    ),
+    "the rank is counted from the node's, and settings are read over their defaults": (
+        """
+        import torch.distributed as dist
+        class Bag:
+            pass
+        class Settings:
+            def __init__(self, path):
+                self.run = Bag()
+                self.run.check_norms = False
+                for key, value in read(path):
+                    setattr(self.run, key, value)
+        class Worker:
+            def __init__(self, settings, rank):
+                self.run, self.rank = settings.run, rank
+                self.group = dist.new_group([0, 1])
+            def train(self, step):
+                if self.run.check_norms and self.rank == 0:
+                    dist.barrier(self.group)
+        def load(local_rank, settings, node, gpus_per_node):
+            if settings.distributed_data_parallel:
+                rank = node * gpus_per_node + local_rank
+            else:
+                rank = local_rank
+            Worker(Settings("x"), rank).train(1)
+        """,
+        "AR201",
+    ),
+    "each draws for itself which model is trained": (
+        """
+        import random
+        from torch.nn.parallel import DistributedDataParallel
+        def fit(judge, batches, share):
+            judge = DistributedDataParallel(judge)
+            for batch in batches:
+                train = share > 0 and random.random() < share
+                if train:
+                    judge(batch).backward()
+        """,
+        "AR203",
+    ),
+    "a report is due by the clock, and is left early further in": (
+        """
+        from datetime import datetime
+        import torch.distributed as dist
+        class Reports:
+            def step(self, step):
+                gone = (datetime.now() - self.last).total_seconds()
+                if step is None:
+                    step = self.step + 1
+                else:
+                    if gone < self.seconds or step == self.step:
+                        return
+                dist.all_reduce(self.tokens)
+        """,
+        "AR203",
+    ),
+    "what is whole on one rank decides on all": (
+        """
+        import torch.distributed as dist
+        def fit(batches, hits, rows, goal):
+            done = False
+            for batch in batches:
+                dist.reduce(hits, dst=0)
+                dist.reduce(rows, dst=0)
+                if hits.item() / rows.item() > goal:
+                    done = True
+                if done:
+                    break
+        """,
+        "AR209",
     ),
 }
 
@@ -332,3 +467,19 @@ def test_the_collective_itself_is_told_of() -> None:
     (finding,) = check({"a.py": textwrap.dedent(text).encode()}, Settings(select=("AR201",))).findings
     assert finding.place.line == 8
     assert [note.place.line for note in finding.notes if note.place and "called here" in note.text] == [6]
+
+
+def test_files_that_are_changed_after_all_have_met_may_have_been_there_for_long() -> None:
+    """Who looks for a file which others write behind the collective finds what they find: that is no certain fault."""
+    text = """
+        import os
+        import torch.distributed as dist
+        dist.init_process_group("nccl")
+        def prepare(path, rows):
+            if not os.path.exists(path):
+                dist.barrier()
+                open(f"{path}.{dist.get_rank()}", "w").write(rows)
+        """
+    settings = Settings(select=("AR203",), confidence="low")
+    (finding,) = check({"a.py": textwrap.dedent(text).encode()}, settings).findings
+    assert finding.confidence == "low"

@@ -22,6 +22,34 @@ dist.init_process_group("nccl")
 rank = dist.get_rank()
 """
 RACES = {
+    "all read the parts of all": """
+        def hypotheses(rows, dist_size):
+            paths = [f"rows_{i}.cache" for i in range(dist_size)]
+            rows.shard(dist_size, rank).save_to_disk(paths[rank])
+            WAIT
+            return [load_from_disk(path) for path in paths]
+        """,
+    "parts found by a pattern": """
+        def scores(found, out):
+            np.save(osp.join(out, f"part_{rank}.npy"), found)
+            WAIT
+            if rank == 0:
+                return np.concatenate([np.load(path) for path in sorted(Path(out).glob("part_*.npy"))])
+        """,
+    "saved and read by names": """
+        def merged(model, args):
+            if rank == 0:
+                model.save_adapter(args.output_dir)
+            WAIT
+            return load_with_adapter(model, args.output_dir)
+        """,
+    "prepared, by its name alone": """
+        def run(experiment):
+            if rank == 0:
+                experiment.preprocess_corpus()
+            WAIT
+            experiment.train()
+        """,
     "put in its place, then read": """
         def prepare(out, items):
             if rank == 0:
@@ -123,6 +151,24 @@ def test_a_race_is_found_where_nobody_waits(case: str) -> None:
 
 
 SILENT = {
+    "one after the other, or each its own": """
+        def run(experiment, args, rows):
+            with main_process_first():
+                if rank == 0:
+                    experiment.save_adapter(args.output_dir)
+            experiment.load_adapter(args.output_dir)
+            if rank == 0:
+                experiment.preprocess_corpus()
+            dist.barrier()
+            experiment.train()
+            for path in rows:
+                np.save(f"part_{rank}.npy", np.load(path))
+            if args.export:
+                if rank == 0:
+                    experiment.save_adapter(args.export_dir)
+                return None
+            return experiment.load_adapter(args.export_dir)
+        """,
     "two sides of a condition": """
         def stats(path, there):
             if not there:

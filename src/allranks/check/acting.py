@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
 
 from allranks.check.computed import Computed
 from allranks.check.given import Given
+from allranks.check.held import is_partial
 from allranks.check.render import render
-from allranks.check.state import Frame, Seen
+from allranks.check.seeded import seeded
+from allranks.check.state import Frame, Seen, Span
 from allranks.check.summary import Node
 from allranks.check.tables.collectives import Collective
 from allranks.check.tables.commands import doing
 from allranks.check.tables.effects import MOVES, Effect, Kind
-from allranks.check.tables.local import LocalQuery
-from allranks.check.truth import FALSE
-from allranks.check.values import ANYTHING, Value
+from allranks.check.tables.local import LOCKING, LocalQuery
+from allranks.check.tables.runs import NAMED, TOLD_BY_KEYWORD, is_place, names_the_next
+from allranks.check.truth import BY_PROCESS, FALSE, roles_where
+from allranks.check.values import ALONE, ANYTHING, CLOCK, IDENTITY, PROCESS, Value, boolean
 
 # What a call does that is told not to do what it does.
 _INSTEAD: Mapping[Kind, Kind] = {"mkdir": "folder", "tracker": "muted"}
 # Where `print` writes to that is no file of the program.
 _STREAMS = ("sys.stdout", "sys.stderr", "sys.__stdout__", "sys.__stderr__")
+_TRACKER = re.compile(r"(?i)wandb|writer|logger|tensorboard|tracker|recorder|mlflow|comet|neptune|visdom|clearml|aim\.")
+_CHECKPOINT = re.compile(r"(?i)ckpt|checkpoint")
 _LETTERS = frozenset("rwaxbtU+")
+# What open files are called that a function is given.
+_HANDLES = frozenset(
+    ("name", name) for name in ("f", "fp", "fd", "fh", "file", "fileobj", "file_obj", "buffer", "stream")
+)
 # What a function asks of the net that writes what it gets into a file.
 _FETCHES = frozenset(["urlopen", "iter_content", "iter_bytes", "requests", "httpx", "urllib3", "HTTPError"])
 
@@ -30,14 +42,29 @@ _FORGIVEN = frozenset(
 )
 
 
+# Where names of files come from that differ from process to process: rules point there.
+_SOURCES = ("clock", "random", "listing", "identity")
+_OWN = {
+    "identity": IDENTITY,
+    **dict.fromkeys(("clock", "progress"), CLOCK),
+    **dict.fromkeys(("random", "exists", "listing"), PROCESS),
+}
+
+
 class Acting(Computed):
     """Puts effects on the record."""
+
+    @cached_property
+    def seeded(self) -> frozenset[str]:
+        return seeded(self.project)
 
     def _effect(self, frame: Frame, entry: Effect, name: str, given: Given, base: Value | None) -> Value:
         if entry.kind in ("command", "print"):
             self._told(frame, entry, name, given)
             return ANYTHING
         path = given.naming(base if entry.receiver else given.argument(*entry.path) if entry.path else None)
+        if entry.kind == "publish":
+            path = next((value for value in (*given.all(), base) if value is not None and value.private), path)
         made = Value(path.taint if path else 0, handle=given.span, flags=path.flags if path else frozenset())
         itself = entry.receiver and given.node[1][0] == "attr"
         node = given.node[1][1] if itself else given.expression(*entry.path)
@@ -49,6 +76,8 @@ class Acting(Computed):
                 if isinstance(letters, str):
                     self._record(frame, entry.doing("read"), name, given, path, text, node)
                 return made
+        if path == ANYTHING and node in _HANDLES and node[1] in frame.facts.positional:
+            path = Value(flags=frozenset({"perhaps"}))  # what is open already, and where, nobody knows
         if entry.path and (path is None or path.constant is None) and entry.kind in ("file", "checkpoint", "append"):
             return made  # without a path, such a call returns the text
         for key, constant in entry.unless:
@@ -108,6 +137,54 @@ class Acting(Computed):
             )
         )
 
+    def _missed(self, frame: Frame, base: Value, function: Node, given: Given) -> None:
+        """Record a method of a tracker that some of those who come here have not: where others have one, it is None."""
+        absent = roles_where(base.none, "T") & frame.mask if is_partial(base) else 0
+        if absent and _TRACKER.search(base.instance):
+            name = f"{base.instance.rpartition('::')[2].rpartition('.')[2]}.{function[2]}"
+            self._record(frame, Effect("*", "absent"), name, given, None, render(function[1]))
+
+    def _spoken(self, frame: Frame, entry: Effect, name: str, given: Given) -> Value:
+        """Record what a stranger does by its name: perhaps it does. Who tells it his rank, lets it decide."""
+        node = given.node[1][1] if name == "*.delete" else given.node[2][0] if given.node[2] else ("const", "")
+        path = next((value for value in given.all() if value.private), ANYTHING)
+        perhaps = replace(path, flags=path.flags | {"perhaps"})
+        if entry.kind == "file" and _CHECKPOINT.search(render(node)):
+            entry = entry.doing("checkpoint")
+        if not any(value.ranked for value in given.all()):
+            self._record(frame, entry, name, given, perhaps, render(node))
+        return Value(path.taint, flags=path.flags)
+
+    def names(self, frame: Frame, node: Node, value: Value) -> Value:
+        """Return what is assigned, marked if it gives the folder of a run its name: what is made of that, is told."""
+        if "named" in value.flags or not (value.taint & CLOCK or _counts_up(node[3])):
+            return value
+        names = [*filter(is_place, map(_last, node[2]))]
+        for name in names:
+            self._placed(frame, name, value, (node[1], 0, node[1], 0))
+        return replace(value, flags=value.flags | {"named"}) if names else value
+
+    def keyed(self, frame: Frame, name: object, value: Value, node: Node) -> None:
+        """Look at what is entered under a key or a keyword: it may be such a name."""
+        new = value.taint & CLOCK and "named" not in value.flags and is_place(str(name))
+        if new and (span := _span(node)) is not None:
+            self._placed(frame, str(name), value, span)
+
+    def options(self, frame: Frame, given: Given) -> None:
+        """Look at what a call is given by keyword: a folder, or the default of an option that is one."""
+        called = render(given.node[1]).rpartition(".")[2]
+        if called == "add_argument" and given.values:
+            option = str(given.values[-1].constant).lstrip("-").replace("-", "_")
+            self.keyed(frame, option, given.argument("default") or ANYTHING, given.node)
+        elif called in TOLD_BY_KEYWORD:
+            for name, value in given.keywords:
+                self.keyed(frame, name, value, given.node)
+
+    def _placed(self, frame: Frame, name: str, value: Value, span: Span) -> None:
+        """Record that the folder of a run is named after the clock, or after what this process found there."""
+        given = Given((value,), (), ("call", ("const", None), (), (), span))
+        self._record(frame, NAMED, NAMED.pattern, given, value, name)
+
     def _told(self, frame: Frame, entry: Effect, name: str, given: Given) -> None:
         """Record a call whose arguments say what it does: a command that is run, or a line and the file it goes to."""
         if entry.kind == "command":
@@ -130,6 +207,52 @@ class Acting(Computed):
             text = render(given.node[1][1]) if itself else given.text(0)
             self._record(frame, Effect("*.open", "file"), "*.open", given, path, text)
         return Value(path.taint, handle=given.span, flags=path.flags)
+
+    def _locked(self, frame: Frame, given: Given) -> None:
+        """What is done from here on is done by one process after the other; so is what the file was opened for."""
+        frame.turns += 1
+        frame.result.locks = True
+        opened = given.values[0].handle if given.values else None
+        seen = frame.result.seen
+        seen[:] = [one._replace(ordered=True) if opened and one.span == opened else one for one in seen]
+
+    def _local(self, frame: Frame, entry: LocalQuery, name: str, given: Given) -> Value:
+        if entry.kind in _SOURCES:
+            self._record(frame, entry, name, given, None, name)
+        if name in LOCKING:
+            self._locked(frame, given)
+        taint = _OWN.get(entry.kind, 0)
+        if entry.kind == "random" and name.partition(".")[0] not in self.seeded:
+            taint |= ALONE
+        for value in given.values:
+            taint |= value.taint
+        if entry.kind in ("exists", "progress"):
+            return boolean(BY_PROCESS, taint)
+        if entry.kind in _OWN:
+            return Value(taint)
+        if entry.kind == "spread":
+            return self.spread(given)
+        return Value(taint, instance=name, flags=frozenset({entry.kind}))
+
+
+def _last(target: Node) -> str:
+    """Return under what name something is stored: a variable's, an attribute's, a key."""
+    if target[0] == "sub":
+        return str(target[2][1]) if target[2][0] == "const" else ""
+    return {"name": target[1], "attr": target[2]}.get(target[0], "") if len(target) > 2 else str(target[1])
+
+
+def _span(node: Node) -> Span | None:
+    """Return where the first call in an expression stands."""
+    if node[:1] == ("call",):
+        at: Span = node[4]
+        return at
+    return next((found for part in node if isinstance(part, tuple) and (found := _span(part)) is not None), None)
+
+
+def _counts_up(made: Node) -> bool:
+    """Whether an expression calls what looks which folders are there."""
+    return made[0] == "call" and (names_the_next(render(made[1])) or any(map(_counts_up, made[2])))
 
 
 def _is_binary(given: Given, entry: Effect) -> bool:

@@ -28,7 +28,7 @@ _HOOK = re.compile(
 
 class Activity:
     """What the entries of an interpreted project show. ``everywhere``: the user says that all of them are several;
-    ``alone``: programs that scripts start as one process each (`launches`)."""
+    ``alone``, ``together``: programs that scripts start as one process each, or as several (`launches`)."""
 
     def __init__(
         self,
@@ -38,12 +38,14 @@ class Activity:
         everywhere: bool,
         entries: tuple[str, ...],
         alone: frozenset[str],
+        together: frozenset[str] = frozenset(),
     ) -> None:
         self.project = project
         self.interpreter = interpreter
         self.everywhere = everywhere
         self.entries = entries
         self.alone = alone
+        self.together = together
         self._known: dict[int, frozenset[str]] = {}
 
     def active(self, roots: Iterable[Result]) -> list[Result]:
@@ -64,6 +66,8 @@ class Activity:
         facts, shown = self.project.function(root.reference), self._shown(root)
         if facts is not None and facts.name:
             return "" in shown or self._is_hook(root)
+        if self._is_launched(root):
+            return True
         of_jax = any(map(self._is_of_jax, shown))
         if root.path in self.alone and _LAUNCH not in shown and not of_jax and not self._may_start(root.path):
             return False
@@ -75,7 +79,12 @@ class Activity:
         apart = is_apart(root.reference) and "" not in self._shown(root)
         summary = self.project.summaries.get(root.path)
         shows = summary is not None and any(map(summary.uses, _INTERFACES))
-        return not self.everywhere and (apart or shows or is_tool(root.reference)) and not self._is_hook(root)
+        spared = self.everywhere or self._is_launched(root) or self._is_hook(root)
+        return (apart or shows or is_tool(root.reference)) and not spared
+
+    def _is_launched(self, root: Result) -> bool:
+        """Whether it is a program of which a launcher starts several processes."""
+        return root.reference.endswith("::") and root.path in self.together
 
     def _is_hook(self, root: Result) -> bool:
         """Whether a framework calls it on every process."""
@@ -85,13 +94,16 @@ class Activity:
 
     def is_started(self, root: Result) -> bool:
         """Whether an entry joins processes, or starts them, or meets them itself."""
-        return bool(self._shown(root) & {"", _LAUNCH}) or "collective" in root.evidence
+        return self._is_launched(root) or bool(self._shown(root) & {"", _LAUNCH}) or "collective" in root.evidence
 
     def started(self, roots: Iterable[Result], active: Iterable[Result]) -> set[str]:
         """Return the modules that are imported where several processes run for certain."""
         shows = {id(root) for root in active}
         certain = (
-            root for root in roots if _LAUNCH in self._shown(root) or (id(root) in shows and "" in self._shown(root))
+            root
+            for root in roots
+            if _LAUNCH in self._shown(root)
+            or (id(root) in shows and (self._is_launched(root) or "" in self._shown(root)))
         )
         return closed((path for root in certain for path in self._imported(root.path)), self._imported)
 
@@ -110,7 +122,7 @@ class Activity:
         path = root.path
         if self.left_out(path) or self.is_alone(root):
             return False
-        if self._evidence(root, path):
+        if self._evidence(root, path) or self._is_launched(root):
             return True
         facts = self.project.function(root.reference)
         if facts is None or not facts.owner:

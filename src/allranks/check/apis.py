@@ -9,15 +9,16 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 from allranks.check.globs import matches
 from allranks.check.tables.arrays import COMPILERS, MAKERS
 from allranks.check.tables.collectives import COLLECTIVES, Collective
-from allranks.check.tables.data import LOADERS, UNSPLIT
+from allranks.check.tables.data import LOADERS, SAMPLERS, UNSPLIT
 from allranks.check.tables.devices import BINDERS, CONTEXTS, VISIBLE
-from allranks.check.tables.effects import EFFECTS, Effect
+from allranks.check.tables.effects import EFFECTS, WRITING, Effect
 from allranks.check.tables.evidence import SIGNS, Sign
 from allranks.check.tables.gates import NODE_LOCAL_PATHS
 from allranks.check.tables.local import LOCAL, LocalQuery
 from allranks.check.tables.names import ALIASES
 from allranks.check.tables.ranks import QUERIES, RankQuery
-from allranks.check.tables.seeds import SEEDERS
+from allranks.check.tables.runs import STAMPS
+from allranks.check.tables.seeds import ORDERS, SEEDERS, STATES
 
 Entry: TypeAlias = RankQuery | Collective | Effect | LocalQuery
 # Receivers of these modules are known well enough: `*.name` never means them.
@@ -58,7 +59,8 @@ class Table(Generic[T]):
         for owner in classes:
             if (entry := self.exact.get(f"{owner}.{name}")) is not None:
                 return entry
-        return None if any(owner.startswith(PLAIN) for owner in classes) else self.tail(name)
+        entry = self.tail(name)
+        return None if entry is None or any(owner.startswith(PLAIN) for owner in classes) else entry
 
 
 @dataclass(slots=True)
@@ -124,8 +126,9 @@ def apis(
     matter: list[_Patterned] = [*(e for e in EFFECTS if e.kind != "print"), *arrays]
     binders = [Sign(name, "initialise") for name in sorted(BINDERS | CONTEXTS | VISIBLE)]
     binders += [Sign(name, "initialise") for name in sorted(SEEDERS)]
-    readers = [Sign(name, "sample") for name in sorted(LOADERS | UNSPLIT)]
-    own = [q for q in LOCAL if q.kind in ("temporary", "identity", "lock")]
+    readers = [Sign(name, "sample") for name in sorted(LOADERS | SAMPLERS | UNSPLIT | ORDERS | STATES)]
+    matter += [Sign(f"torch.utils.tensorboard.SummaryWriter.{word}", "sample") for word in WRITING]
+    own = [q for q in LOCAL if q.kind in ("temporary", "identity", "lock") or q.pattern in STAMPS]
     return Apis(
         ranks={form: _ranks(q for q in queries if q.form == form) for form in _RANK_FORMS},
         collectives={form: _table(c for c in meetings if c.form == form) for form in ("call", "attribute", "context")},

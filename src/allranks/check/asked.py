@@ -33,8 +33,10 @@ def says_alone(apis: Apis, sides: tuple[Node, Node], left: Value, symbol: str, r
     if symbol not in ("==", "!=", "is", "is not"):
         return None
     for one, value, other, its in ((sides[0], left, sides[1], right), (sides[1], right, sides[0], left)):
+        if value.taint or value.true() != UNKNOWN:
+            continue
         word = its.constant.lower() in _ALONE if isinstance(its.constant, str) else bool(_NOBODY.search(render(other)))
-        if word and value.true() == UNKNOWN and not value.taint and _HOW.search(render(one)):
+        if word and _HOW.search(render(one)):
             return symbol in ("!=", "is not")
     return None
 

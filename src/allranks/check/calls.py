@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from allranks.check import gpus
 from allranks.check.computed import COMPILED, laid_out
-from allranks.check.evaluate import ONE_OF
 from allranks.check.given import Given
 from allranks.check.held import filled
 from allranks.check.plain import Plain
@@ -19,7 +16,7 @@ from allranks.check.tables.collectives import Collective
 from allranks.check.tables.effects import Effect
 from allranks.check.tables.evidence import JOIN, JOINING
 from allranks.check.tables.gates import GATED
-from allranks.check.tables.local import LOCKING, LocalQuery
+from allranks.check.tables.local import LocalQuery
 from allranks.check.tables.names import documented
 from allranks.check.tables.passing import (
     BAGS,
@@ -31,40 +28,31 @@ from allranks.check.tables.passing import (
 )
 from allranks.check.tables.ranks import BESIDE
 from allranks.check.tables.receivers import BASES, RECEIVERS, REGISTERS, RETURNS, trainer_of
+from allranks.check.tables.spoken import effect_of, is_blob
 from allranks.check.truth import BY_PROCESS, EVERY, UNKNOWN
 from allranks.check.values import (
     AGREED,
+    ALONE,
     ANYTHING,
     CLOCK,
     IDENTITY,
     NO_CONSTANT,
+    ONE_OF,
     PRIVATE,
     PROCESS,
     Value,
     boolean,
+    options,
     rank,
+    replace,
     tainted,
 )
-
-# Where names of files come from that differ from process to process: rules point there.
-_SOURCES = ("clock", "random", "listing", "identity")
-_OWN = {
-    "identity": IDENTITY,
-    **dict.fromkeys(("clock", "progress"), CLOCK),
-    **dict.fromkeys(("random", "exists", "listing"), PROCESS),
-}
 
 
 def unknown(given: Given) -> Value:
     """Return what a call of an unknown function gives: of a name that is this process' own, another such."""
-    values = (*given.values, *(v for _, v in given.keywords))
-    own = any(value.private and not value.number for value in values)
+    own = any(value.private and not value.number for value in given.all())
     return Value(flags=frozenset({"own"})) if own else ANYTHING
-
-
-def _of_group(function: Node) -> bool:
-    """Whether a method is called on what is called a group: which, nobody knows."""
-    return bool(function[0] == "attr" and render(function[1]).lower().rpartition(".")[2].endswith("group"))
 
 
 class Caller(Plain):
@@ -116,6 +104,8 @@ class Caller(Plain):
             spread = value.elements if argument[0] == "star" else None
             values = (*values, *spread) if spread is not None else (*values, value)
         keywords = tuple([(name or "**", self.value(frame, argument)) for name, argument in node[3]])
+        if any(value.taint & CLOCK for _, value in keywords):
+            self.options(frame, Given(values, keywords, node))
         if told:  # a program that writes its rank into the log need not be made for others
             frame.result.evidence &= evidence | {"collective"}
         return Given(values, keywords, node)
@@ -128,7 +118,10 @@ class Caller(Plain):
             return self.computed(frame, function, given)
         reference = function.reference
         if "::" in reference:
-            return self.run_call(frame, function, given)
+            made = self.run_call(frame, function, given)
+            meant = self.apis.collectives["call"].named(f"torch.distributed.{reference.rpartition('::')[2]}")
+            self._sent(frame, meant, given)
+            return made
         if reference:
             made = self._outside_call(frame, documented(reference), given)
             return self.parts(frame, documented(reference)) or made
@@ -137,7 +130,7 @@ class Caller(Plain):
         if "::" in function.instance:
             for name in ("__call__", "forward"):
                 if (method := self.method(function.instance, name)) is not None:
-                    return self.run_call(frame, Value(reference=method, receiver=function), given)
+                    return self.run_call(frame, replace(self.function_value(method, None), receiver=function), given)
         if function.instance:
             return self._known_method(frame, function, "__call__", given)
         self._callbacks(frame, given)
@@ -145,6 +138,7 @@ class Caller(Plain):
 
     def _method_call(self, frame: Frame, base: Value, function: Node, given: Given) -> Value:
         name = function[2]
+        self._missed(frame, base, function, given)
         if "::" in base.instance or base.elements is not None or base.truth:
             found = self.attribute(frame, base, name, ())
             if found.reference or found.instance:
@@ -187,6 +181,8 @@ class Caller(Plain):
         if not base.instance:
             self._called_by_name(frame, name, given)
             self._named(frame, given)
+            if name == "delete" and is_blob(render(given.node[1][1])):
+                return self._spoken(frame, Effect("*.delete", "delete"), "*.delete", given)
         self._callbacks(frame, given, name)
         if name == "open" and given.values:
             return self._opened(frame, base, given)
@@ -211,7 +207,7 @@ class Caller(Plain):
         if name in PASSING_METHODS:
             made = tainted(base, *given.all())
             return replace(made, flags=base.flags) if base.flags else made
-        return ANYTHING
+        return Value(base.taint & (CLOCK | ALONE)) if base.taint & (CLOCK | ALONE) else ANYTHING
 
     def _outside_call(self, frame: Frame, name: str, given: Given) -> Value:
         if (device := gpus.called(frame, name, given)) is not None:
@@ -220,7 +216,8 @@ class Caller(Plain):
             return plain
         if (sign := self.apis.signs.named(name)) is not None:
             alone = given.argument("devices")
-            frame.result.evidence |= {sign.kind} if alone is None or alone.constant not in (1, "1") else set()
+            if alone is None or alone.constant not in (1, "1"):
+                frame.shows(sign.kind)
         if name in JOINING:
             frame.result.meetings.append(JOIN)
         tables = (self.apis.ranks["call"], self.apis.collectives["call"], self.apis.effects, self.apis.local)
@@ -235,6 +232,8 @@ class Caller(Plain):
             return self._collective(frame, meeting, name, given)
         if (own := own_of(name)) is not None and (given.values or own.kind != "lock"):
             return self._local(frame, own, name, given)
+        if (spoken := effect_of(name)) is not None and (given.values or given.keywords):
+            return self._spoken(frame, spoken, name, given)
         if sign is not None or name in SHOWN:
             self._record(frame, None, name, given, None, "")
         if name == "signal.signal":
@@ -286,12 +285,14 @@ class Caller(Plain):
         """A function that is passed to somebody else is called there, by all that pass it, or that are started so."""
         calls, before = frame.result.calls, len(frame.result.calls)
         if name in ("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes"):
-            if given.values and "::" in given.values[0].reference:
-                self.spawned.add(given.values[0].reference)
+            for function in options(given.values[0]) if given.values else ():
+                if "::" not in function.reference:
+                    continue
+                self.spawned.add(function.reference)
                 spread = given.argument("args", 1)
                 told = spread.elements or () if spread else ()  # by the one process that starts them
                 more = (replace(v, taint=v.taint & ~(CLOCK | PROCESS | IDENTITY)) for v in told)
-                self._apart(frame, given.values[0], Given((rank("global"), *more), (), given.node))
+                self._apart(frame, function, Given((rank("global"), *more), (), given.node))
         else:
             self._callbacks(frame, given, name.rpartition(".")[2])
         sign = self.apis.signs.named(name)
@@ -307,15 +308,22 @@ class Caller(Plain):
         frame.nodes += [("apart", called) for called in frame.result.calls[calls:] if called.result.meets]
 
     def _callbacks(self, frame: Frame, given: Given, name: str = "") -> None:
-        handed = given.argument("args")
-        passed = Given((handed.elements or ()) if handed else (), (), given.node)
+        functions = [
+            one
+            for handed in given.all()
+            for one in options(handed)
+            if "::" in one.reference and self.project.function(one.reference) is not None
+        ]
+        if not functions:
+            return
+        spread = given.argument("args")
+        passed = Given((spread.elements or ()) if spread else (), (), given.node)
         if name == "submit":
             passed = Given(given.values[1:], given.keywords, given.node)
         call = self._apart if name in BESIDE or name.startswith("register_") else self.run_call
         calls, before = frame.result.calls, len(frame.result.calls)
-        for value in (*given.values, *(v for _, v in given.keywords)):
-            if "::" in value.reference and self.project.function(value.reference) is not None:
-                call(frame, value, passed)
+        for value in functions:
+            call(frame, value, passed)
         if name in REGISTERS:
             calls[before:] = [called._replace(hook=REGISTERS[name]) for called in calls[before:]]
 
@@ -342,7 +350,7 @@ class Caller(Plain):
             return ANYTHING
         group = given.argument(*entry.group) if entry.group else None
         kept = given.expression(*entry.group) if group is not None and group.ranked else None
-        if (kept is not None and kept[0] == "attr") or (name.startswith("*.") and _of_group(given.node[1])):
+        if (kept is not None and kept[0] == "attr") or (name.startswith("*.") and given.of_group):
             return ANYTHING  # of some ranks and of others that are no ranks: engines that serve the model
         if entry.op == "DDP forward" and frame.graphless:
             return ANYTHING  # nothing is reduced, and its buffers are sent but once
@@ -356,36 +364,17 @@ class Caller(Plain):
             frame.result.evidence.add("collective")
         self._record(frame, entry, name, given, None, name.rpartition(".")[2])
         frame.result.meetings.append(entry.op)
-        for position in entry.in_place:
-            if position < len(given.node[2]) and given.node[2][position][0] in ("name", "attr"):
-                self.store(frame, given.node[2][position], AGREED)
+        self._sent(frame, entry, given)
         return Value(instance=name) if name.rpartition(".")[2][:1].isupper() else ANYTHING
+
+    def _sent(self, frame: Frame, entry: Collective | None, given: Given) -> None:
+        """What a collective, or what the project calls as one, sends to all in the place of what they had is alike."""
+        for position in entry.in_place if entry is not None else ():
+            if position < len(given.node[2]) and given.node[2][position][0] in ("name", "attr"):
+                alike = entry is not None and entry.uniform
+                self.store(frame, given.node[2][position], AGREED if alike else Value(ALONE))
 
     def _made_elsewhere(self, frame: Frame, entry: Collective, given: Given) -> bool:
         """Whether the group is a module's variable, or what a function returns: None stands there until it is made."""
         node = given.expression(*entry.group)
         return node is not None and (node[0] == "call" or (node[0] == "name" and node[1] not in frame.env))
-
-    def _locked(self, frame: Frame, given: Given) -> None:
-        """What is done from here on is done by one process after the other; so is what the file was opened for."""
-        frame.turns += 1
-        frame.result.locks = True
-        opened = given.values[0].handle if given.values else None
-        seen = frame.result.seen
-        seen[:] = [one._replace(ordered=True) if opened and one.span == opened else one for one in seen]
-
-    def _local(self, frame: Frame, entry: LocalQuery, name: str, given: Given) -> Value:
-        if entry.kind in _SOURCES:
-            self._record(frame, entry, name, given, None, name)
-        if name in LOCKING:
-            self._locked(frame, given)
-        taint = _OWN.get(entry.kind, 0)
-        for value in given.values:
-            taint |= value.taint
-        if entry.kind in ("exists", "progress"):
-            return boolean(BY_PROCESS, taint)
-        if entry.kind in _OWN:
-            return Value(taint)
-        if entry.kind == "spread":
-            return self.spread(given)
-        return Value(taint, instance=name, flags=frozenset({entry.kind}))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from allranks.check.truth import BY_PROCESS, BY_RANK, FALSE, TRUE, UNKNOWN, negate
-from allranks.check.values import CLOCK, MANY, NO_CONSTANT, PROCESS, RANKS, SIZE, Value, boolean
+from allranks.check.values import ALONE, CLOCK, MANY, NO_CONSTANT, PROCESS, RANKS, SIZE, Value, boolean, replace
 
 _PLAIN: dict[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq,
@@ -50,7 +49,7 @@ def compared(left: Value, symbol: str, right: Value) -> Value:
     if taint & RANKS:
         return boolean(BY_RANK, taint)
     # Numbers that come from a listing (the step of the latest checkpoint) are mostly the same everywhere.
-    own = taint & CLOCK or (taint & PROCESS and symbol in ("==", "!=") and isinstance(two, str))
+    own = taint & (CLOCK | ALONE) or (taint & PROCESS and symbol in ("==", "!=") and isinstance(two, str))
     return boolean(BY_PROCESS if own else UNKNOWN, taint)
 
 

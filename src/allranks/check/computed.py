@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 from allranks.check.given import Given
 from allranks.check.members import Members
@@ -11,7 +10,7 @@ from allranks.check.render import render
 from allranks.check.state import Frame
 from allranks.check.summary import Node
 from allranks.check.tables.arrays import COMPILERS, COMPUTATION, MESHES, SHARDED_BY, SHARDINGS, SPECS
-from allranks.check.values import ANYTHING, Value
+from allranks.check.values import ANYTHING, Value, replace
 
 # Flags of a function: it is compiled; for all devices of a mesh; for those of this process, with an axis over all; and
 # what it gives lies in parts on all processes.

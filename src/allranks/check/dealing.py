@@ -8,7 +8,7 @@ from allranks.check.nodes import walk
 from allranks.check.origins import function_called
 from allranks.check.source import File
 from allranks.check.splits import handed, splits
-from allranks.check.syntax import function_of, name_of, own, tail_of
+from allranks.check.syntax import class_of, function_of, name_of, own, tail_of
 from allranks.check.tables.data import SAMPLERS
 
 
@@ -16,6 +16,9 @@ def dealt_out_later(shuffle: ast.Call, data: str, file: File) -> int | None:
     """Return the line where what was shuffled is dealt out: below in the same function, or where its result is."""
     scope = function_of(shuffle, file) or file.tree
     if isinstance(scope, ast.FunctionDef) and (line := _dealt_by_callers(shuffle, scope, file)) is not None:
+        return line
+    in_place = data.startswith("self.") and tail_of(shuffle) == "shuffle"
+    if in_place and (line := _dealt_by_methods(shuffle, data, file)) is not None:
         return line
     dealt = file.once("dealt out", scope, lambda it: _dealt(it, file))
     if not dealt:
@@ -51,6 +54,26 @@ def _dealt_by_callers(shuffle: ast.Call, scope: ast.FunctionDef, file: File) -> 
         if any(function_called(call, file) is scope for call in calls):
             return int(getattr(split.node, "lineno", 0))
     return None
+
+
+def _dealt_by_methods(shuffle: ast.Call, data: str, file: File) -> int | None:
+    """``shuffle(self.files)`` in one method, and in another ``rows = load(self.files[0])``, ``rows[self.rank::n]``."""
+    owner = class_of(shuffle, file)
+    methods = [at for at in owner.body if isinstance(at, ast.FunctionDef)] if owner is not None else []
+    dealt = {method.name: file.once("dealt out", method, lambda it: _dealt(it, file)) for method in methods}
+    if not any(dealt.values()) or any(file.once("sent", method, _sent) for method in methods):
+        return None
+    kept, before = {data}, 0
+    while len(kept) > before:
+        before, reads = len(kept), {}
+        for method in methods:
+            reads[method.name] = set(kept)
+            for _, read, written in file.once("stores", method, _stores):
+                if not reads[method.name].isdisjoint(read):
+                    reads[method.name] |= written
+            kept |= {name for name in reads[method.name] if name.startswith("self.")}
+    found = (node for name, parts in dealt.items() for node, of in parts if not reads[name].isdisjoint(of))
+    return next((int(getattr(node, "lineno", 0)) for node in found), None)
 
 
 def _stores(scope: ast.AST) -> tuple[tuple[ast.Assign, frozenset[str], frozenset[str]], ...]:

@@ -10,10 +10,13 @@ from typing import TypeGuard
 from allranks.check.nodes import walk
 from allranks.check.origins import origins, passed, values
 from allranks.check.source import File
-from allranks.check.syntax import inside, keyword, name_of, tail_of
+from allranks.check.syntax import inside, is_constant, keyword, name_of, speaks_of, tail_of
 from allranks.check.tables.data import WRAPPERS
 
 SET_DEVICE = re.compile(r"^torch\.(cuda|npu|mlu|xpu|musa|accelerator)\.set_device")
+# The same through what hides the kind of accelerator: deepspeed's get_accelerator().
+_ACCELERATOR = re.compile(r"accelerator|platform|device_module", re.IGNORECASE)
+_KIND = re.compile(r"device|accelerator|backend", re.IGNORECASE)
 _PREFIXES = ("cuda:", "npu:", "xpu:", "mlu:", "musa:", "hpu:")
 _RANK_CALLS = ("horovod.rank",)
 _RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
@@ -25,36 +28,68 @@ def by_rank_in_job(file: File) -> tuple[ast.expr, ...]:
     """
     if any(word in file.text for word in ("spawn(", "start_processes", "Process(")):
         return ()
-    named = (at for at in file.nodes if isinstance(at, ast.Call | ast.JoinedStr))
+    named = (at for at in file.nodes if isinstance(at, ast.Call | ast.JoinedStr | ast.BinOp))
     wrong = [at for at in named if any(_is_global(d, file, 0) for d in _devices(at, file))]
-    sets = [at for at in wrong if SET_DEVICE.search(name_of(at, file))]
+    sets = [at for at in wrong if _sets_device(at, file) or (isinstance(at, ast.Call) and _mapped_to(at))]
     if sets or ("init_process_group" not in file.text and "is_initialized" not in file.text):
         return tuple(sets)
     return tuple(sorted(wrong, key=lambda at: at.lineno)[:1])
 
 
-def _devices(call: ast.Call | ast.JoinedStr, file: File) -> Iterator[ast.expr]:
+def _sets_device(at: ast.AST, file: File) -> bool:
+    if SET_DEVICE.search(name_of(at, file)):
+        return True
+    hidden = isinstance(at, ast.Call) and isinstance(at.func, ast.Attribute) and at.func.attr == "set_device"
+    return hidden and bool(_ACCELERATOR.search(ast.unparse(at)))
+
+
+def _mapped_to(call: ast.Call) -> ast.expr | None:
+    """Return the device of ``device_map={"": device}``."""
+    where = keyword(call, "device_map")
+    return where.values[0] if isinstance(where, ast.Dict) and len(where.values) == 1 else None
+
+
+def _devices(call: ast.Call | ast.JoinedStr | ast.BinOp, file: File) -> Iterator[ast.expr]:
     """Yield the numbers of devices that a call is given, or that a text names."""
+    if isinstance(call, ast.BinOp):
+        if isinstance(call.left, ast.Constant) and str(call.left.value).removesuffix("%d") in _PREFIXES:
+            yield _number(call)
+        return
     if isinstance(call, ast.JoinedStr):
-        head = call.values[0] if len(call.values) == 2 else None
-        if isinstance(head, ast.Constant) and str(head.value) in _PREFIXES:
+        if _names_device(call):
             yield _number(call)
         return
     name = name_of(call, file)
-    if SET_DEVICE.search(name):
+    if _sets_device(call, file):
         yield from map(_number, call.args[:1])
+    elif (device := _mapped_to(call)) is not None:
+        yield _number(device)
     elif name == "torch.device":
         yield from map(_number, call.args[1:2] or call.args[:1])
     elif name in WRAPPERS and isinstance(ids := keyword(call, "device_ids"), ast.List):
         yield from ids.elts
-    elif name == "torch.cuda.device" or (tail_of(call) == "cuda" and isinstance(call.func, ast.Attribute)):
+    elif name == "torch.cuda.device" or (tail_of(call) in ("cuda", "to") and isinstance(call.func, ast.Attribute)):
         yield from call.args[:1]
 
 
+def _names_device(text: ast.JoinedStr) -> bool:
+    """``f"cuda:{rank}"``, ``f"{device_type}:{rank}"``."""
+    head = text.values[0]
+    if len(text.values) == 3 and isinstance(head, ast.FormattedValue):
+        return is_constant(text.values[1], ":") and speaks_of(head.value, _KIND)
+    return len(text.values) == 2 and isinstance(head, ast.Constant) and str(head.value) in _PREFIXES
+
+
 def _number(device: ast.expr) -> ast.expr:
-    """Return what stands behind the colon of ``f"cuda:{rank}"``."""
+    """Return what stands behind the colon of ``f"cuda:{rank}"``, ``"cuda:" + str(rank)``, ``"cuda:%d" % rank`` or
+    ``"cuda:{}".format(rank)``."""
     if isinstance(device, ast.JoinedStr) and device.values and isinstance(device.values[-1], ast.FormattedValue):
         return device.values[-1].value
+    if isinstance(device, ast.BinOp) and isinstance(device.left, ast.Constant):
+        one = isinstance(device.right, ast.Call) and tail_of(device.right) == "str" and device.right.args
+        return one[0] if one else device.right
+    if isinstance(device, ast.Call) and tail_of(device) == "format" and len(device.args) == 1:
+        return device.args[0]
     return device
 
 
@@ -71,8 +106,10 @@ def _is_global(node: ast.expr, file: File, depth: int) -> bool:
     if isinstance(node, ast.Subscript):
         return _is_variable([node.slice])
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Call):
-        return node.attr in ("rank", "global_rank")
+        return node.attr in ("rank", "global_rank", "process_index")
     stored = values(node, file) or passed(node, file)
+    if not stored and isinstance(node, ast.Attribute):
+        return node.attr in ("global_rank", "process_index")
     sure = [one for one in stored if _is_global(one, file, depth + 1)]
     if made == {"global"}:
         return bool(stored) and len(sure) == len(stored)
@@ -90,3 +127,13 @@ def _is_joined(test: ast.expr) -> bool:
 
 def _is_variable(names: list[ast.expr]) -> bool:
     return any(isinstance(n, ast.Constant) and n.value in _RANK_VARIABLES for n in names)
+
+
+def fixed_map(call: ast.Call) -> ast.expr | None:
+    """Return ``{"": 0}`` of ``from_pretrained(..., device_map={"": 0})``."""
+    where = keyword(call, "device_map")
+    if isinstance(where, ast.Dict) and len(where.values) == 1:
+        key, value = where.keys[0], where.values[0]
+        whole = isinstance(key, ast.Constant) and key.value == ""
+        return where if whole and isinstance(value, ast.Constant) and value.value in (0, "cuda:0") else None
+    return where if isinstance(where, ast.Constant) and where.value == "cuda:0" else None

@@ -36,10 +36,12 @@ def alike(
     if not by_start:
         return {}
     own = {result.path for result in results if any(map(_is_own, result.seen))}
+    reached = {start: project.reach(start) for start in by_start}
+    optional = {path for path in set().union(*reached.values()) if _is_optional(project.summaries[path])}
     found: dict[Place, tuple[Step, ...]] = {}
     for start, events_there in by_start.items():
-        paths = project.reach(start)
-        if own.isdisjoint(paths) and not _is_optional(project, paths):
+        paths = reached[start]
+        if own.isdisjoint(paths) and optional.isdisjoint(paths):
             draws = tuple(tell(reference, span) for reference, span in _draws(project, paths))
             if draws:
                 found[events_there[0].place] = draws[:_MOST]
@@ -55,15 +57,14 @@ def _is_own(seen: Seen) -> bool:
     return not given or "device_specific" in keywords or any(value.taint & _OWN for value in given)
 
 
-def _is_optional(project: Project, paths: Iterable[str]) -> bool:
+def _is_optional(summary: Summary) -> bool:
     """Whether ranks of a group are to draw alike, or the seed is an option that nobody has to give."""
-    for path in paths:
-        for facts in project.summaries[path].functions.values():
-            if any(map(GROUPED.search, facts.words)):
-                return True
-            if "add_argument" in facts.words and any(map(_may_be_left_out, _calls(body_of(facts)))):
-                return True
-    return False
+    words = set[str]().union(*(facts.words for facts in summary.functions.values()))
+    return any(map(GROUPED.search, words)) or any(
+        any(map(_may_be_left_out, calls_below(body_of(facts))))
+        for facts in summary.functions.values()
+        if "add_argument" in facts.words
+    )
 
 
 def _may_be_left_out(call: Node) -> bool:
@@ -120,7 +121,7 @@ def _drawn_in(summary: Summary, facts: FunctionFacts, *, looped: bool) -> Iterat
 
 def _is_draw(call: Node, summary: Summary, names: list[str]) -> bool:
     _, function, arguments, keywords, _ = call
-    name = _dotted(function, summary)
+    name = dotted(function, summary)
     if name not in _DRAWS or any(key == "generator" for key, _ in keywords):
         return False
     last = [n.rpartition(".")[2] for n in names]
@@ -139,29 +140,30 @@ def _is_draw(call: Node, summary: Summary, names: list[str]) -> bool:
     return several and (times or (places and any(map(WINDOWS.search, last))))
 
 
-def _dotted(function: Node, summary: Summary) -> str:
+def dotted(function: Node, summary: Summary) -> str:
+    """Return what a called expression is, as far as the imports of its file tell."""
     text = render(function)
     first, dot, rest = text.partition(".")
-    meant = next((dotted for dotted, bound in summary.imports if bound == first), first)
+    meant = next((whole for whole, bound in summary.imports if bound == first), first)
     return documented(f"{meant}{dot}{rest}")
 
 
 def _calls_with_lambdas(node: object, summary: Summary) -> Iterator[Node]:
-    for call in _calls(node):
+    for call in calls_below(node):
         yield call
         for given in (*call[2], *(value for _, value in call[3])):
             if given[0] == "fn" and given[1] in summary.functions:
-                yield from _calls(body_of(summary.functions[given[1]]))
+                yield from calls_below(body_of(summary.functions[given[1]]))
 
 
-def _calls(node: object) -> Iterator[Node]:
+def calls_below(node: object) -> Iterator[Node]:
     """Yield the calls in statements or an expression."""
     if not isinstance(node, tuple):
         return
     if len(node) == 5 and node[0] == "call":
         yield node
     for part in node:
-        yield from _calls(part)
+        yield from calls_below(part)
 
 
 def _statements(body: Iterable[Node], *, looped: bool) -> Iterator[tuple[Node, bool]]:

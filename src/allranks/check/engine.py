@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from allranks.check.apis import apis
-from allranks.check.launches import on_several_nodes, started_alone
+from allranks.check.launches import on_several_nodes, started
 from allranks.check.program import Program
 from allranks.check.project import Project
 from allranks.check.reading import Cache, examined
@@ -15,7 +15,7 @@ from allranks.check.rows import rows
 from allranks.check.rule import Assume, LocalRule, ProgramRule
 from allranks.check.rules.ar604_unknown_env_var import UnknownEnvVar
 from allranks.check.scripts import is_page, is_text
-from allranks.check.several import awaits_saves, own_seeds, several
+from allranks.check.several import awaits_saves, files_with_own_seeds, several
 from allranks.check.source import Unreadable, decode, split
 from allranks.check.summary import Summary
 from allranks.check.survey import Survey
@@ -65,19 +65,12 @@ class Outcome:
 def check(sources: Mapping[str, bytes], settings: Settings, *, cache: Cache | None = None) -> Outcome:
     """Check the Python files and scripts ``sources`` (path from the project's root -> bytes)."""
     codes = settings.codes()
-    summaries: dict[str, Summary] = {}
-    findings: list[Finding] = []
-    for path in sorted(path for path in sources if not is_text(path)):
-        summary, local = examined(path, sources[path], cache)
-        findings.extend(local)
-        if summary is not None:
-            summaries[path] = summary
+    summaries, findings = read(sources, cache=cache)
     if UnknownEnvVar.code in codes:
         findings.extend(UnknownEnvVar().in_scripts(sources))
-    program = _interpreted(sources, summaries, settings)
-    if settings.assume == "auto":
-        asked = {r.code: r for r in all_rules() if isinstance(r, LocalRule)}
-        findings = [f for f in findings if f.code not in asked or asked[f.code].stands(f, program)]
+    program = interpreted(sources, summaries, settings)
+    asked = {r.code: r for r in all_rules() if isinstance(r, LocalRule) and (r.whole or settings.assume == "auto")}
+    findings = [f for f in findings if f.code not in asked or asked[f.code].stands(f, program)]
     chosen = [r for r in all_rules() if isinstance(r, ProgramRule) and r.code in codes]
     findings.extend(finding for r in chosen for finding in r.check(program))
     if settings.assume == "auto":
@@ -89,6 +82,18 @@ def check(sources: Mapping[str, bytes], settings: Settings, *, cache: Cache | No
     return Outcome(tuple(found), report, len(counted), sum(raw.count(b"\n") for raw in counted))
 
 
+def read(sources: Mapping[str, bytes], *, cache: Cache | None = None) -> tuple[dict[str, Summary], list[Finding]]:
+    """Return the summaries of the Python files of ``sources`` that can be read, and what is found in each alone."""
+    summaries: dict[str, Summary] = {}
+    findings: list[Finding] = []
+    for path in sorted(path for path in sources if not is_text(path)):
+        summary, local = examined(path, sources[path], cache)
+        findings.extend(local)
+        if summary is not None:
+            summaries[path] = summary
+    return summaries, findings
+
+
 def _by_nodes(findings: list[Finding], sources: Mapping[str, bytes]) -> list[Finding]:
     """Lower the confidence of what goes wrong on several nodes alone, where nothing speaks of several."""
     of_nodes = {r.code for r in all_rules() if r.of_nodes}
@@ -97,7 +102,8 @@ def _by_nodes(findings: list[Finding], sources: Mapping[str, bytes]) -> list[Fin
     return [replace(f, confidence="low") if f.code in of_nodes else f for f in findings]
 
 
-def _interpreted(sources: Mapping[str, bytes], summaries: Mapping[str, Summary], settings: Settings) -> Program:
+def interpreted(sources: Mapping[str, bytes], summaries: Mapping[str, Summary], settings: Settings) -> Program:
+    """Return what interpreting ``sources`` finds out; ``summaries``: of those Python files that can be read."""
     tables = apis(
         predicates=settings.rank_zero_predicates,
         collectives=settings.collectives,
@@ -107,12 +113,12 @@ def _interpreted(sources: Mapping[str, bytes], summaries: Mapping[str, Summary],
     everywhere = settings.assume == "multi-host"
     project = Project(summaries)
     lines = Lines(sources)
-    alone = started_alone(sources)
-    survey = Survey(project, tables, everywhere=everywhere, entries=settings.entries, alone=alone)
+    alone, together = started(sources)
+    survey = Survey(project, tables, everywhere=everywhere, entries=settings.entries, alone=alone, together=together)
     program = survey.program(lines)
     if not program.packages & {"jax", "orbax"}:
         return program
-    seeds = own_seeds(project, lines)
+    seeds = files_with_own_seeds(project, lines)
     return replace(program, several=several(project), awaits_saves=awaits_saves(project, lines), own_seeds=seeds)
 
 

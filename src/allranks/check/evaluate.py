@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
 from allranks.check.apis import Apis
@@ -24,6 +23,7 @@ from allranks.check.values import (
     MANY,
     NODE,
     NONE,
+    ONE_OF,
     PRIVATE,
     PROCESS,
     RANK,
@@ -35,15 +35,18 @@ from allranks.check.values import (
     join,
     known,
     rank,
+    replace,
     tainted,
 )
 
 # A name that is filled in with the rank: "log-{rank:03d}.txt", "%(local_rank)s.txt".
 _TEMPLATE = re.compile(r"[{(](\w*_)?rank[})!:]")
-_OWN = frozenset({"own"})
+# How many processes a node has.
+_OF_A_NODE = re.compile(r"gpu|nproc|per_(node|host|machine)|local_(world_)?size|device_count|n_?devices")
+_OWN, _PERHAPS = frozenset({"own"}), frozenset({"perhaps"})
 MOST = 8  # so many classes or functions may be picked from
 # The flags of a dictionary of classes or functions, and of what is picked from it.
-_CHOICE, ONE_OF = frozenset({"choice"}), frozenset({"one of"})
+_CHOICE = frozenset({"choice"})
 _JOINING = frozenset({"initialise", "launch"})
 
 T = TypeVar("T")
@@ -80,6 +83,9 @@ class Evaluator:
         raise NotImplementedError
 
     def store(self, frame: Frame, target: Node, value: Value) -> None:
+        raise NotImplementedError
+
+    def keyed(self, frame: Frame, name: object, value: Value, node: Node) -> None:
         raise NotImplementedError
 
     def lookup(self, frame: Frame, name: str) -> Value:
@@ -146,7 +152,7 @@ class Evaluator:
             right = tainted(*map(_alike, parts, right.elements or (right,)))
         if isinstance(left.constant, str) and isinstance(right.constant, str) and node[3] == "+":
             return Value(constant=left.constant + right.constant, flags=left.flags)
-        if node[3] == "+" and (_is_local(left, right) or _is_local(right, left)):
+        if node[3] == "+" and (_is_local(left, right, node[2]) or _is_local(right, left, node[1])):
             return rank("global")
         made = tainted(left, right)
         flags = left.flags | right.flags
@@ -180,6 +186,8 @@ class Evaluator:
                 result = also(right, result.taint)
             elif result.number and (right == result or right.constant in (0, None)):
                 continue  # the rank, or what stands for it in a process alone
+            elif result == ANYTHING and right.private and not right.number and not right.truth:
+                result = Value(flags=_PERHAPS)  # what is given, if something is, has not to be this process' own
             elif truth != FALSE:
                 plain = right.reference or right.instance or (right.number and result == ANYTHING)
                 merged = either(result.true(), right.true())
@@ -232,7 +240,8 @@ class Evaluator:
     def _dict(self, frame: Frame, node: Node) -> Value:
         keys, values = [[self.value(frame, part) for part in parts] for parts in (node[1], node[2])]
         made = tainted(*keys, *values)
-        for key, value in zip(keys, values, strict=False) if len(keys) == len(values) else ():
+        for key, value, part in zip(keys, values, node[2], strict=False) if len(keys) == len(values) else ():
+            self.keyed(frame, key.constant, value, part)
             if isinstance(key.constant, str) and value.says_who:
                 self.keep("*", key.constant, value)
         if 1 < len(values) <= MOST and not made.taint and all("::" in value.reference for value in values):
@@ -248,7 +257,7 @@ class Evaluator:
             return base
         if base.flags & _CHOICE:
             return Value(elements=base.elements, flags=ONE_OF)
-        at, elements = index.constant, base.elements
+        at, elements = index.constant, base.elements if not base.flags & ONE_OF else None
         if elements is not None and isinstance(at, int) and -len(elements) <= at < len(elements):
             return elements[at]
         if base.flags & {"spread", "agreed"}:
@@ -337,11 +346,12 @@ class Evaluator:
     }
 
 
-def _is_local(one: Value, other: Value) -> bool:
-    """Whether one number is the rank on its node, or among those that it started, and the other is made of which node
-    that is: as a sum, the rank."""
-    ours = one.number and one.taint & (LOCAL_RANK | RANK)
-    return bool(ours and other.taint & (NODE if one.taint & RANK else NODE | RANK)) and not other.number
+def _is_local(one: Value, other: Value, node: Node) -> bool:
+    """Whether one number is the rank on its node, or among those that it started, and the other (``node``) is made of
+    which node that is, or is so many times what a node has: as a sum, the rank."""
+    ours = one.number and one.taint & (LOCAL_RANK | RANK) and not other.number
+    before = other.taint & (NODE if one.taint & RANK else NODE | RANK)
+    return bool(ours and (before or (node[0] == "op" and node[3] == "*" and _OF_A_NODE.search(render(node)))))
 
 
 def _alike(node: Node, value: Value) -> Value:

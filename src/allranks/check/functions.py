@@ -6,13 +6,12 @@ Statements are left to the class above.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any
 
 from allranks.check.apis import Apis
 from allranks.check.calls import Caller, unknown
 from allranks.check.given import Given
-from allranks.check.held import guarded
+from allranks.check.held import guarded, is_partial
 from allranks.check.interest import stored_elsewhere
 from allranks.check.project import Project
 from allranks.check.render import render
@@ -32,13 +31,12 @@ from allranks.check.values import (
     also,
     chosen,
     known,
+    replace,
 )
 
 DEEPEST, MOST_CONTEXTS = 20, 4
 SMALL = 300  # bytes of a body: a line or two
-_GIVES_RANK = re.compile(
-    r"^_?(try_|safe_|maybe_)?get_(global_|world_|dist_|mpi_|process_)?rank(_|$)(?!of|in_|for|group)"
-)
+_GIVES_RANK = re.compile(r"^_?((try|safe|maybe)_)?get_((global|world|dist|mpi|process)_)?rank(_|$)(?!of|in_|for|group)")
 _BLANK = FunctionFacts("", "", (), (), ("", ""), (), (), (), (1, 0, 1, 0), (), (), b"")
 
 
@@ -268,8 +266,8 @@ class Runner(Caller):
         if self.contexts.get(kind, 0) >= MOST_CONTEXTS:
             owner = Value(instance=f"{path}::{facts.owner}") if facts.owner and function.receiver else None
             plain = self._bound(self.module_frame(path), facts, replace(function, receiver=owner, bound=()), None)
-            ranks = self.apis.ranks["name"].named  # what is given for a rank counts all the same
-            env = {name: env.get(name, value) if ranks(name) else value for name, value in plain.items()}
+            ranks = self.apis.ranks["name"].named  # what is given for a rank counts all the same, and a function
+            env = plain | {name: v for name, v in env.items() if name in plain and (ranks(name) or "::" in v.reference)}
             key = (reference, id(function.scope), tuple(env.items()))
             if key in self.results:
                 return self.results[key]
@@ -368,8 +366,8 @@ def _vague(value: Value) -> bool:
 
 
 def _hands_over(given: Given | None) -> bool:
-    """Whether a function is given one that it may call."""
-    return given is not None and any("::" in value.reference for value in given.values)
+    """Whether a function is given one that it may call, or what only some ranks have."""
+    return given is not None and any("::" in value.reference or is_partial(value) for value in given.values)
 
 
 def _names(function: Value, facts: FunctionFacts, given: Given | None) -> bool:

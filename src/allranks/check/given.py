@@ -23,9 +23,15 @@ class Given(NamedTuple):
         span: Span = self.node[4]
         return span
 
+    @property
+    def of_group(self) -> bool:
+        """Whether a method is called on what is called a group: which, nobody knows."""
+        function = self.node[1]
+        return function[0] == "attr" and bool(render(function[1]).lower().rpartition(".")[2].endswith("group"))
+
     def all(self) -> tuple[Value, ...]:
         """Return what is given, by position or by keyword."""
-        return (*self.values, *(value for _, value in self.keywords))
+        return (*self.values, *[value for _, value in self.keywords]) if self.keywords else self.values
 
     def argument(self, *keys: int | str) -> Value | None:
         for key in keys:

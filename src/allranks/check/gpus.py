@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeAlias
 
 from allranks.check.given import Given
@@ -53,7 +54,7 @@ def called_method(frame: Frame, name: str, given: Given) -> None:
         device = given.argument("device", 0)
         uses = device is not None and is_current(device) and _is_plain(given.expression("device", 0))
     else:
-        if BINDS.search(name):
+        if _binds(name):
             mark(frame, "bind", name, given.span)
         return
     if uses:
@@ -72,12 +73,17 @@ def _kind(name: str, given: Given) -> str:
     last = name.rpartition(".")[2]
     if name in CONTEXTS:
         return "context"
-    if name in BINDERS or (BINDS.search(last) and not name.startswith("torch.")):
+    if name in BINDERS or (_binds(last) and not name.startswith("torch.")):
         return "bind"
     if name.startswith(("torch.", "torchvision.")) and not name.startswith("torch.distributed"):
         device = given.argument("device")
         return "use" if device is not None and is_current(device) and _is_plain(given.expression("device")) else ""
     return ""
+
+
+@lru_cache(10_000)
+def _binds(name: str) -> bool:
+    return BINDS.search(name) is not None
 
 
 def _is_plain(node: Node | None) -> bool:
@@ -137,7 +143,7 @@ def astray(roots: Iterable[Result], project: Project, active: Set[str], tell: Te
         walk = _Walk(tell)
         found = list(walk.first_use(root) if root.reference in active else ())
         if root.reference not in active:
-            list(walk.marks(root, (), 0))
+            walk.find_started(root, set())
         for called_one in walk.started:
             found += walk.first_use(called_one.result)
         yield from (one for one in found if one.bound is not None or not _may_bind(project, one.root))
@@ -217,11 +223,23 @@ class _Walk:
             if item.may & _OTHERS and seen[id(item.result)] <= TWICE and all(r is not item.result for r, _ in way):
                 yield from self.marks(item.result, (*way, (result, item)), depth + 1)
 
+    def find_started(self, result: Result, visited: set[int]) -> None:
+        """Find the processes that are started below ``result``, each once."""
+        visited.add(id(result))
+        for called in result.calls:
+            if not self._matters(called.result):
+                continue
+            if called.started:
+                self.started.append(called)
+            elif called.may & _OTHERS and id(called.result) not in visited:
+                self.find_started(called.result, visited)
+
     def _matters(self, result: Result) -> bool:
         """Whether anything below is marked."""
         known = self.marked.get(id(result))
         if known is None:
-            self.marked[id(result)] = bool(result.marks)
-            known = bool(result.marks) or any(self._matters(c.result) for c in result.calls)
+            here = any(mark.kind != "cpu" for mark in result.marks)
+            self.marked[id(result)] = here
+            known = here or any(self._matters(c.result) for c in result.calls)
             self.marked[id(result)] = known
         return known

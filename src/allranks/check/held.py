@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from allranks.check.given import Given
 from allranks.check.state import Frame
 from allranks.check.truth import EVERY, FIRST, negate, roles_where
-from allranks.check.values import AGREED, NO_CONSTANT, RANK, RANKS, STATE, TAINT, Value, join
+from allranks.check.values import AGREED, NO_CONSTANT, RANK, RANKS, STATE, TAINT, Value, join, replace
 
 
 def is_guarded(frame: Frame) -> bool:
     """Whether not all ranks are here."""
     return frame.may != EVERY or bool(frame.implicit & RANKS)
+
+
+def is_partial(value: Value) -> bool:
+    """Whether rank 0 has an object that others have not: there it is None."""
+    return value.none[:1] not in ("T", "") and "T" in value.none and bool(value.instance)
 
 
 def there(frame: Frame) -> str:

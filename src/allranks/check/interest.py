@@ -9,11 +9,15 @@ from allranks.check.apis import Apis
 from allranks.check.program import Event
 from allranks.check.project import Project, mentioned
 from allranks.check.render import render
+from allranks.check.source import is_test
 from allranks.check.summary import FunctionFacts, Summary
 from allranks.check.tables.arrays import COMPILERS
 from allranks.check.tables.data import SAMPLERS
 from allranks.check.tables.evidence import DEALING
+from allranks.check.tables.local import LOCAL
 from allranks.check.tables.names import documented
+from allranks.check.tables.seeds import ORDERS
+from allranks.check.tables.spoken import effect_of
 from allranks.findings import Place
 
 # Names that say nothing of what they call: a call of one does not make a function interesting.
@@ -33,9 +37,13 @@ _HOOKED = (
 )
 _MAKERS = ("__init__", "__post_init__", "setup", "setUp")
 _CLASSES = ("__init__", "__enter__", "__exit__", "__post_init__")
-FEW, OFTEN = 3, 150
+FEW, MANY, OFTEN = 3, 60, 150
 FEW_WORDS = 600  # bytes of a body
-_CLOCKS = frozenset(["time", "monotonic", "perf_counter"])
+# By package, the words that ask for what is this process' own: a clock, files, random numbers.
+_OWN = {
+    package: frozenset(q.pattern.rpartition(".")[2] for q in LOCAL if q.pattern.startswith(f"{package}."))
+    for package in ("time", "datetime", "os", "pathlib", "glob", "random", "secrets")
+}
 SHORT = 300  # bytes of a body: a line or two
 # Parameters under which wrapped models are handed on: calling one names nothing of the tables.
 _MODELS = frozenset(["model", "net", "network", "ddp_model", "fsdp_model", "model_engine"])
@@ -46,19 +54,20 @@ _COMPILES = frozenset(name.rpartition(".")[2] for name in COMPILERS) | {"pjit"}
 
 def interesting(project: Project, names: Names, apis: Apis) -> frozenset[str]:
     """Return the functions whose effects, collectives or ranks can matter to somebody."""
-    reached = _reaching(project, names, apis.words, models=True) | _clocks(project)
-    return frozenset(reached | _makers(project, reached))
+    reached = _reaching(project, names, apis.words, models=True) | _own(project)
+    return frozenset(reached | _makers(project, reached) | _factories(project, names, reached))
 
 
-def _clocks(project: Project) -> set[str]:
-    """Return functions of few words that look at a clock: they may say that time is up."""
-    return {
-        f"{path}::{key}"
-        for path, summary in project.summaries.items()
-        if summary.uses("time")
-        for key, facts in summary.functions.items()
-        if key and len(facts.body) < FEW_WORDS and not _CLOCKS.isdisjoint(facts.words)
-    }
+def _own(project: Project) -> set[str]:
+    """Return functions of few words that ask for what each process finds for itself: others decide by it."""
+    found: set[str] = set()
+    for path, summary in project.summaries.items():
+        imports = {dotted.partition(".")[0] for dotted, _ in summary.imports}
+        words = frozenset().union(*(_OWN[package] for package in imports & _OWN.keys()))
+        functions = summary.functions.items() if words else ()
+        short = ((key, facts) for key, facts in functions if key and len(facts.body) < FEW_WORDS)
+        found.update(f"{path}::{key}" for key, facts in short if not words.isdisjoint(facts.words))
+    return found
 
 
 def telling(project: Project, names: Names, apis: Apis) -> frozenset[str]:
@@ -95,8 +104,10 @@ def _reaching(project: Project, names: Names, words: Mapping[str, frozenset[str]
         packages = _packages(summary)
         here = words_here(words, packages)
         here |= {bound for dotted, bound in summary.imports if documented(dotted).rpartition(".")[2] in here}
+        if models:
+            here |= {bound for dotted, bound in summary.imports if dotted[:1] != "." and effect_of(dotted)}
         for key, facts in summary.functions.items():
-            runs = models and "torch" in packages and bool(_MODELS & set(facts.positional) & set(facts.words))
+            runs = models and "torch" in packages and any(n in _MODELS and n in facts.words for n in facts.positional)
             if runs or (models and _dispatches(facts)) or not here.isdisjoint(facts.words):
                 walk.found(f"{path}::{key}", facts)
                 if not key or (models and not _COMPILES.isdisjoint(facts.words)):  # what it leaves for others to call
@@ -122,10 +133,11 @@ def _packages(summary: Summary) -> set[str]:
 
 
 def around(project: Project, events: Iterable[Event]) -> dict[Place, tuple[frozenset[str], frozenset[str]]]:
-    """Return what is mentioned around samplers: in what their programs import, and by who imports their files."""
+    """Return what is mentioned around samplers and what orders data: in what their programs import, and by who imports
+    their files."""
     found = {}
     for event in events:
-        if event.name in SAMPLERS:
+        if event.name in SAMPLERS | ORDERS:
             start = event.chain[0].place.path if event.chain else event.place.path
             paths = project.reach(start) | project.users(event.place.path)
             found[event.place] = mentioned(project, paths)
@@ -141,9 +153,10 @@ class Names:
         self.named_by: dict[str, dict[str, list[str]]] = {}
         self.count: Counter[str] = Counter()
         for path, summary in project.summaries.items():
+            tests = is_test(path)
             self.parts[path] = {part for dotted, _ in summary.imports for part in dotted.split(".")}
             for key, facts in summary.functions.items():
-                self.count[_called_by(facts)] += 1
+                self.count[_called_by(facts)] += not tests  # a test may call its own as the program does
                 for word in facts.words:
                     self.named_by.setdefault(word, {}).setdefault(path, []).append(key)
 
@@ -156,12 +169,6 @@ class _Walk:
         self.names = names
         self.reached: set[str] = set()
         self.waiting: list[tuple[str, str]] = []
-
-    def _near(self, name: str, path: str) -> list[str]:
-        """Return what a file that sees ``name`` of ``path`` imports: its module, or the package that passes it on."""
-        folder, _, stem = path.removesuffix(".py").removesuffix("/__init__").rpartition("/")
-        passed_on = self.names.parts.get(f"{folder}/__init__.py", ())
-        return [stem, folder.rpartition("/")[2]] if name in passed_on or "*" in passed_on else [stem]
 
     def found(self, reference: str, facts: FunctionFacts) -> None:
         if reference not in self.reached:
@@ -177,19 +184,33 @@ class _Walk:
                 continue
             done.add((name, path))
             users = self.names.named_by.get(name, {})
-            for seen_from in users if self._is_rare(name) else self._sees(name, path, users):
+            variable = not self.names.count[name]
+            rare = self._is_rare(name, users)
+            if variable and not self.project.importers(path):
+                users = {path: users.get(path, [])}  # nobody else can mean the variable of a program
+            for seen_from in users if rare else self.sees(name, path, users):
+                functions = self.project.summaries[seen_from].functions
+                if variable and seen_from != path and name in functions[""].stored:
+                    continue  # it has one of its own
                 for key in users.get(seen_from, ()):
-                    self.found(f"{seen_from}::{key}", self.project.summaries[seen_from].functions[key])
+                    facts = functions[key]
+                    if not (variable and (name in facts.positional or name in facts.keyword_only)):
+                        self.found(f"{seen_from}::{key}", facts)
 
-    def _is_rare(self, name: str) -> bool:
-        return self.names.count[name] <= FEW and "_" in name.strip("_")
+    def _is_rare(self, name: str, users: Mapping[str, list[str]]) -> bool:
+        few = self.names.count[name] <= FEW or sum(map(len, users.values())) <= MANY
+        return few and "_" in name.strip("_")
 
-    def _sees(self, name: str, path: str, users: Mapping[str, list[str]]) -> list[str]:
-        """Return the files where ``name`` means that of ``path``: so common a name, in its own file alone."""
+    def sees(self, name: str, path: str, users: Mapping[str, list[str]]) -> list[str]:
+        """Return the files where ``name`` means that of ``path``: that import it, or the package that passes it on;
+        so common a name, in its own file alone."""
         if sum(map(len, users.values())) > OFTEN:
             return [path]
-        near = self._near(name, path)
-        return [user for user in users if user == path or not self.names.parts[user].isdisjoint(near)]
+        package = f"{path.removesuffix('.py').removesuffix('/__init__').rpartition('/')[0]}/__init__.py"
+        passed_on = self.names.parts.get(package, ())
+        near = self.project.importers(path)
+        through = self.project.importers(package) if name in passed_on or "*" in passed_on else ()
+        return [user for user in users if user == path or user in near or user in through]
 
 
 def _called_by(facts: FunctionFacts) -> str:
@@ -206,4 +227,17 @@ def _makers(project: Project, found: set[str]) -> set[str]:
         if owner:
             methods = project.summaries[path].classes[owner].methods
             more.update(f"{path}::{made}" for name, made in methods if name in _MAKERS)
+    return more
+
+
+def _factories(project: Project, names: Names, found: set[str]) -> set[str]:
+    """Return functions that may return an object of a class that matters: whoever calls its methods asks what it is."""
+    walk, more = _Walk(project, names), set[str]()
+    split = (one.split("::") for one in found)
+    for path, owner in {(path, project.summaries[path].functions[key].owner) for path, key in split}:
+        name = owner.rpartition(".")[2]
+        users = names.named_by.get(name, {})
+        for seen_from in walk.sees(name, path, users):
+            functions = project.summaries[seen_from].functions
+            more.update(f"{seen_from}::{key}" for key in users.get(seen_from, ()) if b"return" in functions[key].body)
     return more

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, ClassVar
 
 from allranks.check import gpus
@@ -17,11 +16,13 @@ from allranks.check.state import Called, Frame, Trace, in_turns, meets, turn
 from allranks.check.summary import Node
 from allranks.check.tables.devices import VISIBLE
 from allranks.check.tables.passing import GRAPHLESS
-from allranks.check.truth import EVERY, FALSE, TRUE, UNKNOWN, certain, decides, negate, roles_where
+from allranks.check.truth import BY_PROCESS, EVERY, FALSE, TRUE, UNKNOWN, certain, decides, negate, roles_where
 from allranks.check.values import (
+    ALONE,
     ANYTHING,
     ASKED,
     DEALT,
+    ONE_OF,
     PRIVATE,
     PROCESS,
     RANK,
@@ -31,6 +32,7 @@ from allranks.check.values import (
     join,
     known,
     merged,
+    replace,
 )
 from allranks.check.whole import where_whole
 
@@ -56,10 +58,12 @@ class Interpreter(Runner):
             name = target[1]
             if name in frame.shared:
                 self.keep(f"@{frame.path}", name, value)
-                self.module_frame(frame.path).env[name] = value
+                known_so_far = self.module_frame(frame.path).env
+                known_so_far[name] = join(known_so_far.get(name, value), value) if frame.arms else value
             frame.env[name] = value
         elif tag == "seq":
-            parts = value.elements if value.elements is not None and len(value.elements) == len(target[1]) else None
+            known_parts = value.elements if not value.flags & ONE_OF else None
+            parts = known_parts if known_parts is not None and len(known_parts) == len(target[1]) else None
             for at, part in enumerate(target[1]):
                 flags = value.flags & (SPREAD | PRIVATE)
                 self.store(frame, part, parts[at] if parts else Value(value.taint, flags=flags))
@@ -70,7 +74,7 @@ class Interpreter(Runner):
             if guarded and plain and "::" in base.instance:
                 value = replace(value, taint=value.taint | frame.implicit | STATE | RANK)
             elif guarded and value.instance and not value.truth:  # an object that only some ranks make
-                there = "".join("T" if frame.mask >> at & 1 else "W" for at in range(4))
+                there = "".join("F" if not frame.may >> at & 1 else "WT"[frame.mask >> at & 1] for at in range(4))
                 value = replace(value, truth=there, none=negate(there))
             if target[1][0] == "name":
                 frame.env[f"{target[1][1]}.{target[2]}"] = value
@@ -107,7 +111,7 @@ class Interpreter(Runner):
         return True
 
     def _assign(self, frame: Frame, node: Node) -> bool:
-        value = self.value(frame, node[3])
+        value = self.names(frame, node, self.value(frame, node[3]))
         for target in node[2]:
             self.store(frame, target, self.by_name(target, value) if node[3][0] in ("call", "comp") else value)
             if target[0] == "name":
@@ -199,7 +203,8 @@ class Interpreter(Runner):
         before, may, truth = frame.mask, frame.may, source.truth
         if truth and decides(truth):  # on the other ranks there is nothing in it
             frame.mask, frame.may = before & roles_where(truth, "TUP"), may & roles_where(truth, "TUPWD")
-        ended = self._loop(frame, node[4], node[5], (UNKNOWN, taint, node[6]))
+        often = BY_PROCESS if counted and taint & ALONE else UNKNOWN
+        ended = self._loop(frame, node[4], node[5], (often, taint, node[6]))
         frame.mask, frame.may = before, may
         return ended
 
@@ -354,7 +359,7 @@ class Interpreter(Runner):
         reference = f"{frame.path}::{node[3]}"
         frame.env[node[2]] = Value(reference=reference)
         inner = Frame(frame.path, frame.facts, frame.result, {}, parent=frame, mask=frame.mask, may=frame.may)
-        self.block(inner, self.class_body(reference))
+        self.block(inner, self.project.class_body(reference))
         for name, value in inner.env.items():
             if self.says_much(name, value):
                 self.keep(reference, name, value)

@@ -5,16 +5,26 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple
 
 from allranks.check.scripts import is_page, is_script
 
 _LAUNCHER = re.compile(
     r"torchrun|torch\.distributed|torch_xla|\baccelerate\b|deepspeed|\bsrun\b|\bmpirun\b|\bmpiexec\b|horovodrun|jsrun|aprun"
     r"|#SBATCH|#PBS|#BSUB|\bsbatch\b|\bray\b|composer|fabric run|lightning run|colossalai|allranks run|nproc|dist_train"
-    r"|MASTER_ADDR|WORLD_SIZE|\bRANK=|xargs|parallel|gcloud|kubectl"
+    r"|(?:spawn|launch)\w*\.py|MASTER_ADDR|WORLD_SIZE|\bRANK=|xargs|parallel|gcloud|kubectl"
 )
 _PLAIN = re.compile(r"\bpython[\d.]*\s+(?:-[uBOE]+\s+)*(?:(?P<path>[\w./-]+\.py)\b|-m\s+(?P<module>[\w.]+))")
 _ANY = re.compile(r"(?P<path>[\w./-]+\.py)\b")
+# What starts several processes of the program that comes next, unless it is told that one is enough.
+_TOGETHER = re.compile(
+    r"(?:\btorchrun|-m\s+torch\.distributed\.(?:launch|run)|\baccelerate\s+launch|\bdeepspeed|\bhorovodrun|\bmpirun|\bmpiexec"
+    r"|\bcomposer|\bcolossalai\s+run|\bpython\d?\s+\S*(?:spawn|launch)\w*\.py)\s"
+    r"(?P<options>[^;&|`]*?)(?:(?<=\s)-m\s+(?P<module>[\w.]+)|(?P<path>[\w./-]+\.py)\b)"
+)
+_BUT_ONE = re.compile(
+    r"--?(?:nproc[-_]per[-_]node|num[-_]processes|np|n|num[-_]gpus|nproc|world[-_]size|num[-_]proc)[=\s]+[\"']?1(?![\d.])"
+)
 # Whoever writes one of these thinks of several machines.
 _NODES = re.compile(
     rb"(?i)nnodes|num_nodes|node_rank|SLURM_NODEID|SLURM_NNODES|SLURM_JOB_NUM_NODES|SLURM_(?:JOB_)?NODELIST|hostfile"
@@ -26,21 +36,31 @@ _USED = re.compile(r"[\"']?\$\{?(?P<name>\w+)\}?[\"']?")
 _KNOWN_START = re.compile(r"^(?:\$\{?\w+\}?/)+")
 
 
-def started_alone(sources: Mapping[str, bytes]) -> frozenset[str]:
-    """Return the programs that scripts start, and always as ``python train.py``, and no page by a launcher.
+class Started(NamedTuple):
+    """The programs of a project by how its scripts and pages start them.
 
-    A script that names a launcher, or the variables of one, anywhere says nothing of being alone: whatever it starts
-    may be one of several. Of a program that no script starts nothing is known.
+    ``alone``: scripts start them, always as ``python train.py``, and no page does by a launcher. A script that names a
+    launcher, or the variables of one, anywhere says nothing of being alone: whatever it starts may be one of several.
+    ``together``: a script or a page starts several processes of them, by a launcher. Of a program that no script starts
+    nothing is known.
     """
+
+    alone: frozenset[str]
+    together: frozenset[str]
+
+
+def started(sources: Mapping[str, bytes]) -> Started:
+    """Return what the scripts and pages of a project say of its programs."""
     programs = frozenset(path for path in sources if path.endswith(".py"))
-    alone: set[str] = set()
-    several: set[str] = set()
+    alone, several, together = set[str](), set[str](), set[str]()
     for path, raw in sources.items():
         if is_script(path) or is_page(path):
-            commands = _of_page if is_page(path) else _of_script
-            for name, by_itself in commands(_JOINED.sub(" ", raw.decode("utf-8", "replace"))):
+            text = _JOINED.sub(" ", raw.decode("utf-8", "replace"))
+            for name, by_itself in (_of_page if is_page(path) else _of_script)(text):
                 (alone if by_itself else several).update(_meant(name, path, programs))
-    return frozenset(alone - several)
+            for name in _together(text):
+                together |= _meant(name, path, programs)
+    return Started(frozenset(alone - several), frozenset(together))
 
 
 def on_several_nodes(sources: Mapping[str, bytes]) -> bool:
@@ -51,15 +71,32 @@ def on_several_nodes(sources: Mapping[str, bytes]) -> bool:
 def _of_script(text: str) -> Iterator[tuple[str, bool]]:
     """Yield the programs that a script names, and whether each is started there as one process."""
     launches = _LAUNCHER.search(text) is not None
-    values: dict[str, list[str]] = {}
-    for named in _SET.finditer(text):
-        values.setdefault(named["name"], []).append(_KNOWN_START.sub("", named["value"]))
+    values = _values(text)
     for line in text.splitlines():
         for command in _filled(line.partition("#")[0], values):
             if not launches and (match := _PLAIN.search(command)) is not None:
                 yield _program(match), True
             elif _SET.search(command) is None:
                 yield from ((found["path"], False) for found in _ANY.finditer(command))
+
+
+def _together(text: str) -> Iterator[str]:
+    """Yield the programs that a script or a page names behind a launcher."""
+    if _LAUNCHER.search(text) is None:
+        return
+    values = _values(text)
+    for line in filter(_LAUNCHER.search, text.splitlines()):
+        for command in _filled(line, values):
+            found = (match for match in _TOGETHER.finditer(command) if not _BUT_ONE.search(match["options"]))
+            yield from map(_program, found)
+
+
+def _values(text: str) -> dict[str, list[str]]:
+    """Return the programs that variables of a script stand for."""
+    values: dict[str, list[str]] = {}
+    for named in _SET.finditer(text):
+        values.setdefault(named["name"], []).append(_KNOWN_START.sub("", named["value"]))
+    return values
 
 
 def _filled(line: str, values: Mapping[str, list[str]]) -> list[str]:
@@ -72,7 +109,9 @@ def _filled(line: str, values: Mapping[str, list[str]]) -> list[str]:
 
 def _of_page(text: str) -> Iterator[tuple[str, bool]]:
     """Yield what stands in one line with a launcher. What a page starts plainly may be its short example."""
-    for line in filter(_LAUNCHER.search, text.splitlines()):
+    if ".py" not in text:
+        return
+    for line in filter(_LAUNCHER.search, (line for line in text.splitlines() if ".py" in line)):
         yield from ((found["path"], False) for found in _ANY.finditer(line))
 
 

@@ -6,11 +6,13 @@ import ast
 
 from allranks.check.counts import Scale, is_mapped, mapped, meshed, scale
 from allranks.check.nodes import walk
+from allranks.check.origins import latest
 from allranks.check.source import File
-from allranks.check.syntax import calls_of, function_of, keyword, name_of, own, tail_of
+from allranks.check.syntax import calls_of, function_of, is_constant, keyword, name_of, own, tail_of
 
 # Calls that make an array (or keys) with a leading axis; those of the second row make nothing of an array they have.
 SHAPERS = ("reshape", "broadcast_to", "split", "rearrange")
+STEPS = ("range",)
 MAKERS = ("zeros", "ones", "full", "empty", "tile", "repeat", "array", "asarray", "stack")
 BATCHING = ("batch", "padded_batch")
 # Inside a computation, or on what was gathered, the rows of all devices are there.
@@ -22,11 +24,13 @@ def leading(call: ast.Call, file: File) -> Scale | None:
     tail = tail_of(call)
     if tail in BATCHING:
         return _stacked_batches(call, file)
+    if tail in STEPS:
+        return _steps(call, file)
     axis = _axis(call, tail, file)
     found = scale(axis, file) if axis is not None else None
     if found is None or not found.all_devices or _is_gathered(call, file):
         return None
-    if tail in MAKERS or meshed(file) or (tail == "split" and not mapped(file)):
+    if meshed(file) or (tail in MAKERS and not _copies(call, file)) or (tail == "split" and not mapped(file)):
         return found if _is_given_to_mapped(call, file) else None
     return found
 
@@ -37,18 +41,33 @@ def _axis(call: ast.Call, tail: str, file: File) -> ast.expr | None:
     if tail == "rearrange":
         return _named_axis(call)
     if tail == "split":
-        return (keyword(call, "num") or _at(arguments, 1)) if dotted == "jax.random.split" or _splits(call) else None
+        many = keyword(call, "num") or _at(arguments, 1)
+        return _but_one(many) if dotted == "jax.random.split" or _splits(call) else None
     if tail in ("array", "asarray", "stack"):
         return _times(_at(arguments, 0))
     is_function = tail in ("broadcast_to", "tile", "repeat") or dotted.startswith(("jax.numpy.", "numpy."))
     if is_function and tail not in ("zeros", "ones", "full", "empty"):
         arguments = arguments[1:]
     shape = keyword(call, "shape") or keyword(call, "newshape") or _at(arguments, 0)
-    while isinstance(shape, ast.BinOp) and isinstance(shape.op, ast.Add):
-        shape = shape.left
+    shape = _first_part(shape)
+    if isinstance(shape, ast.Name | ast.Attribute) and len(stored := latest(shape, file)) == 1:
+        shape = _first_part(stored[0]) if isinstance(stored[0], ast.Tuple | ast.List | ast.BinOp) else shape
     if isinstance(shape, ast.Tuple | ast.List):
         return _at(shape.elts, 0)
     return shape
+
+
+def _first_part(shape: ast.expr | None) -> ast.expr | None:
+    """``(n, -1) + x.shape[1:]``: (n, -1)"""
+    while isinstance(shape, ast.BinOp) and isinstance(shape.op, ast.Add):
+        shape = shape.left
+    return shape
+
+
+def _but_one(number: ast.expr | None) -> ast.expr | None:
+    """``n + 1``, of which one key is kept: n"""
+    kept = isinstance(number, ast.BinOp) and isinstance(number.op, ast.Add) and is_constant(number.right, 1)
+    return number.left if kept and isinstance(number, ast.BinOp) else number
 
 
 def _at(nodes: list[ast.expr], position: int) -> ast.expr | None:
@@ -64,7 +83,9 @@ def _splits(call: ast.Call) -> bool:
 
 
 def _times(node: ast.expr | None) -> ast.expr | None:
-    """``[x] * n``: n"""
+    """``[x] * n``, ``[x for _ in range(n)]``: n"""
+    if isinstance(node, ast.ListComp) and isinstance(again := node.generators[0].iter, ast.Call):
+        return _at(again.args, 0) if tail_of(again) == "range" and len(again.args) == 1 else None
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
         for one, other in ((node.left, node.right), (node.right, node.left)):
             if isinstance(one, ast.List):
@@ -105,6 +126,23 @@ def _is_given_to_mapped(call: ast.Call, file: File) -> bool:
         for at in own(scope)
         if isinstance(at, ast.Call)
     )
+
+
+def _copies(call: ast.Call, file: File) -> bool:
+    """It is done to each leaf of a tree, in a file that gives trees to pmap: a copy for each device."""
+    function = next((p for p in file.parents(call) if isinstance(p, ast.Lambda)), None)
+    above = next(file.parents(function), None) if function is not None else None
+    return mapped(file) and isinstance(above, ast.Call) and tail_of(above) in ("tree_map", "map")
+
+
+def _steps(call: ast.Call, file: File) -> Scale | None:
+    """``for i in range(0, rows, n)``, where each round is given to a function that pmap has made."""
+    step = scale(_at(call.args, 2), file)
+    above = next(file.parents(call), None)
+    if step is None or not step.all_devices or not isinstance(above, ast.For):
+        return None
+    calls = (at for part in above.body for at in walk(part) if isinstance(at, ast.Call))
+    return step if any(is_mapped(at.func, file) for at in calls) else None
 
 
 def _stacked_batches(call: ast.Call, file: File) -> Scale | None:

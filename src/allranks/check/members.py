@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import reduce
 
 from allranks.check.apis import WEAK, Apis
@@ -13,7 +12,7 @@ from allranks.check.render import render
 from allranks.check.source import module_name
 from allranks.check.state import Frame, Seen
 from allranks.check.strangers import constant_of, rank_of
-from allranks.check.summary import Node, body_of
+from allranks.check.summary import Node
 from allranks.check.tables.arrays import LOCAL_VIEWS
 from allranks.check.tables.collectives import Collective
 from allranks.check.tables.gates import NODE_LOCAL_VARIABLES
@@ -26,6 +25,7 @@ from allranks.check.values import (
     ASKED,
     MANY,
     NO_CONSTANT,
+    ONE_OF,
     RANK,
     SIZE,
     STATE,
@@ -33,7 +33,9 @@ from allranks.check.values import (
     TEXT,
     Value,
     boolean,
+    join,
     rank,
+    replace,
 )
 
 
@@ -172,6 +174,8 @@ class Members(Evaluator):
         return found
 
     def _attribute(self, frame: Frame, base: Value, name: str, node: Node) -> Value:
+        if base.flags & ONE_OF and base.elements:
+            return reduce(join, [self._attribute(frame, one, name, node) for one in base.elements])
         if base.reference:
             return self._of_reference(frame, base, name)
         if base.instance and "::" in base.instance:
@@ -341,6 +345,9 @@ class Members(Evaluator):
     def keep(self, owner: str, name: str, value: Value) -> None:
         """Remember what is stored in an attribute of ``owner``'s."""
         plain = value.passed() if value.handle is not None else value
+        setting = not value.taint and (value.constant is None or isinstance(value.constant, int))
+        if setting and self.project.is_filled(owner):
+            plain = replace(plain, constant=NO_CONSTANT)
         stored = self.heap.setdefault(name, {})
         before = stored.get(owner)
         if before is None and plain.taint & STATE:
@@ -349,8 +356,8 @@ class Members(Evaluator):
         if after != stored.get(owner):
             stored[owner] = after
             self.answers.pop(name, None)
-            if (self.family(owner), name) in self.asked and (after.ranked or "::" in after.instance):
-                self.stale = True
+            telling = after.ranked or "::" in after.instance or after.flags & ONE_OF
+            self.stale |= bool(telling and (self.family(owner), name) in self.asked)
 
     def held(self, owner: str, name: str) -> Value | None:
         """Return what was stored so far in an attribute of ``owner``, what it inherits from or what inherits from it:
@@ -381,13 +388,10 @@ class Members(Evaluator):
     def fields(self, reference: str) -> tuple[str, ...]:
         """Return what a class without a constructor is made of, as a dataclass has it: in order, its bases' first."""
         if reference not in self.made_of:
-            stored = [s for kin in reversed(self.lineage(reference)) for s in self.class_body(kin) if s[0] == "assign"]
+            bodies = map(self.project.class_body, reversed(self.lineage(reference)))
+            stored = [s for body in bodies for s in body if s[0] == "assign"]
             self.made_of[reference] = tuple(dict.fromkeys(s[2][0][1] for s in stored if s[2][0][0] == "name"))
         return self.made_of[reference]
-
-    def class_body(self, reference: str) -> tuple[Node, ...]:
-        facts = self.project.cls(reference)
-        return body_of(facts) if facts is not None else ()
 
 
 def _vague(value: Value) -> bool:

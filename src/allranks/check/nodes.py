@@ -5,12 +5,21 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
+# What these hold is text or a number, or, as an operator, says no more than the node that it belongs to.
+_LEAVES = frozenset(
+    (
+        *("ctx", "op", "ops", "id", "attr", "arg", "asname", "module", "level", "type_comment", "kind", "conversion"),
+        *("simple", "is_async", "kwd_attrs", "rest"),
+    )
+)
+
 
 class _Fields(dict[type[ast.AST], tuple[str, ...]]):
-    """The fields of a kind of node that may hold nodes. Whether a name is read or stored (``ctx``) is none."""
+    """The fields of a kind of node that may hold nodes."""
 
     def __missing__(self, kind: type[ast.AST]) -> tuple[str, ...]:
-        fields = () if kind is ast.Constant else tuple(f for f in kind._fields if f not in ("ctx", "id"))
+        leaf = kind in (ast.Constant, ast.MatchSingleton, ast.Global, ast.Nonlocal)
+        fields = () if leaf else tuple(f for f in kind._fields if f not in _LEAVES)
         self[kind] = fields
         return fields
 
@@ -28,10 +37,10 @@ def children(node: ast.AST) -> Sequence[ast.AST]:
         kept = []
         for field in fields:
             value = getattr(node, field, None)
-            if isinstance(value, ast.AST):
+            if value.__class__ is list:
+                kept += value if None not in value else [each for each in value if each is not None]
+            elif value is not None and value.__class__ is not str:
                 kept.append(value)
-            elif isinstance(value, list):
-                kept.extend([each for each in value if isinstance(each, ast.AST)])
         node.__dict__["below"] = kept
     return kept
 
@@ -40,5 +49,6 @@ def walk(node: ast.AST) -> Sequence[ast.AST]:
     """Return ``node`` and all that is below it, level by level, as `ast.walk` yields them."""
     found = [node]
     for each in found:
-        found.extend(children(each))
+        if _FIELDS[each.__class__]:  # half of all nodes have nothing below
+            found += children(each)
     return found

@@ -16,6 +16,7 @@ from allranks.check.nodes import children, walk
 from allranks.check.source import File
 from allranks.check.syntax import calls_of, class_of, name_of, own
 from allranks.check.tables.local import LocalQuery
+from allranks.check.tables.names import ALIASES
 from allranks.check.tables.ranks import RankQuery
 
 # Origins: the kinds of tables/ranks.py (global, local, node, group, size, many) and of tables/local.py (clock, random,
@@ -113,7 +114,7 @@ def _of_call(call: ast.Call, file: File, seen: set[int], depth: int) -> Origins:
             return _kinds(entry)
     function = function_called(call, file)
     if function is not None:
-        new = [n for n in own(function) if isinstance(n, ast.Return) and id(n) not in seen]
+        new = [n for n in file.once("returns", function, _returns) if id(n) not in seen]
         seen.update(map(id, new))
         return _union(new, file, seen, depth)
     parts = [*call.args, *(keyword.value for keyword in call.keywords)]
@@ -121,6 +122,34 @@ def _of_call(call: ast.Call, file: File, seen: set[int], depth: int) -> Origins:
         parts.append(call.func.value)
     made = _union(parts, file, seen, depth)
     return made - {"listing"} if last in ("sorted", "natsorted", "len") else made
+
+
+def _returns(function: ast.AST) -> tuple[ast.Return, ...]:
+    return tuple(node for node in own(function) if isinstance(node, ast.Return))
+
+
+def names_ranks(file: File) -> bool:
+    """Say whether anything in a file may have a rank as its origin: it has a name for one."""
+    return file.once("names ranks", file.tree, lambda _: not _rank_words().isdisjoint(_names_in(file)))
+
+
+@cache
+def _rank_words() -> frozenset[str]:
+    """Return the last parts of the names of all that gives a rank, as they may be written."""
+    tables = _tables().ranks.values()
+    queries = (query for table in tables for known in (table.exact, table.tails) for query in known.values())
+    words = {query.pattern.rpartition(".")[2] for query in queries if query.kind in RANK_KINDS}
+    words |= {alias.rpartition(".")[2] for alias, meant in ALIASES if meant.rpartition(".")[2] in words}
+    return frozenset(words | {f"_{word}" for word in words})
+
+
+def _names_in(file: File) -> Iterator[str]:
+    """Yield the last parts of names in a file, and its texts."""
+    yield from (node.id for node in file.kinds.get(ast.Name, ()) if isinstance(node, ast.Name))
+    yield from (node.attr for node in file.kinds.get(ast.Attribute, ()) if isinstance(node, ast.Attribute))
+    constants = (node.value for node in file.kinds.get(ast.Constant, ()) if isinstance(node, ast.Constant))
+    yield from (value for value in constants if isinstance(value, str))
+    yield from (dotted.rpartition(".")[2] for dotted in file.imports.values())
 
 
 def function_called(call: ast.Call, file: File) -> ast.FunctionDef | ast.AsyncFunctionDef | None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from allranks.check.acting import Acting
 from allranks.check.given import Given
 from allranks.check.state import Frame, Trace
 from allranks.check.summary import body_of
 from allranks.check.tables.passing import OF_MANY
 from allranks.check.truth import UNKNOWN
-from allranks.check.values import ANYTHING, Value, join
+from allranks.check.values import ANYTHING, Value, join, replace
 
 SHORT = 600  # bytes of a body: one statement
 MOST = 6  # so many classes may do it each in its way
@@ -24,6 +22,9 @@ class Overrides(Acting):
     callees: set[str]
 
     def run_call(self, frame: Frame, function: Value, given: Given) -> Value:
+        raise NotImplementedError
+
+    def called(self, frame: Frame, function: Value, given: Given) -> Value:
         raise NotImplementedError
 
     def likely(self, name: str) -> tuple[str, ...]:
@@ -74,13 +75,13 @@ class Overrides(Acting):
         return _folded(frame, ways, given)
 
     def any_of(self, frame: Frame, options: tuple[Value, ...], given: Given) -> Value:
-        """Call one of several classes or functions, which a setting picks by its name: the same on all ranks."""
+        """Call one of several classes, functions or objects, which a setting picks: the same on all ranks."""
         ways: list[tuple[str, Value, Trace]] = []
         before = frame.nodes
         for one in options:
             frame.nodes = []
-            made = self.run_call(frame, one, given)
-            ways.append((one.reference, made, tuple(frame.nodes)))
+            made = self.called(frame, one, given)
+            ways.append((one.reference or one.instance, made, tuple(frame.nodes)))
         frame.nodes = before
         return _folded(frame, ways, given)
 

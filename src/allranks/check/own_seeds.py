@@ -9,10 +9,8 @@ from allranks.check.nodes import walk
 from allranks.check.origins import RANK_KINDS, latest, origins, passed, values
 from allranks.check.source import File
 from allranks.check.syntax import calls_of, function_of, name_of, tail_of
+from allranks.check.tables.seeds import DECIDED, FAMILIES
 
-# Whose draws a seed decides; a seeder of another name is taken to seed all of them.
-_FAMILIES = ("random", "numpy", "torch", "sklearn")
-_DECIDES = {"random": ("random",), "numpy": ("numpy", "sklearn"), "torch": ("torch",)}
 _SEEDERS = frozenset(
     [
         *("seed", "set_seed", "manual_seed", "seed_everything", "set_random_seed", "seed_all", "init_seeds"),
@@ -21,6 +19,8 @@ _SEEDERS = frozenset(
 )
 # The seed that a process has drawn when nobody has set one, or that its loader's worker has.
 _OWN_SEEDS = ("torch.initial_seed", "torch.seed", "torch.random.initial_seed", "torch.random.seed")
+# Generators that seed themselves from the system if they are given nothing.
+_ENTROPY = ("numpy.random.default_rng", "numpy.random.RandomState", "random.Random", "random.SystemRandom")
 _AGREED = re.compile(r"broadcast|share|sync|reduce|gather|agree|same|all", re.IGNORECASE)
 OWN = RANK_KINDS | {"clock", "random", "identity"}
 
@@ -43,7 +43,12 @@ def is_own_seed(seed: ast.expr, file: File) -> bool:
     """It holds the rank, a clock, a random number, or the seed that this process has drawn for itself."""
     if origins(seed, file) & OWN:
         return True
-    return any(name_of(at, file) in _OWN_SEEDS for one in _sources(seed, file) for at in _alone(one))
+    return any(_is_own(at, file) for one in _sources(seed, file) for at in _alone(one))
+
+
+def _is_own(call: ast.Call, file: File) -> bool:
+    name = name_of(call, file)
+    return name in _OWN_SEEDS or (name in _ENTROPY and not call.args and not call.keywords)
 
 
 def _alone(expression: ast.AST) -> list[ast.Call]:
@@ -59,9 +64,9 @@ def _sources(seed: ast.expr, file: File) -> list[ast.AST]:
     return [seed, *(value for at in named for value in (values(at, file) or passed(at, file)))]
 
 
-def is_seeded(draw: ast.Call, file: File) -> bool:
+def is_seeded(draw: ast.Call, file: File, family: str = "") -> bool:
     """What it draws from has a seed that is the same on all processes: the last one set above, or any in the file."""
-    family = name_of(draw, file).partition(".")[0]
+    family = family or name_of(draw, file).partition(".")[0]
     set_here = [(call, own) for of, call, own in file.once("seeds", file.tree, lambda _: seeds(file)) if family in of]
     function = function_of(draw, file)
     above = [one for one in set_here if one[0].lineno <= draw.lineno and function_of(one[0], file) is function]
@@ -76,6 +81,6 @@ def seeds(file: File) -> list[tuple[tuple[str, ...], ast.Call, bool]]:
         family = name_of(call, file).partition(".")[0]
         given_ones = (*call.args, *(k.value for k in call.keywords))
         own_seed = any(origins(a, file) & OWN for a in given_ones)
-        of = _DECIDES.get(family, _FAMILIES)
+        of = DECIDED.get(family, FAMILIES)
         found.append((of, call, own_seed))
     return found

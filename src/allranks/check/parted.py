@@ -79,6 +79,7 @@ class Parted:
             active=True,
             chain=chain,
             inside=tuple(inside),
+            under=found.under,
         )
 
     def _decorates(self, wrapper: str, called: str) -> bool:

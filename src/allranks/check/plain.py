@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from allranks.check.asked import is_wrapped
 from allranks.check.computed import PARTS_VALUE, SPREAD_VALUE, compiled, is_cut, parting
 from allranks.check.given import Given
@@ -12,7 +10,19 @@ from allranks.check.state import Frame, Span
 from allranks.check.tables.arrays import COMPILERS, FETCHES, SHARD_MAPS, SHARDINGS, TREE_MAPS
 from allranks.check.tables.passing import BAGS, ITERATING, WRAPPING
 from allranks.check.truth import BY_RANK
-from allranks.check.values import AGREED, ANYTHING, DEALT, NONE, STATE, TEXT, Value, boolean, tainted
+from allranks.check.values import (
+    AGREED,
+    ANYTHING,
+    DEALT,
+    NO_CONSTANT,
+    NONE,
+    STATE,
+    TEXT,
+    Value,
+    boolean,
+    replace,
+    tainted,
+)
 
 _FIELDS = ("dataclasses.field", "attrs.field", "pydantic.Field")
 
@@ -51,6 +61,9 @@ class Plain(Overrides):
         return None
 
     def _built_in(self, frame: Frame, name: str, given: Given) -> Value | None:
+        if name in ("exec", "globals"):
+            _overwritten(frame)
+            return ANYTHING
         if name in ("int", "bool", "float") and given.values:
             first = given.values[0]
             told = replace(boolean(first.true(), first.taint), flags=first.flags & AGREED.flags)
@@ -104,3 +117,10 @@ class Plain(Overrides):
         """Return what a function of the project makes for a field."""
         ours = factory is not None and self.project.function(factory.reference) is not None
         return self.invoke(frame, factory, span) if factory is not None and ours else ANYTHING
+
+
+def _overwritten(frame: Frame) -> None:
+    """What is switched on or off by a variable, may be switched by who can reach all variables: a configuration."""
+    for name, value in frame.env.items():
+        if isinstance(value.constant, bool):
+            frame.env[name] = replace(value, constant=NO_CONSTANT)

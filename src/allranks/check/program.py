@@ -165,7 +165,8 @@ class Divergence:
     condition), ``order`` (same calls, another order), ``state`` (what one role alone stored), ``loop`` (processes go
     round a loop a different number of times). ``op``: what the first collective meets as. ``place`` is the first
     collective that not all reach; ``guard`` the condition. ``traces``: (who, the collectives they go on to) for each
-    side. ``inside``: how the function that is called at ``place`` comes to the collective, call by call.
+    side. ``inside``: how the function that is called at ``place`` comes to the collective, call by call. ``under``:
+    what the condition depends on (bits of `values`).
     """
 
     cause: str
@@ -179,6 +180,7 @@ class Divergence:
     active: bool = False
     chain: tuple[Step, ...] = ()
     inside: tuple[Place, ...] = ()
+    under: int = 0
 
     def sides(self) -> tuple[Note, ...]:
         """Return the guard, what each side goes on to call, and where the collective stands in the end, as notes."""
@@ -220,12 +222,13 @@ class Gap:
 @dataclass(frozen=True, slots=True)
 class Program:
     """All that was found out by interpreting the entries. ``packages``: what its files import, by the first part of
-    the name; ``names``: of the words in its functions, those that may speak of a start, of epochs or of devices;
-    ``around``: the same, by the place of a sampler, for the program that leads there and the files that import it;
-    ``several``: files of JAX programs that ask which of several processes they are; ``own_seeds``: those that have a
-    seed of their process; ``awaits_saves``: something waits for saves in the background; ``offloads``: the functions
-    that bring to the CPU what they save; ``drawn``: by the place that seeds all processes of a program alike, what
-    each of them draws from that for itself; ``unsplit``: loaders that give every process all of their data."""
+    the name; ``names``: of the words in its functions, those that may speak of a start, of training or of devices;
+    ``around``: the same, by the place of a sampler or of what orders data, for the program that leads there and the
+    files that import it; ``several``: files of JAX programs that ask which of several processes they are;
+    ``own_seeds``: those that have a seed of their process; ``awaits_saves``: something waits for saves in the
+    background; ``offloads``: the functions that bring to the CPU what they save; ``drawn``: by the place that seeds
+    all processes of a program alike, what each of them draws from that for itself; ``unsplit``: loaders that give
+    every process all of their data."""
 
     events: tuple[Event, ...] = ()
     parted: tuple[Divergence, ...] = ()

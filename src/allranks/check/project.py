@@ -6,11 +6,15 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from allranks.check.summary import ClassFacts, FunctionFacts, Node, Summary
+from allranks.check.summary import ClassFacts, FunctionFacts, Node, Summary, body_of
 from allranks.check.tables.names import documented
 
 _PROPERTIES = ("property", "functools.cached_property", "cached_property")
-_TELLING = re.compile(r"(?i)init|set_?up|launch|join|start|spawn|epoch|device|cuda")
+_TELLING = re.compile(
+    r"(?i)init|set_?up|launch|join|start|spawn|epoch|device|cuda|backward|zero_grad|value_and_grad|cycle|StopIteration|seed|"
+    r"Trainer$|DistributedSampler$|Accelerator$"
+)
+_TRAINER = re.compile(r"Trainer$|TrainingArguments$")
 # Who imports one of these means what is installed, whatever folders of that name there are.
 _INSTALLED = frozenset(
     [
@@ -40,23 +44,28 @@ class Project:
 
     summaries: Mapping[str, Summary]
     _modules: dict[str, list[str]] = field(default_factory=dict)
-    _defined: dict[str, list[str]] = field(default_factory=dict)
+    _defined: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _functions: dict[str, FunctionFacts | None] = field(default_factory=dict)
     _classes: dict[str, ClassFacts | None] = field(default_factory=dict)
     _properties: dict[str, str] = field(default_factory=dict)
     _methods: dict[str, dict[str, str]] = field(default_factory=dict)
+    _filled: dict[str, bool] = field(default_factory=dict)
     _sharding: frozenset[str] | None = None
-    _users: dict[str, list[str]] = field(default_factory=dict)
+    _splits: dict[tuple[str, str], tuple[str, tuple[str, ...]] | None] = field(default_factory=dict)
+    _imported: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    _users: dict[str, dict[str, None]] = field(default_factory=dict)
     _calls: dict[tuple[str, frozenset[str]], bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        defined: dict[str, list[str]] = {}
         for path, summary in self.summaries.items():
             parts = path.removesuffix(".py").removesuffix("/__init__").split("/")
             for start in range(len(parts)):
                 self._modules.setdefault(".".join(parts[start:]), []).append(path)
             for key, facts in summary.functions.items():
                 if facts.owner and key == f"{facts.owner}.{facts.name}":
-                    self._defined.setdefault(facts.name, []).append(f"{path}::{key}")
+                    defined.setdefault(facts.name, []).append(f"{path}::{key}")
+        self._defined = {name: tuple(found) for name, found in defined.items()}
 
     def function(self, reference: str) -> FunctionFacts | None:
         if reference not in self._functions:
@@ -71,6 +80,11 @@ class Project:
             known = path in self.summaries and key
             self._classes[reference] = self.summaries[path].classes.get(key) if known else None
         return self._classes[reference]
+
+    def class_body(self, reference: str) -> tuple[Node, ...]:
+        """Return the statements of a class of the project; none for what is no such class."""
+        facts = self.cls(reference)
+        return body_of(facts) if facts is not None else ()
 
     def only_property(self, name: str) -> str:
         """Return the property of this name that one class of the project has; '' if none or several have one."""
@@ -92,9 +106,19 @@ class Project:
             }
         return self._methods[reference]
 
+    def is_filled(self, reference: str) -> bool:
+        """Whether a class of the project is filled by names that are settings, or does nothing but hold what others
+        store in it: what is stored there are defaults."""
+        if reference not in self._filled:
+            facts, methods = self.cls(reference), map(self.function, self.methods(reference).values())
+            named = [method for method in methods if method is not None]
+            empty = facts is not None and not named and not body_of(facts)
+            self._filled[reference] = empty or any("setattr" in method.words for method in named)
+        return self._filled[reference]
+
     def defined(self, name: str) -> tuple[str, ...]:
         """Return all methods of the project that are called ``name``."""
-        return tuple(self._defined.get(name, ()))
+        return self._defined.get(name, ())
 
     def shards(self, path: str) -> bool:
         """Whether a file, one that it imports or one that imports it names what keeps a model in parts."""
@@ -106,7 +130,7 @@ class Project:
         """Return these files, all that lead to them by imports, and all that they import."""
         if not paths:
             return frozenset()
-        return frozenset(closed(paths, self._importers) | closed(paths, self.imported))
+        return frozenset(closed(paths, self.importers) | closed(paths, self.imported))
 
     def calls(self, package: str, words: frozenset[str]) -> bool:
         """Return whether a file that imports ``package`` names one of ``words``."""
@@ -126,14 +150,15 @@ class Project:
 
     def users(self, path: str) -> frozenset[str]:
         """Return the files that import a file, those that import these, and so on, and itself."""
-        return frozenset(closed([path], self._importers))
+        return frozenset(closed([path], self.importers))
 
-    def _importers(self, path: str) -> list[str]:
+    def importers(self, path: str) -> Mapping[str, None]:
+        """Return the files that import a file."""
         if not self._users:
             for user in self.summaries:
                 for used in self.imported(user):
-                    self._users.setdefault(used, []).append(user)
-        return self._users.get(path, [])
+                    self._users.setdefault(used, {})[user] = None
+        return self._users.get(path, {})
 
     def module(self, dotted: str, seen_from: str, name: str = "") -> str | None:
         """Return the path of a module as ``seen_from`` imports ``name`` of it; None if it is not the project's."""
@@ -146,7 +171,7 @@ class Project:
             return found[0] if "." in dotted or self._plausible(found[0], dotted, seen_from) else None
         near = [p for p in found if self._plausible(p, dotted, seen_from)] or found
         near = [p for p in near if self._has(p, name)] or near
-        return max(near, key=lambda p: (_shared(p, seen_from), -len(p)))
+        return max(near, key=lambda p: (_shared(p, seen_from), -p.removesuffix("/__init__.py").count("/"), -len(p)))
 
     def _has(self, path: str, name: str) -> bool:
         """Whether a module of several of one name is that which has what is asked of it."""
@@ -175,6 +200,12 @@ class Project:
 
     def split(self, dotted: str, seen_from: str) -> tuple[str, tuple[str, ...]] | None:
         """Return (path of the module, names inside it) of a dotted name; None if no part of it is the project's."""
+        key = (dotted, seen_from)
+        if key not in self._splits:
+            self._splits[key] = self._split(dotted, seen_from)
+        return self._splits[key]
+
+    def _split(self, dotted: str, seen_from: str) -> tuple[str, tuple[str, ...]] | None:
         dots = len(dotted) - len(dotted.lstrip("."))
         parts = dotted[dots:].split(".") if dotted[dots:] else []
         for end in range(len(parts), -1 if dots else 0, -1):
@@ -183,8 +214,13 @@ class Project:
                 return path, tuple(parts[end:])
         return None
 
-    def imported(self, path: str) -> Iterator[str]:
-        """Yield the modules of the project that a file imports, in functions too."""
+    def imported(self, path: str) -> tuple[str, ...]:
+        """Return the modules of the project that a file imports, in functions too, each once."""
+        if path not in self._imported:
+            self._imported[path] = tuple(dict.fromkeys(self._find_imported(path)))
+        return self._imported[path]
+
+    def _find_imported(self, path: str) -> Iterator[str]:
         for dotted, _ in self.summaries[path].imports:
             found = self.split(dotted, path)
             if found is not None:
@@ -197,11 +233,17 @@ def is_property(decorators: Iterable[Node]) -> bool:
 
 
 def mentioned(project: Project, paths: Iterable[str] | None = None) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the packages that files (all) import, and the words that may speak of a start, of epochs or of devices."""
+    """Return the packages that files (all) import, and the words that may speak of a start, of training or of devices.
+
+    Of transformers its trainer counts: who imports models from there starts and splits nothing with it.
+    """
     summaries = [project.summaries[path] for path in (project.summaries if paths is None else paths)]
     packages = {documented(dotted).partition(".")[0] for summary in summaries for dotted, _ in summary.imports}
     functions = (facts for summary in summaries for facts in summary.functions.values())
     words = set().union(*(facts.words for facts in functions))
+    trained = any(map(_TRAINER.search, words)) or any(_TRAINER.search(d) for s in summaries for d, _ in s.imports)
+    if not trained:
+        packages.discard("transformers")
     return frozenset(packages), frozenset(word for word in words if _TELLING.search(word))
 
 
@@ -219,14 +261,15 @@ def closed(start: Iterable[str], after: Callable[[str], Iterable[str]]) -> set[s
     found = set(start)
     waiting = list(found)
     while waiting:
-        new = set(after(waiting.pop())) - found
-        found |= new
-        waiting += new
+        for one in after(waiting.pop()):
+            if one not in found:
+                found.add(one)
+                waiting.append(one)
     return found
 
 
 def _names_shards(summary: Summary) -> bool:
-    return any(SHARDS.search(word) for word in _words(summary) if word not in _ASKED)
+    return SHARDS.search("\n".join(word for word in _words(summary) if word not in _ASKED)) is not None
 
 
 def _words(summary: Summary) -> Iterator[str]:

@@ -96,9 +96,8 @@ def _local(file: File) -> list[Finding]:
 
     found: list[Finding] = []
     for rule in _local_rules():
-        nodes = _asked_about(rule, file)
-        if nodes and speaks(rule):
-            found.extend(finding for node in nodes for finding in rule.visit(node, file))
+        if speaks(rule) and rule.applies(file):
+            found.extend(finding for node in _asked_about(rule, file) for finding in rule.visit(node, file))
     return found
 
 

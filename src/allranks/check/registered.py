@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 
+from allranks.check.interest import Names
 from allranks.check.interpret import Interpreter
 from allranks.check.render import render
 from allranks.check.state import Result
@@ -23,10 +24,26 @@ _OTHERWISE = re.compile(r"(?i)atexit|signal|hook|command|cli|parser|export|conve
 _OTHERWISE_CLASSES = re.compile(_OTHERWISE.pattern.replace("hook|", ""))  # a class of hooks is made as others are
 
 
-def built_by_name(run: Interpreter, paths: Collection[str]) -> list[Result]:
+def built_by_name(run: Interpreter, names: Names, paths: Collection[str]) -> list[Result]:
     """Return what the makers do of all that is made by name in these files."""
-    results = [run.run(maker, None) for maker in _makers(run, paths)]
+    results = [run.run(maker, None) for maker in _makers(run, names, paths)]
     return [result for result in results if result is not None]
+
+
+def settings(run: Interpreter, paths: Collection[str]) -> list[Result]:
+    """Return what dataclasses in these files, which no function makes, do when they are made: parsers of options and
+    of configurations fill them."""
+    results = [run.run(maker, None) for maker in _filled(run, paths)]
+    return [result for result in results if result is not None]
+
+
+def _filled(run: Interpreter, paths: Collection[str]) -> Iterator[Value]:
+    for path in sorted(paths):
+        summary = run.project.summaries.get(path)
+        for key, cls in summary.classes.items() if summary is not None else ():
+            method = dict(cls.methods).get("__post_init__")
+            if method is not None and f"{path}::{method}" not in run.callees:
+                yield Value(reference=f"{path}::{method}", receiver=Value(instance=f"{path}::{key}"))
 
 
 def kept_by_name(run: Interpreter, paths: Collection[str]) -> Iterator[str]:
@@ -44,7 +61,7 @@ def is_registered(decorators: tuple[Node, ...], otherwise: re.Pattern[str] = _OT
     return any(_REGISTERED.search(name) and not otherwise.search(name) for name in names)
 
 
-def _makers(run: Interpreter, paths: Collection[str]) -> Iterator[Value]:
+def _makers(run: Interpreter, names: Names, paths: Collection[str]) -> Iterator[Value]:
     for path in sorted(paths):
         summary = run.project.summaries.get(path)
         if summary is None:
@@ -56,7 +73,7 @@ def _makers(run: Interpreter, paths: Collection[str]) -> Iterator[Value]:
             reference = f"{path}::{key}"
             method = run.method(reference, "__init__")
             if method is not None and (
-                is_registered(cls.decorators, _OTHERWISE_CLASSES) or _is_made_everywhere(run, reference)
+                is_registered(cls.decorators, _OTHERWISE_CLASSES) or _is_made_everywhere(run, names, reference)
             ):
                 if any(f"{path}::{own}" in run.interesting for _, own in cls.methods):
                     run.interesting |= set(_constructors(run, reference))  # they call what this class does otherwise
@@ -69,14 +86,13 @@ def _constructors(run: Interpreter, reference: str) -> Iterator[str]:
             yield method
 
 
-def _is_made_everywhere(run: Interpreter, reference: str) -> bool:
+def _is_made_everywhere(run: Interpreter, names: Names, reference: str) -> bool:
     """Whether all processes make a class by its kind, and no function here, which would tell who does, names it."""
     if not any(documented(kin) in MADE_EVERYWHERE for kin in run.lineage(reference)):
         return False
     name = reference.partition("::")[2]
     return not any(
-        name in facts.words and facts.owner != name
-        for summary in run.project.summaries.values()
-        for key, facts in summary.functions.items()
-        if key
+        key and run.project.summaries[path].functions[key].owner != name
+        for path, keys in names.named_by.get(name, {}).items()
+        for key in keys
     )

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from allranks.check.summary import Node
-from allranks.check.values import NO_CONSTANT, Value
+from allranks.check.values import NO_CONSTANT, Value, replace
 
 # Where the statements inside a statement stand in it, and where the names that it binds.
 _BLOCKS = {"if": (3, 4), "for": (4, 5), "while": (3, 4), "with": (3,), "try": (2, 4, 5)}

@@ -9,7 +9,7 @@ from allranks.check.tables.collectives import Collective
 from allranks.check.tables.data import LOADERS, SAMPLERS, SPLITTERS, SPLITTING_FRAMEWORKS, UNSPLIT, WRAPPERS
 from allranks.check.tables.effects import Effect
 from allranks.check.tables.evidence import INITIALISERS
-from allranks.check.tables.seeds import SEEDERS
+from allranks.check.tables.seeds import ORDERS, SEEDERS, STATES
 from allranks.findings import ROWS, Finding, Note, Row, Verdict
 
 MOST = 5
@@ -18,7 +18,9 @@ _SEEDS = ("jax.random.PRNGKey", "jax.random.key", *sorted(SEEDERS))
 _LOADS = ("load", "load_checkpoint", "load_state", "load_state_dict", "restore", "checkpoint load")
 _TIMEOUTS = ("timeout", "initialization_timeout", "heartbeat_timeout_seconds")
 # Calls that the rows point to and that no other table has.
-SHOWN: frozenset[str] = frozenset([*_SHARDINGS, *_SEEDS, *SPLITTERS, *SPLITTING_FRAMEWORKS, *LOADERS, *UNSPLIT])
+SHOWN: frozenset[str] = frozenset(
+    [*_SHARDINGS, *_SEEDS, *SPLITTERS, *SPLITTING_FRAMEWORKS, *LOADERS, *UNSPLIT, *ORDERS, *STATES]
+)
 
 
 def _saves(event: Event) -> bool:

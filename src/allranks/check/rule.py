@@ -16,6 +16,7 @@ package.
         words = ("sleep",)            # the rule is asked only about files whose text holds one of these
         nodes = (ast.Call,)           # and only about these nodes, which are looked up once for all rules
         calls = ("time.sleep",)       # of calls only about those with the same last part, as written or as documented
+                                      # (`applies` may leave a file out by more than its words)
         bad = (Example({"train.py": "..."}, at=(4,)),)
         good = (Example({"train.py": "..."}),)
 
@@ -134,11 +135,17 @@ class Rule:
 
 
 class LocalRule(Rule):
-    """A rule that needs one file only. See the module's docstring."""
+    """A rule that needs one file only. See the module's docstring. ``whole``: `stands` is no question of evidence, and
+    is asked also where several processes are assumed."""
 
     words: ClassVar[tuple[str, ...]] = ()
     nodes: ClassVar[tuple[type[ast.AST], ...]] = ()
     calls: ClassVar[Iterable[str]] = ()
+    whole: ClassVar[bool] = False
+
+    def applies(self, file: File) -> bool:  # noqa: ARG002 - for heirs
+        """Say whether anything can be wrong in a file: asked once, where one of ``words`` stands in it."""
+        return True
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         """Yield what is wrong at ``node``, which is of one of ``nodes``, and if it is a call, of one of ``calls``."""

@@ -19,7 +19,7 @@ ASKED = frozenset(
 )
 
 # What a training step under pmap does with gradients: the way of JAX to train on several hosts, as DDP is torch's.
-_REDUCED = frozenset(["pmean", "psum"])
+_REDUCED = re.compile(r"pmean|psum")
 
 
 def several(project: Project) -> frozenset[str]:
@@ -43,7 +43,7 @@ def several(project: Project) -> frozenset[str]:
 _OWN_SEED = re.compile(r"seed\w*\s*(\+=|=(?!=)[^=]*\+).*(process_index|process_id|host_id|rank)")
 
 
-def own_seeds(project: Project, lines: Mapping[str, list[str]]) -> frozenset[str]:
+def files_with_own_seeds(project: Project, lines: Mapping[str, list[str]]) -> frozenset[str]:
     """Return the files that set a seed to one of this process (``args.seed += jax.process_index()``), and all that
     import them."""
     made = set()
@@ -84,4 +84,4 @@ def _asks(summary: Summary) -> bool:
     words = {dotted.rpartition(".")[2] for dotted, _ in summary.imports}.union(
         *(f.words for f in summary.functions.values())
     )
-    return bool(words & ASKED) or ("pmap" in words and bool(words & _REDUCED))
+    return bool(words & ASKED) or ("pmap" in words and any(map(_REDUCED.match, words)))

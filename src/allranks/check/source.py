@@ -7,10 +7,11 @@ import codecs
 import io
 import tokenize
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, TypeVar
 
 from allranks.check.nodes import children, walk
@@ -86,9 +87,9 @@ class File:
     @cached_property
     def kinds(self) -> dict[type[ast.AST], list[ast.AST]]:
         """All nodes of the file by their class."""
-        found: dict[type[ast.AST], list[ast.AST]] = {}
+        found: defaultdict[type[ast.AST], list[ast.AST]] = defaultdict(list)
         for node in self.nodes:
-            found.setdefault(type(node), []).append(node)
+            found[node.__class__].append(node)
         return found
 
     @cached_property
@@ -215,6 +216,7 @@ def _bind(
             _bind(found, where, one, part)
 
 
+@lru_cache(10_000)
 def is_test(path: str) -> bool:
     """Whether a path is that of tests: they show no faults of the program, and start processes in their own ways."""
     return any(fnmatch(path, pattern) for pattern in _TESTS)

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from allranks.check.nodes import walk
-from allranks.check.origins import RANK_KINDS, Origins, origins, values
+from allranks.check.origins import RANK_KINDS, Origins, names_ranks, origins, values
 from allranks.check.source import File
-from allranks.check.syntax import given, name_of, tail_of
+from allranks.check.syntax import given, name_of, speaks_of, tail_of
+from allranks.check.tables.data import HELD_OUT
 
 # Calls that may deal data out.
 SPLITTERS = ("itertools.islice", "split_dataset_by_node", "split_between_processes", "shard")
+# Methods of Accelerate, Fabric and Ray that deal out what a loader that they are given gives.
+_PREPARING = ("prepare", "prepare_data_loader", "setup_dataloaders")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,7 @@ def split_at(node: ast.AST, file: File) -> Split | None:
 
 def _split_at(node: ast.AST, file: File) -> Split | None:
     if isinstance(node, ast.Subscript):
-        return _slice(node, file) or _part(node, file)
+        return _slice(node, file) or _part(node, file) or _counted(node, file)
     if isinstance(node, ast.Compare):
         return _modulo(node, file)
     return _call(node, file) if isinstance(node, ast.Call) else None
@@ -54,10 +57,10 @@ def handed_at(node: ast.AST, file: File) -> Split | None:
     """Return the split that a call leaves to what it calls: it is given data, the rank and the number of ranks."""
     if not isinstance(node, ast.Call) or not node.args or tail_of(node) in ("init_process_group", "DistributedSampler"):
         return None
-    given_ones = [*node.args, *(k.value for k in node.keywords)]
-    if len(given_ones) < 2:
+    plain = [one for one in (*node.args, *(k.value for k in node.keywords)) if _is_plain(one)]
+    if len(plain) < 2:
         return None
-    made = [(one, origins(one, file)) for one in given_ones if _is_plain(one)]
+    made = [(one, origins(one, file)) for one in plain]
     ranks = [one for one, of in made if of & RANK_KINDS and not of & {"size", "sum"}]
     if not ranks or ranks[0] is node.args[0] or not any(of == {"size"} for _, of in made):
         return None
@@ -71,11 +74,13 @@ def _is_plain(node: ast.expr) -> bool:
 
 def handed(tree: ast.AST, file: File) -> tuple[Split, ...]:
     """Return the splits in ``tree`` that are left to others."""
+    if not names_ranks(file):
+        return ()
     return file.once("handed", tree, lambda it: tuple(s for n in walk(it) if (s := handed_at(n, file)) is not None))
 
 
 def by_rank(node: ast.AST | None, file: File) -> bool:
-    return bool(origins(node, file) & RANK_KINDS)
+    return names_ranks(file) and bool(origins(node, file) & RANK_KINDS)
 
 
 def _sized(node: ast.AST | None, file: File) -> bool:
@@ -84,7 +89,9 @@ def _sized(node: ast.AST | None, file: File) -> bool:
 
 def _slice(node: ast.Subscript, file: File) -> Split | None:
     part = node.slice
-    if not isinstance(part, ast.Slice) or part.lower is None or not by_rank(part.lower, file):
+    if not isinstance(part, ast.Slice) or part.lower is None or (part.step is None and part.upper is None):
+        return None
+    if not by_rank(part.lower, file):
         return None
     if part.step is not None:
         return Split(node, node.value, "stride", part.lower)
@@ -101,15 +108,33 @@ def _part(node: ast.Subscript, file: File) -> Split | None:
     return Split(node, source, "call", node.slice) if source is not None and by_rank(node.slice, file) else None
 
 
+def _counted(node: ast.Subscript, file: File) -> Split | None:
+    """``xs[i]`` where ``i`` goes over ``range(rank, len(xs), n)`` or ``range(rank * k, rank * k + k)``"""
+    if isinstance(node.slice, ast.Slice | ast.Constant):
+        return None
+    for name in (at for at in walk(node.slice) if isinstance(at, ast.Name)):
+        for counts in values(name, file):
+            if not isinstance(counts, ast.Call) or name_of(counts, file) != "range" or len(counts.args) < 2:
+                continue
+            start = counts.args[0]
+            if not by_rank(start, file) or by_rank(node.value, file):
+                continue
+            if len(counts.args) == 3 and _sized(counts.args[2], file):
+                return Split(node, node.value, "stride", start)
+            if "sum" in origins(start, file):
+                return Split(node, node.value, "block", start)
+    return None
+
+
 def _modulo(node: ast.Compare, file: File) -> Split | None:
     """``i % n == rank`` where ``i`` counts the items of a loop"""
     sides = [node.left, *node.comparators]
     if len(sides) != 2 or not isinstance(node.ops[0], ast.Eq | ast.NotEq):
         return None
     for one, other in (sides, sides[::-1]):
-        if not isinstance(one, ast.BinOp) or not isinstance(one.op, ast.Mod) or not by_rank(other, file):
+        if not isinstance(one, ast.BinOp) or not isinstance(one.op, ast.Mod) or not isinstance(one.left, ast.Name):
             continue
-        if by_rank(one, file) or not isinstance(one.left, ast.Name) or not _sized(one.right, file):
+        if not by_rank(other, file) or by_rank(one, file) or not _sized(one.right, file):
             continue
         for value in values(one.left, file):
             if isinstance(value, ast.Call) and name_of(value, file) == "enumerate" and value.args:
@@ -130,3 +155,17 @@ def _call(call: ast.Call, file: File) -> Split | None:
         rank = given(call, 1, "index")
         return Split(call, call.func.value, "call", rank) if rank is not None and by_rank(rank, file) else None
     return None
+
+
+def deals_held_out(file: File) -> bool:
+    """Whether a sampler, or the rank, deals the validation data out."""
+    return file.once("held out", file.tree, lambda _: _deals_held_out(file))
+
+
+def _deals_held_out(file: File) -> bool:
+    calls = [n for n in file.kinds.get(ast.Call, ()) if isinstance(n, ast.Call)]
+    given_ones = [n.args[0] for n in calls if name_of(n, file) == "torch.utils.data.DistributedSampler" and n.args]
+    given_ones += [one for n in calls if tail_of(n) in _PREPARING for one in n.args]
+    if any(word in ast.unparse(one).lower() for one in given_ones for word in ("val", "eval", "test")):
+        return True
+    return any(speaks_of(split.source, HELD_OUT) for split in splits(file.tree, file))

@@ -85,7 +85,8 @@ class Result:
     ``made``: classes of the project that it makes an object of; ``loose``: methods that it calls on objects of a class
     that is not known, or that may be a class below, with what they are given (no name, where that is not known
     either); both with the roles that do. ``locks``: it locks a file. ``stored``: its variables, with the expression
-    that is stored there; None where that is not one; ``gives``: the last expression that it returns."""
+    that is stored there; None where that is not one; ``gives``: the last expression that it returns; ``signs``: the
+    conditions around each sign of several processes."""
 
     reference: str
     value: Value = NONE
@@ -103,6 +104,7 @@ class Result:
     locks: bool = False
     stored: dict[str, Node | None] = field(default_factory=dict)
     gives: Node | None = None
+    signs: list[Arms] = field(default_factory=list)
 
     @property
     def path(self) -> str:
@@ -145,6 +147,11 @@ class Frame:
     shared: set[str] = field(default_factory=set)
     left: list[dict[str, Value]] = field(default_factory=list)  # what holds where the loop around is broken off
     samples: set[str] = field(default_factory=set)  # variables of loops that may be samples
+
+    def shows(self, sign: str) -> None:
+        """Put down a sign of several processes, and under which conditions it stands."""
+        self.result.evidence.add(sign)
+        self.result.signs.append(self.arms)
 
     def length(self) -> tuple[int, int, int, int]:
         """Return how much is on the record."""

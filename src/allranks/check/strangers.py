@@ -48,9 +48,11 @@ def constant_of(apis: Apis, dotted: str) -> RankQuery | None:
 def meeting_of(apis: Apis, dotted: str) -> Collective | None:
     """Return the collective that a function of a package is, by its last name."""
     package, _, last = dotted.rpartition(".")
-    if package.startswith(PLAIN) or package.partition(".")[0] in (*apis.packages, *_OWN_PROCESSES):
+    meeting = apis.collectives["call"].tail(last) if package else None
+    if meeting is None or package.startswith(PLAIN):
         return None
-    return apis.collectives["call"].tail(last) if package else None
+    top = package.partition(".")[0]
+    return None if top in apis.packages or top in _OWN_PROCESSES else meeting
 
 
 def own_of(dotted: str) -> LocalQuery | None:

@@ -20,13 +20,14 @@ from allranks.check.loaders import unsplit
 from allranks.check.parted import Parted, symbol
 from allranks.check.program import Event, Gap, Program, Step
 from allranks.check.project import Project, mentioned
-from allranks.check.registered import built_by_name, kept_by_name
+from allranks.check.registered import built_by_name, kept_by_name, settings
 from allranks.check.source import module_name, place
 from allranks.check.spelled import Scope, Speller
 from allranks.check.state import Arms, Called, Result, Seen, Span
 from allranks.check.summary import FunctionFacts
 from allranks.check.tables.evidence import JOINED
 from allranks.check.tables.gates import NAMED_ON_MAIN, ON_MAIN_ONLY
+from allranks.check.together import ALWAYS, Held, Together, held
 from allranks.check.truth import EVERY, FIRST, TRUE, named, roles_where
 from allranks.check.values import ASKED, RANKS, Value
 from allranks.findings import Place
@@ -40,7 +41,8 @@ class _Way(NamedTuple):
     meet in before it is called and after it has returned; ``under``: what the conditions on the way depend on;
     ``ordered``: in a lock, or one by one; ``alone``: the entry is a tool that one process runs; ``sure``: the entry is
     known to be run, in several processes; ``scope``: how it is called; ``passed``: meetings so far; ``arms``:
-    the conditions around each call."""
+    the conditions around each call, ``held`` all of them; ``entry``: where the way begins, None where it is known that
+    there are several processes."""
 
     result: Result
     mask: int
@@ -57,6 +59,8 @@ class _Way(NamedTuple):
     scope: Scope | None = None
     passed: int = 0
     arms: tuple[Arms, ...] = ()
+    held: Held = ALWAYS
+    entry: Result | None = None
 
 
 class Survey:
@@ -70,18 +74,23 @@ class Survey:
         everywhere: bool,
         entries: tuple[str, ...],
         alone: frozenset[str],
+        together: frozenset[str],
     ) -> None:
         self.project = project
         self.apis = apis
         self.everywhere = everywhere
-        names = Names(project)
+        names = self.names = Names(project)
         self.interpreter = Interpreter(project, apis, interesting(project, names, apis))
-        self.activity = Activity(project, self.interpreter, everywhere=everywhere, entries=entries, alone=alone)
+        self.activity = Activity(
+            project, self.interpreter, everywhere=everywhere, entries=entries, alone=alone, together=together
+        )
         reached = self.interpreter.interesting
-        starts = reached if everywhere else reached & telling(project, names, apis)
+        launched = frozenset(f"{path}::" for path in together)
+        starts = reached if everywhere else reached & (telling(project, names, apis) | launched)
         left_out = {path for path in project.summaries if self.activity.left_out(path)}
         self.starts = frozenset(name for name in starts if name.partition("::")[0] not in left_out)
         self.lines: Mapping[str, list[str]] = {}
+        self.together = Together(project, self.lines)
         self.events: dict[tuple[str, Span, str], Event] = {}
         self.visited: set[tuple[int, int, bool, bool, bool, bool]] = set()
         self.ahead: dict[tuple[int, int, int], frozenset[str]] = {}
@@ -96,6 +105,7 @@ class Survey:
     def program(self, lines: Mapping[str, list[str]]) -> Program:
         """Return all that was found. ``lines`` gives the text of a file, by path."""
         self.lines = lines
+        self.together = Together(self.project, lines)
         roots = self._roots()
         if self.interpreter.stale:
             self.interpreter.again()
@@ -105,10 +115,12 @@ class Survey:
         entries = sorted(
             entries_of(roots, self.interpreter.callees), key=lambda root: root.reference not in self.inside
         )
-        bodies = [self.interpreter.imported_body(path) for path in sorted(self.activity.started(roots, active))]
+        started = self.activity.started(roots, active)
+        bodies = [self.interpreter.imported_body(path) for path in sorted(started)]
+        bodies += settings(self.interpreter, started)
         if any(map(self.activity.is_started, active)):
             paths = [path for path in self.lines if not self.activity.left_out(path)]
-            bodies += built_by_name(self.interpreter, paths)
+            bodies += built_by_name(self.interpreter, self.names, paths)
             for kept in kept_by_name(self.interpreter, paths):
                 self.by_name.make(kept, EVERY, sure=True)
         self._go_down(entries, bodies)
@@ -134,7 +146,8 @@ class Survey:
         def down(root: Result, roles: int) -> None:
             alone = self.activity.is_alone(root)
             sure = self.activity.is_sure(root) or self.by_name.is_sure(root)
-            self._effects(_Way(root, roles, EVERY, root.reference in self.inside, alone=alone, sure=sure))
+            active = root.reference in self.inside
+            self._effects(_Way(root, roles, EVERY, active, alone=alone, sure=sure, entry=root))
 
         methods: list[Result] = []
         for root in entries:
@@ -254,7 +267,7 @@ class Survey:
 
     def _into(self, way: _Way, called: Called, step: Step) -> _Way:
         """Return the way on, into a call."""
-        result = way.result
+        result, on = way.result, way.held | held(way.result.path, called.arms)
         return _Way(
             called.result,
             way.mask & called.mask,
@@ -266,12 +279,18 @@ class Survey:
             later=way.later | self._ops(result, called.met + bool(called.result.meets or called.result.meetings)),
             under=way.under | called.under,
             guard=self._place(result.path, called.guard) if called.guard else way.guard,
-            sure=way.sure or called.started,
+            sure=called.started or (way.sure and not self._apart(way, on)),
             alone=way.alone or (not self.everywhere and (called.alone or is_tools_main(called.result.reference))),
             scope=Scope(called.result, called.node, self._scope(way)),
             passed=way.passed + self._size(result, called.met),
             arms=(*way.arms, called.arms),
+            held=on,
+            entry=None if called.started else way.entry,
         )
+
+    def _apart(self, way: _Way, on: Held) -> bool:
+        """Whether what holds on the way is so only where no processes are joined."""
+        return way.entry is not None and self.together.apart(way.entry, on)
 
     def _scope(self, way: _Way) -> Scope:
         return way.scope or Scope(way.result)
@@ -310,6 +329,7 @@ class Survey:
         mask = EVERY if early else mask  # nobody is joined yet: each takes itself for rank 0
         path = seen.receiver
         own = path is not None and is_own(path)
+        perhaps = path is not None and "perhaps" in path.flags
         event = Event(
             name=seen.name,
             entry=seen.entry,  # type: ignore[arg-type]
@@ -320,7 +340,7 @@ class Survey:
             keywords=seen.keywords,
             roles=named(mask),
             active=way.active,
-            sure=way.sure,
+            sure=way.sure and not perhaps and not self._apart(way, way.held | held(result.path, seen.arms)),
             per_process=own,
             ordered=way.ordered or seen.ordered,
             target=seen.target,

@@ -16,7 +16,7 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 # A name that tells processes apart, as people write it.
 _RANK = re.compile(
     r"(^|_)(rank|ranks|rank_?zero|process_index|process_id|host_id|is_main|is_main_process|main_process|is_master|"
-    r"is_global_zero|is_chief|is_world_process_zero|local_rank|global_rank|proc_id|PROCID|is_primary|is_rank0|master_only|"
+    r"is_global_zero|is_chief|is_world_process_zero|local_rank|global_rank|proc_id|PROCID|is_primary|is_rank0|master_only|is_global_main|"
     r"master_process|should_save|is_local_main_process|is_logging_process|get_rank)($|_)",
     re.IGNORECASE,
 )

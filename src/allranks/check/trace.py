@@ -30,7 +30,7 @@ from allranks.check.sequence import (
 )
 from allranks.check.state import Called, Result, Span, Trace, TraceNode
 from allranks.check.truth import EVERY, ROLES, TRUE, UNKNOWN, in_words
-from allranks.check.values import RANKS, STATE
+from allranks.check.values import ALONE, CLOCK, RANKS, STATE
 
 _LEFT_OUT: tuple[tuple[str, ...], ...] = ((), ("sub",), ("sub", "hidden"))
 # A flag that says whether there are several processes: it holds.
@@ -41,7 +41,8 @@ _SEVERAL = re.compile(
 
 
 class Parting(NamedTuple):
-    """A branch of ``result`` after which processes go different ways. ``sides``: (who, what they meet in)."""
+    """A branch of ``result`` after which processes go different ways. ``sides``: (who, what they meet in); ``under``:
+    what its condition depends on."""
 
     cause: str
     result: Result
@@ -49,6 +50,7 @@ class Parting(NamedTuple):
     condition: str
     meeting: Meeting
     sides: tuple[tuple[str, tuple[str, ...]], ...]
+    under: int = 0
 
 
 class Look(NamedTuple):
@@ -221,7 +223,8 @@ class Comparison:
         _, truth, taint, body, span, _ = node
         if not (taint & RANKS or "P" in truth) or taint & STATE or not span[0]:
             return None
-        if not any(meets(self.items(body, role, Look(2), (), True)) for role in range(4)):
+        look = Look(1 if taint & ALONE else 2)
+        if not any(meets(self.items(body, role, look, (), True)) for role in range(4)):
             return None
         meeting = first_meeting(body)
         return None if meeting is None else Parting("loop", result, span, "", meeting, ())
@@ -230,7 +233,7 @@ class Comparison:
         """Return where a stretch ends that begins with a branch on the rank and is the same for all; 0 if nowhere."""
         if exits(trace[at : at + 1]):
             return 0
-        look = Look(2 if _is_open(trace[at], alive) else 0, straight=True)
+        look = Look((1 if trace[at][2] & ALONE else 2) if _is_open(trace[at], alive) else 0, straight=True)
         for end in range(at + 1, len(trace) + 1):
             stretch = trace[at + 1 : end]
             if not stretch or stretch[-1][0] in ("branch", "call", "exit"):
@@ -277,7 +280,7 @@ class Comparison:
         if ahead.level and not letters & set("DP"):
             return None
         look = _look(node, alive)
-        further = after if look.drop else _after(after, ahead).after
+        further = after if look.drop and not node[2] & (ALONE | CLOCK) else _after(after, ahead).after
 
         def ways(look: Look) -> dict[str, Items]:
             later = {role: self.items(further, role, look, (), ahead.loop) for role in roles}
@@ -298,7 +301,7 @@ class Comparison:
         if alike(ways(look._replace(straight=True, sure=True)).values()):
             return None  # they may meet or not, by data that functions further down look at
         alone = "P" in letters and "D" not in letters and len(letters) == 1
-        return self._described(result, node, found, (*after, *ahead.again), alone)
+        return self._described(result, node, found, (*after, *ahead.after, *ahead.again), alone)
 
     def _goes_round(self, ways: Mapping[str, Items], ahead: _Ahead, look: Look) -> bool:
         """Whether some leave a loop that meets in its next round."""
@@ -336,7 +339,7 @@ class Comparison:
         told = "process" if by_process else "state" if state else "return" if early else "order" if same else "rank"
         cause = "exit" if (early or by_process) and (breaks(then) or breaks(orelse)) else told
         described = tuple((in_words(who), ops[:8]) for ops, who in sides.items())
-        return Parting(cause, result, span, condition, meeting, described)
+        return Parting(cause, result, span, condition, meeting, described, taint)
 
 
 def _after(after: Trace, ahead: _Ahead) -> _Ahead:
@@ -351,7 +354,7 @@ def _is_open(node: TraceNode, alive: int) -> bool:
 def _look(node: TraceNode, alive: int) -> Look:
     """Return which meetings say something of those that part at a branch."""
     truth = node[1]
-    if breaks(node[3]) or breaks(node[4]):
+    if breaks(node[3]) or breaks(node[4]) or node[2] & ALONE:
         return Look(1)
     if _is_open(node, alive) or truth[0] == truth[2]:
         return Look(2)

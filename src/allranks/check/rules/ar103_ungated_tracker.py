@@ -9,11 +9,16 @@ from allranks.check.rule import Example, ProgramRule
 from allranks.check.tables.effects import STARTS
 from allranks.findings import Finding
 
+_NO_RUN = "Only some ranks have started a run: the others stop here with an error, and those wait for them."
+_STOPS = "The other ranks stop with an AttributeError, and rank 0 waits for them in its next collective."
+_ASK = "Ask whether there is one (`if writer is not None`), or give the others one that does nothing."
+
 
 class UngatedTracker(ProgramRule):
     """
     ## What it does
-    Finds a tracker (`wandb.init`, `SummaryWriter`, `mlflow.start_run`, ...) that every process starts.
+    Finds a tracker (`wandb.init`, `SummaryWriter`, `mlflow.start_run`, ...) that every process starts, and one that
+    every process uses where it is None on all but rank 0.
 
     ## Why is this bad
     One training becomes N runs, or N event files that a viewer draws over each other.
@@ -47,8 +52,49 @@ wandb.init(project="p")
             },
             at=(5,),
         ),
+        Example(
+            {
+                "train.py": """\
+import torch.distributed as dist
+from torch.utils.tensorboard import SummaryWriter
+from images import write
+
+def main(epochs):
+    dist.init_process_group("nccl")
+    writer = None
+    if dist.get_rank() == 0:
+        writer = SummaryWriter("runs")
+    for epoch in range(epochs):
+        write(writer, epoch)
+
+main(3)
+""",
+                "images.py": """\
+def write(writer, epoch):
+    writer.add_image("sample", epoch)
+""",
+            },
+            at=(2,),
+            where="images.py",
+        ),
     )
     good = (
+        Example(
+            {
+                "train.py": """\
+import torch.distributed as dist
+from torch.utils.tensorboard import SummaryWriter
+
+def main():
+    dist.init_process_group("nccl")
+    writer = SummaryWriter("runs") if dist.get_rank() == 0 else None
+    if writer is not None:
+        writer.add_scalar("loss", 1.0)
+    if dist.get_rank() == 0:
+        writer.add_scalar("loss", 1.0)
+"""
+            }
+        ),
         Example(
             {
                 "train.py": """\
@@ -67,6 +113,7 @@ if dist.get_rank() == 0:
     def check(self, program: Program) -> Iterator[Finding]:
         trackers = tuple(program.ungated("tracker"))
         starts = {(e.place.path, e.name.rpartition(".")[0]) for e in trackers if e.name.endswith(STARTS)}
+        begun = any(e.name == "wandb.init" and e.roles and not e.everyone for e in program.effects("tracker"))
         muted = {e.name.rpartition(".")[0] for e in program.effects("muted") if not e.everyone or _ranked(e)}
         for event in trackers:
             owner, _, word = event.name.rpartition(".")
@@ -74,8 +121,14 @@ if dist.get_rank() == 0:
                 continue
             if word not in STARTS and (owner in muted or (event.place.path, owner) in starts):
                 continue  # it does nothing where it must not, or one fault: the run that every rank starts
-            if not _ranked(event):
-                yield self.found(event, f"every rank calls {event.name}")
+            if _ranked(event):
+                continue
+            alone = begun and owner == "wandb" and word not in STARTS
+            yield self.found(event, f"every rank calls {event.name}", cluster=_NO_RUN if alone else self.cluster)
+        for event in program.effects("absent"):
+            if event.active and event.everyone and not event.ordered:
+                what = f"every rank calls {event.name}, and {event.target} is None on all but rank 0"
+                yield self.found(event, what, cluster=_STOPS, advice=_ASK)
 
 
 def _ranked(event: Event) -> bool:

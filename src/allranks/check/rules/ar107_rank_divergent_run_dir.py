@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from allranks.check.program import Event, Program
 from allranks.check.rule import Example, ProgramRule
@@ -18,7 +19,8 @@ class RankDivergentRunDir(ProgramRule):
     """
     ## What it does
     Finds a directory that every process makes, and a checkpoint that all save together, under a name from the clock, a
-    random number or a listing, taken by each process for itself.
+    random number or a listing, taken by each process for itself. Where such a name is given to what is called as the
+    folder of a run is (`output_dir`, `run_id`, `TrainingArguments(output_dir=...)`), that is told with low confidence.
 
     ## Why is this bad
     Processes start a little apart. A name with seconds in it, or the number of runs that are there already, is not the
@@ -29,7 +31,8 @@ class RankDivergentRunDir(ProgramRule):
     loaded.
 
     ## Known problems
-    A name with the date alone differs only at midnight, and is reported as well.
+    A name with the date alone differs only at midnight, and is reported as well. So is a name that only rank 0 uses in
+    the end.
 
     ## Use instead
     Let rank 0 choose the name and broadcast it, or take it from the launcher (an environment variable, an option).
@@ -87,8 +90,76 @@ os.makedirs("logs/%s" % run_id, exist_ok=True)
             },
             at=(7,),
         ),
+        Example(
+            {
+                "config.py": """\
+from dataclasses import dataclass
+from stamps import now
+
+@dataclass
+class Config:
+    output_dir: str = ""
+
+    def __post_init__(self):
+        self.output_dir = f"outputs/{now()}"
+        self.log_dir = self.output_dir + "/logs"
+""",
+                "stamps.py": """\
+import datetime as dt
+
+def now():
+    return dt.datetime.now().strftime("%Y%m%d-%H%M%S")
+""",
+                "train.py": """\
+import torch.distributed as dist
+import draccus
+from config import Config
+
+dist.init_process_group("nccl")
+work(draccus.parse(Config))
+""",
+            },
+            at=(9,),
+        ),
+        Example(
+            {
+                "train.py": """\
+import argparse
+import time
+import torch.distributed as dist
+from paths import increment_path
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--save-dir", default="runs/" + time.strftime("%m%d-%H%M%S"))
+    dist.init_process_group("nccl")
+
+def finetune(opt):
+    dist.init_process_group("nccl")
+    opt.save_dir = str(increment_path(opt.project))
+"""
+            },
+            at=(8, 13),
+        ),
     )
     good = (
+        Example(
+            {
+                "train.py": """\
+import os
+import time
+import torch.distributed as dist
+
+def main(opt):
+    dist.init_process_group("nccl")
+    run_dir = os.path.join(opt.root, str(int(time.time())))
+    chosen = [run_dir]
+    dist.broadcast_object_list(chosen, src=0)
+    save_dir = chosen[0]
+    save_time = time.time()
+"""
+            }
+        ),
         Example(
             {
                 "train.py": """\
@@ -109,29 +180,54 @@ os.makedirs(f"{time.time()}-{dist.get_rank()}", exist_ok=True)
     )
 
     def check(self, program: Program) -> Iterator[Finding]:
-        sources = tuple(program.sources("clock", "random", "listing"))
-        for event in program.effects("mkdir", "folder", "checkpoint"):
-            if (
-                event.active
-                and event.everyone
-                and event.path is not None
-                and "temporary" not in event.path.flags
-                and (_divergent(event.path.taint) or (_makes(event) and _found(event, sources)))
-            ):
-                yield self._named(event, sources, "makes" if _makes(event) else "writes to")
-        for event in program.effects("mkdir", "folder"):
-            if event.active and event.everyone and event.path is not None and _drawn(event, program):
-                yield self._named(event, tuple(program.sources("identity")), "makes")
-        for event in program.collectives():
-            if event.active and "checkpoint" in event.op and any(_divergent(v.taint) for v in event.arguments):
-                yield self._named(event, sources, "saves to")
+        used = dict(_used(program))
+        for event, does in used.items():
+            yield self._named(event, program, does)
+        told = {event.symbol for event in used}
+        for event in program.effects("named"):
+            new = event.active and event.everyone and event.symbol not in told
+            if new and not _is_own(event) and not _agreed(event, program):
+                told.add(event.symbol)
+                yield replace(self._named(event, program, "names"), confidence="low")
 
-    def _named(self, event: Event, sources: tuple[Event, ...], what: str) -> Finding:
+    def _named(self, event: Event, program: Program, what: str) -> Finding:
+        sources = program.sources("clock", "random", "listing", "identity")
         before = [s for s in sources if s.symbol == event.symbol and s.place <= event.place]
         notes = [Note(f"{before[-1].name} differs from process to process", before[-1].place)] if before else []
         return self.found(
             event, f"each rank {what} {event.target or 'a path'}, under a name that it chooses for itself", notes=notes
         )
+
+
+def _used(program: Program) -> Iterator[tuple[Event, str]]:
+    """Yield what all processes do under such a name."""
+    sources = tuple(program.sources("clock", "random", "listing"))
+    for event in program.effects("mkdir", "folder", "checkpoint"):
+        if (
+            event.active
+            and event.everyone
+            and event.path is not None
+            and "temporary" not in event.path.flags
+            and (_divergent(event.path.taint) or (_makes(event) and _found(event, sources)))
+        ):
+            yield event, "makes" if _makes(event) else "writes to"
+    for event in program.effects("mkdir", "folder"):
+        if event.active and event.everyone and event.path is not None and _drawn(event, program):
+            yield event, "makes"
+    for event in program.collectives():
+        if event.active and "checkpoint" in event.op and any(_divergent(v.taint) for v in event.arguments):
+            yield event, "saves to"
+
+
+def _is_own(event: Event) -> bool:
+    """Whether a name has the rank or the process in it."""
+    return event.path is not None and bool(event.path.taint & (RANKS | IDENTITY) or "temporary" in event.path.flags)
+
+
+def _agreed(event: Event, program: Program) -> bool:
+    """Whether the processes tell each other something before the function that names a folder is done."""
+    after = (c for c in program.collectives() if c.symbol == event.symbol and c.place > event.place)
+    return any("broadcast" in c.op or "gather" in c.op for c in after)
 
 
 def _divergent(taint: int, own: int = CLOCK) -> bool:

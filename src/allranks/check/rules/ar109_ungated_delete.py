@@ -34,7 +34,6 @@ class UngatedDelete(ProgramRule):
     """
 
     code, name, severity, row = "AR109", "ungated-delete", "error", "gating"
-    default = False
     cluster = "One process removes it; the others raise FileNotFoundError, or remove what was written since."
     advice = "Delete or rename on rank 0 only, then let the others wait at a barrier."
     bad = (

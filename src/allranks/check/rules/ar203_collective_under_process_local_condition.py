@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from allranks.check.nodes import walk
-from allranks.check.program import Program
+from allranks.check.own_scores import meets_by_score
+from allranks.check.program import Divergence, Event, Program
+from allranks.check.reduced_later import leaves_before
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.source import File
 from allranks.check.syntax import function_of, leaves, tail_of
+from allranks.check.values import ALONE, CLOCK
 from allranks.findings import Finding
 
 _CHANGES = ("checkpoint", "file", "append", "delete", "mkdir", "folder", "download", "publish")
-_EXISTS = re.compile(r"exists|is_?file|is_?dir|glob|listdir|iterdir")
 _MEETS = re.compile(r"all_?gather|^gather(_object|_for_metrics)?$|all_?reduce|pad_across_processes|process_allgather")
 
 
@@ -23,7 +25,8 @@ class CollectiveUnderProcessLocalCondition(LocalRule, ProgramRule):
     """
     ## What it does
     Finds a collective that hangs on what one process finds by itself: whether a file exists, a clock, whether work in
-    the background is done, and whether anything is left of this process' data after a mask picked from it.
+    the background is done, whether anything is left of this process' data after a mask picked from it, the score of
+    this process' part of the data, and whether a number is zero that is to be reduced over all processes.
 
     ## Why is this bad
     Processes need not find the same: a file is not there yet on another host, a clock is a little late.
@@ -33,7 +36,7 @@ class CollectiveUnderProcessLocalCondition(LocalRule, ProgramRule):
 
     ## Known problems
     On a shared file system that is quiet, all processes find the same. Where nothing in the function writes, makes or
-    deletes files, confidence is low: what is looked for may have been there for long.
+    deletes files before the collective, confidence is low: what is looked for may have been there for long.
     Which checkpoint a job resumes from is taken to be found alike by all (AR503 asks about that).
 
     ## Use instead
@@ -86,8 +89,62 @@ class Saver:
             },
             at=(6,),
         ),
+        Example(
+            {
+                "train.py": """\
+from accelerate import Accelerator
+
+def score(model, batches):
+    return sum(model(batch) for batch in batches) / len(batches)
+
+def fit(model, batches, val_batches, optimizer):
+    accelerator = Accelerator()
+    model, optimizer, batches, val_batches = accelerator.prepare(model, optimizer, batches, val_batches)
+    best = 0.0
+    for epoch in range(10):
+        train_epoch(model, batches, optimizer)
+        accuracy = score(model, val_batches)
+        if accuracy > best:
+            best = accuracy
+            accelerator.save_state("best")
+""",
+            },
+            at=(15,),
+        ),
+        Example(
+            {
+                "loss.py": """\
+import torch.distributed as dist
+
+def mean_loss(losses, mask):
+    count = mask.sum()
+    if count == 0:
+        return 0.0
+    dist.all_reduce(count)
+    return losses.sum() / count
+""",
+            },
+            at=(5,),
+        ),
     )
     good = (
+        Example(
+            {
+                "loss.py": """\
+import torch.distributed as dist
+
+def mean_loss(losses, mask, level):
+    count = mask.sum()
+    dist.all_reduce(count)
+    if count == 0:
+        return 0.0
+    if level == 0:
+        return count
+    dist.all_reduce(losses)
+    return losses.sum() / count
+""",
+            },
+        ),
         Example(
             {
                 "trainer.py": """\
@@ -129,11 +186,26 @@ dist.barrier()
         ),
     )
 
-    words = ("gather", "reduce", "pad_across_processes")
+    words = (
+        "gather",
+        "reduce",
+        "pad_across_processes",
+        "barrier",
+        "wait_for_everyone",
+        "save_state",
+        "save_checkpoint",
+    )
     nodes = (ast.If,)
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         assert isinstance(node, ast.If)
+        if not file.is_test and not leaves(node.body) and (found := meets_by_score(node, file)) is not None:
+            call, decided = found
+            says = f"{ast.unparse(call.func)} hangs on {decided.score}, the score of this process' part of the data"
+            made = self.local(file, call, says)
+            yield made if decided.certain else replace(made, confidence="low")
+        if not file.is_test and not isinstance(node.body[-1], ast.Raise) and (name := leaves_before(node, file)):
+            yield self.local(file, node.test, f"who finds {name} to be so leaves, and the others go on to reduce it")
         name, function = _empty(node.test), function_of(node, file)
         if not name or function is None or file.is_test or not leaves(node.body):
             return
@@ -144,13 +216,20 @@ dist.barrier()
             )
 
     def check(self, program: Program) -> Iterator[Finding]:
-        changed = {event.symbol for event in program.effects(*_CHANGES)}
+        changes = list(program.effects(*_CHANGES))
         for parting in program.divergences():
             if parting.cause == "process":
                 says = f"{parting.collective} hangs on what this process alone finds: {parting.condition}"
                 found = self.found(parting, says, notes=parting.sides())
-                settled = _EXISTS.search(parting.condition) and parting.symbol not in changed
-                yield replace(found, confidence="low") if settled else found
+                yield replace(found, confidence="low") if _is_settled(parting, changes) else found
+
+
+def _is_settled(parting: Divergence, changes: Iterable[Event]) -> bool:
+    """Whether processes part by files alone that nobody changes here before all have met: they may have been there for
+    long."""
+    if parting.under & (CLOCK | ALONE):
+        return False
+    return not any(at.symbol == parting.symbol and at.place.line <= parting.place.line for at in changes)
 
 
 def _empty(test: ast.expr) -> str:

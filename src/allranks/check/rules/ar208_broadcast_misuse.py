@@ -19,10 +19,9 @@ _FILLED = {
     "torch.distributed.all_gather": 0,
     "torch.distributed.scatter_object_list": 0,
     "torch.distributed.broadcast": 0,
-    "torch.distributed.all_reduce": 0,
     "torch.distributed.all_gather_into_tensor": 0,
 }
-# Not zeros or ones: an all_reduce of a fresh constant is a way to warm up, or a barrier.
+# Not zeros or ones: a fresh constant is a way to warm up, or a barrier.
 _MAKERS = ("torch.tensor", "torch.as_tensor")
 # Where their source or destination and their group stand, by position and by name.
 _ROOTED = {
@@ -48,9 +47,9 @@ class BroadcastMisuse(LocalRule):
     """
     ## What it does
     Finds collectives that fill an argument in place, and are given an object that nobody holds:
-    `broadcast_object_list([path], src=0)`, `all_reduce(torch.tensor(loss))`. And those whose source or destination in a
-    group of some ranks (a data-parallel, tensor-parallel or node group) is given as a number: `src=0` with
-    `group=dp_group` is global rank 0, which only one of these groups has.
+    `broadcast_object_list([path], src=0)`, `broadcast(torch.tensor(step), 0)` (a reduction: AR310). And those whose
+    source or destination in a group of some ranks (a data-parallel, tensor-parallel or node group) is given as a
+    number: `src=0` with `group=dp_group` is global rank 0, which only one of these groups has.
 
     ## Why is this bad
     What the other ranks sent is written into a temporary list or tensor and thrown away. The variable keeps this
@@ -89,8 +88,8 @@ class BroadcastMisuse(LocalRule):
         Example(
             {
                 "train.py": (
-                    "import torch\nfrom torch.distributed import all_reduce\n\n\ndef mean(loss):\n"
-                    "    all_reduce(torch.tensor(loss))\n    return loss\n"
+                    "import torch\nfrom torch.distributed import broadcast\n\n\ndef agree(step):\n"
+                    "    broadcast(torch.tensor(step), 0)\n    return step\n"
                 )
             },
             at=(6,),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 
+from allranks.check.own_scores import leaves_by_score
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.skips import STOPS, Steps, asks_to_stop, leaving, swallowed
@@ -12,6 +14,7 @@ from allranks.check.source import File
 from allranks.check.syntax import EVIDENCE
 from allranks.findings import Finding
 
+_PARTED = "One process leaves, and the others wait for it in their next step."
 _FAILED = "Let it end the job, or let all ranks agree (all_reduce) that one has failed before anybody skips."
 
 
@@ -22,8 +25,9 @@ class RankLocalLoopExit(LocalRule, ProgramRule):
     backward pass in a branch, on a condition on this process' own loss or divergence (a NaN, a KL over its limit) or on
     what is in its batch (nothing that is valid), where nothing was reduced over the processes first; and exceptions in
     a step (no memory left, a bad sample) that are caught in the loop, so that this process goes on to its next step.
-    And a `break` from a loop whose rounds meet in a collective behind a guard on the rank, or on what one process alone
-    knows: its clock, a signal it was sent, a counter that rank 0 alone counts up.
+    An end of the training, for want of patience or because a goal is reached, by the score of this process' part of
+    the data. And a `break` from a loop whose rounds meet in a collective behind a guard on the rank, or on what one
+    process alone knows: its clock, a signal it was sent, a counter that rank 0 alone counts up.
 
     ## Why is this bad
     Each process has other data, so each has another loss. A backward pass of a wrapped model is a collective.
@@ -35,6 +39,7 @@ class RankLocalLoopExit(LocalRule, ProgramRule):
     ## Known problems
     A value that another file reduces under a name that does not say so. Tests of gradients are taken to be the same on
     all ranks, because DDP has reduced them by then, and so are whether there is a loss at all, and how long a batch is.
+    Where the file does not show that the validation data is dealt out, confidence is low: all may score the same.
 
     ## Use instead
     Reduce the value, or the decision, over all processes, and let all skip or stop together.
@@ -362,9 +367,10 @@ def profile(layers, loader):
                 message = f"some leave the loop, or this round of it, at {parting.condition}, and the others go on to"
                 yield self.found(parting, f"{message} {parting.collective}", notes=parting.sides())
 
+    def applies(self, file: File) -> bool:
+        return not file.is_test
+
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
-        if file.is_test:
-            return
         if isinstance(node, ast.Assign):
             if asks_to_stop(node, file):
                 yield self.local(file, node, f"{ast.unparse(node.targets[0])} is set by what this process alone sees")
@@ -383,3 +389,7 @@ def profile(layers, loader):
             )
         elif not how and steps.guards(node, file):
             yield self.local(file, node.test, "a backward pass hangs on what this process alone computes")
+        elif (decided := leaves_by_score(node, file)) is not None:
+            message = f"a loop of training is left by {decided.score}, the score of this process' part of the data"
+            found = self.local(file, node.test, message, cluster=_PARTED)
+            yield found if decided.certain else replace(found, confidence="low")

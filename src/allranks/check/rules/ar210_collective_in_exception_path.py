@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from allranks.check.nodes import walk
+from allranks.check.reduced_later import leaves_before
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
-from allranks.check.syntax import function_of, inside, name_of, own
+from allranks.check.syntax import (
+    asks_rank,
+    function_of,
+    inside,
+    is_constant,
+    name_of,
+    own,
+    rank_guard,
+    speaks_of,
+    tail_of,
+)
 from allranks.check.tables.collectives import COLLECTIVES
 from allranks.findings import Finding
 
@@ -16,10 +28,18 @@ _MEETINGS = frozenset(c.pattern for c in COLLECTIVES if c.form == "call" and not
 _JOINING = ("init_process_group", "initialize", "init_distributed", "initialize_dist", "shutdown", "init")
 
 
+_BACKGROUND = re.compile(r"(?i)future|pending|handle|background|thread|async|task")
+_WAITS = re.compile(
+    r"(?i)^_?(barrier|wait_for_everyone|sync_global_devices|synchronize_ranks|(all_?reduce|all_?gather)\w*)$"
+)
+
+
 class CollectiveInExceptionPath(LocalRule):
     """
     ## What it does
-    Finds collectives in an `except` or `finally` block.
+    Finds collectives in an `except` or `finally` block; and where one process alone fails before a collective of its
+    function: it raises behind a guard on the first rank, asks for the result of work in the background, or asserts
+    something of a number that is to be reduced over all processes.
 
     ## Why is this bad
     Exceptions happen on one rank. The others do not enter the handler; or, in a `finally`, they come there from another
@@ -41,8 +61,8 @@ class CollectiveInExceptionPath(LocalRule):
     cluster = "The rank that failed waits here for ranks that wait for it elsewhere; its error is not seen."
     advice = "Do not meet after an exception: let it end the process, and have the launcher end the others."
     words = ("barrier", "all_reduce", "all_gather", "allgather", "broadcast", "gather", "reduce", "sync_global_devices")
-    nodes = (ast.Call,)
-    calls = _MEETINGS
+    nodes = (ast.Call, ast.Raise, ast.Assert, ast.If)
+    calls = (*_MEETINGS, "result")
     bad = (
         Example(
             {
@@ -76,8 +96,48 @@ def main():
             },
             at=(8,),
         ),
+        Example(
+            {
+                "save.py": """\
+import os
+import torch.distributed as dist
+
+
+def save(path, data, future, weight):
+    if dist.get_rank() == 0:
+        if os.path.exists(path):
+            raise FileExistsError(path)
+        os.mkdir(path)
+    dist.barrier()
+    future.result()
+    dist.barrier()
+    assert weight > 0
+    dist.all_reduce(weight)
+"""
+            },
+            at=(8, 11, 13),
+        ),
     )
     good = (
+        Example(
+            {
+                "save.py": """\
+import torch.distributed as dist
+
+
+def save(path, data, future, weight, level):
+    if level == 0:
+        raise ValueError(level)
+    dist.all_reduce(weight)
+    assert weight > 0
+    try:
+        future.result()
+    except RuntimeError as error:
+        print(error)
+    dist.barrier()
+"""
+            },
+        ),
         Example(
             {
                 "train.py": """\
@@ -117,8 +177,16 @@ def main_first(is_main):
     )
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
-        if not isinstance(node, ast.Call):
+        if isinstance(node, ast.Assert | ast.If):
+            fails = isinstance(node, ast.Assert) or isinstance(node.body[-1], ast.Raise)
+            if fails and not file.is_test and (name := leaves_before(node, file)):
+                yield self.local(file, node.test, f"who finds {name} to be so fails, and the others go on to reduce it")
             return
+        if isinstance(node, ast.Raise) or tail_of(node) == "result":
+            if not file.is_test and _fails_alone(node, file) and (meeting := _met_later(node, file)):
+                yield self.local(file, node, f"who fails here leaves the others in {meeting}")
+            return
+        assert isinstance(node, ast.Call)
         called = name_of(node, file)
         if called not in _MEETINGS or called.rpartition(".")[2] in _JOINING or _lends_a_block(node, file):
             return
@@ -129,6 +197,36 @@ def main_first(is_main):
             if isinstance(parent, ast.Try) and child in parent.finalbody:
                 yield self.local(file, node, f"{called.rpartition('.')[2]} is called in a finally block")
                 return
+
+
+def _fails_alone(node: ast.AST, file: File) -> bool:
+    """Whether one rank alone raises, or asks for the result of work in the background, which may have failed."""
+    around = list(inside(node, file))
+    if any(isinstance(parent, ast.Try) and child in parent.body for parent, child in around):
+        return False
+    if isinstance(node, ast.Call):
+        return not node.args and speaks_of(node.func, _BACKGROUND)
+    return any(
+        isinstance(parent, ast.If) and child in parent.body and _is_first(parent.test) for parent, child in around
+    )
+
+
+def _is_first(test: ast.expr) -> bool:
+    """``rank == 0``, ``is_main_process``: not their contrary, nor another number."""
+    if isinstance(test, ast.Compare):
+        return isinstance(test.ops[0], ast.Eq) and is_constant(test.comparators[0], 0) and asks_rank(test)
+    return isinstance(test, ast.Name | ast.Attribute | ast.Call) and asks_rank(test)
+
+
+def _met_later(node: ast.AST, file: File) -> str:
+    """Return the collective of its function that all come to behind ``node``; empty if there is none."""
+    function = function_of(node, file)
+    if function is None:
+        return ""
+    around = [parent for parent, _ in inside(node, file) if isinstance(parent, ast.If)]
+    behind = max((parent.end_lineno or 0 for parent in around), default=getattr(node, "lineno", 0))
+    calls = (at for at in own(function) if isinstance(at, ast.Call) and at.lineno > behind)
+    return next((tail_of(at) for at in calls if _WAITS.search(tail_of(at)) and rank_guard(at, file) is None), "")
 
 
 def _lends_a_block(call: ast.Call, file: File) -> bool:

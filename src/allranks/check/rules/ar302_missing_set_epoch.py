@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from allranks.check.nodes import walk
+from allranks.check.origins import origins, values
 from allranks.check.program import Program
-from allranks.check.rule import Example, LocalRule, ProgramRule
+from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
 from allranks.check.syntax import (
+    calls_of,
     class_of,
     function_of,
     has_stars,
@@ -19,26 +23,41 @@ from allranks.check.syntax import (
     keyword,
     name_of,
     own,
+    rank_guard,
     speaks_of,
     tail_of,
 )
 from allranks.check.tables.data import HELD_OUT, LOADERS
 from allranks.findings import Finding
 
-_SAMPLER = "torch.utils.data.DistributedSampler"
+_SAMPLERS = (
+    "torch.utils.data.DistributedSampler",
+    "torchdata.stateful_dataloader.sampler.StatefulDistributedSampler",
+)
 _TRAINS = re.compile(r"(^|_)train", re.IGNORECASE)
 _EPOCH = re.compile(r"epoch", re.IGNORECASE)
+# Words of a program that goes over its data again, and of one that learns from it.
+_AGAIN = re.compile(r"epoch|cycle|StopIteration", re.IGNORECASE)
+_LEARNS = re.compile(r"backward|zero_grad|value_and_grad")
+_PARTED = (
+    "The ranks deal from different orders: some rows are read twice in an epoch, others never.",
+    "Call set_epoch on every rank.",
+)
+_NEVER = "this sampler shuffles, and set_epoch is never called"
+_NOT_HERE = "this sampler shuffles, and nothing of its program calls set_epoch"
+_SOME = "only some ranks call set_epoch"
 # They call set_epoch themselves.
 _SETTING = frozenset({"lightning", "accelerate", "composer", "transformers", "ray", "mmengine", "mmcv", "catalyst"})
 _FRAMEWORKS = re.compile(r"^\s*(import|from)\s+(lightning|pytorch_lightning|accelerate|composer)\b", re.MULTILINE)
 
 
-class MissingSetEpoch(LocalRule, ProgramRule):
+class MissingSetEpoch(LocalRule):
     """
     ## What it does
     Finds a `DistributedSampler` that shuffles, in a file with a loop over epochs and without any `set_epoch`; and one
-    that is made in another file than the program's, where nothing that the program or a user of that file imports
-    calls `set_epoch`, though it counts epochs.
+    whose loader is gone over elsewhere, where nothing that the program or a user of that file imports calls
+    `set_epoch`, though it learns and counts epochs. Also `set_epoch` under a guard on the rank, and a sampler in a file
+    that tells the epoch to its other samplers alone. Where a setting says whether it shuffles, confidence is low.
 
     ## Why is this bad
     The order is drawn from seed + epoch. Without `set_epoch` the epoch stays 0.
@@ -58,9 +77,10 @@ class MissingSetEpoch(LocalRule, ProgramRule):
     code, name, severity, row = "AR302", "missing-set-epoch", "warning", "data"
     cluster = "Every epoch has the same order, and each rank sees the same part of the data for ever."
     advice = "Call sampler.set_epoch(epoch) at the start of each epoch."
-    words = ("DistributedSampler",)
+    words = ("DistributedSampler", "set_epoch")
+    whole = True
     nodes = (ast.Call,)
-    calls = (_SAMPLER,)
+    calls = (*_SAMPLERS, "set_epoch")
     bad = (
         Example(
             {
@@ -93,10 +113,50 @@ from data import loader
 dist.init_process_group("nccl")
 for epoch in range(3):
     for batch in loader([]):
-        print(epoch, batch)
+        batch.loss(epoch).backward()
 """,
             },
             at=(4,),
+        ),
+        Example(
+            {
+                "train.py": """\
+import torch.distributed as dist
+from torch.utils.data import DataLoader, DistributedSampler
+
+
+def main(train, val):
+    train_sampler = DistributedSampler(train)
+    val_sampler = DistributedSampler(val)
+    loaders = [DataLoader(train, sampler=train_sampler), DataLoader(val, sampler=val_sampler)]
+    for epoch in range(3):
+        if dist.get_rank() == 0:
+            val_sampler.set_epoch(epoch)
+        yield from loaders
+"""
+            },
+            at=(6, 11),
+        ),
+        # The loop is a library's, which is told no sampler; of transformers only its models are used.
+        Example(
+            {
+                "train.py": """from torch.utils.data import DataLoader, DistributedSampler
+from transformers import AutoModel
+from lib.loop import fit
+
+
+def main(rows):
+    sampler = DistributedSampler(rows)
+    val_sampler = DistributedSampler(rows)
+    fit(AutoModel(), DataLoader(rows, sampler=sampler), DataLoader(rows, sampler=val_sampler))
+""",
+                "lib/loop.py": """def fit(model, loader, val_loader):
+    for epoch in range(3):
+        for batch in loader:
+            model(batch, epoch).backward()
+""",
+            },
+            at=(7,),
         ),
         # A setting says that it shuffles; another program of the project sets the epoch of its own sampler.
         Example(
@@ -131,7 +191,7 @@ from data import loader
 dist.init_process_group("nccl")
 for epoch in range(3):
     for batch in loader([]):
-        print(epoch, batch)
+        batch.loss(epoch).backward()
 """,
                 "finetune.py": """\
 from torch.utils.data import DistributedSampler
@@ -206,35 +266,67 @@ def train(test_set, train_set):
     )
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
-        if not isinstance(node, ast.Call) or name_of(node, file) != _SAMPLER or has_stars(node):
+        if not isinstance(node, ast.Call) or _FRAMEWORKS.search(file.text):
             return
-        if "set_epoch" in file.text or _FRAMEWORKS.search(file.text):
+        if tail_of(node) == "set_epoch":
+            if _is_left_to_some(node, file):
+                yield self.local(file, node, _SOME, cluster=_PARTED[0], advice=_PARTED[1])
             return
-        shuffle = keyword(node, "shuffle")
-        shuffles = shuffle is None or is_constant(shuffle, True) or _is_set_for_training(node, shuffle, file)
-        if not shuffles or _is_held_out(node, file) or _inherits(node, file):
+        if name_of(node, file) not in _SAMPLERS or has_stars(node) or not _shuffles(node, file):
             return
-        if not _is_handed_on(node, file) and any(_is_epoch_loop(at) for at in file.nodes):
-            yield self.local(file, node, "this sampler shuffles, and set_epoch is never called")
+        if "set_epoch" in file.text:
+            if _is_passed_over(node, file):
+                yield self.local(file, node, "this sampler shuffles, and set_epoch is called on others alone")
+        else:
+            looped = any(_is_epoch_loop(at) for at in file.nodes)
+            here = looped and not _inherits(node, file) and not _is_handed_on(node, file)
+            found = self.local(file, node, _NEVER if here else _NOT_HERE)
+            shuffle = keyword(node, "shuffle")
+            certain = shuffle is None or is_constant(shuffle, True) or _is_set_for_training(node, shuffle, file)
+            yield found if certain else replace(found, confidence="low")
 
     def stands(self, finding: Finding, program: Program) -> bool:
-        """Whether nothing else of its program calls ``set_epoch``."""
-        _, names = program.around.get(finding.place, (frozenset(), frozenset()))
-        return "set_epoch" not in names
+        """Whether nothing else of its program calls ``set_epoch``, and something goes over the data again."""
+        if finding.message == _NEVER:
+            return "set_epoch" not in program.around.get(finding.place, (frozenset(), frozenset()))[1]
+        if finding.message != _NOT_HERE:
+            return True
+        made = [event for event in program.calls(*_SAMPLERS) if event.place == finding.place]
+        symbols = [at for event in made for at in (event.symbol, *(step.symbol for step in event.chain))]
+        held_out = any(HELD_OUT.search(part) for symbol in symbols for part in symbol.split("."))
+        if held_out or (made and not any(event.active for event in made)):
+            return False
+        return _is_never_told(*program.around.get(finding.place, (program.packages, program.names)))
 
-    def check(self, program: Program) -> Iterator[Finding]:
-        """Look at samplers that one file makes and another one uses."""
-        for event in program.calls(_SAMPLER):
-            packages, names = program.around.get(event.place, (program.packages, program.names))
-            epochs = [name for name in names if "epoch" in name.lower()]
-            if "set_epoch" in epochs or not epochs or packages & _SETTING:
-                continue
-            shuffle = event.argument(3, "shuffle")
-            shuffled = shuffle is None or shuffle.constant is True
-            elsewhere = event.chain and event.chain[0].place.path != event.place.path
-            held_out = any(map(HELD_OUT.search, (event.symbol, *(step.symbol for step in event.chain))))
-            if event.active and shuffled and elsewhere and not held_out:
-                yield self.found(event, "this sampler shuffles, and set_epoch is never called")
+
+def _is_never_told(packages: frozenset[str], names: frozenset[str]) -> bool:
+    """Whether a program goes over its data again to learn from it, and none of its words sets an epoch."""
+    if "set_epoch" in names or packages & _SETTING:
+        return False
+    return any(map(_AGAIN.search, names)) and any(map(_LEARNS.search, names))
+
+
+def _shuffles(sampler: ast.Call, file: File) -> bool:
+    shuffle = keyword(sampler, "shuffle")
+    return not is_constant(shuffle, False) and not _is_held_out(sampler, file)
+
+
+def _is_left_to_some(call: ast.Call, file: File) -> bool:
+    """It stands under a guard on the rank, and nothing in its function calls it for the others."""
+    guard, scope = rank_guard(call, file), function_of(call, file) or file.tree
+    if guard is None or not origins(guard, file) & {"global", "local"}:
+        return False
+    return sum(isinstance(at, ast.Call) and tail_of(at) == "set_epoch" for at in own(scope)) == 1
+
+
+def _is_passed_over(sampler: ast.Call, file: File) -> bool:
+    """Whatever is told the epoch in this file is another sampler that is made here."""
+    if not any(isinstance(parent, ast.Assign) for parent in itertools.islice(file.parents(sampler), 1)):
+        return False
+    told = [at.func.value for at in calls_of(file).get("set_epoch", ()) if isinstance(at.func, ast.Attribute)]
+    made = [values(one, file) for one in told]
+    others = [all(at is not sampler and name_of(at, file) in _SAMPLERS for at in those) and those for those in made]
+    return bool(others) and all(others) and any(_is_epoch_loop(at) for at in file.nodes)
 
 
 def _is_epoch_loop(node: ast.AST) -> bool:

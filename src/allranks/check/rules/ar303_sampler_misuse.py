@@ -9,12 +9,26 @@ from allranks.check.nodes import walk
 from allranks.check.origins import latest
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
-from allranks.check.syntax import function_of, given, is_constant, keyword, name_of, own
+from allranks.check.syntax import function_of, given, has_stars, is_constant, keyword, name_of, own, tail_of
 from allranks.check.tables.data import LOADERS
+from allranks.check.worlds import World, swapped, world_of
 from allranks.findings import Finding
 
 _SAMPLER = "torch.utils.data.DistributedSampler"
 _REFUSED = ("The loader raises on all ranks.", "Leave shuffle out: the sampler shuffles.")
+_PARTED = (
+    "Some parts of the data are read by several ranks, others by none.",
+    "Ask the same group for the rank and for the number of ranks.",
+)
+# Calls that deal data out: where the number of ranks and the rank stand, and what these are called.
+_SHARDING = frozenset({"datasets", "tensorflow", "tensorflow_datasets"})  # whose shard takes these in this order
+_SIZES, _RANKS = ("num_replicas", "world_size", "num_shards"), ("rank", "index", "shard_id")
+_PLACES = {
+    "DistributedSampler": ((1, _SIZES), (2, _RANKS)),
+    "StatefulDistributedSampler": ((1, _SIZES), (2, _RANKS)),
+    "split_dataset_by_node": ((2, _SIZES), (1, _RANKS)),
+    "shard": ((0, _SIZES), (1, _RANKS)),
+}
 _UNUSED = ("Every rank reads all of the data.", "Give the sampler to the loader.")
 
 
@@ -22,7 +36,9 @@ class SamplerMisuse(LocalRule):
     """
     ## What it does
     Finds a `DistributedSampler` whose `num_replicas` is the number of GPUs of this host, one that is made and given to
-    nobody, and a loader that is given one and `shuffle=True` as well. (The local rank as its `rank` is AR306.)
+    nobody, and a loader that is given one and `shuffle=True` as well. (The local rank as its `rank` is AR306.) Also a
+    rank and a number of ranks that do not belong together, of a sampler, `split_dataset_by_node` or `shard`: the two
+    swapped, or one of a data-parallel group and the other of all processes.
 
     ## Why is this bad
     The GPUs of a host are right on one host, and wrong on two. A loader without its sampler reads all.
@@ -41,9 +57,9 @@ class SamplerMisuse(LocalRule):
     code, name, severity, row = "AR303", "sampler-misuse", "error", "data"
     cluster = "Every host reads the same part of the data."
     advice = "Leave rank and num_replicas out, or pass dist.get_rank() and dist.get_world_size()."
-    words = ("DistributedSampler",)
+    words = ("DistributedSampler", "split_dataset_by_node", ".shard(")
     nodes = (ast.Call,)
-    calls = (_SAMPLER, *LOADERS)
+    calls = (*LOADERS, *_PLACES)
     bad = (
         Example(
             {
@@ -66,6 +82,23 @@ def other(data, batch, several):
         ),
         Example(
             {
+                "data.py": """\
+import mpu
+import torch.distributed as dist
+from datasets.distributed import split_dataset_by_node
+from torch.utils.data import DistributedSampler
+
+
+def part(rows, rank, world_size):
+    yield split_dataset_by_node(rows, world_size, rank)
+    yield DistributedSampler(rows, rank=mpu.get_data_parallel_rank())
+    yield DistributedSampler(rows, mpu.get_data_parallel_world_size(), dist.get_rank())
+"""
+            },
+            at=(8, 9, 10),
+        ),
+        Example(
+            {
                 "train.py": """\
 import torch
 from torch.utils.data.distributed import DistributedSampler
@@ -80,6 +113,23 @@ def make(data, rank):
         ),
     )
     good = (
+        Example(
+            {
+                "data.py": """\
+import torch.distributed as dist
+from datasets import load_dataset
+from datasets.distributed import split_dataset_by_node
+from torch.utils.data import DistributedSampler
+
+
+def part(rows, mesh, dp_group, rank, world_size):
+    yield DistributedSampler(rows, num_replicas=mesh["dp"].size(), rank=mesh["dp"].get_local_rank())
+    yield DistributedSampler(rows, num_replicas=dist.get_world_size(dp_group), rank=dist.get_rank(dp_group))
+    yield split_dataset_by_node(rows, rank, world_size)
+    yield load_dataset(rows).shard(dist.get_world_size(), dist.get_rank())
+"""
+            }
+        ),
         Example(
             {
                 "train.py": """\
@@ -111,6 +161,9 @@ def outside(data):
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         if not isinstance(node, ast.Call):
             return
+        if (told := _told(node, file)) is not None:
+            yield self.local(file, node, told, cluster=_PARTED[0], advice=_PARTED[1])
+            return
         if name_of(node, file) in LOADERS:
             sampler = keyword(node, "sampler")
             if sampler is not None and is_constant(keyword(node, "shuffle"), True) and _is_sampler(sampler, file):
@@ -137,6 +190,31 @@ def outside(data):
                 cluster=_UNUSED[0],
                 advice=_UNUSED[1],
             )
+
+
+def _told(call: ast.Call, file: File) -> str | None:
+    """Return what is said of a rank and a number of ranks that do not belong together."""
+    name = tail_of(call)
+    if name == "shard" and _SHARDING.isdisjoint(dotted.partition(".")[0] for dotted in file.imports.values()):
+        return None
+    places = _PLACES.get(name)
+    if places is None or has_stars(call) or file.is_test:
+        return None
+    (size_at, sizes), (rank_at, ranks) = places
+    size = next((one for word in sizes if (one := given(call, size_at, word)) is not None), None)
+    rank = next((one for word in ranks if (one := given(call, rank_at, word)) is not None), None)
+    if rank is not None and size is not None and swapped(rank, size, file):
+        return f"{name} is given {ast.unparse(rank)} as the rank, and {ast.unparse(size)} as the number of ranks"
+    of_rank = world_of(rank, file) if rank is not None else None
+    of_size: World | None = world_of(size, file) if size is not None else None
+    if name.endswith("Sampler") and rank is not None:  # what is left out is that of the whole job
+        of_size = "all" if size is None or is_constant(size, None) else of_size
+    if of_rank is None or of_size is None or of_rank == of_size:
+        return None
+    whose = (
+        ("the rank is that in a group", "all processes") if of_rank == "group" else ("the rank is global", "a group")
+    )
+    return f"{whose[0]}, and the number of ranks that of {whose[1]}"
 
 
 def _is_sampler(sampler: ast.expr, file: File) -> bool:

@@ -32,6 +32,13 @@ _HOSTS = re.compile(r"node|machine|host", re.IGNORECASE)
 _KEPT = re.compile(r"^(global_|world_)?rank$", re.IGNORECASE)
 _VARIABLES = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_RANK")
 _WORLDS = ("WORLD_SIZE", "SLURM_NTASKS", "SLURM_NPROCS", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
+# What holds a seed, and what sets one.
+_SEED = re.compile(r"(^|_)seed$")
+_SETS = re.compile(r"^(set_)?(random_)?seed(_all|_everything)?$|^manual_seed(_all)?$|^set_(all_)?seeds?$")
+_SEEDED = (
+    "Processes with the same place on different nodes draw the same: their data and environments repeat each other.",
+    "Add the rank in the job to the seed.",
+)
 
 
 class LocalRankAsGlobalRank(LocalRule, ProgramRule):
@@ -39,7 +46,8 @@ class LocalRankAsGlobalRank(LocalRule, ProgramRule):
     ## What it does
     Finds the local rank (`LOCAL_RANK`, `args.local_rank`, `get_local_rank()`) given as the rank of the process: to
     `init_process_group`, to a `DistributedSampler`, or as the index of the part of the data that this process reads;
-    and `rank = int(os.environ["LOCAL_RANK"])` beside a world size that is that of the whole job.
+    and `rank = int(os.environ["LOCAL_RANK"])` beside a world size that is that of the whole job. Also a seed that the
+    local rank is added to.
 
     ## Why is this bad
     Local ranks count from 0 on every node. With one node both are the same, so nobody sees it until the second one.
@@ -74,8 +82,21 @@ class LocalRankAsGlobalRank(LocalRule, ProgramRule):
         "local_process_index",
         "get_node_local_rank",
     )
-    nodes = (ast.Call, ast.Subscript, ast.Compare, ast.Assign)
+    nodes = (ast.Call, ast.Subscript, ast.Compare, ast.Assign, ast.AugAssign)
     bad = (
+        Example(
+            {
+                "train.py": """\
+import os
+import torch
+
+rank = int(os.getenv("LOCAL_RANK", "0"))
+cfg.seed += rank
+torch.manual_seed(cfg.start + rank)
+"""
+            },
+            at=(5, 6),
+        ),
         Example(
             {
                 "train.py": """\
@@ -220,9 +241,10 @@ sampler = DistributedSampler([], rank=other)
         ),
     )
 
+    def applies(self, file: File) -> bool:
+        return not file.is_test
+
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
-        if file.is_test:
-            return
         if isinstance(node, ast.Call) and name_of(node, file) in _TAKES:
             where = _TAKES[name_of(node, file)]
             rank = given(node, *where)
@@ -236,6 +258,12 @@ sampler = DistributedSampler([], rank=other)
         if isinstance(node, ast.Assign):
             if _is_kept_as_rank(node, file):
                 yield self.local(file, node, f"the rank on the node is kept as {ast.unparse(node.targets[0])}")
+            return
+        if (seed := _seed_of(node)) is not None:
+            if _is_of_node(seed, file) and not _within_node(seed):
+                yield self.local(
+                    file, node, "the seed holds the rank on the node", cluster=_SEEDED[0], advice=_SEEDED[1]
+                )
             return
         if isinstance(node, ast.Call) and (paired := _paired(node, file)) is not None:
             yield self.local(file, paired, f"{tail_of(node)} is given the rank on the node as the rank in the job")
@@ -255,6 +283,25 @@ sampler = DistributedSampler([], rank=other)
             if event.active and rank is not None and rank.number and rank.taint & RANKS == LOCAL_RANK:
                 name = event.name.rpartition(".")[2]
                 yield self.found(event, f"{name} is given the rank on the node as the rank in the job")
+
+
+def _seed_of(node: ast.AST) -> ast.expr | None:
+    """Return the sum that a seed is set to, or what is added to one: ``seed += rank``, ``manual_seed(seed + rank)``."""
+    if isinstance(node, ast.AugAssign):
+        return node.value if isinstance(node.op, ast.Add) and _SEED.search(tail_of(node.target)) else None
+    seeds = isinstance(node, ast.Call) and _SETS.search(tail_of(node)) and node.args
+    given_one = node.args[0] if seeds and isinstance(node, ast.Call) else None
+    return given_one if isinstance(given_one, ast.BinOp) and isinstance(given_one.op, ast.Add) else None
+
+
+def _is_of_node(seed: ast.expr, file: File) -> bool:
+    """Whether the rank on the node is added as it is, and nothing that tells the nodes apart."""
+    added = [seed]
+    while isinstance(added[-1], ast.BinOp) and isinstance(added[-1].op, ast.Add):
+        whole = added.pop()
+        added += [whole.right, whole.left] if isinstance(whole, ast.BinOp) else []
+    told = origins(seed, file) & {"global", "node", "group"}
+    return not told and any(origins(part, file) == {"local"} for part in added)
 
 
 def _is_local(rank: ast.expr, file: File) -> bool:

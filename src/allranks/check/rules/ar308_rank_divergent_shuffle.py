@@ -3,49 +3,50 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
 from allranks.check.dealing import dealt_out_later
-from allranks.check.nodes import walk
-from allranks.check.origins import RANK_KINDS, origins
-from allranks.check.own_seeds import OWN, is_own_generator, is_own_seed, is_seeded, seeds
+from allranks.check.orders import (
+    DRAWS,
+    METHODS,
+    SHUFFLES,
+    draws_alone,
+    is_dealt_out,
+    is_program,
+    is_unseeded_method,
+    makes_dataset,
+    orders_dataset,
+    shuffled,
+    tells_apart,
+)
+from allranks.check.origins import origins
+from allranks.check.own_seeds import OWN, is_seeded
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.source import File
 from allranks.check.syntax import (
-    bases_of,
-    class_of,
     distributed,
-    function_of,
     given,
-    has_stars,
-    is_constant,
-    keyword,
     name_of,
-    own,
     tail_of,
 )
 from allranks.check.tables.data import SAMPLERS
+from allranks.check.unagreed import drawn_apart
 from allranks.check.values import CLOCK, IDENTITY, PROCESS, RANKS
 from allranks.findings import Finding
 
-_SHUFFLES = ("random.shuffle", "numpy.random.shuffle", "numpy.random.permutation", "torch.randperm", "random.sample")
 _PERMUTES = ("numpy.random.permutation", "torch.randperm")
-_TRAINS, _TESTS = re.compile(r"train"), re.compile(r"test|val|eval|dev")
-# Call -> the keyword that makes it the same everywhere.
-_DRAWS = {
-    "torch.utils.data.random_split": (2, "generator"),
-    "sklearn.model_selection.train_test_split": (99, "random_state"),
-}
 _ORDERED = "this data set orders itself by a seed of this process, and is dealt out by number"
+_ALONE = "from this process' own random state"
+_DRAWN = "by this process' own random state, and the data is dealt out by number"
 
 
 class RankDivergentShuffle(LocalRule, ProgramRule):
     """
     ## What it does
     Finds data that is shuffled (or divided into training and validation) by a random state that each process has for
-    itself, and is dealt out by rank afterwards. Also a `DistributedSampler` with a seed of the process' own.
+    itself, and is dealt out by rank afterwards: in the same file, or by the samplers and trainers of a program that
+    sets no seed, or one that holds the rank. Also a `DistributedSampler` with a seed of the process' own.
 
     ## Why is this bad
     Dealing out by number is right only if all processes have the same list.
@@ -55,8 +56,8 @@ class RankDivergentShuffle(LocalRule, ProgramRule):
     one process validates on, another one trains on.
 
     ## Known problems
-    A seed that is set in another file is not seen. If all processes set the same one there, and draw as often until
-    then, the shuffle is the same, but it hangs on that.
+    Where one file shuffles and deals out, a seed that is set in another file is not seen. If all processes set the same
+    one there, and draw as often until then, the shuffle is the same, but it hangs on that.
 
     ## Use instead
     A generator with a seed that all processes know: `random.Random(seed + epoch).shuffle(files)`.
@@ -68,9 +69,10 @@ class RankDivergentShuffle(LocalRule, ProgramRule):
     code, name, severity, row = "AR308", "rank-divergent-shuffle", "error", "data"
     cluster = "Each process deals from another order: some items are read several times, others never."
     advice = "Shuffle with a generator whose seed all processes share, or shuffle on rank 0 and broadcast."
-    words = ("shuffle", "permutation", "randperm", "random.sample", "random_split", "train_test_split", "Sampler")
+    words = ("shuffle", "permutation", "randperm", ".sample", "random_split", "train_test_split", "Sampler")
     nodes = (ast.Call,)
-    calls = ("DistributedSampler", *_DRAWS, *_SHUFFLES, "shuffle", "permutation")
+    whole = True
+    calls = ("DistributedSampler", *DRAWS, *SHUFFLES, "permutation", *METHODS)
     bad = (
         Example(
             {
@@ -117,6 +119,68 @@ class Buckets:
 """
             },
             at=(8,),
+        ),
+        # An order that one method draws and another deals out; parts that are taken by index; tables and data sets.
+        Example(
+            {
+                "data.py": """\
+import random
+import numpy as np
+import pandas as pd
+import torch.distributed as dist
+
+
+class Tokens:
+    def reset(self):
+        random.shuffle(self.shards)
+        self.tokens = load(self.shards[0])
+        self.position = self.size * self.rank
+
+    def batch(self):
+        return self.tokens[self.position : self.position + self.size]
+
+
+def items(rows, rank, world_size):
+    np.random.default_rng().shuffle(rows)
+    for i in range(rank, len(rows), world_size):
+        yield rows[i]
+
+
+def table(path):
+    rows = pd.read_csv(path).sample(frac=1)
+    return rows[dist.get_rank() :: dist.get_world_size()]
+"""
+            },
+            at=(9, 18, 24),
+        ),
+        # The seed of the program holds the process' number; a data set orders itself, and nobody sets a seed.
+        Example(
+            {
+                "data.py": """\
+import random
+from torch.utils.data import Dataset, random_split
+
+
+class Files(Dataset):
+    def __init__(self, files, some):
+        random.shuffle(files)
+        self.files = files[:some]
+
+
+def halves(rows):
+    return random_split(rows, [1, 1])
+""",
+                "train.py": """\
+import torch
+from accelerate import Accelerator
+from data import Files, halves
+
+accelerator = Accelerator()
+torch.manual_seed(7 + accelerator.process_index)
+loader = accelerator.prepare(torch.utils.data.DataLoader(halves(Files([], 3))[0]))
+""",
+            },
+            at=(7, 12),
         ),
         Example(
             {
@@ -261,42 +325,71 @@ import random
 import torch.distributed as dist
 
 random.seed(0)
-files = list("abc")
 random.shuffle(files)
 mine = files[dist.get_rank() :: dist.get_world_size()]
 """
             }
         ),
+        # Seeded by the program.
+        Example(
+            {
+                "data.py": """\
+from torch.utils.data import random_split
+
+
+def halves(rows):
+    return random_split(rows, [1, 1])
+""",
+                "train.py": """\
+import torch
+from accelerate import Accelerator
+from accelerate.utils import set_seed
+from data import halves
+
+accelerator = Accelerator()
+set_seed(7)
+loader = accelerator.prepare(torch.utils.data.DataLoader(halves([])[0]))
+""",
+            }
+        ),
         Example({"alone.py": "from sklearn.model_selection import train_test_split\n\ntrain_test_split([])\n"}),
     )
 
+    def applies(self, file: File) -> bool:
+        return not file.is_test
+
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
-        if not isinstance(node, ast.Call) or file.is_test:
+        if not isinstance(node, ast.Call):
             return
         name = name_of(node, file)
         if name == "torch.utils.data.DistributedSampler":
             seed = given(node, 4, "seed")
             if seed is not None and origins(seed, file) & OWN:
                 yield self.local(file, node, "the sampler's seed is this process' own")
-        elif name in _DRAWS:
-            if self._draws_alone(node, file):
-                yield self.local(file, node, f"{tail_of(node)} draws from this process' own random state")
-        elif name in _PERMUTES and _parts_of(node, file) and not is_seeded(node, file):
+        elif name in DRAWS:
+            if draws_alone(node, file):
+                yield self.local(file, node, f"{tail_of(node)} draws {_ALONE if is_program(file) else _DRAWN}")
+        elif is_unseeded_method(node, file):
+            if (here := is_dealt_out(node, file)) or tail_of(node) == "train_test_split":
+                yield self.local(file, node, f"{tail_of(node)} draws {_ALONE if here else _DRAWN}")
+        elif name in _PERMUTES and tells_apart(node, file) and not is_seeded(node, file):
             if distributed(file) or "fabric." in file.text or "transformers" in file.imports.values():
-                yield self.local(
-                    file, node, f"training and test data are told apart by this process' own {tail_of(node)}"
-                )
-        elif (data := _shuffled(node, file)) is not None:
+                how = f"training and test data are told apart by this process' own {tail_of(node)}"
+                yield self.local(file, node, how)
+        elif (data := shuffled(node, file)) is not None:
             split = dealt_out_later(node, data, file)
-            if split is None and _orders_dataset(node, file):
+            if split is None and orders_dataset(node, file):
                 yield self.local(file, node, _ORDERED)
+            elif split is None and makes_dataset(node, data, file):
+                yield self.local(file, node, f"{data} is shuffled {_DRAWN}")
             elif split is not None:
-                yield self.local(
-                    file, node, f"{data} is shuffled by this process alone, and dealt out by rank in line {split}"
-                )
+                how = f"{data} is shuffled by this process alone, and dealt out by rank in line {split}"
+                yield self.local(file, node, how)
 
     def stands(self, finding: Finding, program: Program) -> bool:
         """Whether samplers deal out a data set that orders itself."""
+        if finding.message.endswith(_DRAWN):
+            return drawn_apart(program, finding.place)
         return finding.message != _ORDERED or any(e.name in SAMPLERS and e.active for e in program.events)
 
     def check(self, program: Program) -> Iterator[Finding]:
@@ -305,74 +398,3 @@ mine = files[dist.get_rank() :: dist.get_world_size()]
             seed = event.argument(4, "seed")
             if event.active and seed is not None and seed.taint & (RANKS | CLOCK | IDENTITY | PROCESS):
                 yield self.found(event, "the sampler's seed is this process' own")
-
-    def _draws_alone(self, call: ast.Call, file: File) -> bool:
-        seed = given(call, *_DRAWS[name_of(call, file)])
-        if has_stars(call) or is_constant(keyword(call, "shuffle"), False) or is_seeded(call, file):
-            return False
-        return seed is None and distributed(file) and _runs_in_parallel(file) and not _starts_ranks(call, file)
-
-
-def _starts_ranks(call: ast.Call, file: File) -> bool:
-    """It runs in the process that starts the others, and what it draws is passed to them."""
-    scope = function_of(call, file) or file.tree
-    return any(isinstance(at, ast.Call) and tail_of(at) in ("spawn", "start_processes") for at in own(scope))
-
-
-def _parts_of(call: ast.Call, file: File) -> bool:
-    """``order = permutation(n)``, of which slices are what is trained on and what is tested on."""
-    above, scope = next(file.parents(call), None), function_of(call, file)
-    if scope is None or keyword(call, "generator") is not None:
-        return False
-    if not isinstance(above, ast.Assign) or not isinstance(above.targets[0], ast.Name):
-        return False
-    order, stored = above.targets[0].id, [at for at in own(scope) if isinstance(at, ast.Assign)]
-    parts = [name for at in stored for name in _slices(at, order)]
-    return any(map(_TRAINS.search, parts)) and any(map(_TESTS.search, parts))
-
-
-def _slices(assign: ast.Assign, order: str) -> list[str]:
-    """Return what is made of slices of ``order``: ``train, test = Rows(x[order[:n]]), Rows(x[order[n:]])``"""
-    target, value = assign.targets[0], assign.value
-    both = isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts)
-    pairs = zip(target.elts, value.elts, strict=True) if both else [(target, value)]  # type: ignore[attr-defined]
-    return [ast.unparse(one) for one, made in pairs if any(_is_slice(at, order) for at in walk(made))]
-
-
-def _is_slice(node: ast.AST, name: str) -> bool:
-    """``name[:n]``"""
-    if not isinstance(node, ast.Subscript) or not isinstance(node.slice, ast.Slice):
-        return False
-    return isinstance(node.value, ast.Name) and node.value.id == name
-
-
-def _shuffled(call: ast.Call, file: File) -> str | None:
-    """Return what ``call`` shuffles by a random state of this process alone."""
-    argument = call.args[0] if call.args else None
-    if argument is None or origins(argument, file) & RANK_KINDS:
-        return None  # nothing, or what is this process' part already
-    if name_of(call, file) in _SHUFFLES:
-        generator = keyword(call, "generator")
-        drawn_alone = not is_seeded(call, file) if generator is None else is_own_generator(generator, file)
-        return ast.unparse(argument) if drawn_alone else None
-    if isinstance(call.func, ast.Attribute) and call.func.attr in ("shuffle", "permutation"):
-        return ast.unparse(argument) if is_own_seed(call.func.value, file) else None
-    return None
-
-
-def _orders_dataset(call: ast.Call, file: File) -> bool:
-    """The constructor of a data set shuffles by a seed that it sets itself, and that is this process' own."""
-    function, owner = function_of(call, file), class_of(call, file)
-    if function is None or owner is None or function.name != "__init__":
-        return False
-    data = any(base.endswith("Dataset") for base in bases_of(owner, file))
-    family = name_of(call, file).partition(".")[0]
-    set_here = (
-        one for of, one, own_seed in file.once("seeds", file.tree, lambda _: seeds(file)) if family in of and own_seed
-    )
-    return data and any(function_of(one, file) is function and one.lineno < call.lineno for one in set_here)
-
-
-def _runs_in_parallel(file: File) -> bool:
-    """The file itself starts or splits: it is the program, not a collection of functions."""
-    return any(word in file.text for word in ("init_process_group", "DistributedSampler", "Accelerator(", "Fabric("))

@@ -5,24 +5,24 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from allranks.check.origins import function_called, values
 from allranks.check.program import Event, Program
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
-from allranks.check.splits import splits
+from allranks.check.splits import deals_held_out
 from allranks.check.syntax import (
     bases_of,
     class_of,
     function_of,
     keyword,
-    name_of,
     own,
     rank_guard,
     speaks_of,
     tail_of,
 )
-from allranks.check.tables.data import HELD_OUT
+from allranks.check.thrown_away import IN_PLACE, RETURNING, thrown_away
 from allranks.findings import Finding
 
 _REDUCES = (
@@ -32,12 +32,17 @@ _REDUCES = (
 _METRICS = ("loss", "acc", "score", "metric", "auc", "f1", "bleu", "map", "wer", "perplexity", "ppl")
 _LOGGED = "the value of this process' part is logged as that of the whole"
 _EVALUATES = ("val", "eval", "test")
+_KEPT = (
+    "The processes meet, and each goes on with its own value.",
+    "Keep the tensor in a variable, reduce that, and read the result out of it.",
+)
 
 
 # Where Lightning looks at data that it has split, and what it calls there for others to log in.
 _LOOKS = re.compile(r"^(on_)?(validation|test)_(step|epoch_end)$")
 _LOSS = re.compile(r"loss|nll|elbo|error|mse|mae", re.IGNORECASE)
 _TRAINER = ("lightning.pytorch.Trainer", "lightning.pytorch.cli.LightningCLI")
+_REDUCTIONS = (*IN_PLACE, *RETURNING)
 _SHARED = re.compile(r"compute\(|all_gather|gather|sync|reduce")
 
 
@@ -45,7 +50,8 @@ class MetricNotReduced(LocalRule):
     """
     ## What it does
     Finds a program that shards its validation data by a `DistributedSampler`, takes the score from a function of its
-    own that reduces nothing, and compares it with the best one so far. Also a `ReduceLROnPlateau` that follows such a
+    own that reduces nothing, and compares it with the best one so far. A reduction whose result nobody keeps:
+    `dist.all_reduce(loss / n)`, `hvd.allreduce(loss)` as a statement. Also a `ReduceLROnPlateau` that follows such a
     score, and Lightning's `self.log` of a loss in `validation_step` and `test_step` (or what these call) without
     `sync_dist=True`, in a project whose trainer has several processes.
 
@@ -59,7 +65,7 @@ class MetricNotReduced(LocalRule):
 
     ## Known problems
     A reduction in another file is not seen; a metric object that reduces by itself (torchmetrics) is known by its
-    name only. That is why this rule is opt-in.
+    name only. That is why confidence is low, but where a result is thrown away.
 
     ## Use instead
     Sum the totals and counts over all processes (`dist.all_reduce`), then divide; `sync_dist=True` in Lightning.
@@ -68,12 +74,12 @@ class MetricNotReduced(LocalRule):
     There is no automatic fix.
     """
 
-    code, name, severity, row, default = "AR310", "metric-not-reduced", "warning", "data", False
+    code, name, severity, row = "AR310", "metric-not-reduced", "warning", "data"
     cluster = "The score is that of 1/N of the data; if each process decides by its own, some stop and others go on."
     advice = "all_reduce the sum and the count before dividing; with Lightning, log with sync_dist=True."
-    words = ("DistributedSampler", "validation_step", "test_step", "validation_epoch_end", "best")
+    words = ("DistributedSampler", "validation_step", "test_step", "validation_epoch_end", "best", *_REDUCTIONS)
     nodes = (ast.Compare, ast.Call)
-    calls = ("step", "log", "log_dict")
+    calls = ("step", "log", "log_dict", *_REDUCTIONS)
     bad = (
         Example(
             {
@@ -128,6 +134,22 @@ class Net(L.LightningModule):
         Example(
             {
                 "train.py": """\
+import horovod.torch as hvd
+import torch.distributed as dist
+
+
+def mean(loss, scores, count):
+    dist.all_reduce(loss / count)
+    dist.all_reduce(scores.cpu())
+    hvd.allreduce(count)
+    return loss, scores, count
+"""
+            },
+            at=(6, 7, 8),
+        ),
+        Example(
+            {
+                "train.py": """\
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 from torch.utils.data import DistributedSampler
 
@@ -142,6 +164,21 @@ def main(optimizer, train, epoch_loss):
         ),
     )
     good = (
+        # A warm-up, and a part of a tensor that somebody holds.
+        Example(
+            {
+                "train.py": """\
+import torch
+import torch.distributed as dist
+
+
+def main(model):
+    dist.all_reduce(torch.zeros(1).cuda())
+    for p in model.parameters():
+        dist.all_reduce(p.data.view(-1))
+"""
+            }
+        ),
         Example(
             {
                 "train.py": """\
@@ -217,14 +254,12 @@ class Alone(L.LightningModule):
     )
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
-        if isinstance(node, ast.Call):
-            if _steers_rate(node, file):
-                message = "the learning rate of each process follows the score of its own part of the data"
-                yield self.local(file, node, message)
-            elif tail_of(node) in ("log", "log_dict") and _is_unsynced_log(node, file):
-                yield self.local(file, node, _LOGGED)
-        elif isinstance(node, ast.Compare) and (score := _local_score(node, file)) is not None:
-            yield self.local(file, node, f"{score} is the score of this process' part of the validation data")
+        if isinstance(node, ast.Call) and (lost := thrown_away(node, file)) is not None:
+            if not file.is_test:
+                lost_one = f"what {ast.unparse(lost)} is reduced to is thrown away"
+                yield self.local(file, node, lost_one, cluster=_KEPT[0], advice=_KEPT[1])
+        elif (message := _what_is_local(node, file)) is not None:
+            yield replace(self.local(file, node, message), confidence="low")
 
     def stands(self, finding: Finding, program: Program) -> bool:
         """Whether what Lightning logs is logged by several processes."""
@@ -232,6 +267,16 @@ class Alone(L.LightningModule):
             return True
         trainers = [event for event in program.events if event.name in _TRAINER]
         return not trainers or not all(map(_has_one, trainers))
+
+
+def _what_is_local(node: ast.AST, file: File) -> str | None:
+    """Return what is said of a score that is used as if it were that of all processes."""
+    if isinstance(node, ast.Call) and _steers_rate(node, file):
+        return "the learning rate of each process follows the score of its own part of the data"
+    if isinstance(node, ast.Call) and tail_of(node) in ("log", "log_dict") and _is_unsynced_log(node, file):
+        return _LOGGED
+    score = _local_score(node, file) if isinstance(node, ast.Compare) else None
+    return f"{score} is the score of this process' part of the validation data" if score is not None else None
 
 
 def _has_one(trainer: Event) -> bool:
@@ -288,7 +333,7 @@ def _local_score(node: ast.Compare, file: File) -> str | None:
         return None
     best = [s for s in sides if "best" in ast.unparse(s).lower()]
     others = [s for s in sides if s not in best]
-    if len(best) != 1 or not _splits_validation(file):
+    if len(best) != 1 or not deals_held_out(file):
         return None
     score = others[0]
     if not any(word in ast.unparse(score).lower() for word in _METRICS) or rank_guard(node, file) is not None:
@@ -315,14 +360,3 @@ def _reduces(function: ast.AST | None, file: File, depth: int) -> bool:
         return True  # where the data is gone through is not seen
     below = (function_called(at, file) for at in own(function) if isinstance(at, ast.Call))
     return any(_reduces(one, file, depth + 1) for one in below if one is not None and one is not function)
-
-
-def _splits_validation(file: File) -> bool:
-    """A sampler deals the validation data out."""
-    return any(
-        isinstance(n, ast.Call)
-        and name_of(n, file) == "torch.utils.data.DistributedSampler"
-        and n.args
-        and any(word in ast.unparse(n.args[0]).lower() for word in _EVALUATES)
-        for n in file.nodes
-    ) or any(speaks_of(split.source, HELD_OUT) for split in splits(file.tree, file))

@@ -131,7 +131,9 @@ def _is_loader(source: ast.expr) -> bool:
 def _saving_tests(loop: ast.For) -> Iterator[ast.expr]:
     """Yield the tests of the loop under which a checkpoint is saved every so many steps."""
     for node in own(loop):
-        periodic = isinstance(node, ast.If) and any(isinstance(n, ast.Mod) for n in walk(node.test))
+        periodic = isinstance(node, ast.If) and any(
+            isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in walk(node.test)
+        )
         if isinstance(node, ast.If) and periodic and any("save" in ast.unparse(s).lower() for s in node.body):
             yield node.test
 

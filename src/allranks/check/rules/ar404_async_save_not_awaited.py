@@ -173,10 +173,11 @@ def main(state, path):
         ),
     )
 
+    def applies(self, file: File) -> bool:
+        return not file.is_test
+
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         assert isinstance(node, ast.Call)
-        if file.is_test:
-            return
         name = file.qualified(node.func) or ""
         above = next(file.parents(node), None)
         if name in _SAVERS:

@@ -7,14 +7,15 @@ import re
 from collections.abc import Iterator
 from itertools import groupby
 
+from allranks.check.handovers import handovers
 from allranks.check.nodes import walk
 from allranks.check.origins import function_called, reached
 from allranks.check.program import Event, Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.source import File
-from allranks.check.syntax import asks_rank, function_of, inside, leaves, own, rank_guard, tail_of
+from allranks.check.syntax import asks_rank, distributed, function_of, inside, leaves, own, rank_guard, tail_of
 from allranks.check.tables.effects import MOVES, Effect
-from allranks.findings import Finding, Note
+from allranks.findings import Confidence, Finding, Note
 
 _MAKES = ("checkpoint", "file", "append", "mkdir", "folder", "download", "tracker")
 _READS = ("read", "load")
@@ -50,7 +51,8 @@ class MissingBarrier(LocalRule, ProgramRule):
 
     ## Known problems
     Writer and reader in two functions are seen where the path is the same attribute, setting or constant, or goes
-    through the calls as an argument. A meeting in code that is not followed is not seen.
+    through the calls as an argument. A meeting in code that is not followed is not seen. Confidence is low where names
+    alone say that rank 0 makes what the others use (`prepare_data()`, then `train()`).
 
     ## Use instead
     A barrier between, on all ranks (`dist.barrier()`, `accelerator.wait_for_everyone()`).
@@ -62,8 +64,8 @@ class MissingBarrier(LocalRule, ProgramRule):
     code, name, severity, row = "AR405", "missing-barrier", "error", "checkpoint save"
     cluster = "A rank that is faster than rank 0 finds no file, an old one, or half of one."
     advice = "Put a barrier that all ranks reach between the write and the read."
-    words = ("makedirs", "mkdir")
-    nodes = (ast.Call,)
+    words = ("makedirs", "mkdir", "rank", "main", "master", "process_index")
+    nodes = (ast.Call, ast.FunctionDef)
     calls = ("os.makedirs", "pathlib.Path.mkdir")
     bad = (
         Example(
@@ -215,6 +217,11 @@ def main(results, cache, work, other):
     )
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
+        if isinstance(node, ast.FunctionDef) and not file.is_test and distributed(file):
+            for one in handovers(node, file, lambda call: _may_meet(call, file)):
+                place, note = file.place(one.read), Note("it is made here", file.place(one.made))
+                sure: Confidence = "high" if one.sure else "low"
+                yield self.finding(place, file.symbol(one.read), one.what, notes=[note], confidence=sure)
         if not isinstance(node, ast.Call) or tail_of(node) not in ("makedirs", "mkdir") or file.is_test:
             return
         function, folder = function_of(node, file), _folder(node)

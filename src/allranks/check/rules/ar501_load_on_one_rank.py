@@ -168,8 +168,11 @@ def resume(model, optimizer, path):
         ),
     )
 
+    def applies(self, file: File) -> bool:
+        return not file.is_test and "jax" in file.text and distributed(file)
+
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
-        if isinstance(node, ast.Assign) and not file.is_test and "jax" in file.text and distributed(file):
+        if isinstance(node, ast.Assign):
             names = _alone(node, file)
             if names and _used_by_all(names, node, file):
                 yield self.local(

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.device_numbers import SET_DEVICE, by_rank_in_job
+from allranks.check.device_numbers import SET_DEVICE, by_rank_in_job, fixed_map
 from allranks.check.nodes import walk
 from allranks.check.origins import values
 from allranks.check.program import Astray, Program
@@ -67,7 +67,7 @@ class DeviceNotBound(LocalRule, ProgramRule):
     function before the device is set; on a program's way from its entry, through calls and files, the first barrier,
     object collective or use of `"cuda"` without a number before the device is set, or where it is never set; a model
     that every rank loads with `device_map={"": 0}`; and the rank in the job where the number of a GPU of this host is
-    meant: `torch.cuda.set_device(dist.get_rank())`.
+    meant: `torch.cuda.set_device(dist.get_rank())`, `device_map={"": accelerator.process_index}`.
 
     ## Why is this bad
     The current device of every process is GPU 0 until it is set. `barrier`, object collectives and `.cuda()` use the
@@ -89,12 +89,12 @@ class DeviceNotBound(LocalRule, ProgramRule):
     advice = "Call torch.cuda.set_device(local_rank) before, or pass device_id."
     words = (
         *("init_process_group", "init_distributed", "set_device", "torch.device", "device_ids", "device_map"),
-        *("cuda:{", ".cuda("),
+        *("cuda:", ".cuda(", ".to("),
     )
-    nodes = (ast.Call, ast.JoinedStr)
+    nodes = (ast.Call, ast.JoinedStr, ast.BinOp)
     calls = (
         *(*_JOINS, "torch.cuda.set_device", "torch.device", *WRAPPERS, "from_pretrained", "pipeline"),
-        "torch.Tensor.cuda",
+        *("torch.Tensor.cuda", "torch.Tensor.to", "set_device"),
     )
     bad = (
         Example(
@@ -142,6 +142,23 @@ def setup():
 """
             },
             at=(7,),
+        ),
+        Example(
+            {
+                "setup.py": """\
+import torch.distributed as dist
+from accelerate import Accelerator
+from deepspeed.accelerator import get_accelerator
+from transformers import AutoModel
+
+
+def setup(self):
+    get_accelerator().set_device(dist.get_rank())
+    model = AutoModel.from_pretrained("m", device_map={"": Accelerator().process_index})
+    return model
+"""
+            },
+            at=(8, 9),
         ),
         Example(
             {
@@ -252,8 +269,11 @@ def main(rank, world):
         ),
     )
 
+    def applies(self, file: File) -> bool:
+        return not file.is_test
+
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
-        if not isinstance(node, ast.expr) or file.is_test:
+        if not isinstance(node, ast.expr):
             return
         if node in file.once("device by rank", file.tree, lambda _: by_rank_in_job(file)):
             yield self.local(file, node, "the rank in the job stands for the number of a GPU of this host")
@@ -271,7 +291,7 @@ def main(rank, world):
             note = Note("the GPU is bound here", file.place(node))
             message = f"{ast.unparse(used)} uses a GPU before one is bound to the process"
             yield self.finding(file.place(used), file.symbol(used), message, notes=[note])
-        elif (where := _fixed_map(node)) is not None and distributed(file):
+        elif (where := fixed_map(node)) is not None and distributed(file):
             yield self.local(file, where, "every rank puts the model on the same GPU")
 
     def check(self, program: Program) -> Iterator[Finding]:
@@ -370,13 +390,3 @@ def _on_current_gpu(call: ast.Call) -> bool:
 
 def _says_cuda(node: ast.expr | None) -> bool:
     return isinstance(node, ast.Constant) and node.value == "cuda"
-
-
-def _fixed_map(call: ast.Call) -> ast.expr | None:
-    """Return ``{"": 0}`` of ``from_pretrained(..., device_map={"": 0})``."""
-    where = keyword(call, "device_map")
-    if isinstance(where, ast.Dict) and len(where.values) == 1:
-        key, value = where.keys[0], where.values[0]
-        whole = isinstance(key, ast.Constant) and key.value == ""
-        return where if whole and isinstance(value, ast.Constant) and value.value in (0, "cuda:0") else None
-    return where if isinstance(where, ast.Constant) and where.value == "cuda:0" else None

@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
+from allranks.check.nodes import walk
+from allranks.check.origins import origins, values
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
-from allranks.check.syntax import given, has_stars, inside, name_of
+from allranks.check.syntax import given, has_stars, inside, name_of, speaks_of
 from allranks.findings import Finding
 
 # The program starts its own processes, so that they are on this host.
 _ONE_HOST = ("mp.spawn(", "multiprocessing.spawn(", "start_processes(", "init_rpc(", "Process(target")
 _LOCAL = ("localhost", "127.0.0.1")
+_ROWS = re.compile(r"batch|steps?$|sample|epoch|iters?$|(^|_)bs$|(^|_)(lr|loss)$", re.IGNORECASE)
+_NOT_ROWS = re.compile(r"worker|world|node|cpu|thread|per_node", re.IGNORECASE)
+_PROCESSES = re.compile(r"RANK|local_rank|get_rank|init_process_group|init_distributed")
+_ONE_PROCESS = re.compile(r"local_rank (==|<|in) |not .*distributed|not .*ddp|DataParallel", re.IGNORECASE)
+_THIS_HOST = re.compile(r"local", re.IGNORECASE)
+_ALONE = re.compile(r"\bDataParallel\(")
 
 
 class SingleNodeAssumption(LocalRule):
     """
     ## What it does
     Finds `MASTER_ADDR = "localhost"` without a condition, `init_method="tcp://localhost:..."`, and the number of this
-    host's GPUs in the place of the number of processes: as `world_size`, or as what work is divided by (`steps //=
-    torch.cuda.device_count()`). Also `assert jax.device_count() == 8` in a program that asks for its process: the job
-    may have more devices than one host.
+    host's GPUs in the place of the number of processes: as `world_size`, or as what batches and steps are divided by or
+    multiplied with (`batch_size // torch.cuda.device_count()`); `CUDA_VISIBLE_DEVICES` set to the rank in the job. Also
+    `assert jax.device_count() == 8` in a program that asks for its process: the job may have more devices than one
+    host.
 
     ## Why is this bad
     The program cannot run on two hosts, and does not say so.
@@ -31,18 +41,18 @@ class SingleNodeAssumption(LocalRule):
 
     ## Known problems
     Programs that are meant for one host do this on purpose; those that start their processes themselves
-    (`mp.spawn`) are left alone. The rule is off unless selected.
+    (`mp.spawn`) are left alone. Confidence is low for addresses and the size of the world.
 
     ## Use instead
     Let the launcher set the address and the ranks (`torchrun`, `allranks run`), or `os.environ.setdefault`.
     """
 
     code, name, severity, row = "AR606", "single-node-assumption", "info", "initialisation"
-    default = False
+    of_nodes = True
     cluster = "On two hosts, each trains alone, or waits for ranks that never come."
     advice = "Let the launcher set MASTER_ADDR, RANK and WORLD_SIZE."
-    words = ("MASTER_ADDR", "init_process_group", "device_count")
-    nodes = (ast.Assign, ast.Call, ast.Assert, ast.AugAssign)
+    words = ("MASTER_ADDR", "init_process_group", "device_count", "CUDA_VISIBLE_DEVICES")
+    nodes = (ast.Assign, ast.Call, ast.Assert, ast.AugAssign, ast.BinOp)
     calls = ("torch.distributed.init_process_group",)
     bad = (
         Example({"train.py": "import os\n\nos.environ['MASTER_ADDR'] = 'localhost'\n"}, at=(3,)),
@@ -82,6 +92,23 @@ steps //= torch.cuda.device_count()
             },
             at=(6,),
         ),
+        Example(
+            {
+                "train.py": """\
+import os
+import torch
+import torch.distributed as dist
+
+
+def main(rows, batch_size, dist_loss):
+    n_gpus = torch.cuda.device_count()
+    os.environ["CUDA_VISIBLE_DEVICES"] = str(dist.get_rank())
+    dist_loss = dist_loss.loss / torch.cuda.device_count()
+    return len(rows) // (n_gpus * batch_size), int(batch_size / n_gpus)
+"""
+            },
+            at=(8, 9, 10, 10),
+        ),
     )
     good = (
         Example(
@@ -93,6 +120,23 @@ import torch
 size = int(os.environ["WORLD_SIZE"])
 steps = 40
 steps //= size
+nodes = size // torch.cuda.device_count()
+os.environ["CUDA_VISIBLE_DEVICES"] = os.environ["LOCAL_RANK"]
+"""
+            }
+        ),
+        # One process with all GPUs of the host.
+        Example(
+            {
+                "train.py": """import os
+import torch
+
+
+def main(args, model):
+    batch_size = args.batch_size
+    if args.local_rank == -1:
+        batch_size *= torch.cuda.device_count()
+    return batch_size
 """
             }
         ),
@@ -119,26 +163,63 @@ dist.init_process_group("nccl", init_method="env://")
                 return
             asked = any(isinstance(p, ast.If | ast.Try) for p, _ in inside(node, file))
             if not asked and _is(target.slice, "MASTER_ADDR") and _is_local(node.value):
-                yield self.local(file, node, "the address of rank 0 is this host, on every host")
-        elif isinstance(node, ast.AugAssign):
-            counts = isinstance(node.value, ast.Call) and name_of(node.value, file) == "torch.cuda.device_count"
-            if counts and isinstance(node.op, ast.FloorDiv | ast.Div) and "RANK" in file.text:
+                yield self._meant(file, node, "the address of rank 0 is this host, on every host")
+            if not asked and _is(target.slice, "CUDA_VISIBLE_DEVICES") and _is_rank(node.value, file):
+                yield self.local(file, node, "the rank in the job stands for the number of a GPU of this host")
+        elif isinstance(node, ast.AugAssign | ast.BinOp):
+            if isinstance(node.op, ast.FloorDiv | ast.Div | ast.Mult) and _shared_out(node, file):
                 yield self.local(file, node, "the GPUs of this host are taken for the processes of the job")
         elif isinstance(node, ast.Assert):
             if _counts_devices(node.test, file) and "process_index" in file.text:
-                yield self.local(file, node, "the job may have no more devices than one host")
+                yield self._meant(file, node, "the job may have no more devices than one host")
         elif isinstance(node, ast.Call) and name_of(node, file) == "torch.distributed.init_process_group":
             method, size = given(node, 1, "init_method"), given(node, 3, "world_size")
             if has_stars(node):
                 return
             if method is not None and _is_local(method):
-                yield self.local(file, node, "the address of rank 0 is this host, on every host")
+                yield self._meant(file, node, "the address of rank 0 is this host, on every host")
             elif isinstance(size, ast.Call) and name_of(size, file) == "torch.cuda.device_count":
-                yield self.local(file, node, "the world is as large as this host has GPUs")
+                yield self._meant(file, node, "the world is as large as this host has GPUs")
+
+    def _meant(self, file: File, node: ast.AST, message: str) -> Finding:
+        """Return a finding of what many programs do on purpose."""
+        return self.finding(file.place(node), file.symbol(node), message, confidence="low")
 
 
 def _is(node: ast.AST, text: str) -> bool:
     return isinstance(node, ast.Constant) and node.value == text
+
+
+def _is_rank(value: ast.expr, file: File) -> bool:
+    """``str(dist.get_rank())``"""
+    made = origins(value, file)
+    return (
+        "global" in made
+        and not made & {"local", "sum"}
+        and not speaks_of(value, _THIS_HOST)
+        and not any(isinstance(at, ast.BinOp) for at in walk(value))
+    )
+
+
+def _shared_out(node: ast.AugAssign | ast.BinOp, file: File) -> bool:
+    """Rows or steps are divided by, or multiplied with, the GPUs of this host, where several processes run."""
+    whole, count = (node.target, node.value) if isinstance(node, ast.AugAssign) else (node.left, node.right)
+    if isinstance(node.op, ast.Mult) and _counts_gpus(whole, file):
+        whole, count = count, whole
+    if not _counts_gpus(count, file) or not speaks_of(whole, _ROWS) or speaks_of(whole, _NOT_ROWS):
+        return False
+    alone = _ALONE.search(file.text) or any(
+        isinstance(p, ast.If) and _ONE_PROCESS.search(ast.unparse(p.test)) for p, _ in inside(node, file)
+    )
+    return bool(_PROCESSES.search(file.text)) and not alone
+
+
+def _counts_gpus(node: ast.expr, file: File) -> bool:
+    """``torch.cuda.device_count()``, or a name under which nothing else is stored."""
+    if isinstance(node, ast.Call):
+        return name_of(node, file) == "torch.cuda.device_count"
+    stored = values(node, file)
+    return bool(stored) and all(isinstance(v, ast.Call) and _counts_gpus(v, file) for v in stored)
 
 
 def _counts_devices(test: ast.expr, file: File) -> bool:

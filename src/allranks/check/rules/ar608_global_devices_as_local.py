@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from allranks.check.batches import READERS, oversized
 from allranks.check.counts import Scale
-from allranks.check.leading import BATCHING, MAKERS, SHAPERS, collected, leading
+from allranks.check.leading import BATCHING, MAKERS, SHAPERS, STEPS, collected, leading
 from allranks.check.nodes import walk
 from allranks.check.placed import CALLS, misplaced
 from allranks.check.program import Program
@@ -52,7 +52,7 @@ class GlobalDevicesAsLocal(LocalRule):
     advice = "Use jax.local_device_count() and jax.local_devices() for what this process gives to its own devices."
     words = ("device_count", "devices", "global", "total")
     nodes = (ast.Call, ast.Compare)
-    calls = (*SHAPERS, *MAKERS, *BATCHING, *READERS, *CALLS)
+    calls = (*SHAPERS, *MAKERS, *STEPS, *BATCHING, *READERS, *CALLS)
     bad = (
         Example(
             {
@@ -199,6 +199,28 @@ def read(files, global_batch_size):
             },
             at=(9, 17),
         ),
+        # The shape has a name; what stands for the process is that gradients are averaged.
+        Example(
+            {
+                "train.py": """\
+import jax
+import jax.numpy as jnp
+
+update = jax.pmap(lambda x: jax.lax.pmean(x, "i"), axis_name="i")
+
+
+def start(key, rows, size, params):
+    n = jax.device_count()
+    shape = (n, size // n)
+    params = jax.tree_util.tree_map(lambda p: jnp.stack([p for _ in range(n)]), params)
+    key, *keys = jax.random.split(key, n + 1)
+    for i in range(0, len(rows), n):
+        update(rows[i : i + n])
+    return update(jnp.zeros(shape + (3,))), params, keys
+"""
+            },
+            at=(10, 11, 12, 14),
+        ),
         Example(
             {
                 "memory.py": """\
@@ -301,9 +323,10 @@ old = jax.pmap(lambda x: x)
         ),
     )
 
+    def applies(self, file: File) -> bool:
+        return not file.is_test and "jax" in file.text
+
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
-        if file.is_test or "jax" not in file.text:
-            return
         if isinstance(node, ast.Compare):
             if (count := collected(node, file)) is not None:
                 yield self._counted(file, node, count, "batches for the devices of all processes are stacked")

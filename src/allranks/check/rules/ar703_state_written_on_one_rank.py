@@ -167,9 +167,10 @@ def fit(settings, is_main_process):
     words = (*_ASKED, "rank_zero", "main_process", "master_only", "process_zero", "rank0")
     nodes = (ast.Assign, ast.FunctionDef)
 
+    def applies(self, file: File) -> bool:
+        return not file.is_test
+
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
-        if file.is_test:
-            return
         if isinstance(node, ast.FunctionDef):
             if _gives_something(node) and any(map(asks_rank, node.decorator_list)):
                 for call, name in _used_by_all(node, file):

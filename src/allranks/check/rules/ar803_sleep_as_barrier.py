@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from allranks.check.nodes import walk
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
-from allranks.check.syntax import asks_rank, inside, name_of, rank_guard, tail_of
+from allranks.check.syntax import asks_rank, function_of, inside, name_of, own, rank_guard, tail_of
 from allranks.findings import Finding
 
+_JOINS = ("jax.distributed.initialize", "torch.distributed.init_process_group")
 # Whoever ends with one of these shows the others a whole file.
 _PUBLISHES = {"rename", "replace", "move", "renames", "touch"}
 
@@ -98,6 +99,23 @@ else:
         Example({"train.py": "import time\n\n\ndef retry(f):\n    for i in range(3):\n        time.sleep(2**i)\n"}),
         Example({"train.py": "import time\n\nif rank is not None:\n    time.sleep(rank * 0.1)\n"}),
         Example({"train.py": "import time\n\nif rank == 0:\n    time.sleep(0.1)\n"}),
+        Example(
+            {
+                "train.py": """\
+import os
+import time
+import jax
+
+
+def start(rank, path, size):
+    if rank != 0:
+        time.sleep(5)
+        while not os.path.exists(path) or os.path.getsize(path) < size:
+            time.sleep(1)
+    jax.distributed.initialize(process_id=rank)
+"""
+            }
+        ),
     )
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
@@ -113,9 +131,16 @@ else:
         if node.args and isinstance(node.args[0], ast.Constant) and _is_short(node.args[0].value):
             return
         guard = rank_guard(node, file)
-        if guard is not None and not _is_about_another(guard):
+        if guard is not None and not _is_about_another(guard) and not _joins_later(node, file):
             asked = ast.unparse(guard)
             yield self.local(file, node, f"a sleep for some ranks only ({asked}) stands where a barrier is meant")
+
+
+def _joins_later(call: ast.Call, file: File) -> bool:
+    """The processes are joined behind it, which waits for all: the sleep only lets the first one come first."""
+    function = function_of(call, file)
+    later = own(function) if function is not None else ()
+    return any(isinstance(at, ast.Call) and at.lineno > call.lineno and name_of(at, file) in _JOINS for at in later)
 
 
 def _is_short(seconds: object) -> bool:
@@ -133,7 +158,7 @@ def _waits_for_half_a_file(call: ast.Call, file: File) -> bool:
     """A loop until a path exists, for the ranks that do not write it; and who writes it does not rename at the end."""
     loop = None
     for parent, child in inside(call, file):
-        if isinstance(parent, ast.While) and "exist" in ast.unparse(parent.test):
+        if isinstance(parent, ast.While) and "exist" in (asked := ast.unparse(parent.test)) and "size" not in asked:
             loop = parent
         elif loop is not None and isinstance(parent, ast.If) and asks_rank(parent.test):
             writes = parent.body if child in parent.orelse else parent.orelse

@@ -15,9 +15,9 @@ class Collective:
 
     ``group``: the parameter that names a sub-group (keyword, or position from 0); without it, all processes meet.
     ``uniform``: what it returns is the same on every rank; ``in_place``: positions of arguments that become the same
-    on every rank. ``unless``: (keyword, constant) under which it meets nobody; ``only_if``: it meets somebody only
-    under one of these. ``hidden``: the name does not say that it waits for others. ``sharded``: it does so only where
-    a model is in parts (FSDP, ZeRO).
+    on every rank, or, if it is not ``uniform``, whole on one rank alone. ``unless``: (keyword, constant) under which it
+    meets nobody; ``only_if``: it meets somebody only under one of these. ``hidden``: the name does not say that it
+    waits for others. ``sharded``: it does so only where a model is in parts (FSDP, ZeRO).
     """
 
     pattern: str
@@ -56,7 +56,6 @@ def _torch() -> Iterator[Collective]:
     ):
         yield Collective(f"torch.distributed.{word}", word, group=("group", group), in_place=(filled,))
     for word, group in (
-        ("reduce", 3),
         ("reduce_scatter", 3),
         ("reduce_scatter_tensor", 3),
         ("_reduce_scatter_base", 3),
@@ -70,6 +69,7 @@ def _torch() -> Iterator[Collective]:
         ("monitored_barrier", 0),
     ):
         yield Collective(f"torch.distributed.{word}", word, group=("group", group), uniform=False)
+    yield Collective("torch.distributed.reduce", "reduce", group=("group", 3), uniform=False, in_place=(0,))
     # Every process of the parent group must take part in the making of a group.
     yield Collective("torch.distributed.new_group", "new_group", unless=(("use_local_synchronization", True),))
     yield from _of("torch.distributed", "new_subgroups new_subgroups_by_enumeration split_group shrink_group")

@@ -24,6 +24,8 @@ Kind: TypeAlias = Literal[
     "load",
     "restore",
     "moved",
+    "named",
+    "absent",
 ]
 # What gives a file another name: where it then lies, it is as a whole.
 MOVES = frozenset(["rename", "replace", "renames", "move"])
@@ -36,7 +38,8 @@ class Effect:
     ``muted`` starts a tracker that does nothing on some ranks; ``folder`` makes a directory that may be there already;
     ``read`` opens a file to read; ``command`` runs a program, and does what that does (`tables.commands`); ``load``
     reads a checkpoint; ``restore`` puts what was read into a model or an optimizer; ``moved``: a file is under this
-    name from then on.
+    name from then on; ``named``: the folder of a run gets a name (`tables.runs`);
+    ``absent``: a tracker is used that only some ranks have.
 
     ``path`` may name several parameters, first match first; empty where the call has none. ``receiver``: the receiver
     itself is the path (``Path(...).write_text``). ``modes``: it is an effect only if the argument of ``open``-like
@@ -120,6 +123,7 @@ def _files() -> Iterator[Effect]:
     yield from _each("torchaudio.save soundfile.write torchvision.io.write_video", "file", 0, "uri", "filename", "file")
     yield from _each("scipy.io.wavfile.write", "file", 0, "filename")
     yield from _each("detectron2.utils.events.JSONWriter", "append", 0, "json_file")
+    yield from _each("dllogger.JSONStreamBackend", "append", 1, "filename")
     yield from _each("logging.FileHandler logging.handlers.RotatingFileHandler", "append", 0, "filename")
     for name, driven in (("h5py.File", "driver"), ("netCDF4.Dataset", "parallel")):  # in common, processes write one
         yield Effect(name, "file", (0, "name", "filename"), modes="wax+", unless=((driven, ...),))
@@ -141,6 +145,7 @@ def _changes() -> Iterator[Effect]:
     yield Effect("*.symlink_to", "delete", receiver=True)
     yield Effect("*.link_to", "delete", receiver=True)
     yield Effect("*.unlink", "delete", receiver=True, unless=(("missing_ok", True),))
+    yield from _of("*", "delete_blob delete_blobs delete_object delete_objects", "delete", 0, "Key", "Delete")
     yield Effect("os.mkdir", "mkdir", (0, "path"))
     yield Effect("os.makedirs", "mkdir", (0, "name"), unless=(("exist_ok", True),))
     yield Effect("pathlib.Path.mkdir", "mkdir", receiver=True, unless=(("exist_ok", True),))
@@ -178,6 +183,13 @@ STARTS = (
 )
 
 
+# Methods of writers of TensorBoard: who calls them has to have one.
+WRITING = (
+    *("add_scalar", "add_scalars", "add_image", "add_images", "add_histogram", "add_figure", "add_text", "add_video"),
+    *("add_audio", "add_graph", "add_hparams", "add_embedding", "add_pr_curve"),
+)
+
+
 def _downloads() -> Iterator[Effect]:
     """Yield what fetches into a shared folder. Not here: what locks (snapshot_download, hf_hub_download, load_dataset)
     or renames when it is done (tensorflow_datasets)."""
@@ -200,6 +212,7 @@ def _downloads() -> Iterator[Effect]:
     yield from _of("sklearn.datasets", _SKLEARN, "download", "data_home")
     for owner in ("google.cloud.storage.Blob", "*"):
         yield from _of(owner, "download_to_filename", "download", 0, "filename")
+    yield from _of("*", "download_file download_fileobj", "download", 2, "Filename", "Fileobj", 1)
     yield from _each("shutil.unpack_archive", "download", 1, "extract_dir")
 
 
@@ -256,6 +269,7 @@ def _published() -> Iterator[Effect]:
     yield from _of("*", "push_to_hub", "publish")
     yield from _of("huggingface_hub", "upload_file upload_folder create_repo create_commit", "publish")
     yield from _of("huggingface_hub.HfApi", "upload_file upload_folder create_repo create_commit", "publish")
+    yield from _of("*", "upload_file upload_fileobj upload_from_filename upload_from_string put_object", "publish")
 
 
 def _commands() -> Iterator[Effect]:

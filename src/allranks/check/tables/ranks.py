@@ -94,6 +94,8 @@ def _only() -> Iterator[RankQuery]:
             yield RankQuery(f"*.{shape.format(word)}", "global", "decorator", first=True)
 
 
+# Settings that say that there are several processes.
+_SEVERAL = "distributed is_distributed use_distributed use_ddp is_ddp ddp distributed_data_parallel"
 _MANY_DEVICES = "gpus num_gpus n_gpus n_gpu ngpus ngpu nprocs nproc num_procs n_procs ngpus_per_node num_gpus_per_node"
 _MPU = "megatron.core.parallel_state"
 _PARALLEL = "data tensor_model pipeline_model context expert_model expert_tensor expert_data model"
@@ -251,8 +253,8 @@ QUERIES: tuple[RankQuery, ...] = (
     *_each("rank global_rank world_rank dist_rank ddp_rank process_rank proc_rank mpi_rank", "global", "name"),
     *_each("process_index process_id host_id proc_id", "global", "name"),
     *_each("local_rank", "local", "name"),
-    *_each("distributed is_distributed use_distributed use_ddp is_ddp ddp", "many", "name"),
-    *_each("*.distributed *.is_distributed *.use_distributed *.use_ddp *.is_ddp *.ddp", "many", "attribute"),
+    *_each(_SEVERAL, "many", "name"),
+    *_each(" ".join(f"*.{word}" for word in _SEVERAL.split()), "many", "attribute"),
     *_each("node_rank", "node", "name"),
     *_each("world_size", "size", "name"),
     *_each("*.get_rank *.get_global_rank *.get_process_index *.safe_get_rank *.get_rank_safe", "global"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 SEEDERS: frozenset[str] = frozenset(
     [
@@ -13,6 +14,17 @@ SEEDERS: frozenset[str] = frozenset(
             "transformers.trainer_utils.set_seed",
         ),
         *("lightning.pytorch.seed_everything", "lightning.fabric.Fabric.seed_everything"),
+    ]
+)
+# Those that decide what a family of functions draws; a seeder of another name decides for all of them.
+FAMILIES = ("random", "numpy", "torch", "sklearn")
+DECIDED: Mapping[str, tuple[str, ...]] = {"random": ("random",), "numpy": ("numpy", "sklearn"), "torch": ("torch",)}
+STATES: frozenset[str] = frozenset(["random.seed", "numpy.random.seed"])
+# Calls that put data in an order, or divide it, by what they draw.
+ORDERS: frozenset[str] = frozenset(
+    [
+        *("torch.utils.data.random_split", "sklearn.model_selection.train_test_split"),
+        *("random.shuffle", "numpy.random.shuffle"),
     ]
 )
 # Drawn by each process for its own part of the batch: noise, latents, times, places in the data.
