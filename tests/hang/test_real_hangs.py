@@ -101,7 +101,7 @@ def test_a_stuck_worker_is_reported_and_waited_for(tmp_path: Path) -> None:
 def test_a_slow_rank_is_named_while_the_job_goes_on(tmp_path: Path) -> None:
     job = run("torch", "slow", tmp_path)
     assert job.codes == [0], job
-    assert re.search(r"SLOW: rank 1 \(host \S+\) is busy \S+ s a step, 1\.\d+ times as long", job.ranks[0].out), job
+    assert re.search(r"SLOW: rank 1 \(host \S+\) is busy \S+ s a step, [12]\.\d+ times as long", job.ranks[0].out), job
     assert "HANG" not in job.ranks[0].out, job
 
 

@@ -316,7 +316,8 @@ def restarted(folder: Path) -> None:
     pid = fork(one)
     wait_for("the first", diary.read)
     os.kill(pid, signal.SIGKILL)
-    run(lambda: open_run(LocalStorage(where)).save(2, state(2), block=True))  # the first is still a zombie
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # dead, and a zombie until end_of()
+    run(lambda: open_run(LocalStorage(where)).save(2, state(2), block=True))
     end_of(pid)
     run(lambda: all_of_both(LocalStorage(where)))
 
