@@ -10,7 +10,7 @@ from typing import TypeGuard
 from allranks.check.nodes import walk
 from allranks.check.origins import origins, passed, values
 from allranks.check.source import File
-from allranks.check.syntax import inside, is_constant, keyword, name_of, speaks_of, tail_of
+from allranks.check.syntax import calls_of, inside, is_constant, keyword, name_of, speaks_of, tail_of
 from allranks.check.tables.data import WRAPPERS
 
 SET_DEVICE = re.compile(r"^torch\.(cuda|npu|mlu|xpu|musa|accelerator)\.set_device")
@@ -18,6 +18,8 @@ SET_DEVICE = re.compile(r"^torch\.(cuda|npu|mlu|xpu|musa|accelerator)\.set_devic
 _ACCELERATOR = re.compile(r"accelerator|platform|device_module", re.IGNORECASE)
 _KIND = re.compile(r"device|accelerator|backend", re.IGNORECASE)
 _PREFIXES = ("cuda:", "npu:", "xpu:", "mlu:", "musa:", "hpu:")
+# The last parts of the calls that take the number of a device.
+_NAMED = ("set_device", "set_device_index", "device", "cuda", "to", *sorted({n.rpartition(".")[2] for n in WRAPPERS}))
 _RANK_CALLS = ("horovod.rank",)
 _RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
 
@@ -28,12 +30,15 @@ def by_rank_in_job(file: File) -> tuple[ast.expr, ...]:
     """
     if any(word in file.text for word in ("spawn(", "start_processes", "Process(")):
         return ()
-    named = (at for at in file.nodes if isinstance(at, ast.Call | ast.JoinedStr | ast.BinOp))
+    by_name = calls_of(file)
+    mapped = [call for calls in by_name.values() for call in calls if keyword(call, "device_map") is not None]
+    calls = dict.fromkeys([*(call for word in _NAMED for call in by_name.get(word, ())), *mapped])
+    named = (*calls, *file.kinds.get(ast.JoinedStr, ()), *file.kinds.get(ast.BinOp, ()))
     wrong = [at for at in named if any(_is_global(d, file, 0) for d in _devices(at, file))]
     sets = [at for at in wrong if _sets_device(at, file) or (isinstance(at, ast.Call) and _mapped_to(at))]
     if sets or ("init_process_group" not in file.text and "is_initialized" not in file.text):
         return tuple(sets)
-    return tuple(sorted(wrong, key=lambda at: at.lineno)[:1])
+    return tuple(sorted(wrong, key=lambda at: (at.lineno, at.col_offset))[:1])
 
 
 def _sets_device(at: ast.AST, file: File) -> bool:

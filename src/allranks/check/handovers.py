@@ -68,6 +68,9 @@ def handovers(function: Function, file: File, meets: Meets) -> Iterator[Handover
     calls = [at for at in own(function) if isinstance(at, ast.Call)]
     calls.sort(key=lambda at: (at.lineno, at.col_offset))
     for at, made in enumerate(calls):
+        tail = tail_of(made)
+        if not (_MAKES.search(tail) or _PREPARES.search(tail) or _known(made, file) in _FORMATS):
+            continue
         if any(isinstance(p, ast.With) and _TURNS.search(ast.unparse(p.items[0])) for p, _ in inside(made, file)):
             continue
         test = rank_guard(made, file)

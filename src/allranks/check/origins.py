@@ -36,6 +36,7 @@ _AGREED = (
     "process_allgather",
 )
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_SCOPES = (*_FUNCTIONS, ast.Module)
 
 
 @cache
@@ -167,7 +168,14 @@ def _functions(owner: ast.Module | ast.ClassDef) -> dict[str, ast.FunctionDef | 
 
 
 def values(node: ast.AST, file: File) -> list[ast.expr]:
-    """Return the expressions that are stored under a name or attribute, where ``node`` stands."""
+    """Return the expressions that are stored under a name or attribute, where ``node`` stands; kept."""
+    kept: list[ast.expr] | None = node.__dict__.get("values")
+    if kept is None:
+        kept = node.__dict__["values"] = _values(node, file)
+    return kept
+
+
+def _values(node: ast.AST, file: File) -> list[ast.expr]:
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
         if node.value.id == "self":
             owner = next((p for p in file.parents(node) if isinstance(p, ast.ClassDef)), file.tree)
@@ -202,7 +210,7 @@ def _within_scope(node: ast.AST, file: File) -> list[ast.AST]:
     found = []
     for parent in file.parents(node):
         found.append(parent)
-        if isinstance(parent, (*_FUNCTIONS, ast.Module)):
+        if isinstance(parent, _SCOPES):
             break
     return found
 
@@ -256,9 +264,7 @@ def _passed(function: ast.FunctionDef | ast.AsyncFunctionDef, name: str, file: F
 
 
 def _scopes(node: ast.AST, file: File) -> Iterator[ast.AST]:
-    for parent in file.parents(node):
-        if isinstance(parent, (*_FUNCTIONS, ast.Module)):
-            yield parent
+    return (parent for parent in file.parents(node) if parent.__class__ in _SCOPES)
 
 
 def _names_of(arguments: ast.arguments) -> list[str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from allranks.check.items import counts, is_batch, may_hold_samples
 from allranks.check.nodes import children, walk
 from allranks.check.source import File
-from allranks.check.syntax import is_constant, own, tail_of, words_of
+from allranks.check.syntax import calls_of, is_constant, own, tail_of, words_of
 
 _LOSS = re.compile(r"loss|(?<![a-z])kl(?![a-z])|policykl|approxkl|isnan|isinf|isfinite", re.IGNORECASE)
 AGREES = re.compile(r"reduce|gather|broadcast|sync|agree|psum|pmean|allreduce")
@@ -59,17 +59,22 @@ _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The steps of training in a file. ``stepping``: its functions that run a backward pass."""
+    """The steps of training in a file. ``stepping``: its functions that run a backward pass; ``backward``: it has such
+    passes at all."""
 
     stepping: frozenset[str]
+    backward: bool
 
     @classmethod
-    def of(cls, tree: ast.Module) -> Steps:
-        defined = (n for n in walk(tree) if isinstance(n, ast.FunctionDef))
-        return cls(frozenset(f.name for f in defined if "backward" in _called(f) and f.name != "forward"))
+    def of(cls, file: File) -> Steps:
+        passes = [call for call in calls_of(file).get("backward", ()) if tail_of(call) == "backward"]
+        around = (above for one in passes for above in file.parents(one) if isinstance(above, ast.FunctionDef))
+        return cls(frozenset(f.name for f in around if f.name != "forward"), bool(passes))
 
     def leaves(self, branch: ast.If, how: str, file: File) -> bool:
         """Whether ``branch`` leaves a round of a loop of steps, or a step before its backward pass, by what is own."""
+        if not self.backward:
+            return False
         loops, function = _around(branch, file)
         if loops:
             there = any(name == "backward" or name in self.stepping for name in _called(loops[0]))
@@ -79,7 +84,7 @@ class Steps:
 
     def guards(self, branch: ast.If, file: File) -> bool:
         """Whether a backward pass stands in a branch on what is own, and none in the other one."""
-        if not any(tail_of(call) == "backward" for call in calls_in(branch.body)):
+        if not self.backward or not any(tail_of(call) == "backward" for call in calls_in(branch.body)):
             return False
         loops, function = _around(branch, file)
         apart = any(self._is_step(call) for call in calls_in(branch.orelse))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from allranks.check.nodes import children, walk
 from allranks.check.source import File
@@ -117,6 +117,13 @@ def is_called(call: ast.Call, pattern: re.Pattern[str], file: File) -> bool:
 
 def asks_rank(test: ast.AST) -> bool:
     """Say whether a condition depends on the rank, by the names in it; ``rank is None`` and ``rank == -1`` do not."""
+    said: bool | None = test.__dict__.get("asks_rank")
+    if said is None:
+        said = test.__dict__["asks_rank"] = _asks_rank(test)
+    return said
+
+
+def _asks_rank(test: ast.AST) -> bool:
     if isinstance(test, ast.BoolOp):
         return any(asks_rank(value) for value in test.values)
     if isinstance(test, ast.UnaryOp):
@@ -181,14 +188,18 @@ def leaves(body: Iterable[ast.stmt]) -> bool:
     return isinstance(last, ast.Return | ast.Raise | ast.Continue | ast.Break)
 
 
-def own(function: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes of a function or module, not those of functions and classes defined in it."""
-    todo: list[ast.AST] = list(children(function)[::-1])
-    while todo:
-        node = todo.pop()
-        yield node
-        if not isinstance(node, _SCOPES):
-            todo.extend(children(node)[::-1])
+def own(function: ast.AST) -> Sequence[ast.AST]:
+    """Return the nodes of a function or module in order, not those of functions and classes defined in it; kept."""
+    kept: list[ast.AST] | None = function.__dict__.get("own")
+    if kept is None:
+        kept = function.__dict__["own"] = []
+        todo = list(children(function)[::-1])
+        while todo:
+            node = todo.pop()
+            kept.append(node)
+            if node.__class__ not in _SCOPES and (below := children(node)):
+                todo += below[::-1]
+    return kept
 
 
 def raises(handler: ast.ExceptHandler) -> bool:
@@ -209,4 +220,4 @@ def catches_all(handler: ast.ExceptHandler) -> bool:
 
 def distributed(file: File) -> bool:
     """Say whether this file shows that it runs as one of several processes."""
-    return any(word in file.text for word in EVIDENCE)
+    return file.once("distributed", file.tree, lambda _: any(word in file.text for word in EVIDENCE))

@@ -375,7 +375,7 @@ def profile(layers, loader):
             if asks_to_stop(node, file):
                 yield self.local(file, node, f"{ast.unparse(node.targets[0])} is set by what this process alone sees")
             return
-        steps = file.once("steps", file.tree, Steps.of)
+        steps = file.once("steps", file.tree, lambda _: Steps.of(file))
         if isinstance(node, ast.ExceptHandler):
             if swallowed(node) and steps.fails_in(node, file):
                 message = "a process whose step fails goes on alone, without its backward pass"
