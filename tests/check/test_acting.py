@@ -29,6 +29,11 @@ COMMANDS = {
     "mkdir runs": "mkdir",
     "mkdir -p runs": None,
     "nvidia-smi": None,
+    "gcc --version | head -n1": None,
+    "cd csrc && nvcc -V": None,
+    "make --help; make": "file",
+    "hf download {repo} --local-dir {folder}": None,
+    "huggingface-cli download {repo} && unzip {name}": "download",
     "{command}": None,
 }
 DONE = {

@@ -14,7 +14,7 @@ class UngatedDownload(ProgramRule):
     ## What it does
     Finds a download, or the unpacking of an archive, that every process does into the same folder: data sets with
     `download=True`, `urlretrieve`, `wget`, `gdown`, `extractall`, `nltk.download`, and commands that a shell is given
-    (`wget`, `curl -o`, `tar x`, `unzip`, `git clone`, `aws s3 cp`, `huggingface-cli download`, `pip install`).
+    (`wget`, `curl -o`, `tar x`, `unzip`, `git clone`, `aws s3 cp`, `pip install`).
     With low confidence, functions of packages that nobody here knows count for what they are called (`maybe_download`).
 
     ## Why is this bad
@@ -25,7 +25,8 @@ class UngatedDownload(ProgramRule):
     growing, and fail with a checksum or an end-of-file error, sometimes.
 
     ## Known problems
-    Calls that lock by themselves (`snapshot_download`, `hf_hub_download`, `load_dataset`) are not reported.
+    Calls that lock by themselves (`snapshot_download`, `hf_hub_download`, `load_dataset`, `hf download`) are not
+    reported.
 
     ## Use instead
     Let one process of each node download, and the others wait: `with accelerator.main_process_first():`, Lightning's

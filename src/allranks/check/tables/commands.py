@@ -18,7 +18,10 @@ _ALWAYS: Mapping[str, Kind] = {
 }
 # They can write to their standard output instead.
 _PIPING = ("wget", "curl", "aws", "gsutil", "gunzip")
-# Program and words that follow it -> what it does.
+# Who gives a program one of these only asks it something.
+_ASKING = frozenset(["--version", "-version", "-V", "--help", "-help", "-dumpversion", "-dumpmachine"])
+# Program and words that follow it -> what it does. Not here: what takes a lock for each file and renames it when it is
+# whole (`hf download`).
 _TOLD: tuple[tuple[str, str, Kind], ...] = (
     ("curl", r"(^|\s)(-\w*[oO]\b|--output|--remote-name)|>", "download"),
     ("tar", r"^-?-?\w*x|\s-\w*x|--extract", "download"),
@@ -27,7 +30,7 @@ _TOLD: tuple[tuple[str, str, Kind], ...] = (
     ("aws", r"^(\S+ )*s3 (cp|sync|mv)\b", "download"),
     ("gsutil", r"^(-\w+ )*(cp|rsync)\b", "download"),
     ("gcloud", r"^storage (cp|rsync)\b", "download"),
-    ("huggingface-cli|hf|modelscope|kaggle", r"(^|\s)download\b", "download"),
+    ("modelscope|kaggle", r"(^|\s)download\b", "download"),
     ("pip|pip3|conda|uv", r"^(pip )?install\b", "download"),
     (r"python\d?(\.\d+)?", r"^(-m pip install\b|\S*setup\.py (build_ext|install|develop))", "file"),
     ("mkdir", r"^(?!.*(^|\s)(-\w*p|--parents))", "mkdir"),
@@ -45,7 +48,7 @@ def doing(command: str) -> Kind | None:
 
 def _one(command: str) -> Kind | None:
     words = list(dropwhile(lambda word: word in ("sudo", "env", "exec") or "=" in word, command.split()))
-    if not words:
+    if not words or not _ASKING.isdisjoint(words):
         return None
     program, told = words[0].rpartition("/")[2], " ".join(words[1:])
     kinds: Iterator[Kind] = (
