@@ -168,7 +168,7 @@ class _Walk:
     def __init__(self, tell: Tell) -> None:
         self.tell = tell
         self.started: list[Called] = []
-        self.marked: dict[int, bool] = {}
+        self.marked: dict[int, list[Called] | None] = {}
 
     def first_use(self, root: Result) -> Iterator[Astray]:
         met: list[_Met] = []
@@ -210,7 +210,7 @@ class _Walk:
         if depth > DEEPEST:
             return
         items: list[tuple[Span, Mark | Called]] = [(m.span, m) for m in result.marks if m.kind != "cpu"]
-        items += [(c.span, c) for c in result.calls if self._matters(c.result)]
+        items += [(c.span, c) for c in self._marked(result) or ()]
         seen: dict[int, int] = {}
         for _, item in sorted(items, key=lambda pair: pair[0][:2]):
             if isinstance(item, Mark):
@@ -226,20 +226,17 @@ class _Walk:
     def find_started(self, result: Result, visited: set[int]) -> None:
         """Find the processes that are started below ``result``, each once."""
         visited.add(id(result))
-        for called in result.calls:
-            if not self._matters(called.result):
-                continue
+        for called in self._marked(result) or ():
             if called.started:
                 self.started.append(called)
             elif called.may & _OTHERS and id(called.result) not in visited:
                 self.find_started(called.result, visited)
 
-    def _matters(self, result: Result) -> bool:
-        """Whether anything below is marked."""
-        known = self.marked.get(id(result))
-        if known is None:
+    def _marked(self, result: Result) -> list[Called] | None:
+        """Return the calls below which anything is marked; None where nothing is, here and below."""
+        if id(result) not in self.marked:
             here = any(mark.kind != "cpu" for mark in result.marks)
-            self.marked[id(result)] = here
-            known = here or any(self._matters(c.result) for c in result.calls)
-            self.marked[id(result)] = known
-        return known
+            self.marked[id(result)] = [] if here else None
+            below = [called for called in result.calls if self._marked(called.result) is not None]
+            self.marked[id(result)] = below if here or below else None
+        return self.marked[id(result)]
