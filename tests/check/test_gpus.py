@@ -231,3 +231,98 @@ def test_what_is_called_by_many_ways_is_looked_at_once() -> None:
         calls = [Called((line, 0, line, 1), below, EVERY, EVERY) for line in (1, 2)]
         below = Result(f"library.py::step_{n}", calls=calls)
     assert not list(astray([below], Project({}), frozenset(), lambda *_: pytest.fail("nobody runs it")))
+
+
+HOSTS = {
+    "the rank modulo the number of all processes is the rank": (
+        """
+        import torch.cuda as cuda
+        import torch.distributed as dist
+        def train(rank, size):
+            local = rank % size
+            cuda.set_device(local)
+        def main():
+            dist.init_process_group("nccl")
+            train(dist.get_rank(), dist.get_world_size())
+        """,
+        6,
+    ),
+    "as many GPUs for each rank": (
+        """
+        import torch
+        import torch.distributed as dist
+        def setup(kind, stages):
+            dist.init_process_group("nccl")
+            getattr(torch, kind).set_device(dist.get_rank() * stages)
+        """,
+        6,
+    ),
+    "the rank is told, or reckoned from the node and the place on it": (
+        """
+        import os, torch
+        def setup():
+            rank, local = 0, int(os.environ["LOCAL_RANK"])
+            rank = int(os.environ.get("RANK", "-1"))
+            if rank == -1:
+                rank = int(os.environ["SLURM_NODEID"]) * int(os.environ["SLURM_TASKS_PER_NODE"]) + local
+            torch.accelerator.set_device_index(rank)
+        """,
+        8,
+    ),
+    "a started process names its GPU and uses the current one": (
+        """
+        from multiprocessing import Process
+        import torch
+        from model import Net, Head
+        def score(paths, number):
+            device = f"cuda:{number}"
+            net = Net().to(device)
+            head = Head().cuda()
+            return head(net(paths.to(device)))
+        def main(parts):
+            for number, part in enumerate(parts):
+                Process(target=score, args=(part, number)).start()
+        """,
+        8,
+    ),
+}
+
+
+@pytest.mark.parametrize(("program", "line"), HOSTS.values(), ids=HOSTS)
+def test_a_process_is_on_another_gpu_than_its_own(program: str, line: int) -> None:
+    """The number of a GPU counts the GPUs of one host, and the current one is GPU 0 until it is set."""
+    assert lines({"train.py": program}) == [("train.py", line)]
+
+
+ON_ITS_OWN = {
+    "the rank modulo the GPUs of a host": """
+        import torch
+        import torch.distributed as dist
+        def main():
+            dist.init_process_group("nccl")
+            torch.cuda.set_device(dist.get_rank() % torch.cuda.device_count())
+        """,
+    "the size is that of a host": """
+        import os, torch
+        def main():
+            rank, size = int(os.environ["RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
+            torch.cuda.set_device(rank % size)
+        """,
+    "a started process uses the GPU that it names": """
+        from multiprocessing import Process
+        from model import Net
+        def score(paths, number):
+            return Net().to(f"cuda:{number}")(paths)
+        def alone(paths):
+            return Net().cuda()(paths)
+        def main(parts):
+            for number, part in enumerate(parts):
+                Process(target=score, args=(part, number)).start()
+        """,
+}
+
+
+@pytest.mark.parametrize("program", ON_ITS_OWN.values(), ids=ON_ITS_OWN)
+def test_a_process_is_on_its_own_gpu(program: str) -> None:
+    """The rank in the job brought down to one host, and started processes that say their GPU's number, are right."""
+    assert lines({"train.py": program}) == []

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.device_numbers import SET_DEVICE, by_rank_in_job, fixed_map
+from allranks.check.device_numbers import SET_DEVICE, by_rank_in_job, fixed_map, off_its_own, on_current_gpu
 from allranks.check.nodes import walk
 from allranks.check.origins import values
 from allranks.check.program import Astray, Program
@@ -66,8 +66,9 @@ class DeviceNotBound(LocalRule, ProgramRule):
     `device_id`; a barrier or another collective that comes after it (or after `deepspeed.init_distributed`) in the same
     function before the device is set; on a program's way from its entry, through calls and files, the first barrier,
     object collective or use of `"cuda"` without a number before the device is set, or where it is never set; a model
-    that every rank loads with `device_map={"": 0}`; and the rank in the job where the number of a GPU of this host is
-    meant: `torch.cuda.set_device(dist.get_rank())`, `device_map={"": accelerator.process_index}`.
+    that every rank loads with `device_map={"": 0}`; the rank in the job where the number of a GPU of this host is
+    meant: `torch.cuda.set_device(dist.get_rank())`, `device_map={"": accelerator.process_index}`; and `.cuda()` in a
+    started process that names its own GPU by number elsewhere and does not set it.
 
     ## Why is this bad
     The current device of every process is GPU 0 until it is set. `barrier`, object collectives and `.cuda()` use the
@@ -94,7 +95,7 @@ class DeviceNotBound(LocalRule, ProgramRule):
     nodes = (ast.Call, ast.JoinedStr, ast.BinOp)
     calls = (
         *(*_JOINS, "torch.cuda.set_device", "torch.device", *WRAPPERS, "from_pretrained", "pipeline"),
-        *("torch.Tensor.cuda", "torch.Tensor.to", "set_device"),
+        *("torch.Tensor.cuda", "torch.Tensor.to", "set_device", "set_device_index"),
     )
     bad = (
         Example(
@@ -279,6 +280,8 @@ def main(rank, world):
             yield self.local(file, node, "the rank in the job stands for the number of a GPU of this host")
         if not isinstance(node, ast.Call):
             return
+        if node in file.once("off its own", file.tree, lambda _: off_its_own(file)):
+            yield self.local(file, node, "the process was told the number of its GPU, and this uses the current one")
         name = name_of(node, file)
         if name in _JOINS:
             if name == _JOINS[0] and _never_binds(node, file):
@@ -372,21 +375,7 @@ def _used_above(binds: ast.Call, file: File) -> ast.expr | None:
                 continue
             for statement in block[: block.index(child)]:
                 if isinstance(statement, ast.Expr | ast.Assign | ast.AnnAssign):
-                    found = (at for at in walk(statement) if isinstance(at, ast.Call) and _on_current_gpu(at))
+                    found = (at for at in walk(statement) if isinstance(at, ast.Call) and on_current_gpu(at))
                     if (first := next(found, None)) is not None:
                         return first
     return None
-
-
-def _on_current_gpu(call: ast.Call) -> bool:
-    """``x.cuda()``, ``x.to("cuda")``, ``torch.empty(1, device="cuda")``."""
-    if _says_cuda(keyword(call, "device")):
-        return True
-    if not isinstance(call.func, ast.Attribute):
-        return False
-    bare = call.func.attr == "cuda" and not call.args and not call.keywords
-    return bare or (call.func.attr == "to" and any(map(_says_cuda, call.args[:1])))
-
-
-def _says_cuda(node: ast.expr | None) -> bool:
-    return isinstance(node, ast.Constant) and node.value == "cuda"
