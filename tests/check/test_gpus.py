@@ -218,10 +218,11 @@ import torch.distributed as dist
 def place(model, args):
     dist.init_process_group("gloo")
     rank = dist.get_rank()
+    assert rank >= 0, f""
     return model.to(torch.device({device}))
 """
     found = check({"a.py": text.encode()}, Settings(select=("AR605",))).findings
-    assert [f.place.line for f in found] == [8]
+    assert [f.place.line for f in found] == [9]
 
 
 def test_what_is_called_by_many_ways_is_looked_at_once() -> None:
