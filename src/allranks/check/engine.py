@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from allranks.check.apis import apis
-from allranks.check.launches import on_several_nodes, started
+from allranks.check.first_alone import first_alone, starts_by_trainer
+from allranks.check.launches import by_launchers, on_several_nodes, started
 from allranks.check.program import Program
 from allranks.check.project import Project
 from allranks.check.reading import Cache, examined
@@ -116,6 +117,9 @@ def interpreted(sources: Mapping[str, bytes], summaries: Mapping[str, Summary], 
     alone, together = started(sources)
     survey = Survey(project, tables, everywhere=everywhere, entries=settings.entries, alone=alone, together=together)
     program = survey.program(lines)
+    if not everywhere and starts_by_trainer(program.packages, program.events) and not by_launchers(sources):
+        early = first_alone(program.events, survey.interpreter.lineage)
+        program = replace(program, first_alone=frozenset() if on_several_nodes(sources) else early)
     if not program.packages & {"jax", "orbax"}:
         return program
     seeds = files_with_own_seeds(project, lines)

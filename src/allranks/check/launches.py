@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
-from allranks.check.scripts import is_page, is_script
+from allranks.check.scripts import is_page, is_script, is_text
 
 _LAUNCHER = re.compile(
     r"torchrun|torch\.distributed|torch_xla|\baccelerate\b|deepspeed|\bsrun\b|\bmpirun\b|\bmpiexec\b|horovodrun|jsrun|aprun"
@@ -29,6 +29,11 @@ _BUT_ONE = re.compile(
 _NODES = re.compile(
     rb"(?i)nnodes|num_nodes|node_rank|SLURM_NODEID|SLURM_NNODES|SLURM_JOB_NUM_NODES|SLURM_(?:JOB_)?NODELIST|hostfile"
     rb"|multi-?_?nodes?\b|#SBATCH\s+(?:-N|--nodes)|num_machines|machine_rank|submitit"
+)
+# Whoever writes one of these in a script or on a page starts processes himself.
+_OUTSIDE = re.compile(
+    rb"torchrun|torch\.distributed|\bsrun\b|#SBATCH|\bsbatch\b|#PBS|#BSUB|\bmpirun\b|\bmpiexec\b|horovodrun|\bjsrun\b"
+    rb"|accelerate launch|\bdeepspeed\s+(?:--|\w+\.py)|MASTER_ADDR|WORLD_SIZE"
 )
 _JOINED = re.compile(r"\\\r?\n")
 _SET = re.compile(r"(?<![\w$-])(?P<name>\w+)=[\"']?(?P<value>[^\s\"';]*\.py)\b")
@@ -66,6 +71,11 @@ def started(sources: Mapping[str, bytes]) -> Started:
 def on_several_nodes(sources: Mapping[str, bytes]) -> bool:
     """Return whether anything in a project speaks of several nodes. Where nothing does, the local rank is the rank."""
     return any(map(_NODES.search, sources.values()))
+
+
+def by_launchers(sources: Mapping[str, bytes]) -> bool:
+    """Return whether a script or a page of a project tells of a launcher that starts several processes."""
+    return any(_OUTSIDE.search(raw) for path, raw in sources.items() if is_text(path))
 
 
 def _of_script(text: str) -> Iterator[tuple[str, bool]]:

@@ -228,7 +228,8 @@ class Program:
     ``own_seeds``: those that have a seed of their process; ``awaits_saves``: something waits for saves in the
     background; ``offloads``: the functions that bring to the CPU what they save; ``drawn``: by the place that seeds
     all processes of a program alike, what each of them draws from that for itself; ``unsplit``: loaders that give
-    every process all of their data."""
+    every process all of their data; ``first_alone``: effects that are over on the one node before its other processes
+    are started."""
 
     events: tuple[Event, ...] = ()
     parted: tuple[Divergence, ...] = ()
@@ -243,6 +244,7 @@ class Program:
     several: frozenset[str] = frozenset()
     own_seeds: frozenset[str] = frozenset()
     awaits_saves: bool = True
+    first_alone: frozenset[Place] = frozenset()
 
     @property
     def wraps(self) -> bool:

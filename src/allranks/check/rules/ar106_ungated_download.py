@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from allranks.check.program import Event, Program
 from allranks.check.rule import Example, ProgramRule
+from allranks.check.values import PROCESS
 from allranks.findings import Finding
+
+# Functions that fetch what is not there yet.
+_LOOKING = frozenset(
+    [
+        *("torch.hub.load", "nltk.download", "clip.load", "whisper.load_model", "gensim.downloader.load"),
+        *("keras.utils.get_file", "tensorflow.keras.utils.get_file", "torchvision.datasets.utils.download_url"),
+        *("torchtext.utils.download_from_url", "torch_geometric.data.download_url", "gdown.cached_download"),
+    ]
+)
 
 
 class UngatedDownload(ProgramRule):
@@ -26,7 +37,8 @@ class UngatedDownload(ProgramRule):
 
     ## Known problems
     Calls that lock by themselves (`snapshot_download`, `hf_hub_download`, `load_dataset`, `hf download`) are not
-    reported.
+    reported. Before Lightning's Trainer starts the other processes of a node, one is alone: where it alone starts them,
+    and nothing speaks of several nodes, confidence is low.
 
     ## Use instead
     Let one process of each node download, and the others wait: `with accelerator.main_process_first():`, Lightning's
@@ -139,7 +151,14 @@ class Data(pl.LightningDataModule):
             ):
                 into = f"{event.name.rpartition('.')[2]} into {event.target or 'one folder'}"
                 what = f"downloads {event.target}" if event.name.endswith("open") else f"runs {event.command or into}"
-                yield self.found(event, f"every rank {what}")
+                found = self.found(event, f"every rank {what}")
+                alone = event.place in program.first_alone and _looks_first(event)
+                yield replace(found, confidence="low") if alone else found
+
+
+def _looks_first(event: Event) -> bool:
+    """Whether it fetches only what is not there."""
+    return event.name in _LOOKING or _is_data_set(event) or bool(event.under & PROCESS)
 
 
 def _is_data_set(event: Event) -> bool:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from allranks.check.program import Program
 from allranks.check.rule import Example, ProgramRule
+from allranks.check.values import PROCESS
 from allranks.findings import Finding
 
 
@@ -22,7 +24,8 @@ class CheckThenActOnPath(ProgramRule):
     One succeeds, the others may raise `FileExistsError`: rarely with two processes, nearly always with a thousand.
 
     ## Known problems
-    A directory that some rank made before, at a barrier, is never missing when the others test for it.
+    A directory that some rank made before, at a barrier, is never missing when the others test for it. What stands
+    before Lightning's Trainer starts the other processes of the only node has low confidence.
 
     ## Use instead
     `os.makedirs(path, exist_ok=True)`, `path.mkdir(parents=True, exist_ok=True)`.
@@ -96,7 +99,9 @@ if dist.get_rank() == 0 and not os.path.exists("logs"):
 
     def check(self, program: Program) -> Iterator[Finding]:
         for event in program.ungated("mkdir"):
-            yield self.found(event, f"every rank makes {event.target or 'the directory'}, and only one can")
+            found = self.found(event, f"every rank makes {event.target or 'the directory'}, and only one can")
+            alone = event.place in program.first_alone and event.under & PROCESS
+            yield replace(found, confidence="low") if alone else found
         for event in program.effects("mkdir"):
             apart = event.per_process or event.ordered or event.of_the_node
             if event.active and event.first_of_each_node and not apart:

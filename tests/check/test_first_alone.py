@@ -1,0 +1,98 @@
+"""What a program does before Lightning's Trainer starts the other processes of the node: they find it done."""
+
+from __future__ import annotations
+
+import pytest
+
+from allranks.check.engine import Settings, check
+
+BEFORE = """\
+import os
+import lightning as L
+import torch.distributed as dist
+from torchvision.datasets import MNIST
+
+class Data(L.LightningDataModule):
+    def __init__(self):
+        super().__init__()
+        self.data = MNIST("data", download=True)
+
+if __name__ == "__main__":
+    if not os.path.exists("out"):
+        os.makedirs("out")
+    L.Trainer(devices=8).fit(None, Data())
+    dist.barrier()
+"""
+MODEL = """\
+import torch
+
+class Encoder(torch.nn.Module):
+    def __init__(self):
+        self.inner = torch.hub.load("a/b", "c")
+"""
+LATER = """\
+import shutil
+import lightning as L
+import torch.distributed as dist
+from torchvision.datasets import MNIST
+
+{}
+L.Trainer(devices=8).fit(None)
+{}
+dist.barrier()
+"""
+FETCH = "MNIST('data', download=True)"
+CLI = """\
+from lightning.pytorch.cli import LightningCLI
+import torch.distributed as dist
+
+LightningCLI()
+dist.barrier()
+"""
+
+
+def found(files: dict[str, str], **more: str) -> list[tuple[str, str]]:
+    sources = {path: text.encode() for path, text in files.items()}
+    findings = check(sources, Settings(select=("AR106", "AR108"), **more)).findings  # type: ignore[arg-type]
+    return [(one.code, one.confidence) for one in findings]
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({}, "low"),
+        ({"README.md": "python train.py\n"}, "low"),
+        ({"README.md": "torchrun --nproc-per-node 8 train.py\n"}, "high"),
+        ({"run.sh": "srun python train.py\n"}, "high"),
+        ({"args.py": "parser.add_argument('--num_nodes')\n"}, "high"),
+        ({"other.py": "import torch.distributed as dist\ndist.init_process_group('nccl')\n"}, "high"),
+    ],
+)
+def test_it_is_done_once_a_node_where_the_trainer_starts_the_others(files: dict[str, str], expected: str) -> None:
+    """A launcher starts all of them at once, and so do processes that join by themselves; nodes begin together."""
+    assert found({"train.py": BEFORE, **files}) == [("AR106", expected), ("AR108", expected)]
+
+
+def test_what_a_configuration_names_is_made_before_the_trainer_fits() -> None:
+    """Modules are; a data set may be made by a hook in every process."""
+    assert found({"train.py": CLI, "model.py": MODEL}) == [("AR106", "low")]
+    assert found({"train.py": CLI, "model.py": MODEL.replace("torch.nn.Module", "torch.utils.data.Dataset")}) == [
+        ("AR106", "high")
+    ]
+
+
+def test_what_does_not_look_whether_it_is_done_is_done_by_all() -> None:
+    """The others unpack the archive once more, at the same time."""
+    assert found({"train.py": LATER.format("shutil.unpack_archive('a.zip', 'data')", "")}) == [("AR106", "high")]
+
+
+@pytest.mark.parametrize(("before", "after", "expected"), [(FETCH, "", "low"), ("", FETCH, "high")])
+def test_what_comes_later_is_done_by_all(before: str, after: str, expected: str) -> None:
+    text = LATER.format(before, after)
+    assert found({"train.py": text}) == [("AR106", expected)]
+    assert found({"train.py": text}, assume="multi-host") == [("AR106", "high")]
+
+
+def test_a_hook_runs_in_all_processes() -> None:
+    hook = BEFORE.replace("def __init__(self)", "def setup(self, stage)").replace("super().__init__()", "pass")
+    assert found({"train.py": hook}) == [("AR106", "high"), ("AR108", "low")]
