@@ -313,3 +313,15 @@ def test_the_report_has_a_place_for_every_tick() -> None:
     assert verdicts["data"] == verdicts["randomness"] == "not seen"
     assert all(note.place for row in outcome.rows for note in row.evidence)
     assert all(row.evidence for row in outcome.rows if row.verdict != "not seen")
+
+
+def test_calls_may_be_nested_however_deep() -> None:
+    """Each function of a chain of 700 is followed from itself: what lies below is asked of without recursion."""
+    chain = [f"def f{at}(x):\n    f{at + 1}(x)\n    dist.all_reduce(x)\n" for at in range(700)]
+    program = "\n".join([*chain, "def f700(x):\n    torch.save(x, 'x.pt')\n", "f0(torch.ones(1).cuda())\n"])
+    assert codes(program)[:1] == ["AR101"]
+
+
+def test_handlers_of_groups_are_read_like_others() -> None:
+    program = "try:\n    torch.ones(1).backward()\nexcept* ValueError:\n    torch.save({}, 'm.pt')\n"
+    assert codes(program) == ["AR101"]

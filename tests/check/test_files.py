@@ -115,3 +115,4 @@ def test_a_pipe_called_like_a_module_is_not_opened(tmp_path: Path) -> None:
     """It would wait for a writer."""
     os.mkfifo(tmp_path / "a.py")
     assert found(tmp_path) == []
+    assert Walk(tmp_path).find([tmp_path / "a.py"]) == ([], {"a.py": "is no file, and no folder"})

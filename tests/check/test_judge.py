@@ -87,3 +87,20 @@ def test_no_text_stops_the_check(noise: bytes, at: int, gone: int) -> None:
     files = {"train.py": text, "tour.ipynb": noise}
     judged = judge(files, CONFIG)
     assert report_of(judged, files, prints=prints_of(judged, files)).files == 2
+
+
+def test_a_suppression_is_unused_only_where_the_whole_project_was_checked() -> None:
+    """Its caller may stand in a file that was not given; what one file decides by itself is known."""
+    idle = {"lib.py": b"import torch\n\ndef save(m):\n    torch.save(m, 'm.pt')  # allranks: ignore[AR101] of rank 0\n"}
+    assert [f.code for f in judge(idle, Config()).findings] == ["AR901"]
+    assert judge(idle, Config(), whole=False).findings == ()
+    assert judge({**idle, "b.py": b""}, Config(entry_points=("b.py",))).findings == ()
+    local = {"lib.py": b"x = 1  # allranks: ignore[AR309] nothing\n"}
+    assert [f.code for f in judge(local, Config(), whole=False).findings] == ["AR901"]
+
+
+def test_no_fix_is_promised_where_none_is_made() -> None:
+    cells = [{"cell_type": "code", "source": "x = 1  # allranks: ignore[AR101] nothing\n"}]
+    notebook = json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}).encode()
+    (finding,) = judge({"tour.ipynb": notebook}, Config()).findings
+    assert (finding.code, finding.fix) == ("AR901", None)

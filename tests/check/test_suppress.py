@@ -108,3 +108,14 @@ def test_files_without_a_mention_need_not_be_read() -> None:
     assert MENTION.search(b"x = 1  # allranks: ignore[AR101]")
     assert MENTION.search(b"x = 1  # NoQA: E501,ar101")
     assert not MENTION.search(b"x = 1  # noqa: E501")
+
+
+def test_a_list_without_its_end_is_told_so() -> None:
+    by, refused = suppressions("a.py", "save(x)  # allranks: ignore[AR101 not here\n", KNOWN)
+    assert by == ()
+    assert "no `]`" in refused[0].message
+
+
+def test_case_does_not_matter() -> None:
+    by, refused = suppressions("a.py", "save(x)  # Allranks: Ignore[ar101] not here\n", KNOWN)
+    assert ([one.codes for one in by], refused) == ([("AR101",)], ())

@@ -49,6 +49,11 @@ def test_findings_are_shown_and_decide_the_exit_code(capsys) -> None:
         (["--select", "AR999"], "AR999"),
         (["nowhere"], "no such file or folder: nowhere"),
         (["--baseline", "none.json"], "none.json"),
+        (["--entry", "nosuch.py"], "the entry nosuch.py is none of the files that are read"),
+        (["--select", ""], "no rule is selected"),
+        (["--output-file", "nowhere/r.json"], "nowhere/r.json cannot be written"),
+        (["--output-file", "."], ". cannot be written"),
+        (["--statistics", "--output-format", "html"], "--statistics has no form html"),
     ],
 )
 def test_what_cannot_be_done_is_said_and_is_2(capsys, words: list[str], says: str) -> None:
@@ -57,7 +62,13 @@ def test_what_cannot_be_done_is_said_and_is_2(capsys, words: list[str], says: st
 
 
 @pytest.mark.parametrize(
-    "text", ["[tool.allranks.check]\nselct = []\n", "[tool.allranks.check\n", "[tool]\nallranks = 3\n"]
+    "text",
+    [
+        "[tool.allranks.chek]\n",
+        "[tool.allranks.check]\nselct = []\n",
+        "[tool.allranks.check\n",
+        "[tool]\nallranks = 3\n",
+    ],
 )
 def test_a_configuration_that_is_wrong_is_2(project: Path, capsys, text: str) -> None:
     """Its file is named. (A [tool.allranks] that is no table is not about the check.)"""
@@ -131,6 +142,37 @@ def test_a_baseline_hides_what_it_knows(project: Path, capsys) -> None:
     os.chdir(project / "sub")
     assert check.main(["..", "--output-format", "concise"]) == 1
     assert told(capsys).count("AR901") == 1
+
+
+def test_a_baseline_of_some_rules_or_files_leaves_the_others_alone(project: Path, capsys) -> None:
+    """What a run had no part in is not forgotten; what it looked for and did not find is."""
+    (project / "other.py").write_text("(")
+    assert check.main(["--write-baseline"]) == 0
+    assert check.main(["--write-baseline", "--select", "AR900"]) == 0
+    assert check.main(["--write-baseline", "train.py"]) == 0
+    said = told(capsys).splitlines()
+    assert said[0] == "Wrote 2 findings to allranks-baseline.json."
+    assert said[1:] == ["Wrote 1 finding to allranks-baseline.json, and left 1 other alone."] * 2
+    assert check.main(["--baseline", "allranks-baseline.json"]) == 0
+    (project / "other.py").write_text("x = 1\n")
+    assert check.main(["--write-baseline"]) == 0
+    codes = [entry["code"] for entry in json.loads(Path("allranks-baseline.json").read_text())["findings"]]
+    assert codes == ["AR901"]
+
+
+def test_paths_for_a_forge_start_from_its_repository(project: Path, capsys) -> None:
+    """GitHub places an annotation by the path in the repository, wherever the command ran."""
+    (project / ".git").mkdir()
+    (project / "sub").mkdir()
+    os.chdir(project / "sub")
+    assert check.main(["..", "--output-format", "github"]) == 1
+    assert ",file=train.py," in told(capsys)
+
+
+def test_an_empty_folder_is_told(project: Path, capsys) -> None:
+    (project / "train.py").unlink()
+    assert check.main([]) == 0
+    assert "no Python file, notebook or script here" in capsys.readouterr().err
 
 
 def test_standard_input_stands_for_a_file(capsys, monkeypatch) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from fnmatch import fnmatch
 
 from allranks.check.alone import is_apart, is_tool
+from allranks.check.below import deepest_first
 from allranks.check.interest import deals
 from allranks.check.interpret import Interpreter
 from allranks.check.project import Project, closed
@@ -154,23 +155,27 @@ class Activity:
         """Whether it, or what it calls, shows several processes; a mere rank query counts in the entry's file only."""
         return bool(self._shown(result) & {path, ""})
 
-    def _shown(self, result: Result) -> frozenset[str]:
+    def _shown(self, start: Result) -> frozenset[str]:
         """Return the files in which evidence is reached; the empty name stands for evidence that counts everywhere.
 
         What processes do that are started, or a process alone, shows nothing of who calls them.
         """
-        known = self._known.get(id(result))
-        if known is None:
-            own = {result.path} if result.several else set()
-            dealt = "rank" in result.evidence and deals(self.project.function(result.reference))
-            own |= {""} if result.evidence & _STRONG or dealt else set()
-            own |= {_LAUNCH} if "launch" in result.evidence else set()
-            own |= {_JOIN} if "initialise" in result.evidence else set()
-            own |= {_MEET} if "collective" in result.evidence else set()
-            self._known[id(result)] = frozenset(own)  # a nested function may call the one around it
+        for result in deepest_first(start, self._known):
+            shown = self._own(result)
             for called in result.calls:
                 if not (called.started or called.alone):
-                    below = self._shown(called.result)
-                    own |= below if not called.ready or _JOIN in below else below & {_LAUNCH}
-            known = self._known[id(result)] = frozenset(own)
-        return known
+                    below = self._known.get(id(called.result))  # a nested function may call the one around it
+                    below = self._own(called.result) if below is None else below
+                    shown |= below if not called.ready or _JOIN in below else below & {_LAUNCH}
+            self._known[id(result)] = shown
+        return self._known[id(start)]
+
+    def _own(self, result: Result) -> frozenset[str]:
+        """Return the same of what a function does itself."""
+        own = {result.path} if result.several else set()
+        dealt = "rank" in result.evidence and deals(self.project.function(result.reference))
+        own |= {""} if result.evidence & _STRONG or dealt else set()
+        own |= {_LAUNCH} if "launch" in result.evidence else set()
+        own |= {_JOIN} if "initialise" in result.evidence else set()
+        own |= {_MEET} if "collective" in result.evidence else set()
+        return frozenset(own)

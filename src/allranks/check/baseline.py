@@ -26,9 +26,10 @@ class BaselineUnreadable(AllranksError):
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """How many findings of each fingerprint are known."""
+    """How many findings of each fingerprint are known. ``entries``: what the file says of them."""
 
     known: Mapping[str, int]
+    entries: tuple[Mapping[str, Any], ...] = ()
 
 
 def fingerprints(findings: Iterable[Finding], texts: Mapping[str, str]) -> dict[Finding, str]:
@@ -57,9 +58,12 @@ def unknown(findings: Iterable[Finding], prints: Mapping[Finding, str], baseline
     return tuple(new)
 
 
-def written(findings: Iterable[Finding], prints: Mapping[Finding, str]) -> str:
-    """Return the text of a baseline file, the same for the same findings: one line a finding, for diffs and merges."""
-    entries: dict[str, dict[str, Any]] = {}
+def written(findings: Iterable[Finding], prints: Mapping[Finding, str], kept: Iterable[Mapping[str, Any]] = ()) -> str:
+    """Return the text of a baseline file, the same for the same findings: one line a finding, for diffs and merges.
+
+    ``kept``: entries of an older one that stay.
+    """
+    entries: dict[str, dict[str, Any]] = {entry["fingerprint"]: dict(entry) for entry in kept}
     for finding in sorted(findings, key=lambda finding: (finding.place, finding.code)):
         fingerprint = prints[finding]
         entry = {"code": finding.code, "path": finding.place.path, "symbol": finding.symbol, "count": 0}
@@ -80,7 +84,11 @@ def read(text: str, where: str) -> Baseline:
         found = json.loads(text)
         if found["version"] != VERSION:
             raise BaselineUnreadable(f"{where}: a baseline of version {found['version']}, not {VERSION}; {remedy}")
-        return Baseline({str(entry["fingerprint"]): int(entry["count"]) for entry in found["findings"]})
+        entries = tuple(found["findings"])
+        names = ("code", "path", "symbol")
+        if not all(isinstance(entry[name], str) for entry in entries for name in names):
+            raise TypeError(f"{', '.join(names)} must be texts")
+        return Baseline({str(entry["fingerprint"]): int(entry["count"]) for entry in entries}, entries)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise BaselineUnreadable(
             f"{where}: no baseline of allranks ({type(error).__name__}: {error}); {remedy}"

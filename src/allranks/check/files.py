@@ -47,8 +47,10 @@ class Walk:
             path = self.relative(start)
             if start.is_dir():
                 found |= dict.fromkeys(self._below(path, failed))
-            elif start.exists():
+            elif start.is_file():
                 found[path] = None
+            elif start.exists():
+                failed[path] = "is no file, and no folder"
             else:
                 failed[path] = "there is no such file or folder"
         return list(found), failed

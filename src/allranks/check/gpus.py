@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias
 
+from allranks.check.below import deepest_first
 from allranks.check.given import Given
 from allranks.check.program import Astray, Step
 from allranks.check.project import Project, mentioned
@@ -223,20 +224,30 @@ class _Walk:
             if item.may & _OTHERS and seen[id(item.result)] <= TWICE and all(r is not item.result for r, _ in way):
                 yield from self.marks(item.result, (*way, (result, item)), depth + 1)
 
-    def find_started(self, result: Result, visited: set[int]) -> None:
-        """Find the processes that are started below ``result``, each once."""
-        visited.add(id(result))
-        for called in self._marked(result) or ():
-            if called.started:
-                self.started.append(called)
-            elif called.may & _OTHERS and id(called.result) not in visited:
-                self.find_started(called.result, visited)
+    def find_started(self, start: Result, visited: set[int]) -> None:
+        """Find the processes that are started below ``start``, each once."""
+        waiting = [start]
+        while waiting:
+            result = waiting.pop()
+            if id(result) in visited:
+                continue
+            visited.add(id(result))
+            marked = self._marked(result) or ()
+            self.started += [called for called in marked if called.started]
+            waiting += [called.result for called in marked if not called.started and called.may & _OTHERS]
 
-    def _marked(self, result: Result) -> list[Called] | None:
+    def _marked(self, start: Result) -> list[Called] | None:
         """Return the calls below which anything is marked; None where nothing is, here and below."""
-        if id(result) not in self.marked:
-            here = any(mark.kind != "cpu" for mark in result.marks)
-            self.marked[id(result)] = [] if here else None
-            below = [called for called in result.calls if self._marked(called.result) is not None]
-            self.marked[id(result)] = below if here or below else None
-        return self.marked[id(result)]
+        for result in deepest_first(start, self.marked):
+            below = [called for called in result.calls if self._is_marked(called.result)]
+            self.marked[id(result)] = below if below or _has_marks(result) else None
+        return self.marked[id(start)]
+
+    def _is_marked(self, result: Result) -> bool:
+        if id(result) in self.marked:
+            return self.marked[id(result)] is not None
+        return _has_marks(result)  # a circle of calls
+
+
+def _has_marks(result: Result) -> bool:
+    return any(mark.kind != "cpu" for mark in result.marks)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import cast
 
 from allranks.check.config import Config, ConfigWrong
@@ -13,7 +14,7 @@ from allranks.check.kept import Judged
 from allranks.check.page import summary
 from allranks.check.reading import Cache
 from allranks.check.registry import all_rules
-from allranks.check.rule import Assume
+from allranks.check.rule import Assume, LocalRule, ProgramRule
 from allranks.check.rules.ar900_unreadable_file import UnreadableFile
 from allranks.check.scripts import is_text
 from allranks.check.source import Unreadable, decode, module_name
@@ -27,6 +28,8 @@ _SELECTOR = re.compile(r"ALL|AR\d{0,3}")
 
 def settings_of(config: Config) -> Settings:
     """Return what the engine is told. Raises ConfigWrong for a selector that selects nothing."""
+    if config.select == () and not config.extend_select:
+        raise ConfigWrong("no rule is selected.", remedy="Leave select out for those that run by default.")
     known = [rule.code for rule in all_rules()]
     ignored = [code for _, codes in config.per_file_ignores for code in codes]
     for word in (*(config.select or ()), *config.ignore, *config.extend_select, *ignored):
@@ -54,13 +57,15 @@ def judge(
     *,
     failed: Mapping[str, str] | None = None,
     shown: Collection[str] | None = None,
+    whole: bool = True,
     cache: Cache | None = None,
     ahead: Callable[[Mapping[str, bytes], Cache], None] | None = None,
 ) -> Judged:
     """Check files by path from the root; ``failed`` could not be read, and why.
 
-    Findings are those of the files ``shown``, all without: the others are there to be followed into. ``ahead`` may fill
-    the cache beforehand (`crew.read_ahead`).
+    Findings are those of the files ``shown``, all without: the others are there to be followed into. ``whole``: these
+    are all files of the project, so that what is not found is not there. ``ahead`` may fill the cache beforehand
+    (`crew.read_ahead`).
     """
     settings = settings_of(config)
     codes = settings.codes()
@@ -77,20 +82,35 @@ def judge(
         ahead({path: raw for path, raw in sources.items() if not is_text(path)}, cache)
     outcome = check(sources, settings, cache=cache)
     found = [finding for finding in outcome.findings if finding.place.path in shown]
+    decided = codes if whole and not settings.entries else codes - _of_programs()
     found += (
         [_unreadable(path, why) for path, why in broken.items() if path in shown or path not in files]
         if UnreadableFile.code in codes
         else []
     )
-    found = _without_suppressed(found, {path: sources[path] for path in sources if path in shown}, codes)
+    found = _without_suppressed(found, {path: sources[path] for path in sources if path in shown}, decided)
     ignored = [(glob, tuple(selectors)) for glob, selectors in config.per_file_ignores]
     found = [finding for finding in found if not _ignored(finding, ignored)]
     every = len(found)
-    found = [finding for finding in found if settings.shows(finding)]
+    found = [_mendable(finding) for finding in found if settings.shows(finding)]
     found.sort(key=lambda finding: (finding.place, finding.code))
     rules = {finding.code for finding in found}
     notes = tuple(RuleNote(rule.code, rule.name, summary(rule)) for rule in all_rules() if rule.code in rules)
     return Judged(tuple(found), outcome.rows, outcome.files + len(broken), outcome.lines, notes, every - len(found))
+
+
+def _mendable(finding: Finding) -> Finding:
+    """Return a finding without its fix where no fix is made: in notebooks, and in scripts."""
+    return finding if finding.place.path.endswith(".py") else replace(finding, fix=None)
+
+
+def _of_programs() -> frozenset[str]:
+    """Return the codes of the rules that ask more than one file: who checks a part of a project may lack the other."""
+    return frozenset(
+        rule.code
+        for rule in all_rules()
+        if isinstance(rule, ProgramRule) or (isinstance(rule, LocalRule) and type(rule).stands is not LocalRule.stands)
+    )
 
 
 def _unreadable(path: str, why: str) -> Finding:

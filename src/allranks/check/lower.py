@@ -161,7 +161,7 @@ def _with(low: _Lowering, node: ast.With) -> Node:
     return ("with", node.lineno, tuple(items), low.block(node.body))
 
 
-def _try(low: _Lowering, node: ast.Try) -> Node:
+def _try(low: _Lowering, node: ast.Try | ast.TryStar) -> Node:
     handlers = []
     for handler in node.handlers:
         kind = low.expression(handler.type)
@@ -245,6 +245,7 @@ STATEMENTS: _Lowerers = {
     ast.With: _with,
     ast.AsyncWith: _with,
     ast.Try: _try,
+    ast.TryStar: _try,
     ast.TryStar: _try,
     ast.Break: _jump,
     ast.Continue: _jump,

@@ -218,7 +218,7 @@ def _within_scope(node: ast.AST, file: File) -> list[ast.AST]:
 def may_be_skipped(node: ast.AST, file: File) -> bool:
     """Say whether ``node`` stands in a branch or loop of its function."""
     for parent in file.parents(node):
-        if isinstance(parent, ast.If | ast.Try | ast.Match | ast.For | ast.While):
+        if isinstance(parent, ast.If | ast.Try | ast.TryStar | ast.Match | ast.For | ast.While):
             return True
         if isinstance(parent, (*_FUNCTIONS, ast.ClassDef)):
             return False

@@ -54,7 +54,8 @@ def index(rules: Iterable[Rule]) -> str:
             family = rule.code[:3]
             lines += ["", f"## {family}xx: {FAMILIES[family]}", "", "| code | name | severity | by default | fix |"]
             lines += ["|---|---|---|---|---|"]
-        fix = "yes" if section(rule, "Fix safety") else ""
+        safety = section(rule, "Fix safety")
+        fix = "yes" if safety and not safety.startswith("There is no automatic fix") else ""
         runs = "yes" if rule.default else "no"
         lines.append(f"| [{rule.code}]({rule.code}.md) | {rule.name} | {rule.severity} | {runs} | {fix} |")
     return "\n".join(lines) + "\n"
@@ -69,7 +70,7 @@ def section(rule: Rule, title: str) -> str:
 
 def summary(rule: Rule) -> str:
     """Return the first sentence of what the rule does."""
-    return re.split(r"(?<=[.:;])\s", " ".join(section(rule, "What it does").split()), maxsplit=1)[0]
+    return re.split(r"(?<=\.)\s", " ".join(section(rule, "What it does").split()), maxsplit=1)[0]
 
 
 def _example(example: Example) -> Iterator[str]:

@@ -95,7 +95,7 @@ class Steps:
 
     def fails_in(self, handler: ast.ExceptHandler, file: File) -> bool:
         """Whether the exceptions of a step in a loop, or in the function that is one, come to ``handler``."""
-        around = next(p for p in file.parents(handler) if isinstance(p, ast.Try))
+        around = next(p for p in file.parents(handler) if isinstance(p, ast.Try | ast.TryStar))
         loops, function = _around(handler, file)
         whole = isinstance(function, ast.FunctionDef) and _STEP.search(function.name) is not None
         data = any(_is_data(loop.iter) for loop in loops if isinstance(loop, ast.For))

@@ -56,7 +56,11 @@ def parse(text: str) -> ast.Module | Unreadable:
             warnings.simplefilter("ignore")
             return ast.parse(text)
     except SyntaxError as error:
-        return Unreadable(f"syntax error: {error.msg}", max(error.lineno or 1, 1), max(error.offset or 1, 1))
+        return Unreadable(
+            f"syntax error, or newer than the Python that runs allranks: {error.msg}",
+            max(error.lineno or 1, 1),
+            max(error.offset or 1, 1),
+        )
     except (RecursionError, MemoryError):
         return Unreadable("nested too deeply to be parsed")
     except ValueError as error:  # null bytes

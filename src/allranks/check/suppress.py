@@ -18,8 +18,10 @@ from allranks.check.rules.ar902_invalid_suppression import InvalidSuppression
 from allranks.check.source import module_name
 from allranks.findings import Edit, Finding, Fix, Place
 
-MENTION = re.compile(rb"#[^\n]*(?:allranks:|(?i:noqa):[^\n]*(?i:AR)\d)")
-_OURS = re.compile(r"#\s*allranks:\s*(?P<word>[a-z-]+)\s*(?P<list>\[(?P<codes>[^\]]*)\])?[^#]*")
+MENTION = re.compile(rb"#[^\n]*(?:(?i:allranks):|(?i:noqa):[^\n]*(?i:AR)\d)")
+_OURS = re.compile(
+    r"#\s*allranks:\s*(?P<word>[a-z-]+)\s*(?P<list>\[(?P<codes>[^\]#]*)(?P<end>\])?)?[^#]*", re.IGNORECASE
+)
 _NOQA = re.compile(r"#\s*noqa:\s*(?P<codes>[A-Z]+[0-9]+(?:[\s,]+[A-Z]+[0-9]+)*)", re.IGNORECASE)
 _CODE = re.compile(r"AR\d{3}")
 _WORDS = ("ignore", "file-ignore")
@@ -48,6 +50,7 @@ class _Read:
     word: str
     codes: tuple[str, ...]
     listed: bool
+    closed: bool
     place: Place
     text: str
 
@@ -118,13 +121,15 @@ def _read(path: str, comment: Comment) -> Iterator[_Read]:
         for match in pattern.finditer(comment.text):
             ours = pattern is _OURS
             codes = tuple(code for code in re.split(r"[\s,]+", match["codes"] or "") if code)
-            if not ours:
-                codes = tuple(code.upper() for code in codes if _CODE.fullmatch(code.upper()))
+            codes = tuple(code.upper() if _CODE.fullmatch(code.upper()) else code for code in codes)
+            codes = codes if ours else tuple(filter(_CODE.fullmatch, codes))
             text = match[0].rstrip()
             column = comment.column + match.start() + 1
             place = Place(path, comment.line, column, comment.line, column + len(text))
             if ours or codes:
-                yield _Read(match["word"] if ours else "noqa", codes, not ours or bool(match["list"]), place, text)
+                listed = not ours or bool(match["list"])
+                closed = not ours or not match["list"] or bool(match["end"])
+                yield _Read(match["word"].lower() if ours else "noqa", codes, listed, closed, place, text)
 
 
 def _span(read: _Read, line: Logical) -> tuple[int, int]:
@@ -140,6 +145,8 @@ def _refusal(read: _Read, known: Collection[str]) -> str:
     if read.word == "noqa":
         unknown = [code for code in read.codes if code not in known]
     elif read.word in _WORDS:
+        if not read.closed:
+            return f"`# allranks: {read.word}[` has no `]` behind its codes, so it is not obeyed"
         if not read.codes:
             return f"`# allranks: {read.word}` names no code, so it is not obeyed"
         unknown = [code for code in read.codes if code not in known]

@@ -10,6 +10,7 @@ from allranks.check import gpus
 from allranks.check.activity import Activity
 from allranks.check.alone import is_tools_main
 from allranks.check.apis import Apis
+from allranks.check.below import deepest_first
 from allranks.check.byname import ByName, entries_of
 from allranks.check.drawing import alike
 from allranks.check.given import Given
@@ -93,8 +94,9 @@ class Survey:
         self.together = Together(project, self.lines)
         self.events: dict[tuple[str, Span, str], Event] = {}
         self.visited: set[tuple[int, int, bool, bool, bool, bool]] = set()
-        self.ahead: dict[tuple[int, int, int], frozenset[str]] = {}
-        self.sizes: dict[tuple[int, int], int] = {}
+        self.ahead: dict[int, frozenset[str]] = {}
+        self.between: dict[tuple[int, int, int], frozenset[str]] = {}
+        self.sizes: dict[int, int] = {}
         self.speller = Speller(project, self.interpreter.modules)
         self.hooks: list[tuple[_Way, str]] = []
         self.by_name = ByName(project, self.interpreter.lineage)
@@ -295,32 +297,32 @@ class Survey:
     def _scope(self, way: _Way) -> Scope:
         return way.scope or Scope(way.result)
 
-    def _size(self, result: Result, stop: int = 1 << 30) -> int:
-        """Return how many meetings there are in ``result`` before meeting ``stop``, in what it calls too."""
-        if not stop:
-            return 0
-        key = (id(result), stop)
-        if key not in self.sizes:
-            self.sizes[key] = 0  # a circle of calls adds nothing
-            found = result.meetings[:stop]
-            self.sizes[key] = sum(1 if isinstance(one, str) else self._size(one.result) for one in found)
-        return self.sizes[key]
+    def _size(self, start: Result, stop: int = 1 << 30) -> int:
+        """Return how many meetings there are in ``start`` before meeting ``stop``, in what it calls too."""
+        for result in deepest_first(start, self.sizes, _met_in) if stop else ():
+            self.sizes[id(result)] = self._sum(result.meetings)
+        return self._sum(start.meetings[:stop])
+
+    def _sum(self, meetings: list[str | Called]) -> int:
+        return sum(1 if isinstance(one, str) else self.sizes.get(id(one.result), 0) for one in meetings)
 
     def _spelled(self, way: _Way, seen: Seen) -> str:
         if seen.node is None or not way.active:
             return ""
         return self.speller.spelled(self._scope(way), seen.node)
 
-    def _ops(self, result: Result, start: int, stop: int = 1 << 30) -> frozenset[str]:
-        """Return what is met in ``result`` from meeting ``start`` on, before meeting ``stop``."""
-        key = (id(result), start, stop)
-        if key not in self.ahead:
-            self.ahead[key] = frozenset()  # a circle of calls adds nothing
-            ops: set[str] = set()
-            for meeting in result.meetings[start:stop]:
-                ops |= {meeting} if isinstance(meeting, str) else self._ops(meeting.result, 0)
-            self.ahead[key] = frozenset(ops)
-        return self.ahead[key]
+    def _ops(self, start: Result, first: int, stop: int = 1 << 30) -> frozenset[str]:
+        """Return what is met in ``start`` from meeting ``first`` on, before meeting ``stop``."""
+        for result in deepest_first(start, self.ahead, _met_in):
+            self.ahead[id(result)] = self._union(result.meetings)
+        key = (id(start), first, stop)
+        if key not in self.between:
+            self.between[key] = self._union(start.meetings[first:stop])
+        return self.between[key]
+
+    def _union(self, meetings: list[str | Called]) -> frozenset[str]:
+        met = ({one} if isinstance(one, str) else self.ahead.get(id(one.result), frozenset()) for one in meetings)
+        return frozenset().union(*met)
 
     def _event(self, way: _Way, seen: Seen) -> None:
         result, mask = way.result, way.mask & seen.mask
@@ -372,6 +374,10 @@ class Survey:
 
     def _place(self, path: str, span: Span) -> Place:
         return place(path, self.lines.get(path, []), span)
+
+
+def _met_in(result: Result) -> Iterator[Result]:
+    return (one.result for one in result.meetings if not isinstance(one, str))
 
 
 def _through(reference: str, result: Result, span: Span) -> Result:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
+from allranks.check.below import deepest_first
 from allranks.check.interest import deals
 from allranks.check.project import Project
 from allranks.check.state import Arms, Result, Span
@@ -52,13 +53,11 @@ class Together:
         signs = self._signs(entry)
         return bool(held and signs) and all(self._excludes(held, sign) for sign in signs)
 
-    def _signs(self, result: Result) -> frozenset[Held]:
-        """Return what holds on each way to a sign in ``result``; only `ALWAYS` where one is met in any case."""
-        known = self._known.get(id(result))
-        if known is None:
-            self._known[id(result)] = frozenset()  # a circle of calls adds nothing
-            known = self._known[id(result)] = _few(frozenset(self._ways(result)))
-        return known
+    def _signs(self, start: Result) -> frozenset[Held]:
+        """Return what holds on each way to a sign in ``start``; only `ALWAYS` where one is met in any case."""
+        for result in deepest_first(start, self._known):
+            self._known[id(result)] = _few(frozenset(self._ways(result)))
+        return self._known[id(start)]
 
     def _ways(self, result: Result) -> Iterator[Held]:
         if "rank" in result.evidence and deals(self._project.function(result.reference)):
@@ -68,7 +67,7 @@ class Together:
         for called in result.calls:
             if not (called.started or called.alone):
                 around = held(result.path, called.arms)
-                for sign in self._signs(called.result):
+                for sign in self._known.get(id(called.result), ()):
                     yield around | sign
 
     def _excludes(self, one: Held, other: Held) -> bool:

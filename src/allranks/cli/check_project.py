@@ -7,6 +7,7 @@ import tomllib
 from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 
 from allranks.check.config import Config, ConfigWrong, read
@@ -26,11 +27,13 @@ class Project:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Bytes by path from the root; why others could not be read; whose findings are shown (None: of all)."""
+    """Bytes by path from the root; why others could not be read; whose findings are shown (None: of all). ``whole``:
+    they are all files of the project."""
 
     files: dict[str, bytes]
     failed: dict[str, str]
     shown: frozenset[str] | None = None
+    whole: bool = False
 
 
 def project_of(paths: Sequence[Path]) -> Project:
@@ -81,7 +84,8 @@ def files_of(project: Project, paths: Sequence[Path]) -> Files:
     files, failed = read_files(project.root, found)
     single = [name for name in map(walk.relative, paths) if name in files]
     if not single:
-        return Files(files, {**lost, **failed})
+        whole = any(project.root.is_relative_to(os.path.abspath(path)) for path in paths)
+        return Files(files, {**lost, **failed}, whole=whole)
     return Files({**reached(project, files, single), **files}, {**lost, **failed}, frozenset(files))
 
 
@@ -119,7 +123,11 @@ def _config(file: Path) -> Config | None:
         table = tomllib.loads(text).get("tool", {}).get("allranks", {})
     except (tomllib.TOMLDecodeError, AttributeError) as error:
         raise ConfigWrong(f"{file} is no TOML: {error}") from error
-    if not isinstance(table, dict) or "check" not in table:
+    if not isinstance(table, dict):
+        return None
+    if near := get_close_matches("check", [key for key in table if key != "check"], n=1, cutoff=0.8):
+        raise ConfigWrong(f"{file}: there is no [tool.allranks.{near[0]}].", remedy="Is [tool.allranks.check] meant?")
+    if "check" not in table:
         return None
     config = read(table["check"], os.fspath(file))
     return replace(config, baseline=os.fspath(file.parent / config.baseline)) if config.baseline else config

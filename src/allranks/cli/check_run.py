@@ -8,8 +8,9 @@ from argparse import Namespace
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from fnmatch import fnmatch
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from allranks.check.cache import Folder, Memory, key_of, secret, version
 from allranks.check.config import Config, ConfigWrong
@@ -41,12 +42,24 @@ def run(arguments: Namespace) -> int:
         files = Files({**reached(project, given, given), **given}, {}, frozenset(given))
     else:
         files = files_of(project, paths)
+    _must_be_there(project.config, files)
     if arguments.show_files:
         print("\n".join(_seen(project, path) for path in files.files if files.shown is None or path in files.shown))
         return 0
     if arguments.fix or arguments.diff:
         return _mend(project, files, arguments)
     return _show(project, files, _judged(project, files, keep=not arguments.no_cache), arguments)
+
+
+def _must_be_there(config: Config, files: Files) -> None:
+    for entry in config.entry_points:
+        if not any(fnmatch(path, entry) for path in files.files):
+            raise ConfigWrong(
+                f"the entry {entry} is none of the files that are read.",
+                remedy="Name it from the project's root (--show-settings); --show-files lists what is read.",
+            )
+    if not files.files and not files.failed:
+        print("allranks check: there is no Python file, notebook or script here to be read.", file=sys.stderr)
 
 
 def _seen(project: Project, path: str) -> str:
@@ -68,7 +81,7 @@ def _judged(project: Project, files: Files, *, keep: bool) -> Judged:
     folder = Folder(project.root / config.cache_dir, version(), secret())
     shown = sorted(files.shown) if files.shown is not None else None
     told = replace(config, fail_on="", output_format="", baseline="", cache_dir="")
-    key = key_of(files.files, sorted(files.failed.items()), shown, told)
+    key = key_of(files.files, sorted(files.failed.items()), (shown, files.whole), told)
     kept = folder.judged(key)
     judged = read(kept) if kept is not None else None
     if judged is None:
@@ -84,7 +97,15 @@ def _judge(config: Config, files: Files, cache: Cache) -> Judged:
     from allranks.check.judge import judge
 
     with uncollected():
-        return judge(files.files, config, failed=files.failed, shown=files.shown, cache=cache, ahead=read_ahead)
+        return judge(
+            files.files,
+            config,
+            failed=files.failed,
+            shown=files.shown,
+            whole=files.whole,
+            cache=cache,
+            ahead=read_ahead,
+        )
 
 
 def _mend(project: Project, files: Files, arguments: Namespace) -> int:
@@ -142,24 +163,49 @@ def _show(project: Project, files: Files, judged: Judged, arguments: Namespace) 
     config = project.config
     if arguments.write_baseline:
         target = Path(config.baseline or BASELINE)
-        target.write_text(baseline_text(judged.findings, prints_of(judged, files.files)))
-        print(f"Wrote {count(len(judged.findings), 'finding')} to {target}.")
+        kept = _not_looked_for(target, config, files)
+        _write(target, baseline_text(judged.findings, prints_of(judged, files.files), kept))
+        left = f", and left {count(len(kept), 'other')} alone" if kept else ""
+        print(f"Wrote {count(len(judged.findings), 'finding')} to {target}{left}.")
         return 0
-    baseline = _baseline(config)
+    baseline = _baseline(config) if config.baseline else None
     form = config.output_format
     prints = prints_of(judged, files.files) if baseline or form in WHOLE else None
     made_by = _version() if form in WHOLE else ""
     report = report_of(judged, files.files, version=made_by, prints=prints, baseline=baseline)
-    _print(moved(report, project.root.as_posix(), Path.cwd().as_posix()), form, arguments)
+    reader = _repository(project.root) if form in ("sarif", "github") else Path.cwd()
+    _print(moved(report, project.root.as_posix(), reader.as_posix()), form, arguments)
     failing = ("error",) if config.fail_on == "error" else ("error", "warning")
     return 1 if not arguments.exit_zero and any(f.severity in failing for f in report.findings) else 0
 
 
-def _baseline(config: Config) -> Baseline | None:
+def _repository(root: Path) -> Path:
+    """Return the folder that paths of a repository start from: the closest with a .git, or else the project's."""
+    return next((folder for folder in (root, *root.parents) if (folder / ".git").exists()), root)
+
+
+def _not_looked_for(target: Path, config: Config, files: Files) -> list[Mapping[str, Any]]:
+    """Return the entries of a baseline that this run had no part in: of rules that did not run, of files not asked."""
+    from allranks.check.judge import settings_of
+
+    if not target.exists():
+        return []
+    ran = settings_of(config).codes()
+    asked = files.files if files.shown is None else files.shown
+    entries = _baseline(replace(config, baseline=os.fspath(target))).entries
+    return [one for one in entries if one["code"] not in ran or (one["path"] not in asked and not files.whole)]
+
+
+def _write(target: Path, text: str) -> None:
+    try:
+        target.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigWrong(f"{target} cannot be written: {error.strerror}") from error
+
+
+def _baseline(config: Config) -> Baseline:
     from allranks.check.baseline import read as baseline_of
 
-    if not config.baseline:
-        return None
     try:
         return baseline_of(Path(config.baseline).read_text(encoding="utf-8"), config.baseline)
     except OSError as error:
@@ -170,23 +216,33 @@ def _print(report: Report, form: str, arguments: Namespace) -> None:
     from allranks.report.forms import render
 
     if arguments.statistics:
-        text = _statistics(report)
+        text = _statistics(report, form)
     else:
         colour = not arguments.output_file and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
         text = render(report, form, colour=colour)
     if arguments.output_file:
-        arguments.output_file.write_text(text + "\n", encoding="utf-8")
+        _write(arguments.output_file, text + "\n")
     elif text:
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
         print(text)
 
 
-def _statistics(report: Report) -> str:
+def _statistics(report: Report, form: str) -> str:
+    """Raises ConfigWrong for a form that has no place for counts."""
+    import json
+
     from allranks.report.base import summary
     from allranks.report.columns import table
 
+    if form not in ("full", "concise", "json"):
+        raise ConfigWrong(f"--statistics has no form {form}.", remedy="There are: full, concise, json.")
+
     fixable = {finding.code for finding in report.findings if finding.fix and finding.fix.safe}
     counted = Counter((finding.code, finding.name) for finding in report.findings)
+    if form == "json":
+        return json.dumps(
+            [{"code": c, "name": name, "count": n, "fixable": c in fixable} for (c, name), n in counted.most_common()]
+        )
     rows = [(n, code, "[*]" if code in fixable else "", name) for (code, name), n in counted.most_common()]
     return "\n\n".join([*([table(("found", "rule", "", "name"), rows)] if rows else []), summary(report)])
 

@@ -50,11 +50,11 @@ article.info { border-left-color: var(--info); }
 .error .code { color: var(--error); }
 .warning .code { color: var(--warning); }
 .info .code { color: var(--info); }
-pre { background: var(--raised); border-radius: 6px; padding: .5rem 0; margin: .6rem 0; overflow-x: auto; line-
-  height: 1.45; }
+pre { background: var(--raised); border-radius: 6px; padding: .5rem 0; margin: .6rem 0; overflow-x: auto;
+  line-height: 1.45; }
 .line { display: block; padding-right: 1rem; min-height: 1.45em; white-space: pre; tab-size: 4; }
-.number { display: inline-block; width: 3.6rem; padding-right: 1rem; text-align: right; color: var(--faint); user-
-  select: none; }
+.number { display: inline-block; width: 3.6rem; padding-right: 1rem; text-align: right; color: var(--faint);
+  user-select: none; }
 mark { background: var(--mark); color: inherit; border-radius: 3px; box-shadow: 0 0 0 2px var(--mark); }
 dl { margin: .4rem 0; display: grid; grid-template-columns: max-content 1fr; gap: .25rem .9rem; }
 dt { color: var(--faint); }

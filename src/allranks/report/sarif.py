@@ -23,12 +23,14 @@ def log(report: Report) -> dict[str, Any]:
     """Return the SARIF log as JSON values. Columns are code points; paths are relative to the root."""
     index = {rule.code: at for at, rule in enumerate(report.rules)}
     driver: dict[str, Any] = {"name": "allranks check", "version": report.version}
+    severities = {finding.code: finding.severity for finding in report.findings}
     driver["rules"] = [
         {
             "id": rule.code,
             "name": rule.name,
             "shortDescription": {"text": rule.summary or rule.name},
             "help": {"text": f"allranks explain {rule.code}"},
+            "defaultConfiguration": {"level": LEVELS[severities[rule.code]]},
         }
         for rule in report.rules
     ]
@@ -38,7 +40,8 @@ def log(report: Report) -> dict[str, Any]:
 
 
 def _result(report: Report, finding: Finding, index: dict[str, int]) -> dict[str, Any]:
-    text = "\n".join(filter(None, (finding.message, finding.cluster, finding.advice)))
+    plain = (note.text for note in finding.notes if not note.place)
+    text = "\n".join(filter(None, (finding.message, finding.cluster, finding.advice, *plain)))
     location: dict[str, Any] = _location(report, finding.place)
     location["logicalLocations"] = [{"fullyQualifiedName": finding.symbol}]
     found: dict[str, Any] = {
@@ -53,7 +56,7 @@ def _result(report: Report, finding: Finding, index: dict[str, int]) -> dict[str
         found["relatedLocations"] = related
     if fingerprint := report.prints.get(finding):
         found["partialFingerprints"] = {"allranks/v1": fingerprint}
-    if finding.fix and not _in_notebook(report, finding.place):
+    if finding.fix:
         changes = [_change(report, edit) for edit in finding.fix.edits]
         found["fixes"] = [{"description": {"text": finding.fix.title}, "artifactChanges": changes}]
     return found

@@ -194,7 +194,7 @@ def main_first(is_main):
             if isinstance(parent, ast.ExceptHandler) and not _is_everywhere(parent):
                 yield self.local(file, node, f"{called.rpartition('.')[2]} is called in an exception handler")
                 return
-            if isinstance(parent, ast.Try) and child in parent.finalbody:
+            if isinstance(parent, ast.Try | ast.TryStar) and child in parent.finalbody:
                 yield self.local(file, node, f"{called.rpartition('.')[2]} is called in a finally block")
                 return
 
@@ -202,7 +202,7 @@ def main_first(is_main):
 def _fails_alone(node: ast.AST, file: File) -> bool:
     """Whether one rank alone raises, or asks for the result of work in the background, which may have failed."""
     around = list(inside(node, file))
-    if any(isinstance(parent, ast.Try) and child in parent.body for parent, child in around):
+    if any(isinstance(parent, ast.Try | ast.TryStar) and child in parent.body for parent, child in around):
         return False
     if isinstance(node, ast.Call):
         return not node.args and speaks_of(node.func, _BACKGROUND)

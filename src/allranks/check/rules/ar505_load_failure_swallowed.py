@@ -55,7 +55,7 @@ class LoadFailureSwallowed(LocalRule):
     cluster = "A rank that fails to load trains random weights beside ranks that have loaded theirs."
     advice = "Let the failure end the job; decide on one rank, for all, whether there is something to load."
     words = ("load", "restore")
-    nodes = (ast.Try,)
+    nodes = (ast.Try, ast.TryStar)
     bad = (
         Example(
             {
@@ -111,7 +111,7 @@ def either(model, path):
     )
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
-        if not isinstance(node, ast.Try) or not distributed(file) or len(node.handlers) != 1:
+        if not isinstance(node, ast.Try | ast.TryStar) or not distributed(file) or len(node.handlers) != 1:
             return
         handler = node.handlers[0]
         if not catches_all(handler) or raises(handler) or _goes_another_way(handler):

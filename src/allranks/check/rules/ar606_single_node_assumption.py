@@ -161,7 +161,7 @@ dist.init_process_group("nccl", init_method="env://")
             target = node.targets[0]
             if not isinstance(target, ast.Subscript) or name_of(target.value, file) != "os.environ":
                 return
-            asked = any(isinstance(p, ast.If | ast.Try) for p, _ in inside(node, file))
+            asked = any(isinstance(p, ast.If | ast.Try | ast.TryStar) for p, _ in inside(node, file))
             if not asked and _is(target.slice, "MASTER_ADDR") and _is_local(node.value):
                 yield self._meant(file, node, "the address of rank 0 is this host, on every host")
             if not asked and _is(target.slice, "CUDA_VISIBLE_DEVICES") and _is_rank(node.value, file):

@@ -45,7 +45,7 @@ class InitFailureSwallowed(LocalRule):
     cluster = "A process that could not join trains alone as rank 0, beside the job and over its files."
     advice = "Find out first whether there are other processes, and let a failure to join them end this one."
     words = ("init",)
-    nodes = (ast.Try,)
+    nodes = (ast.Try, ast.TryStar)
     bad = (
         Example(
             {
@@ -119,7 +119,7 @@ except Exception:
     )
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
-        if not isinstance(node, ast.Try):
+        if not isinstance(node, ast.Try | ast.TryStar):
             return
         joins = next((at for s in node.body for at in _calls(s) if name_of(at, file) in _JOINS), None)
         if joins is None:

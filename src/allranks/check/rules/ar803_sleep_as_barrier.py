@@ -13,6 +13,7 @@ from allranks.findings import Finding
 
 _JOINS = ("jax.distributed.initialize", "torch.distributed.init_process_group")
 # Whoever ends with one of these shows the others a whole file.
+_AGAIN = (ast.While, ast.For, ast.Try, ast.TryStar)
 _PUBLISHES = {"rename", "replace", "move", "renames", "touch"}
 
 
@@ -124,7 +125,7 @@ def start(rank, path, size):
         if _waits_for_half_a_file(node, file):
             yield self.local(file, node, "the other ranks wait until a file exists, and may read half of it")
             return
-        if any(isinstance(parent, ast.While | ast.For | ast.Try) or _polls(parent) for parent, _ in inside(node, file)):
+        if any(isinstance(parent, _AGAIN) or _polls(parent) for parent, _ in inside(node, file)):
             return
         if node.args and asks_rank(node.args[0]):
             return  # start-up is spread over time

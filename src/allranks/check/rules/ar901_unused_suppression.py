@@ -18,8 +18,9 @@ class UnusedSuppression(MetaRule):
     Nothing, until the statement is wrong again and nobody is told.
 
     ## Known problems
-    Where a project is checked in parts, a finding that needs the other part is not seen, and its suppression counts as
-    unused. Check the project as a whole.
+    Where a part of a project is checked (single files, a folder, some entries), what rules find that follow calls from
+    file to file may need the other part: suppressions of these count as unused only when the project is checked as a
+    whole, from its root.
 
     ## Use instead
     Remove the comment, or the code in it: `--fix` does.
