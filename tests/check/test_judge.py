@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 
 from hypothesis import given, settings
@@ -10,7 +11,10 @@ from hypothesis import strategies as st
 
 from allranks.check.config import Config
 from allranks.check.judge import judge
+from allranks.check.rules.ar405_missing_barrier import MissingBarrier
+from allranks.check.rules.ar803_sleep_as_barrier import SleepAsBarrier
 from allranks.check.shown import prints_of, report_of
+from allranks.findings import Finding
 
 TRAIN = b"""\
 import torch
@@ -87,6 +91,21 @@ def test_no_text_stops_the_check(noise: bytes, at: int, gone: int) -> None:
     files = {"train.py": text, "tour.ipynb": noise}
     judged = judge(files, CONFIG)
     assert report_of(judged, files, prints=prints_of(judged, files)).files == 2
+    assert "AR903" not in [finding.code for finding in judged.findings]
+
+
+def test_a_rule_that_fails_is_told_and_hides_nothing(monkeypatch) -> None:
+    def fails(*_: object) -> Iterator[Finding]:
+        raise ValueError("no such node")
+        yield
+
+    monkeypatch.setattr(SleepAsBarrier, "visit", fails)
+    monkeypatch.setattr(MissingBarrier, "check", fails)
+    files = {"train.py": TRAIN, "wait.py": b"import time\nimport torch.distributed as dist\n\ntime.sleep(3)\n"}
+    found = judge(files, Config()).findings
+    assert "AR101" in [f.code for f in found]
+    failed = [(f.place.path, f.message.partition(":")[0]) for f in found if f.code == "AR903"]
+    assert failed == [("train.py", "AR405 failed here (ValueError"), ("wait.py", "AR803 failed here (ValueError")]
 
 
 def test_a_suppression_is_unused_only_where_the_whole_project_was_checked() -> None:

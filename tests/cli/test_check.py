@@ -169,6 +169,14 @@ def test_paths_for_a_forge_start_from_its_repository(project: Path, capsys) -> N
     assert ",file=train.py," in told(capsys)
 
 
+def test_a_program_of_one_process_is_told_how_to_ask_more(project: Path, capsys) -> None:
+    (project / "train.py").write_text("x = 1\n")
+    assert check.main([]) == 0
+    assert "--assume multi-host asks" in capsys.readouterr().err
+    assert check.main(["--assume", "multi-host"]) == 0
+    assert "--assume" not in capsys.readouterr().err
+
+
 def test_an_empty_folder_is_told(project: Path, capsys) -> None:
     (project / "train.py").unlink()
     assert check.main([]) == 0

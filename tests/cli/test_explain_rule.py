@@ -20,6 +20,13 @@ def test_a_code_or_a_name_gives_the_page(capsys) -> None:
     assert capsys.readouterr().out == page
 
 
+def test_codes_may_be_joined_by_commas(capsys) -> None:
+    assert explain.main(["AR101,AR102"]) == 0
+    out = capsys.readouterr().out
+    assert "# AR101 " in out
+    assert "# AR102 " in out
+
+
 def test_a_family_and_all_give_a_table(capsys) -> None:
     """And as JSON, the pages."""
     assert explain.main(["ar9"]) == 0

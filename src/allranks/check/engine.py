@@ -15,12 +15,13 @@ from allranks.check.registry import all_rules, selected
 from allranks.check.rows import rows
 from allranks.check.rule import Assume, LocalRule, ProgramRule
 from allranks.check.rules.ar604_unknown_env_var import UnknownEnvVar
+from allranks.check.rules.ar903_analysis_incomplete import AnalysisIncomplete
 from allranks.check.scripts import is_page, is_text
 from allranks.check.several import awaits_saves, files_with_own_seeds, several
 from allranks.check.source import Unreadable, decode, split
 from allranks.check.summary import Summary
 from allranks.check.survey import Survey
-from allranks.findings import Confidence, Finding, Row
+from allranks.findings import Confidence, Finding, Place, Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ def check(sources: Mapping[str, bytes], settings: Settings, *, cache: Cache | No
     asked = {r.code: r for r in all_rules() if isinstance(r, LocalRule) and (r.whole or settings.assume == "auto")}
     findings = [f for f in findings if f.code not in asked or asked[f.code].stands(f, program)]
     chosen = [r for r in all_rules() if isinstance(r, ProgramRule) and r.code in codes]
-    findings.extend(finding for r in chosen for finding in r.check(program))
+    findings.extend(finding for r in chosen for finding in _findings(r, program, min(sources, default="")))
     if settings.assume == "auto":
         findings = _by_nodes(findings, sources)
     once = {(f.place, f.code): f for f in findings if f.code in codes}
@@ -81,6 +82,14 @@ def check(sources: Mapping[str, bytes], settings: Settings, *, cache: Cache | No
     report = rows(program, [f for f in found if settings.shows(f)], {r.code: r.row for r in all_rules()})
     counted = [raw for path, raw in sources.items() if not is_page(path)]
     return Outcome(tuple(found), report, len(counted), sum(raw.count(b"\n") for raw in counted))
+
+
+def _findings(rule: ProgramRule, program: Program, first: str) -> list[Finding]:
+    """Return what a rule finds in a program; where it fails, that is told at the ``first`` file, and others go on."""
+    try:
+        return list(rule.check(program))
+    except Exception as error:  # a fault of ours must not hide what else is wrong
+        return [AnalysisIncomplete().failed(Place(first, 1, 1, 1, 1), rule.code, error)]
 
 
 def read(sources: Mapping[str, bytes], *, cache: Cache | None = None) -> tuple[dict[str, Summary], list[Finding]]:

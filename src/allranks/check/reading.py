@@ -14,6 +14,7 @@ from allranks.check.lower import lower
 from allranks.check.registry import all_rules
 from allranks.check.registry import rule as rule_of
 from allranks.check.rule import LocalRule
+from allranks.check.rules.ar903_analysis_incomplete import AnalysisIncomplete
 from allranks.check.source import File, Unreadable, decode, module_name, parse
 from allranks.check.summary import Summary, dump, load
 from allranks.check.syntax import calls_of
@@ -96,9 +97,20 @@ def _local(file: File) -> list[Finding]:
 
     found: list[Finding] = []
     for rule in _local_rules():
-        if speaks(rule) and rule.applies(file):
-            found.extend(finding for node in _asked_about(rule, file) for finding in rule.visit(node, file))
+        if speaks(rule):
+            found += _findings(rule, file)
     return found
+
+
+def _findings(rule: LocalRule, file: File) -> list[Finding]:
+    """Return what a rule finds in a file; where it fails, that is told, and the others go on."""
+    try:
+        nodes = _asked_about(rule, file) if rule.applies(file) else ()
+        return [finding for node in nodes for finding in rule.visit(node, file)]
+    except RecursionError:
+        raise
+    except Exception as error:  # a fault of ours must not hide what else is wrong
+        return [AnalysisIncomplete().failed(Place(file.path, 1, 1, 1, 1), rule.code, error)]
 
 
 def _asked_about(rule: LocalRule, file: File) -> list[ast.AST]:

@@ -175,8 +175,16 @@ def _show(project: Project, files: Files, judged: Judged, arguments: Namespace) 
     report = report_of(judged, files.files, version=made_by, prints=prints, baseline=baseline)
     reader = _repository(project.root) if form in ("sarif", "github") else Path.cwd()
     _print(moved(report, project.root.as_posix(), reader.as_posix()), form, arguments)
+    if form == "full" and config.assume == "auto" and not report.findings and _shows_one_process(report):
+        hint = "nothing here shows several processes; --assume multi-host asks what would go wrong if there were some."
+        print(f"allranks check: {hint}", file=sys.stderr)
     failing = ("error",) if config.fail_on == "error" else ("error", "warning")
     return 1 if not arguments.exit_zero and any(f.severity in failing for f in report.findings) else 0
+
+
+def _shows_one_process(report: Report) -> bool:
+    about = ("initialisation", "sharding", "gating", "collectives")
+    return report.files > 0 and all(row.verdict == "not seen" for row in report.rows if row.topic in about)
 
 
 def _repository(root: Path) -> Path:

@@ -29,7 +29,7 @@ examples:
 The exit code is 0 if a message was found, 1 if none was, 2 if a file cannot be read or a rule does not exist.
 All messages that are known: docs/explain.md. All rules: docs/rules."""
 BLOCK = 1 << 22
-RULE = re.compile(r"[Aa][Rr]\d{1,3}|[a-z0-9]+(-[a-z0-9]+)+")
+RULE = re.compile(r"[Aa][Rr]\d{1,3}(,[Aa][Rr]\d{1,3})*|[a-z0-9]+(-[a-z0-9]+)+")
 
 
 def parser() -> argparse.ArgumentParser:

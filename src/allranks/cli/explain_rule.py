@@ -19,7 +19,8 @@ WIDTH = 90
 def explain(words: Sequence[str], *, as_json: bool) -> int:
     """Print the rules of these codes, beginnings of codes and names; all without. Returns the exit code."""
     chosen: list[Rule] = []
-    for word in words or ("AR",):
+    asked = [part for word in words for part in word.split(",")]
+    for word in asked or ("AR",):
         code = word.upper()
         found = [rule for rule in all_rules() if rule.name == word or rule.code.startswith(code)]
         if not found:
@@ -31,7 +32,7 @@ def explain(words: Sequence[str], *, as_json: bool) -> int:
         chosen += [rule for rule in found if rule not in chosen]
     if as_json:
         print(json.dumps([_document(rule) for rule in chosen], indent=1))
-    elif len(chosen) <= len(words):
+    elif len(chosen) <= len(asked):
         print("\n\n".join(page(rule).rstrip() for rule in chosen))
     else:
         rows = [(rule.code, rule.severity, "" if rule.default else "off", rule.name) for rule in chosen]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator
 
 from allranks.check.program import Program
 from allranks.check.rule import Example, ProgramRule
-from allranks.findings import Finding, Note
+from allranks.check.source import module_name
+from allranks.findings import Finding, Note, Place
 
 _DEEP = "\n".join(f"def f{n}(x):\n    return f{n + 1}(x)\n" for n in range(24))
 
@@ -15,7 +17,8 @@ class AnalysisIncomplete(ProgramRule):
     """
     ## What it does
     Names, in one remark, the functions that could not be followed to their end: too many calls lead into each other, or
-    their statements are nested too deeply.
+    their statements are nested too deeply. Names also, as a warning, a file at which a rule failed, which is a fault of
+    allranks: all other findings stand.
 
     ## Why is this bad
     That nothing was found there says nothing.
@@ -51,6 +54,14 @@ f0(1)
         ),
     )
     good = (Example({"train.py": "import torch.distributed as dist\n\ndef f(x):\n    dist.all_reduce(x)\n\nf(1)\n"}),)
+
+    def failed(self, place: Place, code: str, error: Exception) -> Finding:
+        """Return a finding about a rule that raised ``error``."""
+        frames = traceback.extract_tb(error.__traceback__)
+        where = f" at {frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno}" if frames else ""
+        message = f"{code} failed here ({type(error).__name__}: {error}{where}): a fault of allranks, not of this code"
+        advice = "Please report it, with the statement that it failed at; what the other rules found stands."
+        return self.finding(place, module_name(place.path), message, severity="warning", cluster="", advice=advice)
 
     def check(self, program: Program) -> Iterator[Finding]:
         if not program.gaps:
