@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from allranks.check.config import Config
 from allranks.check.judge import judge
+from allranks.check.mend import mend
 from allranks.check.rules.ar405_missing_barrier import MissingBarrier
 from allranks.check.rules.ar803_sleep_as_barrier import SleepAsBarrier
 from allranks.check.shown import prints_of, report_of
@@ -116,6 +117,19 @@ def test_a_suppression_is_unused_only_where_the_whole_project_was_checked() -> N
     assert judge({**idle, "b.py": b""}, Config(entry_points=("b.py",))).findings == ()
     local = {"lib.py": b"x = 1  # allranks: ignore[AR309] nothing\n"}
     assert [f.code for f in judge(local, Config(), whole=False).findings] == ["AR901"]
+
+
+def test_a_listing_that_is_dealt_out_is_sorted_where_it_stands() -> None:
+    """A stored one is left to its author."""
+    head = "import os\nimport torch.distributed as dist\n\ndist.init_process_group('nccl')\nr = dist.get_rank()\n"
+    files = {
+        "a.py": f"{head}mine = os.listdir('d')[r :: dist.get_world_size()]\n".encode(),
+        "b.py": f"{head}names = os.listdir('d')\nmine = names[r :: dist.get_world_size()]\n".encode(),
+    }
+    mended = mend(files, lambda now: judge(now, Config(select=("AR307",))))
+    assert {path: text.splitlines()[-1] for path, text in mended.changed.items()} == {
+        "a.py": b"mine = sorted(os.listdir('d'))[r :: dist.get_world_size()]"
+    }
 
 
 def test_no_fix_is_promised_where_none_is_made() -> None:

@@ -38,8 +38,8 @@ class UnorderedBeforeSplit(LocalRule):
     `sorted(...)` around the listing.
 
     ## Fix safety
-    `sorted` around a listing that is a list is safe; around an iterator it makes a list of it, which is nearly always
-    meant.
+    Safe: `sorted` around `os.listdir(...)` or `glob.glob(...)` where it stands. Elsewhere (an iterator, a list that was
+    stored before) there is no automatic fix.
     """
 
     code, name, severity, row = "AR307", "unordered-before-split", "warning", "data"
@@ -129,9 +129,8 @@ class Images(Dataset):
             if _sorted_around(node, file):
                 return
             if distributed(file) and _feeds_index(node, file):
-                whole = node if name_of(node, file) in _LISTINGS else None
-                fix = Fix("sorted(...)", _around(node, file), safe=True) if whole is not None else None
-                yield self.local(file, node, f"what the dataset numbers is {ast.unparse(node)}, in no order", fix=fix)
+                message = f"what the dataset numbers is {ast.unparse(node)}, in no order"
+                yield self.local(file, node, message, fix=_sorted_fix(node, file))
             elif distributed(file) and _names_files(node, file):
                 yield self.local(file, node, f"the list of files is {ast.unparse(node)}, in no order")
             else:
@@ -142,7 +141,9 @@ class Images(Dataset):
             return
         listed = (n for at in reached(split.source, file) for n in walk(at) if isinstance(n, ast.Call))
         if any(_is_listing(call, file) for call in listed):
-            yield self.local(file, node, f"{ast.unparse(split.source)} is dealt out by rank, and stands in no order")
+            fix = _sorted_fix(split.source, file)
+            message = f"{ast.unparse(split.source)} is dealt out by rank, and stands in no order"
+            yield self.local(file, node, message, fix=fix)
 
     def _handed_on(self, listing: ast.Call, file: File) -> Iterator[Finding]:
         """Look for a call that is given the list together with the rank."""
@@ -172,8 +173,11 @@ def _is_listing(call: ast.Call, file: File) -> bool:
     return name_of(call, file) in _LISTINGS or known
 
 
-def _around(call: ast.Call, file: File) -> tuple[Edit, ...]:
-    return (Edit(file.place(call), f"sorted({ast.unparse(call)})"),)
+def _sorted_fix(listing: ast.expr, file: File) -> Fix | None:
+    """Return the fix that sorts a listing where it stands, if it is a list."""
+    if not isinstance(listing, ast.Call) or name_of(listing, file) not in _LISTINGS:
+        return None
+    return Fix("sorted(...)", (Edit(file.place(listing), f"sorted({ast.unparse(listing)})"),), safe=True)
 
 
 def _feeds_index(call: ast.Call, file: File) -> bool:
