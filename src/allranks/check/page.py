@@ -22,6 +22,7 @@ FAMILIES = MappingProxyType(
         "AR9": "about the check itself",
     }
 )
+LONG = 300
 MADE_BY = "This page is drawn from the rule: `make rules`."
 
 
@@ -69,8 +70,9 @@ def section(rule: Rule, title: str) -> str:
 
 
 def summary(rule: Rule) -> str:
-    """Return the first sentence of what the rule does."""
-    return re.split(r"(?<=\.)\s", " ".join(section(rule, "What it does").split()), maxsplit=1)[0]
+    """Return the first sentence of what the rule does; of a long one, what comes before its colon or semicolon."""
+    sentence = re.split(r"(?<=\.)\s", " ".join(section(rule, "What it does").split()), maxsplit=1)[0]
+    return sentence if len(sentence) < LONG else f"{re.split(r'[:;] ', sentence, maxsplit=1)[0]}."
 
 
 def _example(example: Example) -> Iterator[str]:
