@@ -98,8 +98,9 @@ class Evaluator:
                 scope = scope.parent
         return self.global_name(frame, name)
 
-    def under(self, frame: Frame, truth: str, test: Value, node: Node, span: Any, *, negated: bool = False) -> Value:
-        """Evaluate ``node`` where ``truth``, that of a test, holds; meetings in it hang on a branch."""
+    def under(self, frame: Frame, truth: str, test: Value, node: Node, asked: tuple[Node, Any]) -> Value:
+        """Evaluate ``node`` where ``truth``, that of a test, holds; meetings in it hang on a branch. ``asked``: the
+        test as it stands, and where."""
         if truth == FALSE:
             return ANYTHING
         before = (frame.mask, frame.may, frame.nodes)
@@ -110,8 +111,7 @@ class Evaluator:
         value = self.where(frame, test, lambda: self.value(frame, node))
         frame.mask, frame.may, frame.nodes = before
         if inside:
-            sides = ((), tuple(inside)) if negated else (tuple(inside), ())
-            frame.nodes.append(("branch", negate(truth) if negated else truth, test.taint, *sides, span, "", ""))
+            frame.nodes.append(("branch", truth, test.taint, tuple(inside), (), asked[1], render(asked[0]), ""))
         return value
 
     def where(self, frame: Frame, test: Value, do: Callable[[], T]) -> T:
@@ -174,9 +174,10 @@ class Evaluator:
         first, *others = node[1]
         result = self.value(frame, first)
         left_open = [] if _by_rank_alone(result) else [first]
-        for other in others:
+        for at, other in enumerate(others, 1):
             truth = result.true() if conjunction else negate(result.true())
-            right = self.under(frame, truth, result, other, node[2])
+            asked = first if at == 1 else (node[0], node[1][:at])
+            right = self.under(frame, truth, result, other, (asked, node[2]))
             many = (result.flags | right.flags) & MANY
             left_open += [] if _by_rank_alone(right) else [other]
             if conjunction:
@@ -218,8 +219,8 @@ class Evaluator:
     def _ifexp(self, frame: Frame, node: Node) -> Value:
         test = self.value(frame, node[1])
         truth = test.true()
-        one = self.under(frame, truth, test, node[2], node[4])
-        other = self.under(frame, negate(truth), test, node[3], node[4])
+        one = self.under(frame, truth, test, node[2], (node[1], node[4]))
+        other = self.under(frame, negate(truth), test, node[3], (node[1], node[4]))
         return also(chosen(truth, one, other, test.taint), test.taint)
 
     def _text(self, frame: Frame, node: Node) -> Value:

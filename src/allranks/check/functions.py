@@ -151,7 +151,8 @@ class Runner(Caller):
             query = query or table.tail(last)
         if query is not None:
             frame.result.evidence.add("rank")
-            return replace(value, gate="DDDD" if query.last or not query.first else self.answer(frame, query).true())
+            gate = "DDDD" if query.last or not query.first else self.answer(frame, query).true()
+            return replace(value, gate=gate, text=f"@{render(decorator)}")
         if "::" not in found.reference:
             return value
         quiet = Frame(frame.path, _BLANK, Result(frame.result.reference), {}, parent=frame)
@@ -193,7 +194,7 @@ class Runner(Caller):
             frame.result.meetings.append(called)
         if result.meets:
             node = ("call", called)
-            gated = ("branch", gate, RANKS, (node,), (), given.span, f"@{gate}", "")
+            gated = ("branch", gate, RANKS, (node,), (), given.span, function.text or "a decorator", "")
             frame.nodes.append(node if gate == TRUE else gated)
         return value if gate == TRUE else chosen(gate, value, NONE, RANKS)
 

@@ -92,6 +92,7 @@ class _Lowering:
             tuple(self.words),
             tuple(self.stored),
             marshal.dumps(lowered),
+            tuple((d.lineno, d.col_offset - 1, d.end_lineno, d.end_col_offset) for d in _decorators(node)),
         )
         inner = self.words
         self.prefix, self.owner, self.words, self.stored, self.methods = outside
@@ -182,6 +183,11 @@ def _define(low: _Lowering, node: ast.FunctionDef | ast.AsyncFunctionDef) -> Nod
     if low.owner:
         low.methods.append((node.name, key))
     return ("def", node.lineno, node.name, key)
+
+
+def _decorators(node: Any) -> list[Any]:
+    """Return those of a function; a lambda has none."""
+    return getattr(node, "decorator_list", [])
 
 
 def _is_overload(decorator: ast.expr) -> bool:

@@ -60,7 +60,10 @@ class Parted:
 
     def _parting(self, found: Parting, chain: tuple[Step, ...]) -> None:
         reference, guard, meeting, way = found.result.reference, found.guard, found.meeting.span, found.meeting.way
-        while way and self._decorates(found.result.reference, way[0][0]):
+        decorator = self._decorator(found, way[0][0]) if way else None
+        stands_for = found.result.gated
+        while way and (stands_for or self._decorates(found.result.reference, way[0][0])):
+            stands_for = False
             (reference, meeting), *rest = way
             way = tuple(rest)
         site = (found.result.path, guard, "" if reference == found.result.reference else reference)
@@ -73,7 +76,7 @@ class Parted:
             symbol=symbol(reference),
             collective=found.meeting.name,
             op=found.meeting.op,
-            guard=self._place(found.result.path, guard),
+            guard=decorator or self._place(found.result.path, guard),
             condition=found.condition,
             traces=found.sides,
             active=True,
@@ -81,6 +84,19 @@ class Parted:
             inside=tuple(inside),
             under=found.under,
         )
+
+    def _decorator(self, found: Parting, called: str) -> Place | None:
+        """Return where the decorator stands that only some ranks pass, of the function that is called."""
+        facts = self._project.function(called)
+        if facts is None:
+            return None
+        stands = (
+            at
+            for node, at in zip(facts.decorators, facts.decorated, strict=True)
+            if f"@{render(node)}" == found.condition
+        )
+        span = next(stands, None)
+        return self._place(called.partition("::")[0], span) if span else None
 
     def _decorates(self, wrapper: str, called: str) -> bool:
         """Whether a function is what a decorator makes of the one that it calls."""

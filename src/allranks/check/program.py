@@ -10,7 +10,7 @@ from allranks.check.source import module_name
 from allranks.check.state import Arms
 from allranks.check.tables.arrays import COMPUTATION
 from allranks.check.tables.collectives import Collective
-from allranks.check.tables.data import WRAPPERS
+from allranks.check.tables.data import BARE, WRAPPERS
 from allranks.check.tables.effects import Effect
 from allranks.check.tables.local import LocalQuery
 from allranks.check.values import Value
@@ -104,6 +104,11 @@ class Event:
         return start.symbol == module_name(start.place.path)
 
     @property
+    def told(self) -> str:
+        """What is called, as it stands in a message."""
+        return self.name.replace(BARE, "torch.nn.Module")
+
+    @property
     def op(self) -> str:
         """What a collective meets the other processes as."""
         return self.entry.op if isinstance(self.entry, Collective) else ""
@@ -184,7 +189,7 @@ class Divergence:
 
     def sides(self) -> tuple[Note, ...]:
         """Return the guard, what each side goes on to call, and where the collective stands in the end, as notes."""
-        guard = Note(f"here they part: {self.condition}", self.guard)
+        guard = Note(f"here they part: {self.condition}" if self.condition else "here they part", self.guard)
         last = (Note(f"{self.collective} is called here", place) for place in self.inside[-1:])
         return guard, *last, *(Note(f"{who}: {', '.join(ops) or 'no collective'}") for who, ops in self.traces)
 

@@ -86,7 +86,8 @@ class Result:
     that is not known, or that may be a class below, with what they are given (no name, where that is not known
     either); both with the roles that do. ``locks``: it locks a file. ``stored``: its variables, with the expression
     that is stored there; None where that is not one; ``gives``: the last expression that it returns; ``signs``: the
-    conditions around each sign of several processes."""
+    conditions around each sign of several processes; ``gated``: it stands for the function of its reference, which only
+    some roles run."""
 
     reference: str
     value: Value = NONE
@@ -105,6 +106,7 @@ class Result:
     stored: dict[str, Node | None] = field(default_factory=dict)
     gives: Node | None = None
     signs: list[Arms] = field(default_factory=list)
+    gated: bool = False
 
     @property
     def path(self) -> str:

@@ -24,7 +24,8 @@ class FunctionFacts(NamedTuple):
     """``annotations``: parameter -> class; under ``return`` that of the result, if it cannot be None.
     ``words``: names that the body calls or reads, also from the environment. ``owner``: the class it belongs to.
 
-    ``stored``: the attributes that it assigns, and for a module's body its variables.
+    ``stored``: the attributes that it assigns, and for a module's body its variables; ``decorated``: where each of
+    ``decorators`` stands, with its ``@``.
     """
 
     name: str
@@ -39,6 +40,7 @@ class FunctionFacts(NamedTuple):
     words: tuple[str, ...]
     stored: tuple[str, ...]
     body: bytes
+    decorated: tuple[tuple[int, int, int, int], ...] = ()
 
 
 class ClassFacts(NamedTuple):

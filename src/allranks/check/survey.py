@@ -219,26 +219,29 @@ class Survey:
                 called = Called(facts.span, result, scope[1], scope[2])
                 scope[0].result.calls.append(called)
             else:
-                roots.append(self._gated(result, value.gate or self._called_on(path, facts), facts.span))
+                gate, why = (value.gate, value.text) if value.gate else self._called_on(path, facts)
+                roots.append(self._gated(result, gate, why, facts.span))
         return roots
 
-    def _called_on(self, path: str, facts: FunctionFacts) -> str:
-        """Return where a framework calls a method of the project; empty if on every rank."""
+    def _called_on(self, path: str, facts: FunctionFacts) -> tuple[str, str]:
+        """Return where a framework calls a method of the project, empty if on every rank; and that in words."""
         owner = f"{path}::{facts.owner}"
         kinds = self.interpreter.heirs(owner) if facts.owner and facts.name in NAMED_ON_MAIN else ()
         names = (f"{kin.rpartition('.')[2]}.{facts.name}" for kin in kinds if "::" not in kin)
-        return next((FIRST[ON_MAIN_ONLY[name]] for name in names if name in ON_MAIN_ONLY), "")
+        name = next((name for name in names if name in ON_MAIN_ONLY), "")
+        alone = "rank 0" if ON_MAIN_ONLY.get(name) == "global" else "one rank of each node"
+        return (FIRST[ON_MAIN_ONLY[name]], f"{name}, which its framework calls on {alone}") if name else ("", "")
 
-    def _gated(self, result: Result, gate: str, span: Span) -> Result:
+    def _gated(self, result: Result, gate: str, why: str, span: Span) -> Result:
         """A function that only some roles run, called by nobody here: as if all ranks called it."""
         if not gate:
             return result
-        around = Result(result.reference, meets=result.meets, evidence={"rank"})
+        around = Result(result.reference, meets=result.meets, evidence={"rank"}, gated=True)
         mask = sum(1 << at for at, letter in enumerate(gate) if letter == "T")
         called = Called((span[0], span[1], span[0], span[1] + 1), result, mask, mask)
         around.calls.append(called)
         if result.meets:
-            around.trace = (("branch", gate, RANKS, (("call", called),), (), called.span, "decorator", ""),)
+            around.trace = (("branch", gate, RANKS, (("call", called),), (), called.span, why, ""),)
         return around
 
     # effects

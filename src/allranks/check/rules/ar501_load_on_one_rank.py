@@ -184,7 +184,7 @@ def resume(model, optimizer, path):
             alone = event.roles == {"first"} and event.may == {"first"}
             wrapped = any(word in op for op in event.earlier for word in _WRAPS)
             if event.active and alone and wrapped and not any(word in op for op in event.later for word in _SHARES):
-                loaded = event.target or event.name
+                loaded = event.target or f"what {event.told} reads"
                 found = self.found(event, f"{loaded} is loaded on rank 0 alone, and never sent to the others")
                 yield replace(found, confidence="low")
 
