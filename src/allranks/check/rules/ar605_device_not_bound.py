@@ -47,6 +47,10 @@ _MAY_BIND = re.compile(r"bind|(set|init|setup|get|choose|select)_?\w*(device|gpu
 _BINDS = re.compile(
     r"set_device|device_id|CUDA_VISIBLE_DEVICES|cuda\.device\(|deepspeed\.initialize|get_device|jax|ray\.|torch_xla|[\"']cpu[\"']|[\"']gloo[\"']|\bnpu\b"
 )
+_SECOND_HOST = "One host is served well; on the second there is no GPU of that number: invalid device ordinal."
+_LOCAL_RANK = "Take the rank on the host: int(os.environ['LOCAL_RANK']), or the rank modulo torch.cuda.device_count()."
+_ONE_GPU = "All processes of a host load the whole model onto GPU 0, and run out of memory there."
+_MAP = "Give each process its own: device_map={'': local_rank}."
 _JOINS = ("torch.distributed.init_process_group", "deepspeed.init_distributed")
 _MEETS = (
     "barrier",
@@ -277,7 +281,8 @@ def main(rank, world):
         if not isinstance(node, ast.expr):
             return
         if node in file.once("device by rank", file.tree, lambda _: by_rank_in_job(file)):
-            yield self.local(file, node, "the rank in the job stands for the number of a GPU of this host")
+            message = "the rank in the job stands for the number of a GPU of this host"
+            yield self.local(file, node, message, cluster=_SECOND_HOST, advice=_LOCAL_RANK)
         if not isinstance(node, ast.Call):
             return
         if node in file.once("off its own", file.tree, lambda _: off_its_own(file)):
@@ -295,7 +300,7 @@ def main(rank, world):
             message = f"{ast.unparse(used)} uses a GPU before one is bound to the process"
             yield self.finding(file.place(used), file.symbol(used), message, notes=[note])
         elif (where := fixed_map(node)) is not None and distributed(file):
-            yield self.local(file, where, "every rank puts the model on the same GPU")
+            yield self.local(file, where, "every rank puts the model on the same GPU", cluster=_ONE_GPU, advice=_MAP)
 
     def check(self, program: Program) -> Iterator[Finding]:
         """Look for what uses a GPU before one is bound on a program's way, and for a process group in a project in
