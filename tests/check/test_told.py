@@ -83,3 +83,68 @@ if rank == 0:
 """
     says = {one.message for one in found(text, "AR501")}
     assert "what torch.nn.Module.load_state_dict reads is loaded on rank 0 alone, and never sent to the others" in says
+
+
+def on_cluster(text: str, code: str) -> list[tuple[int, str]]:
+    """Return where a code is found, and what is said of the cluster and of what to do."""
+    return [(one.place.line, f"{one.cluster} {one.advice}") for one in found(text, code)]
+
+
+def test_the_rank_in_the_job_serves_one_host() -> None:
+    """It is not said that all processes use GPU 0."""
+    ((line, told),) = on_cluster(f"{JOINED}import torch\ntorch.cuda.set_device(rank)\n", "AR605")
+    assert line == 6
+    assert "on the second there is no GPU of that number" in told
+    assert "GPU 0" not in told
+
+
+def test_a_loop_that_is_left_is_told_without_a_backward_pass() -> None:
+    """The others wait where they meet."""
+    text = f"""{JOINED}
+import time
+start = time.time()
+for epoch in range(100):
+    if time.time() - start > 3600:
+        break
+    dist.broadcast_object_list([epoch], src=0)
+"""
+    ((line, told),) = on_cluster(text, "AR209")
+    assert line == 11
+    assert told.startswith("Some leave, and the others wait for them in broadcast_object_list.")
+
+
+def test_a_folder_that_is_made_without_a_test_is_told_so() -> None:
+    """Where none looks whether it is there, all but one fail."""
+    text = f"{JOINED}import os\nos.makedirs('out')\nif not os.path.exists('logs'):\n    os.makedirs('logs')\n"
+    (bare, tested) = on_cluster(text, "AR108")
+    assert "tested" not in bare[1]
+    assert "every other one raises FileExistsError" in bare[1]
+    assert "another that tested at the same moment" in tested[1]
+
+
+def test_advice_on_jax_names_nothing_of_torch() -> None:
+    """A computation of JAX is not told what DDP allows."""
+    text = """
+        import jax
+        jax.distributed.initialize()
+        step = jax.pmap(lambda x: x, axis_name="b")
+        if jax.process_index() == 0:
+            step(1)
+        """
+    ((_, told),) = on_cluster(text, "AR204")
+    assert "DDP" not in told
+
+
+def test_who_leaves_by_a_value_that_is_reduced_later_is_told_in_plain_words() -> None:
+    """The message names the value, and that it is this process' own."""
+    text = """
+        import torch
+        import torch.distributed as dist
+        def step(loss):
+            if torch.isnan(loss):
+                return
+            dist.all_reduce(loss)
+        """
+    assert [one.message for one in found(text, "AR203")] == [
+        "a process leaves by its own loss, and the others go on to reduce it"
+    ]

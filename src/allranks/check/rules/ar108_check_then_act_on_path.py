@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from allranks.check.program import Program
+from allranks.check.program import Event, Program
 from allranks.check.rule import Example, ProgramRule
 from allranks.check.values import PROCESS
 from allranks.findings import Finding
+
+_NO_TEST = "One process makes the directory, and every other one raises FileExistsError, in each run."
 
 
 class CheckThenActOnPath(ProgramRule):
@@ -18,10 +20,11 @@ class CheckThenActOnPath(ProgramRule):
     `if not os.path.exists(...)` or bare.
 
     ## Why is this bad
-    Between the test and the call another process makes the directory.
+    Between the test and the call another process makes the directory. Without a test, all but one come too late.
 
     ## What happens with N processes
-    One succeeds, the others may raise `FileExistsError`: rarely with two processes, nearly always with a thousand.
+    One succeeds, the others may raise `FileExistsError`: rarely with two processes, nearly always with a thousand;
+    without a test, always.
 
     ## Known problems
     A directory that some rank made before, at a barrier, is never missing when the others test for it. What stands
@@ -99,11 +102,17 @@ if dist.get_rank() == 0 and not os.path.exists("logs"):
 
     def check(self, program: Program) -> Iterator[Finding]:
         for event in program.ungated("mkdir"):
-            found = self.found(event, f"every rank makes {event.target or 'the directory'}, and only one can")
+            what = f"every rank makes {event.target or 'the directory'}, and only one can"
+            found = self.found(event, what, cluster=self._meets(event))
             alone = event.place in program.first_alone and event.under & PROCESS
             yield replace(found, confidence="low") if alone else found
         for event in program.effects("mkdir"):
             apart = event.per_process or event.ordered or event.of_the_node
             if event.active and event.first_of_each_node and not apart:
                 what = f"makes {event.target or 'the directory'}"
-                yield self.found(event, f"the first process of each node {what}, and on a disk of all only one can")
+                told = f"the first process of each node {what}, and on a disk of all only one can"
+                yield self.found(event, told, cluster=self._meets(event))
+
+    def _meets(self, event: Event) -> str:
+        """Return what happens on the cluster: what no condition of its own function leads to is done in each run."""
+        return self.cluster if event.under & PROCESS or any(event.arms[-1:]) else _NO_TEST

@@ -205,14 +205,14 @@ dist.barrier()
             made = self.local(file, call, says)
             yield made if decided.certain else replace(made, confidence="low")
         if not file.is_test and not isinstance(node.body[-1], ast.Raise) and (name := leaves_before(node, file)):
-            yield self.local(file, node.test, f"who finds {name} to be so leaves, and the others go on to reduce it")
+            yield self.local(file, node.test, f"a process leaves by its own {name}, and the others go on to reduce it")
         name, function = _empty(node.test), function_of(node, file)
         if not name or function is None or file.is_test or not leaves(node.body):
             return
         ends = node.end_lineno or node.lineno
         if _picked(function, name, node.lineno) and any(_sends(part, name, ends) for part in walk(function)):
             yield self.local(
-                file, node.test, f"who has nothing left in {name} leaves, and the others go on to a collective"
+                file, node.test, f"a process leaves when its own {name} is empty, and the others go on to a collective"
             )
 
     def check(self, program: Program) -> Iterator[Finding]:

@@ -9,6 +9,8 @@ from allranks.check.rule import Example, ProgramRule
 from allranks.check.tables.arrays import COMPUTATION
 from allranks.findings import Finding
 
+_OF_JAX = "Run it on every rank, and guard what is done with the result: print or save what it returned."
+
 
 class ParallelComputationUnderRankGuard(ProgramRule):
     """
@@ -158,6 +160,7 @@ class Trainer:
                 yield self.found(
                     parting,
                     f"{parting.op} is not reached by every rank: it hangs on {parting.condition}",
+                    advice=_OF_JAX if parting.op == COMPUTATION else self.advice,
                     notes=parting.sides(),
                 )
 

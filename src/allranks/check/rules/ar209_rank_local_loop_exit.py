@@ -365,7 +365,8 @@ def profile(layers, loader):
         for parting in program.divergences():
             if parting.cause == "exit" and parting.op != "destroy_process_group":
                 message = f"some leave the loop, or this round of it, at {parting.condition}, and the others go on to"
-                yield self.found(parting, f"{message} {parting.collective}", notes=parting.sides())
+                cluster = f"Some leave, and the others wait for them in {parting.collective.rpartition('.')[2]}."
+                yield self.found(parting, f"{message} {parting.collective}", cluster=cluster, notes=parting.sides())
 
     def applies(self, file: File) -> bool:
         return not file.is_test
@@ -373,7 +374,8 @@ def profile(layers, loader):
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         if isinstance(node, ast.Assign):
             if asks_to_stop(node, file):
-                yield self.local(file, node, f"{ast.unparse(node.targets[0])} is set by what this process alone sees")
+                message = f"{ast.unparse(node.targets[0])} is set by what this process alone sees"
+                yield self.local(file, node, message, cluster=_PARTED)
             return
         steps = file.once("steps", file.tree, lambda _: Steps.of(file))
         if isinstance(node, ast.ExceptHandler):

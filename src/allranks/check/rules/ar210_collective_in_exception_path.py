@@ -180,7 +180,9 @@ def main_first(is_main):
         if isinstance(node, ast.Assert | ast.If):
             fails = isinstance(node, ast.Assert) or isinstance(node.body[-1], ast.Raise)
             if fails and not file.is_test and (name := leaves_before(node, file)):
-                yield self.local(file, node.test, f"who finds {name} to be so fails, and the others go on to reduce it")
+                yield self.local(
+                    file, node.test, f"a process fails by its own {name}, and the others go on to reduce it"
+                )
             return
         if isinstance(node, ast.Raise) or tail_of(node) == "result":
             if not file.is_test and _fails_alone(node, file) and (meeting := _met_later(node, file)):
