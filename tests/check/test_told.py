@@ -148,3 +148,31 @@ def test_who_leaves_by_a_value_that_is_reduced_later_is_told_in_plain_words() ->
     assert [one.message for one in found(text, "AR203")] == [
         "a process leaves by its own loss, and the others go on to reduce it"
     ]
+
+
+def test_a_checkpoint_in_an_opened_file_is_told_once() -> None:
+    """Where it is written, by the name of the file and not of the variable."""
+    text = f"""{JOINED}
+import pickle
+with open("model.pkl", "wb") as f:
+    pickle.dump([], f)
+"""
+    assert [(one.place.line, one.message) for one in found(text, "AR101")] == [
+        (8, "every rank writes the checkpoint 'model.pkl'")
+    ]
+
+
+def test_a_download_in_the_wrong_hook_is_told_once() -> None:
+    """By the rule that knows where it belongs; without that rule the other one tells it."""
+    text = """
+        import lightning as L
+        import torch.distributed as dist
+        from torchvision.datasets import MNIST
+        class Data(L.LightningDataModule):
+            def setup(self, stage=None):
+                dist.barrier()
+                self.train = MNIST("data", download=True)
+        """
+    sources = {"train.py": textwrap.dedent(text).encode()}
+    assert [one.code for one in check(sources, Settings()).findings] == ["AR611"]
+    assert [one.code for one in check(sources, Settings(ignore=("AR611",))).findings] == ["AR106"]

@@ -91,6 +91,7 @@ class Rule:
 
     ``of_nodes``: the fault shows on several nodes alone: confidence is low where nothing in a project speaks of them.
     ``default``: False for a rule whose precision on real code is under 0.9; it runs when it is selected.
+    ``instead_of``: rules that say the same less exactly: what they find at one place with this one is not shown.
     ``cluster`` and ``advice`` are what findings say when they have nothing more exact to say.
     """
 
@@ -100,6 +101,7 @@ class Rule:
     row: ClassVar[str]
     default: ClassVar[bool] = True
     of_nodes: ClassVar[bool] = False
+    instead_of: ClassVar[tuple[str, ...]] = ()
     cluster: ClassVar[str] = ""
     advice: ClassVar[str] = ""
     bad: ClassVar[tuple[Example, ...]] = ()

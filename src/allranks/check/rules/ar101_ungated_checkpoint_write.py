@@ -95,8 +95,12 @@ torch.save({}, f"shard-{dist.get_rank()}.pt")
     )
 
     def check(self, program: Program) -> Iterator[Finding]:
-        files = (event for event in program.ungated("file") if event.holds_state and event.opened is None)
-        for event in (*program.ungated("checkpoint"), *files):
+        opened = {event.place: event.target for event in program.effects("file")}
+        saved = list(program.ungated("checkpoint"))
+        told = {event.opened for event in saved}  # where it is written, not a second time where it is opened
+        files = (e for e in program.ungated("file") if e.holds_state and e.opened is None and e.place not in told)
+        for event in (*saved, *files):
             if event.name.endswith(".save_weights") and len(event.arguments) > 1:
                 continue  # of a model that is handed over: not what Keras calls so
-            yield self.found(event, f"every rank writes the checkpoint {event.target or event.name}")
+            name = (event.opened and opened.get(event.opened)) or event.target or event.name
+            yield self.found(event, f"every rank writes the checkpoint {name}")

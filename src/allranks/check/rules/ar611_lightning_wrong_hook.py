@@ -37,6 +37,7 @@ class LightningWrongHook(LocalRule):
 
     code, name, severity, row = "AR611", "lightning-wrong-hook", "error", "data"
     cluster = "prepare_data runs on one process of a node, setup and __init__ on all."
+    instead_of = ("AR106",)
     advice = "Download in prepare_data, set attributes in setup."
     words = _MODULES
     nodes = (ast.Assign, ast.AnnAssign, ast.Call)
