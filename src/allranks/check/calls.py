@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from allranks.check import gpus
 from allranks.check.computed import COMPILED, laid_out
+from allranks.check.ending import leave_with
 from allranks.check.given import Given
 from allranks.check.held import filled
 from allranks.check.plain import Plain
@@ -118,7 +119,9 @@ class Caller(Plain):
             return self.computed(frame, function, given)
         reference = function.reference
         if "::" in reference:
+            before = len(frame.result.calls)
             made = self.run_call(frame, function, given)
+            leave_with(frame, frame.result.calls[before:], function.gate)
             meant = self.apis.collectives["call"].named(f"torch.distributed.{reference.rpartition('::')[2]}")
             self._sent(frame, meant, given)
             return made

@@ -10,6 +10,7 @@ from typing import Any
 
 from allranks.check.apis import Apis
 from allranks.check.calls import Caller, unknown
+from allranks.check.ending import ended
 from allranks.check.given import Given
 from allranks.check.held import guarded, is_partial
 from allranks.check.interest import stored_elsewhere
@@ -105,12 +106,12 @@ class Runner(Caller):
 
     def finish(self, frame: Frame, statements: tuple[Node, ...]) -> None:
         """Run statements of a frame and settle its result."""
-        ended = self.block(frame, statements)
-        if frame.returned and not ended:
+        if not self.block(frame, statements) and frame.returned:
             frame.returned.append((NONE, frame.may, frame.implicit))
         result = frame.result
         result.trace = tuple(frame.nodes)
         result.meets = any(meets(node) for node in result.trace)
+        result.ended = ended(result.trace)
         result.value = also(_returned(frame), frame.asked)
 
     def _finish_or_tell(self, frame: Frame, statements: tuple[Node, ...]) -> None:

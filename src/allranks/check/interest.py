@@ -39,6 +39,7 @@ _MAKERS = ("__init__", "__post_init__", "setup", "setUp")
 _CLASSES = ("__init__", "__enter__", "__exit__", "__post_init__")
 FEW, MANY, OFTEN = 3, 60, 150
 FEW_WORDS = 600  # bytes of a body
+_EXITS = frozenset(("exit", "_exit", "quit", "SystemExit"))
 # By package, the words that ask for what is this process' own: a clock, files, random numbers.
 _OWN = {
     package: frozenset(q.pattern.rpartition(".")[2] for q in LOCAL if q.pattern.startswith(f"{package}."))
@@ -59,13 +60,12 @@ def interesting(project: Project, names: Names, apis: Apis) -> frozenset[str]:
 
 
 def _own(project: Project) -> set[str]:
-    """Return functions of few words that ask for what each process finds for itself: others decide by it."""
+    """Return functions of few words that ask for what each process finds for itself, or end it: others decide by it."""
     found: set[str] = set()
     for path, summary in project.summaries.items():
         imports = {dotted.partition(".")[0] for dotted, _ in summary.imports}
-        words = frozenset().union(*(_OWN[package] for package in imports & _OWN.keys()))
-        functions = summary.functions.items() if words else ()
-        short = ((key, facts) for key, facts in functions if key and len(facts.body) < FEW_WORDS)
+        words = _EXITS.union(*(_OWN[package] for package in imports & _OWN.keys()))
+        short = ((key, facts) for key, facts in summary.functions.items() if key and len(facts.body) < FEW_WORDS)
         found.update(f"{path}::{key}" for key, facts in short if not words.isdisjoint(facts.words))
     return found
 

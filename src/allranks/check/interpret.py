@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from allranks.check import gpus
 from allranks.check.acting import forgives
 from allranks.check.computed import SPREAD
+from allranks.check.ending import how_it_ends
 from allranks.check.functions import Runner
 from allranks.check.items import counts, may_hold_samples, yields_samples
 from allranks.check.render import condition, render
@@ -35,9 +36,6 @@ from allranks.check.values import (
     replace,
 )
 from allranks.check.whole import where_whole
-
-# Functions that end the process, as they are called.
-_EXITS = (("name", "exit"), ("name", "quit"), ("attr", ("name", "sys"), "exit"), ("attr", ("name", "os"), "_exit"))
 
 
 class Interpreter(Runner):
@@ -90,7 +88,10 @@ class Interpreter(Runner):
 
     def _expr(self, frame: Frame, node: Node) -> bool:
         self.value(frame, node[2])
-        return node[2][0] == "call" and self._leaves(frame, node[2])
+        if how := how_it_ends(node[2]):
+            frame.exits += 1
+            frame.nodes.append(("exit", how))
+        return bool(how) or frame.nodes[-1:] == [("exit", "end")]
 
     def _assert(self, frame: Frame, node: Node) -> bool:
         """Who goes on has what is asserted: nobody else does, and what must be false is."""
@@ -102,13 +103,6 @@ class Interpreter(Runner):
             if part[0] == "not" and (denied[0] == "name" or (denied[0] == "attr" and denied[1][0] == "name")):
                 frame.env[render(denied)] = known(False)
         return False
-
-    def _leaves(self, frame: Frame, call: Node) -> bool:
-        if call[1] not in _EXITS and call[1][:3] not in _EXITS:
-            return False
-        frame.exits += 1
-        frame.nodes.append(("exit", "raise"))
-        return True
 
     def _assign(self, frame: Frame, node: Node) -> bool:
         value = self.names(frame, node, self.value(frame, node[3]))
@@ -132,7 +126,7 @@ class Interpreter(Runner):
     def _raise(self, frame: Frame, node: Node) -> bool:
         self.value(frame, node[2])
         frame.exits += 1
-        frame.nodes.append(("exit", "raise"))
+        frame.nodes.append(("exit", how_it_ends(node[2]) or "raise"))
         return True
 
     def _jump(self, frame: Frame, node: Node) -> bool:

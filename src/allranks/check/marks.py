@@ -5,10 +5,22 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from allranks.check.state import Span, Trace, TraceNode
+from allranks.check.values import CLOCK
 
 
 def raises(trace: Trace) -> bool:
     return bool(trace) and trace[-1] == ("exit", "raise")
+
+
+def ends_job(node: TraceNode) -> Trace | None:
+    """Return the side of a branch that ends the job: it raises, or the process ends there by what this one alone has
+    found, which is mostly that something is wrong."""
+    alone = set(node[1]) <= {"D", "P"} and not node[2] & CLOCK
+    sides: tuple[Trace, Trace] = (node[3], node[4])
+    for side in sides:
+        if raises(side) or (alone and side[-1:] == (("exit", "end"),)):
+            return side
+    return None
 
 
 def breaks(trace: Trace) -> bool:

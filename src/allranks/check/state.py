@@ -7,11 +7,12 @@ from typing import Any, NamedTuple, TypeAlias
 
 from allranks.check.apis import Entry
 from allranks.check.summary import FunctionFacts, Node
-from allranks.check.truth import EVERY, decides, negate
+from allranks.check.truth import EVERY, FALSE, decides, negate
 from allranks.check.values import NONE, Value
 
 Span: TypeAlias = tuple[int, int, int, int]
-# Nodes of a trace: ("meet", op, sub-group?, span, name) · ("loop", truth, taint, body, span, orelse) · ("exit", kind) ·
+# Nodes of a trace: ("meet", op, sub-group?, span, name) · ("loop", truth, taint, body, span, orelse) ·
+# ("exit", kind): ``end`` is that of the process, ``raise`` that of the job ·
 # ("branch", truth, taint, then, orelse, span, condition as it stands, condition as far as the rank leaves it open) ·
 # ("call", Called) · ("apart", Called): in a process or thread of its own · ("try", body, handlers, orelse) ·
 # ("yield",) · ("around", Called, body): a context that the project defines as a generator.
@@ -78,6 +79,17 @@ class Called(NamedTuple):
     node: Node | None = None
 
 
+class Ended(NamedTuple):
+    """Which roles a function ends the process of; ``taint`` and ``condition`` of the branch that sends them there."""
+
+    truth: str = FALSE
+    taint: int = 0
+    condition: str = ""
+
+
+NOBODY = Ended()
+
+
 @dataclass(slots=True, eq=False)
 class Result:
     """What one function does, for one kind of arguments. ``meets``: its trace holds a collective.
@@ -87,7 +99,7 @@ class Result:
     either); both with the roles that do. ``locks``: it locks a file. ``stored``: its variables, with the expression
     that is stored there; None where that is not one; ``gives``: the last expression that it returns; ``signs``: the
     conditions around each sign of several processes; ``gated``: it stands for the function of its reference, which only
-    some roles run."""
+    some roles run; ``ended``: whose process it ends, where those who wait for them are its callers."""
 
     reference: str
     value: Value = NONE
@@ -107,6 +119,7 @@ class Result:
     gives: Node | None = None
     signs: list[Arms] = field(default_factory=list)
     gated: bool = False
+    ended: Ended = NOBODY
 
     @property
     def path(self) -> str:

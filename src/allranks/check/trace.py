@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from allranks.check.marks import Meeting, are_programs, breaks, exits, first_meeting, raises
+from allranks.check.marks import Meeting, are_programs, breaks, ends_job, exits, first_meeting, raises
 from allranks.check.sequence import (
     LONGEST,
     Items,
@@ -123,7 +123,7 @@ class Comparison:
         if tag == "call":
             return self.function(node[1].result, role, look.inside()) + rest
         if tag == "exit":
-            return (("jump", node[1]),) if loop and node[1] != "raise" else ()
+            return (("jump", "return" if node[1] == "end" else node[1]),) if loop and node[1] != "raise" else ()
         if tag == "branch":
             return self._branch(node, role, look, rest, loop)
         if tag == "loop":
@@ -142,8 +142,8 @@ class Comparison:
         letter = "W" if "W" in truth else truth[role]
         if letter in "TF":
             return self.items(then if letter == "T" else orelse, role, look, rest, loop)
-        if raises(then) or raises(orelse):  # the job ends there, in one way or another
-            return self.items(orelse if raises(then) else then, role, look, rest, loop)
+        if (over := ends_job(node)) is not None:
+            return self.items(orelse if over is then else then, role, look, rest, loop)
         look = look.under(condition)
         if look.straight and not loop and truth == UNKNOWN:  # who returns early by data, returns with all others
             for side, other in ((then, orelse), (orelse, then)):
@@ -275,7 +275,7 @@ class Comparison:
         truth, then, orelse, condition = node[1], node[3], node[4], node[7]
         roles = _roles(alive)
         letters = {truth[role] for role in roles}
-        if "W" in truth or raises(then) or raises(orelse) or not (letters & set("DP") or len(letters) > 1):
+        if "W" in truth or ends_job(node) is not None or not (letters & set("DP") or len(letters) > 1):
             return None
         if ahead.level and not letters & set("DP"):
             return None

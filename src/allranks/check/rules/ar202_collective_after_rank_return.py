@@ -13,7 +13,9 @@ class CollectiveAfterRankReturn(ProgramRule):
     """
     ## What it does
     Finds an early `return`, `break` or `continue` that depends on the rank, above a call that reaches a collective, in
-    this function or in one that it calls.
+    this function or in one that it calls; and an end of the process that leaves the others alone: `sys.exit()`,
+    `os._exit(0)`, `exit()`, `quit()`, `raise SystemExit`, also in a function that is called. An exit with an error
+    ends the job, and is none.
 
     ## Why is this bad
     A collective waits for every process of its group, and those that have left never come.
@@ -55,6 +57,23 @@ class Trainer:
 """,
             },
             at=(11,),
+        ),
+        Example(
+            {
+                "train.py": """\
+import sys
+import torch.distributed as dist
+
+def first_alone(rank):
+    if rank != 0:
+        sys.exit(0)
+
+dist.init_process_group("nccl")
+first_alone(dist.get_rank())
+dist.barrier()
+""",
+            },
+            at=(10,),
         ),
     )
     good = (
