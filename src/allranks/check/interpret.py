@@ -217,8 +217,15 @@ class Interpreter(Runner):
 
     def _while(self, frame: Frame, node: Node) -> bool:
         test = self.value(frame, node[2])
-        body = node[3] if test.true() != FALSE else ()
-        return self._loop(frame, body, node[4], (test.true(), test.taint, node[5]))
+        truth = test.true()
+        if test.ranked and "F" in truth and truth != FALSE:  # some never come to it
+            goes_round = ("often", node[1], node[3], (TRUE if set(truth) == {"T", "F"} else UNKNOWN, 0, node[5]))
+            self._branch(frame, test, ("if", node[1], node[2], (goes_round,), (), node[5]))
+            return self.block(frame, node[4])
+        return self._loop(frame, node[3] if truth != FALSE else (), node[4], (truth, test.taint, node[5]))
+
+    def _often(self, frame: Frame, node: Node) -> bool:
+        return self._loop(frame, node[2], (), node[3])
 
     def _loop(self, frame: Frame, body: tuple[Node, ...], orelse: tuple[Node, ...], head: tuple[str, int, Any]) -> bool:
         """``head``: whether it goes round, on what that depends, and where that stands."""
@@ -334,13 +341,6 @@ class Interpreter(Runner):
         frame.mask, frame.may = mask_after, may_after
         return left or ended
 
-    def _match(self, frame: Frame, node: Node) -> bool:
-        self.value(frame, node[2])
-        for guard, body in node[3]:
-            self.value(frame, guard)
-            self._branch(frame, ANYTHING, ("if", node[1], node[2], body, (), (node[1], 0, node[1], 0)))
-        return False
-
     def _def(self, frame: Frame, node: Node) -> bool:
         reference = f"{frame.path}::{node[3]}"
         top = frame.facts.name == "" and frame.result.reference.endswith("::")
@@ -384,9 +384,9 @@ class Interpreter(Runner):
         "if": _if,
         "for": _for,
         "while": _while,
+        "often": _often,
         "with": _with,
         "try": _try,
-        "match": _match,
         "def": _def,
         "class": _class,
         "import": _import,

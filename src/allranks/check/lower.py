@@ -7,6 +7,7 @@ import marshal
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
+from allranks.check.cases import as_conditions
 from allranks.check.expressions import EXPRESSIONS, SYMBOLS, annotation, target
 from allranks.check.summary import ClassFacts, FunctionFacts, Node, Summary
 
@@ -228,8 +229,7 @@ def _global(_: _Lowering, node: ast.Global | ast.Nonlocal) -> Node:
 
 
 def _match(low: _Lowering, node: ast.Match) -> Node:
-    cases = tuple((low.expression(case.guard), low.block(case.body)) for case in node.cases)
-    return ("match", node.lineno, low.expression(node.subject), cases)
+    return ("if", node.lineno, ("const", True), low.block(as_conditions(node)), (), (node.lineno, 0, node.lineno, 0))
 
 
 def _nothing(_: _Lowering, __: ast.stmt) -> Node:

@@ -42,8 +42,6 @@ def assigned(statements: tuple[Node, ...]) -> Iterator[str]:
             yield from assigned(statement[at])
         for handler in statement[3] if tag == "try" else ():
             yield from assigned(handler[2])
-        for _, body in statement[3] if tag == "match" else ():
-            yield from assigned(body)
 
 
 def _names(target: Node) -> Iterator[str]:

@@ -8,7 +8,7 @@ Expressions are ``(tag, ...)``; a call and a branch carry their span, an attribu
     many parts (whatever else: its parts are evaluated)
 
 Statements are ``(tag, line, ...)``: expr, assert, assign, aug, return, raise, if, for, while, with, try, break,
-continue, def, class, import, global, match. A body is kept as bytes of its own and read only when the function is
+continue, def, class, import, global. A body is kept as bytes of its own and read only when the function is
 interpreted.
 """
 
