@@ -6,7 +6,7 @@ import ast
 
 from allranks.check.counts import Scale, is_mapped, mapped, meshed, scale
 from allranks.check.nodes import walk
-from allranks.check.origins import latest
+from allranks.check.origins import latest, values
 from allranks.check.source import File
 from allranks.check.syntax import calls_of, function_of, is_constant, keyword, name_of, own, tail_of
 
@@ -28,7 +28,7 @@ def leading(call: ast.Call, file: File) -> Scale | None:
         return _steps(call, file)
     axis = _axis(call, tail, file)
     found = scale(axis, file) if axis is not None else None
-    if found is None or not found.all_devices or _is_gathered(call, file):
+    if found is None or not found.all_devices or _is_gathered(call, file) or _takes_its_own(call, file):
         return None
     if meshed(file) or (tail in MAKERS and not _copies(call, file)) or (tail == "split" and not mapped(file)):
         return found if _is_given_to_mapped(call, file) else None
@@ -108,6 +108,28 @@ def _is_gathered(call: ast.Call, file: File) -> bool:
     function = function_of(call, file)
     calls = (at for at in own(function) if isinstance(at, ast.Call)) if function is not None else ()
     return any(any(word in tail_of(at) for word in _GATHERED) for at in calls)
+
+
+def _takes_its_own(call: ast.Call, file: File) -> bool:
+    """Whether a process takes its part by its number: ``split(key, n).reshape(...)[jax.process_index()]``, or later."""
+    whole: ast.AST = call
+    for above in file.parents(call):
+        if isinstance(above, ast.Subscript) and above.value is whole:
+            return _says_process(above.slice, file)
+        if not (isinstance(above, ast.Attribute) or (isinstance(above, ast.Call) and above.func is whole)):
+            break
+        whole = above
+    if not isinstance(above, ast.Assign) or not isinstance(target := above.targets[0], ast.Name | ast.Attribute):
+        return False
+    named, scope = ast.unparse(target), function_of(call, file) or file.tree
+    parts = (at for at in own(scope) if isinstance(at, ast.Subscript) and at.lineno > call.lineno)
+    return any(ast.unparse(part.value) == named and _says_process(part.slice, file) for part in parts)
+
+
+def _says_process(index: ast.expr, file: File) -> bool:
+    names = [at for at in walk(index) if isinstance(at, ast.Name | ast.Attribute)]
+    stored = [value for name in names for value in values(name, file)]
+    return any("process_index" in ast.unparse(node) for node in (index, *stored))
 
 
 def _is_given_to_mapped(call: ast.Call, file: File) -> bool:

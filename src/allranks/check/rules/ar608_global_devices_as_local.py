@@ -270,6 +270,13 @@ def batches(ds, batch_size):
     return ds.batch(jax.local_device_count(), drop_remainder=True)
 
 
+def keys(key):
+    own = jax.process_index() * jax.local_device_count()
+    rows = jax.random.split(key, jax.device_count())
+    by_process = jax.random.split(key, jax.device_count()).reshape(jax.process_count(), jax.local_device_count(), -1)
+    return rows[own : own + jax.local_device_count()], by_process[jax.process_index()]
+
+
 def sizes(config):
     n = jax.device_count() // jax.process_count()
     return jax.random.split(config.key, n), config.batch_size * n
