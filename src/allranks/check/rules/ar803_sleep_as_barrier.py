@@ -9,8 +9,10 @@ from allranks.check.nodes import walk
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
 from allranks.check.syntax import asks_rank, function_of, inside, name_of, own, rank_guard, tail_of
+from allranks.check.tables.effects import EFFECTS
 from allranks.findings import Finding
 
+_TRACKERS = frozenset(effect.pattern for effect in EFFECTS if effect.kind == "tracker")
 _JOINS = ("jax.distributed.initialize", "torch.distributed.init_process_group")
 # Whoever ends with one of these shows the others a whole file.
 _AGAIN = (ast.While, ast.For, ast.Try, ast.TryStar)
@@ -77,6 +79,23 @@ else:
             },
             at=(8,),
         ),
+        Example(
+            {
+                "train.py": """\
+import time
+import wandb
+
+
+def start(rank, config):
+    if rank == 0:
+        wandb.init(project="words", config=dict(config))
+        config.write("config.json")
+    else:
+        time.sleep(10)
+"""
+            },
+            at=(10,),
+        ),
         Example({"train.py": "from time import sleep\n\nif local_rank != 0:\n    sleep(5)\n"}, at=(4,)),
     )
     good = (
@@ -94,6 +113,21 @@ if rank == 0:
 else:
     while not os.path.exists("words.txt"):
         time.sleep(1)
+"""
+            }
+        ),
+        Example(
+            {
+                "train.py": """\
+import time
+import wandb
+
+
+def start(rank, config):
+    if rank == 0:
+        wandb.init(project="words", config=dict(config))
+    if rank != 0:
+        time.sleep(10)
 """
             }
         ),
@@ -132,7 +166,9 @@ def start(rank, path, size):
         if node.args and isinstance(node.args[0], ast.Constant) and _is_short(node.args[0].value):
             return
         guard = rank_guard(node, file)
-        if guard is not None and not _is_about_another(guard) and not _joins_later(node, file):
+        if guard is None or _is_about_another(guard):
+            return
+        if not _joins_later(node, file) and not _tracker_comes_first(guard, file):
             asked = ast.unparse(guard)
             yield self.local(file, node, f"a sleep for some ranks only ({asked}) stands where a barrier is meant")
 
@@ -142,6 +178,26 @@ def _joins_later(call: ast.Call, file: File) -> bool:
     function = function_of(call, file)
     later = own(function) if function is not None else ()
     return any(isinstance(at, ast.Call) and at.lineno > call.lineno and name_of(at, file) in _JOINS for at in later)
+
+
+def _tracker_comes_first(guard: ast.expr, file: File) -> bool:
+    """All that rank 0 does meanwhile is to start the run of a tracker, of which the others need nothing."""
+    for parent, child in inside(guard, file):
+        if isinstance(parent, ast.If) and child is guard and parent.orelse:
+            return _only_tracks(parent.orelse, file)
+        for block in (getattr(parent, name, None) for name in ("body", "orelse", "finalbody")):
+            if isinstance(child, ast.If) and isinstance(block, list) and child in block:
+                sooner = [s for s in block[: block.index(child)] if isinstance(s, ast.If) and asks_rank(s.test)]
+                return bool(sooner) and _only_tracks(sooner[-1].body, file)
+    return False
+
+
+def _only_tracks(statements: list[ast.stmt], file: File) -> bool:
+    """Whether a tracker's run is started, and besides something is told of at most."""
+    made = [s.value for s in statements if isinstance(s, ast.Expr | ast.Assign)]
+    calls = [name_of(value, file) for value in made if isinstance(value, ast.Call)]
+    tracked = [name in _TRACKERS for name in calls if name != "print"]
+    return len(calls) == len(statements) and bool(tracked) and all(tracked)
 
 
 def _is_short(seconds: object) -> bool:
