@@ -8,9 +8,10 @@ import re
 from allranks.check.nodes import walk
 from allranks.check.origins import may_be_skipped, values
 from allranks.check.source import File
-from allranks.check.syntax import bases_of, function_of, keyword, name_of, own, speaks_of, tail_of
+from allranks.check.syntax import bases_of, function_of, inside, is_constant, keyword, name_of, own, speaks_of, tail_of
 from allranks.check.tables.data import LOADERS
 
+_WRAPPERS = ("torch.nn.parallel.DistributedDataParallel", "torch.distributed.fsdp.FullyShardedDataParallel")
 _TRAINS = re.compile(r"(^|_)train")
 _PREPARES = ("prepare", "setup", "setup_dataloaders", "prepare_data_loader", "_setup_dataloaders", "setup_dataloader")
 _LOOKS_AT = ("skip_first_batches", "len", "enumerate", "tqdm", "iter", "print", "ceil", "progress_bar")
@@ -84,3 +85,21 @@ def is_stream(loader: ast.Call, file: File) -> bool:
     names = {tail_of(one) for one in made if isinstance(one, ast.Call)}
     classes = (n for n in file.nodes if isinstance(n, ast.ClassDef) and n.name in names)
     return any(base.endswith("IterableDataset") for owner in classes for base in bases_of(owner, file))
+
+
+def wraps(file: File) -> bool:
+    """Whether a file wraps a model for several processes, elsewhere than where there are never any."""
+    calls = (at for at in file.kinds.get(ast.Call, ()) if isinstance(at, ast.Call) and name_of(at, file) in _WRAPPERS)
+    return any(not _is_dead(call, file) for call in calls)
+
+
+def _is_dead(node: ast.AST, file: File) -> bool:
+    """It stands under ``world_size > 1``, and nothing but 1 is ever stored there."""
+    tests = (above.test for above, child in inside(node, file) if isinstance(above, ast.If) and child in above.body)
+    for test in tests:
+        if not isinstance(test, ast.Compare) or not isinstance(test.ops[0], ast.Gt) or len(test.ops) > 1:
+            continue
+        stored = values(test.left, file) if isinstance(test.left, ast.Name) else []
+        if stored and all(is_constant(one, 1) for one in (*test.comparators, *stored)):
+            return True
+    return False

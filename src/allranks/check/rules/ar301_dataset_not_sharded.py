@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.loader_calls import is_left_unprepared, is_stream, sampler_left_out, trains_in_order
+from allranks.check.loader_calls import is_left_unprepared, is_stream, sampler_left_out, trains_in_order, wraps
 from allranks.check.program import Program
 from allranks.check.readers import SOURCES, divides_alone, split_by_worker_alone
 from allranks.check.rule import Example, LocalRule, ProgramRule
@@ -22,7 +22,6 @@ from allranks.check.syntax import (
 from allranks.check.tables.data import HELD_OUT, LOADERS, UNSPLIT
 from allranks.findings import Finding
 
-_WRAPPERS = ("torch.nn.parallel.DistributedDataParallel", "torch.distributed.fsdp.FullyShardedDataParallel")
 # Somebody in this file thinks about who reads what.
 _SPLITS = re.compile(
     r"Sampler|split_dataset|\.shard\(|num_shards|num_replicas|worker_info|\[\s*(self\.)?\w*rank\s*::|prepare_data_loader|"
@@ -379,7 +378,7 @@ def train(model, dataset):
             yield self.local(file, node, f"the sampler of line {sampler.lineno} is not given to this loader")
         if _SPLITS.search(file.text) or not (shuffles or is_stream(node, file) or trains_in_order(node, file)):
             return
-        if any(isinstance(at, ast.Call) and name_of(at, file) in _WRAPPERS for at in file.nodes):
+        if wraps(file):
             yield self.local(file, node, _NO_SAMPLER)
 
     def stands(self, finding: Finding, program: Program) -> bool:
