@@ -16,6 +16,14 @@ def codes(text: str) -> list[str]:
 
 
 SILENT = {
+    "one rank tells a group of some what it has": """
+        from lightning.fabric import Fabric
+        from lightning.fabric.plugins.collectives import TorchCollective
+        class Saver:
+            def save(self, fabric: Fabric, pair: TorchCollective, state):
+                if fabric.global_rank == 1:
+                    pair.broadcast_object_list([state], src=1)
+        """,
     "a score that is reduced, or that rank 0 sends, ends the training for all": """
         import torch
         import torch.distributed as dist
@@ -184,6 +192,17 @@ SILENT = {
 }
 
 FOUND = {
+    "one rank alone tells all what it has": (
+        """
+        import torch.distributed as dist
+        from lightning.fabric import Fabric
+        class Saver:
+            def save(self, fabric: Fabric, state):
+                if fabric.global_rank == 1:
+                    dist.broadcast_object_list([state], src=1)
+        """,
+        "AR201",
+    ),
     "patience runs out by the score of a part of the data": (
         """
         import torch.distributed as dist

@@ -13,7 +13,7 @@ from allranks.check.rows import SHOWN
 from allranks.check.state import Frame, Span
 from allranks.check.strangers import meeting_of, own_of, rank_of
 from allranks.check.summary import Node, body_of
-from allranks.check.tables.collectives import Collective
+from allranks.check.tables.collectives import GROUPS, Collective
 from allranks.check.tables.effects import Effect
 from allranks.check.tables.evidence import JOIN, JOINING
 from allranks.check.tables.gates import GATED
@@ -357,7 +357,8 @@ class Caller(Plain):
             return ANYTHING  # of some ranks and of others that are no ranks: engines that serve the model
         if entry.op == "DDP forward" and frame.graphless:
             return ANYTHING  # nothing is reduced, and its buffers are sent but once
-        whole = group is None or group.reference.endswith("group.WORLD")
+        of_some = name.rpartition(".")[0].rpartition(".")[2] in GROUPS
+        whole = (group is None and not of_some) or (group is not None and group.reference.endswith("group.WORLD"))
         whole = whole or (
             group is not None and group.constant is None and not self._made_elsewhere(frame, entry, given)
         )

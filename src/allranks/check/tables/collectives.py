@@ -8,6 +8,9 @@ from typing import Literal, TypeAlias
 
 Form: TypeAlias = Literal["call", "attribute", "context"]
 
+# Classes of which an object is a group of some processes: what its methods call, these meet in.
+GROUPS = frozenset(["TorchCollective", "ProcessGroup", "ProcessGroupNCCL", "ProcessGroupGloo"])
+
 
 @dataclass(frozen=True, slots=True)
 class Collective:
