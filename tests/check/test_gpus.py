@@ -225,6 +225,59 @@ def place(model, args):
     assert [f.place.line for f in found] == [9]
 
 
+TRAINER = """
+    import torch
+    class Trainer:
+        def __init__(self, config):
+            self.device = self._prepare(config["local_rank"])
+        def _prepare(self, local_rank):
+            torch.cuda.set_device(local_rank)
+    class Tester:
+        def __init__(self, config):
+            pass
+    """
+
+
+@pytest.mark.parametrize(("made", "expected"), [("Trainer", []), ("Tester", [("train.py", 5)])])
+def test_what_a_program_makes_may_bind_its_gpu(made: str, expected: list[tuple[str, int]]) -> None:
+    """The file that joins the processes shows nothing of it; another class of the project's does not help."""
+    text = f"""
+        import torch.distributed as dist
+        from trainer import {made}
+        def main(config):
+            dist.init_process_group("nccl")
+            {made}(config)
+        if __name__ == "__main__":
+            main({{}})
+        """
+    assert lines({"train.py": text, "trainer.py": TRAINER}) == expected
+
+
+@pytest.mark.parametrize(("address", "expected"), [("'127.0.0.1'", []), ("config.address", [("runner.py", 5)])])
+def test_where_all_processes_are_started_on_this_host_the_rank_is_its_gpu(
+    address: str, expected: list[tuple[str, int]]
+) -> None:
+    """And where they may meet somebody else's, it is not."""
+    launcher = f"""
+        import torch.distributed as dist
+        import torch.multiprocessing as mp
+        from runner import wrapped
+        def work(rank, config):
+            dist.init_process_group("nccl", f"tcp://{{{address}}}:1234", rank=rank, world_size=config.gpus)
+            wrapped(config.model)
+        def start(config):
+            mp.spawn(work, (config,), nprocs=config.gpus)
+        """
+    runner = """
+        import torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel
+        def wrapped(model):
+            model = DistributedDataParallel(model.cuda(dist.get_rank()), device_ids=[dist.get_rank()])
+            return model if dist.is_initialized() else None
+        """
+    assert [at for at in lines({"launch.py": launcher, "runner.py": runner}) if at[0] == "runner.py"] == expected
+
+
 def test_what_is_called_by_many_ways_is_looked_at_once() -> None:
     """Twenty-four functions that each call the next one twice: 16 million ways to what uses the GPU."""
     below = Result("library.py::last", marks=[Mark("use", "x.cuda", (1, 0, 1, 1))])

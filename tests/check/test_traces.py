@@ -28,6 +28,46 @@ def codes(text: str) -> list[str]:
 
 
 SILENT = {
+    "even ranks wait before, odd ranks afterwards": """
+        class Staggered:
+            def __init__(self, local_rank, world_size):
+                self.local_rank = local_rank
+                self.world_size = world_size
+            def __enter__(self):
+                if self.world_size > 1 and self.local_rank % 2 == 0:
+                    dist.barrier()
+            def __exit__(self, *error):
+                if self.local_rank % 2:
+                    dist.barrier()
+            def __call__(self, make):
+                def made(*given):
+                    with self:
+                        return make(*given)
+                return made
+        if rank % 2 != 0:
+            dist.barrier()
+        if rank % 2 != 1:
+            dist.barrier()
+        """,
+    "a context that nobody here enters": """
+        class First:
+            def __enter__(self):
+                if rank != 0:
+                    dist.barrier()
+            def __exit__(self, *error):
+                if rank == 0:
+                    dist.barrier()
+        """,
+    "what one program counts for itself, another one reads under the same name": """
+        def fit(history, step):
+            history['total_steps'] = latest() if rank % 3 == 1 else step
+            dist.barrier()
+        def resume(state):
+            if state['total_steps'] % 100 == 0:
+                dist.barrier()
+        fit({}, 0)
+        resume({})
+        """,
     "a loop is left by a break that meets as its else does": """
         def agree(flag):
             dist.broadcast(torch.tensor(flag), 0)
@@ -194,6 +234,23 @@ FOUND = {
         cancelled(['a'])
         """,
         ["AR201"],
+    ),
+    "even ranks wait twice, or one of three at a time": (
+        """
+        class Staggered:
+            def __enter__(self):
+                if rank % 2 == 0:
+                    dist.barrier()
+            def __exit__(self, *error):
+                if rank % 2 == 0:
+                    dist.barrier()
+        def load():
+            if rank % 3 == 0:
+                dist.barrier()
+            if rank % 3 == 1:
+                dist.barrier()
+        """,
+        ["AR201", "AR201", "AR201", "AR201"],
     ),
     "a handler that meets elsewhere": (
         """

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from allranks.check.apis import apis
 from allranks.check.first_alone import first_alone, starts_by_trainer
-from allranks.check.launches import by_launchers, on_several_nodes, started
+from allranks.check.launches import by_launchers, on_one_host, on_several_nodes, started
 from allranks.check.program import Program
 from allranks.check.project import Project
 from allranks.check.reading import Cache, examined
@@ -127,7 +127,7 @@ def interpreted(sources: Mapping[str, bytes], summaries: Mapping[str, Summary], 
     lines = Lines(sources)
     alone, together = started(sources)
     survey = Survey(project, tables, everywhere=everywhere, entries=settings.entries, alone=alone, together=together)
-    program = survey.program(lines)
+    program = replace(survey.program(lines), one_host=on_one_host(sources))
     if not everywhere and starts_by_trainer(program.packages, program.events) and not by_launchers(sources):
         early = first_alone(program.events, survey.interpreter.lineage)
         program = replace(program, first_alone=frozenset() if on_several_nodes(sources) else early)

@@ -174,12 +174,14 @@ class Evaluator:
         first, *others = node[1]
         result = self.value(frame, first)
         left_open = [] if _by_rank_alone(result) else [first]
+        several = [first] if result.flags & MANY else []
         for at, other in enumerate(others, 1):
             truth = result.true() if conjunction else negate(result.true())
             asked = first if at == 1 else (node[0], node[1][:at])
             right = self.under(frame, truth, result, other, (asked, node[2]))
             many = (result.flags | right.flags) & MANY
             left_open += [] if _by_rank_alone(right) else [other]
+            several += [other] if right.flags & MANY else []
             if conjunction:
                 both_true = both(result.true(), right.true()) if truth != FALSE else FALSE
                 result = replace(boolean(both_true, result.taint | right.taint), flags=many)
@@ -194,6 +196,8 @@ class Evaluator:
                 merged = either(result.true(), right.true())
                 taint = result.taint | right.taint
                 result = replace(right, taint=taint) if plain else replace(boolean(merged, taint), flags=many)
+        if result.ranked:  # that there are several is so for each of them
+            left_open = [part for part in left_open if part not in several]
         if not 0 < len(left_open) <= len(others):
             return result
         text = condition(left_open[0] if len(left_open) == 1 else (node[0], tuple(left_open), node[2]))

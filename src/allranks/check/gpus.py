@@ -20,6 +20,7 @@ from allranks.check.summary import Node
 from allranks.check.tables.devices import BINDERS, BINDING_PACKAGES, BINDS, CONTEXTS, JOINS, MEETS
 from allranks.check.truth import ROLES
 from allranks.check.values import NO_CONSTANT, Value
+from allranks.findings import Place
 
 # The flags of a device that says "cuda" and no number, and of the CPU.
 CURRENT, HOST = frozenset({"gpu"}), frozenset({"host"})
@@ -134,14 +135,16 @@ def _parted(one: Arms, other: Arms) -> bool:
     return any(sides.get(span, side) != side for span, side in other)
 
 
-def astray(roots: Iterable[Result], project: Project, active: Set[str], tell: Tell) -> Iterator[Astray]:
+def astray(
+    roots: Iterable[Result], project: Project, active: Set[str], tell: Tell, bound: set[Place] | None = None
+) -> Iterator[Astray]:
     """Yield what uses a GPU on the way from each of ``roots`` before the process has one of its own. ``active``: which
-    of them several processes run.
+    of them several processes run. ``bound`` is given the places where processes are joined that are bound on the way.
 
     Processes that are started on the way have a way of their own.
     """
     for root in roots:
-        walk = _Walk(tell)
+        walk = _Walk(tell, set() if bound is None else bound)
         found = list(walk.first_use(root) if root.reference in active else ())
         if root.reference not in active:
             walk.find_started(root, set())
@@ -166,8 +169,9 @@ def _may_bind(project: Project, path: str) -> bool:
 
 
 class _Walk:
-    def __init__(self, tell: Tell) -> None:
+    def __init__(self, tell: Tell, bound: set[Place]) -> None:
         self.tell = tell
+        self.bound = bound
         self.started: list[Called] = []
         self.marked: dict[int, list[Called] | None] = {}
 
@@ -178,6 +182,9 @@ class _Walk:
             if len(met) >= MOST:
                 return  # more than can be told
         joins = [at for at, one in enumerate(met) if one.mark.kind in ("join", "nccl")]
+        for join in (met[at] for at in joins):
+            if any(one.mark.kind == "bind" and not excludes(one, join) for one in met):
+                self.bound.add(self.tell(join.result, join.mark.span).place)
         for at, one in enumerate(met):
             if one.mark.kind not in ("use", "meet"):
                 continue

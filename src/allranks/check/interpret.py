@@ -83,7 +83,7 @@ class Interpreter(Runner):
         elif tag == "sub":
             self.value(frame, target[1])
             key = self.value(frame, target[2]).constant
-            if isinstance(key, str) and value.ranked and value.truth:
+            if isinstance(key, str) and value.ranked and value.truth.strip("D"):  # who it is, not what is his alone
                 self.keep("*", key, value)
 
     def _expr(self, frame: Frame, node: Node) -> bool:

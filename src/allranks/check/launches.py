@@ -35,6 +35,10 @@ _OUTSIDE = re.compile(
     rb"torchrun|torch\.distributed|\bsrun\b|#SBATCH|\bsbatch\b|#PBS|#BSUB|\bmpirun\b|\bmpiexec\b|horovodrun|\bjsrun\b"
     rb"|accelerate launch|\bdeepspeed\s+(?:--|\w+\.py)|MASTER_ADDR|WORLD_SIZE"
 )
+# What joins processes, starts them on this host, and has them meet there; and what lets them be on others too.
+_JOINS, _SPAWNS = re.compile(rb"init_process_group\("), re.compile(rb"\b(?:spawn|start_processes)\(")
+_LOOPBACK = re.compile(rb"127\.0\.0\.1|localhost")
+_ELSEWHERE = re.compile(rb"(?i)\bnodes?\b|node_|_node|env://|(?:\.get\(|getenv\()\s*[\"']MASTER_ADDR|argparse")
 _JOINED = re.compile(r"\\\r?\n")
 _SET = re.compile(r"(?<![\w$-])(?P<name>\w+)=[\"']?(?P<value>[^\s\"';]*\.py)\b")
 _USED = re.compile(r"[\"']?\$\{?(?P<name>\w+)\}?[\"']?")
@@ -76,6 +80,14 @@ def on_several_nodes(sources: Mapping[str, bytes]) -> bool:
 def by_launchers(sources: Mapping[str, bytes]) -> bool:
     """Return whether a script or a page of a project tells of a launcher that starts several processes."""
     return any(_OUTSIDE.search(raw) for path, raw in sources.items() if is_text(path))
+
+
+def on_one_host(sources: Mapping[str, bytes]) -> bool:
+    """Return whether each file that joins processes starts them too, to meet on this host and on no other."""
+    joining = [raw for path, raw in sources.items() if path.endswith(".py") and _JOINS.search(raw)]
+    return bool(joining) and all(
+        _SPAWNS.search(raw) and _LOOPBACK.search(raw) and not _ELSEWHERE.search(raw) for raw in joining
+    )
 
 
 def _of_script(text: str) -> Iterator[tuple[str, bool]]:

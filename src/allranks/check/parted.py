@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 
 from allranks.check.program import Divergence, Step
 from allranks.check.project import Project
@@ -11,6 +11,8 @@ from allranks.check.source import module_name
 from allranks.check.state import Result, Span
 from allranks.check.trace import Comparison, Parting
 from allranks.findings import Place
+
+_CONTEXT = ("__enter__", "__exit__")
 
 
 def symbol(reference: str) -> str:
@@ -34,6 +36,15 @@ class Parted:
     def found(self) -> tuple[Divergence, ...]:
         """Return what was found, in order of place."""
         return tuple(sorted(self._partings.values(), key=lambda parting: parting.place))
+
+    def come_in(self, entries: Collection[Result]) -> Iterator[Result]:
+        """Yield the entries without contexts in which those wait at the end who did not wait at the beginning."""
+        met = {entry.reference: entry for entry in entries if entry.meets}
+        for entry in entries:
+            owner, _, name = entry.reference.rpartition(".")
+            pair = [it for end in _CONTEXT if (it := met.get(f"{owner}.{end}")) is not None]
+            if name not in _CONTEXT or len(pair) < 2 or not self._comparison.even(pair):
+                yield entry
 
     def go_down(self, result: Result, alive: int, active: bool, chain: tuple[Step, ...]) -> None:
         """Look where the ``alive`` roles part in a function and in what it calls."""

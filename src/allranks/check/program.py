@@ -234,7 +234,8 @@ class Program:
     background; ``offloads``: the functions that bring to the CPU what they save; ``drawn``: by the place that seeds
     all processes of a program alike, what each of them draws from that for itself; ``unsplit``: loaders that give
     every process all of their data; ``first_alone``: effects that are over on the one node before its other processes
-    are started."""
+    are started; ``bound``: where processes are joined that are given a GPU each on their way; ``one_host``: all
+    processes that are joined were started by one on its own host."""
 
     events: tuple[Event, ...] = ()
     parted: tuple[Divergence, ...] = ()
@@ -246,6 +247,8 @@ class Program:
     offloads: frozenset[str] = frozenset()
     drawn: Mapping[Place, tuple[Step, ...]] = field(default_factory=dict)
     unsplit: frozenset[Place] = frozenset()
+    bound: frozenset[Place] = frozenset()
+    one_host: bool = False
     several: frozenset[str] = frozenset()
     own_seeds: frozenset[str] = frozenset()
     awaits_saves: bool = True

@@ -43,15 +43,26 @@ def _inside(node: Node, depth: int) -> str:
 
 
 _DENIED = {"!=": "==", "is not": "is", "not in": "in"}
+_ZERO: Node = ("const", 0)
 
 
 def condition(node: Node) -> str:
     """Return a truth as text; of two that deny each other, one is the other behind a ``not``."""
     if node[0] == "not":
         return denied(condition(node[1]))
-    if node[0] == "cmp" and len(node[2]) == 1 and node[2][0] in _DENIED:
-        return denied(render(("cmp", node[1], (_DENIED[node[2][0]],), node[3])))
+    if node[0] == "op" and _halves(node):
+        return denied(render(("cmp", node, ("==",), (_ZERO,))))
+    if node[0] == "cmp" and len(node[2]) == 1:
+        if node[2][0] in _DENIED:
+            return denied(condition(("cmp", node[1], (_DENIED[node[2][0]],), node[3])))
+        if node[2][0] == "==" and node[3][0] == ("const", 1) and _halves(node[1]):
+            return denied(render(("cmp", node[1], ("==",), (_ZERO,))))
     return _inside(node, 4)
+
+
+def _halves(node: Node) -> bool:
+    """Whether a number is either 0 or 1: what is left of a division by two."""
+    return bool(node[0] == "op" and node[3] == "%" and node[2] == ("const", 2))
 
 
 def denied(text: str) -> str:

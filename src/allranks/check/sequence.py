@@ -86,6 +86,17 @@ def named(condition: str) -> str:
     return condition.removeprefix("not ")
 
 
+def conditions(items: Items) -> frozenset[str]:
+    """Return what decides who meets whom: of a condition and its contrary, one; an ellipsis for what is too long."""
+    found = set[str]()
+    for item in items:
+        if not isinstance(item, str):
+            found |= {"…"} if item[0] == "many" else {named(item[1])} if item[0] == "if" else set()
+            for part in item[1:] if item[0] in ("if", "loop", "except") else ():
+                found |= conditions(part) if isinstance(part, tuple) else set()
+    return frozenset(found)
+
+
 def _is_branch(item: Any) -> bool:
     return isinstance(item, tuple) and bool(item) and item[0] == "if"
 

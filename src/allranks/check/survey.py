@@ -127,19 +127,20 @@ class Survey:
                 self.by_name.make(kept, EVERY, sure=True)
         self._go_down(entries, bodies)
         parted = Parted(self.project, self.inside, self._place)
-        for root in entries:
+        for root in parted.come_in(entries):
             is_active = root.reference in self.inside
             if is_active or not self.activity.left_out(root.path):
                 parted.go_down(root, EVERY, is_active, ())
         self._tell_callers()
         events = sorted(self.events.values(), key=lambda event: (event.place, event.name))
         watched = [root for root in entries if not self.activity.left_out(root.path)]
-        early = tuple(gpus.astray(watched, self.project, self.inside, self._step))
+        bound: set[Place] = set()
+        early = tuple(gpus.astray(watched, self.project, self.inside, self._step, bound))
         said = (*mentioned(self.project), early, around(self.project, events))
         results = self.interpreter.results.values()
         bodies_of_modules = (frame.result for frame in self.interpreter.modules.values())
         drawn = alike(self.project, [*results, *bodies_of_modules], events, self._at)
-        more = (gpus.offloading(results), drawn, unsplit(self.project, events, lines))
+        more = (gpus.offloading(results), drawn, unsplit(self.project, events, lines), frozenset(bound))
         return Program(tuple(events), parted.found(), tuple(self._gaps()), *said, *more)
 
     def _go_down(self, entries: Iterable[Result], bodies: Iterable[Result]) -> None:

@@ -9,7 +9,7 @@ mean: these two meet in the same places, whatever guards are on the way.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from allranks.check.sequence import (
     Items,
     alike,
     atoms,
+    conditions,
     flat,
     hangs_on,
     holds,
@@ -27,6 +28,7 @@ from allranks.check.sequence import (
     one_way,
     resolved,
     retried,
+    settled,
 )
 from allranks.check.state import Called, Result, Span, Trace, TraceNode
 from allranks.check.truth import EVERY, ROLES, TRUE, UNKNOWN, in_words
@@ -81,12 +83,13 @@ class Look(NamedTuple):
 
 class _Ahead(NamedTuple):
     """What follows a stretch of a trace in its function, whether it is in a ``loop``, and whether the function as a
-    whole is ``level``: its roles meet alike, however its branches look. ``again``: the body of the loop around;
-    ``endless``: it is one that is left from inside."""
+    whole is ``level``: its roles meet alike, however its branches look. ``open``: the conditions that then still say
+    who meets whom. ``again``: the body of the loop around; ``endless``: it is one that is left from inside."""
 
     after: Trace
     loop: bool
     level: bool
+    open: frozenset[str] = frozenset()
     again: Trace = ()
     endless: bool = False
 
@@ -177,8 +180,14 @@ class Comparison:
 
     def partings(self, result: Result, alive: int) -> Iterator[Parting | tuple[Called, int]]:
         """Yield where the ``alive`` roles part in this function, and the calls on the way with who makes them."""
-        level = alike(self.function(result, role, Look()) for role in _roles(alive))
-        yield from self._walk(result, result.trace, alive, _Ahead((), False, level))
+        ways = [self.function(result, role, Look()) for role in _roles(alive)]
+        open_still = frozenset().union(*(conditions(settled(way)) for way in ways))
+        yield from self._walk(result, result.trace, alive, _Ahead((), False, alike(ways), open_still))
+
+    def even(self, results: Sequence[Result]) -> bool:
+        """Return whether all roles meet alike in functions that are called one after another, though not in each."""
+        ways = [tuple(item for r in results for item in self.function(r, role, Look())) for role in range(4)]
+        return alike(ways) and all(_settles(way, conditions(settled(way))) or not conditions(way) for way in ways)
 
     def _walk(self, result: Result, trace: Trace, alive: int, ahead: _Ahead) -> Iterator[Parting | tuple[Called, int]]:
         settled, owed = 0, _NO_BRANCH  # up to here, branches make up for each other, this one and those after it
@@ -207,7 +216,7 @@ class Comparison:
                 if uneven is not None:
                     yield uneven
                     continue
-                inside = _Ahead((), True, ahead.level, node[3], node[1] == TRUE)
+                inside = _Ahead((), True, ahead.level, ahead.open, node[3], node[1] == TRUE)
                 yield from self._walk(result, node[3], alive, inside)
                 yield from self._walk(result, node[5], alive, _after(after, ahead))
             elif tag == "try":
@@ -260,7 +269,7 @@ class Comparison:
         """Roles differ in the callee, and what its caller does afterwards makes up for it."""
         own = {role: self.function(called.result, role, Look()) for role in _roles(alive)}
         if alike(own.values()):
-            return False
+            return ahead.level and all(_settles(items, ahead.open) for items in own.values())
         later = _after(after, ahead).after
         return ahead.level or alike((*own[role], *self.items(later, role, Look(), (), ahead.loop)) for role in own)
 
@@ -344,6 +353,12 @@ class Comparison:
 
 def _after(after: Trace, ahead: _Ahead) -> _Ahead:
     return ahead._replace(after=(*after, *ahead.after))
+
+
+def _settles(items: Items, open_still: frozenset[str]) -> bool:
+    """Whether what some meet only under a condition, others meet elsewhere: nothing hangs on it as a whole."""
+    asked = conditions(items)
+    return bool(asked) and open_still.isdisjoint((*asked, "…")) and not any("(" in one or "…" in one for one in asked)
 
 
 def _is_open(node: TraceNode, alive: int) -> bool:

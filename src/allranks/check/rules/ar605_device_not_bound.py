@@ -47,6 +47,8 @@ _MAY_BIND = re.compile(r"bind|(set|init|setup|get|choose|select)_?\w*(device|gpu
 _BINDS = re.compile(
     r"set_device|device_id|CUDA_VISIBLE_DEVICES|cuda\.device\(|deepspeed\.initialize|get_device|jax|ray\.|torch_xla|[\"']cpu[\"']|[\"']gloo[\"']|\bnpu\b"
 )
+_UNBOUND = "an NCCL process group, and no GPU is bound to the process"
+_IN_JOB = "the rank in the job stands for the number of a GPU of this host"
 _SECOND_HOST = "One host is served well; on the second there is no GPU of that number: invalid device ordinal."
 _LOCAL_RANK = "Take the rank on the host: int(os.environ['LOCAL_RANK']), or the rank modulo torch.cuda.device_count()."
 _ONE_GPU = "All processes of a host load the whole model onto GPU 0, and run out of memory there."
@@ -281,8 +283,7 @@ def main(rank, world):
         if not isinstance(node, ast.expr):
             return
         if node in file.once("device by rank", file.tree, lambda _: by_rank_in_job(file)):
-            message = "the rank in the job stands for the number of a GPU of this host"
-            yield self.local(file, node, message, cluster=_SECOND_HOST, advice=_LOCAL_RANK)
+            yield self.local(file, node, _IN_JOB, cluster=_SECOND_HOST, advice=_LOCAL_RANK)
         if not isinstance(node, ast.Call):
             return
         if node in file.once("off its own", file.tree, lambda _: off_its_own(file)):
@@ -290,7 +291,7 @@ def main(rank, world):
         name = name_of(node, file)
         if name in _JOINS:
             if name == _JOINS[0] and _never_binds(node, file):
-                yield self.local(file, node, "an NCCL process group, and no GPU is bound to the process")
+                yield self.local(file, node, _UNBOUND)
             elif (early := _met_too_early(node, file)) is not None:
                 note = Note("the processes are joined here", file.place(node))
                 message = f"{tail_of(early)} before a GPU is bound to the process"
@@ -301,6 +302,11 @@ def main(rank, world):
             yield self.finding(file.place(used), file.symbol(used), message, notes=[note])
         elif (where := fixed_map(node)) is not None and distributed(file):
             yield self.local(file, where, "every rank puts the model on the same GPU", cluster=_ONE_GPU, advice=_MAP)
+
+    def stands(self, finding: Finding, program: Program) -> bool:
+        if finding.message == _IN_JOB:
+            return not program.one_host
+        return finding.message != _UNBOUND or finding.place not in program.bound
 
     def check(self, program: Program) -> Iterator[Finding]:
         """Look for what uses a GPU before one is bound on a program's way, and for a process group in a project in
@@ -315,14 +321,13 @@ def main(rank, world):
             constant = backend.constant if backend is not None else None
             told = event.argument("device_id") is not None
             if event.active and not told and isinstance(constant, str) and "nccl" in constant.lower():
-                yield self.found(event, "an NCCL process group, and no GPU is bound to the process")
+                yield self.found(event, _UNBOUND)
 
     def _astray(self, one: Astray) -> Finding:
         way = [Note(f"called in {step.symbol}", step.place) for step in one.chain]
         if one.bound is None:
-            message = "an NCCL process group, and no GPU is bound to the process"
             used = Note(f"{one.name} uses the current GPU here", one.place)
-            return self.finding(one.joined.place, one.joined.symbol, message, notes=[used, *way])
+            return self.finding(one.joined.place, one.joined.symbol, _UNBOUND, notes=[used, *way])
         meets = one.kind == "meet"
         what = f"{one.name.rpartition('.')[2]} goes through the GPU" if meets else f"{one.name} uses a GPU"
         notes = [Note("the processes are joined here", one.joined.place), Note("the GPU is bound here", one.bound)]
