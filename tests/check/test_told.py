@@ -176,3 +176,18 @@ def test_a_download_in_the_wrong_hook_is_told_once() -> None:
     sources = {"train.py": textwrap.dedent(text).encode()}
     assert [one.code for one in check(sources, Settings()).findings] == ["AR611"]
     assert [one.code for one in check(sources, Settings(ignore=("AR611",))).findings] == ["AR106"]
+
+
+@pytest.mark.parametrize(
+    ("call", "found_there"),
+    [
+        ("logging.basicConfig(filename='train.log')", True),
+        ("logging.basicConfig(level=logging.INFO)", False),
+        ("logging.basicConfig(filename=f'train-{rank}.log')", False),
+        ("logging.basicConfig(filename='train.log' if rank == 0 else None)", False),
+        ("logging.handlers.TimedRotatingFileHandler('train.log')", True),
+    ],
+)
+def test_a_log_is_a_file_however_it_is_set_up(call: str, found_there: bool) -> None:
+    """The root logger's file is one that all ranks write, as a handler's is."""
+    assert bool(found(f"{JOINED}import logging.handlers\n{call}\n", "AR102")) == found_there

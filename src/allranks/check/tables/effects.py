@@ -124,7 +124,10 @@ def _files() -> Iterator[Effect]:
     yield from _each("scipy.io.wavfile.write", "file", 0, "filename")
     yield from _each("detectron2.utils.events.JSONWriter", "append", 0, "json_file")
     yield from _each("dllogger.JSONStreamBackend", "append", 1, "filename")
-    yield from _each("logging.FileHandler logging.handlers.RotatingFileHandler", "append", 0, "filename")
+    yield from _of("logging", "FileHandler", "append", 0, "filename")
+    handlers = "RotatingFileHandler TimedRotatingFileHandler WatchedFileHandler"
+    yield from _of("logging.handlers", handlers, "append", 0, "filename")
+    yield Effect("logging.basicConfig", "append", ("filename",), only_if="filename")
     for name, driven in (("h5py.File", "driver"), ("netCDF4.Dataset", "parallel")):  # in common, processes write one
         yield Effect(name, "file", (0, "name", "filename"), modes="wax+", unless=((driven, ...),))
     for name in ("zipfile.ZipFile", "tarfile.open", "zarr.open"):
