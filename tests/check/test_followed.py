@@ -129,6 +129,10 @@ CASES: dict[str, tuple[Files, list[str]]] = {
         },
         ["AR109"],
     ),
+    "a folder of checkpoints that Orbax erases": (
+        {"train.py": f"{START}import orbax.checkpoint as ocp\n\nocp.test_utils.erase_and_create_empty('gs://b/c')\n"},
+        ["AR109"],
+    ),
     "an upload to a bucket": (
         {"train.py": f"{START}import boto3\n\nboto3.client('s3').upload_file('a', 'bucket', 'a')\n"},
         ["AR102"],

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from allranks.check.nodes import walk
+from allranks.check.own_logs import logged_by_data
 from allranks.check.own_scores import meets_by_score
 from allranks.check.program import Divergence, Event, Program
 from allranks.check.reduced_later import leaves_before
@@ -26,7 +27,8 @@ class CollectiveUnderProcessLocalCondition(LocalRule, ProgramRule):
     ## What it does
     Finds a collective that hangs on what one process finds by itself: whether a file exists, a clock, whether work in
     the background is done, whether anything is left of this process' data after a mask picked from it, the score of
-    this process' part of the data, and whether a number is zero that is to be reduced over all processes.
+    this process' part of the data, and whether a number is zero that is to be reduced over all processes. Lightning's
+    `self.log(..., sync_dist=True)` is a collective: also where a mask of this batch says what is logged.
 
     ## Why is this bad
     Processes need not find the same: a file is not there yet on another host, a clock is a little late.
@@ -126,8 +128,39 @@ def mean_loss(losses, mask):
             },
             at=(5,),
         ),
+        Example(
+            {
+                "module.py": """\
+import lightning as L
+
+class Net(L.LightningModule):
+    def training_step(self, batch, index):
+        losses, masks = self(batch), {"a": batch.kind == 0, "b": batch.kind == 1}
+        of_kinds = {name: losses[mask].mean() for name, mask in masks.items() if mask.any()}
+        self.log_dict({"loss": losses.mean(), **of_kinds}, sync_dist=True)
+        if (batch.weight > 0).sum() > 0:
+            self.log("weight", batch.weight.mean(), sync_dist=True)
+""",
+            },
+            at=(7, 9),
+        ),
     )
     good = (
+        Example(
+            {
+                "module.py": """\
+import lightning as L
+
+class Net(L.LightningModule):
+    def training_step(self, batch, index):
+        losses, mask = self(batch), batch.kind == 0
+        if mask.any():
+            self.log("a", losses[mask].mean())
+        if self.weights.any() and index % 10 == 0:
+            self.log("loss", losses.mean(), sync_dist=True)
+""",
+            },
+        ),
         Example(
             {
                 "loss.py": """\
@@ -194,10 +227,18 @@ dist.barrier()
         "wait_for_everyone",
         "save_state",
         "save_checkpoint",
+        "sync_dist",
     )
-    nodes = (ast.If,)
+    nodes = (ast.If, ast.Call)
+    calls = ("log", "log_dict")
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
+        if isinstance(node, ast.Call):
+            if not file.is_test and (test := logged_by_data(node, file)) is not None:
+                yield self.local(
+                    file, node, f"what is reduced as it is logged hangs on this batch: {ast.unparse(test)}"
+                )
+            return
         assert isinstance(node, ast.If)
         if not file.is_test and not leaves(node.body) and (found := meets_by_score(node, file)) is not None:
             call, decided = found

@@ -32,8 +32,9 @@ class AsyncSaveNotAwaited(LocalRule):
     """
     ## What it does
     Finds a background save whose future is dropped (`dcp.async_save(...)` as a statement), or kept and never asked
-    for its result in the file; an Orbax saver that is made in a function and never waited for there; and one that is
-    handed on or kept in an object, in a program in which nobody calls `wait_until_finished()` or closes it.
+    for its result in the file; an Orbax saver that is made in a function and never waited for there, or has no name to
+    wait for (`StandardCheckpointer().save(...)`); and one that is handed on or kept in an object, in a program in which
+    nobody calls `wait_until_finished()` or closes it.
 
     ## Why is this bad
     The save goes on after the call. If the program ends or saves again meanwhile, the last checkpoint is not
@@ -61,6 +62,17 @@ class AsyncSaveNotAwaited(LocalRule):
     words = ("async_save", "Async", *_MANAGERS)
     nodes = (ast.Call,)
     bad = (
+        Example(
+            {
+                "train.py": """\
+import orbax.checkpoint as ocp
+
+def save(state, path):
+    ocp.StandardCheckpointer().save(path, state)
+""",
+            },
+            at=(4,),
+        ),
         Example(
             {
                 "train.py": """\
@@ -185,6 +197,9 @@ def main(state, path):
                 yield self.local(file, node, "the future of a background save is dropped")
             elif isinstance(above, ast.Assign) and not _waited(above.targets[0], file.tree):
                 yield self.local(file, node, f"nobody asks {ast.unparse(above.targets[0])} whether the save is done")
+        elif name.startswith("orbax.") and name.endswith(_MANAGERS) and _saves_unnamed(node, file):
+            yield self.local(file, node, f"nobody can wait for this {name.rpartition('.')[2]}: it has no name")
+            return
         elif name.startswith("orbax.") and name.endswith(_MANAGERS) and isinstance(above, ast.Assign):
             target = above.targets[0]
             scope = next((p for p in file.parents(node) if isinstance(p, ast.FunctionDef)), file.tree)
@@ -210,6 +225,12 @@ def main(state, path):
             f"{_NOBODY} this {name.rpartition('.')[2]}, which saves in the background",
             notes=[Note("handed on here", file.place(value)) for value in handed[:_MOST]],
         )
+
+
+def _saves_unnamed(made: ast.Call, file: File) -> bool:
+    """``StandardCheckpointer().save(path, state)``, but for managers that were told not to work in the background."""
+    method = next(file.parents(made), None)
+    return isinstance(method, ast.Attribute) and method.attr == "save" and not _gives_up_async(made)
 
 
 def _is_kept_async(call: ast.Call, name: str) -> bool:

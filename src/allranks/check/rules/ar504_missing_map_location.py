@@ -273,7 +273,7 @@ store.save_weights(net, "last.pt")
                 continue
             start = event.chain[0].place.path if event.chain else event.place.path
             way = (event.place.path, start, event.symbol, *(step.symbol for step in event.chain))
-            if _BESIDE.search(event.target) or any(map(_ALONE.search, way)):
+            if any(map(_BESIDE.search, _named(event.target))) or any(map(_ALONE.search, way)):
                 continue
             others = len(event.roles - {"first"}) > 1
             if _is_saved_from_cpu(event, program.offloads):
@@ -335,9 +335,19 @@ def _leaves(node: ast.AST) -> Iterator[str]:
         yield node.id
     elif isinstance(node, ast.Constant):
         yield str(node.value)
+    elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
+        yield node.slice.value
     else:
         for part in [*node.args, *(k.value for k in node.keywords)] if isinstance(node, ast.Call) else children(node):
             yield from _leaves(part)
+
+
+def _named(path: str) -> list[str]:
+    """Return `_leaves` of a path as it stands in the source: what it is called, not in which settings it stands."""
+    try:
+        return list(_leaves(ast.parse(path, mode="eval").body))
+    except SyntaxError:  # cut off
+        return [path]
 
 
 def _feeds_model(event: Event, restores: set[str]) -> bool:

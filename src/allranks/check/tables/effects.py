@@ -138,6 +138,7 @@ def _files() -> Iterator[Effect]:
 
 def _changes() -> Iterator[Effect]:
     yield Effect("shutil.rmtree", "delete", (0, "path"))
+    yield Effect("orbax.checkpoint.test_utils.erase_and_create_empty", "delete", (0, "directory"))
     yield from _each("os.remove os.unlink os.rmdir os.removedirs", "delete", 0, "path")
     yield from _each("os.rename os.replace os.renames shutil.move", "delete", 0, "src")
     yield from _each("os.symlink os.link", "delete", 1, "dst")
