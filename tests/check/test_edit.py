@@ -120,11 +120,8 @@ def test_a_text_that_would_not_parse_is_never_left() -> None:
 
 
 def test_a_letter_that_the_encoding_lacks_refuses_the_fix() -> None:
-    """And notebooks are left alone."""
     name = finding(Edit(place(2, 1, 2, 2), "名"))
-    cell = finding(Edit(place(1, 1, 1, 2, "a.ipynb"), "y"))
-    files = {"a.py": b"# coding: latin-1\nx = 1\n", "a.ipynb": b"{}"}
-    mended = mend(files, lambda _: judged(name, cell))
+    mended = mend({"a.py": b"# coding: latin-1\nx = 1\n"}, lambda _: judged(name))
     assert mended.changed == {}
     assert mended.refused == (name.fix,)
 

@@ -413,6 +413,32 @@ def test_a_program_for_one_process_is_silent(case: str) -> None:
         assert [finding.code for finding in outcome.findings] == expected
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("devices=1", []),
+        ("devices=[args.gpu]", []),
+        ("gpus=1, num_nodes=1", []),
+        ("gpus=1, num_nodes=2", ["AR101"]),
+        ("devices=[0, 1]", ["AR101"]),
+        ("devices=args.gpus", ["AR101"]),
+        ("", ["AR101"]),
+    ],
+)
+def test_a_trainer_with_one_device_starts_nobody(options: str, expected: list[str]) -> None:
+    """Lightning starts a process for each device; how many there are stands in the call, or they are all."""
+    text = f"""
+import lightning as L
+import torch
+
+def main(args):
+    trainer = L.Trainer({options})
+    trainer.fit(None)
+    torch.save({{}}, "last.pt")
+"""
+    assert [one.code for one in check({"train.py": text.encode()}, Settings(select=("AR101",))).findings] == expected
+
+
 def test_a_module_of_the_same_name_hides_no_package() -> None:
     """``tracker/wandb.py`` imports the wandb that is installed; ``lib/composer.py`` is no ``composer``."""
     files = {

@@ -104,6 +104,25 @@ def test_what_goes_wrong_on_several_nodes_alone(beside: dict[str, bytes], expect
     assert [finding.confidence for finding in found] == [expected]
 
 
+MAKES = """
+import os
+import torch.distributed as dist
+
+dist.init_process_group('nccl')
+if int(os.environ['LOCAL_RANK']) == 0 and not os.path.exists('out'):
+    os.makedirs('out')
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"), [("torchrun train.py", "low"), ("torchrun --nnodes 2 train.py", "high")]
+)
+def test_a_folder_that_one_process_of_each_node_makes(script: str, expected: str) -> None:
+    """There is one such process where there is one node."""
+    sources = {"train.py": MAKES.encode(), "run.sh": script.encode()}
+    assert [one.confidence for one in check(sources, Settings(select=("AR108",))).findings] == [expected]
+
+
 @pytest.mark.parametrize(
     ("text", "together"),
     [

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from allranks.check.computed import Computed
 from allranks.check.given import Given
-from allranks.check.held import is_partial
+from allranks.check.held import is_partial, names_path
 from allranks.check.render import render
 from allranks.check.seeded import seeded
 from allranks.check.state import Frame, Seen, Span
@@ -163,6 +163,14 @@ class Acting(Computed):
         for name in names:
             self._placed(frame, name, value, (node[1], 0, node[1], 0))
         return replace(value, flags=value.flags | {"named"}) if names else value
+
+    def keep_own(self, frame: Frame, target: Node, value: Value) -> None:
+        """Remember what is this process' own in an object of no known class: a rank wherever an attribute of its name
+        is asked for, a path where this file writes it alike."""
+        if value.ranked and value.truth:
+            self.keep("*", target[2], value)
+        elif names_path(target[2]):
+            self.keep(f"*{frame.path}", render(target), value)
 
     def keyed(self, frame: Frame, name: object, value: Value, node: Node) -> None:
         """Look at what is entered under a key or a keyword: it may be such a name."""

@@ -28,7 +28,7 @@ from allranks.check.tables.passing import (
     TELLING,
 )
 from allranks.check.tables.ranks import BESIDE
-from allranks.check.tables.receivers import BASES, RECEIVERS, REGISTERS, RETURNS, trainer_of
+from allranks.check.tables.receivers import BASES, ONE_PROCESS, RECEIVERS, REGISTERS, RETURNS, trainer_of
 from allranks.check.tables.spoken import effect_of, is_blob
 from allranks.check.truth import BY_PROCESS, EVERY, UNKNOWN
 from allranks.check.values import (
@@ -48,6 +48,15 @@ from allranks.check.values import (
     replace,
     tainted,
 )
+
+
+def _has_one_device(given: Given) -> bool:
+    """Whether what starts processes, one for each device, starts no other: one device for certain, on one node."""
+    devices, nodes = given.argument("devices", "gpus"), given.argument("num_nodes")
+    if devices is None or not (nodes is None or nodes.constant in (1, "1")):
+        return False
+    listed = devices.elements if not devices.flags & ONE_OF else None
+    return devices.constant in (1, "1") or (listed is not None and len(listed) == 1)
 
 
 def unknown(given: Given) -> Value:
@@ -217,10 +226,8 @@ class Caller(Plain):
             return device
         if (plain := self.plain_call(frame, name, given)) is not None:
             return plain
-        if (sign := self.apis.signs.named(name)) is not None:
-            alone = given.argument("devices")
-            if alone is None or alone.constant not in (1, "1"):
-                frame.shows(sign.kind)
+        if (sign := self.apis.signs.named(name)) is not None and not _has_one_device(given):
+            frame.shows(sign.kind)
         if name in JOINING:
             frame.result.meetings.append(JOIN)
         tables = (self.apis.ranks["call"], self.apis.collectives["call"], self.apis.effects, self.apis.local)
@@ -253,6 +260,8 @@ class Caller(Plain):
             return Value(instance=RETURNS[name])
         if (layout := laid_out(name, given)) is not None:
             return layout
+        if name == "lightning.pytorch.Trainer" and _has_one_device(given):
+            return Value(instance=ONE_PROCESS)
         last = name.rpartition(".")[2]
         return Value(instance=name) if last[:1].isupper() and "." in name else unknown(given)
 

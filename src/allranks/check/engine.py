@@ -128,9 +128,11 @@ def interpreted(sources: Mapping[str, bytes], summaries: Mapping[str, Summary], 
     alone, together = started(sources)
     survey = Survey(project, tables, everywhere=everywhere, entries=settings.entries, alone=alone, together=together)
     program = replace(survey.program(lines), one_host=on_one_host(sources))
-    if not everywhere and starts_by_trainer(program.packages, program.events) and not by_launchers(sources):
-        early = first_alone(program.events, survey.interpreter.lineage)
-        program = replace(program, first_alone=frozenset() if on_several_nodes(sources) else early)
+    first = not everywhere and starts_by_trainer(program.packages, program.events) and not by_launchers(sources)
+    by_node = not everywhere and any(event.first_of_each_node for event in program.effects("mkdir"))
+    if (first or by_node) and not on_several_nodes(sources):
+        early = first_alone(program.events, survey.interpreter.lineage) if first else frozenset()
+        program = replace(program, one_node=True, first_alone=early)
     if not program.packages & {"jax", "orbax"}:
         return program
     seeds = files_with_own_seeds(project, lines)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from allranks.check.given import Given
 from allranks.check.state import Frame
 from allranks.check.truth import EVERY, FIRST, negate, roles_where
 from allranks.check.values import AGREED, NO_CONSTANT, RANK, RANKS, STATE, TAINT, Value, join, replace
+
+_PATH = re.compile(r"(?i)path|file|dir\b|_dir|folder|fname")
 
 
 def is_guarded(frame: Frame) -> bool:
@@ -48,6 +52,11 @@ def filled(frame: Frame, base: Value) -> Value | None:
     if not is_guarded(frame) or not empty:
         return None
     return replace(base, elements=None, constant=NO_CONSTANT, taint=base.taint | RANK, truth=there(frame))
+
+
+def names_path(attribute: str) -> bool:
+    """Whether an attribute, by its name, holds a path."""
+    return _PATH.search(attribute) is not None
 
 
 def is_own(path: Value) -> bool:

@@ -78,8 +78,8 @@ class Interpreter(Runner):
                 frame.env[f"{target[1][1]}.{target[2]}"] = value
             if "::" in base.instance:
                 self.keep(base.instance, target[2], value)
-            elif value.ranked and value.truth:
-                self.keep("*", target[2], value)
+            elif value.private:
+                self.keep_own(frame, target, value)
         elif tag == "sub":
             self.value(frame, target[1])
             key = self.value(frame, target[2]).constant

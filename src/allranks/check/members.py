@@ -6,7 +6,7 @@ from functools import reduce
 
 from allranks.check.apis import WEAK, Apis
 from allranks.check.evaluate import Evaluator
-from allranks.check.held import stored_twice
+from allranks.check.held import names_path, stored_twice
 from allranks.check.project import Project, is_property
 from allranks.check.render import render
 from allranks.check.source import module_name
@@ -41,7 +41,7 @@ from allranks.check.values import (
 
 class Members(Evaluator):
     """Looks names and attributes up. ``heap``: attribute -> class -> what was ever stored there; the variables of a
-    module are kept under ``@path``, what is stored in an object of no known class under ``*``."""
+    module are kept under ``@path``, what is stored in an object of no known class under ``*`` (``*path``: a path)."""
 
     project: Project
     apis: Apis
@@ -86,8 +86,7 @@ class Members(Evaluator):
             return self.function_value(f"{frame.path}::{name}", None)
         if name in summary.classes:
             return Value(reference=f"{frame.path}::{name}")
-        heaped = self.held(f"@{frame.path}", name)
-        if heaped is not None:
+        if (heaped := self.held(f"@{frame.path}", name)) is not None:
             return heaped
         return Value(instance=RECEIVERS[name]) if name in RECEIVERS else Value(reference=name)
 
@@ -240,7 +239,8 @@ class Members(Evaluator):
         for owner in kin:
             if (kind := ATTRIBUTES.get(f"{owner}.{name}")) is not None:
                 return Value(instance=kind)
-        heaped = self.held("*", name)
+        alike = self.held(f"*{frame.path}", render(node)) if node and names_path(name) else None
+        heaped = alike or self.held("*", name)
         if heaped is not None and heaped.ranked:
             return heaped
         query = self.apis.ranks["attribute"].method(kin, name.lower() if name.isupper() else name)

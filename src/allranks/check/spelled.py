@@ -2,13 +2,14 @@
 
 A path goes through variables and parameters, and is joined in many ways. Spelled, its variables are what was stored in
 them, its parameters what the callers gave, and a join is a slash. What stays open stands in angle brackets with the
-function it belongs to.
+function it belongs to; an ellipsis in it says that it may change on the way.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cached_property
 from typing import NamedTuple
 
 from allranks.check.project import Project
@@ -97,11 +98,28 @@ class Speller:
         base = node[1]
         name = base[1] if base[0] == "name" else base[2] if base[0] == "attr" else ""
         if _SETTINGS.match(name):
-            return f"<settings>.{node[2]}"
+            return f"<settings{'…' * self._is_set(node[2])}>.{node[2]}"
         if name in ("self", "cls"):
             facts = self.project.function(scope.reference)
-            return f"<{scope.name.partition('::')[0]}::{facts.owner if facts is not None else ''}>.{node[2]}"
+            owner, path = facts.owner if facts is not None else "", scope.reference.partition("::")[0]
+            changes = "…" * self._is_set(node[2], path, owner)
+            return f"<{scope.name.partition('::')[0]}::{owner}{changes}>.{node[2]}"
         return f"{self.spelled(scope, base, left)}.{node[2]}"
+
+    def _is_set(self, attribute: str, path: str = "", owner: str = "") -> bool:
+        """Whether functions set an attribute of the settings, or several methods that of their own class."""
+        setters = self._setters.get(attribute, ())
+        return setters.count((path, owner)) > 1 if owner else any(not method for _, method in setters)
+
+    @cached_property
+    def _setters(self) -> dict[str, list[tuple[str, str]]]:
+        """Return by attribute the files and classes of the functions that set it."""
+        setters: dict[str, list[tuple[str, str]]] = {}
+        for path, summary in self.project.summaries.items():
+            for key, facts in summary.functions.items():
+                for attribute in facts.stored if key else ():
+                    setters.setdefault(attribute, []).append((path, facts.owner))
+        return setters
 
     def _name(self, scope: Scope, name: str, left: int) -> str:
         known = {} if name in scope.without else scope.result.stored
@@ -110,7 +128,7 @@ class Speller:
             return self.spelled(scope._replace(without=scope.without | {name}), stored, left)
         facts = self.project.function(scope.reference)
         if name in known or facts is None:
-            return f"<{name}@{scope.name}>"
+            return f"<{name}{'…' * (name in known)}@{scope.name}>"
         if scope.call is not None and scope.caller is not None:
             given = _given(facts, scope.call, name)
             if given is not None:

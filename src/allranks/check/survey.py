@@ -13,6 +13,7 @@ from allranks.check.apis import Apis
 from allranks.check.below import deepest_first
 from allranks.check.byname import ByName, entries_of
 from allranks.check.drawing import alike
+from allranks.check.folders import makes_folder
 from allranks.check.given import Given
 from allranks.check.held import is_own
 from allranks.check.interest import Names, around, interesting, telling
@@ -93,6 +94,7 @@ class Survey:
         self.lines: Mapping[str, list[str]] = {}
         self.together = Together(project, self.lines)
         self.events: dict[tuple[str, Span, str], Event] = {}
+        self.folders: list[Event] = []
         self.visited: set[tuple[int, int, bool, bool, bool, bool]] = set()
         self.ahead: dict[int, frozenset[str]] = {}
         self.between: dict[tuple[int, int, int], frozenset[str]] = {}
@@ -141,7 +143,8 @@ class Survey:
         bodies_of_modules = (frame.result for frame in self.interpreter.modules.values())
         drawn = alike(self.project, [*results, *bodies_of_modules], events, self._at)
         more = (gpus.offloading(results), drawn, unsplit(self.project, events, lines), frozenset(bound))
-        return Program(tuple(events), parted.found(), tuple(self._gaps()), *said, *more)
+        gaps, folders = tuple(self._gaps()), tuple(self.folders)
+        return Program(tuple(events), parted.found(), gaps, *said, *more, folders=folders)
 
     def _go_down(self, entries: Iterable[Result], bodies: Iterable[Result]) -> None:
         """Go down from the entries; to methods that nobody is known to call, for those who call them by name."""
@@ -311,7 +314,7 @@ class Survey:
         return sum(1 if isinstance(one, str) else self.sizes.get(id(one.result), 0) for one in meetings)
 
     def _spelled(self, way: _Way, seen: Seen) -> str:
-        if seen.node is None or not way.active:
+        if seen.node is None or not (way.active or makes_folder(seen)):
             return ""
         return self.speller.spelled(self._scope(way), seen.node)
 
@@ -357,13 +360,15 @@ class Survey:
             looped=seen.looped,
             guard=self._place(result.path, seen.guard) if seen.guard else way.guard,
             met=seen.met,
-            spelled=self._spelled(way, seen) if mask in (1, EVERY) else "",
+            spelled=self._spelled(way, seen) if mask in (1, EVERY) or makes_folder(seen) else "",
             passed=way.passed + self._size(result, seen.met),
             arms=(*way.arms, seen.arms),
             earlier=earlier,
             later=later,
             may=named(EVERY if early else way.may & seen.may),
         )
+        if makes_folder(seen):
+            self.folders.append(event)
         site = (result.path, seen.span, seen.name)
         before = self.events.get(site)
         if before is None or _weight(event) > _weight(before):

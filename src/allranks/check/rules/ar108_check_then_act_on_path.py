@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from allranks.check.folders import is_there
 from allranks.check.program import Event, Program
 from allranks.check.rule import Example, ProgramRule
 from allranks.check.values import PROCESS
@@ -27,7 +28,8 @@ class CheckThenActOnPath(ProgramRule):
     without a test, always.
 
     ## Known problems
-    A directory that some rank made before, at a barrier, is never missing when the others test for it. What stands
+    A directory that some rank made before, at a barrier, is never missing when the others test for it: that is seen
+    where both lie on one way from the entry, and the path is spelled alike. What stands
     before Lightning's Trainer starts the other processes of the only node has low confidence.
 
     ## Use instead
@@ -92,6 +94,7 @@ import torch.distributed as dist
 dist.init_process_group("nccl")
 os.makedirs("out", exist_ok=True)
 Path("out").mkdir(exist_ok=True)
+os.makedirs("data", 0o777, True)
 if dist.get_rank() == 0 and not os.path.exists("logs"):
     os.makedirs("logs")
 """
@@ -102,16 +105,19 @@ if dist.get_rank() == 0 and not os.path.exists("logs"):
 
     def check(self, program: Program) -> Iterator[Finding]:
         for event in program.ungated("mkdir"):
+            if is_there(event, program.folders):
+                continue
             what = f"every rank makes {event.target or 'the directory'}, and only one can"
             found = self.found(event, what, cluster=self._meets(event))
             alone = event.place in program.first_alone and event.under & PROCESS
             yield replace(found, confidence="low") if alone else found
         for event in program.effects("mkdir"):
             apart = event.per_process or event.ordered or event.of_the_node
-            if event.active and event.first_of_each_node and not apart:
+            if event.active and event.first_of_each_node and not apart and not is_there(event, program.folders):
                 what = f"makes {event.target or 'the directory'}"
                 told = f"the first process of each node {what}, and on a disk of all only one can"
-                yield self.found(event, told, cluster=self._meets(event))
+                found = self.found(event, told, cluster=self._meets(event))
+                yield replace(found, confidence="low") if program.one_node else found
 
     def _meets(self, event: Event) -> str:
         """Return what happens on the cluster: what no condition of its own function leads to is done in each run."""

@@ -15,6 +15,7 @@ from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.source import File
 from allranks.check.syntax import asks_rank, distributed, function_of, inside, leaves, own, rank_guard, tail_of
 from allranks.check.tables.effects import MOVES, Effect
+from allranks.check.ways import apart, root, when
 from allranks.findings import Confidence, Finding, Note
 
 _MAKES = ("checkpoint", "file", "append", "mkdir", "folder", "download", "tracker")
@@ -242,10 +243,10 @@ def main(results, cache, work, other):
 
     def check(self, program: Program) -> Iterator[Finding]:
         said = set()
-        for _, events in groupby(_by_entry(program), key=_root):
-            together = sorted(events, key=_when)
+        for _, events in groupby(_by_entry(program), key=root):
+            together = sorted(events, key=when)
             for at, event in enumerate(together):
-                before = (one for one in together[:at] if one.passed == event.passed and not _apart(one, event))
+                before = (one for one in together[:at] if one.passed == event.passed and not apart(one, event))
                 found = next((why for earlier in before if (why := _races(earlier, event, together))), None)
                 if found is not None and (event.function, event.target) not in said:
                     said.add((event.function, event.target))
@@ -257,18 +258,7 @@ def _by_entry(program: Program) -> list[Event]:
     """Return what rank 0 alone, or all ranks, do to paths, by the entry that leads there."""
     kinds = {*_MAKES, *_USES, "delete", "moved"}
     seen = (e for e in program.effects(*kinds) if e.active and e.spelled and not e.ordered)
-    return sorted((e for e in seen if e.everyone or e.roles == {"first"}), key=_root)
-
-
-def _root(event: Event) -> tuple[str, str]:
-    start = event.chain[0] if event.chain else None
-    return (start.symbol, start.place.path) if start is not None else (event.symbol, event.place.path)
-
-
-def _when(event: Event) -> list[tuple[str, int, int]]:
-    """Return when it happens: where the calls that lead there end in their functions."""
-    places = (*(step.place for step in event.chain), event.place)
-    return [(place.path, place.end_line, place.end_column) for place in places]
+    return sorted((e for e in seen if e.everyone or e.roles == {"first"}), key=root)
 
 
 def _races(earlier: Event, later: Event, around: list[Event]) -> tuple[Event, Note, str] | None:
@@ -314,13 +304,6 @@ def _gathers(earlier: Event, later: Event) -> tuple[Event, Note, str] | None:
     if other in ("file", "moved") and folder and _within(outer, folder) and _SAYS_DONE.search(_WHOSE.sub("", name)):
         return later, note, f"rank 0 writes {later.target} while the other ranks may still write their parts"
     return None
-
-
-def _apart(earlier: Event, later: Event) -> bool:
-    """Whether two events are on two sides of a condition in the function where their ways part."""
-    ways = zip(_when(earlier), earlier.arms, _when(later), later.arms, strict=False)
-    one, other = next(((dict(one), dict(other)) for a, one, b, other in ways if a != b), ({}, {}))
-    return any(other.get(span, side) != side for span, side in one.items())
 
 
 def _open(path: str) -> str:

@@ -43,9 +43,9 @@ class Effect:
 
     ``path`` may name several parameters, first match first; empty where the call has none. ``receiver``: the receiver
     itself is the path (``Path(...).write_text``). ``modes``: it is an effect only if the argument of ``open``-like
-    calls (position 1, or keyword ``mode``) holds one of these letters. ``unless``: (keyword, constant) under which it
-    does nothing, or does it once by itself (``exist_ok=True``); the constant `...` stands for any value. ``only_if``: a
-    keyword without which, or with a constant that is false, it does nothing (``download=True``).
+    calls (position 1, or keyword ``mode``) holds one of these letters. ``unless``: (keyword or position, constant)
+    under which it does nothing, or does it once by itself (``exist_ok=True``); the constant `...` stands for any value.
+    ``only_if``: a keyword without which, or with a constant that is false, it does nothing (``download=True``).
     """
 
     pattern: str
@@ -53,7 +53,7 @@ class Effect:
     path: tuple[int | str, ...] = ()
     receiver: bool = False
     modes: str = ""
-    unless: tuple[tuple[str, object], ...] = ()
+    unless: tuple[tuple[int | str, object], ...] = ()
     only_if: str = ""
 
     def doing(self, kind: Kind) -> Effect:
@@ -136,6 +136,10 @@ def _files() -> Iterator[Effect]:
     yield from _each("shutil.make_archive", "file", 0, "base_name")
 
 
+# A directory may be there already.
+_THERE = (("exist_ok", True), (2, True))
+
+
 def _changes() -> Iterator[Effect]:
     yield Effect("shutil.rmtree", "delete", (0, "path"))
     yield Effect("orbax.checkpoint.test_utils.erase_and_create_empty", "delete", (0, "directory"))
@@ -151,9 +155,9 @@ def _changes() -> Iterator[Effect]:
     yield Effect("*.unlink", "delete", receiver=True, unless=(("missing_ok", True),))
     yield from _of("*", "delete_blob delete_blobs delete_object delete_objects", "delete", 0, "Key", "Delete")
     yield Effect("os.mkdir", "mkdir", (0, "path"))
-    yield Effect("os.makedirs", "mkdir", (0, "name"), unless=(("exist_ok", True),))
-    yield Effect("pathlib.Path.mkdir", "mkdir", receiver=True, unless=(("exist_ok", True),))
-    yield Effect("*.mkdir", "mkdir", receiver=True, unless=(("exist_ok", True),))
+    yield Effect("os.makedirs", "mkdir", (0, "name"), unless=_THERE)
+    yield Effect("pathlib.Path.mkdir", "mkdir", receiver=True, unless=_THERE)
+    yield Effect("*.mkdir", "mkdir", receiver=True, unless=_THERE)
     yield Effect("tensorflow.io.gfile.mkdir", "mkdir", (0, "path"))
 
 

@@ -46,6 +46,8 @@ ATTRIBUTES: Mapping[str, str] = {
 }
 # Packages whose classes have one base in common.
 BASES: Mapping[str, str] = {"torchmetrics": "torchmetrics.Metric"}
+# What a trainer that has one device is an instance of: it meets nobody.
+ONE_PROCESS = "<trainer of one process>"
 # Packages whose trainers, classes with such an end of their name, are made of the one of transformers.
 TRAINER = "transformers.Trainer"
 WITH_TRAINERS = frozenset(["transformers", "trl", "sentence_transformers", "optimum", "setfit", "adapters"])

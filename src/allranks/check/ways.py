@@ -1,0 +1,30 @@
+"""The ways from an entry to two effects: which comes first, and where they part. Pure."""
+
+from __future__ import annotations
+
+from allranks.check.program import Event
+
+
+def root(event: Event) -> tuple[str, str]:
+    """Return where the way to an effect begins."""
+    start = event.chain[0] if event.chain else None
+    return (start.symbol, start.place.path) if start is not None else (event.symbol, event.place.path)
+
+
+def when(event: Event) -> list[tuple[str, int, int]]:
+    """Return when it happens: where the calls that lead there end in their functions."""
+    places = (*(step.place for step in event.chain), event.place)
+    return [(place.path, place.end_line, place.end_column) for place in places]
+
+
+def parting(one: Event, other: Event) -> int:
+    """Return how many calls both ways have in common."""
+    pairs = zip(when(one), when(other), strict=False)
+    return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(one.chain), len(other.chain)))
+
+
+def apart(earlier: Event, later: Event) -> bool:
+    """Whether two events are on two sides of a condition in the function where their ways part."""
+    ways = zip(when(earlier), earlier.arms, when(later), later.arms, strict=False)
+    one, other = next(((dict(one), dict(other)) for a, one, b, other in ways if a != b), ({}, {}))
+    return any(other.get(span, side) != side for span, side in one.items())

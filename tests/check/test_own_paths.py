@@ -1,0 +1,44 @@
+"""Paths with the rank in them that are kept in an object of which nothing else is known."""
+
+from __future__ import annotations
+
+import pytest
+
+from allranks.check.engine import Settings, check
+
+TEXT = """\
+import os
+import torch
+import torch.distributed as dist
+
+class Keeper:
+    def start(self, runner):
+        runner.model.queue_path = os.path.join("out", {})
+
+    def save(self, runner):
+        torch.save({{}}, runner.model.queue_path)
+
+def main(runner):
+    dist.init_process_group("nccl")
+    keeper = Keeper()
+    keeper.start(runner)
+    keeper.save(runner)
+
+main(make())
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("'queue' + str(dist.get_rank()) + '.pth'", []), ("f'{os.getpid()}.pth'", []), ("'queue.pth'", [10])],
+)
+def test_a_path_is_kept_under_the_words_of_its_file(name: str, expected: list[int]) -> None:
+    found = check({"train.py": TEXT.format(name).encode()}, Settings(select=("AR101",))).findings
+    assert [one.place.line for one in found] == expected
+
+
+def test_another_file_may_mean_another_object() -> None:
+    other = TEXT.format("f'{dist.get_rank()}.pth'")
+    files = {"train.py": TEXT.format("'queue.pth'"), "other.py": other}
+    sources = {path: text.encode() for path, text in files.items()}
+    assert [one.place.path for one in check(sources, Settings(select=("AR101",))).findings] == ["train.py"]
