@@ -96,3 +96,49 @@ def test_a_loop_of_one_rank_that_meets_nobody_is_none() -> None:
     dist.barrier()
     """
     assert found(text) == []
+
+
+SET = """\
+import torch
+start = 0
+if rank == 0 and os.path.exists("last.pt"):
+    start = torch.load("last.pt")["epoch"] + 1
+"""
+AGREED = {
+    "nobody": ("", ["AR201:6"]),
+    "an object": ("told = [start]\ndist.broadcast_object_list(told, src=0)\nstart = told[0]\n", []),
+    "a tensor": ("told = torch.tensor(start)\ndist.broadcast(told, 0)\nstart = int(told.item())\n", []),
+    "a tensor of its own name": ("start = torch.tensor([start])\ndist.broadcast(start, 0)\n", []),
+    "a function": (
+        "def tell(x):\n    x = torch.tensor(x)\n    dist.broadcast(x, 0)\n    return x.item()\nstart = tell(start)\n",
+        [],
+    ),
+    "a communicator": ("from mpi4py import MPI\nstart = MPI.COMM_WORLD.bcast(start, root=0)\n", []),
+}
+
+
+@pytest.mark.parametrize("how", AGREED)
+def test_a_loop_whose_bounds_one_rank_has_set_meets_unevenly(how: str) -> None:
+    """Unless it has told the others."""
+    told, expected = AGREED[how]
+    text = f"{SET}{told}for epoch in range(start, 10):\n    dist.barrier()\n"
+    assert found(text) == expected
+
+
+def test_bounds_that_say_who_is_who_are_left_alone() -> None:
+    """A loop that meets nobody; one of the rank that has set its bounds; what all set alike."""
+    text = """\
+    if rank == 0:
+        count = 7
+        for step in range(count):
+            print(step)
+    for step in range(3):
+        dist.barrier()
+    if mode:
+        last = 4
+    else:
+        last = 5
+    for step in range(last):
+        dist.barrier()
+    """
+    assert found(text) == []

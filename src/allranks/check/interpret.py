@@ -12,12 +12,12 @@ from allranks.check.ending import how_it_ends
 from allranks.check.functions import Runner
 from allranks.check.items import counts, may_hold_samples, yields_samples
 from allranks.check.render import condition, render
-from allranks.check.rounds import Rounds, comes_late
+from allranks.check.rounds import Rounds, comes_late, set_apart
 from allranks.check.state import Called, Frame, Trace, in_turns, meets, turn
 from allranks.check.summary import Node
 from allranks.check.tables.devices import VISIBLE
 from allranks.check.tables.passing import GRAPHLESS
-from allranks.check.truth import BY_PROCESS, EVERY, FALSE, TRUE, UNKNOWN, certain, decides, negate, roles_where
+from allranks.check.truth import BY_PROCESS, BY_RANK, EVERY, FALSE, TRUE, UNKNOWN, certain, decides, negate, roles_where
 from allranks.check.values import (
     ALONE,
     ANYTHING,
@@ -198,6 +198,8 @@ class Interpreter(Runner):
         if truth and decides(truth):  # on the other ranks there is nothing in it
             frame.mask, frame.may = before & roles_where(truth, "TUP"), may & roles_where(truth, "TUPWD")
         often = BY_PROCESS if counted and taint & ALONE else UNKNOWN
+        if counted and any(set_apart(frame, bound) for bound in node[3][2]):
+            often = BY_RANK
         ended = self._loop(frame, node[4], node[5], (often, taint, node[6]))
         frame.mask, frame.may = before, may
         return ended
@@ -222,7 +224,8 @@ class Interpreter(Runner):
             goes_round = ("often", node[1], node[3], (TRUE if set(truth) == {"T", "F"} else UNKNOWN, 0, node[5]))
             self._branch(frame, test, ("if", node[1], node[2], (goes_round,), (), node[5]))
             return self.block(frame, node[4])
-        return self._loop(frame, node[3] if truth != FALSE else (), node[4], (truth, test.taint, node[5]))
+        often = truth.replace("D", "U")  # what it changes itself
+        return self._loop(frame, node[3] if truth != FALSE else (), node[4], (often, test.taint, node[5]))
 
     def _often(self, frame: Frame, node: Node) -> bool:
         return self._loop(frame, node[2], (), node[3])

@@ -166,10 +166,10 @@ class Divergence:
     """A branch after which processes meet in different collectives.
 
     ``cause``: what parts them: ``rank`` (a branch), ``return`` (one role leaves early), ``exit`` (it leaves a
-    round of a loop), ``process`` (a process-local
-    condition), ``order`` (same calls, another order), ``state`` (what one role alone stored), ``loop`` (processes go
-    round a loop a different number of times). ``op``: what the first collective meets as. ``place`` is the first
-    collective that not all reach; ``guard`` the condition. ``traces``: (who, the collectives they go on to) for each
+    round of a loop), ``process`` (a process-local condition), ``order`` (same calls, another order), ``state`` (what
+    one role alone stored), ``loop`` (processes go round a loop a different number of times), ``rounds`` (they do, for
+    some alone have set how often). ``op``: what the first collective meets as. ``place`` is the first collective that
+    not all reach; ``guard`` the condition. ``traces``: (who, the collectives they go on to) for each
     side. ``inside``: how the function that is called at ``place`` comes to the collective, call by call. ``under``:
     what the condition depends on (bits of `values`).
     """

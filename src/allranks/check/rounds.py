@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from allranks.check.render import render
+from allranks.check.state import Frame
 from allranks.check.summary import Node
-from allranks.check.values import NO_CONSTANT, Value, replace
+from allranks.check.values import NO_CONSTANT, STATE, Value, replace
 
 # Where the statements inside a statement stand in it, and where the names that it binds.
 _BLOCKS = {"if": (3, 4), "for": (4, 5), "while": (3, 4), "with": (3,), "try": (2, 4, 5)}
@@ -30,6 +32,14 @@ def comes_late(before: Value, after: Value) -> bool:
     """Whether only later rounds show what a variable is: it was None, or a truth that all ranks then set."""
     truth = isinstance(before.constant, bool) and not before.taint and not after.taint
     return (before.constant is None or truth) and before != after
+
+
+def set_apart(frame: Frame, bound: Node) -> bool:
+    """Whether a variable of this function, which says how often a loop goes round, was set on some ranks alone."""
+    held = (
+        frame.env.get(render(bound)) if bound[0] == "name" or (bound[0] == "attr" and bound[1][0] == "name") else None
+    )
+    return held is not None and held.ranked and bool(held.taint & STATE)
 
 
 def assigned(statements: tuple[Node, ...]) -> Iterator[str]:

@@ -31,7 +31,7 @@ from allranks.check.sequence import (
     settled,
 )
 from allranks.check.state import Called, Result, Span, Trace, TraceNode
-from allranks.check.truth import EVERY, ROLES, TRUE, UNKNOWN, in_words
+from allranks.check.truth import BY_RANK, EVERY, ROLES, TRUE, UNKNOWN, in_words
 from allranks.check.values import ALONE, CLOCK, RANKS, STATE
 
 _LEFT_OUT: tuple[tuple[str, ...], ...] = ((), ("sub",), ("sub", "hidden"))
@@ -228,15 +228,17 @@ class Comparison:
                 return
 
     def _uneven(self, result: Result, node: TraceNode) -> Parting | None:
-        """A loop in which all meet, and which each process goes round as often as it finds things for itself."""
+        """A loop in which all meet, and which each process goes round as often as it finds things for itself; or as
+        often as it was told, where some were told otherwise."""
         _, truth, taint, body, span, _ = node
-        if not (taint & RANKS or "P" in truth) or taint & STATE or not span[0]:
+        told = truth == BY_RANK
+        if not told and (not (taint & RANKS or "P" in truth) or taint & STATE or not span[0]):
             return None
         look = Look(1 if taint & ALONE else 2)
         if not any(meets(self.items(body, role, look, (), True)) for role in range(4)):
             return None
         meeting = first_meeting(body)
-        return None if meeting is None else Parting("loop", result, span, "", meeting, ())
+        return None if meeting is None else Parting("rounds" if told else "loop", result, span, "", meeting, ())
 
     def _balance(self, trace: Trace, at: int, alive: int) -> int:
         """Return where a stretch ends that begins with a branch on the rank and is the same for all; 0 if nowhere."""

@@ -13,7 +13,8 @@ class CollectiveUnderRankGuard(ProgramRule):
     """
     ## What it does
     Compares what each role goes on to call: if a branch on the rank makes some processes call a collective that the
-    others do not call, it names the first call that they do not share.
+    others do not call, it names the first call that they do not share. And a loop with a collective over `range(start,
+    end)` where `start` or `end` was set on some ranks alone.
 
     ## Why is this bad
     A collective waits for every process of its group.
@@ -78,6 +79,23 @@ def mean(x):
             },
             at=(6,),
         ),
+        Example(
+            {
+                "train.py": """\
+import os
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("nccl")
+start = 0
+if dist.get_rank() == 0 and os.path.exists("last.pt"):
+    start = torch.load("last.pt")["epoch"] + 1
+for epoch in range(start, 10):
+    dist.barrier()
+""",
+            },
+            at=(10,),
+        ),
     )
     good = (
         Example(
@@ -118,6 +136,10 @@ def share(x):
                     parting,
                     f"{parting.collective} is not reached by every rank: it hangs on {parting.condition}",
                     notes=parting.sides(),
+                )
+            elif parting.cause == "rounds":
+                yield self.found(
+                    parting, f"{parting.collective} stands in a loop whose bounds some ranks alone have set"
                 )
 
 
