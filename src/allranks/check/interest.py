@@ -107,13 +107,19 @@ def _reaching(project: Project, names: Names, words: Mapping[str, frozenset[str]
         if models:
             here |= {bound for dotted, bound in summary.imports if dotted[:1] != "." and effect_of(dotted)}
         for key, facts in summary.functions.items():
-            runs = models and "torch" in packages and any(n in _MODELS and n in facts.words for n in facts.positional)
+            runs = models and "torch" in packages and _runs_model(facts)
             if runs or (models and _dispatches(facts)) or not here.isdisjoint(facts.words):
                 walk.found(f"{path}::{key}", facts)
                 if not key or (models and not _COMPILES.isdisjoint(facts.words)):  # what it leaves for others to call
                     walk.waiting += [(name, path) for name in facts.stored if name not in _COMMON]
     walk.spread()
     return walk.reached
+
+
+def _runs_model(facts: FunctionFacts) -> bool:
+    """Whether it may call a wrapped model: one that it is given, or, in a step of training, its object's own."""
+    given = any(name in _MODELS and name in facts.words for name in facts.positional)
+    return given or (bool(facts.owner) and "backward" in facts.words and not _MODELS.isdisjoint(facts.words))
 
 
 def _dispatches(facts: FunctionFacts) -> bool:

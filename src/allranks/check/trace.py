@@ -312,7 +312,7 @@ class Comparison:
         if alike(ways(look._replace(straight=True, sure=True)).values()):
             return None  # they may meet or not, by data that functions further down look at
         alone = "P" in letters and "D" not in letters and len(letters) == 1
-        return self._described(result, node, found, (*after, *ahead.after, *ahead.again), alone)
+        return self._described(result, node, found, (*after, *ahead.after, *ahead.again), (alone, ahead.loop))
 
     def _goes_round(self, ways: Mapping[str, Items], ahead: _Ahead, look: Look) -> bool:
         """Whether some leave a loop that meets in its next round."""
@@ -333,8 +333,10 @@ class Comparison:
         return ways
 
     def _described(
-        self, result: Result, node: TraceNode, ways: dict[str, Items], after: Trace, by_process: bool
+        self, result: Result, node: TraceNode, ways: dict[str, Items], after: Trace, where: tuple[bool, bool]
     ) -> Parting | None:
+        """``where``: whether each process decides alone, and whether the branch stands in a loop."""
+        by_process, loop = where
         _, truth, taint, then, orelse, span, condition, _ = node
         met = {who: tuple(flat(items)) for who, items in ways.items()}
         sides: dict[tuple[str, ...], list[str]] = {}
@@ -348,7 +350,8 @@ class Comparison:
         early = inside is None
         state = taint & STATE and set(truth) & set("UD")
         told = "process" if by_process else "state" if state else "return" if early else "order" if same else "rank"
-        cause = "exit" if (early or by_process) and (breaks(then) or breaks(orelse)) else told
+        leaves = breaks(then) or breaks(orelse) or (by_process and loop and taint & CLOCK and exits((node,)))
+        cause = "exit" if (early or by_process) and leaves else told
         described = tuple((in_words(who), ops[:8]) for ops, who in sides.items())
         return Parting(cause, result, span, condition, meeting, described, taint)
 
@@ -371,7 +374,8 @@ def _is_open(node: TraceNode, alive: int) -> bool:
 def _look(node: TraceNode, alive: int) -> Look:
     """Return which meetings say something of those that part at a branch."""
     truth = node[1]
-    if breaks(node[3]) or breaks(node[4]) or node[2] & ALONE:
+    by_clock = node[2] & CLOCK and exits((node,))
+    if breaks(node[3]) or breaks(node[4]) or by_clock or node[2] & ALONE:
         return Look(1)
     if _is_open(node, alive) or truth[0] == truth[2]:
         return Look(2)
