@@ -9,11 +9,12 @@ import ast
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from allranks.check.items import counts, is_batch, may_hold_samples
 from allranks.check.nodes import children, walk
 from allranks.check.source import File
-from allranks.check.syntax import calls_of, is_constant, own, tail_of, words_of
+from allranks.check.syntax import asks_rank, calls_of, is_constant, own, tail_of, words_of
 
 _LOSS = re.compile(r"loss|(?<![a-z])kl(?![a-z])|policykl|approxkl|isnan|isinf|isfinite", re.IGNORECASE)
 AGREES = re.compile(r"reduce|gather|broadcast|sync|agree|psum|pmean|allreduce")
@@ -31,6 +32,9 @@ _STEP = re.compile(
     r"|(step|batch|iter)_train|forward_backward|forward_and_backward)$"
 )
 _OPTIMIZER = re.compile(r"optim|scaler|update_params|zero_grad", re.IGNORECASE)
+_READS = re.compile(
+    r"(?i)load|open|read|decode|^next$|fetch|parse|sample|batch|collate|process|transform|augment|token|^to$"
+)
 _PART = re.compile(r"step|batch|iter(?!at)|backward|update")
 # Who fails so, fails in the text of the program or at the end of the data, or was stopped by its user.
 _ALIKE = frozenset(
@@ -55,6 +59,13 @@ _CLOCKS = ("time.time", "time.monotonic", "time.perf_counter", "datetime.datetim
 _LEAVING = (ast.Break, ast.Continue, ast.Return)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
+
+
+class Failed(NamedTuple):
+    """``certain``: it fails at what is its own, not at what all have."""
+
+    says: str
+    certain: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +115,32 @@ class Steps:
             return False
         caught_up = any(tail_of(call) in self.stepping for call in calls_in(handler.body))
         return _optimises(function) and not caught_up and not _is_told(handler, function)
+
+    def failed(self, handler: ast.ExceptHandler, file: File) -> Failed | None:
+        """Return what becomes of a process that comes to ``handler``, if it goes on alone without its backward pass."""
+        if not swallowed(handler):
+            return None
+        if self.fails_in(handler, file):
+            return Failed("a process whose step fails goes on alone, without its backward pass", True)
+        own_data = self._unread(handler, file)
+        says = "a process that cannot read its data leaves this round alone, before its backward pass"
+        return None if own_data is None else Failed(says, own_data)
+
+    def _unread(self, handler: ast.ExceptHandler, file: File) -> bool | None:
+        """Return whether what cannot be read, so that this process leaves the round of a loop before its step, is known
+        to be of its own data; None if nothing is read there, or the step is not left."""
+        around = next(p for p in file.parents(handler) if isinstance(p, ast.Try))
+        loops, function = _around(handler, file)
+        if not self.backward or not loops or not isinstance(handler.body[-1], ast.Continue | ast.Break):
+            return None
+        ends = around.end_lineno or around.lineno
+        later = any(self._is_step(call) and call.lineno > ends for call in calls_in((loops[0],)))
+        tried = list(calls_in(around.body))
+        reads = any(_READS.search(tail_of(call)) for call in tried) and not any(map(self._is_step, tried))
+        if not (later and reads and _optimises(function)) or _is_told(handler, function):
+            return None
+        data = isinstance(loops[0], ast.For) and _is_data(loops[0].iter)
+        return data or any(tail_of(call) == "next" for call in tried) or any(map(asks_rank, around.body))
 
     def _is_step(self, call: ast.Call) -> bool:
         """The backward pass, or what is called as a step."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 from allranks.check.own_scores import leaves_by_score
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
-from allranks.check.skips import STOPS, Steps, asks_to_stop, leaving, swallowed
+from allranks.check.skips import STOPS, Steps, asks_to_stop, leaving
 from allranks.check.source import File
 from allranks.check.syntax import EVIDENCE
 from allranks.findings import Finding
@@ -24,7 +24,7 @@ class RankLocalLoopExit(LocalRule, ProgramRule):
     Finds steps of training that a process skips alone: `break`, `continue` or `return` before a backward pass, or a
     backward pass in a branch, on a condition on this process' own loss or divergence (a NaN, a KL over its limit) or on
     what is in its batch (nothing that is valid), where nothing was reduced over the processes first; and exceptions in
-    a step (no memory left, a bad sample) that are caught in the loop, so that this process goes on to its next step.
+    a step, or while its data is read, that are caught in the loop, so that this process goes on to its next step.
     An end of the training, for want of patience or because a goal is reached, by the score of this process' part of
     the data. And a `break` from a loop whose rounds meet in a collective behind a guard on the rank, or on what one
     process alone knows: its clock, a signal it was sent, a counter that rank 0 alone counts up.
@@ -379,9 +379,9 @@ def profile(layers, loader):
             return
         steps = file.once("steps", file.tree, lambda _: Steps.of(file))
         if isinstance(node, ast.ExceptHandler):
-            if swallowed(node) and steps.fails_in(node, file):
-                message = "a process whose step fails goes on alone, without its backward pass"
-                yield self.local(file, node.type or node.body[0], message, advice=_FAILED)
+            if (failed := steps.failed(node, file)) is not None:
+                found = self.local(file, node.type or node.body[0], failed.says, advice=_FAILED)
+                yield found if failed.certain else replace(found, confidence="low")
             return
         assert isinstance(node, ast.If)
         how = leaving(node.body)
