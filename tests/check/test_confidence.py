@@ -126,3 +126,29 @@ def test_what_is_of_low_confidence_is_counted_and_shown_when_asked_for() -> None
         "runner.py": LIBRARY.replace("self.state, path)", "self.state, path)  # allranks: ignore[AR101] x").encode()
     }
     assert judge(left, Config(select=("AR1", "AR9"))).findings == ()
+
+
+LIGHTNING = """
+import lightning as L
+from lightning.pytorch.callbacks import ModelCheckpoint
+class Model(L.LightningModule):
+    def validation_step(self, batch, index):
+        self.log("val_loss", self(batch))
+trainer = L.Trainer({several}, callbacks=[ModelCheckpoint(monitor="{monitor}")])
+"""
+
+
+@pytest.mark.parametrize(
+    ("several", "monitor", "confidence"),
+    [
+        ("devices=8, num_nodes=2", "val_loss", "high"),
+        ("strategy='ddp'", "val_loss", "high"),
+        ("accelerator='gpu'", "val_loss", "low"),
+        ("devices=8", "train_loss", "low"),
+    ],
+)
+def test_a_score_that_decides_among_several_is_sure(several: str, monitor: str, confidence: str) -> None:
+    """Where the file shows the trainer of several processes, and that it chooses by what each logs for itself."""
+    text = LIGHTNING.format(several=several, monitor=monitor)
+    outcome = check({"train.py": text.encode()}, Settings())
+    assert [one.confidence for one in outcome.findings if one.code == "AR310"] == [confidence]

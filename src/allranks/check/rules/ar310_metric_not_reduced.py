@@ -14,6 +14,7 @@ from allranks.check.source import File
 from allranks.check.splits import deals_held_out
 from allranks.check.syntax import (
     bases_of,
+    calls_of,
     class_of,
     function_of,
     keyword,
@@ -41,6 +42,7 @@ _KEPT = (
 # Where Lightning looks at data that it has split, and what it calls there for others to log in.
 _LOOKS = re.compile(r"^(on_)?(validation|test)_(step|epoch_end)$")
 _LOSS = re.compile(r"loss|nll|elbo|error|mse|mae", re.IGNORECASE)
+_STRATEGY = re.compile(r"ddp|fsdp|deepspeed")
 _TRAINER = ("lightning.pytorch.Trainer", "lightning.pytorch.cli.LightningCLI")
 _REDUCTIONS = (*IN_PLACE, *RETURNING)
 _SHARED = re.compile(r"compute\(|all_gather|gather|sync|reduce")
@@ -65,7 +67,8 @@ class MetricNotReduced(LocalRule):
 
     ## Known problems
     A reduction in another file is not seen; a metric object that reduces by itself (torchmetrics) is known by its
-    name only. That is why confidence is low, but where a result is thrown away.
+    name only. That is why confidence is low, but where a result is thrown away, and where the same file shows a
+    trainer of several processes and a `monitor=` of what is logged.
 
     ## Use instead
     Sum the totals and counts over all processes (`dist.all_reduce`), then divide; `sync_dist=True` in Lightning.
@@ -259,7 +262,9 @@ class Alone(L.LightningModule):
                 lost_one = f"what {ast.unparse(lost)} is reduced to is thrown away"
                 yield self.local(file, node, lost_one, cluster=_KEPT[0], advice=_KEPT[1])
         elif (message := _what_is_local(node, file)) is not None:
-            yield replace(self.local(file, node, message), confidence="low")
+            found = self.local(file, node, message)
+            sure = isinstance(node, ast.Call) and message == _LOGGED and _decides(node, file)
+            yield found if sure else replace(found, confidence="low")
 
     def stands(self, finding: Finding, program: Program) -> bool:
         """Whether what Lightning logs is logged by several processes."""
@@ -277,6 +282,23 @@ def _what_is_local(node: ast.AST, file: File) -> str | None:
         return _LOGGED
     score = _local_score(node, file) if isinstance(node, ast.Compare) else None
     return f"{score} is the score of this process' part of the validation data" if score is not None else None
+
+
+def _decides(log: ast.Call, file: File) -> bool:
+    """Whether the best checkpoint, or the end, is chosen by what is logged, under a trainer of several processes."""
+    under = log.args[0] if log.args else keyword(log, "name")
+    if not isinstance(under, ast.Constant) or not any(map(_has_several, calls_of(file).get("Trainer", ()))):
+        return False
+    watched = (keyword(call, "monitor") for calls in calls_of(file).values() for call in calls)
+    return any(isinstance(name, ast.Constant) and name.value == under.value for name in watched)
+
+
+def _has_several(trainer: ast.Call) -> bool:
+    """``devices=8``, ``num_nodes=2``, ``strategy="ddp"``."""
+    counts = (keyword(trainer, name) for name in ("devices", "gpus", "num_nodes"))
+    many = any(isinstance(n, ast.Constant) and isinstance(n.value, int) and n.value > 1 for n in counts)
+    strategy = keyword(trainer, "strategy")
+    return many or (isinstance(strategy, ast.Constant) and bool(_STRATEGY.match(str(strategy.value))))
 
 
 def _has_one(trainer: Event) -> bool:
