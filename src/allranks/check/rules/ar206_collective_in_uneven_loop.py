@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 
+from allranks.check.own_keys import met_by_key
 from allranks.check.program import Event, Program
-from allranks.check.rule import Example, ProgramRule
+from allranks.check.rule import Example, LocalRule, ProgramRule
+from allranks.check.source import File
 from allranks.findings import Finding
 
 _PER_ITEM = re.compile(
@@ -15,11 +18,12 @@ _PER_ITEM = re.compile(
 )
 
 
-class CollectiveInUnevenLoop(ProgramRule):
+class CollectiveInUnevenLoop(LocalRule, ProgramRule):
     """
     ## What it does
     Finds a collective inside a loop over what this process alone has: its part of a list (`files[rank::world]`), a
-    listing, a time limit; and inside a data set, sampler or collate function, which run once for each item or batch.
+    listing, a time limit; over a dictionary that gets its keys one by one from what this process is given; and inside
+    a data set, sampler or collate function, which run once for each item or batch.
 
     ## Why is this bad
     All processes must call it equally often. Parts of a list differ in length by one whenever the length does not
@@ -43,7 +47,28 @@ class CollectiveInUnevenLoop(ProgramRule):
     default = False
     cluster = "The rank with more to do calls it once more than the others and waits for them."
     advice = "Call it after the loop, or make the number of rounds the same on all ranks."
+    words = ("all_reduce", "gather", "reduce")
+    nodes = (ast.For,)
     bad = (
+        Example(
+            {
+                "errors.py": """\
+import torch.distributed as dist
+
+class Errors:
+    def update(self, targets):
+        for key, target in targets.items():
+            if key not in self.sums:
+                self.sums[key] = 0.0
+            self.sums[key] += target.sum()
+
+    def finish(self):
+        for key in sorted(self.sums.keys()):
+            dist.all_reduce(self.sums[key])
+""",
+            },
+            at=(11,),
+        ),
         Example(
             {
                 "train.py": """\
@@ -77,6 +102,24 @@ class BucketSampler(Sampler):
     good = (
         Example(
             {
+                "meters.py": """\
+import torch.distributed as dist
+
+class Meters:
+    def update(self, losses):
+        for key, loss in losses.items():
+            if key not in self.sums:
+                self.sums[key] = 0.0
+            self.sums[key] += loss
+
+    def finish(self):
+        for key in self.sums:
+            dist.all_reduce(self.sums[key])
+""",
+            },
+        ),
+        Example(
+            {
                 "train.py": """\
 import torch.distributed as dist
 
@@ -95,6 +138,13 @@ def convert(files, loader):
             },
         ),
     )
+
+    def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
+        assert isinstance(node, ast.For)
+        if not file.is_test and (keyed := met_by_key(node, file)) is not None:
+            yield self.local(
+                file, node, f"the processes meet once for each key of {ast.unparse(keyed)} that each has seen"
+            )
 
     def check(self, program: Program) -> Iterator[Finding]:
         for parting in program.divergences():
