@@ -239,7 +239,7 @@ class Acting(Computed):
         if entry.kind in _OWN:
             return Value(taint)
         if entry.kind == "spread":
-            return self.spread(given)
+            return self.spread(name, given)
         return Value(taint, instance=name, flags=frozenset({entry.kind}))
 
 

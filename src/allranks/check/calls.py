@@ -175,6 +175,8 @@ class Caller(Plain):
         kin += tuple(BASES[top] for k in kin if (top := k.partition(".")[0]) in BASES)
         ours = "::" in base.instance and not kin
         gpus.called_method(frame, name, given)
+        if (computed := self.of_array(frame, base, name, given)) is not None:
+            return computed
         if name in REGISTERS.values():
             frame.result.loose.append((name, frame.mask, ()))
         if any(f"{k}.{name}" in GATED for k in kin) and not any(

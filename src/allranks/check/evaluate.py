@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
+from allranks.check import spread
 from allranks.check.apis import Apis
 from allranks.check.asked import says_alone
 from allranks.check.compare import compared
@@ -147,6 +148,8 @@ class Evaluator:
 
     def _op(self, frame: Frame, node: Node) -> Value:
         left, right = self.value(frame, node[1]), self.value(frame, node[2])
+        if (computed := spread.operated(frame, left, node[3], right, node)) is not None:
+            return computed
         if node[3] == "%" and isinstance(left.constant, str):  # a name that is filled in
             parts = node[2][1] if node[2][0] == "seq" else (node[2],)
             right = tainted(*map(_alike, parts, right.elements or (right,)))
@@ -212,6 +215,8 @@ class Evaluator:
             told = says_alone(self.apis, sides, left, node[2][0], right)
             if told is not None:
                 return Value(constant=told, flags=MANY)
+            if (computed := spread.compared(frame, left, node[2][0], right, node)) is not None:
+                return computed
             return compared(left, node[2][0], right)
         for symbol, part in zip(node[2], node[3], strict=True):
             right = self.value(frame, part)
@@ -240,7 +245,8 @@ class Evaluator:
             found += [self.value(frame, part)] if inside is None else inside.elements or [tainted(inside)]
         elements = tuple(found)
         made = tainted(*elements)
-        return Value(made.taint, elements=elements[:8], truth=TRUE if elements else FALSE)
+        flags = spread.is_spread(elements)
+        return Value(made.taint, elements=elements[:8], truth=TRUE if elements else FALSE, flags=flags)
 
     def _dict(self, frame: Frame, node: Node) -> Value:
         keys, values = [[self.value(frame, part) for part in parts] for parts in (node[1], node[2])]
@@ -251,7 +257,8 @@ class Evaluator:
                 self.keep("*", key.constant, value)
         if 1 < len(values) <= MOST and not made.taint and all("::" in value.reference for value in values):
             return Value(elements=tuple(values), flags=_CHOICE)
-        return replace(made, flags=frozenset({"dict"})) if made.taint else ANYTHING
+        held = spread.entries(zip(keys, values, strict=False))
+        return held or (replace(made, flags=frozenset({"dict"})) if made.taint else ANYTHING)
 
     def _sub(self, frame: Frame, node: Node) -> Value:
         base, index = self.value(frame, node[1]), self.value(frame, node[2])
@@ -262,6 +269,8 @@ class Evaluator:
             return base
         if base.flags & _CHOICE:
             return Value(elements=base.elements, flags=ONE_OF)
+        if (found := spread.item(frame, base, node, index)) is not None:
+            return found
         at, elements = index.constant, base.elements if not base.flags & ONE_OF else None
         if elements is not None and isinstance(at, int) and -len(elements) <= at < len(elements):
             return elements[at]

@@ -188,7 +188,7 @@ for _late in ("TemplateStr", "Interpolation"):  # Python 3.14
         EXPRESSIONS[getattr(ast, _late)] = _many
 SYMBOLS: dict[type[ast.operator], str] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.BitOr: "|",
-    ast.BitAnd: "&", ast.Pow: "**",
+    ast.BitAnd: "&", ast.Pow: "**", ast.MatMult: "@",
 }  # fmt: skip
 _COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Is: "is",

@@ -12,7 +12,7 @@ from allranks.check.apis import Apis
 from allranks.check.calls import Caller, unknown
 from allranks.check.ending import ended
 from allranks.check.given import Given
-from allranks.check.held import guarded, is_partial
+from allranks.check.held import guarded, hands_over
 from allranks.check.interest import stored_elsewhere
 from allranks.check.project import Project
 from allranks.check.render import render
@@ -249,7 +249,7 @@ class Runner(Caller):
         """Return what a function of the project does with these arguments; None if that cannot matter."""
         reference = function.reference
         facts = self.project.function(reference)
-        matters = reference in self.interesting or _hands_over(given) or self._holds(function.scope)
+        matters = reference in self.interesting or hands_over(given) or self._holds(function.scope)
         if facts is None or not (matters or _names(function, facts, given)):
             return None
         self.entered.add(reference)
@@ -365,11 +365,6 @@ def _vague(value: Value) -> bool:
     """Whether nothing is known of a number but what it was made of: a rank, if it is called one."""
     told = value.ranked or value.reference or value.instance or value.truth or value.elements is not None
     return value.constant is NO_CONSTANT and not told
-
-
-def _hands_over(given: Given | None) -> bool:
-    """Whether a function is given one that it may call, or what only some ranks have."""
-    return given is not None and any("::" in value.reference or is_partial(value) for value in given.values)
 
 
 def _names(function: Value, facts: FunctionFacts, given: Given | None) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from allranks.check.given import Given
+from allranks.check.spread import SPREAD
 from allranks.check.state import Frame
 from allranks.check.truth import EVERY, FIRST, negate, roles_where
 from allranks.check.values import AGREED, NO_CONSTANT, RANK, RANKS, STATE, TAINT, Value, join, replace
@@ -20,6 +21,11 @@ def is_guarded(frame: Frame) -> bool:
 def is_partial(value: Value) -> bool:
     """Whether rank 0 has an object that others have not: there it is None."""
     return value.none[:1] not in ("T", "") and "T" in value.none and bool(value.instance)
+
+
+def hands_over(given: Given | None) -> bool:
+    """Whether a function is given one that it may call, what only some ranks have, or an array that lies on all."""
+    return given is not None and any("::" in v.reference or is_partial(v) or v.flags & SPREAD for v in given.values)
 
 
 def there(frame: Frame) -> str:

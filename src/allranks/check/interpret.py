@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 
 from allranks.check import gpus
 from allranks.check.acting import forgives
-from allranks.check.computed import SPREAD
 from allranks.check.ending import how_it_ends
 from allranks.check.functions import Runner
 from allranks.check.items import counts, may_hold_samples, yields_samples
 from allranks.check.render import condition, render
 from allranks.check.rounds import Rounds, comes_late, set_apart
+from allranks.check.spread import enter, unpacked
 from allranks.check.state import Called, Frame, Trace, in_turns, meets, turn
 from allranks.check.summary import Node
 from allranks.check.tables.devices import VISIBLE
@@ -24,7 +24,6 @@ from allranks.check.values import (
     ASKED,
     DEALT,
     ONE_OF,
-    PRIVATE,
     PROCESS,
     RANK,
     RANKS,
@@ -45,7 +44,8 @@ class Interpreter(Runner):
 
     def block(self, frame: Frame, statements: tuple[Node, ...]) -> bool:
         """Run statements; return whether none of the roles goes on after them."""
-        for statement in statements:  # noqa: SIM110  a generator here is a frame more for each statement
+        for statement in statements:
+            frame.line = statement[1]
             if self._STATEMENTS[statement[0]](self, frame, statement):
                 return True
         return False
@@ -63,8 +63,7 @@ class Interpreter(Runner):
             known_parts = value.elements if not value.flags & ONE_OF else None
             parts = known_parts if known_parts is not None and len(known_parts) == len(target[1]) else None
             for at, part in enumerate(target[1]):
-                flags = value.flags & (SPREAD | PRIVATE)
-                self.store(frame, part, parts[at] if parts else Value(value.taint, flags=flags))
+                self.store(frame, part, parts[at] if parts else unpacked(value))
         elif tag == "attr":
             base = self.value(frame, target[1])
             guarded = frame.may != EVERY or frame.implicit & RANKS
@@ -81,8 +80,8 @@ class Interpreter(Runner):
             elif value.private:
                 self.keep_own(frame, target, value)
         elif tag == "sub":
-            self.value(frame, target[1])
-            key = self.value(frame, target[2]).constant
+            base, key = self.value(frame, target[1]), self.value(frame, target[2]).constant
+            enter(frame, target[1], base, key, value)
             if isinstance(key, str) and value.ranked and value.truth.strip("D"):  # who it is, not what is his alone
                 self.keep("*", key, value)
 
@@ -189,7 +188,7 @@ class Interpreter(Runner):
         if variables and all(isinstance(v.constant, str) and v.constant in known_names for v in variables):
             self.store(frame, node[2], variables[0])  # each launcher has one of its own for the same thing
         else:
-            self.store(frame, node[2], Value(source.taint & (RANKS | PROCESS), flags=source.flags & PRIVATE))
+            self.store(frame, node[2], unpacked(source, RANKS | PROCESS))
         self._name_samples(frame, node[2], render(node[3]))
         counted = node[3][0] == "call" and node[3][1] == ("name", "range")  # epochs: where a run resumed
         taint = source.taint & ~PROCESS if counted else source.taint

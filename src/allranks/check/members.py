@@ -10,10 +10,10 @@ from allranks.check.held import names_path, stored_twice
 from allranks.check.project import Project, is_property
 from allranks.check.render import render
 from allranks.check.source import module_name
+from allranks.check.spread import SPREAD, viewed
 from allranks.check.state import Frame, Seen
 from allranks.check.strangers import constant_of, rank_of
 from allranks.check.summary import Node
-from allranks.check.tables.arrays import LOCAL_VIEWS
 from allranks.check.tables.collectives import Collective
 from allranks.check.tables.gates import NODE_LOCAL_VARIABLES
 from allranks.check.tables.names import documented
@@ -254,8 +254,8 @@ class Members(Evaluator):
             return heaped
         if base == ANYTHING and (found := self._only_property(frame, name, node)).ranked:
             return found
-        if name in LOCAL_VIEWS and "spread" in base.flags:
-            return ANYTHING
+        if base.flags & SPREAD:
+            return viewed(frame, base, name, node)
         plain = not base.instance or base.flags
         return Value(base.taint, flags=base.flags) if plain and (base.taint or base.flags) else ANYTHING
 

@@ -94,6 +94,7 @@ class Parted:
             chain=chain,
             inside=tuple(inside),
             under=found.under,
+            answered=found.answered,
         )
 
     def _decorator(self, found: Parting, called: str) -> Place | None:

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from allranks.check.asked import is_wrapped
-from allranks.check.computed import PARTS_VALUE, SPREAD_VALUE, compiled, is_cut, parting
+from allranks.check.computed import compiled, laid, parting
 from allranks.check.given import Given
 from allranks.check.overrides import Overrides
+from allranks.check.spread import eager, entries, in_parts
 from allranks.check.state import Frame, Span
-from allranks.check.tables.arrays import COMPILERS, FETCHES, SHARD_MAPS, SHARDINGS, TREE_MAPS
+from allranks.check.tables.arrays import (
+    COMPILERS,
+    FETCHES,
+    FETCHING_METHODS,
+    METHODS,
+    SHARD_MAPS,
+    SHARDINGS,
+    TREE_MAPS,
+    TREE_METHODS,
+)
 from allranks.check.tables.passing import BAGS, ITERATING, WRAPPING
 from allranks.check.truth import BY_RANK
 from allranks.check.values import (
@@ -37,11 +47,28 @@ class Plain(Overrides):
         """Return what such a call gives; None for others."""
         if name.rpartition(".")[2] in BAGS:
             self.bag(given)
+        if name in FETCHES and in_parts(*given.values):
+            return self.fetched(frame, name, given)
         if name.startswith("os."):
             return self._of_environment(frame, name, given)
         if "." not in name:
             return self._built_in(frame, name, given)
         return self._passed_on(frame, name, given)
+
+    def fetched(self, frame: Frame, name: str, given: Given) -> Value:
+        """Record that an array in parts is brought to this host."""
+        self._record(frame, None, name, given, None, "")
+        return ANYTHING
+
+    def of_array(self, frame: Frame, base: Value, name: str, given: Given) -> Value | None:
+        """Return what a method of an array in parts gives, or of a tree of such; None for others."""
+        if not in_parts(base):
+            return None
+        if name in FETCHING_METHODS:
+            return self.fetched(frame, name, given._replace(values=(base,)))
+        if name in TREE_METHODS:
+            return base
+        return eager(frame, name, (base,), given.span) if name in METHODS else None
 
     def bag(self, given: Given) -> None:
         """A call that keeps what it is given under its keywords: who this process is, others ask for by that name."""
@@ -74,6 +101,8 @@ class Plain(Overrides):
             return self._attribute_by_name(frame, name, given.values[1].constant, given)
         if name == "isinstance" and (asked := is_wrapped(given.values[0], given.argument(1))) is not None:
             return asked
+        if name == "dict" and given.keywords and not given.values:
+            return entries((Value(constant=key), value) for key, value in given.keywords)
         if name in ("isinstance", "super", "range"):
             made = tainted(*given.values) if name == "range" else ANYTHING
             return replace(made, flags=DEALT) if made.ranked else made
@@ -89,9 +118,8 @@ class Plain(Overrides):
         return boolean(BY_RANK, stored.taint) if stored is not None and stored.taint & STATE else None
 
     def _passed_on(self, frame: Frame, name: str, given: Given) -> Value | None:
-        if name in FETCHES and any("parts" in value.flags for value in given.values):
-            self._record(frame, None, name, given, None, "")
-            return ANYTHING
+        if (computed := eager(frame, name, given.all(), given.span)) is not None:
+            return computed
         if name in ITERATING and given.values:
             return given.values[0]
         if name in _FIELDS:
@@ -100,7 +128,7 @@ class Plain(Overrides):
         if name == "functools.partial" and given.values:
             return replace(given.values[0], bound=given.values[1:])
         if name in COMPILERS and given.values:
-            made = compiled(given.values[0], name, frozenset(key for key, _ in given.keywords))
+            made = compiled(given.values[0], name, frozenset(key for key, v in given.keywords if "here" not in v.flags))
             return parting(made, given.argument("out_shardings"))
         if name in SHARD_MAPS and given.values:
             here = any("here" in value.flags for value in given.all())
@@ -108,7 +136,7 @@ class Plain(Overrides):
         if name in TREE_MAPS and given.values:
             return self.called(frame, given.values[0], given.without_first())
         if name == "jax.device_put" and len(given.values) > 1 and given.values[1].instance in SHARDINGS:
-            return PARTS_VALUE if is_cut(given.values[1]) else SPREAD_VALUE
+            return laid(given.values[1])
         if name in WRAPPING and given.values and (given.values[0].reference or given.values[0].instance):
             return given.values[0]
         return None

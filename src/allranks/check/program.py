@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from allranks.check.source import module_name
 from allranks.check.state import Arms
-from allranks.check.tables.arrays import COMPUTATION
+from allranks.check.tables.arrays import COMPUTATION, EAGER
 from allranks.check.tables.collectives import Collective
 from allranks.check.tables.data import BARE, WRAPPERS
 from allranks.check.tables.effects import Effect
@@ -21,10 +21,11 @@ PARALLEL = frozenset(
     [
         *(f"{kind} {what}" for kind in ("DDP", "FSDP", "engine") for what in ("construction", "forward", "backward")),
         COMPUTATION,
+        EAGER,
     ]
 )
 
-WRAPS = PARALLEL - {COMPUTATION}
+WRAPS = PARALLEL - {COMPUTATION, EAGER}
 
 _OF_THE_NODE = re.compile(r"/te?mp\b|/shm|/scratch|/local|te?mp_?(dir|path)|cache|node_local|local_dir")
 # Names of what a training is resumed from, and of modules that write it.
@@ -171,7 +172,8 @@ class Divergence:
     some alone have set how often). ``op``: what the first collective meets as. ``place`` is the first collective that
     not all reach; ``guard`` the condition. ``traces``: (who, the collectives they go on to) for each
     side. ``inside``: how the function that is called at ``place`` comes to the collective, call by call. ``under``:
-    what the condition depends on (bits of `values`).
+    what the condition depends on (bits of `values`). ``answered``: each side meets somebody by itself, before what
+    they share.
     """
 
     cause: str
@@ -186,6 +188,7 @@ class Divergence:
     chain: tuple[Step, ...] = ()
     inside: tuple[Place, ...] = ()
     under: int = 0
+    answered: bool = False
 
     def sides(self) -> tuple[Note, ...]:
         """Return the guard, what each side goes on to call, and where the collective stands in the end, as notes."""

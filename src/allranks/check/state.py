@@ -137,7 +137,7 @@ class Frame:
     around that let processes in one by one; ``loops``: how many are around; ``forgiving``: tries around
     that catch what a second deletion raises; ``graphless``: contexts without gradients around; ``exits``: how many
     jumps were met so far; ``asked``: whether it has asked if the processes are joined; ``whole``: branches around that
-    are taken where no model is in parts."""
+    are taken where no model is in parts; ``line``: of the statement that is run."""
 
     path: str
     facts: FunctionFacts
@@ -157,6 +157,7 @@ class Frame:
     exits: int = 0
     asked: int = 0
     whole: int = 0
+    line: int = 1
     nodes: list[TraceNode] = field(default_factory=list)
     returned: list[tuple[Value, int, int]] = field(default_factory=list)
     shared: set[str] = field(default_factory=set)

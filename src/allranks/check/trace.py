@@ -44,7 +44,7 @@ _SEVERAL = re.compile(
 
 class Parting(NamedTuple):
     """A branch of ``result`` after which processes go different ways. ``sides``: (who, what they meet in); ``under``:
-    what its condition depends on."""
+    what its condition depends on; ``answered``: each side meets somebody by itself, not in what they share."""
 
     cause: str
     result: Result
@@ -53,6 +53,7 @@ class Parting(NamedTuple):
     meeting: Meeting
     sides: tuple[tuple[str, tuple[str, ...]], ...]
     under: int = 0
+    answered: bool = False
 
 
 class Look(NamedTuple):
@@ -353,7 +354,9 @@ class Comparison:
         leaves = breaks(then) or breaks(orelse) or (by_process and loop and taint & CLOCK and exits((node,)))
         cause = "exit" if (early or by_process) and leaves else told
         described = tuple((in_words(who), ops[:8]) for ops, who in sides.items())
-        return Parting(cause, result, span, condition, meeting, described, taint)
+        own = ((*side, *after) if exits(other) else side for side, other in ((then, orelse), (orelse, then)))
+        answered = all(first_meeting(side) is not None for side in own)
+        return Parting(cause, result, span, condition, meeting, described, taint, answered)
 
 
 def _after(after: Trace, ahead: _Ahead) -> _Ahead:

@@ -52,7 +52,7 @@ class Value:
     whose disk it is on: ``shared`` by all nodes, or each ``node``'s own; ``perhaps``: nobody knows whether it is what
     is worked on; ``named``: a folder of a run that is called after the clock, or what is in it; ``choice``: a
     dictionary of classes or functions, ``one of``: what is picked from it, or by a condition; they are its
-    ``elements``.
+    ``elements``. How an array of JAX lies is told in `spread`.
     """
 
     taint: int = 0
@@ -264,11 +264,14 @@ def _either(one: Value, other: Value) -> tuple[Value, ...]:
 
 
 _DEVICES = ("cuda", "cpu", "mps")
+_LYING = frozenset({"parts", "rows", "array", "keyed"})
 
 
 def _flags(one: Value, other: Value) -> frozenset[str]:
     """Return the flags of what may be either: the current GPU, unless one of two has a number."""
     flags = one.flags | other.flags
+    if "spread" in one.flags & other.flags:  # how it lies, both must say
+        flags -= _LYING - (one.flags & other.flags)
     devices = [v.constant in _DEVICES or "gpu" in v.flags or "host" in v.flags for v in (one, other)]
     if "gpu" in flags or "cuda" in (one.constant, other.constant):
         return flags | {"gpu"} if all(devices) else flags - {"gpu"}

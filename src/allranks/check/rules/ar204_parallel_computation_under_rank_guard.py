@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from allranks.check.program import PARALLEL, Divergence, Program
 from allranks.check.rule import Example, ProgramRule
-from allranks.check.tables.arrays import COMPUTATION
+from allranks.check.tables.arrays import COMPUTATION, EAGER
 from allranks.findings import Finding
 
 _OF_JAX = "Run it on every rank, and guard what is done with the result: print or save what it returned."
@@ -18,7 +18,8 @@ class ParallelComputationUnderRankGuard(ProgramRule):
     Finds the forward or backward pass, or the construction, of a wrapped model (DDP, FSDP, a DeepSpeed engine) that
     only some ranks reach: behind a guard on the rank, or after an early return of the others. With JAX, a compiled
     function that is made for all devices (`in_shardings`, `out_shardings`, `pmap` with an axis name), or that is given
-    an array that lies on all processes.
+    an array that lies on all processes, and a single operation on an array of which each process has a part:
+    `jnp.mean(x)`, `x.sum()`, `x * 2`, `x[:4]`.
 
     ## Why is this bad
     A wrapped model talks to the other processes whenever it runs: it gathers parameters, sends buffers, reduces
@@ -26,16 +27,20 @@ class ParallelComputationUnderRankGuard(ProgramRule):
 
     ## What happens with N processes
     With FSDP and DeepSpeed, rank 0 waits for parameters that nobody sends. With DDP it waits for the buffers, or
-    meets the next step of the others: measured, a training loss that is silently wrong.
+    meets the next step of the others: measured, a training loss that is silently wrong. So it is with JAX.
 
     ## Known problems
-    DDP without buffers and without gradients is silent in evaluation; the finding stands all the same. Of JAX, only
-    compiled functions are followed, not single operations on a global array; a mesh of `jax.local_devices()` is not
-    told from one of all. Where each side computes, they are taken for a controller and its workers.
+    DDP without buffers and without gradients is silent in evaluation; the finding stands all the same.
+
+    Of JAX, an array is known to be in parts by its making (`make_array_from_process_local_data` and its like,
+    `device_put` or a compiled function with a sharding over an axis of a mesh) and by what is computed from it element
+    by element. Where nobody can tell how it lies, single operations on it are not found: on what a compiled function
+    makes with a model, on what is sharded by a tree of shardings, on what is restored from a checkpoint. To bring an
+    array in parts to one host is AR609.
 
     ## Use instead
-    Run it on all ranks and guard what is done with the result: gather above the guard, write below it. Or run the
-    module inside (`model.module`) where DDP wraps it.
+    Run it on all ranks and guard what is done with the result: gather above the guard, write below it; reduce above
+    the guard, print below it. Or run the module inside (`model.module`) where DDP wraps it.
 
     ## Fix safety
     There is no automatic fix: `model.module` is right for DDP alone.
@@ -108,6 +113,29 @@ class Trainer:
             },
             at=(20,),
         ),
+        Example(
+            {
+                "train.py": """\
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec as P
+
+jax.distributed.initialize()
+rows = NamedSharding(jax.make_mesh((jax.device_count(),), ("data",)), P("data"))
+
+
+def train(loader):
+    for step, batch in enumerate(loader):
+        x = jax.make_array_from_process_local_data(rows, batch)
+        if jax.process_index() == 0:
+            print(step, float(jnp.mean(x)))
+
+
+train([])
+"""
+            },
+            at=(13,),
+        ),
     )
     good = (
         Example(
@@ -152,6 +180,29 @@ class Trainer:
 """
             },
         ),
+        Example(
+            {
+                "train.py": """\
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec as P
+
+jax.distributed.initialize()
+rows = NamedSharding(jax.make_mesh((jax.device_count(),), ("data",)), P("data"))
+
+
+def train(loader):
+    for step, batch in enumerate(loader):
+        x = jax.make_array_from_process_local_data(rows, batch)
+        mean = jnp.mean(x)
+        if jax.process_index() == 0:
+            print(step, float(mean), x.shape, x.addressable_data(0).mean())
+
+
+train([])
+"""
+            },
+        ),
     )
 
     def check(self, program: Program) -> Iterator[Finding]:
@@ -160,11 +211,11 @@ class Trainer:
                 yield self.found(
                     parting,
                     f"{parting.op} is not reached by every rank: it hangs on {parting.condition}",
-                    advice=_OF_JAX if parting.op == COMPUTATION else self.advice,
+                    advice=_OF_JAX if parting.op in (COMPUTATION, EAGER) else self.advice,
                     notes=parting.sides(),
                 )
 
 
 def _roles_by_design(parting: Divergence) -> bool:
     """Processes that answer each other with computations: a controller and its workers."""
-    return all(COMPUTATION in ops for _, ops in parting.traces)
+    return parting.answered and all(not {COMPUTATION, EAGER}.isdisjoint(ops) for _, ops in parting.traces)

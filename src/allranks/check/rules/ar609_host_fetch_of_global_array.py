@@ -10,7 +10,7 @@ from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.source import File
 from allranks.check.syntax import distributed, given, keyword, name_of, tail_of
-from allranks.check.tables.arrays import FETCHES, TREE_MAPS
+from allranks.check.tables.arrays import FETCHES, FETCHING_METHODS, TREE_MAPS
 from allranks.findings import Finding
 
 _GLOBAL = (
@@ -226,7 +226,7 @@ print(np.asarray(jax.device_put(np.ones(8), NamedSharding(mesh, P("data")))))
             yield self.local(file, node, f"{ast.unparse(array)} lies in parts on the devices of all processes")
 
     def check(self, program: Program) -> Iterator[Finding]:
-        for event in program.calls(*FETCHES):
+        for event in program.calls(*FETCHES, *FETCHING_METHODS):
             parts = any("parts" in value.flags for value in event.arguments)
             if parts and (event.active or event.place.path in program.several):
                 yield self.found(event, "an array of which this process has a part is brought here as a whole")

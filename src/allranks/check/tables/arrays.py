@@ -39,4 +39,47 @@ LOCAL_VIEWS: frozenset[str] = frozenset(
         *("shape", "dtype", "ndim", "size", "nbytes", "global_shards", "step"),
     ]
 )
-COMPUTATION = "jit computation"
+# What is there of its own accord as another array, and is computed.
+OTHER_VIEWS: frozenset[str] = frozenset(["T", "mT", "real", "imag"])
+# Functions that compute at once, outside of compiled ones, by the beginning of their names; not those ``ABOUT`` arrays.
+COMPUTING: tuple[str, ...] = ("jax.numpy.", "jax.nn.", "jax.lax.", "jax.scipy.", "optax.", "einops.")
+ABOUT: frozenset[str] = frozenset(
+    [
+        *("shape", "ndim", "size", "dtype", "result_type", "issubdtype", "isscalar", "iscomplexobj", "isrealobj"),
+        *("asarray", "array", "with_sharding_constraint", "zeros_like", "ones_like", "empty_like", "full_like"),
+    ]
+)
+METHODS: frozenset[str] = frozenset(
+    [
+        *("mean", "sum", "min", "max", "std", "var", "prod", "any", "all", "argmax", "argmin", "argsort", "cumsum"),
+        *("astype", "reshape", "transpose", "squeeze", "clip", "dot", "ravel", "flatten", "swapaxes", "conj", "trace"),
+    ]
+)
+# Methods of dictionaries of arrays, and of arrays, after which they lie as they did.
+TREE_METHODS: frozenset[str] = frozenset(["items", "values", "get", "copy", "block_until_ready"])
+FETCHING_METHODS: frozenset[str] = frozenset(["item", "tolist"])
+# What they give lies as what they are given does.
+ELEMENTWISE: frozenset[str] = frozenset(
+    [
+        *(
+            "astype",
+            "clip",
+            "conj",
+            "abs",
+            "absolute",
+            "exp",
+            "expm1",
+            "log",
+            "log1p",
+            "log2",
+            "sqrt",
+            "square",
+            "sign",
+        ),
+        *("sin", "cos", "tanh", "negative", "power", "add", "subtract", "multiply", "divide", "true_divide", "mod"),
+        *("where", "maximum", "minimum", "isnan", "isfinite", "isinf", "logical_not", "logical_and", "round", "rint"),
+        *("relu", "gelu", "silu", "sigmoid", "softplus", "stop_gradient", "equal", "not_equal", "less", "greater"),
+    ]
+)
+# Ops of what all processes compute together: by a compiled function, and one operation at a time.
+COMPUTATION, EAGER = "jit computation", "computation on a sharded array"
