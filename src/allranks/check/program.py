@@ -240,7 +240,7 @@ class Program:
     does; ``first_alone``: effects that are over on the one node before its other processes are started; ``bound``:
     where processes are joined that are given a GPU each on their way; ``one_host``: all processes that are joined were
     started by one on its own host; ``folders``: what makes a folder, by each way that leads there, also before there
-    are several processes."""
+    are several processes; ``assumed``: the user says that all programs run as several."""
 
     events: tuple[Event, ...] = ()
     parted: tuple[Divergence, ...] = ()
@@ -258,6 +258,7 @@ class Program:
     own_seeds: frozenset[str] = frozenset()
     awaits_saves: bool = True
     one_node: bool = False
+    assumed: bool = False
     first_alone: frozenset[Place] = frozenset()
     folders: tuple[Event, ...] = ()
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from allranks.check.program import Event, Program
 from allranks.check.rule import Example, ProgramRule
 from allranks.check.tables.collectives import Collective
-from allranks.check.tables.data import WRAPPERS
+from allranks.check.tables.data import LOADERS, WRAPPERS
 from allranks.check.tables.evidence import JOINING_PACKAGES
 from allranks.findings import Finding
 
@@ -18,12 +18,16 @@ _MAY_JOIN = re.compile(
     r"(?i)(?=.*(init|set_?up|launch|join|start|spawn)).*(dist|process|ddp|parallel|group|rank|multi)"
 )
 
+_BESIDE = "N processes train N models beside each other, and write over one another's files."
+_WRAP = "Join the processes first thing in main, wrap the model, and give the loader a DistributedSampler."
+
 
 class MissingDistributedInit(ProgramRule):
     """
     ## What it does
     Finds a program that wraps its model for several processes, or calls a collective, where nothing in the whole
     project joins the processes: no `init_process_group`, no `jax.distributed.initialize`, no framework that does it.
+    With `--assume multi-host`, also a program that trains (goes over a loader that shuffles) and joins nothing.
 
     ## Why is this bad
     Without it, torch raises an error at the first such call. JAX says nothing: each process sees its own devices alone
@@ -61,6 +65,24 @@ if __name__ == "__main__":
 """
             },
             at=(5,),
+        ),
+        Example(
+            {
+                "train.py": """\
+import torch
+from torch.utils.data import DataLoader
+
+def main(data):
+    model = torch.nn.Linear(2, 2)
+    for x in DataLoader(data, batch_size=8, shuffle=True):
+        model(x).sum().backward()
+
+if __name__ == "__main__":
+    main([])
+"""
+            },
+            at=(6,),
+            assume="multi-host",
         ),
         Example(
             {
@@ -129,6 +151,17 @@ print(total(1))
 """
             }
         ),
+        # One process, as far as anybody says.
+        Example(
+            {
+                "train.py": """\
+from torch.utils.data import DataLoader
+
+for x in DataLoader([], shuffle=True):
+    print(x)
+"""
+            }
+        ),
         # Somebody else's function.
         Example(
             {
@@ -157,6 +190,20 @@ dist.barrier()
                     continue  # a library that asks whether somebody has joined them
                 told.add(start)
                 yield self.found(event, f"{event.name} needs the other processes, and nothing here joins them")
+        if program.assumed and not told:
+            yield from self._apart(program)
+
+    def _apart(self, program: Program) -> Iterator[Finding]:
+        """Programs that train, of which the user says that they run as several processes."""
+        told: set[str] = set()
+        for event in program.calls(*LOADERS):
+            start = event.chain[0].place.path if event.chain else event.place.path
+            shuffles = event.argument(2, "shuffle")
+            trains = shuffles is not None and shuffles.constant is True
+            if trains and event.active and event.everyone and event.from_the_top and start not in told:
+                told.add(start)
+                message = "nothing here joins the processes: each trains a model of its own, on all of the data"
+                yield self.found(event, message, cluster=_BESIDE, advice=_WRAP)
 
 
 def _needs_others(event: Event) -> str:
