@@ -16,6 +16,14 @@ def codes(text: str) -> list[str]:
 
 
 SILENT = {
+    "settings that are dealt out say alike how often all meet": """
+        import torch.distributed as dist
+        def train(tasks, steps):
+            cfg = tasks[dist.get_rank()]
+            for step in range(steps):
+                if step % cfg.policy.every == 0:
+                    dist.barrier()
+        """,
     "one rank tells a group of some what it has": """
         from lightning.fabric import Fabric
         from lightning.fabric.plugins.collectives import TorchCollective
@@ -192,6 +200,17 @@ SILENT = {
 }
 
 FOUND = {
+    "data that are dealt out do not say alike whether all meet": (
+        """
+        import torch.distributed as dist
+        def train(tasks, steps):
+            task = tasks[dist.get_rank()]
+            for step in range(steps):
+                if step % task.length == 0:
+                    dist.barrier()
+        """,
+        "AR201",
+    ),
     "one rank alone tells all what it has": (
         """
         import torch.distributed as dist

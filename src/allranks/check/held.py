@@ -8,7 +8,10 @@ from allranks.check.given import Given
 from allranks.check.spread import SPREAD
 from allranks.check.state import Frame
 from allranks.check.truth import EVERY, FIRST, negate, roles_where
-from allranks.check.values import AGREED, NO_CONSTANT, RANK, RANKS, STATE, TAINT, Value, join, replace
+from allranks.check.values import AGREED, ANYTHING, NO_CONSTANT, RANK, RANKS, STATE, TAINT, Value, join, replace
+
+# Names of objects that hold settings.
+_SETTINGS = re.compile(r"(?i)(^|[._])(args|cfg|config|conf|opts?|options|hparams|hps|flags|settings)$")
 
 _PATH = re.compile(r"(?i)path|file|dir\b|_dir|folder|fname")
 
@@ -87,3 +90,13 @@ def stored_twice(before: Value, value: Value) -> Value:
         return AGREED
     joined = join(before, value)
     return replace(joined, truth=joined.truth.replace("W", "D"), none=joined.none.replace("W", "D"))
+
+
+def part_of(whole: Value, name: str) -> Value:
+    """Return what is known of an attribute of what is called ``name``, and of which no class is known."""
+    dealt = whole.ranked and not whole.taint & STATE and not whole.truth.strip("D")
+    if dealt and _SETTINGS.search(name):
+        # Settings that are dealt out have names of their own in them, and say all the same what is to be done.
+        return Value(whole.taint & ~RANKS, flags=whole.flags | {"own"})
+    plain = not whole.instance or whole.flags
+    return Value(whole.taint, flags=whole.flags) if plain and (whole.taint or whole.flags) else ANYTHING

@@ -6,7 +6,7 @@ from functools import reduce
 
 from allranks.check.apis import WEAK, Apis
 from allranks.check.evaluate import Evaluator
-from allranks.check.held import names_path, stored_twice
+from allranks.check.held import names_path, part_of, stored_twice
 from allranks.check.project import Project, is_property
 from allranks.check.render import render
 from allranks.check.source import module_name
@@ -256,8 +256,7 @@ class Members(Evaluator):
             return found
         if base.flags & SPREAD:
             return viewed(frame, base, name, node)
-        plain = not base.instance or base.flags
-        return Value(base.taint, flags=base.flags) if plain and (base.taint or base.flags) else ANYTHING
+        return part_of(base, render(node[1]) if node else "")
 
     def _only_property(self, frame: Frame, name: str, node: Node) -> Value:
         """Return what the one property of this name gives, on an object of whatever class."""
