@@ -94,6 +94,12 @@ MADE = {  # how y is made -> whether it is in parts
     "y = jax.jit(lambda a: {'rows': a, 'loss': a.mean()})(x)['rows']": True,
     "y = jax.jit(lambda a: {'rows': a, 'loss': a.mean()})(x)['loss']": False,
     "z, y = x": False,
+    "y = jax.jit(lambda a: a * 2).lower(x).compile()(x)": True,
+    "y = jax.jit(lambda a: jax.lax.with_sharding_constraint(model(a), cut))(x)": True,
+    "y = jax.jit(lambda a: jax.lax.with_sharding_constraint(model(a), whole))(x)": False,
+    "y = jnp.zeros(8, device=cut)": True,
+    "y = jax.device_put(np.ones(8), device=P('data'))": True,
+    "y = [jax.device_put(rows, cut) for rows in loader][0]": True,
     "y = jax.device_put(np.ones(8), NamedSharding(Mesh(np.array(jax.local_devices()), ('data',)), P('data')))": False,
     "y = x\nif jax.process_count() == 1:\n    y = np.ones(4)": True,
     "y = jax.device_put(np.ones(8), cut if split else whole)": False,
@@ -144,6 +150,48 @@ FOLLOWED = {
                 print(loss, jnp.mean(x))
             x, loss = step(x)
         """,
+    "a generator": """
+        def batches(loader):
+            for rows in loader:
+                yield jax.make_array_from_process_local_data(cut, rows)
+        for i, batch in enumerate(batches([1])):
+            if first:
+                print(batch.mean())
+        """,
+    "a helper that is told how": """
+        def put(rows, how):
+            return jax.device_put(rows, how)
+        y = put(np.ones(8), cut)
+        if first:
+            print(y.mean())
+        """,
+    "leaves of a tree": """
+        params = jax.device_put({}, cut)
+        if first:
+            print(sum(jnp.sum(leaf) for leaf in jax.tree.leaves(params)))
+        """,
+    "a comprehension in a helper": """
+        params = jax.device_put({}, cut)
+        def norms(tree):
+            return {key: jnp.linalg.norm(leaf) for key, leaf in tree.items()}
+        if first:
+            print(norms(params))
+        """,
+    "a state": """
+        from flax.training import train_state
+        class State(train_state.TrainState):
+            rng: int
+        state = State.create(params=jax.device_put({}, cut), rng=1)
+        state = state.replace(rng=2)
+        if first:
+            print(jax.tree.map(jnp.mean, state.params), state.rng + 1)
+        """,
+    "a model that is applied": """
+        def sample(model, params):
+            if first:
+                print(model.apply({"params": params}, np.ones(4)))
+        sample(None, jax.device_put({}, cut))
+        """,
     "an early return": """
         def log(value):
             if not first:
@@ -186,6 +234,13 @@ RIGHT = {
             print(x.mean())
         else:
             x.mean()
+        """,
+    "a part of a state": """
+        from flax.training.train_state import TrainState
+        state = TrainState.create(params=jax.device_put({}, cut), rng=1)
+        whole_one = state.replace(params=jax.device_put({}, whole))
+        if first:
+            print(state.rng + 1, jax.tree.map(jnp.mean, whole_one.params))
         """,
     "one process": """
         if jax.process_count() == 1:

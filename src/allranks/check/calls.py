@@ -10,6 +10,7 @@ from allranks.check.held import filled
 from allranks.check.plain import Plain
 from allranks.check.render import render
 from allranks.check.rows import SHOWN
+from allranks.check.spread import created
 from allranks.check.state import Frame, Span
 from allranks.check.strangers import meeting_of, own_of, rank_of
 from allranks.check.summary import Node, body_of
@@ -61,6 +62,8 @@ def _has_one_device(given: Given) -> bool:
 
 def unknown(given: Given) -> Value:
     """Return what a call of an unknown function gives: of a name that is this process' own, another such."""
+    if (state := created(given.node[1], given.keywords)) is not None:
+        return state
     own = any(value.private and not value.number for value in given.all())
     return Value(flags=frozenset({"own"})) if own else ANYTHING
 
@@ -79,6 +82,8 @@ class Caller(Plain):
                 base = self._by_name(frame, function[1])
             if not base.reference:
                 return self._method_call(frame, base, function, self._given(frame, node))
+            if base.flags & COMPILED and function[2] in ("lower", "compile"):
+                return base
         target, given = self.value(frame, function), self._given(frame, node)
         if function[0] == "call" and function[1] == ("name", "getattr") and target == ANYTHING and len(function[2]) > 1:
             name = self.value(frame, function[2][1]).constant  # getattr(hook, event)(self)

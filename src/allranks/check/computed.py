@@ -10,7 +10,7 @@ from allranks.check.render import render
 from allranks.check.spread import ARRAY, PARTS, PARTS_VALUE, ROWS, SPREAD, SPREAD_VALUE, lying
 from allranks.check.state import Frame
 from allranks.check.summary import Node
-from allranks.check.tables.arrays import COMPILERS, COMPUTATION, MESHES, SHARDED_BY, SHARDINGS, SPECS
+from allranks.check.tables.arrays import COMPILERS, COMPUTATION, MESHES, PLACING, SHARDED_BY, SHARDINGS, SPECS
 from allranks.check.values import ANYTHING, Value, replace
 
 # Flags of a function: it is compiled; for all devices of a mesh; for those of this process, with an axis over all; and
@@ -102,6 +102,13 @@ def laid(sharding: Value) -> Value:
     if "here" in sharding.flags:
         return ANYTHING
     return Value(flags=PARTS | sharding.flags & ROWS) if is_cut(sharding) else SPREAD_VALUE
+
+
+def placed(name: str, given: Given) -> Value | None:
+    """Return what is put on the devices as is said with it; None of other calls."""
+    keys = (1, "device", "shardings") if name in PLACING else ("device",) if name.startswith("jax.numpy.") else ()
+    sharding = given.argument(*keys)
+    return laid(sharding) if sharding is not None and sharding.instance in SHARDINGS | SPECS else None
 
 
 def laid_out(name: str, given: Given) -> Value | None:

@@ -298,7 +298,7 @@ class Evaluator:
         for target, source, conditions in node[2]:
             iterated = self.value(frame, source)
             frame.nodes = inside
-            self.store(frame, target, tainted(iterated))
+            self.store(frame, target, spread.each(iterated))
             taint |= iterated.taint
             flags |= iterated.flags & DEALT
             for asked in conditions:
@@ -307,8 +307,10 @@ class Evaluator:
                 flags |= DEALT if test.ranked else frozenset()
                 frame.mask &= roles_where(test.true(), "TUP")
                 frame.may &= roles_where(test.true(), "TUPWD")
-        for element in node[1]:
-            taint |= self.value(frame, element).taint & (RANKS | PROCESS)
+        made = [self.value(frame, element) for element in node[1]]
+        flags |= spread.is_spread(made[-1:])
+        for element in made:
+            taint |= element.taint & (RANKS | PROCESS)
         frame.mask, frame.may, frame.nodes = before
         if inside:
             frame.nodes.append(("loop", "UUUU", taint, tuple(inside), (0, 0, 0, 0), ()))

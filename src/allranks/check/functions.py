@@ -16,6 +16,7 @@ from allranks.check.held import guarded, hands_over
 from allranks.check.interest import stored_elsewhere
 from allranks.check.project import Project
 from allranks.check.render import render
+from allranks.check.spread import streamed
 from allranks.check.state import Called, Frame, Result, meets
 from allranks.check.summary import FunctionFacts, Node, body_of
 from allranks.check.tables.passing import GRAPHLESS
@@ -379,7 +380,7 @@ def _returned(frame: Frame) -> Value:
     """Return what the function returns: for each role what it may return there."""
     outcomes = list(frame.returned)
     if not outcomes:
-        return NONE
+        return streamed(frame.result.yielded)
     value, roles, implicit = outcomes[0]
     reached = roles
     for other, may, more in outcomes[1:]:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from allranks.check.asked import is_wrapped
-from allranks.check.computed import compiled, laid, parting
+from allranks.check.computed import compiled, parting, placed
 from allranks.check.given import Given
 from allranks.check.overrides import Overrides
-from allranks.check.spread import eager, entries, in_parts
+from allranks.check.spread import ARRAY, KEYED, SPREAD_VALUE, compute, eager, entries, holds_parts, in_parts, merged
 from allranks.check.state import Frame, Span
 from allranks.check.tables.arrays import (
+    APPLYING,
     COMPILERS,
     FETCHES,
     FETCHING_METHODS,
+    LEAVES,
     METHODS,
     SHARD_MAPS,
-    SHARDINGS,
     TREE_MAPS,
     TREE_METHODS,
 )
@@ -62,6 +63,11 @@ class Plain(Overrides):
 
     def of_array(self, frame: Frame, base: Value, name: str, given: Given) -> Value | None:
         """Return what a method of an array in parts gives, or of a tree of such; None for others."""
+        if name == "replace" and base.flags & KEYED:
+            return merged(base, given.keywords)
+        if name in APPLYING and any(map(holds_parts, given.all())):
+            compute(frame, name, given.span)
+            return SPREAD_VALUE
         if not in_parts(base):
             return None
         if name in FETCHING_METHODS:
@@ -118,6 +124,10 @@ class Plain(Overrides):
         return boolean(BY_RANK, stored.taint) if stored is not None and stored.taint & STATE else None
 
     def _passed_on(self, frame: Frame, name: str, given: Given) -> Value | None:
+        if (array := placed(name, given)) is not None:
+            return array
+        if name in LEAVES and given.values:
+            return replace(given.values[0], flags=given.values[0].flags - ARRAY)
         if (computed := eager(frame, name, given.all(), given.span)) is not None:
             return computed
         if name in ITERATING and given.values:
@@ -135,8 +145,6 @@ class Plain(Overrides):
             return given.values[0] if here else parting(given.values[0], given.argument("out_specs", 3))
         if name in TREE_MAPS and given.values:
             return self.called(frame, given.values[0], given.without_first())
-        if name == "jax.device_put" and len(given.values) > 1 and given.values[1].instance in SHARDINGS:
-            return laid(given.values[1])
         if name in WRAPPING and given.values and (given.values[0].reference or given.values[0].instance):
             return given.values[0]
         return None

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from allranks.check.state import Frame, Span
 from allranks.check.summary import Node
 from allranks.check.tables.arrays import ABOUT, COMPUTING, EAGER, ELEMENTWISE, LOCAL_VIEWS, OTHER_VIEWS
-from allranks.check.values import ANYTHING, PRIVATE, Value, known
+from allranks.check.values import ANYTHING, NONE, PRIVATE, Value, known, tainted
 
 # Flags of an array, or of a tree of them: it lies on all processes; each has a part of it, not the whole (as of what is
 # replicated); these are rows of it; and it is one array for certain.
@@ -16,7 +16,10 @@ SPREAD, PARTS = frozenset({"spread"}), frozenset({"spread", "parts"})
 ROWS, ARRAY = frozenset({"rows"}), frozenset({"array"})
 LYING = PARTS | ROWS | ARRAY
 SPREAD_VALUE, PARTS_VALUE = Value(flags=SPREAD), Value(flags=PARTS)
-# The flag of a dictionary of which some values are spread: its elements are pairs of a key and a value.
+# Flags of what says how an array lies (`computed`).
+LAYOUT = frozenset({"cut", "whole"})
+# The flag of a dictionary, or of a state with fields, of which some are spread: its elements are pairs of a name and a
+# value.
 KEYED = frozenset({"keyed"})
 _ORDERED = frozenset(["<", "<=", ">", ">=", "==", "!="])
 
@@ -62,10 +65,33 @@ def enter(frame: Frame, target: Node, base: Value, key: object, value: Value) ->
     frame.env[target[1]] = entries((*pairs, (Value(constant=key), value))) or ANYTHING
 
 
+def _kept(base: Value, key: object) -> Value:
+    """Return what is kept in a dictionary under a key, or in a state in a field."""
+    found = (value for name, value in _pairs(base) if name.constant == key)
+    return next(found, Value(flags=base.flags & PARTS))
+
+
 def _pairs(base: Value) -> list[tuple[Value, Value]]:
     """Return what is in a dictionary."""
     pairs = [one.elements for one in base.elements or () if one.elements is not None]
     return [(name, value) for name, value in pairs]
+
+
+def merged(base: Value, given: Iterable[tuple[str, Value]]) -> Value:
+    """Return a state with other fields."""
+    others = {name: (Value(constant=name), value) for name, value in given}
+    return entries((*[pair for pair in _pairs(base) if pair[0].constant not in others], *others.values())) or ANYTHING
+
+
+def created(function: Node, given: Iterable[tuple[str, Value]]) -> Value | None:
+    """Return the state that a call makes of these fields; None if nothing in it is spread."""
+    makes = function[0] == "attr" and function[2] == "create"
+    return entries((Value(constant=name), value) for name, value in given) if makes else None
+
+
+def streamed(value: Value) -> Value:
+    """Return what a generator gives that yields such values."""
+    return Value(flags=value.flags & (PARTS | ROWS)) if value.flags & SPREAD else NONE
 
 
 def unpacked(value: Value, of: int = -1) -> Value:
@@ -73,6 +99,11 @@ def unpacked(value: Value, of: int = -1) -> Value:
     what it depends on."""
     kept = SPREAD if value.flags & ARRAY else PARTS | ROWS
     return Value(value.taint & of, flags=value.flags & (kept | PRIVATE)) if value.taint or value.flags else ANYTHING
+
+
+def each(value: Value) -> Value:
+    """Return one of those that a comprehension goes through."""
+    return unpacked(value) if value.flags & SPREAD else tainted(value)
 
 
 def compute(frame: Frame, name: str, span: Span) -> None:
@@ -101,8 +132,7 @@ def compared(frame: Frame, left: Value, symbol: str, right: Value, node: Node) -
 def item(frame: Frame, base: Value, node: Node, index: Value) -> Value | None:
     """Return what is at an index of an array in parts, or under a key of a dictionary of such; None of all else."""
     if base.flags & KEYED:
-        found = (value for key, value in _pairs(base) if key.constant == index.constant)
-        return next(found, Value(flags=base.flags & PARTS))
+        return _kept(base, index.constant)
     at = node[2]
     sliced = at[0] == "many" or (at[0] == "seq" and any(part[0] == "many" for part in at[1]))
     one = isinstance(index.constant, int) or index.constant is None or index.constant is ...
@@ -114,6 +144,8 @@ def item(frame: Frame, base: Value, node: Node, index: Value) -> Value | None:
 
 def viewed(frame: Frame, base: Value, name: str, node: Node) -> Value:
     """Return an attribute of what is spread: of a tree of arrays, another; of an array, what this process can tell."""
+    if base.flags & KEYED:
+        return _kept(base, name)
     if name == "is_fully_addressable" or (name == "is_fully_replicated" and in_parts(base)):
         return known(False)
     if name in LOCAL_VIEWS:
@@ -122,6 +154,11 @@ def viewed(frame: Frame, base: Value, name: str, node: Node) -> Value:
         compute(frame, name, (node[3], max(node[4] - len(name), 0), node[3], node[4]))
         return Value(flags=SPREAD | ARRAY)
     return Value(base.taint, flags=base.flags - ARRAY)
+
+
+def holds_parts(value: Value) -> bool:
+    """Whether an array in parts is it, or in it."""
+    return in_parts(value) or (bool(value.flags & SPREAD) and any(map(holds_parts, value.elements or ())))
 
 
 def eager(frame: Frame, name: str, values: Iterable[Value], span: Span) -> Value | None:

@@ -39,6 +39,17 @@ LOCAL_VIEWS: frozenset[str] = frozenset(
         *("shape", "dtype", "ndim", "size", "nbytes", "global_shards", "step"),
     ]
 )
+# They put arrays where they are told.
+PLACING: frozenset[str] = frozenset(["jax.device_put", "jax.lax.with_sharding_constraint"])
+# What they give of a tree of arrays are its arrays, or the same tree.
+LEAVES: frozenset[str] = frozenset(
+    [
+        *("jax.tree.leaves", "jax.tree_leaves", "jax.tree_util.tree_leaves", "flax.traverse_util.flatten_dict"),
+        *("jax.block_until_ready", "flax.core.freeze", "flax.core.unfreeze", "flax.serialization.to_state_dict"),
+    ]
+)
+# Methods that run a model on what they are given.
+APPLYING: frozenset[str] = frozenset(["apply", "apply_fn"])
 # What is there of its own accord as another array, and is computed.
 OTHER_VIEWS: frozenset[str] = frozenset(["T", "mT", "real", "imag"])
 # Functions that compute at once, outside of compiled ones, by the beginning of their names; not those ``ABOUT`` arrays.
