@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from allranks.check.nodes import children, walk
@@ -64,10 +64,15 @@ def meets_by_score(branch: ast.If, file: File) -> tuple[ast.Call, Decided] | Non
     loops = [above for above, _ in inside(branch, file) if isinstance(above, ast.For | ast.While)]
     if function is None or not loops or not _trains(loops[-1]):
         return None
-    calls = (at for part in branch.body for at in (part, *own(part)) if isinstance(at, ast.Call))
-    meeting = next((call for call in calls if _meets(call, file)), None)
+    meeting = meeting_in(branch.body, file)
     found = _decided(branch.test, loops[-1], function, file) if meeting is not None else None
     return (meeting, found) if meeting is not None and found is not None else None
+
+
+def meeting_in(body: Iterable[ast.stmt], file: File) -> ast.Call | None:
+    """Return the first call of a block that all processes must make."""
+    calls = (at for part in body for at in (part, *own(part)) if isinstance(at, ast.Call))
+    return next((call for call in calls if _meets(call, file)), None)
 
 
 def _meets(call: ast.Call, file: File) -> bool:

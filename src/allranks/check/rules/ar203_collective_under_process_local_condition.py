@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from allranks.check.nodes import walk
 from allranks.check.own_logs import logged_by_data
+from allranks.check.own_losses import meets_by_loss
 from allranks.check.own_scores import meets_by_score
 from allranks.check.program import Divergence, Event, Program
 from allranks.check.reduced_later import leaves_before
@@ -27,8 +28,9 @@ class CollectiveUnderProcessLocalCondition(LocalRule, ProgramRule):
     ## What it does
     Finds a collective that hangs on what one process finds by itself: whether a file exists, a clock, whether work in
     the background is done, whether anything is left of this process' data after a mask picked from it, the score of
-    this process' part of the data, and whether a number is zero that is to be reduced over all processes. Lightning's
-    `self.log(..., sync_dist=True)` is a collective: also where a mask of this batch says what is logged.
+    this process' part of the data, the loss of its batch, and whether a number is zero that is to be reduced over all
+    processes. Lightning's `self.log(..., sync_dist=True)` is a collective: also where a mask of this batch says what is
+    logged.
 
     ## Why is this bad
     Processes need not find the same: a file is not there yet on another host, a clock is a little late.
@@ -245,6 +247,9 @@ dist.barrier()
             says = f"{ast.unparse(call.func)} hangs on {decided.score}, the score of this process' part of the data"
             made = self.local(file, call, says)
             yield made if decided.certain else replace(made, confidence="low")
+        if not file.is_test and (told := meets_by_loss(node, file)) is not None:
+            call, name = told
+            yield self.local(file, call, f"{ast.unparse(call.func)} hangs on {name}, the loss of this process' batch")
         if not file.is_test and not isinstance(node.body[-1], ast.Raise) and (name := leaves_before(node, file)):
             yield self.local(file, node.test, f"a process leaves by its own {name}, and the others go on to reduce it")
         name, function = _empty(node.test), function_of(node, file)
