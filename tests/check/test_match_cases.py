@@ -126,7 +126,7 @@ def test_a_loop_whose_bounds_one_rank_has_set_meets_unevenly(how: str) -> None:
 
 
 def test_bounds_that_say_who_is_who_are_left_alone() -> None:
-    """A loop that meets nobody; one of the rank that has set its bounds; what all set alike."""
+    """A loop that meets nobody; one of the rank that has set its bounds; what all set alike; stages of a pipeline."""
     text = """\
     if rank == 0:
         count = 7
@@ -139,6 +139,12 @@ def test_bounds_that_say_who_is_who_are_left_alone() -> None:
     else:
         last = 5
     for step in range(last):
+        dist.barrier()
+    from megatron.core import parallel_state
+    warm = 0
+    if parallel_state.get_pipeline_model_parallel_rank() == 0:
+        warm = 4
+    for step in range(warm):
         dist.barrier()
     """
     assert found(text) == []

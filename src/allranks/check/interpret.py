@@ -11,7 +11,7 @@ from allranks.check.ending import how_it_ends
 from allranks.check.functions import Runner
 from allranks.check.items import counts, may_hold_samples, yields_samples
 from allranks.check.render import condition, render
-from allranks.check.rounds import Rounds, comes_late, set_apart
+from allranks.check.rounds import Rounds, comes_late, set_apart, told_apart
 from allranks.check.spread import enter, unpacked
 from allranks.check.state import Called, Frame, Trace, in_turns, meets, turn
 from allranks.check.summary import Node
@@ -180,6 +180,7 @@ class Interpreter(Runner):
             frame.env = env_else if left_then else env_then
         else:
             frame.env = merged(truth, env_then, env_else, test.taint | (STATE if test.taint & RANKS else 0))
+            frame.apart.update(set_apart(frame, env) if test.ranked else ())
         return left_then and left_else
 
     def _for(self, frame: Frame, node: Node) -> bool:
@@ -197,7 +198,7 @@ class Interpreter(Runner):
         if truth and decides(truth):  # on the other ranks there is nothing in it
             frame.mask, frame.may = before & roles_where(truth, "TUP"), may & roles_where(truth, "TUPWD")
         often = BY_PROCESS if counted and taint & ALONE else UNKNOWN
-        if counted and any(set_apart(frame, bound) for bound in node[3][2]):
+        if counted and any(told_apart(frame, bound) for bound in node[3][2]):
             often = BY_RANK
         ended = self._loop(frame, node[4], node[5], (often, taint, node[6]))
         frame.mask, frame.may = before, may

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from allranks.check.render import render
 from allranks.check.state import Frame
 from allranks.check.summary import Node
-from allranks.check.values import NO_CONSTANT, STATE, Value, replace
+from allranks.check.values import GROUP, NO_CONSTANT, STATE, Value, replace
 
 # Where the statements inside a statement stand in it, and where the names that it binds.
 _BLOCKS = {"if": (3, 4), "for": (4, 5), "while": (3, 4), "with": (3,), "try": (2, 4, 5)}
@@ -34,12 +34,19 @@ def comes_late(before: Value, after: Value) -> bool:
     return (before.constant is None or truth) and before != after
 
 
-def set_apart(frame: Frame, bound: Node) -> bool:
-    """Whether a variable of this function, which says how often a loop goes round, was set on some ranks alone."""
-    held = (
-        frame.env.get(render(bound)) if bound[0] == "name" or (bound[0] == "attr" and bound[1][0] == "name") else None
-    )
-    return held is not None and held.ranked and bool(held.taint & STATE)
+def set_apart(frame: Frame, before: dict[str, Value]) -> Iterator[str]:
+    """Yield the variables that differ between ranks behind a branch of this function, and did not ``before`` it."""
+    for name, value in frame.env.items():
+        if value.ranked and value.taint & STATE and (name not in before or not before[name].taint & STATE):
+            yield name
+
+
+def told_apart(frame: Frame, bound: Node) -> bool:
+    """Whether a variable, which says how often a loop goes round, was set by this function on some ranks alone: not by
+    stage of a pipeline."""
+    name = render(bound) if bound[0] == "name" or (bound[0] == "attr" and bound[1][0] == "name") else ""
+    taint = frame.env[name].taint if name in frame.apart and name in frame.env else 0
+    return bool(taint & STATE) and not taint & GROUP
 
 
 def assigned(statements: tuple[Node, ...]) -> Iterator[str]:

@@ -162,6 +162,7 @@ class Frame:
     returned: list[tuple[Value, int, int]] = field(default_factory=list)
     shared: set[str] = field(default_factory=set)
     left: list[dict[str, Value]] = field(default_factory=list)  # what holds where the loop around is broken off
+    apart: set[str] = field(default_factory=set)  # variables that were set on some ranks alone
     samples: set[str] = field(default_factory=set)  # variables of loops that may be samples
 
     def shows(self, sign: str) -> None:
