@@ -16,7 +16,7 @@ from allranks.check.origins import function_called
 from allranks.check.skips import AGREES
 from allranks.check.source import File
 from allranks.check.splits import deals_held_out
-from allranks.check.syntax import Function, asks_rank, function_of, inside, own, tail_of
+from allranks.check.syntax import Function, asks_rank, function_of, inside, keyword, own, tail_of
 
 _SCORE = re.compile(
     r"(?i)(^|_)(acc|accuracy|score|scores|auc|f1|bleu|rouge|wer|cer|ppl|perplexity|reward|rewards|iou|miou|dice|nll|elbo"
@@ -94,7 +94,7 @@ def _decided(test: ast.expr, loop: ast.AST, function: Function, file: File) -> D
     """Follow a condition back to a score."""
     waiting: list[ast.expr] = [test]
     seen: set[str] = set()
-    score, certain = "", False
+    score, certain, dealt = "", False, False
     while waiting and len(seen) < _MOST:
         at = waiting.pop()
         if (not isinstance(at, ast.Call) and asks_rank(at)) or _agrees(at):
@@ -102,18 +102,48 @@ def _decided(test: ast.expr, loop: ast.AST, function: Function, file: File) -> D
         for name in [word for word in _variables(at) if word not in seen]:
             seen.add(name)
             for value, guards in _stored(name, loop, function, file):
-                made = _made(value, loop, file) if _is_score(name, value) else None
+                summed = _is_summed(value, loop, function, file)
+                made = True if summed else _made(value, loop, file) if _is_score(name, value) else None
                 waiting += guards if made is not None else [value, *guards]
                 if made is not None:
-                    score, certain = score or name, certain or made
+                    score, certain, dealt = score or name, certain or made, dealt or summed
     if not score or _is_sent(seen, function):
         return None
-    dealt = deals_held_out(file) if _LOOKS.search(score) else _DEALT.search(file.text) is not None
+    if not dealt:
+        dealt = deals_held_out(file) if _LOOKS.search(score) else _DEALT.search(file.text) is not None
     return Decided(score, certain and dealt)
 
 
 def _is_score(name: str, value: ast.expr) -> bool:
     return bool(_SCORE.search(name) or (isinstance(value, ast.Call) and _SCORE.search(tail_of(value))))
+
+
+def _is_summed(value: ast.expr, loop: ast.AST, function: Function, file: File) -> bool:
+    """Whether a number is read from each batch of a loader that deals out its samples, and added up: whatever that is
+    called."""
+    added, above = (
+        next(file.parents(value), None),
+        next((p for p in file.parents(value) if isinstance(p, ast.For)), None),
+    )
+    if not isinstance(added, ast.AugAssign) or above is None or above is loop or not _is_in(above, loop, file):
+        return False
+    source = above.iter.args[0] if isinstance(above.iter, ast.Call) and above.iter.args else above.iter
+    reads = any(isinstance(at, ast.Call) and tail_of(at) == "item" for at in walk(value))
+    return reads and isinstance(source, ast.Name) and _is_dealt(source.id, function)
+
+
+def _is_dealt(loader: str, function: Function) -> bool:
+    """Whether a variable is a loader with a sampler that deals out its samples."""
+    made = {
+        target.id: at.value
+        for at in own(function)
+        if isinstance(at, ast.Assign) and isinstance(at.value, ast.Call)
+        for target in at.targets
+        if isinstance(target, ast.Name)
+    }
+    given = keyword(made[loader], "sampler") if loader in made else None
+    sampler = made.get(given.id) if isinstance(given, ast.Name) else given
+    return isinstance(sampler, ast.Call) and tail_of(sampler) == "DistributedSampler"
 
 
 def _agrees(node: ast.AST) -> bool:
