@@ -27,6 +27,9 @@ EVEN = (
     *("drop_last", "even_batches", "pad_to", "repeat", "cycle", "steps_per_epoch", "max_steps", "total_size"),
     *("num_samples", "truncate", "join_uneven", "while True", "apply_padding=True", "infinite", "num_per_rank"),
 )
+_WRAPPED = re.compile(
+    r"DistributedDataParallel|FullyShardedDataParallel|fully_shard|accelerator\.prepare|deepspeed\.init"
+)
 _AGAIN = re.compile(r"train|epoch|shuffle|permut|randperm", re.IGNORECASE)
 
 
@@ -42,6 +45,33 @@ def is_drained(split: Split, file: File) -> bool:
     around = function if samples else class_of(function, file) or function
     text = "".join(map(_text, [around, *(g for g in generators if g is not function)])) if generators else ""
     return bool(generators) and not any(word in text for word in EVEN) and " // " not in text
+
+
+def is_stepped(split: Split, file: File) -> bool:
+    """A loop goes through it, and through a backward pass of a wrapped model for each item."""
+    function, above = (
+        function_of(split.node, file),
+        next((p for p in file.parents(split.node) if isinstance(p, ast.stmt)), None),
+    )
+    around = function or file.tree
+    names = {ast.unparse(target) for target in above.targets} if isinstance(above, ast.Assign) else set()
+    text = _speaking_of(names | {ast.unparse(split.source)}, around)
+    if not _WRAPPED.search(file.text) or any(word in text for word in (*EVEN, " // ", " % ")) or "Join(" in file.text:
+        return False
+    loops = (at for at in own(around) if isinstance(at, ast.For) and _is_part(at.iter, split.node, names))
+    return not _comes_even(split.source, file) and any(_steps(loop) for loop in loops)
+
+
+def _is_part(source: ast.expr, part: ast.AST, names: set[str]) -> bool:
+    """``files``, ``enumerate(files)``, ``tqdm(files)``: the part itself."""
+    inner = source.args[0] if isinstance(source, ast.Call) and source.args else source
+    return inner is part or (isinstance(inner, ast.Name) and inner.id in names)
+
+
+def _steps(loop: ast.For) -> bool:
+    calls = [tail_of(at) for at in own(loop) if isinstance(at, ast.Call)]
+    leaves = any(isinstance(at, ast.Break) for at in own(loop))
+    return "backward" in calls and "no_sync" not in calls and not leaves
 
 
 def _comes_even(source: ast.AST, file: File) -> bool:

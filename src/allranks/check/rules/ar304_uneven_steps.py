@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.drained import EVEN, is_drained, is_loaded
+from allranks.check.drained import EVEN, is_drained, is_loaded, is_stepped
 from allranks.check.padding import padded_once
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
@@ -41,8 +41,9 @@ class UnevenSteps(LocalRule):
     rank, None, n)`) and goes on until its source ends; parts of `split_between_processes` without padding that are
     kept; `dataset.shard(n, rank)` of the rows to train on as they come; WebDataset shards that are split by node and
     read to their end; and a loader without `drop_last=True` over the buffer of experience that each process has filled
-    for itself, in a loop whose steps are collective; and
-    groups of samples that are padded with their own beginning (`xs + xs[:missing]`): too little for a small one.
+    for itself, in a loop whose steps are collective; a backward pass of a wrapped model for each item of
+    `files[rank::world]`; and groups of samples that are padded with their own beginning (`xs + xs[:missing]`): too
+    little for a small one.
 
     ## Why is this bad
     If the number of items is no multiple of N, some processes get one item more; an item that is skipped after the
@@ -345,7 +346,7 @@ with state.split_between_processes(["a", "b", "c"]) as prompts:
                 yield self.local(file, node, "parts of unequal length are kept as this process' data")
         elif split.how == "call" and _is_sharded(node, split, file):
             yield self.local(file, node, "rows are sharded by rank as they come: some ranks get one more than others")
-        elif split.how in ("modulo", "stride") and (is_drained(split, file) or is_loaded(split, file)):
+        elif split.how in ("modulo", "stride") and any(way(split, file) for way in (is_drained, is_loaded, is_stepped)):
             yield self.local(file, node, "every N-th item goes to this process: some get one item more than others")
 
 

@@ -1,0 +1,49 @@
+"""A part of a list, and a backward pass for each item of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from allranks.check.engine import Settings, check
+
+TRAIN = """\
+import glob
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+files = sorted(glob.glob("data/*.pt"))[dist.get_rank()::dist.get_world_size()]
+model = DistributedDataParallel(torch.nn.Linear(4, 4))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for name in files:
+    loss = model(torch.load(name)).mean()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def lines(text: str) -> list[int]:
+    return [one.place.line for one in check({"train.py": text.encode()}, Settings(select=("AR304",))).findings]
+
+
+def test_a_backward_pass_for_each_item_of_an_uneven_part_is_found() -> None:
+    """At the top of a program, and in a function."""
+    assert lines(TRAIN) == [7]
+    head, body = TRAIN.split("files = ")
+    function = "def train():\n    files = " + body.replace("\n", "\n    ").replace("in files", "in enumerate(files)")
+    assert lines(f"{head}{function}\ntrain()\n") == [8]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("model = DistributedDataParallel(torch.nn.Linear(4, 4))", "files = files[: total // 8]"),
+        ("DistributedDataParallel", "Net"),
+        ("    loss.backward()\n", ""),
+        ("    optimizer.step()", "    if len(files) > 7:\n        break"),
+    ],
+)
+def test_parts_of_one_length_and_steps_that_meet_nobody_are_not(old: str, new: str) -> None:
+    """Cut to one length; a model that is not wrapped; no backward pass; a loop that is left."""
+    assert lines(TRAIN.replace(old, new)) == []
