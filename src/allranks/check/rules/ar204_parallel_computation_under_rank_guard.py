@@ -36,7 +36,8 @@ class ParallelComputationUnderRankGuard(ProgramRule):
     `device_put` or a compiled function with a sharding over an axis of a mesh) and by what is computed from it element
     by element. Where nobody can tell how it lies, single operations on it are not found: on what a compiled function
     makes with a model, on what is sharded by a tree of shardings, on what is restored from a checkpoint. To bring an
-    array in parts to one host is AR609.
+    array in parts to one host is AR609. A mesh of this process' own devices is told from one of all where
+    `jax.local_devices()`, or a variable called so, stands in the call that makes it.
 
     ## Use instead
     Run it on all ranks and guard what is done with the result: gather above the guard, write below it; reduce above
