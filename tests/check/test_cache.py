@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 from hypothesis import given
@@ -104,6 +106,20 @@ def test_a_cache_that_came_with_the_code_is_not_believed(tmp_path: Path) -> None
     again = folder(tmp_path)
     assert (again.judged("k"), again.get(b"a")) == (None, None)
     assert len(again.lost) == 2
+
+
+def test_runs_that_begin_together_have_one_secret(tmp_path: Path, monkeypatch) -> None:
+    """And none of them takes a file that another is still writing for it."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    together = Barrier(8)
+
+    def begin(_: int) -> bytes:
+        together.wait()
+        return secret()
+
+    with ThreadPoolExecutor(8) as runs:
+        assert set(runs.map(begin, range(8))) == {(tmp_path / "allranks" / "secret").read_bytes()}
+    assert [path.name for path in (tmp_path / "allranks").iterdir()] == ["secret"]
 
 
 def test_the_secret_is_made_once_and_is_this_users(tmp_path: Path, monkeypatch) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from errno import EEXIST
 from hashlib import blake2b
@@ -22,7 +23,7 @@ from shutil import rmtree
 
 TAG = "Signature: 8a477f597d28d172789f06886806bc55\n# This folder is a cache of `allranks check`. It may be deleted.\n"
 JUDGED, VERSIONS, LARGEST = 32, 2, 256 << 20
-_SIGNATURE = 16
+_SIGNATURE, _SECRET = 16, 32
 
 
 def version() -> str:
@@ -54,17 +55,20 @@ def secret() -> bytes:
     """Return this user's secret, made at the first call; another one each time where no home can be written."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     file = Path(base) / "allranks" / "secret"
+    made = os.urandom(_SECRET)
+    passing = file.with_name(f"secret.{made[:8].hex()}")
     try:
-        return file.read_bytes()
-    except OSError:  # not made yet
-        made = os.urandom(32)
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
-            out.write(made)
+        if not file.exists():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with os.fdopen(os.open(passing, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
+                out.write(made)
+            with suppress(FileExistsError):  # another run was faster: its secret is everybody's
+                os.link(passing, file)
+            passing.unlink()
+        known = file.read_bytes()
     except OSError:  # nothing will be believed by the next run, which costs time alone
         return made
-    return made
+    return known if len(known) == _SECRET else made
 
 
 class Memory(dict[bytes, bytes]):
