@@ -70,17 +70,20 @@ class Failed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The steps of training in a file. ``stepping``: its functions that run a backward pass; ``backward``: it has such
-    passes at all."""
+    """The steps of training in a file. ``stepping``: its functions that run a backward pass; ``updating``: those of
+    them that speak of an optimizer too; ``backward``: it has such passes at all."""
 
     stepping: frozenset[str]
+    updating: frozenset[str]
     backward: bool
 
     @classmethod
     def of(cls, file: File) -> Steps:
         passes = [call for call in calls_of(file).get("backward", ()) if tail_of(call) == "backward"]
-        around = (above for one in passes for above in file.parents(one) if isinstance(above, ast.FunctionDef))
-        return cls(frozenset(f.name for f in around if f.name != "forward"), bool(passes))
+        around = {above for one in passes for above in file.parents(one) if isinstance(above, ast.FunctionDef)}
+        stepping = [function for function in around if function.name != "forward"]
+        updating = frozenset(function.name for function in stepping if _optimises(function))
+        return cls(frozenset(function.name for function in stepping), updating, bool(passes))
 
     def leaves(self, branch: ast.If, how: str, file: File) -> bool:
         """Whether ``branch`` leaves a round of a loop of steps, or a step before its backward pass, by what is own."""
@@ -111,10 +114,11 @@ class Steps:
         whole = isinstance(function, ast.FunctionDef) and _STEP.search(function.name) is not None
         data = any(_is_data(loop.iter) for loop in loops if isinstance(loop, ast.For))
         drawn = bool(loops) and "next" in _called(function)
-        if not (data or drawn or whole) or not any(self._is_step(call) for call in calls_in(around.body)):
+        steps = [call for call in calls_in(around.body) if self._is_step(call)]
+        if not (data or drawn or whole) or not steps:
             return False
         caught_up = any(tail_of(call) in self.stepping for call in calls_in(handler.body))
-        return _optimises(function) and not caught_up and not _is_told(handler, function)
+        return self._trains(function, steps) and not caught_up and not _is_told(handler, function)
 
     def failed(self, handler: ast.ExceptHandler, file: File) -> Failed | None:
         """Return what becomes of a process that comes to ``handler``, if it goes on alone without its backward pass."""
@@ -134,13 +138,17 @@ class Steps:
         if not self.backward or not loops or not isinstance(handler.body[-1], ast.Continue | ast.Break):
             return None
         ends = around.end_lineno or around.lineno
-        later = any(self._is_step(call) and call.lineno > ends for call in calls_in((loops[0],)))
+        later = [call for call in calls_in((loops[0],)) if self._is_step(call) and call.lineno > ends]
         tried = list(calls_in(around.body))
         reads = any(_READS.search(tail_of(call)) for call in tried) and not any(map(self._is_step, tried))
-        if not (later and reads and _optimises(function)) or _is_told(handler, function):
+        if not (later and reads and self._trains(function, later)) or _is_told(handler, function):
             return None
         data = isinstance(loops[0], ast.For) and _is_data(loops[0].iter)
         return data or any(tail_of(call) == "next" for call in tried) or any(map(asks_rank, around.body))
+
+    def _trains(self, function: ast.AST, steps: Iterable[ast.Call]) -> bool:
+        """Whether the optimizer is at work in a function, or in one of this file that it calls as its step."""
+        return _optimises(function) or any(tail_of(call) in self.updating for call in steps)
 
     def _is_step(self, call: ast.Call) -> bool:
         """The backward pass, or what is called as a step."""
