@@ -6,10 +6,22 @@ import ast
 import re
 
 from allranks.check.nodes import walk
-from allranks.check.origins import may_be_skipped, values
+from allranks.check.origins import function_called, may_be_skipped, names_ranks, reached, values
 from allranks.check.source import File
-from allranks.check.syntax import bases_of, function_of, inside, is_constant, keyword, name_of, own, speaks_of, tail_of
-from allranks.check.tables.data import LOADERS
+from allranks.check.splits import by_rank, handed_at, split_at
+from allranks.check.syntax import (
+    bases_of,
+    function_of,
+    given,
+    inside,
+    is_constant,
+    keyword,
+    name_of,
+    own,
+    speaks_of,
+    tail_of,
+)
+from allranks.check.tables.data import LOADERS, SUBSETS
 
 _WRAPPERS = ("torch.nn.parallel.DistributedDataParallel", "torch.distributed.fsdp.FullyShardedDataParallel")
 _TRAINS = re.compile(r"(^|_)train")
@@ -85,6 +97,23 @@ def is_stream(loader: ast.Call, file: File) -> bool:
     names = {tail_of(one) for one in made if isinstance(one, ast.Call)}
     classes = (n for n in file.nodes if isinstance(n, ast.ClassDef) and n.name in names)
     return any(base.endswith("IterableDataset") for owner in classes for base in bases_of(owner, file))
+
+
+def is_part(data: ast.expr, file: File) -> bool:
+    """The data was dealt out by rank, here or in a function of this file that gives it."""
+    if not names_ranks(file):
+        return False
+    made = [at for one in reached(data, file) for at in walk(one)]
+    functions = (function_called(at, file) for at in made if isinstance(at, ast.Call))
+    returned = (at.value for function in functions if function for at in own(function) if isinstance(at, ast.Return))
+    made += [at for value in returned if value is not None for one in reached(value, file) for at in walk(one)]
+    return any(split_at(at, file) or handed_at(at, file) or _is_own_subset(at, file) for at in made)
+
+
+def _is_own_subset(node: ast.AST, file: File) -> bool:
+    """``Subset(rows, range(rank * n, (rank + 1) * n))``"""
+    place = SUBSETS.get(name_of(node, file)) if isinstance(node, ast.Call) else None
+    return place is not None and isinstance(node, ast.Call) and by_rank(given(node, *place), file)
 
 
 def wraps(file: File) -> bool:

@@ -19,6 +19,7 @@ from allranks.check.tables.arrays import (
     TREE_MAPS,
     TREE_METHODS,
 )
+from allranks.check.tables.data import SUBSETS
 from allranks.check.tables.passing import BAGS, ITERATING, WRAPPING
 from allranks.check.truth import BY_RANK
 from allranks.check.values import (
@@ -132,6 +133,9 @@ class Plain(Overrides):
             return computed
         if name in ITERATING and given.values:
             return given.values[0]
+        if name in SUBSETS:  # whose samples those are, the numbers say
+            numbers = given.argument(*SUBSETS[name])
+            return replace(tainted(numbers), instance=name) if numbers is not None and numbers.ranked else None
         if name in _FIELDS:
             factory, default = given.argument("default_factory", "factory"), given.argument("default")
             return default if factory is None and default is not None else self._made(frame, factory, given.span)

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.loader_calls import is_left_unprepared, is_stream, sampler_left_out, trains_in_order, wraps
+from allranks.check.loader_calls import is_left_unprepared, is_part, is_stream, sampler_left_out, trains_in_order, wraps
 from allranks.check.program import Program
 from allranks.check.readers import SOURCES, divides_alone, split_by_worker_alone
 from allranks.check.rule import Example, LocalRule, ProgramRule
@@ -378,7 +378,7 @@ def train(model, dataset):
             yield self.local(file, node, f"the sampler of line {sampler.lineno} is not given to this loader")
         if _SPLITS.search(file.text) or not (shuffles or is_stream(node, file) or trains_in_order(node, file)):
             return
-        if wraps(file):
+        if wraps(file) and not (node.args and is_part(node.args[0], file)):
             yield self.local(file, node, _NO_SAMPLER)
 
     def stands(self, finding: Finding, program: Program) -> bool:

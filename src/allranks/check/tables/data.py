@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 # Names of data that is only looked at.
 HELD_OUT = re.compile(r"(^|_)(val|valid|validation|eval|test|dev|held)", re.IGNORECASE)
@@ -19,6 +20,8 @@ SAMPLERS: frozenset[str] = frozenset(
         *("catalyst.data.DistributedSamplerWrapper", "timm.data.distributed_sampler.RepeatAugSampler"),
     ]
 )
+# Data sets of some of the samples of another, by the position and keyword of the numbers of those.
+SUBSETS: Mapping[str, tuple[int, str]] = {"torch.utils.data.Subset": (1, "indices")}
 # A program that calls one of these has thought about who reads what.
 SPLITTERS: frozenset[str] = frozenset(
     [
