@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import partial
 
-from allranks.check.nodes import walk
+from allranks.check.earlier import DEEPEST, callers, earlier, first_of, is_plain
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
-from allranks.check.syntax import inside, name_of, own
+from allranks.check.syntax import Function, function_of, inside, name_of
 from allranks.check.tables.backend import JAX_ARRAYS, JAX_STARTERS
 from allranks.findings import Finding, Note
 
@@ -19,7 +20,8 @@ class InitAfterBackend(LocalRule):
     """
     ## What it does
     Finds `jax.distributed.initialize()` below a call that starts JAX's backend (`jax.devices()`, `jnp.zeros`,
-    `jax.random.PRNGKey`, `jax.process_index()`) in the same function or module.
+    `jax.random.PRNGKey`, `jax.process_index()`): in the same function or module, in a function that is called there, or
+    above every call that leads to it.
 
     ## Why is this bad
     The backend is started once. A process that started it alone knows only its own devices.
@@ -84,6 +86,29 @@ def main():
             },
             at=(6,),
         ),
+        # In other functions.
+        Example(
+            {
+                "train.py": """\
+import jax
+
+
+def describe():
+    print("devices", jax.devices())
+
+
+def setup_mesh():
+    jax.distributed.initialize()
+    return jax.make_mesh((8,), ("data",))
+
+
+def main():
+    describe()
+    return setup_mesh()
+"""
+            },
+            at=(9,),
+        ),
     )
     good = (
         Example(
@@ -118,13 +143,47 @@ def main(several):
 """
             }
         ),
+        # Not on every way, or only once it is consumed.
+        Example(
+            {
+                "train.py": """\
+import jax
+
+
+def describe(quiet):
+    if quiet:
+        return
+    print("devices", jax.devices())
+
+
+def batches():
+    yield jax.device_count()
+
+
+def setup_mesh():
+    describe(True)
+    data = batches()
+    jax.distributed.initialize()
+    return data
+
+
+def show():
+    print(jax.devices())
+    setup_mesh()
+
+
+def main():
+    setup_mesh()
+"""
+            }
+        ),
         Example({"train.py": "import jax\n\nif jax.distributed.is_initialized():\n    jax.distributed.shutdown()\n"}),
     )
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         if not isinstance(node, ast.Call) or name_of(node, file) != "jax.distributed.initialize":
             return
-        first = next(iter(_before(node, file)), None)
+        first = _before(node, file)
         if first is not None:
             yield self.finding(
                 file.place(node),
@@ -134,42 +193,33 @@ def main(several):
             )
 
 
-def _before(call: ast.Call, file: File) -> Iterator[ast.Call]:
-    """Yield calls that certainly run before ``call`` and start the backend: above it in its own blocks."""
-    for parent, child in [*inside(call, file), *_top_level(call, file)]:
-        for part in _earlier(parent, child):
-            for at in [part, *own(part)]:
-                if isinstance(at, ast.Call) and name_of(at, file) in _STARTERS:
-                    yield at
+def _before(call: ast.Call, file: File) -> ast.Call | None:
+    """Return a call that certainly runs before ``call`` and starts the backend."""
+    return earlier(call, file, partial(_starts, file)) or first_of(_top_level(call, file), file, partial(_starts, file))
 
 
-def _earlier(parent: ast.AST, child: ast.AST) -> Iterator[ast.AST]:
-    """Yield what runs before ``child`` in its parent: the test of its `if`, the statements above that do not branch."""
-    if isinstance(parent, ast.If | ast.While) and child is not parent.test:
-        yield parent.test
-    for block in (getattr(parent, name, None) for name in ("body", "orelse", "finalbody")):
-        if isinstance(block, list) and child in block:
-            yield from (s for s in block[: block.index(child)] if _is_plain(s))
+def _starts(file: File, call: ast.Call) -> bool:
+    return name_of(call, file) in _STARTERS
 
 
-def _is_plain(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Expr | ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Assert)
+def _top_level(call: ast.Call, file: File) -> Iterator[ast.stmt]:
+    """Yield the statements of the module, for a call in a function: what the module does comes before."""
+    function = function_of(call, file)
+    if function is not None and not _runs_at_import(function, file):
+        yield from filter(is_plain, file.tree.body)
 
 
-def _top_level(call: ast.Call, file: File) -> Iterator[tuple[ast.AST, ast.AST]]:
-    """Yield the module with its last statement, for a call in a function: what the module does comes before."""
-    above = [call, *file.parents(call)]
-    if any(isinstance(p, ast.FunctionDef) for p in above) and not _runs_at_import(call, file):
-        end = ast.Pass()
-        yield ast.Module([*file.tree.body, end], []), end
-
-
-def _runs_at_import(call: ast.Call, file: File) -> bool:
+def _runs_at_import(function: Function, file: File, depth: int = 0) -> bool:
     """The function is called at top level, so that statements below that call run after it."""
-    names = {p.name for p in file.parents(call) if isinstance(p, ast.FunctionDef)}
-    return any(
-        isinstance(at, ast.Call) and isinstance(at.func, ast.Name) and at.func.id in names
-        for statement in file.tree.body
-        if _is_plain(statement)
-        for at in walk(statement)
-    )
+    for call in callers(function, file):
+        above = function_of(call, file)
+        if depth < DEEPEST and (
+            _runs_at_import(above, file, depth + 1) if above is not None else _is_at_top(call, file)
+        ):
+            return True
+    return False
+
+
+def _is_at_top(call: ast.Call, file: File) -> bool:
+    statement = next((child for parent, child in inside(call, file) if parent is file.tree), None)
+    return isinstance(statement, ast.stmt) and is_plain(statement)
