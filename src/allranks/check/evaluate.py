@@ -22,6 +22,7 @@ from allranks.check.values import (
     DEALT,
     LOCAL_RANK,
     MANY,
+    MOST_ELEMENTS,
     NODE,
     NONE,
     ONE_OF,
@@ -246,7 +247,7 @@ class Evaluator:
         elements = tuple(found)
         made = tainted(*elements)
         flags = spread.is_spread(elements)
-        return Value(made.taint, elements=elements[:8], truth=TRUE if elements else FALSE, flags=flags)
+        return Value(made.taint, elements=elements[:MOST_ELEMENTS], truth=TRUE if elements else FALSE, flags=flags)
 
     def _dict(self, frame: Frame, node: Node) -> Value:
         keys, values = [[self.value(frame, part) for part in parts] for parts in (node[1], node[2])]

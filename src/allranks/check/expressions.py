@@ -205,4 +205,6 @@ def target(low: Lowering, node: ast.expr) -> Node:
         low.stored.add(node.attr)
     if isinstance(node, ast.Tuple | ast.List):
         return ("seq", tuple([target(low, element) for element in node.elts]))
+    if isinstance(node, ast.Starred):
+        return ("star", target(low, node.value))
     return low.expression(node)

@@ -17,13 +17,13 @@ from allranks.check.state import Called, Frame, Trace, in_turns, meets, turn
 from allranks.check.summary import Node
 from allranks.check.tables.devices import VISIBLE
 from allranks.check.tables.passing import GRAPHLESS
+from allranks.check.taken import taken_apart
 from allranks.check.truth import BY_PROCESS, BY_RANK, EVERY, FALSE, TRUE, UNKNOWN, certain, decides, negate, roles_where
 from allranks.check.values import (
     ALONE,
     ANYTHING,
     ASKED,
     DEALT,
-    ONE_OF,
     PROCESS,
     RANK,
     RANKS,
@@ -60,10 +60,10 @@ class Interpreter(Runner):
                 known_so_far[name] = join(known_so_far.get(name, value), value) if frame.arms else value
             frame.env[name] = value
         elif tag == "seq":
-            known_parts = value.elements if not value.flags & ONE_OF else None
-            parts = known_parts if known_parts is not None and len(known_parts) == len(target[1]) else None
-            for at, part in enumerate(target[1]):
-                self.store(frame, part, parts[at] if parts else unpacked(value))
+            for part, given in zip(target[1], taken_apart(value, target[1]), strict=True):
+                self.store(frame, part, given)
+        elif tag == "star":
+            self.store(frame, target[1], value)
         elif tag == "attr":
             base = self.value(frame, target[1])
             guarded = frame.may != EVERY or frame.implicit & RANKS

@@ -66,7 +66,7 @@ def _names(target: Node) -> Iterator[str]:
         yield target[1]
     elif target[0] == "attr" and target[1][0] == "name":
         yield f"{target[1][1]}.{target[2]}"
-    for part in target[1] if target[0] == "seq" else ():
+    for part in target[1] if target[0] == "seq" else (target[1],) if target[0] == "star" else ():
         yield from _names(part)
 
 

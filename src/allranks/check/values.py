@@ -168,6 +168,7 @@ NONE = Value(constant=None)
 AGREED = Value(flags=frozenset({"agreed"}))
 ONE_OF = frozenset({"one of"})  # the flag of what is one of its elements: which, a setting says, to all ranks alike
 MOST_OPTIONS = 6
+MOST_ELEMENTS = 8  # so many of a list are kept
 TEXT = frozenset({"text"})  # the flag of a rank as its variable holds it: "0" is true
 DEALT = frozenset({"dealt"})  # the flag of a list that is longer on some ranks than on others
 
