@@ -7,6 +7,7 @@ from allranks.check.computed import COMPILED, laid_out
 from allranks.check.ending import leave_with
 from allranks.check.given import Given
 from allranks.check.held import filled
+from allranks.check.logged import MADE, TRAINER
 from allranks.check.plain import Plain
 from allranks.check.render import render
 from allranks.check.rows import SHOWN
@@ -20,14 +21,7 @@ from allranks.check.tables.evidence import JOIN, JOINING
 from allranks.check.tables.gates import GATED
 from allranks.check.tables.local import LocalQuery
 from allranks.check.tables.names import documented
-from allranks.check.tables.passing import (
-    BAGS,
-    FILLING,
-    PASSING,
-    PASSING_METHODS,
-    SELVES,
-    TELLING,
-)
+from allranks.check.tables.passing import BAGS, FILLING, PASSING, PASSING_METHODS, SELVES, TELLING
 from allranks.check.tables.ranks import BESIDE
 from allranks.check.tables.receivers import BASES, ONE_PROCESS, RECEIVERS, REGISTERS, RETURNS, trainer_of
 from allranks.check.tables.spoken import effect_of, is_blob
@@ -267,8 +261,8 @@ class Caller(Plain):
             return Value(instance=RETURNS[name])
         if (layout := laid_out(name, given)) is not None:
             return layout
-        if name == "lightning.pytorch.Trainer" and _has_one_device(given):
-            return Value(instance=ONE_PROCESS)
+        if name == TRAINER:
+            return Value(instance=ONE_PROCESS) if _has_one_device(given) else Value(instance=name, flags=MADE)
         last = name.rpartition(".")[2]
         return Value(instance=name) if last[:1].isupper() and "." in name else unknown(given)
 

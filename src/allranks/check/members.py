@@ -7,6 +7,7 @@ from functools import reduce
 from allranks.check.apis import WEAK, Apis
 from allranks.check.evaluate import Evaluator
 from allranks.check.held import names_path, part_of, stored_twice
+from allranks.check.logged import meets_nobody
 from allranks.check.project import Project, is_property
 from allranks.check.render import render
 from allranks.check.source import module_name
@@ -247,7 +248,7 @@ class Members(Evaluator):
         if query is not None:
             return self.answer(frame, query)
         meeting = self.apis.collectives["attribute"].method(kin, name)
-        if meeting is not None and len(node) > 4:
+        if meeting is not None and len(node) > 4 and not meets_nobody(self.project, frame, base):
             self.meet(frame, meeting, f"{kin[0] if kin else '*'}.{name}", (node[3], node[4] - len(name), *node[3:5]))
             return ANYTHING
         if heaped is not None:

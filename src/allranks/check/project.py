@@ -35,6 +35,7 @@ _INSTALLED = frozenset(
 )
 SHARDS = re.compile(r"fsdp|fully_?shard|deepspeed|zero_?stage|zero3|DTensor|distribute_tensor", re.IGNORECASE)
 # Members of an enumeration: who asks whether it is one of these need not have it.
+_METRICS = re.compile(r"torchmetrics|lightning.*\bmetrics\b")
 _ASKED = frozenset({"FSDP", "DEEPSPEED"})
 
 
@@ -51,6 +52,7 @@ class Project:
     _methods: dict[str, dict[str, str]] = field(default_factory=dict)
     _filled: dict[str, bool] = field(default_factory=dict)
     _sharding: frozenset[str] | None = None
+    _reduces_logs: bool | None = None
     _splits: dict[tuple[str, str], tuple[str, tuple[str, ...]] | None] = field(default_factory=dict)
     _imported: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _users: dict[str, dict[str, None]] = field(default_factory=dict)
@@ -125,6 +127,12 @@ class Project:
         if self._sharding is None:
             self._sharding = self._around({p for p, summary in self.summaries.items() if _names_shards(summary)})
         return path in self._sharding
+
+    def reduces_logs(self) -> bool:
+        """Whether a file imports metrics that are objects, or speaks of Lightning's ``sync_dist``."""
+        if self._reduces_logs is None:
+            self._reduces_logs = any(map(_reduces_logs, self.summaries.values()))
+        return self._reduces_logs
 
     def _around(self, paths: set[str]) -> frozenset[str]:
         """Return these files, all that lead to them by imports, and all that they import."""
@@ -270,6 +278,11 @@ def closed(start: Iterable[str], after: Callable[[str], Iterable[str]]) -> set[s
 
 def _names_shards(summary: Summary) -> bool:
     return SHARDS.search("\n".join(word for word in _words(summary) if word not in _ASKED)) is not None
+
+
+def _reduces_logs(summary: Summary) -> bool:
+    bodies = (facts.body for facts in summary.functions.values())  # where keywords and texts stand as they are written
+    return any(_METRICS.search(dotted) for dotted, _ in summary.imports) or any(b"sync_dist" in body for body in bodies)
 
 
 def _words(summary: Summary) -> Iterator[str]:
