@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from allranks.check.earlier import DEEPEST, callers, earlier
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
-from allranks.check.syntax import distributed, inside, name_of, own, tail_of
+from allranks.check.syntax import calls_of, distributed, function_of, given, keyword, name_of, tail_of
 from allranks.check.tables.backend import JAX_ARRAYS, JAX_STARTERS
 from allranks.findings import Finding, Note
 from allranks.names.variables import NAMES
@@ -121,6 +122,35 @@ def start():
             },
             at=(9,),
         ),
+        # In each process that is spawned, and by a function of its own.
+        Example(
+            {
+                "train.py": """\
+import os
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+
+def address():
+    os.environ["MASTER_ADDR"] = "127.0.0.1"
+
+
+def join(rank, world):
+    dist.init_process_group("nccl", init_method="env://", rank=rank, world_size=world)
+
+
+def worker(rank, world):
+    join(rank, world)
+    address()
+    os.environ["MASTER_PORT"] = "29500"
+
+
+if __name__ == "__main__":
+    mp.spawn(worker, args=(4,), nprocs=4)
+"""
+            },
+            at=(7, 17),
+        ),
     )
     good = (
         Example({"train.py": "import os\n\nos.environ['JAX_ENABLE_X64'] = '1'\nimport jax\n"}),
@@ -151,11 +181,32 @@ subprocess.run(["python", "train.py"])
 """
             }
         ),
+        Example(
+            {
+                "train.py": """\
+import os
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+
+def worker(rank, world):
+    dist.init_process_group("nccl", init_method="tcp://127.0.0.1:29500", rank=rank, world_size=world)
+    os.environ["MASTER_ADDR"] = "127.0.0.1"
+
+
+def start(world):
+    torch.cuda.set_device(0)
+    os.environ["CUDA_VISIBLE_DEVICES"] = "1"
+    mp.spawn(worker, args=(world,), nprocs=world)
+"""
+            }
+        ),
     )
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         name = _variable(node, file)
-        if name is None or "subprocess" in file.text or "Popen" in file.text or ".spawn(" in file.text:
+        if name is None or _starts_others(node, file):
             return
         reader: ast.AST | None = None
         why = ""
@@ -163,12 +214,10 @@ subprocess.run(["python", "train.py"])
             reader, why = _import_above(node, file), "JAX reads it when it is imported"
         elif name in _READ_BY:
             calls, why = _READ_BY[name]
-            reader = next(
-                (at for at in _above(node, file) if isinstance(at, ast.Call) and name_of(at, file) in calls), None
-            )
+            reader = earlier(node, file, lambda at: name_of(at, file) in calls and not _has_address(at, name))
         elif name.startswith(_NCCL):
             why = "NCCL has read it when the processes first met"
-            reader = next((at for at in _above(node, file) if _is_meeting(at, file)), None)
+            reader = earlier(node, file, lambda at: _is_meeting(at, file))
         if reader is not None:
             yield self.finding(
                 file.place(node),
@@ -178,8 +227,32 @@ subprocess.run(["python", "train.py"])
             )
 
 
-def _is_meeting(node: ast.AST, file: File) -> bool:
-    return isinstance(node, ast.Call) and tail_of(node) in _MEETS and distributed(file) and "torch" in file.text
+def _is_meeting(call: ast.Call, file: File) -> bool:
+    return tail_of(call) in _MEETS and distributed(file) and "torch" in file.text
+
+
+def _has_address(call: ast.Call, name: str) -> bool:
+    """It is told where to meet, and reads no variable for that: ``init_method="tcp://..."``"""
+    method = given(call, 1, "init_method")
+    told = isinstance(method, ast.Constant) and isinstance(method.value, str) and not method.value.startswith("env://")
+    return name.startswith("MASTER_") and (told or keyword(call, "store") is not None)
+
+
+def _starts_others(node: ast.AST, file: File) -> bool:
+    """This process may start others, which read what it sets: any that starts some, but not one that was spawned."""
+    if "subprocess" in file.text or "Popen" in file.text:
+        return True
+    return ".spawn(" in file.text and not _is_spawned(node, file)
+
+
+def _is_spawned(node: ast.AST, file: File, depth: int = 0) -> bool:
+    """``node`` runs in processes only that this file spawns: in the function they start with, or called from it."""
+    function, spawns = function_of(node, file), calls_of(file).get("spawn", ())
+    if function is None or depth > DEEPEST or any(function_of(at, file) is function for at in spawns):
+        return False
+    calls, first = callers(function, file), [given(at, 0, "fn") for at in spawns]
+    starts = any(isinstance(at, ast.Name) and at.id == function.name for at in first)
+    return (starts or bool(calls)) and all(_is_spawned(call, file, depth + 1) for call in calls)
 
 
 def _variable(node: ast.AST, file: File) -> str | None:
@@ -207,13 +280,3 @@ def _import_above(node: ast.AST, file: File) -> ast.stmt | None:
         ):
             return statement
     return None
-
-
-def _above(node: ast.AST, file: File) -> Iterator[ast.AST]:
-    """Yield the nodes of the plain statements that certainly ran before ``node``, in its own function."""
-    for parent, child in inside(node, file):
-        for block in (getattr(parent, name, None) for name in ("body", "orelse", "finalbody")):
-            if isinstance(block, list) and child in block:
-                for statement in block[: block.index(child)]:
-                    if isinstance(statement, ast.Expr | ast.Assign | ast.AnnAssign | ast.AugAssign):
-                        yield from own(statement)
