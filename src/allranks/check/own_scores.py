@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from allranks.check.nodes import children, walk
-from allranks.check.origins import function_called
+from allranks.check.origins import function_called, values
 from allranks.check.skips import AGREES
 from allranks.check.source import File
 from allranks.check.splits import deals_held_out
@@ -103,10 +103,11 @@ def _decided(test: ast.expr, loop: ast.AST, function: Function, file: File) -> D
             seen.add(name)
             for value, guards in _stored(name, loop, function, file):
                 summed = _is_summed(value, loop, function, file)
-                made = True if summed else _made(value, loop, file) if _is_score(name, value) else None
+                scored = name if summed or _is_score(name, value) else _score_called(value, file)
+                made = True if summed else _made(value, loop, file) if scored else None
                 waiting += guards if made is not None else [value, *guards]
                 if made is not None:
-                    score, certain, dealt = score or name, certain or made, dealt or summed
+                    score, certain, dealt = score or scored, certain or made, dealt or summed
     if not score or _is_sent(seen, function):
         return None
     if not dealt:
@@ -116,6 +117,32 @@ def _decided(test: ast.expr, loop: ast.AST, function: Function, file: File) -> D
 
 def _is_score(name: str, value: ast.expr) -> bool:
     return bool(_SCORE.search(name) or (isinstance(value, ast.Call) and _SCORE.search(tail_of(value))))
+
+
+def _score_called(value: ast.expr, file: File) -> str:
+    """Return the name of a function of this file that goes through held-out data and gives a number, where its result
+    is stored or told as it is, under whatever name."""
+    calls = [at for at in (value, *(value.args if isinstance(value, ast.Call) else ())) if isinstance(at, ast.Call)]
+    for call in calls:
+        called = function_called(call, file)
+        if called is not None and _LOOKS.search(called.name) and _goes_through_data(called) and _counts(called):
+            return called.name
+    return ""
+
+
+def _counts(function: Function) -> bool:
+    """Whether a function gives back a number that it has computed."""
+    given = [at.value for at in own(function) if isinstance(at, ast.Return) and at.value is not None]
+    asked = {at.id for value in given for at in walk(value) if isinstance(at, ast.Name)}
+    for at in own(function):
+        if isinstance(at, ast.Assign) and any(asked & set(_variables(target)) for target in at.targets):
+            given.append(at.value)
+    parts = [at for value in given for at in walk(value)]
+    return any(
+        isinstance(at.op, ast.Div) if isinstance(at, ast.BinOp) else tail_of(at) in ("item", "mean", "float")
+        for at in parts
+        if isinstance(at, ast.BinOp | ast.Call)
+    )
 
 
 def _is_summed(value: ast.expr, loop: ast.AST, function: Function, file: File) -> bool:
@@ -161,7 +188,7 @@ def _variables(node: ast.AST) -> Iterator[str]:
 
 def _stored(name: str, loop: ast.AST, function: Function, file: File) -> Iterator[tuple[ast.expr, list[ast.expr]]]:
     """Yield what a function stores under a name, and the conditions in the loop under which it does."""
-    for at in file.once("assignments", function, _assignments).get(name, ()):
+    for at in file.once("assignments", function, lambda where: _assignments(where, file)).get(name, ()):
         guards = [
             above.test
             for above, child in inside(at, file)
@@ -170,12 +197,12 @@ def _stored(name: str, loop: ast.AST, function: Function, file: File) -> Iterato
         yield at.value, guards
 
 
-def _assignments(function: Function) -> dict[str, list[ast.Assign | ast.AugAssign | ast.Expr]]:
+def _assignments(function: Function, file: File) -> dict[str, list[ast.Assign | ast.AugAssign | ast.Expr]]:
     found: dict[str, list[ast.Assign | ast.AugAssign | ast.Expr]] = {}
     for at in own(function):
         if isinstance(at, ast.Assign | ast.Expr) and isinstance(at.value, ast.Call) and at.value.args:
-            for name in _variables(at.value.func) if isinstance(at.value.func, ast.Attribute) else ():
-                if tail_of(at.value) == "append" or _KEEPS.search(name):
+            for name in _variables(at.value.func):
+                if tail_of(at.value) == "append" or _keeps(name, at.value, file):
                     found.setdefault(name, []).append(at)
         if isinstance(at, ast.Assign | ast.AugAssign):
             for target in at.targets if isinstance(at, ast.Assign) else [at.target]:
@@ -183,6 +210,16 @@ def _assignments(function: Function) -> dict[str, list[ast.Assign | ast.AugAssig
                     for name in _variables(part):
                         found.setdefault(name, []).append(at)
     return found
+
+
+def _keeps(name: str, told: ast.Call, file: File) -> bool:
+    """Whether what is called, or whose method is, keeps scores, as it or its class is called: each process its own."""
+    objects = (told.func, told.func.value) if isinstance(told.func, ast.Attribute) else (told.func,)
+    made = [one for at in objects for one in values(at, file) if isinstance(one, ast.Call)]
+    classes = [at for at in file.nodes if isinstance(at, ast.ClassDef) and at.name in map(tail_of, made)]
+    if any(map(_agrees, classes)):
+        return False
+    return bool(_KEEPS.search(name)) or any(_KEEPS.search(tail_of(one)) for one in made)
 
 
 def _is_in(node: ast.AST, loop: ast.AST, file: File) -> bool:
