@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
-from allranks.check import spread
+from allranks.check import collected, spread
 from allranks.check.apis import Apis
 from allranks.check.asked import says_alone
 from allranks.check.compare import compared
@@ -258,7 +258,8 @@ class Evaluator:
                 self.keep("*", key.constant, value)
         if 1 < len(values) <= MOST and not made.taint and all("::" in value.reference for value in values):
             return Value(elements=tuple(values), flags=_CHOICE)
-        held = spread.entries(zip(keys, values, strict=False))
+        pairs = list(zip(keys, values, strict=False))
+        held = spread.entries(pairs) or collected.collection(pairs, made.taint, collected.DICT)
         return held or (replace(made, flags=frozenset({"dict"})) if made.taint else ANYTHING)
 
     def _sub(self, frame: Frame, node: Node) -> Value:
@@ -271,6 +272,9 @@ class Evaluator:
         if base.flags & _CHOICE:
             return Value(elements=base.elements, flags=ONE_OF)
         if (found := spread.item(frame, base, node, index)) is not None:
+            return found
+        sliced = node[2][0] == "many"
+        if (base.bound or base.elements) and (found := collected.at(base, index, sliced=sliced)) is not None:
             return found
         at, elements = index.constant, base.elements if not base.flags & ONE_OF else None
         if elements is not None and isinstance(at, int) and -len(elements) <= at < len(elements):
@@ -299,7 +303,7 @@ class Evaluator:
         for target, source, conditions in node[2]:
             iterated = self.value(frame, source)
             frame.nodes = inside
-            self.store(frame, target, spread.each(iterated))
+            self.store(frame, target, collected.each(iterated) or spread.each(iterated))
             taint |= iterated.taint
             flags |= iterated.flags & DEALT
             for asked in conditions:
@@ -315,7 +319,8 @@ class Evaluator:
         frame.mask, frame.may, frame.nodes = before
         if inside:
             frame.nodes.append(("loop", "UUUU", taint, tuple(inside), (0, 0, 0, 0), ()))
-        return Value(taint, flags=flags)
+        of = flags | collected.DICT if len(made) > 1 else flags
+        return collected.collection([(ANYTHING, made[-1])], taint, of) or Value(taint, flags=flags)
 
     def _bind(self, frame: Frame, node: Node) -> Value:
         value = self.value(frame, node[2])

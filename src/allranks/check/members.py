@@ -356,7 +356,7 @@ class Members(Evaluator):
         if after != stored.get(owner):
             stored[owner] = after
             self.answers.pop(name, None)
-            telling = after.ranked or "::" in after.instance or after.flags & ONE_OF
+            telling = after.ranked or "::" in after.instance or after.bound or after.flags & ONE_OF
             self.stale |= bool(telling and (self.family(owner), name) in self.asked)
 
     def held(self, owner: str, name: str) -> Value | None:

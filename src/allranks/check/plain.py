@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from allranks.check import collected
 from allranks.check.asked import is_wrapped
 from allranks.check.computed import compiled, parting, placed
 from allranks.check.given import Given
@@ -63,7 +64,9 @@ class Plain(Overrides):
         return ANYTHING
 
     def of_array(self, frame: Frame, base: Value, name: str, given: Given) -> Value | None:
-        """Return what a method of an array in parts gives, or of a tree of such; None for others."""
+        """Return what a method gives of an array in parts, a tree of such or a collection; None for others."""
+        if base.instance == collected.COLLECTION:
+            return collected.method(base, name, given.values)
         if name == "replace" and base.flags & KEYED:
             return merged(base, given.keywords)
         if name in APPLYING and any(map(holds_parts, given.all())):
@@ -110,6 +113,8 @@ class Plain(Overrides):
             return asked
         if name == "dict" and given.keywords and not given.values:
             return entries((Value(constant=key), value) for key, value in given.keywords)
+        if (listed := collected.passed_on(name, given.values)) is not None:
+            return listed
         if name in ("isinstance", "super", "range"):
             made = tainted(*given.values) if name == "range" else ANYTHING
             return replace(made, flags=DEALT) if made.ranked else made

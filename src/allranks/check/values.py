@@ -46,7 +46,8 @@ class Value:
     ``number``: a rank, its truth says where it is not 0. ``reference``: the function, class or module that it is
     (``torch.save``; ``train.py::Trainer.save`` in the project); ``instance``: the class that it is an instance of.
     ``receiver``: of a bound method. ``scope``: the frame that a nested function sees. ``gate``: a function that runs
-    only where this is true. ``elements`` of a tuple or list. ``bound``: first arguments, given by functools.partial.
+    only where this is true. ``elements`` of a tuple or list. ``bound``: first arguments, given by functools.partial;
+    what is in a collection (`collected`).
     ``handle``: the place of the call that opened this file. ``flags``: ``memory``, ``temporary``, ``lock``, ``turn``,
     ``dict``, ``agreed``; ``own``: a name, or what holds names, that the rank or this process is part of; of a path,
     whose disk it is on: ``shared`` by all nodes, or each ``node``'s own; ``perhaps``: nobody knows whether it is what
