@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -353,3 +354,9 @@ def test_no_import_goes_in_a_circle() -> None:
 
     for module in sorted(graph):
         walk(module, ())
+
+
+def test_files_of_tests_have_names_of_their_own() -> None:
+    """The folders are no packages: of two with one name, one would not be run."""
+    names = Counter(path.name for path in Path(__file__).parents[1].rglob("test_*.py"))
+    assert [name for name, times in names.items() if times > 1] == []
