@@ -89,13 +89,45 @@ def is_loaded(split: Split, file: File) -> bool:
         return False
     above = next((p for p in file.parents(split.node) if isinstance(p, ast.stmt)), None)
     names = {ast.unparse(target) for target in above.targets} if isinstance(above, ast.Assign) else set()
-    text = _speaking_of(names | {ast.unparse(split.source)}, function)
+    text = _but_test(_speaking_of(names | {ast.unparse(split.source)}, function), split)
     if any(word in text for word in (*EVEN, " // ", " % ", "divmod")) or _comes_even(split.source, file):
         return False
     if isinstance(above, ast.Assign) and speaks_of(above, HELD_OUT):
         return False
     loaders = (at for at in own(function) if isinstance(at, ast.Call) and _is_loader(at))
     return any(_goes_through(loader, split.node, names, file) for loader in loaders)
+
+
+def is_of_loaded_dataset(split: Split, file: File) -> bool:
+    """It is what a data set of this file keeps as its samples, and a loader here goes through such a data set while a
+    wrapped model trains."""
+    function, owner = function_of(split.node, file), class_of(split.node, file)
+    above = next((p for p in file.parents(split.node) if isinstance(p, ast.stmt)), None)
+    if owner is None or getattr(function, "name", "") != "__init__" or not isinstance(above, ast.Assign):
+        return False
+    length = next((ast.unparse(s) for s in owner.body if getattr(s, "name", "") == "__len__"), "")
+    text = _but_test(ast.unparse(owner), split)
+    if any(word in text for word in (*EVEN, " // ", " % ", "divmod")) or not _WRAPPED.search(file.text):
+        return False
+    if "Join(" in file.text or not any(f"len({ast.unparse(target)})" in length for target in above.targets):
+        return False
+    loaders = (at for at in file.kinds.get(ast.Call, ()) if isinstance(at, ast.Call) and _is_loader(at) and at.args)
+    return any(_trains_on(loader, owner.name, file) for loader in loaders)
+
+
+def _but_test(text: str, split: Split) -> str:
+    """Return code without the test that deals out, whose remainder makes nothing even."""
+    return text.replace(ast.unparse(split.node), "") if split.how == "modulo" else text
+
+
+def _trains_on(loader: ast.Call, kind: str, file: File) -> bool:
+    """A loader goes through an instance of a class, to its last batch, in a function that goes through it again."""
+    function, text = function_of(loader, file), ast.unparse(loader)
+    if is_called(loader, HELD_OUT, file) or any(word in text for word in EVEN) or speaks_of(loader.args[0], HELD_OUT):
+        return False
+    made = [at for at in (loader.args[0], *latest(loader.args[0], file)) if isinstance(at, ast.Call)]
+    again = function is not None and not HELD_OUT.search(function.name) and speaks_of(function, _AGAIN)
+    return bool(again) and any(tail_of(at) == kind for at in made)
 
 
 def _goes_through(loader: ast.Call, part: ast.AST, names: set[str], file: File) -> bool:

@@ -139,11 +139,32 @@ def _modulo(node: ast.Compare, file: File) -> Split | None:
         for value in values(one.left, file):
             if isinstance(value, ast.Call) and name_of(value, file) == "enumerate" and value.args:
                 return Split(node, value.args[0], "modulo", other)
+            if isinstance(value, ast.Call) and (source := _measured(value, file)) is not None and len(value.args) == 1:
+                return Split(node, source, "modulo", other)
     return None
+
+
+def _numbers(call: ast.Call, file: File) -> Split | None:
+    """``range(rank, len(xs), n)``, kept: a loop over it is seen where it takes the items"""
+    if len(call.args) != 3 or (source := _measured(call, file)) is None:
+        return None
+    above = next(file.parents(call), None)
+    if isinstance(above, ast.For | ast.AsyncFor | ast.comprehension) or not by_rank(call.args[0], file):
+        return None
+    return Split(call, source, "stride", call.args[0]) if _sized(call.args[2], file) else None
+
+
+def _measured(call: ast.Call, file: File) -> ast.expr | None:
+    """Return ``xs`` of ``range(..., len(xs), ...)``."""
+    end = call.args[min(1, len(call.args) - 1)] if call.args and name_of(call, file) == "range" else None
+    inside = end.args if isinstance(end, ast.Call) and name_of(end, file) == "len" else []
+    return inside[0] if inside else None
 
 
 def _call(call: ast.Call, file: File) -> Split | None:
     name, last = name_of(call, file), tail_of(call)
+    if name == "range":
+        return _numbers(call, file)
     if name == "itertools.islice" and len(call.args) == 4:
         return Split(call, call.args[0], "stride", call.args[1]) if by_rank(call.args[1], file) else None
     if last == "split_dataset_by_node" and call.args:

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.drained import EVEN, is_drained, is_loaded, is_stepped
+from allranks.check.drained import EVEN, is_drained, is_loaded, is_of_loaded_dataset, is_stepped
 from allranks.check.padding import padded_once
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
@@ -31,6 +31,7 @@ _EVALUATES = re.compile(r"\.generate\(|no_grad|inference_mode|\.push_to_hub\(|\.
 _MEETS = ("all_reduce", "backward", "gather", "barrier")
 _STREAMS = ("webdataset.WebDataset", "webdataset.WebLoader", "webdataset.DataPipeline")
 _BY_NODE = re.compile(r"^split_by_node$")
+_WAYS = (is_drained, is_loaded, is_of_loaded_dataset, is_stepped)
 _EVEN_STREAM = re.compile(r"with_epoch|ddp_equalize|resampled|Resampled|\.repeat\(|with_length|Join\(|islice")
 
 
@@ -42,8 +43,8 @@ class UnevenSteps(LocalRule):
     kept; `dataset.shard(n, rank)` of the rows to train on as they come; WebDataset shards that are split by node and
     read to their end; and a loader without `drop_last=True` over the buffer of experience that each process has filled
     for itself, in a loop whose steps are collective; a backward pass of a wrapped model for each item of
-    `files[rank::world]`; and groups of samples that are padded with their own beginning (`xs + xs[:missing]`): too
-    little for a small one.
+    `files[rank::world]`; a loader over every N-th sample, by its number (`range(rank, len(rows), world)`); and groups of
+    samples that are padded with their own beginning (`xs + xs[:missing]`): too little for a small one.
 
     ## Why is this bad
     If the number of items is no multiple of N, some processes get one item more; an item that is skipped after the
@@ -69,7 +70,7 @@ class UnevenSteps(LocalRule):
     advice = "Cut or pad the data to a multiple of the processes before it is split, or agree on when it ends."
     words = ("rank", "process_index", "split_between_processes", "DataLoader", "split_by_node", "num_replicas")
     nodes = (ast.Compare, ast.Call, ast.Subscript)
-    calls = (*SPLITTERS, *LOADERS, *_STREAMS)
+    calls = ("range", *SPLITTERS, *LOADERS, *_STREAMS)
     bad = (
         Example(
             {
@@ -346,7 +347,7 @@ with state.split_between_processes(["a", "b", "c"]) as prompts:
                 yield self.local(file, node, "parts of unequal length are kept as this process' data")
         elif split.how == "call" and _is_sharded(node, split, file):
             yield self.local(file, node, "rows are sharded by rank as they come: some ranks get one more than others")
-        elif split.how in ("modulo", "stride") and any(way(split, file) for way in (is_drained, is_loaded, is_stepped)):
+        elif split.how in ("modulo", "stride") and any(way(split, file) for way in _WAYS):
             yield self.local(file, node, "every N-th item goes to this process: some get one item more than others")
 
 
