@@ -102,6 +102,30 @@ def build(mesh):
         mesh=mesh, in_specs=(P("data"), P("data")), out_specs=P("data"))
     return noise, params, per_device
 """
+ROWS = """\
+import jax
+
+HERE = jax.local_device_count()
+
+
+def noise(key, rows):
+    return jax.random.normal(key, (HERE, rows, 64))  # alike
+
+
+def train(step, params, batch, seed):
+    jax.distributed.initialize()
+    key = jax.random.PRNGKey(seed)
+    rows = batch // jax.process_count()
+    init_x = jax.random.normal(key, (rows, 64))
+    fixed = jax.random.normal(key, (HERE, 8, 64))
+    for i in range(100):
+        key, sub, t_key = jax.random.split(key, 3)
+        t = jax.random.uniform(t_key, shape=(rows,))  # alike
+        own = jax.random.fold_in(sub, jax.process_index())
+        params = step(params, noise(sub, rows), t, jax.random.normal(own, (rows, 64)))
+        mask = jax.random.bernoulli(sub, 0.5, (64, 64))
+    return params, init_x, fixed
+"""
 OPTIONS = """\
 import argparse
 
@@ -137,6 +161,11 @@ def marked(text: str) -> list[tuple[str, int]]:
 def test_a_key_is_alike_in_a_state_a_tuple_and_under_maps() -> None:
     """Copied whole with what holds it, or drawn with by a mapped function that never asks where it runs."""
     assert lines(train=ALIKE) == marked(ALIKE)
+
+
+def test_rows_of_a_process_are_drawn_with_its_own_key() -> None:
+    """As many as it has devices, or as are its part of the batch, in a loop; what is drawn once may be meant alike."""
+    assert lines(train=ROWS) == marked(ROWS)
 
 
 def test_a_key_of_a_state_is_followed_to_where_the_state_is_made() -> None:

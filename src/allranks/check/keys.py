@@ -8,13 +8,26 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from allranks.check.counts import scale
+from allranks.check.earlier import callers
 from allranks.check.nodes import walk
-from allranks.check.origins import RANK_KINDS, function_called, origins, values
+from allranks.check.origins import RANK_KINDS, function_called, origins, passed, values
 from allranks.check.source import File
-from allranks.check.syntax import calls_of, class_of, function_of, given, keyword, name_of, own, tail_of
+from allranks.check.syntax import (
+    calls_of,
+    class_of,
+    function_of,
+    given,
+    inside,
+    is_called,
+    keyword,
+    name_of,
+    own,
+    tail_of,
+)
 from allranks.check.tables.arrays import TREE_MAPS
 
 MAPS = ("jax.shard_map", "jax.experimental.shard_map.shard_map", "jax.pmap")
+DRAWS = ("normal", "uniform", "truncated_normal", "bernoulli", "randint", "gumbel", "rademacher", "laplace", "bits")
 _NEW = ("jax.random.PRNGKey", "jax.random.key")
 _NAMED = re.compile(r"(^|_)(rngs?|keys?|prng)($|_)", re.IGNORECASE)
 # Whoever asks for one of these in a function can make a key his own.
@@ -22,6 +35,8 @@ _PLACES = ("axis_index", "process_index")
 _SPECS = ("P", "PartitionSpec")
 # What does no harm where it is the same: keys are cut, each device puts the rows of its own in some order.
 _HARMLESS = ("split", "fold_in", "permutation", "shuffle")
+# What makes parameters, or pictures to compare, is to be the same everywhere, and again and again.
+_ALIKE = re.compile(r"(?i)init|param|dummy|fake_input|fixed|eval|test|val(id|$|_)|visual|preview|example")
 _DEEPEST, _MOST = 6, 4
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 Mapped: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -40,7 +55,10 @@ def is_shared(node: ast.expr, file: File, depth: int = 0) -> bool:
     if isinstance(node, ast.Attribute):
         return any(is_shared(v, file, depth + 1) for v in _given_for(node, file)[:_MOST])
     if isinstance(node, ast.Name):
-        return any(is_shared(v, file, depth + 1) for v in values(node, file)[:_MOST])
+        stored, told = values(node, file)[:_MOST], passed(node, file)
+        return any(is_shared(v, file, depth + 1) for v in stored) or (
+            bool(told) and all(is_shared(v, file, depth + 1) for v in told)
+        )
     return False
 
 
@@ -116,6 +134,24 @@ def by_own_devices(split: ast.Call, file: File) -> bool:
     """Say whether a key is split into one for each device of this process, or for each row of what it has."""
     found = scale(given(split, 1, "num"), file)
     return found is not None and found.processes <= 0 < found.own - found.processes
+
+
+def draws_own_rows(draw: ast.Call, file: File) -> bool:
+    """Say whether numbers are drawn for the rows of this process alone, again and again, for the training."""
+    shapes = [at for at in (*draw.args[1:], keyword(draw, "shape")) if isinstance(at, ast.Tuple | ast.List)]
+    sizes = [found for shape in shapes for part in shape.elts if (found := scale(part, file)) is not None]
+    own_rows = any(found.processes <= 0 < found.own - found.processes for found in sizes)
+    return own_rows and not is_called(draw, _ALIKE, file) and _repeats(draw, file)
+
+
+def _repeats(node: ast.AST, file: File, depth: int = 0) -> bool:
+    """Say whether ``node`` stands in a loop, or is called from one, and is not there to be looked at."""
+    function = function_of(node, file)
+    if any(isinstance(parent, ast.For | ast.While) for parent, _ in inside(node, file)):
+        return True
+    if function is None or depth > _DEEPEST or _ALIKE.search(function.name):
+        return False
+    return any(_repeats(call, file, depth + 1) for call in callers(function, file))
 
 
 def drawn_alike(maps: ast.Call, file: File) -> ast.Call | None:

@@ -5,7 +5,17 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from allranks.check.keys import MAPS, asks_place, by_own_devices, drawn_alike, is_copied, is_shared, takers
+from allranks.check.keys import (
+    DRAWS,
+    MAPS,
+    asks_place,
+    by_own_devices,
+    drawn_alike,
+    draws_own_rows,
+    is_copied,
+    is_shared,
+    takers,
+)
 from allranks.check.origins import RANK_KINDS, function_called, origins
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
@@ -24,10 +34,11 @@ class SamePrngKeyOnEveryDevice(LocalRule, ProgramRule):
     Finds a JAX key that is copied to all devices (`replicate(key)`, alone or as a part of a state) for a step that
     never asks which device it is; a function under `shard_map` or `pmap` that draws with a key which is the same on
     all devices, though its data (or what it gives) is not; and a key of a seed that all processes share that each
-    process splits among its own devices (`split(key, local_device_count())`, `shard_prng_key(key)`). With torch, a
-    loader behind a `DistributedSampler` whose `generator` has the same seed on all ranks: its workers draw the same
-    augmentations everywhere. And a program that seeds all its processes alike, and whose training step draws noise,
-    latents, time steps, or places in the data to read from.
+    process splits among its own devices (`split(key, local_device_count())`, `shard_prng_key(key)`), or draws its own
+    rows with, in a loop (`normal(key, (local_device_count(), n))`). With torch, a loader behind a `DistributedSampler`
+    whose `generator` has the same seed on all ranks: its workers draw the same augmentations everywhere. And a program
+    that seeds all its processes alike, and whose training step draws noise, latents, time steps, or places in the data
+    to read from.
 
     ## Why is this bad
     Dropout and noise are to differ from row to row of the batch. With one key, all devices (or hosts) draw the same
@@ -52,9 +63,9 @@ class SamePrngKeyOnEveryDevice(LocalRule, ProgramRule):
     code, name, severity, row = "AR701", "same-prng-key-on-every-device", "warning", "randomness"
     cluster = "All hosts (or devices) draw the same dropout masks and samples; nothing fails."
     advice = "Fold the rank in: jax.random.fold_in(key, jax.process_index()), or lax.axis_index inside the step."
-    words = ("local_device", "shard_prng_key", "replicate", "manual_seed", "shard_map", "pmap")
+    words = ("local_device", "process_count", "shard_prng_key", "replicate", "manual_seed", "shard_map", "pmap")
     nodes = (ast.Call,)
-    calls = (*_REPLICATES, *_PER_HOST, *MAPS, "functools.partial", "jax.random.split", "manual_seed")
+    calls = (*_REPLICATES, *_PER_HOST, *MAPS, "functools.partial", "jax.random.split", "manual_seed", *DRAWS)
     bad = (
         Example(
             {
@@ -271,6 +282,9 @@ keys = jax.random.split(jax.random.PRNGKey(0), jax.local_device_count())
         elif name in MAPS or (name == "functools.partial" and name_of(key, file) in MAPS):
             if (drawn := drawn_alike(node, file)) is not None and not file.is_test:
                 yield self.local(file, drawn, f"every device draws with the same key {ast.unparse(drawn.args[0])}")
+        elif name.startswith("jax.random.") and tail_of(node) in DRAWS:
+            if distributed(file) and not file.is_test and draws_own_rows(node, file) and is_shared(key, file):
+                yield self.local(file, node, f"every process draws its own rows with the same key {ast.unparse(key)}")
         else:
             per_host = name.endswith(_PER_HOST) or (name == "jax.random.split" and by_own_devices(node, file))
             if per_host and distributed(file) and is_shared(key, file):
