@@ -7,14 +7,27 @@ import re
 from allranks.check.given import Given
 from allranks.check.members import Members
 from allranks.check.render import render
-from allranks.check.spread import ARRAY, PARTS, PARTS_VALUE, ROWS, SPREAD, SPREAD_VALUE, lying
+from allranks.check.spread import (
+    ARRAY,
+    KEYED,
+    PARTS,
+    PARTS_VALUE,
+    ROWS,
+    SPREAD,
+    SPREAD_VALUE,
+    entries,
+    holds_parts,
+    is_spread,
+    lying,
+    pairs,
+)
 from allranks.check.state import Frame
 from allranks.check.summary import Node
 from allranks.check.tables.arrays import COMPILERS, COMPUTATION, MESHES, PLACING, SHARDED_BY, SHARDINGS, SPECS
 from allranks.check.values import ANYTHING, Value, replace
 
 # Flags of a function: it is compiled; for all devices of a mesh; for those of this process, with an axis over all; and
-# what it gives lies in parts on all processes, all of it or (``split``) some, as its elements say.
+# what it gives lies in parts on all processes, all of it or (``split``) some, as its one element says.
 COMPILED = frozenset({"jit", "sharded", "mapped", "parting", "split"})
 # Flags of what says how an array lies: ``cut`` along an axis of a mesh, with ``rows`` the first of its own axes, or
 # ``whole`` on each device; of a mesh of this process' own devices, ``here``.
@@ -35,7 +48,7 @@ class Computed(Members):
         plain, so_far = replace(plain, elements=None), len(frame.nodes)
         inside = self.called(frame, plain, given) if plain.reference else ANYTHING
         if "split" in kinds:
-            made = lying(Value(elements=function.elements))
+            made = function.elements[0] if function.elements else SPREAD_VALUE
         else:
             made = PARTS_VALUE if "parting" in kinds else ANYTHING if "mapped" in kinds else SPREAD_VALUE
             made = lying(inside) if kinds == {"jit"} else made
@@ -84,9 +97,8 @@ def compiled(function: Value, compiler: str, keys: frozenset[str]) -> Value:
 
 def parting(function: Value, gives: Value | None) -> Value:
     """Return a function whose result lies as ``gives`` says."""
-    if gives is not None and gives.elements is not None and any(map(is_cut, gives.elements)):
-        elements = tuple(laid(each) if is_cut(each) else SPREAD_VALUE for each in gives.elements)
-        return replace(function, flags=(function.flags - {"parting"}) | {"split"}, elements=elements)
+    if gives is not None and holds_parts(tree := laid_tree(gives)) and gives.elements is not None:
+        return replace(function, flags=(function.flags - {"parting"}) | {"split"}, elements=(tree,))
     if gives is None or gives.elements is not None or not gives.flags & (CUT | WHOLE):
         return function
     return replace(function, flags=(function.flags - {"parting"}) | ({"parting"} if is_cut(gives) else frozenset()))
@@ -104,10 +116,22 @@ def laid(sharding: Value) -> Value:
     return Value(flags=PARTS | sharding.flags & ROWS) if is_cut(sharding) else SPREAD_VALUE
 
 
+def laid_tree(shardings: Value) -> Value:
+    """Return what lies as a tree of shardings says, by key or place: of what it does not tell, that it is on all."""
+    if shardings.flags & KEYED:
+        return entries((key, laid_tree(value)) for key, value in pairs(shardings)) or SPREAD_VALUE
+    if shardings.elements is not None:
+        elements = tuple(map(laid_tree, shardings.elements))
+        return Value(elements=elements, flags=is_spread(elements) or SPREAD)
+    return laid(shardings) if is_cut(shardings) else SPREAD_VALUE
+
+
 def placed(name: str, given: Given) -> Value | None:
     """Return what is put on the devices as is said with it; None of other calls."""
     keys = (1, "device", "shardings") if name in PLACING else ("device",) if name.startswith("jax.numpy.") else ()
     sharding = given.argument(*keys)
+    if sharding is not None and sharding.elements is not None:
+        return tree if holds_parts(tree := laid_tree(sharding)) else None
     return laid(sharding) if sharding is not None and sharding.instance in SHARDINGS | SPECS else None
 
 

@@ -313,7 +313,7 @@ class Evaluator:
                 frame.mask &= roles_where(test.true(), "TUP")
                 frame.may &= roles_where(test.true(), "TUPWD")
         made = [self.value(frame, element) for element in node[1]]
-        flags |= spread.is_spread(made[-1:])
+        flags |= spread.is_spread(made[-1:]) or made[-1].flags & spread.TOLD
         for element in made:
             taint |= element.taint & (RANKS | PROCESS)
         frame.mask, frame.may, frame.nodes = before

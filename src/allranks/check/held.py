@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from allranks.check.given import Given
-from allranks.check.spread import LAYOUT, SPREAD
+from allranks.check.spread import KEYED, LAYOUT, SPREAD
 from allranks.check.state import Frame
 from allranks.check.truth import EVERY, FIRST, negate, roles_where
 from allranks.check.values import AGREED, ANYTHING, NO_CONSTANT, RANK, RANKS, STATE, TAINT, Value, join, replace
@@ -30,7 +30,7 @@ def hands_over(given: Given | None) -> bool:
     """Whether a function is given one that it may call, what only some ranks have, an array that lies on all, or how
     one is to lie."""
     values = given.values if given is not None else ()
-    return any("::" in v.reference or is_partial(v) or v.flags & (SPREAD | LAYOUT) for v in values)
+    return any("::" in v.reference or is_partial(v) or v.flags & (SPREAD | LAYOUT | KEYED) for v in values)
 
 
 def there(frame: Frame) -> str:

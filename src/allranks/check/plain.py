@@ -7,7 +7,18 @@ from allranks.check.asked import is_wrapped
 from allranks.check.computed import compiled, parting, placed
 from allranks.check.given import Given
 from allranks.check.overrides import Overrides
-from allranks.check.spread import ARRAY, KEYED, SPREAD_VALUE, compute, eager, entries, holds_parts, in_parts, merged
+from allranks.check.spread import (
+    ARRAY,
+    KEYED,
+    SPREAD_VALUE,
+    compute,
+    eager,
+    entries,
+    holds_parts,
+    in_parts,
+    leaf,
+    merged,
+)
 from allranks.check.state import Frame, Span
 from allranks.check.tables.arrays import (
     APPLYING,
@@ -153,7 +164,8 @@ class Plain(Overrides):
             here = any("here" in value.flags for value in given.all())
             return given.values[0] if here else parting(given.values[0], given.argument("out_specs", 3))
         if name in TREE_MAPS and given.values:
-            return self.called(frame, given.values[0], given.without_first())
+            one = given.without_first()
+            return self.called(frame, given.values[0], one._replace(values=tuple(map(leaf, one.values))))
         if name in WRAPPING and given.values and (given.values[0].reference or given.values[0].instance):
             return given.values[0]
         return None

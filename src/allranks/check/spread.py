@@ -18,8 +18,9 @@ LYING = PARTS | ROWS | ARRAY
 SPREAD_VALUE, PARTS_VALUE = Value(flags=SPREAD), Value(flags=PARTS)
 # Flags of what says how an array lies (`computed`).
 LAYOUT = frozenset({"cut", "whole"})
-# The flag of a dictionary, or of a state with fields, of which some are spread: its elements are pairs of a name and a
-# value.
+TOLD = LAYOUT | ROWS | {"here"}
+# The flag of a dictionary, or of a state with fields, of which some are spread, or say how something is to lie: its
+# elements are pairs of a name and a value.
 KEYED = frozenset({"keyed"})
 _ORDERED = frozenset(["<", "<=", ">", ">=", "==", "!="])
 
@@ -40,18 +41,24 @@ def is_spread(values: Iterable[Value]) -> frozenset[str]:
 def lying(value: Value) -> Value:
     """Return no more of the result of a compiled function than how it lies."""
     if value.flags & KEYED:
-        return entries((name, lying(kept)) for name, kept in _pairs(value)) or SPREAD_VALUE
+        return entries((name, lying(kept)) for name, kept in pairs(value)) or SPREAD_VALUE
     if value.elements is not None:
         elements = tuple(map(lying, value.elements))
         return Value(elements=elements, flags=is_spread(elements) or SPREAD)
     return Value(flags=value.flags & LYING) if in_parts(value) else SPREAD_VALUE
 
 
-def entries(pairs: Iterable[tuple[Value, Value]]) -> Value | None:
-    """Return a dictionary of these; None if nothing in it is spread."""
-    kept = tuple(pairs)
+def entries(given: Iterable[tuple[Value, Value]]) -> Value | None:
+    """Return a dictionary of these; None if nothing in it is spread, or says how something is to lie."""
+    kept = tuple(given)
     flags = is_spread(value for _, value in kept)
-    return Value(elements=tuple(Value(elements=pair) for pair in kept), flags=flags | KEYED) if flags else None
+    told = flags or any(value.flags & (LAYOUT | KEYED) for _, value in kept)
+    return Value(elements=tuple(Value(elements=pair) for pair in kept), flags=flags | KEYED) if told else None
+
+
+def leaf(value: Value) -> Value:
+    """Return any one of the arrays of a tree."""
+    return Value(value.taint, flags=value.flags - KEYED) if value.flags & KEYED else value
 
 
 def enter(frame: Frame, target: Node, base: Value, key: object, value: Value) -> None:
@@ -61,26 +68,26 @@ def enter(frame: Frame, target: Node, base: Value, key: object, value: Value) ->
     if base.flags & SPREAD and not base.flags & KEYED:  # a tree of which nobody knows what is in it
         frame.env[target[1]] = base if in_parts(value) else SPREAD_VALUE
         return
-    pairs = [(name, kept) for name, kept in _pairs(base) if name.constant != key]
-    frame.env[target[1]] = entries((*pairs, (Value(constant=key), value))) or ANYTHING
+    others = [(name, kept) for name, kept in pairs(base) if name.constant != key]
+    frame.env[target[1]] = entries((*others, (Value(constant=key), value))) or ANYTHING
 
 
 def _kept(base: Value, key: object) -> Value:
     """Return what is kept in a dictionary under a key, or in a state in a field."""
-    found = (value for name, value in _pairs(base) if name.constant == key)
+    found = (value for name, value in pairs(base) if name.constant == key)
     return next(found, Value(flags=base.flags & PARTS))
 
 
-def _pairs(base: Value) -> list[tuple[Value, Value]]:
+def pairs(base: Value) -> list[tuple[Value, Value]]:
     """Return what is in a dictionary."""
-    pairs = [one.elements for one in base.elements or () if one.elements is not None]
-    return [(name, value) for name, value in pairs]
+    found = [one.elements for one in base.elements or () if one.elements is not None]
+    return [(name, value) for name, value in found]
 
 
 def merged(base: Value, given: Iterable[tuple[str, Value]]) -> Value:
     """Return a state with other fields."""
     others = {name: (Value(constant=name), value) for name, value in given}
-    return entries((*[pair for pair in _pairs(base) if pair[0].constant not in others], *others.values())) or ANYTHING
+    return entries((*[pair for pair in pairs(base) if pair[0].constant not in others], *others.values())) or ANYTHING
 
 
 def created(function: Node, given: Iterable[tuple[str, Value]]) -> Value | None:
@@ -158,7 +165,8 @@ def viewed(frame: Frame, base: Value, name: str, node: Node) -> Value:
 
 def holds_parts(value: Value) -> bool:
     """Whether an array in parts is it, or in it."""
-    return in_parts(value) or (bool(value.flags & SPREAD) and any(map(holds_parts, value.elements or ())))
+    inside = [one for _, one in pairs(value)] if value.flags & KEYED else value.elements or ()
+    return in_parts(value) or (bool(value.flags & SPREAD) and any(map(holds_parts, inside)))
 
 
 def eager(frame: Frame, name: str, values: Iterable[Value], span: Span) -> Value | None:
