@@ -43,8 +43,8 @@ class UnevenSteps(LocalRule):
     kept; `dataset.shard(n, rank)` of the rows to train on as they come; WebDataset shards that are split by node and
     read to their end; and a loader without `drop_last=True` over the buffer of experience that each process has filled
     for itself, in a loop whose steps are collective; a backward pass of a wrapped model for each item of
-    `files[rank::world]`; a loader over every N-th sample, by its number (`range(rank, len(rows), world)`); and groups of
-    samples that are padded with their own beginning (`xs + xs[:missing]`): too little for a small one.
+    `files[rank::world]`; a loader over every N-th sample, by its number (`range(rank, len(rows), world)`); and groups
+    of samples that are padded with their own beginning (`xs + xs[:missing]`): too little for a small one.
 
     ## Why is this bad
     If the number of items is no multiple of N, some processes get one item more; an item that is skipped after the
