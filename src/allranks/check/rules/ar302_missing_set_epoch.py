@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from allranks.check.nodes import walk
-from allranks.check.origins import origins, values
+from allranks.check.origins import origins, passed, values
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
@@ -57,7 +57,8 @@ class MissingSetEpoch(LocalRule):
     Finds a `DistributedSampler` that shuffles, in a file with a loop over epochs and without any `set_epoch`; and one
     whose loader is gone over elsewhere, where nothing that the program or a user of that file imports calls
     `set_epoch`, though it learns and counts epochs. Also `set_epoch` under a guard on the rank, and a sampler in a file
-    that tells the epoch to its other samplers alone. Where a setting says whether it shuffles, confidence is low.
+    that tells the epoch to its other samplers alone. Where a setting says whether it shuffles,
+    and no call of this file what it is, confidence is low.
 
     ## Why is this bad
     The order is drawn from seed + epoch. Without `set_epoch` the epoch stays 0.
@@ -282,7 +283,7 @@ def train(test_set, train_set):
             here = looped and not _inherits(node, file) and not _is_handed_on(node, file)
             found = self.local(file, node, _NEVER if here else _NOT_HERE)
             shuffle = keyword(node, "shuffle")
-            certain = shuffle is None or is_constant(shuffle, True) or _is_set_for_training(node, shuffle, file)
+            certain = shuffle is None or _is_told_to(shuffle, node, file) or _is_set_for_training(node, shuffle, file)
             yield found if certain else replace(found, confidence="low")
 
     def stands(self, finding: Finding, program: Program) -> bool:
@@ -333,6 +334,28 @@ def _is_epoch_loop(node: ast.AST) -> bool:
     if isinstance(node, ast.AugAssign):  # self.epochs += 1
         return isinstance(node.op, ast.Add) and speaks_of(node.target, _EPOCH)
     return isinstance(node, ast.For) and (speaks_of(node.target, _EPOCH) or speaks_of(node.iter, _EPOCH))
+
+
+def _is_told_to(shuffle: ast.expr, sampler: ast.Call, file: File) -> bool:
+    """Whether it is set to shuffle: here, or by what a call in this file passes for the parameter that says so."""
+    asked = {at.test.id for at in file.parents(sampler) if isinstance(at, ast.If) and isinstance(at.test, ast.Name)}
+    wanted: ast.expr
+    for said in (shuffle, *values(shuffle, file)):
+        if isinstance(said, ast.UnaryOp) and isinstance(said.op, ast.Not):
+            given, wanted = passed(said.operand, file), ast.Constant(False)
+        elif isinstance(said, ast.Compare) and len(said.ops) == 1 and isinstance(said.ops[0], ast.Eq):
+            given, wanted = passed(said.left, file), said.comparators[0]
+        else:
+            given, wanted = [said, *passed(said, file)], ast.Constant(True)
+        if any(ast.dump(one) == ast.dump(wanted) and not _is_passed_by(one, asked, file) for one in given):
+            return True
+    return False
+
+
+def _is_passed_by(given: ast.expr, asked: set[str], file: File) -> bool:
+    """Whether the call that passes a setting also says, by a flag, that no sampler is to be made."""
+    call = next((at for at in itertools.islice(file.parents(given), 2) if isinstance(at, ast.Call)), None)
+    return call is not None and any(one.arg in asked and is_constant(one.value, False) for one in call.keywords)
 
 
 def _is_set_for_training(call: ast.Call, shuffle: ast.expr, file: File) -> bool:
