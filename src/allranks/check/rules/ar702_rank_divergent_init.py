@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
-from allranks.check.origins import RANK_KINDS, origins, values
+from allranks.check.origins import RANK_KINDS, function_called, origins, values
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.source import File
@@ -19,15 +20,9 @@ _CHANGES = ("half", "float", "double", "bfloat16", "apply", "reset_parameters")
 _CHANCE = frozenset({"clock", "random", "identity"})
 _INITIALIZERS = ("init", "init_with_output", "lazy_init")
 _FSDP = "torch.distributed.fsdp.FullyShardedDataParallel"
-_SYNCED = (
-    "DistributedDataParallel",
-    "DDP(",
-    "FullyShardedDataParallel",
-    "FSDP(",
-    "fully_shard",
-    "broadcast",
-    "Accelerator",
-)
+_SYNCED = re.compile("DistributedDataParallel|DDP|FullyShardedDataParallel|FSDP|fully_shard|broadcast|Accelerator")
+# They seed other generators than the one that parameters are drawn from.
+_OTHER_SEEDS = ("random.seed", "numpy.random.seed")
 
 
 class RankDivergentInit(LocalRule, ProgramRule):
@@ -286,9 +281,24 @@ def _of_gradient(call: ast.Call) -> bool:
 
 def _same_start(file: File) -> bool:
     """The model is wrapped or broadcast, comes from elsewhere, or the same seed is set on all processes."""
-    if any(word in file.text for word in _SYNCED) or "load_state_dict" in file.text:
+    if "load_state_dict" in file.text or any(_SYNCED.search(word) for n in file.nodes for word in _used(n)):
         return True
     if not any(isinstance(n, ast.Call) and name_of(n, file).startswith("torch.nn.") for n in file.nodes):
         return True
-    seeds = [n for n in file.nodes if isinstance(n, ast.Call) and "seed" in tail_of(n)]
-    return any(not any(origins(a, file) & (_CHANCE | RANK_KINDS) for a in seed.args) for seed in seeds)
+    return any(_seeds_alike(n, file) for n in file.nodes if isinstance(n, ast.Call) and "seed" in tail_of(n))
+
+
+def _used(node: ast.AST) -> tuple[str, ...]:
+    """Return the name that code uses or defines at a node: what is imported alone does nothing."""
+    if isinstance(node, ast.Name):
+        return (node.id,)
+    if isinstance(node, ast.Attribute):
+        return (node.attr,)
+    return (node.name,) if isinstance(node, ast.FunctionDef | ast.ClassDef) else ()
+
+
+def _seeds_alike(seed: ast.Call, file: File) -> bool:
+    """Whether a call seeds the parameters with what is the same on all; one of this file is asked what it calls."""
+    if function_called(seed, file) is not None or name_of(seed, file) in _OTHER_SEEDS:
+        return False
+    return not any(origins(given, file) & (_CHANCE | RANK_KINDS) for given in seed.args)
