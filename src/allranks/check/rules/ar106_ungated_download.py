@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
+from allranks.check.half_filled import lets_others_by
 from allranks.check.program import Event, Program
-from allranks.check.rule import Example, ProgramRule
+from allranks.check.rule import Example, LocalRule, ProgramRule
+from allranks.check.source import File
 from allranks.check.values import PROCESS
 from allranks.findings import Finding
 
@@ -18,9 +21,10 @@ _LOOKING = frozenset(
         *("torchtext.utils.download_from_url", "torch_geometric.data.download_url", "gdown.cached_download"),
     ]
 )
+_HALF = "the first process that comes fills the folder"
 
 
-class UngatedDownload(ProgramRule):
+class UngatedDownload(LocalRule, ProgramRule):
     """
     ## What it does
     Finds a download, or the unpacking of an archive, that every process does into the same folder: data sets with
@@ -37,8 +41,9 @@ class UngatedDownload(ProgramRule):
 
     ## Known problems
     Calls that lock by themselves (`snapshot_download`, `hf_hub_download`, `load_dataset`, `hf download`) are not
-    reported. Before Lightning's Trainer starts the other processes of a node, one is alone: where it alone starts them,
-    and nothing speaks of several nodes, confidence is low.
+    reported, but for `snapshot_download` into a folder that is only looked for: `if not os.path.isdir(folder)` lets
+    another process by as soon as the folder is there. Before Lightning's Trainer starts the other processes of a node,
+    one is alone: where it alone starts them, and nothing speaks of several nodes, confidence is low.
 
     ## Use instead
     Let one process of each node download, and the others wait: `with accelerator.main_process_first():`, Lightning's
@@ -51,6 +56,10 @@ class UngatedDownload(ProgramRule):
     code, name, severity, row = "AR106", "ungated-download", "warning", "gating"
     cluster = "N processes write the same files at once, and those that find them too early read half of them."
     advice = "Download on one process of each node, then a barrier; all ranks read afterwards."
+    words = ("snapshot_download",)
+    whole = True
+    nodes = (ast.Call,)
+    calls = ("snapshot_download",)
     bad = (
         Example(
             {
@@ -83,8 +92,72 @@ def main(url, folder):
             },
             at=(6, 8),
         ),
+        Example(
+            {
+                "train.py": """\
+import os
+import torch
+import torch.distributed as dist
+from huggingface_hub import snapshot_download
+
+CACHE = "/shared/models/resnet"
+
+
+def weights():
+    if not os.path.isdir(CACHE):
+        snapshot_download("org/resnet", local_dir=CACHE)
+    return torch.load(os.path.join(CACHE, "w.pt"), map_location="cpu")
+
+
+def main():
+    dist.init_process_group("nccl")
+    return weights()
+
+
+if __name__ == "__main__":
+    main()
+"""
+            },
+            at=(11,),
+        ),
     )
     good = (
+        # One process at a time; a file that is whole as soon as it is there; awaited; of rank 0 alone.
+        Example(
+            {
+                "train.py": """\
+import os
+import torch.distributed as dist
+from huggingface_hub import snapshot_download
+
+CACHE = "/shared/models/resnet"
+
+
+def weights():
+    snapshot_download("org/resnet", local_dir=CACHE)
+    if not os.path.exists(CACHE + "/w.pt"):
+        snapshot_download("org/resnet", local_dir=CACHE)
+    if dist.get_rank() == 0 and not os.path.isdir(CACHE):
+        snapshot_download("org/resnet", local_dir=CACHE)
+
+
+def vocabulary():
+    if not os.path.isdir("vocabulary"):
+        snapshot_download("org/vocabulary", local_dir="vocabulary")
+
+
+def main():
+    dist.init_process_group("nccl")
+    vocabulary()
+    dist.barrier()
+    weights()
+
+
+if __name__ == "__main__":
+    main()
+"""
+            }
+        ),
         Example(
             {
                 "train.py": """\
@@ -140,6 +213,14 @@ class Data(pl.LightningDataModule):
             }
         ),
     )
+
+    def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
+        if isinstance(node, ast.Call) and not file.is_test and lets_others_by(node, file):
+            yield self.local(file, node, f"{_HALF}, and others that find it read what is not whole")
+
+    def stands(self, finding: Finding, program: Program) -> bool:
+        """A folder that is filled is no fault where one rank fills it, or each process has its own."""
+        return not finding.message.startswith(_HALF) or finding.place in {e.place for e in program.ungated("fetched")}
 
     def check(self, program: Program) -> Iterator[Finding]:
         ahead = {(e.name, e.target) for e in program.effects("download") if e.active and e.roles and not e.everyone}

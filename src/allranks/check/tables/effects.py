@@ -16,6 +16,7 @@ Kind: TypeAlias = Literal[
     "tracker",
     "muted",
     "download",
+    "fetched",
     "publish",
     "print",
     "command",
@@ -39,7 +40,7 @@ class Effect:
     ``read`` opens a file to read; ``command`` runs a program, and does what that does (`tables.commands`); ``load``
     reads a checkpoint; ``restore`` puts what was read into a model or an optimizer; ``moved``: a file is under this
     name from then on; ``named``: the folder of a run gets a name (`tables.runs`);
-    ``absent``: a tracker is used that only some ranks have.
+    ``absent``: a tracker is used that only some ranks have; ``fetched``: a folder is filled by one process at a time.
 
     ``path`` may name several parameters, first match first; empty where the call has none. ``receiver``: the receiver
     itself is the path (``Path(...).write_text``). ``modes``: it is an effect only if the argument of ``open``-like
@@ -199,8 +200,10 @@ WRITING = (
 
 
 def _downloads() -> Iterator[Effect]:
-    """Yield what fetches into a shared folder. Not here: what locks (snapshot_download, hf_hub_download, load_dataset)
-    or renames when it is done (tensorflow_datasets)."""
+    """Yield what fetches into a shared folder. Not here: what locks (hf_hub_download, load_dataset) or renames when it
+    is done (tensorflow_datasets). What locks each file of a folder is ``fetched``."""
+    for owner in ("huggingface_hub", "modelscope", "modelscope.hub.snapshot_download"):
+        yield Effect(f"{owner}.snapshot_download", "fetched", ("local_dir",), only_if="local_dir")
     yield from _each("urllib.request.urlretrieve", "download", 1, "filename")
     yield from _each("wget.download", "download", 1, "out")
     yield from _each("gdown.download gdown.cached_download", "download", 1, "output")
