@@ -56,9 +56,9 @@ CASES = {
     "under no key that is there": (LITERAL, 'self.meters["acc"].compute()', 0),
     "the keys": (MADE, "[k.compute() for k in self.meters]", 0),
     "a list": (LIST, "[m.compute() for m in self.meters]", 1),
-    "a list that is written down": ("[Mean(), Mean()]", "[m.compute() for m in self.meters]", 1),
+    "a list to which others may add": ("[Best(), Mean()]", "[m.compute() for m in self.meters]", 0),
     "one of a list": (LIST, "self.meters[0].compute()", 1),
-    "one of a list, whichever": ("[Mean(), Mean()]", "self.meters[len(self.meters) - 1].compute()", 1),
+    "one of a list, whichever": (LIST, "self.meters[len(self.meters) - 1].compute()", 1),
     "some of a list": (LIST, "[m.compute() for m in self.meters[1:]]", 1),
     "a sorted list, counted": (LIST, "[m.compute() for i, m in enumerate(sorted(self.meters))]", 1),
     "beside others": (LIST, "[m.compute() for n, m in zip('ab', self.meters)]", 1),
@@ -87,3 +87,38 @@ def test_a_loop_over_a_list() -> None:
     text = HEAD.format("1", "1").replace("print(book.summary())", loop)
     assert found(text.replace("book = ", "meters = [Mean(), Mean()]\nbook = ")) == ["AR201"]
     assert found(text.replace("book = ", "meters = [Best(), Best()]\nbook = ")) == []
+
+
+def test_what_is_added_to_a_list_is_called_with_the_others() -> None:
+    """The first hooks are written down, another one is put in: all of them are run."""
+    text = """
+        import torch
+        import torch.distributed as dist
+
+        class Hook:
+            def after_step(self):
+                pass
+
+        class Log(Hook):
+            def after_step(self):
+                print("step")
+
+        class Save(Hook):
+            def after_step(self):
+                torch.save({}, "last.pt")
+
+        class Trainer:
+            def __init__(self):
+                hooks = [Log()]
+                hooks.insert(0, Save())
+                self.hooks = hooks
+
+            def train(self):
+                for hook in self.hooks:
+                    hook.after_step()
+
+        dist.init_process_group("nccl")
+        Trainer().train()
+    """
+    outcome = check({"train.py": textwrap.dedent(text).encode()}, Settings(select=("AR101",)))
+    assert [(f.code, f.place.line, f.confidence) for f in outcome.findings] == [("AR101", 15, "high")]

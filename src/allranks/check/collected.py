@@ -6,6 +6,9 @@ from collections.abc import Iterable
 from functools import reduce
 
 from allranks.check.spread import KEYED, SPREAD
+from allranks.check.state import Frame
+from allranks.check.summary import Node
+from allranks.check.tables.passing import ADDING
 from allranks.check.values import ANYTHING, NO_CONSTANT, ONE_OF, PROCESS, RANKS, Value, join
 
 # What a collection is an instance of. What is in it, and under which keys, is in its ``bound``, as pairs.
@@ -24,12 +27,21 @@ def collection(pairs: Iterable[tuple[Value, Value]], taint: int, flags: frozense
     return Value(taint, instance=COLLECTION, bound=bound, flags=flags)
 
 
-def each(value: Value) -> Value | None:
-    """Return one of those that a loop goes through; None if nothing tells of what class they are."""
+def through(frame: Frame, node: Node, value: Value) -> Value | None:
+    """Return one of those that a loop over ``node`` goes through; None if nothing tells of what class they are. To what
+    has a name others may be added: to a variable in its function, to a list in an attribute anywhere."""
+    if node[0] == "name" and not ADDING.isdisjoint(frame.facts.words):
+        return None
+    return each(value, written=node[0] != "attr")
+
+
+def each(value: Value, *, written: bool = False) -> Value | None:
+    """Return one of those in a collection, or in a list that is ``written`` down; None if nothing tells of what class
+    they are."""
     if value.instance == COLLECTION:
         found = [] if value.flags & DICT else [one for _, one in _pairs(value)]
     else:
-        found = list(value.elements or ()) if not value.flags & _OTHER else []
+        found = list(value.elements or ()) if written and not value.flags & _OTHER else []
     if not found or not all(map(_has_own, found)):
         return None
     return reduce(join, [_classes(one, value.taint & (RANKS | PROCESS)) for one in found])

@@ -303,7 +303,7 @@ class Evaluator:
         for target, source, conditions in node[2]:
             iterated = self.value(frame, source)
             frame.nodes = inside
-            self.store(frame, target, collected.each(iterated) or spread.each(iterated))
+            self.store(frame, target, collected.through(frame, source, iterated) or spread.each(iterated))
             taint |= iterated.taint
             flags |= iterated.flags & DEALT
             for asked in conditions:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from allranks.check import gpus
 from allranks.check.acting import forgives
-from allranks.check.collected import each
+from allranks.check.collected import through
 from allranks.check.ending import how_it_ends
 from allranks.check.functions import Runner
 from allranks.check.items import counts, may_hold_samples, yields_samples
@@ -190,7 +190,7 @@ class Interpreter(Runner):
         if variables and all(isinstance(v.constant, str) and v.constant in known_names for v in variables):
             self.store(frame, node[2], variables[0])  # each launcher has one of its own for the same thing
         else:
-            self.store(frame, node[2], each(source) or unpacked(source, RANKS | PROCESS))
+            self.store(frame, node[2], through(frame, node[3], source) or unpacked(source, RANKS | PROCESS))
         self._name_samples(frame, node[2], render(node[3]))
         counted = node[3][0] == "call" and node[3][1] == ("name", "range")  # epochs: where a run resumed
         taint = source.taint & ~PROCESS if counted else source.taint

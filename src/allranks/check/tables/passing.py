@@ -32,6 +32,7 @@ SELVES = _each(
 GRAPHLESS = _each("torch.no_grad torch.inference_mode no_grad inference_mode")
 # What they are given is in the list, set or queue from then on.
 FILLING = _each("append appendleft add extend insert put")
+ADDING = FILLING | _each("update setdefault")
 # They tell people what they are given, and do nothing with it.
 TELLING = _each("debug info warning warn error critical log set_task_status")
 # What they are given by keyword is kept under that name, or under that key.
