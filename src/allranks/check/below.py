@@ -23,7 +23,7 @@ def deepest_first(
     if id(start) in known:
         return
     waiting = {id(start)}
-    way = [(start, iter(list(below(start))))]
+    way = [(start, iter(below(start)))]
     while way:
         result, left = way[-1]
         deeper = next((one for one in left if id(one) not in known and id(one) not in waiting), None)
@@ -32,4 +32,4 @@ def deepest_first(
             yield result
         else:
             waiting.add(id(deeper))
-            way.append((deeper, iter(list(below(deeper)))))
+            way.append((deeper, iter(below(deeper))))

@@ -49,10 +49,8 @@ def each(value: Value, *, written: bool = False) -> Value | None:
 
 def at(value: Value, index: Value, *, sliced: bool) -> Value | None:
     """Return what is at an index or under a key; None if nothing tells its class, or each rank has another."""
-    if index.ranked:
+    if index.ranked or value.instance != COLLECTION:
         return None
-    if value.instance != COLLECTION:
-        return each(value) if index.constant is NO_CONSTANT and not sliced else None
     if sliced:
         return value
     pairs = [(key.constant, one) for key, one in _pairs(value)]

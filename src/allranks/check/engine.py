@@ -126,8 +126,10 @@ def interpreted(sources: Mapping[str, bytes], summaries: Mapping[str, Summary], 
     project = Project(summaries)
     lines = Lines(sources)
     alone, together = started(sources)
-    survey = Survey(project, tables, everywhere=everywhere, entries=settings.entries, alone=alone, together=together)
-    program = replace(survey.program(lines), one_host=on_one_host(sources), assumed=everywhere)
+    survey = Survey(
+        project, tables, lines, everywhere=everywhere, entries=settings.entries, alone=alone, together=together
+    )
+    program = replace(survey.program(), one_host=on_one_host(sources), assumed=everywhere)
     first = not everywhere and starts_by_trainer(program.packages, program.events) and not by_launchers(sources)
     by_node = not everywhere and any(event.first_of_each_node for event in program.effects("mkdir"))
     if (first or by_node) and not on_several_nodes(sources):

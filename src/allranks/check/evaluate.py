@@ -274,7 +274,7 @@ class Evaluator:
         if (found := spread.item(frame, base, node, index)) is not None:
             return found
         sliced = node[2][0] == "many"
-        if (base.bound or base.elements) and (found := collected.at(base, index, sliced=sliced)) is not None:
+        if (found := collected.at(base, index, sliced=sliced)) is not None:
             return found
         at, elements = index.constant, base.elements if not base.flags & ONE_OF else None
         if elements is not None and isinstance(at, int) and -len(elements) <= at < len(elements):

@@ -26,13 +26,14 @@ class Mended:
 
 
 def mend(files: Mapping[str, bytes], judge: Callable[[Mapping[str, bytes]], Judged], *, unsafe: bool = False) -> Mended:
-    """Make the fixes of what ``judge`` finds, judge again, at most ROUNDS times. Notebooks are left alone."""
+    """Make the fixes of what ``judge`` finds, judge again, at most ROUNDS times. (`judge.judge` promises no
+    fix in notebooks and scripts.)"""
     now = dict(files)
     made = 0
     refused: list[Fix] = []
     judged = judge(now)
     for _ in range(ROUNDS):
-        mendable = [f for f in judged.findings if not f.place.path.endswith(".ipynb") and f.fix not in refused]
+        mendable = [f for f in judged.findings if f.fix not in refused]
         fixes = compatible(mendable, unsafe=unsafe)
         done = _make(fixes, now, refused)
         if not done:

@@ -6,7 +6,7 @@ import ast
 
 from allranks.check.nodes import walk
 from allranks.check.own_scores import meeting_in
-from allranks.check.skips import AGREES, agreed, calls_in
+from allranks.check.skips import AGREES, agreed, calls_in, names_in
 from allranks.check.source import File
 from allranks.check.syntax import asks_rank, function_of, inside, tail_of
 
@@ -17,7 +17,7 @@ def meets_by_loss(branch: ast.If, file: File) -> tuple[ast.Call, str] | None:
     meeting = meeting_in(branch.body, file) if loops else None
     if meeting is None or asks_rank(branch.test) or not _is_of_numbers(branch.test):
         return None
-    asked = _names(branch.test)
+    asked = names_in(branch.test)
     told = agreed(function_of(branch, file) or file.tree) - agreed(branch)
     if any(AGREES.search(name) for name in asked) or asked & told:
         return None
@@ -37,12 +37,14 @@ def _is_of_numbers(test: ast.expr) -> bool:
 
 def _losses(loop: ast.AST) -> set[str]:
     """Return what a loop assigns, runs the backward pass of, and the numbers that it makes of that."""
-    made = {name for at in walk(loop) if isinstance(at, ast.Assign) for target in at.targets for name in _names(target)}
+    made = {
+        name for at in walk(loop) if isinstance(at, ast.Assign) for target in at.targets for name in names_in(target)
+    }
     passes = [call for call in calls_in((loop,)) if tail_of(call) == "backward"]
-    found = made & {name for call in passes for name in _names(call)}
+    found = made & {name for call in passes for name in names_in(call)}
     for at in walk(loop):
-        if isinstance(at, ast.Assign) and _names(at.value) & found and _is_read(at.value):
-            found |= {name for target in at.targets for name in _names(target)}
+        if isinstance(at, ast.Assign) and names_in(at.value) & found and _is_read(at.value):
+            found |= {name for target in at.targets for name in names_in(target)}
     return found
 
 
@@ -52,7 +54,3 @@ def _is_read(value: ast.expr) -> bool:
     return all(
         name in ("item", "float", "detach", "cpu", "mean", "sum", "isnan", "isinf", "isfinite") for name in calls
     )
-
-
-def _names(node: ast.AST) -> set[str]:
-    return {at.id for at in walk(node) if isinstance(at, ast.Name)} - {"self"}

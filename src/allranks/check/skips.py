@@ -182,7 +182,7 @@ def _is_told(handler: ast.ExceptHandler, function: ast.AST) -> bool:
     """Whether a handler notes the failure in what is reduced over the processes afterwards."""
     assigned = [part for part in walk(function) if isinstance(part, ast.Assign)]
     told = agreed(function)
-    told |= {name for part in assigned if _targets(part) & told for name in _names(part.value)}
+    told |= {name for part in assigned if _targets(part) & told for name in names_in(part.value)}
     return any(_targets(part) & told for part in walk(handler) if isinstance(part, ast.Assign))
 
 
@@ -215,7 +215,7 @@ def by_its_own(test: ast.expr, loops: Sequence[ast.AST], function: ast.AST) -> b
 
 def _looks(test: ast.expr, loops: Sequence[ast.AST], function: ast.AST) -> bool:
     words = list(words_of(test))
-    if any(map(AGREES.search, words)) or _names(test) & agreed(function):
+    if any(map(AGREES.search, words)) or names_in(test) & agreed(function):
         return False
     if _on_loss(test, words):
         return True
@@ -242,9 +242,9 @@ def _data_of(loop: ast.AST) -> tuple[set[str], set[str]]:
         return set(), set()
     target, counted = loop.target, isinstance(loop.iter, ast.Call) and tail_of(loop.iter) == "enumerate"
     if counted and isinstance(target, ast.Tuple):
-        given = {n for part in target.elts[1:] for n in _names(part)}
+        given = {n for part in target.elts[1:] for n in names_in(part)}
     else:
-        given = _names(target)
+        given = names_in(target)
     return _with_made({name for name in given if not counts(name)}, loop)
 
 
@@ -258,7 +258,7 @@ def _data_given(function: ast.AST) -> tuple[set[str], set[str]]:
 def _with_made(given: set[str], tree: ast.AST) -> tuple[set[str], set[str]]:
     made = set(given)
     for part in walk(tree) if given else ():
-        if isinstance(part, ast.Assign) and _names(part.value) & made and not _agrees(part.value):
+        if isinstance(part, ast.Assign) and names_in(part.value) & made and not _agrees(part.value):
             made |= {name for name in _targets(part) if not counts(name)}
     return given, made
 
@@ -276,7 +276,7 @@ def _on_data(test: ast.expr, data: tuple[set[str], set[str]]) -> bool:
     if isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and isinstance(test.ops[0], ast.Is):
         return test.left.id in given and ast.unparse(test.comparators[0]) == "None"
     for part in walk(test):
-        if isinstance(part, ast.Call) and tail_of(part) in _LOOKS and _names(part) & made:
+        if isinstance(part, ast.Call) and tail_of(part) in _LOOKS and names_in(part) & made:
             return True
     return _is_empty(test, made)
 
@@ -286,7 +286,7 @@ def _is_empty(test: ast.expr, made: set[str]) -> bool:
     if not isinstance(test, ast.Compare) or not isinstance(test.comparators[0], ast.Constant):
         return False
     asked = isinstance(test.left, ast.Call) and tail_of(test.left) == "len"
-    return asked and test.comparators[0].value == 0 and bool(_names(test.left) & made)
+    return asked and test.comparators[0].value == 0 and bool(names_in(test.left) & made)
 
 
 def agreed(function: ast.AST) -> set[str]:
@@ -295,7 +295,7 @@ def agreed(function: ast.AST) -> set[str]:
     renamed: list[tuple[str, str]] = []
     for part in walk(function):
         if isinstance(part, ast.Assign | ast.Expr) and any(map(AGREES.search, _called(part))):
-            found |= _names(part)
+            found |= names_in(part)
         elif isinstance(part, ast.Assign) and isinstance(part.value, ast.Name):
             renamed += [(target.id, part.value.id) for target in part.targets if isinstance(target, ast.Name)]
     return (found | {name for name, other in renamed if other in found}) - {"self"}
@@ -311,7 +311,7 @@ def asks_to_stop(node: ast.Assign, file: File) -> bool:
     made = {name: part.value for part in walk(function) if isinstance(part, ast.Assign) for name in _targets(part)}
     tests = (above.test for above in file.parents(node) if isinstance(above, ast.If) and above in list(walk(function)))
     for test in tests:
-        parts = [at for name in (None, *_names(test)) for at in walk(made.get(name, test) if name else test)]
+        parts = [at for name in (None, *names_in(test)) for at in walk(made.get(name, test) if name else test)]
         if any(isinstance(at, ast.Call) and file.qualified(at.func) in _CLOCKS for at in parts):
             return True
         if any(_is_loss(at) for at in parts):
@@ -370,7 +370,8 @@ def _agrees(node: ast.AST) -> bool:
     return any(map(AGREES.search, _called(node)))
 
 
-def _names(node: ast.AST) -> set[str]:
+def names_in(node: ast.AST) -> set[str]:
+    """Return the names in ``node``, but for ``self``."""
     return {part.id for part in walk(node) if isinstance(part, ast.Name)} - {"self"}
 
 

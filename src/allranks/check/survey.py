@@ -66,12 +66,13 @@ class _Way(NamedTuple):
 
 
 class Survey:
-    """Interprets a project and collects what its entries reach."""
+    """Interprets a project and collects what its entries reach. ``lines`` gives the text of a file, by path."""
 
     def __init__(
         self,
         project: Project,
         apis: Apis,
+        lines: Mapping[str, list[str]],
         *,
         everywhere: bool,
         entries: tuple[str, ...],
@@ -91,8 +92,8 @@ class Survey:
         starts = reached if everywhere else reached & (telling(project, names, apis) | launched)
         left_out = {path for path in project.summaries if self.activity.left_out(path)}
         self.starts = frozenset(name for name in starts if name.partition("::")[0] not in left_out)
-        self.lines: Mapping[str, list[str]] = {}
-        self.together = Together(project, self.lines)
+        self.lines = lines
+        self.together = Together(project, lines)
         self.events: dict[tuple[str, Span, str], Event] = {}
         self.folders: list[Event] = []
         self.visited: set[tuple[int, int, bool, bool, bool, bool]] = set()
@@ -106,10 +107,8 @@ class Survey:
         self.reached: set[str] = set()  # functions to which programs of several processes come
         self.inside: set[str] = set()  # functions that show, with what they call, that there are several processes
 
-    def program(self, lines: Mapping[str, list[str]]) -> Program:
-        """Return all that was found. ``lines`` gives the text of a file, by path."""
-        self.lines = lines
-        self.together = Together(self.project, lines)
+    def program(self) -> Program:
+        """Return all that was found."""
         roots = self._roots()
         if self.interpreter.stale:
             self.interpreter.again()
@@ -142,7 +141,7 @@ class Survey:
         results = self.interpreter.results.values()
         bodies_of_modules = (frame.result for frame in self.interpreter.modules.values())
         drawn = alike(self.project, [*results, *bodies_of_modules], events, self._at)
-        more = (gpus.offloading(results), drawn, unsplit(self.project, events, lines), frozenset(bound))
+        more = (gpus.offloading(results), drawn, unsplit(self.project, events, self.lines), frozenset(bound))
         gaps, folders = tuple(self._gaps()), tuple(self.folders)
         return Program(tuple(events), parted.found(), gaps, *said, *more, folders=folders)
 
