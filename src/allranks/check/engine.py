@@ -76,7 +76,7 @@ def check(sources: Mapping[str, bytes], settings: Settings, *, cache: Cache | No
     chosen = [r for r in all_rules() if isinstance(r, ProgramRule) and r.code in codes]
     findings.extend(finding for r in chosen for finding in _findings(r, program, min(sources, default="")))
     if settings.assume == "auto":
-        findings = _by_nodes(findings, sources)
+        findings = _by_nodes(findings, program, sources)
     once = {(f.place, f.code): f for f in findings if f.code in codes}
     instead_of = {r.code: r.instead_of for r in all_rules()}
     doubled = {(f.place, code) for f in once.values() for code in instead_of[f.code]}
@@ -106,10 +106,10 @@ def read(sources: Mapping[str, bytes], *, cache: Cache | None = None) -> tuple[d
     return summaries, findings
 
 
-def _by_nodes(findings: list[Finding], sources: Mapping[str, bytes]) -> list[Finding]:
+def _by_nodes(findings: list[Finding], program: Program, sources: Mapping[str, bytes]) -> list[Finding]:
     """Lower the confidence of what goes wrong on several nodes alone, where nothing speaks of several."""
     of_nodes = {r.code for r in all_rules() if r.of_nodes}
-    if not any(f.code in of_nodes for f in findings) or on_several_nodes(sources):
+    if not any(f.code in of_nodes for f in findings) or (not program.one_node and on_several_nodes(sources)):
         return findings
     return [replace(f, confidence="low") if f.code in of_nodes else f for f in findings]
 
