@@ -19,9 +19,11 @@ A rank that computes alone is not touched by any of this, and the barrier is sti
 from __future__ import annotations
 
 import atexit
+import errno
 import functools
 import os
 import socket
+import stat
 import sys
 import threading
 import time
@@ -273,20 +275,44 @@ def _gloo_endpoint(value: bytes) -> Endpoint:
 
 
 def _half_close(listeners: set[Endpoint]) -> None:
-    """Send no more on each connection of this process that one of these listeners is an end of."""
-    wanted = {f"socket:[{inode}]" for inode, *ends in _connections() if not listeners.isdisjoint(ends)}
+    """Send no more on each connection of this process that one of these listeners is an end of.
+
+    Gloo's own threads close connections meanwhile. What they close needs nothing more of us: its number may be gone, or
+    be another file's, before it is held here.
+    """
+    wanted = {inode for inode, *ends in _connections() if not listeners.isdisjoint(ends)}
     for descriptor in os.listdir("/proc/self/fd"):
         try:
-            kind = os.readlink(f"/proc/self/fd/{descriptor}")
-        except FileNotFoundError:
-            continue  # the descriptor with which this directory was read
-        if kind in wanted:
-            with socket.socket(fileno=os.dup(int(descriptor))) as connection:
-                connection.shutdown(socket.SHUT_WR)
+            held = os.dup(int(descriptor))
+        except OSError as error:
+            if error.errno != errno.EBADF:
+                raise
+            continue
+        try:
+            if _socket_inode(held) in wanted:
+                _send_no_more(held)
+        finally:
+            os.close(held)
+
+
+def _socket_inode(descriptor: int) -> str | None:
+    status = os.fstat(descriptor)
+    return str(status.st_ino) if stat.S_ISSOCK(status.st_mode) else None
+
+
+def _send_no_more(descriptor: int) -> None:
+    connection = socket.socket(fileno=descriptor)
+    try:
+        connection.shutdown(socket.SHUT_WR)
+    except OSError as error:
+        if error.errno != errno.ENOTCONN:  # the peer has reset it
+            raise
+    finally:
+        connection.detach()
 
 
 def _connections() -> Iterator[tuple[str, Endpoint, Endpoint]]:
-    """Yield the inode and both ends of each established TCP connection in this network namespace."""
+    """Yield the inode (in digits) and both ends of each established TCP connection in this network namespace."""
     for table in ("/proc/self/net/tcp", "/proc/self/net/tcp6"):
         with open(table) as lines:
             rows = [line.split() for line in lines][1:]
