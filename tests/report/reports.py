@@ -55,6 +55,7 @@ REPORT = Report(
     files=3,
     lines=1200,
     version="0.1.0",
+    project="<lm>",
     sources={
         "train.py": Source(tuple(TRAIN.splitlines())),
         "utils.py": Source(("def save(m):", "    all_gather(m)")),

@@ -142,6 +142,7 @@ def test_a_workflow_command_is_escaped() -> None:
 def test_markdown_takes_texts_literally() -> None:
     """Angle brackets and bars of a message or of evidence are no markup; source is fenced."""
     text = render(REPORT, "markdown")
+    assert text.startswith("# Readiness of \\<lm\\> for several processes\n")
     assert "## AR102 Every rank writes a \\<log\\>" in text
     assert "rank 0 \\| alone" in text
     assert "```python\n            save(model)\n```" in text
@@ -179,6 +180,7 @@ def test_the_html_page_stands_alone_and_escapes() -> None:
     assert page.scripts == 1
     assert page.open == []
     assert "url(" not in text
+    assert text.count("Readiness of &lt;lm&gt; for several processes</") == 2  # heading, and the browser's tab
     assert "&lt;/script&gt;&lt;b&gt;50%" in text
     assert '<button data-code="AR201"' in text
     assert "<mark>save(model)</mark>" in text

@@ -22,6 +22,7 @@ def report_of(
     files: Mapping[str, bytes],
     *,
     version: str = "",
+    project: str = "",
     prints: Mapping[Finding, str] | None = None,
     baseline: Baseline | None = None,
 ) -> Report:
@@ -38,6 +39,7 @@ def report_of(
         files=judged.files,
         lines=judged.lines,
         version=version,
+        project=project,
         sources={path: source_of(path, files[path]) for path in sorted(paths)},
         prints=prints or {},
         rules=tuple(rule for rule in judged.rules if rule.code in codes),

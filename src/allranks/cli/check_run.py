@@ -172,7 +172,8 @@ def _show(project: Project, files: Files, judged: Judged, arguments: Namespace) 
     form = config.output_format
     prints = prints_of(judged, files.files) if baseline or form in WHOLE else None
     made_by = _version() if form in WHOLE else ""
-    report = report_of(judged, files.files, version=made_by, prints=prints, baseline=baseline)
+    name = project.root.resolve().name
+    report = report_of(judged, files.files, version=made_by, project=name, prints=prints, baseline=baseline)
     reader = _repository(project.root) if form in ("sarif", "github") else Path.cwd()
     _print(moved(report, project.root.as_posix(), reader.as_posix()), form, arguments)
     if form == "full" and config.assume == "auto" and not report.findings and _shows_one_process(report):

@@ -55,9 +55,9 @@ class RuleNote:
 class Report:
     """Everything that a form of the report may show.
 
-    ``sources`` holds the files that findings and evidence point into, ``prints`` the fingerprints of findings,
-    ``hidden`` how many more the baseline knows, ``withheld`` how many more are of low confidence,
-    ``rules`` the rules that found something.
+    ``project`` is the name of its folder, ``sources`` holds the files that findings and evidence point into,
+    ``prints`` the fingerprints of findings, ``hidden`` how many more the baseline knows, ``withheld`` how many more are
+    of low confidence, ``rules`` the rules that found something.
     """
 
     findings: tuple[Finding, ...]
@@ -65,6 +65,7 @@ class Report:
     files: int
     lines: int
     version: str
+    project: str = ""
     sources: Mapping[str, Source] = field(default_factory=dict)
     prints: Mapping[Finding, str] = field(default_factory=dict)
     rules: tuple[RuleNote, ...] = ()
@@ -97,6 +98,11 @@ def visible(text: str) -> str:
 def count(number: int, noun: str) -> str:
     """Return ``1 file``, ``2,345 files``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def title(report: Report) -> str:
+    of = f" of {report.project}" if report.project else ""
+    return f"Readiness{of} for several processes"
 
 
 def summary(report: Report) -> str:

@@ -8,7 +8,7 @@ from html import escape
 from itertools import groupby
 
 from allranks.findings import Finding, Note, Place
-from allranks.report.base import Report, count, visible
+from allranks.report.base import Report, count, title, visible
 from allranks.report.page_style import SCRIPT, STYLE
 from allranks.report.readiness import told_of
 
@@ -19,7 +19,7 @@ def html(report: Report) -> str:
     """Return the page: figures, the readiness table, and findings by file, to be filtered by code and severity."""
     read = f"{count(report.files, 'file')}, {count(report.lines, 'line')}"
     body = [
-        "<header><h1>Readiness for several processes</h1>",
+        f"<header><h1>{_text(title(report))}</h1>",
         f"<p>allranks check {_text(report.version)}: {read} read; none of it was run.</p></header>",
         *_figures(report),
         *_readiness(report),
@@ -29,7 +29,7 @@ def html(report: Report) -> str:
         body += _file(report, path, list(findings))
     head = (
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>allranks check</title><style>{STYLE}</style>"
+        f"<title>{_text(title(report))}</title><style>{STYLE}</style>"
     )
     page = "\n".join(body)
     return (

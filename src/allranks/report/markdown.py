@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from allranks.findings import Finding, Note
-from allranks.report.base import Report, summary, visible
+from allranks.report.base import Report, summary, title, visible
 from allranks.report.readiness import told_of
 
 SIGNS = {"good": "✅", "warning": "⚠️", "bad": "❌", "not seen": "-", "not determined": "?"}
@@ -15,7 +15,7 @@ MOST_LINES, MOST = 6, 8
 
 def markdown(report: Report) -> str:
     """Return the summary, the readiness table and the findings, each with its source."""
-    parts = ["# Readiness for several processes", _text(summary(report)).replace("\n", "  \n")]
+    parts = [f"# {_text(title(report))}", _text(summary(report)).replace("\n", "  \n")]
     if report.rows:
         parts.append("\n".join(_table(report)))
     for finding in report.findings:
