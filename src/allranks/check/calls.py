@@ -10,7 +10,6 @@ from allranks.check.held import filled
 from allranks.check.logged import MADE, TRAINER
 from allranks.check.plain import Plain
 from allranks.check.render import render
-from allranks.check.rows import SHOWN
 from allranks.check.spread import created
 from allranks.check.state import Frame, Span
 from allranks.check.strangers import meeting_of, own_of, rank_of
@@ -24,6 +23,7 @@ from allranks.check.tables.names import documented
 from allranks.check.tables.passing import BAGS, FILLING, PASSING, PASSING_METHODS, SELVES, TELLING
 from allranks.check.tables.ranks import BESIDE
 from allranks.check.tables.receivers import BASES, ONE_PROCESS, RECEIVERS, REGISTERS, RETURNS, trainer_of
+from allranks.check.tables.shown import SHOWN
 from allranks.check.tables.spoken import effect_of, is_blob
 from allranks.check.truth import BY_PROCESS, EVERY, UNKNOWN
 from allranks.check.values import (

@@ -25,10 +25,10 @@ from allranks.check.syntax import (
     tail_of,
 )
 from allranks.check.tables.arrays import TREE_MAPS
+from allranks.check.tables.seeds import KEYS
 
 MAPS = ("jax.shard_map", "jax.experimental.shard_map.shard_map", "jax.pmap")
 DRAWS = ("normal", "uniform", "truncated_normal", "bernoulli", "randint", "gumbel", "rademacher", "laplace", "bits")
-_NEW = ("jax.random.PRNGKey", "jax.random.key")
 _NAMED = re.compile(r"(^|_)(rngs?|keys?|prng)($|_)", re.IGNORECASE)
 # Whoever asks for one of these in a function can make a key his own.
 _PLACES = ("axis_index", "process_index")
@@ -49,7 +49,7 @@ def is_shared(node: ast.expr, file: File, depth: int = 0) -> bool:
         return False
     if isinstance(node, ast.Call):
         name = name_of(node, file)
-        return name in _NEW or (
+        return name in KEYS or (
             name == "jax.random.split" and bool(node.args) and is_shared(node.args[0], file, depth + 1)
         )
     if isinstance(node, ast.Attribute):
@@ -86,11 +86,11 @@ def is_copied(node: ast.expr, file: File, depth: int = 0) -> bool:
         )
     if isinstance(node, ast.Call):
         name = name_of(node, file)
-        if name in _NEW and node.args and isinstance(node.args[0], ast.Constant):
+        if name in KEYS and node.args and isinstance(node.args[0], ast.Constant):
             return depth > 0  # a number that stands right there is meant to be the same
         if name in TREE_MAPS and len(node.args) > 1:
             return is_copied(node.args[1], file, depth + 1)
-        return name in _NEW or (name == "jax.random.split" and scale(given(node, 1, "num"), file) is None)
+        return name in KEYS or (name == "jax.random.split" and scale(given(node, 1, "num"), file) is None)
     return isinstance(node, ast.Name) and any(is_copied(v, file, depth + 1) for v in values(node, file)[:_MOST])
 
 

@@ -6,26 +6,20 @@ from collections.abc import Callable, Iterable, Mapping
 
 from allranks.check.program import Event, Program
 from allranks.check.tables.collectives import Collective
-from allranks.check.tables.data import LOADERS, SAMPLERS, SPLITTERS, SPLITTING_FRAMEWORKS, UNSPLIT, WRAPPERS
+from allranks.check.tables.data import SAMPLERS, SPLITTERS, SPLITTING_FRAMEWORKS, WRAPPERS
 from allranks.check.tables.effects import Effect
 from allranks.check.tables.evidence import INITIALISERS
-from allranks.check.tables.seeds import ORDERS, SEEDERS, STATES
+from allranks.check.tables.seeds import KEYS
+from allranks.check.tables.shown import SEEDS, SHARDINGS
 from allranks.check.truth import ROLES
 from allranks.findings import ROWS, Finding, Note, Place, Row, Verdict
 
 MOST = 5
-_SHARDINGS = ("jax.sharding.NamedSharding", "jax.sharding.Mesh", "jax.make_mesh", "jax.device_put")
-_KEYS = ("jax.random.PRNGKey", "jax.random.key")
-_SEEDS = (*_KEYS, *sorted(SEEDERS))
 # They join the processes and wrap the model by themselves, and no `INITIALISERS` or `WRAPPERS` stand beside them.
 _TRAINERS = ("lightning.pytorch.Trainer", "transformers.Trainer", "composer.Trainer", "accelerate.Accelerator.prepare")
 _FIRST, _EVERY = frozenset({"first"}), frozenset(ROLES)
 _LOADS = ("load", "load_checkpoint", "load_state", "load_state_dict", "restore", "checkpoint load")
 _TIMEOUTS = ("timeout", "initialization_timeout", "heartbeat_timeout_seconds")
-# Calls that the rows point to and that no other table has.
-SHOWN: frozenset[str] = frozenset(
-    [*_SHARDINGS, *_SEEDS, *SPLITTERS, *SPLITTING_FRAMEWORKS, *LOADERS, *UNSPLIT, *ORDERS, *STATES]
-)
 
 
 def _rank_0_saves(event: Event) -> bool:
@@ -68,8 +62,8 @@ def _each_loads(event: Event) -> bool:
 
 def _seeds(event: Event) -> bool:
     """Of JAX's keys only those that all processes have in common, as arrays on all of them need it."""
-    own = event.name in _KEYS and any(value.ranked for value in event.arguments)
-    return event.name in _SEEDS and not own
+    own = event.name in KEYS and any(value.ranked for value in event.arguments)
+    return event.name in SEEDS and not own
 
 
 def _has_timeout(event: Event) -> bool:
@@ -83,7 +77,7 @@ def _named(*names: str) -> Callable[[Event], bool]:
 # Topic -> what speaks for it, and how the note says so.
 _GOOD: Mapping[str, tuple[tuple[Callable[[Event], bool], str], ...]] = {
     "initialisation": ((_named(*INITIALISERS), "starts with {}"), (_named(*_TRAINERS), "{} joins the processes")),
-    "sharding": ((_named(*WRAPPERS, *_SHARDINGS), "{}"), (_named(*_TRAINERS), "{} wraps the model")),
+    "sharding": ((_named(*WRAPPERS, *SHARDINGS), "{}"), (_named(*_TRAINERS), "{} wraps the model")),
     "data": ((_named(*SAMPLERS, *SPLITTERS, *SPLITTING_FRAMEWORKS), "data is split by {}"),),
     "checkpoint save": (
         (_rank_0_saves, "{}: rank 0 alone writes"),

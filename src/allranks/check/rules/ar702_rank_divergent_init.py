@@ -12,10 +12,10 @@ from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.source import File
 from allranks.check.syntax import distributed, function_of, keyword, name_of, own, rank_guard, tail_of
 from allranks.check.tables.data import WRAPPERS
+from allranks.check.tables.seeds import KEYS
 from allranks.check.values import CLOCK, IDENTITY
 from allranks.findings import Finding
 
-_KEYS = ("jax.random.PRNGKey", "jax.random.key")
 _CHANGES = ("half", "float", "double", "bfloat16", "apply", "reset_parameters")
 _CHANCE = frozenset({"clock", "random", "identity"})
 _INITIALIZERS = ("init", "init_with_output", "lazy_init")
@@ -57,7 +57,7 @@ class RankDivergentInit(LocalRule, ProgramRule):
     advice = "Give all processes the same seed for the parameters, or broadcast them once before the first step."
     words = ("PRNGKey", "random.key", "all_reduce", "DistributedDataParallel", "is_main_process", "rank", "master")
     nodes = (ast.Call, ast.Assign)
-    calls = (*_CHANGES, *_KEYS, "torch.distributed.all_reduce", *_INITIALIZERS, _FSDP)
+    calls = (*_CHANGES, *KEYS, "torch.distributed.all_reduce", *_INITIALIZERS, _FSDP)
     bad = (
         Example(
             {
@@ -216,7 +216,7 @@ class Trainer:
             yield self.local(file, node, "the wrapped model is changed on one rank alone")
         if name == _FSDP and _seeded_by_rank(node, file):
             yield self.local(file, node, "FSDP fills this model under a seed that holds the rank")
-        elif name in _KEYS:
+        elif name in KEYS:
             if node.args and origins(node.args[0], file) & _CHANCE and distributed(file):
                 yield self.local(file, node, "this key is made of something that differs from process to process")
         elif name == "torch.distributed.all_reduce":
@@ -230,7 +230,7 @@ class Trainer:
 
     def check(self, program: Program) -> Iterator[Finding]:
         """Look at seeds that come from elsewhere: through parameters, attributes, other files."""
-        for event in program.calls(*_KEYS):
+        for event in program.calls(*KEYS):
             seed = event.argument(0, "seed")
             if event.active and event.everyone and seed is not None and seed.taint & (CLOCK | IDENTITY):
                 yield self.found(event, "this key is made of something that differs from process to process")

@@ -1,0 +1,13 @@
+"""Calls that the readiness report points to."""
+
+from __future__ import annotations
+
+from allranks.check.tables.data import LOADERS, SPLITTERS, SPLITTING_FRAMEWORKS, UNSPLIT
+from allranks.check.tables.seeds import KEYS, ORDERS, SEEDERS, STATES
+
+SHARDINGS = ("jax.sharding.NamedSharding", "jax.sharding.Mesh", "jax.make_mesh", "jax.device_put")
+SEEDS = (*KEYS, *sorted(SEEDERS))
+# Those that no other table has.
+SHOWN: frozenset[str] = frozenset(
+    [*SHARDINGS, *SEEDS, *SPLITTERS, *SPLITTING_FRAMEWORKS, *LOADERS, *UNSPLIT, *ORDERS, *STATES]
+)
