@@ -17,7 +17,7 @@ from allranks.check.rule import Assume, LocalRule, ProgramRule
 from allranks.check.rules.ar604_unknown_env_var import UnknownEnvVar
 from allranks.check.rules.ar903_analysis_incomplete import AnalysisIncomplete
 from allranks.check.scripts import is_page, is_text
-from allranks.check.several import awaits_saves, files_with_own_seeds, several
+from allranks.check.several import awaits_saves, cuts_state, files_with_own_seeds, several
 from allranks.check.source import Unreadable, decode, split
 from allranks.check.summary import Summary
 from allranks.check.survey import Survey
@@ -137,8 +137,13 @@ def interpreted(sources: Mapping[str, bytes], summaries: Mapping[str, Summary], 
         program = replace(program, one_node=True, first_alone=early)
     if not program.packages & {"jax", "orbax"}:
         return program
-    seeds = files_with_own_seeds(project, lines)
-    return replace(program, several=several(project), awaits_saves=awaits_saves(project, lines), own_seeds=seeds)
+    return replace(
+        program,
+        several=several(project),
+        awaits_saves=awaits_saves(project, lines),
+        cuts_state=cuts_state(project, lines),
+        own_seeds=files_with_own_seeds(project, lines),
+    )
 
 
 class Lines(Mapping[str, list[str]]):

@@ -234,13 +234,14 @@ class Program:
     ``around``: the same, by the place of a sampler or of what orders data, for the program that leads there and the
     files that import it; ``several``: files of JAX programs that ask which of several processes they are;
     ``own_seeds``: those that have a seed of their process; ``awaits_saves``: something waits for saves in the
-    background; ``offloads``: the functions that bring to the CPU what they save; ``drawn``: by the place that seeds
-    all processes of a program alike, what each of them draws from that for itself; ``unsplit``: loaders that give
-    every process all of their data; ``one_node``: it was asked whether anything speaks of several nodes, and nothing
-    does; ``first_alone``: effects that are over on the one node before its other processes are started; ``bound``:
-    where processes are joined that are given a GPU each on their way; ``one_host``: all processes that are joined were
-    started by one on its own host; ``folders``: what makes a folder, by each way that leads there, also before there
-    are several processes; ``assumed``: the user says that all programs run as several."""
+    background; ``cuts_state``: arrays of JAX may lie in parts of more than rows; ``offloads``: the functions that bring
+    to the CPU what they save; ``drawn``: by the place that seeds all processes of a program alike, what each of them
+    draws from that for itself; ``unsplit``: loaders that give every process all of their data; ``one_node``: it was
+    asked whether anything speaks of several nodes, and nothing does; ``first_alone``: effects that are over on the one
+    node before its other processes are started; ``bound``: where processes are joined that are given a GPU each on
+    their way; ``one_host``: all processes that are joined were started by one on its own host; ``folders``: what makes
+    a folder, by each way that leads there, also before there are several processes; ``assumed``: the user says that all
+    programs run as several."""
 
     events: tuple[Event, ...] = ()
     parted: tuple[Divergence, ...] = ()
@@ -257,6 +258,7 @@ class Program:
     several: frozenset[str] = frozenset()
     own_seeds: frozenset[str] = frozenset()
     awaits_saves: bool = True
+    cuts_state: bool = True
     one_node: bool = False
     assumed: bool = False
     first_alone: frozenset[Place] = frozenset()

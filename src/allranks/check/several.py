@@ -78,6 +78,23 @@ def awaits_saves(project: Project, lines: Mapping[str, list[str]]) -> bool:
     return False
 
 
+# A mesh of several axes, a spec that cuts something but the first axis, an axis that is called after models' parts.
+_MESH = re.compile(r"\bMesh\(|\bmake_mesh\(")
+_CUTS = re.compile(
+    r"\b(P|PS|PartitionSpec)\((?!None\W*\)|\W*\)|[\"']\w+[\"']\W*\)|\([^()]*\)\W*\))"
+    r"|[mM]esh[^#]*\(\s*[\"']\w+[\"']\s*,\s*[\"']"
+    r"|[(,]\s*[\"'](fsdp|model|mp|tp|mdl|tensor\w*|expert\w*|ep|pp|stages?|zero|shards?)[\"']\s*[,)]"
+    r"|with_partitioning|logical_(axis|to_mesh)|partition_(rules|spec)\b|PositionalSharding"
+)
+
+
+def cuts_state(project: Project, lines: Mapping[str, list[str]]) -> bool:
+    """Say whether a state may lie in parts: with a mesh of one axis, along which rows are dealt, each has all of it."""
+    files = [path for path, summary in project.summaries.items() if summary.uses("jax") and not is_test(path)]
+    meshed = any(any(map(_MESH.search, lines[path])) for path in files)
+    return not meshed or any(any(map(_CUTS.search, lines[path])) for path in files)
+
+
 def _asks(summary: Summary) -> bool:
     if not summary.uses("jax"):
         return False

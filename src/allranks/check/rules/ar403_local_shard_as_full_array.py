@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from allranks.check.nodes import walk
 from allranks.check.origins import RANK_KINDS, origins
+from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
 from allranks.check.syntax import function_of, tail_of
@@ -22,6 +23,7 @@ _SINKS = frozenset(
 _WHOLE = re.compile(
     r"is_fully_replicated|unreplicate|replica_id|shard\.index|\.index\b|process_allgather|is_fully_address"
 )
+_FIRST = "the part of one device, used as the whole array"
 _OWN = "these are this process' own shards"
 _SAVING = re.compile(r"save|export|checkpoint|params_for_host|full|to_host|gather|unshard", re.IGNORECASE)
 
@@ -42,7 +44,8 @@ class LocalShardAsFullArray(LocalRule):
     Rank 0 saves its slice under the name of the model. The rest is lost, and that is noticed when it is loaded.
 
     ## Known problems
-    Arrays that are always replicated: say so by testing `is_fully_replicated`.
+    Arrays that are always replicated: say so by testing `is_fully_replicated`. Where a mesh has one axis and no spec
+    cuts more than rows, the first shard is left alone.
 
     No fault of this kind has been seen in real code yet; the first shard of a sharded array is a slice, by the
     contract of JAX.
@@ -140,6 +143,24 @@ def save_shards(array, path):
 """,
             },
         ),
+        # Rows are dealt along the one axis; all else is whole on each device.
+        Example(
+            {
+                "train.py": """\
+import jax
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec as P
+
+mesh = jax.sharding.Mesh(np.array(jax.devices()), ("data",))
+rows, whole = NamedSharding(mesh, P("data")), NamedSharding(mesh, P())
+
+def save(params, path):
+    host = jax.tree.map(lambda x: np.asarray(x.addressable_data(0)), params)
+    if jax.process_index() == 0:
+        np.savez(path, **host)
+""",
+            },
+        ),
     )
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
@@ -153,7 +174,10 @@ def save_shards(array, path):
             return
         handed_on = _SAVING.search(scope.name) or scope.name in file.once("saved", file.tree, _saved_results)
         if _saved(node, file, scope) or (_returned(node, file) and handed_on):
-            yield self.local(file, node, f"{ast.unparse(node)} is the part of one device, used as the whole array")
+            yield self.local(file, node, f"{ast.unparse(node)} is {_FIRST}")
+
+    def stands(self, finding: Finding, program: Program) -> bool:
+        return program.cuts_state or not finding.message.endswith(_FIRST)
 
 
 def _together(call: ast.Call) -> bool:
