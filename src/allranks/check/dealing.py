@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from allranks.check.nodes import walk
-from allranks.check.origins import function_called
+from allranks.check.origins import function_called, reached
 from allranks.check.source import File
 from allranks.check.splits import handed, splits
 from allranks.check.syntax import class_of, function_of, name_of, own, tail_of
@@ -15,6 +15,8 @@ from allranks.check.tables.data import SAMPLERS
 def dealt_out_later(shuffle: ast.Call, data: str, file: File) -> int | None:
     """Return the line where what was shuffled is dealt out: below in the same function, or where its result is."""
     scope = function_of(shuffle, file) or file.tree
+    if line := next((_line(split.node) for split in splits(scope, file) if _holds(split.source, shuffle)), None):
+        return line
     if isinstance(scope, ast.FunctionDef) and (line := _dealt_by_callers(shuffle, scope, file)) is not None:
         return line
     in_place = data.startswith("self.") and tail_of(shuffle) == "shuffle"
@@ -30,8 +32,17 @@ def dealt_out_later(shuffle: ast.Call, data: str, file: File) -> int | None:
             names |= written
     if any(not names.isdisjoint(sent) for sent in file.once("sent", scope, _sent)):
         return None
-    lines = (line for node, of in dealt if (line := getattr(node, "lineno", 0)) and not names.isdisjoint(of))
-    return next((int(line) for line in lines if line > shuffle.lineno), None)
+    lines = (line for node, of in dealt if (line := _line(node)) and not names.isdisjoint(of))
+    return next((line for line in lines if line > shuffle.lineno), None)
+
+
+def _line(node: ast.AST) -> int:
+    return int(getattr(node, "lineno", 0))
+
+
+def _holds(source: ast.AST, call: ast.Call) -> bool:
+    """``permutation(n)[rank::world]``: who shuffles in place returns nothing to deal out."""
+    return tail_of(call) != "shuffle" and any(at is call for at in walk(source))
 
 
 def _dealt(scope: ast.AST, file: File) -> tuple[tuple[ast.AST, frozenset[str]], ...]:
@@ -50,9 +61,9 @@ def _dealt_by_callers(shuffle: ast.Call, scope: ast.FunctionDef, file: File) -> 
     ):
         return None
     for split in splits(file.tree, file):
-        calls = (at for at in walk(split.source) if isinstance(at, ast.Call))
+        calls = (at for one in reached(split.source, file) for at in walk(one) if isinstance(at, ast.Call))
         if any(function_called(call, file) is scope for call in calls):
-            return int(getattr(split.node, "lineno", 0))
+            return _line(split.node)
     return None
 
 
@@ -73,7 +84,7 @@ def _dealt_by_methods(shuffle: ast.Call, data: str, file: File) -> int | None:
                     reads[method.name] |= written
             kept |= {name for name in reads[method.name] if name.startswith("self.")}
     found = (node for name, parts in dealt.items() for node, of in parts if not reads[name].isdisjoint(of))
-    return next((int(getattr(node, "lineno", 0)) for node in found), None)
+    return next((_line(node) for node in found), None)
 
 
 def _stores(scope: ast.AST) -> tuple[tuple[ast.Assign, frozenset[str], frozenset[str]], ...]:

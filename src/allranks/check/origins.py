@@ -8,6 +8,7 @@ elsewhere has no origin: unknown is not suspect.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 
@@ -27,14 +28,7 @@ RANK_KINDS = frozenset({"global", "local", "node", "group"})
 DEEPEST, MOST = 40, 60
 _ENVIRONMENT = ("os.environ.get", "os.getenv", "environ.get", "getenv")
 # Whatever goes in, all processes get the same out.
-_AGREED = (
-    "broadcast",
-    "broadcast_one_to_all",
-    "broadcast_object_list",
-    "all_reduce",
-    "all_gather",
-    "process_allgather",
-)
+_AGREED = re.compile(r"^broadcast|all_?(gather|reduce)")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _SCOPES = (*_FUNCTIONS, ast.Module)
 
@@ -105,7 +99,7 @@ def _of_call(call: ast.Call, file: File, seen: set[int], depth: int) -> Origins:
     last = dotted.rpartition(".")[2] or (call.func.attr if isinstance(call.func, ast.Attribute) else "")
     if dotted in _ENVIRONMENT and call.args:
         return _of_variable(call.args[0])
-    if last in _AGREED or last.startswith("broadcast"):
+    if _AGREED.search(last):
         return NOTHING
     if last == "get_local_rank" and (call.args or "mesh" in ast.unparse(call.func).lower()):
         return frozenset({"group"})  # of a device mesh: the place in one of its dimensions

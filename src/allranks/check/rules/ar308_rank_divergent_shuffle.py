@@ -21,6 +21,7 @@ from allranks.check.orders import (
 )
 from allranks.check.origins import origins
 from allranks.check.own_seeds import OWN, is_seeded
+from allranks.check.pipelines import SEEDERS, ordered_alone
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.source import File
@@ -38,6 +39,7 @@ from allranks.findings import Finding
 _PERMUTES = ("numpy.random.permutation", "torch.randperm")
 _ORDERED = "this data set orders itself by a seed of this process, and is dealt out by number"
 _ALONE = "from this process' own random state"
+_UNSEEDED = "an order for this process alone"
 _DRAWN = "by this process' own random state, and the data is dealt out by number"
 
 
@@ -46,7 +48,8 @@ class RankDivergentShuffle(LocalRule, ProgramRule):
     ## What it does
     Finds data that is shuffled (or divided into training and validation) by a random state that each process has for
     itself, and is dealt out by rank afterwards: in the same file, or by the samplers and trainers of a program that
-    sets no seed, or one that holds the rank. Also a `DistributedSampler` with a seed of the process' own.
+    sets no seed, or one that holds the rank; also a pipeline of `tf.data` that is shuffled without a seed before its
+    `shard`. And a `DistributedSampler` with a seed of the process' own.
 
     ## Why is this bad
     Dealing out by number is right only if all processes have the same list.
@@ -69,10 +72,10 @@ class RankDivergentShuffle(LocalRule, ProgramRule):
     code, name, severity, row = "AR308", "rank-divergent-shuffle", "error", "data"
     cluster = "Each process deals from another order: some items are read several times, others never."
     advice = "Shuffle with a generator whose seed all processes share, or shuffle on rank 0 and broadcast."
-    words = ("shuffle", "permutation", "randperm", ".sample", "random_split", "train_test_split", "Sampler")
+    words = ("shuffle", "permutation", "randperm", ".sample", "random_split", "train_test_split", "Sampler", "_files(")
     nodes = (ast.Call,)
     whole = True
-    calls = ("DistributedSampler", *DRAWS, *SHUFFLES, "permutation", *METHODS)
+    calls = ("DistributedSampler", *DRAWS, *SHUFFLES, "permutation", "shard", *METHODS)
     bad = (
         Example(
             {
@@ -181,28 +184,6 @@ loader = accelerator.prepare(torch.utils.data.DataLoader(halves(Files([], 3))[0]
 """,
             },
             at=(7, 12),
-        ),
-        Example(
-            {
-                "data.py": """\
-import glob
-import random
-from reader import Packed
-
-
-def train(fabric):
-    fabric.seed_everything(7)
-    return loader(fabric, seed=7 + fabric.global_rank)
-
-
-def loader(fabric, seed):
-    names = sorted(glob.glob("data/*.bin"))
-    random.seed(seed)
-    random.shuffle(names)
-    return Packed(names, num_processes=fabric.world_size, process_rank=fabric.global_rank)
-"""
-            },
-            at=(14,),
         ),
         Example(
             {
@@ -376,6 +357,10 @@ loader = accelerator.prepare(torch.utils.data.DataLoader(halves([])[0]))
             if distributed(file) or "fabric." in file.text or "transformers" in file.imports.values():
                 how = f"training and test data are told apart by this process' own {tail_of(node)}"
                 yield self.local(file, node, how)
+        elif tail_of(node) == "shard":
+            if (by := ordered_alone(node, file)) is not None:
+                how = f"{tail_of(by)} draws {_UNSEEDED}, and line {node.lineno} deals it out by number"
+                yield self.local(file, by, how)
         elif (data := shuffled(node, file)) is not None:
             split = dealt_out_later(node, data, file)
             if split is None and orders_dataset(node, file):
@@ -390,6 +375,8 @@ loader = accelerator.prepare(torch.utils.data.DataLoader(halves([])[0]))
         """Whether samplers deal out a data set that orders itself."""
         if finding.message.endswith(_DRAWN):
             return drawn_apart(program, finding.place)
+        if _UNSEEDED in finding.message:
+            return program.names.isdisjoint(SEEDERS)
         return finding.message != _ORDERED or any(e.name in SAMPLERS and e.active for e in program.events)
 
     def check(self, program: Program) -> Iterator[Finding]:

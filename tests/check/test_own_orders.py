@@ -1,0 +1,161 @@
+"""What each process puts in an order by itself before it is dealt out by number: pipelines, orders without a name."""
+
+from __future__ import annotations
+
+import pytest
+
+from allranks.check.engine import Settings, check
+
+PIPELINE = """\
+import jax
+import tensorflow as tf
+
+
+def rows(pattern, size, seed, training):
+    n, me = jax.process_count(), jax.process_index()
+    files = tf.data.Dataset.from_tensor_slices(sorted(tf.io.gfile.glob(pattern)))
+{made}
+    return files.interleave(tf.data.TFRecordDataset).shuffle(1000, seed=seed + me).batch(size // n)
+
+
+jax.distributed.initialize()
+for batch in rows("*.tfrecord", 64, 0, True):
+    jax.pmap(step)(batch)
+"""
+
+
+def lines(source: str) -> list[int]:
+    findings = check({"train.py": source.encode()}, Settings(select=("AR308",))).findings
+    return [finding.place.line for finding in findings]
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "    files = files.shuffle(100_000).repeat().shard(n, me)",
+        "    files = files.shuffle(100, seed=seed + me).shard(n, me)",
+        "    files = tf.data.Dataset.list_files(pattern).shard(num_shards=n, index=me)",
+        "    files = tf.data.Dataset.list_files(pattern, shuffle=training).repeat().shard(n, me)",
+        "    files = tfds.load('c4', shuffle_files=True).shard(n, me)",
+    ],
+)
+def test_a_pipeline_that_is_shuffled_without_a_seed_before_it_is_dealt_out_is_found(made: str) -> None:
+    """The numbers of shard mean other files in each process."""
+    source = PIPELINE.format(made=made).replace("import jax\n", "import jax\nimport tensorflow_datasets as tfds\n", 1)
+    assert lines(source) == [9]
+
+
+def test_a_shuffle_some_lines_above_and_a_number_that_is_handed_over_are_found() -> None:
+    """``index`` is a parameter of the function that deals out."""
+    source = """\
+import jax
+import tensorflow as tf
+
+
+def rows(pattern, index, count):
+    data = tf.data.Dataset.list_files(pattern)
+    data = data.cache()
+    if count > 1:
+        data = data.shard(count, index)
+    return data
+
+
+jax.distributed.initialize()
+rows("*", jax.process_index(), jax.process_count())
+"""
+    assert lines(source) == [6]
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "    files = files.shard(n, me).shuffle(100_000)",
+        "    files = files.shuffle(100_000, seed=seed).shard(n, me)",
+        "    files = tf.data.Dataset.list_files(pattern, shuffle=False).shard(n, me)",
+        "    files = tf.data.Dataset.list_files(pattern, seed=seed).shard(n, me)",
+        "    if training:\n        files = files.shuffle(9)\n    else:\n        files = files.shard(n, me)",
+        "    files = tfds.load('c4', shuffle_files=True, read_config=shared).shard(n, me)",
+        "    tf.random.set_seed(seed)\n    files = files.shuffle(100_000).shard(n, me)",
+        "    files = files.shuffle(100).shard(4, 0)",
+    ],
+)
+def test_a_pipeline_in_one_order_for_all_is_not_found(made: str) -> None:
+    """It is dealt out first, or has a seed that all processes share."""
+    source = PIPELINE.format(made=made).replace("import jax\n", "import jax\nimport tensorflow_datasets as tfds\n", 1)
+    assert lines(source) == []
+
+
+def test_an_order_that_is_dealt_out_where_it_is_drawn_is_found() -> None:
+    """It has no name of its own, or the one of what a method returned."""
+    source = """\
+import time
+import numpy as np
+import jax
+
+
+class Shards:
+    def __init__(self, shards):
+        self.shards, self.rank, self.world = shards, jax.process_index(), jax.process_count()
+
+    def mine(self, epoch):
+        rng = np.random.default_rng(int(time.time()) + epoch)
+        return rng.permutation(len(self.shards))[self.rank :: self.world]
+
+    def order(self):
+        return np.random.default_rng().permutation(len(self.shards))
+
+    def ours(self):
+        order = self.order()
+        return [self.shards[i] for i in order[self.rank :: self.world]]
+"""
+    assert lines(source) == [12, 15]
+
+
+def test_gathered_rows_that_each_process_shuffles_by_itself_are_found() -> None:
+    """What was gathered is no process' part, though each is asked for its own."""
+    source = """\
+import torch
+import torch.distributed as dist
+
+
+def gather(t):
+    out = [torch.ones_like(t) for _ in range(dist.get_world_size())]
+    dist.all_gather(out, t)
+    return torch.cat(out)
+
+
+def concat_all_gather(t):
+    return gather(t[dist.get_rank():])
+
+
+def shuffled(x):
+    here, rank = x.size(0), dist.get_rank()
+    x = concat_all_gather(x)
+    order = torch.randperm(x.size(0), device=x.device)
+    {sent}
+    return x[order[rank * here : (rank + 1) * here]]
+"""
+    assert lines(source.replace("{sent}", "pass")) == [18]
+    assert lines(source.replace("{sent}", "dist.broadcast(order, src=0)")) == []
+
+
+def test_a_list_that_is_shuffled_by_the_seed_of_a_rank_and_handed_over_with_it_is_found() -> None:
+    """Who is given the rank and the number of ranks deals out."""
+    source = """\
+import glob
+import random
+from reader import Packed
+
+
+def train(fabric):
+    fabric.seed_everything(7)
+    return loader(fabric, seed=7 + fabric.global_rank)
+
+
+def loader(fabric, seed):
+    names = sorted(glob.glob("data/*.bin"))
+    random.seed(seed)
+    random.shuffle(names)
+    return Packed(names, num_processes=fabric.world_size, process_rank=fabric.global_rank)
+"""
+    assert lines(source) == [14]
