@@ -164,7 +164,11 @@ class Caller(Plain):
         return self._known_method(frame, base, name, given)
 
     def _fill(self, frame: Frame, target: Node, base: Value, value: Value) -> None:
-        """A list of names that are this process' own holds such names."""
+        """A list of names that are this process' own holds such names; one of what this process found, what it did."""
+        found = (value.taint | frame.implicit) & PROCESS
+        if found and not base.taint & PROCESS and target[0] == "name":
+            base = replace(base, elements=None, constant=NO_CONSTANT, truth=UNKNOWN, taint=base.taint | found)
+            self.store(frame, target, base)
         if value.private and not base.private and frame.may == EVERY and target[0] in ("name", "attr"):
             held = replace(base, elements=None, constant=NO_CONSTANT, truth=UNKNOWN, flags=base.flags | {"own"})
             self.store(frame, target, held)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
@@ -45,6 +46,9 @@ _OWN = {
     package: frozenset(q.pattern.rpartition(".")[2] for q in LOCAL if q.pattern.startswith(f"{package}."))
     for package in ("time", "datetime", "os", "pathlib", "glob", "random", "secrets")
 }
+# What looks for a checkpoint, by its name, may be longer.
+_SEEKS = re.compile(r"(?i)latest|last|resum|newest|recent|ckpt|checkpoint|complete|commit|saved|steps$")
+MORE_WORDS = 2000
 SHORT = 300  # bytes of a body: a line or two
 # Parameters under which wrapped models are handed on: calling one names nothing of the tables.
 _MODELS = frozenset(["model", "net", "network", "ddp_model", "fsdp_model", "model_engine"])
@@ -60,13 +64,20 @@ def interesting(project: Project, names: Names, apis: Apis) -> frozenset[str]:
 
 
 def _own(project: Project) -> set[str]:
-    """Return functions of few words that ask for what each process finds for itself, or end it: others decide by it."""
+    """Return functions of few words that ask for what each process finds for itself, or end it: others decide by it;
+    and those of few words that call one which looks for a checkpoint."""
     found: set[str] = set()
     for path, summary in project.summaries.items():
         imports = {dotted.partition(".")[0] for dotted, _ in summary.imports}
         words = _EXITS.union(*(_OWN[package] for package in imports & _OWN.keys()))
+        for key, facts in summary.functions.items():
+            most = MORE_WORDS if _SEEKS.search(facts.name) else FEW_WORDS
+            if key and len(facts.body) < most and not words.isdisjoint(facts.words):
+                found.add(f"{path}::{key}")
+    seekers = {name for key in found if _SEEKS.search(name := key.rpartition(".")[2].rpartition("::")[2])}
+    for path, summary in project.summaries.items():
         short = ((key, facts) for key, facts in summary.functions.items() if key and len(facts.body) < FEW_WORDS)
-        found.update(f"{path}::{key}" for key, facts in short if not words.isdisjoint(facts.words))
+        found.update(f"{path}::{key}" for key, facts in short if not seekers.isdisjoint(facts.words))
     return found
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from allranks.check.nodes import walk
 from allranks.check.origins import latest
-from allranks.check.program import Program
+from allranks.check.program import Event, Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.source import File
 from allranks.check.syntax import asks_rank, distributed, function_of, inside, own, rank_guard, tail_of
@@ -23,6 +23,14 @@ _RESTORES = re.compile(
 )
 _SENDS = re.compile(r"broadcast|bcast|allgather|all_gather|sync_(state|params)|assert_equal")
 _SHARES = ("broadcast", "construction", "prepare", "initialize", "scatter", "state_dict", "all_gather", "setup")
+# What trains, if it comes later; and what is trained, as people call it: not what only rank 0 has, nor at the end.
+_TRAINS = ("forward", "backward", "allreduce")
+_TRAINED = re.compile(
+    r"(?i)(^|[._])(model|net|network|module|policy|actor|critic|encoder|decoder|raw|optim\w*|opt)\d?(\[.*\])?$"
+)
+_OPTIMIZER = re.compile(r"(?i)(^|[._])opt(im\w*)?\d?(\[.*\])?$")
+_BESIDE = re.compile(r"(?i)ema|averag|teacher|swa|target|best|eval|fid|inception|metric|shadow|frozen|ref(erence)?_")
+_AT_THE_END = re.compile(r"(?i)test|eval|infer|predict|sampl|export|convert|final|best")
 
 
 class LoadOnOneRank(LocalRule, ProgramRule):
@@ -41,8 +49,8 @@ class LoadOnOneRank(LocalRule, ProgramRule):
 
     ## Known problems
     A project's own function that sends parameters around without a collective that the check knows.
-    A model that is built to be saved, not trained. With torch, confidence is low: it has been wrong in real code, and
-    not yet right.
+    A model that is built to be saved, not trained. With torch, confidence is low unless what is loaded is called as
+    what is trained is (`model`, `net`, `optimizer`), and training comes after it.
 
     ## Use instead
     Load on every rank, or load on rank 0 before the model is wrapped.
@@ -106,6 +114,30 @@ def main(path):
 """
             },
             at=(9,),
+        ),
+        # DDP shares the weights, and not the optimizer's state.
+        Example(
+            {
+                "train.py": """\
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+def main(path, batches):
+    dist.init_process_group("nccl")
+    net = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.Adam(net.parameters())
+    if dist.get_rank() == 0:
+        state = torch.load(path)
+        net.load_state_dict(state["net"])
+        optimizer.load_state_dict(state["optimizer"])
+    model = DDP(net)
+    for batch in batches:
+        model(batch).sum().backward()
+        optimizer.step()
+"""
+            },
+            at=(12,),
         ),
     )
     good = (
@@ -183,10 +215,27 @@ def resume(model, optimizer, path):
         for event in program.effects("restore"):
             alone = event.roles == {"first"} and event.may == {"first"}
             wrapped = any(word in op for op in event.earlier for word in _WRAPS)
-            if event.active and alone and wrapped and not any(word in op for op in event.later for word in _SHARES):
+            trained = _is_trained(event)
+            steps = trained and _OPTIMIZER.search(event.target)
+            if not event.active or not alone or not (wrapped or steps):
+                continue
+            # A gather is of scores where it trains; a wrapper shares weights, and no state of an optimizer: nor does,
+            # as a rule, a broadcast of tensors.
+            unsent = {"all_gather"} if trained else set[str]()
+            unsent |= {"construction"} if steps else set()
+            later = [op for op in event.later if not (steps and op == "broadcast")]
+            if not any(word in op for op in later for word in _SHARES if word not in unsent):
                 loaded = event.target or f"what {event.told} reads"
                 found = self.found(event, f"{loaded} is loaded on rank 0 alone, and never sent to the others")
-                yield replace(found, confidence="low")
+                yield found if trained and "broadcast" not in event.later else replace(found, confidence="low")
+
+
+def _is_trained(event: Event) -> bool:
+    """What is loaded is, by its name, what is trained afterwards: not at the end, for a last look by rank 0."""
+    named = _TRAINED.search(event.target) and not _BESIDE.search(event.target)
+    later = any(word in op for op in event.later for word in _TRAINS)
+    ways = (event.symbol.rpartition(".")[2], *(step.symbol.rpartition(".")[2] for step in event.chain))
+    return bool(named) and later and not event.looped and not any(map(_AT_THE_END.search, ways))
 
 
 def _alone(stored: ast.Assign, file: File) -> list[str]:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from allranks.check.program import Event, Program
 from allranks.check.rule import Example, ProgramRule
 from allranks.check.values import PROCESS, RANKS
 from allranks.findings import Finding
+
+# Loads in which all processes meet.
+_LOADS = re.compile(r"\.(load_checkpoint|restore|load|load_state)$")
+
+# What reads arrays or bytes of any kind, and names of functions and modules in which they are a checkpoint.
+_ARRAYS = ("numpy.load", ".read_bytes")
+_RESUMES = re.compile(r"(?i)ckpt|checkpoint|restore|resume|snapshot")
 
 
 class RankLocalResumeDecision(ProgramRule):
@@ -91,8 +99,11 @@ def main(model, path):
 
     def check(self, program: Program) -> Iterator[Finding]:
         said = set()
-        for event in program.effects("load"):
-            own = event.path is not None and event.path.taint & PROCESS and not event.per_process
+        together = (event for event in program.collectives() if _LOADS.search(event.name))
+        arrays = (e for e in program.effects("read") if e.name.endswith(_ARRAYS) and _RESUMES.search(e.symbol))
+        for event in (*program.effects("load"), *together, *arrays):
+            given = (event.path, *event.arguments, *(v for _, v in event.keywords)) if event.op else (event.path,)
+            own = any(one is not None and one.taint & PROCESS for one in given) and not event.per_process
             if event.active and _all_may(event) and (own or (event.under & PROCESS and not event.under & RANKS)):
                 if event.symbol not in said:
                     yield self.found(

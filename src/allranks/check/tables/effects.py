@@ -273,7 +273,7 @@ def _loads() -> Iterator[Effect]:
         yield Effect(f"pathlib.Path.{word}", "read", receiver=True)
     yield from _each("pandas.read_csv pandas.read_json pandas.read_parquet", "read", 0, "filepath_or_buffer", "path")
     yield from _each("datasets.load_from_disk", "read", 0, "dataset_path")
-    yield from _of("*", "load_state_dict", "restore")
+    yield Effect("*.load_state_dict", "restore", receiver=True)
 
 
 def _published() -> Iterator[Effect]:

@@ -1,0 +1,92 @@
+"""What a run resumes from: who loads it, and who looks for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from allranks.check.engine import Settings, check
+
+JOINED = """\
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("nccl")
+net = torch.nn.Linear(2, 2)
+shadow = torch.nn.Linear(2, 2)
+optimizer = torch.optim.Adam(net.parameters())
+model = DistributedDataParallel(net)
+"""
+LOAD = """\
+if dist.get_rank() == 0:
+    {what}.load_state_dict(torch.load("last.pt"))
+"""
+SEND = """\
+for x in model.state_dict().values():
+    dist.broadcast(x, 0)
+"""
+TRAIN = """\
+for batch in batches:
+    model(batch).sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "confidences"),
+    [
+        pytest.param(LOAD.format(what="model.module") + TRAIN, ["high"], id="then all train"),
+        pytest.param(LOAD.format(what="model.module"), ["low"], id="nobody trains"),
+        pytest.param(LOAD.format(what="shadow") + TRAIN, ["low"], id="by its name, not what is trained"),
+        pytest.param(LOAD.format(what="net") + SEND + TRAIN, [], id="sent"),
+        pytest.param(LOAD.format(what="optimizer") + SEND + TRAIN, ["low"], id="perhaps sent"),
+        pytest.param(TRAIN + LOAD.format(what="net"), ["low"], id="for a last look"),
+    ],
+)
+def test_what_one_rank_loads_and_all_train_is_sure(text: str, confidences: list[str]) -> None:
+    """By its name, and by what comes after it."""
+    found = check({"train.py": (JOINED + text).encode()}, Settings(select=("AR501",))).findings
+    assert [one.confidence for one in found] == confidences
+
+
+LOOKS = """\
+import os
+
+def complete_steps(root):
+    steps = []
+    for name in os.listdir(root):
+        if name.startswith("step_") and os.path.exists(os.path.join(root, name, "DONE")):
+            words = name.split("_")
+            steps.append(int(words[1]))
+    return sorted(steps)
+
+def newest(root):
+    done = complete_steps(root)
+    return done[-1] if done else None
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "load"),
+    [
+        ("import torch.distributed.checkpoint as dcp\n", "dcp.load(state, checkpoint_id=f'runs/{step}')"),
+        ("import torch\n", "state = torch.load(f'runs/{step}.pt')"),
+        (
+            "import numpy as np\n\ndef restore(step):\n    return np.load(f'runs/{step}.npz')\n\n",
+            "state = restore(step)",
+        ),
+    ],
+)
+def test_a_step_out_of_a_listing_is_what_this_process_found(before: str, load: str) -> None:
+    """Through a list that it was put into, a return and an answer of None."""
+    text = f"""{before}import torch.distributed as dist
+from looks import newest
+
+dist.init_process_group("nccl")
+state = {{}}
+step = newest("runs")
+if step is not None:
+    {load}
+"""
+    sources = {"train.py": text.encode(), "looks.py": LOOKS.encode()}
+    assert [one.code for one in check(sources, Settings(select=("AR503",))).findings] == ["AR503"]
