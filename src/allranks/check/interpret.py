@@ -12,19 +12,17 @@ from allranks.check.ending import how_it_ends
 from allranks.check.functions import Runner
 from allranks.check.items import counts, may_hold_samples, yields_samples
 from allranks.check.render import condition, render
-from allranks.check.rounds import Rounds, comes_late, set_apart, told_apart
+from allranks.check.rounds import Rounds, comes_late, how_often, set_apart
 from allranks.check.spread import enter, unpacked
 from allranks.check.state import Called, Frame, Trace, in_turns, meets, turn
 from allranks.check.summary import Node
 from allranks.check.tables.devices import VISIBLE
 from allranks.check.tables.passing import GRAPHLESS
 from allranks.check.taken import taken_apart
-from allranks.check.truth import BY_PROCESS, BY_RANK, EVERY, FALSE, TRUE, UNKNOWN, certain, decides, negate, roles_where
+from allranks.check.truth import EVERY, FALSE, TRUE, UNKNOWN, certain, decides, negate, roles_where
 from allranks.check.values import (
-    ALONE,
     ANYTHING,
     ASKED,
-    DEALT,
     PROCESS,
     RANK,
     RANKS,
@@ -192,15 +190,10 @@ class Interpreter(Runner):
         else:
             self.store(frame, node[2], through(frame, node[3], source) or unpacked(source, RANKS | PROCESS))
         self._name_samples(frame, node[2], render(node[3]))
-        counted = node[3][0] == "call" and node[3][1] == ("name", "range")  # epochs: where a run resumed
-        taint = source.taint & ~PROCESS if counted else source.taint
-        taint = taint if source.flags & DEALT else taint & ~RANKS
+        often, taint = how_often(frame, node[3], source)
         before, may, truth = frame.mask, frame.may, source.truth
         if truth and decides(truth):  # on the other ranks there is nothing in it
             frame.mask, frame.may = before & roles_where(truth, "TUP"), may & roles_where(truth, "TUPWD")
-        often = BY_PROCESS if counted and taint & ALONE else UNKNOWN
-        if counted and any(told_apart(frame, bound) for bound in node[3][2]):
-            often = BY_RANK
         ended = self._loop(frame, node[4], node[5], (often, taint, node[6]))
         frame.mask, frame.may = before, may
         return ended

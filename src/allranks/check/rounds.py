@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from allranks.check.render import render
 from allranks.check.state import Frame
 from allranks.check.summary import Node
-from allranks.check.values import GROUP, NO_CONSTANT, STATE, Value, replace
+from allranks.check.truth import BY_PROCESS, BY_RANK, UNKNOWN
+from allranks.check.values import ALONE, DEALT, GROUP, NO_CONSTANT, PROCESS, RANKS, STATE, Value, replace
 
 # Where the statements inside a statement stand in it, and where the names that it binds.
 _BLOCKS = {"if": (3, 4), "for": (4, 5), "while": (3, 4), "with": (3,), "try": (2, 4, 5)}
@@ -41,7 +42,17 @@ def set_apart(frame: Frame, before: dict[str, Value]) -> Iterator[str]:
             yield name
 
 
-def told_apart(frame: Frame, bound: Node) -> bool:
+def how_often(frame: Frame, iterated: Node, source: Value) -> tuple[str, int]:
+    """Return whether a ``for`` loop over ``source`` goes round alike for all, and on what that depends."""
+    counted = iterated[0] == "call" and iterated[1] == ("name", "range")  # epochs: where a run resumed
+    taint = source.taint & ~PROCESS if counted else source.taint
+    taint = taint if source.flags & DEALT else taint & ~RANKS
+    if counted and any(_told_apart(frame, bound) for bound in iterated[2]):
+        return BY_RANK, taint
+    return BY_PROCESS if counted and taint & ALONE else UNKNOWN, taint
+
+
+def _told_apart(frame: Frame, bound: Node) -> bool:
     """Whether a variable, which says how often a loop goes round, was set by this function on some ranks alone: not by
     stage of a pipeline."""
     name = render(bound) if bound[0] == "name" or (bound[0] == "attr" and bound[1][0] == "name") else ""
