@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Collection, Sequence
 
 from allranks.check.nodes import walk
-from allranks.check.origins import function_called, may_be_skipped, names_ranks, reached, values
+from allranks.check.origins import function_called, may_be_skipped, names_ranks, origins, reached, values
 from allranks.check.source import File
 from allranks.check.splits import by_rank, handed_at, split_at
 from allranks.check.syntax import (
     bases_of,
+    class_of,
     function_of,
     given,
     inside,
@@ -25,7 +27,11 @@ from allranks.check.tables.data import LOADERS, SUBSETS
 
 _WRAPPERS = ("torch.nn.parallel.DistributedDataParallel", "torch.distributed.fsdp.FullyShardedDataParallel")
 _TRAINS = re.compile(r"(^|_)train")
-_PREPARES = ("prepare", "setup", "setup_dataloaders", "prepare_data_loader", "_setup_dataloaders", "setup_dataloader")
+_MODELS = ("prepare", "setup", "setup_module", "prepare_model")
+_PREPARES = (
+    *("setup_dataloaders", "prepare_data_loader", "_setup_dataloaders", "setup_dataloader"),
+    *_MODELS,
+)
 _LOOKS_AT = ("skip_first_batches", "len", "enumerate", "tqdm", "iter", "print", "ceil", "progress_bar")
 
 
@@ -37,28 +43,54 @@ def trains_in_order(loader: ast.Call, file: File) -> bool:
     return isinstance(above, ast.Assign) and any(speaks_of(t, _TRAINS) for t in (*above.targets, loader.args[0]))
 
 
-def is_left_unprepared(loader: ast.Call, file: File) -> bool:
-    """A function prepares its model, and goes over this loader as it is."""
+def prepared_without(loader: ast.Call, file: File) -> ast.Call | None:
+    """Return where a function, or a class without kin, prepares its model, if it goes over this loader as it is."""
     above, function = next(file.parents(loader), None), function_of(loader, file)
-    if function is None or not isinstance(above, ast.Assign) or not isinstance(above.targets[0], ast.Name):
-        return False
-    name, nodes = above.targets[0].id, list(own(function))
+    if function is None or not isinstance(above, ast.Assign) or len(above.targets) > 1:
+        return None
+    target, scope = above.targets[0], _known_in(above.targets[0], function, file)
+    if scope is None:
+        return None
+    name, nodes = ast.unparse(target), walk(scope) if isinstance(scope, ast.ClassDef) else list(own(scope))
     prepared = [at for at in nodes if isinstance(at, ast.Call) and tail_of(at) in _PREPARES]
-    models = any(tail_of(at) in ("prepare", "setup") and at.args and not _names(at, name) for at in prepared)
-    loops = (at.iter for at in nodes if isinstance(at, ast.For | ast.AsyncFor))
-    gone_over = any(_is_over(loop, name) for loop in loops)
+    model = next((at for at in prepared if tail_of(at) in _MODELS and at.args and not _names(at, name)), None)
+    called = _also_called(name, nodes)
+    gone_over = any(isinstance(at, ast.For | ast.AsyncFor) and _is_over(at.iter, called) for at in nodes)
     handed_on = any(
-        isinstance(at, ast.Call) and _is_handed(at, name) and tail_of(at) not in _LOOKS_AT and at not in prepared
+        isinstance(at, ast.Call) and _is_handed(at, called) and tail_of(at) not in _LOOKS_AT and at not in prepared
         for at in nodes
     )
-    return models and gone_over and not handed_on and not any(_names(at, name) for at in prepared)
+    own_one = gone_over and not handed_on and not any(_names(at, one) for at in prepared for one in called)
+    return model if own_one else None
 
 
-def _is_handed(call: ast.Call, name: str) -> bool:
+def _known_in(target: ast.expr, function: ast.AST, file: File) -> ast.AST | None:
+    """Return all that may go over what is stored: the function, or for an attribute its class, if that has no kin."""
+    if isinstance(target, ast.Name):
+        return function
+    owner, name = class_of(target, file), tail_of(target)
+    if owner is None or ast.unparse(target) != f"self.{name}":
+        return None
+    kin = any(tail_of(base) != "object" for base in owner.bases)
+    return None if kin or f".{name}" in file.text.replace(f"self.{name}", "") else owner
+
+
+def _also_called(name: str, nodes: Sequence[ast.AST]) -> frozenset[str]:
+    """Return the names of a loader: ``batches = skip_first_batches(loader, n) if n else loader``."""
+    stored = (at for at in nodes if isinstance(at, ast.Assign) and isinstance(at.targets[0], ast.Name))
+    ways = ((ast.unparse(at.targets[0]), way) for at in stored for way in _ways(at.value))
+    return frozenset({name, *(other for other, way in ways if ast.unparse(way) == name)})
+
+
+def _ways(value: ast.expr) -> tuple[ast.expr, ...]:
+    return (value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,)
+
+
+def _is_handed(call: ast.Call, names: Collection[str]) -> bool:
     """Whether a call is given the loader itself, and not its length."""
     parts = [*call.args, *(k.value for k in call.keywords)]
     inside = [at for part in parts for at in (part.elts if isinstance(part, ast.Tuple | ast.List) else [part])]
-    return any(isinstance(at, ast.Name) and at.id == name for at in inside)
+    return any(ast.unparse(at) in names for at in inside if isinstance(at, ast.Name | ast.Attribute))
 
 
 def sampler_left_out(loader: ast.Call, file: File) -> ast.Call | None:
@@ -72,7 +104,28 @@ def sampler_left_out(loader: ast.Call, file: File) -> ast.Call | None:
     made = [at for at in nodes if isinstance(at, ast.Call) and tail_of(at) == "DistributedSampler" and at.args]
     mine = [at for at in made if ast.dump(at.args[0]) == ast.dump(loader.args[0])]
     certain = mine and not any(may_be_skipped(at, file) for at in (*mine, loader))
-    return mine[0] if certain else None
+    forgotten = mine and not may_be_skipped(loader, file) and all(_is_forgotten(at, nodes, file) for at in mine)
+    return mine[0] if certain or forgotten else None
+
+
+def _is_forgotten(made: ast.Call, nodes: Sequence[ast.AST], file: File) -> bool:
+    """Nothing reads the variable that it is stored in."""
+    above = next(file.parents(made), None)
+    target = above.targets[0] if isinstance(above, ast.Assign) else None
+    if not isinstance(target, ast.Name):
+        return False
+    return not any(isinstance(at, ast.Name) and at.id == target.id and isinstance(at.ctx, ast.Load) for at in nodes)
+
+
+def takes_a_share(loader: ast.Call, file: File) -> bool:
+    """It may shuffle and has no sampler, and its batch is that of all processes divided by their number."""
+    shuffle, size = keyword(loader, "shuffle"), given(loader, 1, "batch_size")
+    if shuffle is None or is_constant(shuffle, False) or size is None:
+        return False
+    ways = [size, *values(size, file)]
+    divided = (at for at in ways if isinstance(at, ast.BinOp) and isinstance(at.op, ast.FloorDiv))
+    sampled = any(keyword(loader, name) is not None for name in ("sampler", "batch_sampler"))
+    return not sampled and any(origins(at.right, file) == {"size"} for at in divided)
 
 
 def _is_loader_of(call: ast.Call, data: ast.expr, file: File) -> bool:
@@ -81,14 +134,15 @@ def _is_loader_of(call: ast.Call, data: ast.expr, file: File) -> bool:
 
 def _names(call: ast.Call, name: str) -> bool:
     parts = (*call.args, *(k.value for k in call.keywords))
-    return any(isinstance(at, ast.Name) and at.id == name for part in parts for at in walk(part))
+    named = (at for part in parts for at in walk(part) if isinstance(at, ast.Name | ast.Attribute))
+    return any(ast.unparse(at) == name for at in named)
 
 
-def _is_over(source: ast.expr, name: str) -> bool:
+def _is_over(source: ast.expr, names: Collection[str]) -> bool:
     """``loader``, ``enumerate(loader)``, ``tqdm(loader)``."""
     while isinstance(source, ast.Call) and source.args:
         source = source.args[0]
-    return isinstance(source, ast.Name) and source.id == name
+    return isinstance(source, ast.Name | ast.Attribute) and ast.unparse(source) in names
 
 
 def is_stream(loader: ast.Call, file: File) -> bool:

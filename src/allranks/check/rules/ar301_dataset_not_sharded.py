@@ -6,21 +6,22 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.loader_calls import is_left_unprepared, is_part, is_stream, sampler_left_out, trains_in_order, wraps
+from allranks.check.loader_calls import (
+    is_part,
+    is_stream,
+    prepared_without,
+    sampler_left_out,
+    takes_a_share,
+    trains_in_order,
+    wraps,
+)
 from allranks.check.program import Program
 from allranks.check.readers import SOURCES, divides_alone, split_by_worker_alone
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.source import File
-from allranks.check.syntax import (
-    has_stars,
-    is_called,
-    is_constant,
-    keyword,
-    name_of,
-    tail_of,
-)
+from allranks.check.syntax import has_stars, is_called, is_constant, keyword, name_of, tail_of
 from allranks.check.tables.data import HELD_OUT, LOADERS, UNSPLIT
-from allranks.findings import Finding
+from allranks.findings import Finding, Note
 
 # Somebody in this file thinks about who reads what.
 _SPLITS = re.compile(
@@ -30,6 +31,7 @@ _SPLITS = re.compile(
 # These split an IterableDataset themselves.
 _SPLITTING_STREAMS = frozenset({"accelerate", "transformers", "webdataset", "ray"})
 _NO_SAMPLER = "every process loads the whole data set: the loader has no distributed sampler"
+_UNPREPARED = "every process goes over the whole data set: this loader is never prepared"
 _BY_WORKER = "the data is split among the workers of a loader, and every process reads all of it"
 
 
@@ -38,8 +40,9 @@ class DatasetNotSharded(LocalRule, ProgramRule):
     ## What it does
     Finds a `DataLoader(..., shuffle=True)` (or one of training data in its own order) without a sampler, or one of an
     `IterableDataset`, in a file that wraps its model for several processes and in which nothing splits the data among
-    them; also where another file of the program wraps the model. With Accelerate and Fabric: a shuffling loader that a
-    function goes over and never prepares, while it prepares its model. In programs that wrap a model, an
+    them; also where another file of the program wraps the model, and where a batch is divided by the number of
+    processes and the loader shuffles without a sampler. With Accelerate and Fabric: a shuffling loader that a function
+    or class goes over and never prepares, while it prepares its model. In programs that wrap a model, an
     `IterableDataset` that takes the part of a worker of its loader (`get_worker_info`), the same in every process; a
     distributed sampler that the loader of its data is not given; loaders that shuffle where Lightning is told to put no
     sampler in. With JAX: a batch that is divided by the number of processes in a file that reads the rows of all, and
@@ -63,12 +66,8 @@ class DatasetNotSharded(LocalRule, ProgramRule):
     cluster = "Every process goes through the whole data set: N processes do the work of one."
     advice = "Give the loader sampler=DistributedSampler(dataset), and call set_epoch in the loop."
     words = (
-        "DistributedDataParallel",
-        "FullyShardedDataParallel",
-        "Accelerator(",
-        "Fabric(",
-        "get_worker_info",
-        "_count()",
+        *("DistributedDataParallel", "FullyShardedDataParallel", "Accelerator(", "Fabric(", "get_worker_info"),
+        *("_count()", "world_size", "prepare(", "setup_module("),
     )
     nodes = (ast.Call, ast.ClassDef)
     calls = (*LOADERS, *SOURCES)
@@ -372,13 +371,15 @@ def train(model, dataset):
         if is_called(node, HELD_OUT, file):
             return
         shuffles = is_constant(keyword(node, "shuffle"), True)
-        if shuffles and is_left_unprepared(node, file):
-            yield self.local(file, node, "every process goes over the whole data set: this loader is never prepared")
+        if shuffles and (model := prepared_without(node, file)) is not None:
+            note = Note("the model is prepared here, without it", file.place(model))
+            yield self.finding(file.place(node), file.symbol(node), _UNPREPARED, notes=[note])
         if shuffles and (sampler := sampler_left_out(node, file)) is not None:
             yield self.local(file, node, f"the sampler of line {sampler.lineno} is not given to this loader")
-        if _SPLITS.search(file.text) or not (shuffles or is_stream(node, file) or trains_in_order(node, file)):
-            return
-        if wraps(file) and not (node.args and is_part(node.args[0], file)):
+        share = takes_a_share(node, file)
+        reads_all = (shuffles or is_stream(node, file) or trains_in_order(node, file)) and wraps(file)
+        dealt = _SPLITS.search(file.text) or (node.args and is_part(node.args[0], file))
+        if (share or reads_all) and not dealt:
             yield self.local(file, node, _NO_SAMPLER)
 
     def stands(self, finding: Finding, program: Program) -> bool:

@@ -1,0 +1,135 @@
+"""Loaders that give each process all data: never prepared, beside a sampler that nobody reads, by a share alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from allranks.check.engine import Settings, check
+
+PREPARED = """\
+from accelerate import Accelerator
+from torch.utils.data import DataLoader
+
+
+def train(model, optimizer, rows, skip):
+    accelerator = Accelerator()
+    loader = DataLoader(rows, batch_size=32, shuffle=True)
+    {prepared}
+    for epoch in range(3):
+        batches = accelerator.skip_first_batches(loader, skip) if skip else loader
+        for step, batch in enumerate(batches):
+            accelerator.backward(model(batch))
+"""
+KEPT = """\
+from torch.utils.data import DataLoader
+
+
+class Tuner{kin}:
+    def __init__(self, fabric):
+        self.fabric = fabric
+
+    def setup(self, model, train, valid):
+        self.model = self.fabric.setup_module(model)
+        {made}
+        self.valid_loader = self.fabric.setup_dataloaders(DataLoader(valid, 8))
+
+    def fit(self):
+        for batch in {over}:
+            self.fabric.backward(self.model(batch))
+"""
+LOADER = "self.train_loader = DataLoader(train, 8, shuffle=True)"
+SAMPLED = """\
+from torch.utils.data import DataLoader, DistributedSampler
+
+
+def loaders(args, train):
+    sampler = None
+    if args.distributed:
+        sampler = DistributedSampler(train, num_replicas=args.world_size, rank=args.rank)
+    return DataLoader(train, args.batch_size, {how}, drop_last=True)
+
+
+def main(args, model):
+    import torch
+    torch.distributed.init_process_group("nccl")
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    for batch in loaders(args, args.rows):
+        model(batch)
+"""
+SHARED = """\
+import torch.distributed as dist
+from torch.utils.data import DataLoader
+
+
+def loader(rows, global_batch, train):
+    return DataLoader(rows, batch_size=global_batch // dist.get_world_size(), {how})
+
+
+def main(rows, step):
+    dist.init_process_group("nccl")
+    for batch in loader(rows, 256, True):
+        step(batch)
+"""
+
+
+def lines(source: str) -> list[int]:
+    findings = check({"train.py": source.encode()}, Settings(select=("AR301",))).findings
+    return [finding.place.line for finding in findings]
+
+
+def test_a_loader_is_followed_through_the_names_that_it_is_gone_over_by() -> None:
+    """Who skips what a resumed run has seen goes over the loader under another name."""
+    source = PREPARED.replace("{prepared}", "model, optimizer = accelerator.prepare(model, optimizer)")
+    assert lines(source) == [7]
+    source = PREPARED.replace("{prepared}", "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)")
+    assert lines(source) == []
+
+
+@pytest.mark.parametrize(
+    ("kin", "made", "over", "found"),
+    [
+        ("", LOADER, "self.train_loader", [10]),
+        ("", LOADER, "enumerate(self.train_loader)", [10]),
+        ("(Base)", LOADER, "self.train_loader", []),
+        (
+            "",
+            f"{LOADER}; self.train_loader = self.fabric.setup_dataloaders(self.train_loader)",
+            "self.train_loader",
+            [],
+        ),
+        ("", "self.train_loader = DataLoader(train, 8)", "self.train_loader", []),
+        ("", LOADER, "self.stream(self.train_loader)", []),
+        ("", LOADER, "self.valid_loader", []),
+    ],
+)
+def test_a_loader_that_a_class_keeps_is_gone_over_unprepared(kin: str, made: str, over: str, found: list[int]) -> None:
+    """The class prepares its model, has no kin that might prepare the rest, and hands the loader to nobody."""
+    source = KEPT.format(kin=kin, made=made, over=over)
+    source += "\n    def stream(self, loader):\n        return self.fabric.setup_dataloaders(loader)\n"
+    assert lines(source) == found
+
+
+@pytest.mark.parametrize(
+    ("how", "found"),
+    [("shuffle=True", [8]), ("shuffle=sampler is None, sampler=sampler", []), ("shuffle=sampler is None", [])],
+)
+def test_a_sampler_that_nothing_reads_is_left_out(how: str, found: list[int]) -> None:
+    """It is made where there are several processes, and the loader shuffles whatever happens."""
+    assert lines(SAMPLED.format(how=how)) == found
+
+
+@pytest.mark.parametrize(
+    ("how", "found"),
+    [
+        ("shuffle=True", [6]),
+        ("shuffle=train", [6]),
+        ("shuffle=False", []),
+        ("shuffle=train, sampler=train.sampler", []),
+        ("shuffle=train, batch_sampler=train.batches", []),
+    ],
+)
+def test_a_share_of_the_batch_is_no_share_of_the_data(how: str, found: list[int]) -> None:
+    """Who divides the batch by the number of processes has several of them, and the loader deals out nothing."""
+    assert lines(SHARED.format(how=how)) == found
+    own_part = SHARED.replace("DataLoader(rows,", "DataLoader(rows[dist.get_rank() :: dist.get_world_size()],")
+    assert lines(own_part.format(how=how)) == []
