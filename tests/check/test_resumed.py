@@ -90,3 +90,28 @@ if step is not None:
 """
     sources = {"train.py": text.encode(), "looks.py": LOOKS.encode()}
     assert [one.code for one in check(sources, Settings(select=("AR503",))).findings] == ["AR503"]
+
+
+MOVED = """\
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("nccl")
+model = DistributedDataParallel(torch.nn.Linear(2, 2).cuda())
+optimizer = torch.optim.Adam(model.parameters())
+checkpoint = torch.load(args.resume)
+"""
+
+
+@pytest.mark.parametrize(
+    ("load", "confidence"),
+    [
+        ("model.load_state_dict(checkpoint['model'])\n", "low"),
+        ("model.load_state_dict(checkpoint['model'])\noptimizer.load_state_dict(checkpoint['optimizer'])\n", "high"),
+    ],
+)
+def test_what_an_optimizer_takes_was_on_a_gpu(load: str, confidence: str) -> None:
+    """Weights may have been saved from the CPU; also where both ways of looking find it."""
+    (found,) = check({"train.py": (MOVED + load).encode()}, Settings(select=("AR504",))).findings
+    assert found.confidence == confidence

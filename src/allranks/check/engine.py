@@ -77,7 +77,8 @@ def check(sources: Mapping[str, bytes], settings: Settings, *, cache: Cache | No
     findings.extend(finding for r in chosen for finding in _findings(r, program, min(sources, default="")))
     if settings.assume == "auto":
         findings = _by_nodes(findings, program, sources)
-    once = {(f.place, f.code): f for f in findings if f.code in codes}
+    surest_last = sorted(findings, key=lambda finding: finding.confidence == "high")
+    once = {(f.place, f.code): f for f in surest_last if f.code in codes}
     instead_of = {r.code: r.instead_of for r in all_rules()}
     doubled = {(f.place, code) for f in once.values() for code in instead_of[f.code]}
     found = [once[key] for key in sorted(once.keys() - doubled)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from allranks.check.nodes import children, walk
 from allranks.check.origins import function_called
@@ -25,8 +26,9 @@ from allranks.check.syntax import (
     speaks_of,
     tail_of,
 )
-from allranks.findings import Edit, Finding, Fix, Place
+from allranks.findings import Confidence, Edit, Finding, Fix, Place
 
+_WHAT = "torch.load without map_location: every rank loads onto the device that saved it"
 # What was saved from a device, by the names that people give it.
 _CHECKPOINT = re.compile(r"ckpt|checkpoint|snapshot|resume|weights|state_dict|pretrained|finetune|model", re.IGNORECASE)
 _IMPORTS = re.compile(
@@ -43,6 +45,13 @@ _ALONE = re.compile(
     r"(^|[/_.])(tests?|api|app)([/_.]|$)|_(to|2)_|challenge",
     re.IGNORECASE,
 )
+_OPTIMIZER = re.compile(r"(?i)optim|(^|[._])opt(_\w+)?$")
+# The file is for several processes, whoever runs it; a path that is told the place in a group of parallel models.
+_SEVERAL = re.compile(
+    r"Distributed(DataParallel|Sampler)|init_(process_group|distributed)|set_device|horovod|deepspeed\.init|Accelerator|"
+    r"\.module\b"
+)
+_OF_A_PART = re.compile(r"\b(dp|tp|pp|ep|mp)\w*\}|_(dp|tp|pp|ep|mp)\b")
 _SHARDS = re.compile(r"shard", re.IGNORECASE)
 # The file gives each process its own GPU.
 _DEVICES = (
@@ -86,7 +95,6 @@ class MissingMapLocation(LocalRule, ProgramRule):
     """
 
     code, name, severity, row = "AR504", "missing-map-location", "warning", "checkpoint load"
-    default = False
     cluster = "All ranks of a host load onto the GPU that the file was saved from, and it runs out of memory."
     advice = 'Pass map_location="cpu" (or the rank\'s own device).'
     words = ("torch.load", "import load")
@@ -244,13 +252,8 @@ store.save_weights(net, "last.pt")
         program = ("__main__" in file.text and distributed(file)) or _IMPORTS.search(file.text)
         if not program and not any(word in file.text for word in _DEVICES):
             return
-        if (
-            not _GPU.search(file.text)
-            or _OFFLOADED.search(file.text)
-            or _ONE_GPU.search(file.text)
-            or not _is_checkpoint(node, file)
-            or rank_guard(node, file) is not None
-        ):
+        elsewhere = _OFFLOADED.search(file.text) or _ONE_GPU.search(file.text) or not _GPU.search(file.text)
+        if elsewhere or not _is_checkpoint(node, file) or rank_guard(node, file) is not None:
             return
         if _is_of_one_process(node, file) or _saves_from_cpu(node, file) or _is_beside(node, file):
             return
@@ -259,9 +262,8 @@ store.save_weights(net, "last.pt")
         whole = file.place(node)
         end = Place(whole.path, whole.end_line, whole.end_column - 1, whole.end_line, whole.end_column - 1)
         fix = Fix("map_location", (Edit(end, ', map_location="cpu"'),), safe=False)
-        yield self.local(
-            file, node, "torch.load without map_location: every rank loads onto the device that saved it", fix=fix
-        )
+        sure: Confidence = "high" if _feeds_optimizer(node, file) else "low"
+        yield self.finding(whole, file.symbol(node), _WHAT, fix=fix, confidence=sure)
 
     def check(self, program: Program) -> Iterator[Finding]:
         """Look at loads in functions that other files call."""
@@ -279,9 +281,17 @@ store.save_weights(net, "last.pt")
             if _is_saved_from_cpu(event, program.offloads):
                 continue
             if event.active and others and not event.per_process and _feeds_model(event, restores):
-                yield self.found(
-                    event, "torch.load without map_location: every rank loads onto the device that saved it"
-                )
+                yield replace(self.found(event, _WHAT), confidence="low")
+
+
+def _feeds_optimizer(load: ast.Call, file: File) -> bool:
+    """An optimizer takes what is loaded: its state was on the GPU of the rank that saved it."""
+    scope, above = function_of(load, file) or file.tree, next(file.parents(load), None)
+    names = {ast.unparse(t) for t in above.targets} if isinstance(above, ast.Assign) else set()
+    restores = (at for at in own(scope) if isinstance(at, ast.Call) and tail_of(at) == "load_state_dict" and at.args)
+    taken = (at for at in restores if _OPTIMIZER.search(ast.unparse(at.func).removesuffix(".load_state_dict")))
+    fed = any(at is load or (isinstance(at, ast.expr) and ast.unparse(at) in names) for t in taken for at in walk(t))
+    return fed and bool(_SEVERAL.search(file.text)) and not _OF_A_PART.search(ast.unparse(load.args[0]))
 
 
 def _is_of_one_process(call: ast.Call, file: File) -> bool:
