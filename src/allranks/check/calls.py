@@ -191,7 +191,7 @@ class Caller(Plain):
                 entry = tables.method(kin, name)
                 if entry is not None:
                     return self._entry(frame, entry, f"{kin[0] if kin else '*'}.{name}", given, base)
-        if not base.instance and (meant := self.likely(name)):
+        if not base.instance and (meant := self.likely(name, given.node[1][1])):
             if not (certain := len(self.project.defined(name)) == 1):
                 self._called_by_name(frame, name, given)
             return self.among(frame, meant, given, certain=certain)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from allranks.check.acting import Acting
 from allranks.check.given import Given
 from allranks.check.state import Frame, Trace
-from allranks.check.summary import body_of
+from allranks.check.summary import Node, body_of
 from allranks.check.tables.passing import OF_MANY
 from allranks.check.truth import UNKNOWN
 from allranks.check.values import ANYTHING, Value, join, replace
@@ -27,10 +27,11 @@ class Overrides(Acting):
     def called(self, frame: Frame, function: Value, given: Given) -> Value:
         raise NotImplementedError
 
-    def likely(self, name: str) -> tuple[str, ...]:
-        """Return the methods that a name which says something may mean: one class has it, or one family of classes."""
+    def likely(self, name: str, receiver: Node) -> tuple[str, ...]:
+        """Return the methods that a name which says something may mean: one class has it, or one family of classes; or
+        the one class that is called as the object is: ``world.sum()`` of a class ``World``."""
         if "_" not in name.strip("_") or name in OF_MANY:
-            return ()
+            return self._of_namesake(name, receiver)
         found = self.project.defined(name)
         if len(found) > 1:  # what a whole hands on to its parts, under the same name
             found = tuple(one for one in found if one not in self.running)
@@ -38,6 +39,13 @@ class Overrides(Acting):
             return found
         families = {self.family(self._owner(one)) for one in found} if len(found) <= MOST else {"", " "}
         return tuple(one for one in found if not self._is_left_open(one)) if len(families) == 1 else ()
+
+    def _of_namesake(self, name: str, receiver: Node) -> tuple[str, ...]:
+        called = receiver[1] if receiver[0] == "name" else receiver[2] if receiver[0] == "attr" else ""
+        plain = called.replace("_", "").lower()
+        owners = (self._owner(one).rpartition("::")[2] for one in self.project.defined(name)) if plain else ()
+        found = [one for one, owner in zip(self.project.defined(name), owners, strict=False) if owner.lower() == plain]
+        return (found[0],) if len(found) == 1 and found[0] not in self.running else ()
 
     def overriding(self, function: Value) -> tuple[str, ...]:
         """Return what is run instead of a method that a class leaves to those made of it."""

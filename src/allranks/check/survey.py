@@ -25,13 +25,14 @@ from allranks.check.project import Project, mentioned
 from allranks.check.registered import built_by_name, kept_by_name, settings
 from allranks.check.source import module_name, place
 from allranks.check.spelled import Scope, Speller
+from allranks.check.standing import gated, through
 from allranks.check.state import Arms, Called, Result, Seen, Span
 from allranks.check.summary import FunctionFacts
 from allranks.check.tables.evidence import JOINED
 from allranks.check.tables.gates import NAMED_ON_MAIN, ON_MAIN_ONLY
 from allranks.check.together import ALWAYS, Held, Together, held
 from allranks.check.truth import EVERY, FIRST, TRUE, named, roles_where
-from allranks.check.values import ASKED, RANKS, Value
+from allranks.check.values import ASKED, Value
 from allranks.findings import Place
 
 MOST_CALLERS = 8
@@ -104,6 +105,8 @@ class Survey:
         self.hooks: list[tuple[_Way, str]] = []
         self.by_name = ByName(project, self.interpreter.lineage)
         self.callers: dict[str, dict[Step, None]] = {}
+        # Nested functions that are handed to somebody to call, who makes them, and in what function.
+        self.nested: list[tuple[Result, int, str]] = []
         self.reached: set[str] = set()  # functions to which programs of several processes come
         self.inside: set[str] = set()  # functions that show, with what they call, that there are several processes
 
@@ -132,6 +135,10 @@ class Survey:
             is_active = root.reference in self.inside
             if is_active or not self.activity.left_out(root.path):
                 parted.go_down(root, EVERY, is_active, ())
+        for handed, roles, outer in self.nested:
+            is_active = outer in self.inside or outer in self.reached
+            if is_active or not self.activity.left_out(handed.path):
+                parted.go_down(handed, roles, is_active, ())
         self._tell_callers()
         events = sorted(self.events.values(), key=lambda event: (event.place, event.name))
         watched = [root for root in entries if not self.activity.left_out(root.path)]
@@ -201,6 +208,7 @@ class Survey:
         for path in modules:
             run.module_frame(path)
         roots = [run.program(path) for path in modules]
+        self.nested.clear()
         # Constructors first: what they store, the others ask for.
         for reference in sorted(self.starts, key=lambda name: (not name.endswith(_MAKERS), name)):
             facts = self.project.function(reference)
@@ -217,13 +225,15 @@ class Survey:
             if result is None:
                 continue
             if value.reference != reference:
-                result = _through(reference, result, facts.span)
+                result = through(reference, result, facts.span)
             if scope is not None:
                 called = Called(facts.span, result, scope[1], scope[2])
                 scope[0].result.calls.append(called)
+                nested = gated(result, value.gate, value.text, facts.span)
+                self.nested.append((nested, scope[1], scope[0].result.reference))
             else:
                 gate, why = (value.gate, value.text) if value.gate else self._called_on(path, facts)
-                roots.append(self._gated(result, gate, why, facts.span))
+                roots.append(gated(result, gate, why, facts.span))
         return roots
 
     def _called_on(self, path: str, facts: FunctionFacts) -> tuple[str, str]:
@@ -234,18 +244,6 @@ class Survey:
         name = next((name for name in names if name in ON_MAIN_ONLY), "")
         alone = "rank 0" if ON_MAIN_ONLY.get(name) == "global" else "one rank of each node"
         return (FIRST[ON_MAIN_ONLY[name]], f"{name}, which its framework calls on {alone}") if name else ("", "")
-
-    def _gated(self, result: Result, gate: str, why: str, span: Span) -> Result:
-        """A function that only some roles run, called by nobody here: as if all ranks called it."""
-        if not gate:
-            return result
-        around = Result(result.reference, meets=result.meets, evidence={"rank"}, gated=True)
-        mask = sum(1 << at for at, letter in enumerate(gate) if letter == "T")
-        called = Called((span[0], span[1], span[0], span[1] + 1), result, mask, mask)
-        around.calls.append(called)
-        if result.meets:
-            around.trace = (("branch", gate, RANKS, (("call", called),), (), called.span, why, ""),)
-        return around
 
     # effects
 
@@ -386,13 +384,6 @@ class Survey:
 
 def _met_in(result: Result) -> Iterator[Result]:
     return (one.result for one in result.meetings if not isinstance(one, str))
-
-
-def _through(reference: str, result: Result, span: Span) -> Result:
-    """Return what a function does that a decorator has made another one of, which is called for it."""
-    called = Called((span[0], span[1], span[0], span[1] + 1), result, EVERY, EVERY)
-    trace = (("call", called),) if result.meets else ()
-    return Result(reference, result.value, trace, calls=[called], evidence=set(result.evidence), meets=result.meets)
 
 
 def _weight(event: Event) -> tuple[bool, bool, bool, int, int]:

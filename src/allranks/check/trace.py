@@ -224,6 +224,8 @@ class Comparison:
                 for part in ((*node[1], *node[3]), *node[2]):
                     yield from self._walk(result, part, alive, _after(after, ahead))
             elif tag == "around":
+                if not self._balanced(node[1], alive, after, ahead):
+                    yield node[1], alive
                 yield from self._walk(result, node[2], alive, _after(after, ahead))
             elif tag == "exit":
                 return

@@ -186,6 +186,10 @@ def _deepspeed() -> Iterator[Collective]:
     for word, what in (("backward", "backward"), ("__call__", "forward"), ("forward", "forward")):
         yield Collective(f"{owner}.{word}", f"engine {what}", uniform=False, hidden=True)
     yield Collective("deepspeed.zero.GatheredParameters", "GatheredParameters", "context", hidden=True)
+    for kind in ("_zero3_consolidated_16bit_state_dict", "_consolidated_16bit_state_dict"):
+        yield Collective(f"*.{kind}", "consolidated state dict", hidden=True)
+    for word in ("fp32_param", "grad", "optimizer_state"):
+        yield from _of("deepspeed.utils", f"safe_get_full_{word} safe_set_full_{word}", hidden=True)
 
 
 def _megatron() -> Iterator[Collective]:
@@ -209,6 +213,13 @@ def _others() -> Iterator[Collective]:
     dist = "barrier broadcast broadcast_object_list all_reduce all_gather all_gather_object all_gather_dict gather"
     yield from _of("mmengine.dist", f"{dist} collect_results collect_results_cpu collect_results_gpu sync_random_seed")
     yield from _of("composer.utils.dist", f"{dist} initialize_dist")
+    for owner in ("fairseq.distributed_utils", "fairseq.distributed.utils"):
+        words = "all_reduce all_gather all_gather_list all_reduce_dict broadcast broadcast_object broadcast_tensors"
+        yield from _of(owner, words)
+    yield from _of("fairseq.checkpoint_utils", "save_checkpoint load_checkpoint", hidden=True, uniform=False)
+    # Each report waits for that of all other workers.
+    yield from _of("ray.train", "report", hidden=True)
+    yield from _of("ray.air.session", "report", hidden=True)
     yield from _of("detectron2.utils.comm", "synchronize gather all_gather reduce_dict shared_random_seed")
     yield from _of("torchmetrics.Metric", "compute", hidden=True)
     yield from _of("paddle.distributed", "all_reduce all_gather broadcast reduce scatter barrier")

@@ -43,6 +43,8 @@ ATTRIBUTES: Mapping[str, str] = {
     "transformers.Trainer.accelerator": "accelerate.Accelerator",
     "lightning.pytorch.LightningModule.trainer": "lightning.pytorch.Trainer",
     "lightning.pytorch.LightningDataModule.trainer": "lightning.pytorch.Trainer",
+    "lightning.pytorch.Trainer.strategy": "lightning.pytorch.strategies.Strategy",
+    "lightning.fabric.Fabric.strategy": "lightning.pytorch.strategies.Strategy",
 }
 # Packages whose classes have one base in common.
 BASES: Mapping[str, str] = {"torchmetrics": "torchmetrics.Metric"}

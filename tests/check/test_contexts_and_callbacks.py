@@ -1,0 +1,171 @@
+"""Collectives in what others call: contexts, functions that are handed over, methods of an object known by its name."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from allranks.check.engine import Settings, check
+
+
+def found(text: str) -> list[tuple[str, int]]:
+    """Return code and line of what is found of collectives, in order of place."""
+    source = textwrap.dedent(text).encode()
+    findings = check({"train.py": source}, Settings(select=("AR2",))).findings
+    return [(finding.code, finding.place.line) for finding in findings]
+
+
+FOUND = {
+    "a context in which rank 0 lets nobody go on": (
+        """
+        import torch.distributed as dist
+        from contextlib import contextmanager
+        @contextmanager
+        def first(rank):
+            if rank != 0:
+                dist.barrier()
+            yield
+        with first(dist.get_rank()):
+            print('works')
+        """,
+        ("AR201", 7),
+    ),
+    "a nested function that a framework is given": (
+        """
+        import torch.distributed as dist
+        from engines import Engine, Events
+        def train(rank):
+            engine = Engine()
+            @engine.on(Events.END)
+            def end(_):
+                if rank == 0:
+                    dist.barrier()
+            engine.run()
+        """,
+        ("AR201", 9),
+    ),
+    "a nested function that its decorator leaves to one rank": (
+        """
+        import ignite.distributed as idist
+        from ignite.engine import Engine, Events
+        def train():
+            engine = Engine()
+            @engine.on(Events.END)
+            @idist.one_rank_only()
+            def end(_):
+                idist.barrier()
+            engine.run()
+        """,
+        ("AR201", 9),
+    ),
+    "a method of one word, of the class that is called as the object": (
+        """
+        import torch.distributed as dist
+        class World:
+            def sum(self, x):
+                dist.all_reduce(x)
+        class Table:
+            def sum(self, x):
+                return x
+        def count(world, kept):
+            if dist.get_rank() == 0:
+                world.sum(kept)
+        """,
+        ("AR201", 11),
+    ),
+    "the strategy of Lightning's trainer": (
+        """
+        import lightning as L
+        class Net(L.LightningModule):
+            def on_validation_epoch_end(self):
+                if self.trainer.is_global_zero:
+                    self.trainer.strategy.broadcast(1.0)
+        """,
+        ("AR201", 6),
+    ),
+    "a report of a worker of Ray, which waits for those of the others": (
+        """
+        import ray.train
+        def loop(config):
+            if ray.train.get_context().get_world_rank() == 0:
+                ray.train.report({})
+        """,
+        ("AR201", 5),
+    ),
+    "a list that the data-parallel ranks gather": (
+        """
+        from fairseq import distributed_utils
+        def write(rows):
+            if distributed_utils.get_data_parallel_rank() != 0:
+                return
+            distributed_utils.all_gather_list(rows)
+        """,
+        ("AR202", 6),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_others_call_meets_too(name: str) -> None:
+    """A collective is found wherever it is reached from: through a context, a callback, an object known by name."""
+    text, expected = FOUND[name]
+    assert found(text) == [expected]
+
+
+SILENT = {
+    "contexts that make up for what they begin with": """
+        import torch.distributed as dist
+        from contextlib import contextmanager
+        @contextmanager
+        def first(rank, several):
+            if not several:
+                yield
+                return
+            if rank != 0:
+                dist.barrier()
+            try:
+                yield
+            finally:
+                if rank == 0:
+                    dist.barrier()
+        @contextmanager
+        def begin(rank):
+            if rank != 0:
+                dist.barrier()
+            yield
+        with first(dist.get_rank(), dist.get_world_size() > 1):
+            print('works')
+        with begin(dist.get_rank()):
+            print('works')
+        if dist.get_rank() == 0:
+            dist.barrier()
+        """,
+    "nested functions that all ranks call, and one that writes": """
+        import torch.distributed as dist
+        from engines import Engine, Events
+        def train(rank):
+            engine = Engine()
+            @engine.on(Events.END)
+            def end(_):
+                dist.barrier()
+                if rank == 0:
+                    print('end')
+            engine.run()
+        """,
+    "a method of one word, of a class that is called otherwise": """
+        import torch.distributed as dist
+        class World:
+            def sum(self, x):
+                dist.all_reduce(x)
+        def count(frame, kept):
+            if dist.get_rank() == 0:
+                frame.sum(kept)
+        """,
+}
+
+
+@pytest.mark.parametrize("name", SILENT)
+def test_who_meets_alike_is_left_alone(name: str) -> None:
+    """What all ranks meet in, in whatever order, is nothing to tell of; nor is a namesake of a method that meets."""
+    assert found(SILENT[name]) == []
