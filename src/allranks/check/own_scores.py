@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from allranks.check.namesakes import only_sounds
 from allranks.check.nodes import children, walk
 from allranks.check.origins import function_called, values
 from allranks.check.skips import AGREES
@@ -34,11 +35,12 @@ _TRAINS = re.compile(
 _KEEPS = re.compile(r"(?i)stop|early|patience|best|monitor|plateau")
 # What all must call, told by its name alone.
 _MEETS = re.compile(
-    r"(^|\.)(barrier|wait_for_everyone|save_state|consolidate_state_dict|all_gather|all_reduce|gather_object|sync_global_devices"
-    r"|process_allgather|all_gather_object)$|(?i:engine|deepspeed|\bds)\w*\.save_checkpoint$"
+    r"(^|\.)(barrier|wait_for_everyone|save_state|consolidate_state_dict|all_gather|all_reduce(_mean|_sum|_max|_dict)?"
+    r"|gather_object|sync_global_devices|process_allgather|all_gather_object)$|(?i:engine|deepspeed|\bds)\w*\.save_checkpoint$"
+    r"|(^|[._])(fabric\.save|(dcp|dist_cp|DCP|dist_checkpoint)\.(save|async_save)|(?i:mngr|(ckpt|checkpoint)\w*man\w*r)\.save)$"
 )
 _DEALT = re.compile(r"DistributedSampler|accelerator\.prepare|split_between_processes|shard\(|num_shards|process_index")
-_DATA = re.compile(r"(?i)(loader|dataset|_dl|data|batches|samples|iterator|episodes|envs?|rows|ds)\b")
+_DATA = re.compile(r"(?i)(loader|dataset|_dl|data|batches|samples|iterator|stream|episodes|envs?|rows|ds)\b")
 _MOST = 40
 
 
@@ -94,6 +96,7 @@ def _decided(test: ast.expr, loop: ast.AST, function: Function, file: File) -> D
     """Follow a condition back to a score."""
     waiting: list[ast.expr] = [test]
     seen: set[str] = set()
+    changed: set[str] = set()  # in the loop
     score, certain, dealt = "", False, False
     while waiting and len(seen) < _MOST:
         at = waiting.pop()
@@ -102,13 +105,14 @@ def _decided(test: ast.expr, loop: ast.AST, function: Function, file: File) -> D
         for name in [word for word in _variables(at) if word not in seen]:
             seen.add(name)
             for value, guards in _stored(name, loop, function, file):
+                changed |= {name} if _is_in(value, loop, file) else set()
                 summed = _is_summed(value, loop, function, file)
                 scored = name if summed or _is_score(name, value) else _score_called(value, file)
                 made = True if summed else _made(value, loop, file) if scored else None
                 waiting += guards if made is not None else [value, *guards]
                 if made is not None:
                     score, certain, dealt = score or scored, certain or made, dealt or summed
-    if not score or _is_sent(seen, function):
+    if not score or _is_sent(seen, changed, function):
         return None
     if not dealt:
         dealt = deals_held_out(file) if _LOOKS.search(score) else _DEALT.search(file.text) is not None
@@ -125,7 +129,7 @@ def _score_called(value: ast.expr, file: File) -> str:
     calls = [at for at in (value, *(value.args if isinstance(value, ast.Call) else ())) if isinstance(at, ast.Call)]
     for call in calls:
         called = function_called(call, file)
-        if called is not None and _LOOKS.search(called.name) and _goes_through_data(called) and _counts(called):
+        if called is not None and _LOOKS.search(called.name) and _goes_through_data(called, file) and _counts(called):
             return called.name
     return ""
 
@@ -174,7 +178,12 @@ def _is_dealt(loader: str, function: Function) -> bool:
 
 
 def _agrees(node: ast.AST) -> bool:
-    return any(_TOLD.search(tail_of(call)) for call in walk(node) if isinstance(call, ast.Call))
+    return any(_tells(call) for call in walk(node) if isinstance(call, ast.Call))
+
+
+def _tells(call: ast.Call) -> bool:
+    """Whether a call, by its name, reduces over the processes."""
+    return bool(_TOLD.search(tail_of(call))) and not only_sounds(call)
 
 
 def _variables(node: ast.AST) -> Iterator[str]:
@@ -232,36 +241,65 @@ def _made(value: ast.expr, loop: ast.AST, file: File) -> bool | None:
         return None
     for call in (at for at in walk(value) if isinstance(at, ast.Call)):
         if (called := function_called(call, file)) is not None:
-            return None if _reduces(called, file, 3) or not _goes_through_data(called) else True
+            return None if _reduces(called, file, 3) or not _goes_through_data(called, file, 1) else True
     if isinstance(value, ast.Name):
         return None
-    above = next((at for at in file.parents(value) if isinstance(at, ast.For)), None)
-    if above is not None and above is not loop and (_DATA.search(ast.unparse(above.iter)) or _trains(above)):
+    if _is_of_data(value, loop, file) or _is_added_up(value, loop, file):
         return True
     call_names = [tail_of(at) for at in walk(value) if isinstance(at, ast.Call)]
     return False if any(map(_LOOKS.search, call_names)) else None
 
 
+def _is_of_data(value: ast.AST, loop: ast.AST, file: File) -> bool:
+    """Whether it stands in a loop over data within ``loop``."""
+    above = next((at for at in file.parents(value) if isinstance(at, ast.For)), None)
+    if above is None or above is loop or not _is_in(above, loop, file):
+        return False
+    return bool(_DATA.search(ast.unparse(above.iter))) or _trains(above)
+
+
+def _is_added_up(value: ast.expr, loop: ast.AST, file: File) -> bool:
+    """``(hits[0] / hits[1]).item()``, of what a loop over data has added up."""
+    function = function_of(value, file)
+    if function is None or not any(isinstance(at, ast.BinOp) and isinstance(at.op, ast.Div) for at in walk(value)):
+        return False
+    names = [
+        name
+        for name in _variables(value)
+        for stored, _ in _stored(name, loop, function, file)
+        if isinstance(next(iter(file.parents(stored)), None), ast.AugAssign) and _is_of_data(stored, loop, file)
+    ]
+    return bool(names) and not _is_sent(set(names), set(names), function)
+
+
 def _reduces(function: ast.AST, file: File, depth: int) -> bool:
     """Whether a function, or what it calls in this file, reduces over the processes."""
-    calls = [at for at in own(function) if isinstance(at, ast.Call)]
-    if any(_TOLD.search(tail_of(call)) for call in calls):
+    heads = [at.iter for at in own(function) if isinstance(at, ast.For)]  # what gives the data tells no scores
+    calls = [at for at in own(function) if isinstance(at, ast.Call) and at not in heads]
+    if any(map(_tells, calls)):
         return True
     below = (function_called(call, file) for call in calls) if depth else ()
     return any(_reduces(one, file, depth - 1) for one in below if one is not None and one is not function)
 
 
-def _goes_through_data(function: ast.AST) -> bool:
-    """Whether a function has a loop over data, or one that is left when there are no more."""
+def _goes_through_data(function: Function, file: File, depth: int = 0) -> bool:
+    """Whether a function, or one that it calls and that is called so, has a loop over data, or one that is left when
+    there are no more."""
     loops = (at for at in own(function) if isinstance(at, ast.For | ast.While | ast.comprehension))
-    return any(isinstance(at, ast.While) or _DATA.search(ast.unparse(at.iter)) for at in loops)
+    if any(isinstance(at, ast.While) or _DATA.search(ast.unparse(at.iter)) for at in loops):
+        return True
+    if not (depth and _LOOKS.search(function.name)):
+        return False
+    below = (function_called(at, file) for at in own(function) if isinstance(at, ast.Call))
+    return any(one is not None and one is not function and _goes_through_data(one, file) for one in below)
 
 
-def _is_sent(names: set[str], function: Function) -> bool:
-    """Whether one of the names is given to what makes all processes agree, or is one rank's say."""
+def _is_sent(names: set[str], changed: set[str], function: Function) -> bool:
+    """Whether one of the names is given to what makes all processes agree, or one that is ``changed`` is one rank's
+    say."""
     for at in own(function):
         if isinstance(at, ast.Assign | ast.Expr) and _agrees(at) and names & set(_variables(at)):
             return True
-        if isinstance(at, ast.IfExp) and asks_rank(at.test) and names & set(_variables(at)):
+        if isinstance(at, ast.IfExp) and asks_rank(at.test) and changed & set(_variables(at)):
             return True
     return False

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from allranks.check.items import counts, is_batch, may_hold_samples
+from allranks.check.namesakes import only_sounds
 from allranks.check.nodes import children, walk
 from allranks.check.source import File
 from allranks.check.syntax import asks_rank, calls_of, is_constant, own, tail_of, words_of
@@ -381,4 +382,4 @@ def _targets(part: ast.Assign) -> set[str]:
 
 
 def _called(node: ast.AST) -> Iterator[str]:
-    return (tail_of(part) for part in walk(node) if isinstance(part, ast.Call))
+    return (tail_of(part) for part in walk(node) if isinstance(part, ast.Call) and not only_sounds(part))

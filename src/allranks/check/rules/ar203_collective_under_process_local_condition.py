@@ -230,6 +230,10 @@ dist.barrier()
         "save_state",
         "save_checkpoint",
         "sync_dist",
+        "fabric.save",
+        "async_save",
+        "mngr.save",
+        "manager.save",
     )
     nodes = (ast.If, ast.Call)
     calls = ("log", "log_dict")
