@@ -5,14 +5,22 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from allranks.check.nodes import walk
+from allranks.check.picked_rows import is_generated, is_levelled, is_picked
 from allranks.check.rule import Example, LocalRule
 from allranks.check.source import File
 from allranks.findings import Finding
 
-_GATHERS = frozenset(["gather", "gather_for_metrics", "all_gather", "all_gather_into_tensor", "allgather"])
-_RECEIVERS = re.compile(r"accelerator|fabric|distributed|\bdist\b|comm|strategy|hvd|trainer|^self$")
+_GATHERS = frozenset(
+    ["gather", "gather_for_metrics", "all_gather", "all_gather_into_tensor", "allgather", "process_allgather"]
+)
+_RECEIVERS = re.compile(
+    r"accelerator|^acc$|fabric|distributed|\bi?dist\b|comm|strategy|hvd|trainer|^self$|^multihost_utils$"
+)
+_TORCH = re.compile(r"(^|\.)(dist|distributed|comm)$")
+_OF_ANY_LENGTH = re.compile(r"comm$|hvd|horovod|mpi", re.IGNORECASE)  # objects, or rows of which some may have more
 _LONG = re.compile(r"attention_mask|input_ids|logits$|token_ids|^tokens|generated|completion_ids|sequences")
 _REDUCES = frozenset(
     ["mean", "sum", "max", "min", "argmax", "item", "numel", "norm", "count_nonzero", "size", "any", "all"]
@@ -33,7 +41,8 @@ class GatherOfVariableShape(LocalRule):
     NCCL does not compare shapes: the job hangs, or rows are read from the wrong place. Gloo fails on some ranks.
 
     ## Known problems
-    Whether batches are padded to one length, only the data tells: the rule is opt-in.
+    Whether batches are padded to one length, only the data tells: of anything but rows that a condition leaves,
+    confidence is low.
 
     ## Use instead
     `accelerator.pad_across_processes` before the gather, `gather_object` for few values, or reduce first and gather the
@@ -44,7 +53,6 @@ class GatherOfVariableShape(LocalRule):
     """
 
     code, name, severity, row = "AR207", "gather-of-variable-shape", "warning", "collectives"
-    default = False
     cluster = "Processes send tensors of different lengths: a hang, or rows from the wrong place."
     advice = "Pad across processes first (accelerator.pad_across_processes), or reduce before the gather."
     words = ("gather",)
@@ -63,6 +71,31 @@ def step(accelerator, batch, outputs):
             },
             at=(3, 4),
         ),
+        Example(
+            {
+                "module.py": """\
+import torch
+
+class Net:
+    def on_validation_epoch_end(self):
+        feats, labels = (torch.cat(parts) for parts in zip(*self.rows))
+        known = labels >= 0
+        feats, labels = feats[known], labels[known]
+        return self.all_gather(feats).reshape(-1, feats.shape[-1]), self.all_gather(labels)
+
+def answers(accelerator, model, loader):
+    for batch in loader:
+        made = model.generate(batch["prompt"], max_new_tokens=64)
+        made, ids = accelerator.gather_for_metrics((made, batch["id"]))
+        yield made, ids
+
+def worst(dist, errors, rows):
+    top = (errors > errors.median()).nonzero().flatten()
+    dist.all_gather(rows, errors[top])
+""",
+            },
+            at=(8, 8, 13, 18),
+        ),
     )
     good = (
         Example(
@@ -80,7 +113,29 @@ def step(accelerator, batch, outputs, index):
 """,
             },
         ),
+        Example(
+            {
+                "rows.py": """\
+import torch
+import torch.distributed as dist
+
+def rows(x, mask, world):
+    x = x[mask > 0]
+    lengths = [torch.zeros(1) for _ in range(world)]
+    dist.all_gather(lengths, torch.tensor([x.shape[0]]))
+    parts = [x.new_zeros(int(length)) for length in lengths]
+    dist.all_gather(parts, x)
+    return torch.cat(parts)
+
+def first(accelerator, outputs):
+    return accelerator.gather(outputs[:, 0])
+""",
+            },
+        ),
     )
+
+    def applies(self, file: File) -> bool:
+        return not file.is_test
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         assert isinstance(node, ast.Call)
@@ -90,14 +145,20 @@ def step(accelerator, batch, outputs, index):
         receiver = file.qualified(function.value) or ast.unparse(function.value)
         if not _RECEIVERS.search(receiver.rpartition(".")[2]) and receiver != "torch.distributed":
             return
-        sent = node.args[-1] if function.attr.startswith("all_gather") and len(node.args) > 1 else node.args[0]
+        told = len(node.args) > 1 and function.attr.startswith("all_gather") and _TORCH.search(receiver)
+        sent = node.args[1] if told else node.args[0]
         scope = next((p for p in file.parents(node) if isinstance(p, ast.FunctionDef)), file.tree)
-        if not any(isinstance(part, ast.Attribute) and part.attr.startswith("pad_") for part in walk(scope)):
+        if is_picked(sent, scope) or is_generated(sent, scope):
+            if is_levelled(scope) or _OF_ANY_LENGTH.search(receiver):
+                return
+            made = is_generated(sent, scope)
+            why = "it is as long as the longest text made here" if made else "a condition leaves more rows on some"
+            yield self.local(file, node, f"{ast.unparse(sent)} is gathered, and {why}")
+        elif not any(isinstance(part, ast.Attribute) and part.attr.startswith("pad_") for part in walk(scope)):
             why = _varies(sent, scope, node.lineno)
             if why:
-                yield self.local(
-                    file, node, f"{ast.unparse(sent)} is gathered, and its shape is this process' own: {why}"
-                )
+                says = f"{ast.unparse(sent)} is gathered, and its shape is this process' own: {why}"
+                yield replace(self.local(file, node, says), confidence="low")
 
 
 def _varies(node: ast.expr, scope: ast.AST, line: int, depth: int = 2) -> str:
