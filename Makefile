@@ -39,7 +39,7 @@ bench: $(STAMP)
 
 # docs/rules, drawn from the rules of `allranks check`.
 rules: $(STAMP)
-	$(BIN)/python -m allranks.check.pages docs/rules
+	$(BIN)/python -m allranks.check.results.pages docs/rules
 
 # The core must work with no framework, with either one, and with both (which is 'make test').
 matrix: matrix-none matrix-jax matrix-torch

@@ -15,7 +15,7 @@ from typing import get_args
 from allranks.check.engine import Settings, check, interpreted, read
 from allranks.check.program import Event, Program
 from allranks.check.rule import Assume
-from allranks.check.source import decode
+from allranks.check.sources.source import decode
 from allranks.findings import Place
 from bench.check.fetch import FOLDER, files_of, tree
 from bench.check.labels import Label, labels

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allranks.check.baseline import BaselineUnreadable, fingerprints, read, unknown, written
+from allranks.check.results.baseline import BaselineUnreadable, fingerprints, read, unknown, written
 from allranks.findings import Finding, Place
 
 TEXT = "def f():\n    save(x, y)\n    save(x, y)\n    if rank:\n        save(z)\n"

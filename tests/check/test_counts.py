@@ -7,9 +7,9 @@ import textwrap
 
 import pytest
 
-from allranks.check.counts import device_of, devices_of, scale
 from allranks.check.engine import Settings, check
-from allranks.check.source import File
+from allranks.check.sources.source import File
+from allranks.check.tree.counts import device_of, devices_of, scale
 
 HEAD = "import jax\nimport numpy as np\nfrom jax import local_device_count as here\n\n"
 # What `probe` is given -> own devices, processes, pure.

@@ -7,10 +7,10 @@ import ast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allranks.check.edit import by_path, compatible, diff, edited
 from allranks.check.kept import Judged
-from allranks.check.logical import split_lines
-from allranks.check.mend import ROUNDS, mend
+from allranks.check.results.edit import by_path, compatible, diff, edited
+from allranks.check.results.mend import ROUNDS, mend
+from allranks.check.sources.logical import split_lines
 from allranks.findings import Edit, Finding, Fix, Place
 
 

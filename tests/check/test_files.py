@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from allranks.check.files import Walk, read
-from allranks.check.globs import gitignore, matches
+from allranks.check.sources.files import Walk, read
+from allranks.check.sources.globs import gitignore, matches
 
 
 def make(root: Path, *paths: str) -> None:

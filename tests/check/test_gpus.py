@@ -7,10 +7,10 @@ import textwrap
 import pytest
 
 from allranks.check.engine import Settings, check
-from allranks.check.gpus import astray
-from allranks.check.project import Project
-from allranks.check.state import Called, Mark, Result
-from allranks.check.truth import EVERY
+from allranks.check.interpret.gpus import astray
+from allranks.check.interpret.state import Called, Mark, Result
+from allranks.check.interpret.truth import EVERY
+from allranks.check.summaries.project import Project
 
 
 def lines(files: dict[str, str]) -> list[tuple[str, int]]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from textwrap import dedent
 
-from allranks.check.apis import apis
-from allranks.check.interest import MANY, Names, interesting
-from allranks.check.project import Project
+from allranks.check.interpret.interest import MANY, Names, interesting
 from allranks.check.reading import examined
+from allranks.check.summaries.project import Project
+from allranks.check.tables.apis import apis
 
 STEP = "import torch.distributed as dist\nmean_of_all = dist.get_rank()\n"
 DRAWS = "def draw():\n    return mean_of_all\n"

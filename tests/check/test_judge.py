@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from allranks.check.config import Config
 from allranks.check.judge import judge
-from allranks.check.mend import mend
+from allranks.check.results.mend import mend
+from allranks.check.results.shown import prints_of, report_of
 from allranks.check.rules.ar405_missing_barrier import MissingBarrier
 from allranks.check.rules.ar803_sleep_as_barrier import SleepAsBarrier
-from allranks.check.shown import prints_of, report_of
 from allranks.findings import Finding
 
 TRAIN = b"""\

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from allranks.check.engine import Settings, check
-from allranks.check.launches import started
+from allranks.check.survey.launches import started
 
 TRAIN = """\
 import torch

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allranks.check.notebook import Notebook, notebook
+from allranks.check.sources.notebook import Notebook, notebook
 from allranks.report.base import Cell
 
 

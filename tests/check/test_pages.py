@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from allranks.check.page import summary
-from allranks.check.pages import pages, write
 from allranks.check.registry import all_rules
+from allranks.check.results.page import summary
+from allranks.check.results.pages import pages, write
 
 FOLDER = Path(__file__).parents[2] / "docs" / "rules"
 

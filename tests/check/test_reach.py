@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from allranks.check.reach import candidates
+from allranks.check.sources.reach import candidates
 
 
 @pytest.mark.parametrize(

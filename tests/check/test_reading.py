@@ -11,10 +11,10 @@ from allranks.check.cache import Memory
 from allranks.check.config import Config
 from allranks.check.crew import read_ahead
 from allranks.check.judge import judge
-from allranks.check.origins import passed
 from allranks.check.reading import examined, missing
-from allranks.check.source import File
-from allranks.check.syntax import calls_of
+from allranks.check.sources.source import File
+from allranks.check.tree.origins import passed
+from allranks.check.tree.syntax import calls_of
 
 TEXT = (
     b"import os\n\n\nclass A:\n    def f(self, x=1, *, y: int = 2):\n        return [os.getpid() for _ in range(x)]\n"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from allranks.check.edit import edited
-from allranks.check.suppress import MENTION, suppressed, suppressions, unused
+from allranks.check.results.edit import edited
+from allranks.check.results.suppress import MENTION, suppressed, suppressions, unused
 from allranks.findings import Finding, Place
 
 KNOWN = {"AR101", "AR102", "AR201", "AR901"}

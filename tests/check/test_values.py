@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from allranks.check.values import Value, replace
+from allranks.check.interpret.values import Value, replace
 
 
 def test_no_field_is_forgotten() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,6 +40,8 @@ FLOOR = {
     **dict.fromkeys(["cli", "integrations", "testing"], 7),
     **dict.fromkeys(["__init__", "__main__"], 8),
 }
+# Within a part: a package may import those before it alone. What stands in the part itself may import all.
+STOREYS = {"check": ["sources", "tables", "summaries", "interpret", "survey", "tree", "rules", "results"]}
 # Values in, values out: no clock, no environment, no file, no process, no network.
 PURE = {
     "arrays/base.py",
@@ -203,6 +206,12 @@ def part(path: Path) -> str:
     return path.relative_to(ROOT).parts[0].removesuffix(".py")
 
 
+def storey_of(parts: list[str]) -> float:
+    """Return how high a package of a part stands; nothing else is above or below anything."""
+    within = STOREYS.get(parts[0], []) if len(parts) > 1 else []
+    return within.index(parts[1]) if parts[1:] and parts[1] in within else math.nan
+
+
 def is_pure(path: Path) -> bool:
     return name(path) in PURE or path.name not in PURE_PARTS.get(part(path), {path.name})
 
@@ -246,6 +255,8 @@ def faults_of(path: Path, source: str) -> list[str]:
             both_ground = FLOOR[rest[0]] == FLOOR[here] == 1
             if not both_ground:
                 faults.append(f"{where}: {here} (floor {FLOOR[here]}) imports {rest[0]} (floor {FLOOR[rest[0]]})")
+        if storey_of(name(path).split("/")) < storey_of(rest):
+            faults.append(f"{where}: a package imports {rest[1]}, which stands above it")
         if is_pure(path) and top in EFFECTS:
             faults.append(f"{where}: a pure file imports {top}")
         framework_file = FRAMEWORKS.get(top)
@@ -274,6 +285,7 @@ def test_a_file_keeps_the_laws(path: Path) -> None:
         ("world/base.py", "from ..checkpoint import paths", "floor 5"),
         ("world/tree.py", "import time", "pure"),
         ("check/rules/ar999.py", "import os", "pure"),
+        ("check/tables/data.py", "from allranks.check.interpret.values import Value", "stands above"),
         ("gate/main_rank.py", "import torch.distributed", "torch.py"),
         ("gate/main_rank.py", "def f():\n    import json", "inside a function"),
         ("cli/run.py", "x = 1\n" * 401, "401 lines"),

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from allranks.check.apis import apis
-from allranks.check.first_alone import first_alone, starts_by_trainer
-from allranks.check.launches import by_launchers, on_one_host, on_several_nodes, started
 from allranks.check.program import Program
-from allranks.check.project import Project
 from allranks.check.reading import Cache, examined
 from allranks.check.registry import all_rules, selected
-from allranks.check.rows import rows
+from allranks.check.results.rows import rows
 from allranks.check.rule import Assume, LocalRule, ProgramRule
 from allranks.check.rules.ar604_unknown_env_var import UnknownEnvVar
 from allranks.check.rules.ar903_analysis_incomplete import AnalysisIncomplete
-from allranks.check.scripts import is_page, is_text
-from allranks.check.several import awaits_saves, cuts_state, files_with_own_seeds, several
-from allranks.check.source import Unreadable, decode, split
-from allranks.check.summary import Summary
-from allranks.check.survey import Survey
+from allranks.check.sources.scripts import is_page, is_text
+from allranks.check.sources.source import Unreadable, decode, split
+from allranks.check.summaries.project import Project
+from allranks.check.summaries.summary import Summary
+from allranks.check.survey.first_alone import first_alone, starts_by_trainer
+from allranks.check.survey.launches import by_launchers, on_one_host, on_several_nodes, started
+from allranks.check.survey.several import awaits_saves, cuts_state, files_with_own_seeds, several
+from allranks.check.survey.survey import Survey
+from allranks.check.tables.apis import apis
 from allranks.findings import Confidence, Finding, Place, Row
 
 

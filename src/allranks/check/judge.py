@@ -9,17 +9,17 @@ from typing import cast
 
 from allranks.check.config import Config, ConfigWrong
 from allranks.check.engine import Settings, check
-from allranks.check.globs import matches
 from allranks.check.kept import Judged
-from allranks.check.page import summary
 from allranks.check.reading import Cache
 from allranks.check.registry import all_rules
+from allranks.check.results.page import summary
+from allranks.check.results.suppress import MENTION, suppressed, suppressions, unused
 from allranks.check.rule import Assume, LocalRule, ProgramRule
 from allranks.check.rules.ar900_unreadable_file import UnreadableFile
-from allranks.check.scripts import is_text
-from allranks.check.source import Unreadable, decode, module_name
-from allranks.check.suppress import MENTION, suppressed, suppressions, unused
-from allranks.check.text import python_of
+from allranks.check.sources.globs import matches
+from allranks.check.sources.scripts import is_text
+from allranks.check.sources.source import Unreadable, decode, module_name
+from allranks.check.sources.text import python_of
 from allranks.findings import Confidence, Finding, Place
 from allranks.report.base import RuleNote
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from allranks.check.syntax import tail_of
+from allranks.check.tree.syntax import tail_of
 
 _OF_SHAPES = frozenset(
     [

@@ -6,8 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.nodes import walk
-from allranks.check.syntax import tail_of
+from allranks.check.sources.nodes import walk
+from allranks.check.tree.syntax import tail_of
 
 _SAME = frozenset(
     [

@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from allranks.check.source import module_name
-from allranks.check.state import Arms
+from allranks.check.interpret.state import Arms
+from allranks.check.interpret.values import Value
+from allranks.check.sources.source import module_name
 from allranks.check.tables.arrays import COMPUTATION, EAGER
 from allranks.check.tables.collectives import Collective
 from allranks.check.tables.data import BARE, WRAPPERS
 from allranks.check.tables.effects import Effect
 from allranks.check.tables.local import LocalQuery
-from allranks.check.values import Value
 from allranks.findings import Note, Place
 
 # Ops of a computation that all ranks share: what a wrapped model does, or a compiled function.

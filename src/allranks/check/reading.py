@@ -10,14 +10,14 @@ from hashlib import blake2b
 from typing import Protocol
 
 from allranks.check.kept import findings_of, plain
-from allranks.check.lower import lower
 from allranks.check.registry import all_rules
 from allranks.check.registry import rule as rule_of
 from allranks.check.rule import LocalRule
 from allranks.check.rules.ar903_analysis_incomplete import AnalysisIncomplete
-from allranks.check.source import File, Unreadable, decode, module_name, parse
-from allranks.check.summary import Summary, dump, load
-from allranks.check.syntax import calls_of
+from allranks.check.sources.source import File, Unreadable, decode, module_name, parse
+from allranks.check.summaries.lower import lower
+from allranks.check.summaries.summary import Summary, dump, load
+from allranks.check.tree.syntax import calls_of
 from allranks.findings import Finding, Place
 
 

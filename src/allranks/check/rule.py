@@ -66,7 +66,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias
 
 from allranks.check.program import Divergence, Event, Program
-from allranks.check.source import File
+from allranks.check.sources.source import File
 from allranks.findings import Confidence, Finding, Fix, Note, Place, Severity
 
 Assume: TypeAlias = Literal["auto", "multi-host"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from allranks.check.state import Called, Result, Span
-from allranks.check.truth import EVERY
-from allranks.check.values import RANKS
+from allranks.check.interpret.state import Called, Result, Span
+from allranks.check.interpret.truth import EVERY
+from allranks.check.interpret.values import RANKS
 
 
 def gated(result: Result, gate: str, why: str, span: Span) -> Result:

@@ -11,9 +11,9 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from allranks.check.config import Config, ConfigWrong, read
-from allranks.check.files import EXCLUDED, Walk
-from allranks.check.files import read as read_files
-from allranks.check.reach import candidates
+from allranks.check.sources.files import EXCLUDED, Walk
+from allranks.check.sources.files import read as read_files
+from allranks.check.sources.reach import candidates
 
 
 @dataclass(frozen=True, slots=True)

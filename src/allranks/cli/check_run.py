@@ -19,9 +19,9 @@ from allranks.cli.check_project import Files, Project, files_of, overridden, pro
 from allranks.report.base import count
 
 if TYPE_CHECKING:
-    from allranks.check.baseline import Baseline
-    from allranks.check.mend import Mended
     from allranks.check.reading import Cache
+    from allranks.check.results.baseline import Baseline
+    from allranks.check.results.mend import Mended
     from allranks.report.base import Report
 
 BASELINE = "allranks-baseline.json"
@@ -109,9 +109,9 @@ def _judge(config: Config, files: Files, cache: Cache) -> Judged:
 
 
 def _mend(project: Project, files: Files, arguments: Namespace) -> int:
-    from allranks.check.edit import diff
-    from allranks.check.mend import mend
-    from allranks.check.text import text_of
+    from allranks.check.results.edit import diff
+    from allranks.check.results.mend import mend
+    from allranks.check.sources.text import text_of
 
     memory = Memory()
 
@@ -156,8 +156,8 @@ def _replace(path: Path, raw: bytes) -> None:
 
 
 def _show(project: Project, files: Files, judged: Judged, arguments: Namespace) -> int:
-    from allranks.check.baseline import written as baseline_text
-    from allranks.check.shown import prints_of, report_of
+    from allranks.check.results.baseline import written as baseline_text
+    from allranks.check.results.shown import prints_of, report_of
     from allranks.report.moved import moved
 
     config = project.config
@@ -213,7 +213,7 @@ def _write(target: Path, text: str) -> None:
 
 
 def _baseline(config: Config) -> Baseline:
-    from allranks.check.baseline import read as baseline_of
+    from allranks.check.results.baseline import read as baseline_of
 
     try:
         return baseline_of(Path(config.baseline).read_text(encoding="utf-8"), config.baseline)

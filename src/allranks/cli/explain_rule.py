@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any
 
-from allranks.check.page import facts, page, summary
 from allranks.check.registry import all_rules
+from allranks.check.results.page import facts, page, summary
 from allranks.check.rule import Rule
 from allranks.report.columns import table
 

@@ -6,11 +6,11 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
-from allranks.check.half_filled import lets_others_by
+from allranks.check.interpret.values import PROCESS
 from allranks.check.program import Event, Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
-from allranks.check.source import File
-from allranks.check.values import PROCESS
+from allranks.check.sources.source import File
+from allranks.check.tree.half_filled import lets_others_by
 from allranks.findings import Finding
 
 # Functions that fetch what is not there yet.

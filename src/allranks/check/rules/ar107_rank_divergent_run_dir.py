@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from allranks.check.interpret.values import CLOCK, IDENTITY, PROCESS, RANKS
 from allranks.check.program import Event, Program
 from allranks.check.rule import Example, ProgramRule
 from allranks.check.tables.effects import Effect
-from allranks.check.values import CLOCK, IDENTITY, PROCESS, RANKS
 from allranks.findings import Finding, Note
 
 _RUN = re.compile(r"(?i)run|exp|job|log|ckpt|checkpoint")

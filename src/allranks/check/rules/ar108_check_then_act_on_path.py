@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from allranks.check.folders import is_there
+from allranks.check.interpret.values import PROCESS
 from allranks.check.program import Event, Program
 from allranks.check.rule import Example, ProgramRule
-from allranks.check.values import PROCESS
+from allranks.check.survey.folders import is_there
 from allranks.findings import Finding
 
 _NO_TEST = "One process makes the directory, and every other one that calls this raises FileExistsError, in each run."

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from allranks.check.interpret.values import PROCESS
 from allranks.check.program import Event, Program
 from allranks.check.rule import Example, ProgramRule
-from allranks.check.values import PROCESS
 from allranks.findings import Finding, Note
 
 

@@ -7,16 +7,16 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from allranks.check.nodes import walk
-from allranks.check.own_logs import logged_by_data
-from allranks.check.own_losses import meets_by_loss
-from allranks.check.own_scores import meets_by_score
+from allranks.check.interpret.values import ALONE, CLOCK
 from allranks.check.program import Divergence, Event, Program
-from allranks.check.reduced_later import leaves_before
 from allranks.check.rule import Example, LocalRule, ProgramRule
-from allranks.check.source import File
-from allranks.check.syntax import function_of, leaves, tail_of
-from allranks.check.values import ALONE, CLOCK
+from allranks.check.sources.nodes import walk
+from allranks.check.sources.source import File
+from allranks.check.tree.own_logs import logged_by_data
+from allranks.check.tree.own_losses import meets_by_loss
+from allranks.check.tree.own_scores import meets_by_score
+from allranks.check.tree.reduced_later import leaves_before
+from allranks.check.tree.syntax import function_of, leaves, tail_of
 from allranks.findings import Finding
 
 _CHANGES = ("checkpoint", "file", "append", "delete", "mkdir", "folder", "download", "publish")

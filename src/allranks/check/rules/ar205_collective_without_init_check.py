@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 
 from allranks.check.rule import Example, LocalRule
-from allranks.check.source import File
-from allranks.check.syntax import asks_rank, inside, leaves, name_of, own, speaks_of
+from allranks.check.sources.source import File
+from allranks.check.tree.syntax import asks_rank, inside, leaves, name_of, own, speaks_of
 from allranks.findings import Finding
 
 _INIT = "torch.distributed.init_process_group"

@@ -6,10 +6,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.own_keys import met_by_key
 from allranks.check.program import Event, Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
-from allranks.check.source import File
+from allranks.check.sources.source import File
+from allranks.check.tree.own_keys import met_by_key
 from allranks.findings import Finding
 
 _PER_ITEM = re.compile(

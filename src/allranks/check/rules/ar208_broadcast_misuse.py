@@ -6,10 +6,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.nodes import walk
 from allranks.check.rule import Example, LocalRule
-from allranks.check.source import File
-from allranks.check.syntax import given, inside, is_constant, keyword, name_of, rank_guard, tail_of
+from allranks.check.sources.nodes import walk
+from allranks.check.sources.source import File
+from allranks.check.tree.syntax import given, inside, is_constant, keyword, name_of, rank_guard, tail_of
 from allranks.findings import Finding
 
 # These write what the others sent into their argument at this position.

@@ -6,12 +6,12 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
-from allranks.check.own_scores import leaves_by_score
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
-from allranks.check.skips import STOPS, Steps, asks_to_stop, leaving
-from allranks.check.source import File
-from allranks.check.syntax import EVIDENCE
+from allranks.check.sources.source import File
+from allranks.check.tree.own_scores import leaves_by_score
+from allranks.check.tree.skips import STOPS, Steps, asks_to_stop, leaving
+from allranks.check.tree.syntax import EVIDENCE
 from allranks.findings import Finding
 
 _PARTED = "One process leaves, and the others wait for it in their next step."

@@ -6,11 +6,12 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.nodes import walk
-from allranks.check.reduced_later import leaves_before
 from allranks.check.rule import Example, LocalRule
-from allranks.check.source import File
-from allranks.check.syntax import (
+from allranks.check.sources.nodes import walk
+from allranks.check.sources.source import File
+from allranks.check.tables.collectives import COLLECTIVES
+from allranks.check.tree.reduced_later import leaves_before
+from allranks.check.tree.syntax import (
     asks_rank,
     function_of,
     inside,
@@ -21,7 +22,6 @@ from allranks.check.syntax import (
     speaks_of,
     tail_of,
 )
-from allranks.check.tables.collectives import COLLECTIVES
 from allranks.findings import Finding
 
 _MEETINGS = frozenset(c.pattern for c in COLLECTIVES if c.form == "call" and not c.hidden and "*" not in c.pattern)

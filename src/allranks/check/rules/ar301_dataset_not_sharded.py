@@ -6,7 +6,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.loader_calls import (
+from allranks.check.program import Program
+from allranks.check.rule import Example, LocalRule, ProgramRule
+from allranks.check.sources.source import File
+from allranks.check.tables.data import HELD_OUT, LOADERS, UNSPLIT
+from allranks.check.tree.loader_calls import (
     is_part,
     is_stream,
     prepared_without,
@@ -15,12 +19,8 @@ from allranks.check.loader_calls import (
     trains_in_order,
     wraps,
 )
-from allranks.check.program import Program
-from allranks.check.readers import SOURCES, divides_alone, split_by_worker_alone
-from allranks.check.rule import Example, LocalRule, ProgramRule
-from allranks.check.source import File
-from allranks.check.syntax import has_stars, is_called, is_constant, keyword, name_of, tail_of
-from allranks.check.tables.data import HELD_OUT, LOADERS, UNSPLIT
+from allranks.check.tree.readers import SOURCES, divides_alone, split_by_worker_alone
+from allranks.check.tree.syntax import has_stars, is_called, is_constant, keyword, name_of, tail_of
 from allranks.findings import Finding, Note
 
 # Somebody in this file thinks about who reads what.

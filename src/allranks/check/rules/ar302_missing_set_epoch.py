@@ -8,12 +8,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from allranks.check.nodes import walk
-from allranks.check.origins import origins, passed, values
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule
-from allranks.check.source import File
-from allranks.check.syntax import (
+from allranks.check.sources.nodes import walk
+from allranks.check.sources.source import File
+from allranks.check.tables.data import HELD_OUT, LOADERS
+from allranks.check.tree.origins import origins, passed, values
+from allranks.check.tree.syntax import (
     calls_of,
     class_of,
     function_of,
@@ -27,7 +28,6 @@ from allranks.check.syntax import (
     speaks_of,
     tail_of,
 )
-from allranks.check.tables.data import HELD_OUT, LOADERS
 from allranks.findings import Finding
 
 _SAMPLERS = (

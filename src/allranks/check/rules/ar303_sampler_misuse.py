@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from allranks.check.nodes import walk
-from allranks.check.origins import latest
 from allranks.check.rule import Example, LocalRule
-from allranks.check.source import File
-from allranks.check.syntax import function_of, given, has_stars, is_constant, keyword, name_of, own, tail_of
+from allranks.check.sources.nodes import walk
+from allranks.check.sources.source import File
 from allranks.check.tables.data import LOADERS
-from allranks.check.worlds import World, swapped, world_of
+from allranks.check.tree.origins import latest
+from allranks.check.tree.syntax import function_of, given, has_stars, is_constant, keyword, name_of, own, tail_of
+from allranks.check.tree.worlds import World, swapped, world_of
 from allranks.findings import Finding
 
 _SAMPLER = "torch.utils.data.DistributedSampler"

@@ -6,22 +6,13 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.drained import EVEN, is_drained, is_loaded, is_of_loaded_dataset, is_stepped
-from allranks.check.padding import padded_once
 from allranks.check.rule import Example, LocalRule
-from allranks.check.source import File
-from allranks.check.splits import SPLITTERS, Split, split_at
-from allranks.check.syntax import (
-    function_of,
-    inside,
-    is_constant,
-    keyword,
-    name_of,
-    own,
-    speaks_of,
-    tail_of,
-)
+from allranks.check.sources.source import File
 from allranks.check.tables.data import HELD_OUT, LOADERS
+from allranks.check.tree.drained import EVEN, is_drained, is_loaded, is_of_loaded_dataset, is_stepped
+from allranks.check.tree.padding import padded_once
+from allranks.check.tree.splits import SPLITTERS, Split, split_at
+from allranks.check.tree.syntax import function_of, inside, is_constant, keyword, name_of, own, speaks_of, tail_of
 from allranks.findings import Finding
 
 # Data that each process makes for itself while it trains.

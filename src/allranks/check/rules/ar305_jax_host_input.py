@@ -6,11 +6,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.nodes import walk
 from allranks.check.rule import Example, LocalRule
-from allranks.check.source import File
-from allranks.check.syntax import name_of, speaks_of
+from allranks.check.sources.nodes import walk
+from allranks.check.sources.source import File
 from allranks.check.tables.data import LOADERS
+from allranks.check.tree.syntax import name_of, speaks_of
 from allranks.findings import Finding, Note
 
 _TAKES_OWN_ROWS = (

@@ -6,14 +6,14 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.nodes import walk
-from allranks.check.origins import origins, reached, values
+from allranks.check.interpret.values import LOCAL_RANK, RANKS
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
-from allranks.check.source import File
-from allranks.check.splits import handed_at, split_at
-from allranks.check.syntax import calls_of, function_of, given, name_of, speaks_of, tail_of, words_of
-from allranks.check.values import LOCAL_RANK, RANKS
+from allranks.check.sources.nodes import walk
+from allranks.check.sources.source import File
+from allranks.check.tree.origins import origins, reached, values
+from allranks.check.tree.splits import handed_at, split_at
+from allranks.check.tree.syntax import calls_of, function_of, given, name_of, speaks_of, tail_of, words_of
 from allranks.findings import Finding
 
 # Call -> position and keyword of the rank that it takes.

@@ -6,12 +6,12 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.nodes import walk
-from allranks.check.origins import origins, reached
 from allranks.check.rule import Example, LocalRule
-from allranks.check.source import File
-from allranks.check.splits import SPLITTERS, handed, split_at, splits
-from allranks.check.syntax import bases_of, class_of, distributed, function_of, name_of, own, tail_of
+from allranks.check.sources.nodes import walk
+from allranks.check.sources.source import File
+from allranks.check.tree.origins import origins, reached
+from allranks.check.tree.splits import SPLITTERS, handed, split_at, splits
+from allranks.check.tree.syntax import bases_of, class_of, distributed, function_of, name_of, own, tail_of
 from allranks.findings import Edit, Finding, Fix, Note
 
 _LISTS = re.compile(r"(^|_)(glob|files|paths|shards|filenames)($|_)", re.IGNORECASE)

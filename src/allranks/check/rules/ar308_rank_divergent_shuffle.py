@@ -5,8 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from allranks.check.dealing import dealt_out_later
-from allranks.check.orders import (
+from allranks.check.interpret.values import CLOCK, IDENTITY, PROCESS, RANKS
+from allranks.check.program import Program
+from allranks.check.rule import Example, LocalRule, ProgramRule
+from allranks.check.sources.source import File
+from allranks.check.survey.unagreed import drawn_apart
+from allranks.check.tables.data import SAMPLERS
+from allranks.check.tree.dealing import dealt_out_later
+from allranks.check.tree.orders import (
     DRAWS,
     METHODS,
     SHUFFLES,
@@ -19,21 +25,10 @@ from allranks.check.orders import (
     shuffled,
     tells_apart,
 )
-from allranks.check.origins import origins
-from allranks.check.own_seeds import OWN, is_seeded
-from allranks.check.pipelines import SEEDERS, ordered_alone
-from allranks.check.program import Program
-from allranks.check.rule import Example, LocalRule, ProgramRule
-from allranks.check.source import File
-from allranks.check.syntax import (
-    distributed,
-    given,
-    name_of,
-    tail_of,
-)
-from allranks.check.tables.data import SAMPLERS
-from allranks.check.unagreed import drawn_apart
-from allranks.check.values import CLOCK, IDENTITY, PROCESS, RANKS
+from allranks.check.tree.origins import origins
+from allranks.check.tree.own_seeds import OWN, is_seeded
+from allranks.check.tree.pipelines import SEEDERS, ordered_alone
+from allranks.check.tree.syntax import distributed, given, name_of, tail_of
 from allranks.findings import Finding
 
 _PERMUTES = ("numpy.random.permutation", "torch.randperm")

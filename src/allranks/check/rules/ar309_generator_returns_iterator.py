@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 
 from allranks.check.rule import Example, LocalRule
-from allranks.check.source import File
-from allranks.check.syntax import function_of, own, tail_of, words_of
+from allranks.check.sources.source import File
+from allranks.check.tree.syntax import function_of, own, tail_of, words_of
 from allranks.findings import Edit, Finding, Fix, Place
 
 _ITERATES = re.compile(

@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from allranks.check.origins import function_called, values
 from allranks.check.program import Event, Program
 from allranks.check.rule import Example, LocalRule
-from allranks.check.source import File
-from allranks.check.splits import deals_held_out
-from allranks.check.syntax import (
+from allranks.check.sources.source import File
+from allranks.check.tree.origins import function_called, values
+from allranks.check.tree.splits import deals_held_out
+from allranks.check.tree.syntax import (
     bases_of,
     calls_of,
     class_of,
@@ -23,7 +23,7 @@ from allranks.check.syntax import (
     speaks_of,
     tail_of,
 )
-from allranks.check.thrown_away import IN_PLACE, RETURNING, thrown_away
+from allranks.check.tree.thrown_away import IN_PLACE, RETURNING, thrown_away
 from allranks.findings import Finding
 
 _REDUCES = (

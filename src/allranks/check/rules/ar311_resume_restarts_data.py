@@ -6,11 +6,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.nodes import walk
-from allranks.check.origins import values
 from allranks.check.rule import Example, LocalRule
-from allranks.check.source import File
-from allranks.check.syntax import own, speaks_of
+from allranks.check.sources.nodes import walk
+from allranks.check.sources.source import File
+from allranks.check.tree.origins import values
+from allranks.check.tree.syntax import own, speaks_of
 from allranks.findings import Finding
 
 _STEP = re.compile(r"^(global_?|train_?|current_?)?(step|steps|iter|iteration|iter_num|global_step|num_steps)$")

@@ -6,12 +6,12 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.nodes import walk
-from allranks.check.origins import RANK_KINDS, function_called, latest, origins, reached, values
 from allranks.check.rule import Example, LocalRule
-from allranks.check.source import File
-from allranks.check.splits import split_at, splits
-from allranks.check.syntax import function_of, given, name_of, own, tail_of
+from allranks.check.sources.nodes import walk
+from allranks.check.sources.source import File
+from allranks.check.tree.origins import RANK_KINDS, function_called, latest, origins, reached, values
+from allranks.check.tree.splits import split_at, splits
+from allranks.check.tree.syntax import function_of, given, name_of, own, tail_of
 from allranks.findings import Finding
 
 _FROM_LOCAL = "jax.make_array_from_process_local_data"

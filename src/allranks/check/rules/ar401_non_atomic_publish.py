@@ -6,10 +6,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.nodes import walk
 from allranks.check.rule import Example, LocalRule
-from allranks.check.source import File
-from allranks.check.syntax import class_of, distributed, function_of, given, name_of, speaks_of, tail_of
+from allranks.check.sources.nodes import walk
+from allranks.check.sources.source import File
+from allranks.check.tree.syntax import class_of, distributed, function_of, given, name_of, speaks_of, tail_of
 from allranks.findings import Finding
 
 _SAVES = {"torch.save": (1, "f"), "pickle.dump": (1, "file"), "safetensors.torch.save_file": (1, "filename")}

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 
 from allranks.check.rule import Example, LocalRule
-from allranks.check.source import File
-from allranks.check.syntax import distributed, speaks_of
-from allranks.check.syntax import name_of as called
+from allranks.check.sources.source import File
+from allranks.check.tree.syntax import distributed, speaks_of
+from allranks.check.tree.syntax import name_of as called
 from allranks.findings import Finding
 
 _STATE = re.compile(r"(^|_)(params|opt_state|train_state|state|ckpt|checkpoint|model)($|_)")

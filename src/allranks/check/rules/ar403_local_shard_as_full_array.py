@@ -6,12 +6,12 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.nodes import walk
-from allranks.check.origins import RANK_KINDS, origins
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule
-from allranks.check.source import File
-from allranks.check.syntax import function_of, tail_of
+from allranks.check.sources.nodes import walk
+from allranks.check.sources.source import File
+from allranks.check.tree.origins import RANK_KINDS, origins
+from allranks.check.tree.syntax import function_of, tail_of
 from allranks.findings import Finding
 
 _SINKS = frozenset(

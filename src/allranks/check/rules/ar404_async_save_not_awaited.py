@@ -6,11 +6,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.nodes import walk
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule
-from allranks.check.source import File
-from allranks.check.syntax import keyword
+from allranks.check.sources.nodes import walk
+from allranks.check.sources.source import File
+from allranks.check.tree.syntax import keyword
 from allranks.findings import Finding, Note
 
 _SAVERS = frozenset(

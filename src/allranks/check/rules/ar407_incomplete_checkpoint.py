@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from allranks.check.rule import Example, LocalRule
-from allranks.check.source import File
+from allranks.check.sources.source import File
 from allranks.findings import Finding
 
 _STEP = re.compile(r"^(epoch|step|iter|iteration|global_step|epochs_run|iter_num|start_epoch)s?$", re.IGNORECASE)

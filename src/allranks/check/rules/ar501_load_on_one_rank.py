@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from allranks.check.nodes import walk
-from allranks.check.origins import latest
 from allranks.check.program import Event, Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
-from allranks.check.source import File
-from allranks.check.syntax import asks_rank, distributed, function_of, inside, own, rank_guard, tail_of
+from allranks.check.sources.nodes import walk
+from allranks.check.sources.source import File
+from allranks.check.tree.origins import latest
+from allranks.check.tree.syntax import asks_rank, distributed, function_of, inside, own, rank_guard, tail_of
 from allranks.findings import Finding
 
 # The model was made alike on all ranks before the load...

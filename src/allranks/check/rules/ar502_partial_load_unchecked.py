@@ -6,10 +6,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.nodes import walk
 from allranks.check.rule import Example, LocalRule
-from allranks.check.source import File
-from allranks.check.syntax import function_of, given, inside, is_constant, own, speaks_of, tail_of
+from allranks.check.sources.nodes import walk
+from allranks.check.sources.source import File
+from allranks.check.tree.syntax import function_of, given, inside, is_constant, own, speaks_of, tail_of
 from allranks.findings import Edit, Finding, Fix, Place
 
 # Weights that are a part by nature.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from allranks.check.interpret.values import PROCESS, RANKS
 from allranks.check.program import Event, Program
 from allranks.check.rule import Example, ProgramRule
-from allranks.check.values import PROCESS, RANKS
 from allranks.findings import Finding
 
 # Loads in which all processes meet.

@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from allranks.check.nodes import children, walk
-from allranks.check.origins import function_called
 from allranks.check.program import Event, Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
-from allranks.check.source import File
-from allranks.check.syntax import (
+from allranks.check.sources.nodes import children, walk
+from allranks.check.sources.source import File
+from allranks.check.tree.origins import function_called
+from allranks.check.tree.syntax import (
     asks_rank,
     calls_of,
     distributed,

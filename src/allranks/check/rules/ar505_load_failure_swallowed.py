@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 
 from allranks.check.rule import Example, LocalRule
-from allranks.check.source import File
-from allranks.check.syntax import (
+from allranks.check.sources.source import File
+from allranks.check.tree.syntax import (
     catches_all,
     distributed,
     leaves,

@@ -6,11 +6,11 @@ import ast
 from collections.abc import Iterator
 from functools import partial
 
-from allranks.check.earlier import DEEPEST, callers, earlier, first_of, is_plain
 from allranks.check.rule import Example, LocalRule
-from allranks.check.source import File
-from allranks.check.syntax import Function, function_of, inside, name_of
+from allranks.check.sources.source import File
 from allranks.check.tables.backend import JAX_ARRAYS, JAX_STARTERS
+from allranks.check.tree.earlier import DEEPEST, callers, earlier, first_of, is_plain
+from allranks.check.tree.syntax import Function, function_of, inside, name_of
 from allranks.findings import Finding, Note
 
 _STARTERS = JAX_STARTERS | JAX_ARRAYS

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from allranks.check.earlier import DEEPEST, callers, earlier
 from allranks.check.rule import Example, LocalRule
-from allranks.check.source import File
-from allranks.check.syntax import calls_of, distributed, function_of, given, keyword, name_of, tail_of
+from allranks.check.sources.source import File
 from allranks.check.tables.backend import JAX_ARRAYS, JAX_STARTERS
+from allranks.check.tree.earlier import DEEPEST, callers, earlier
+from allranks.check.tree.syntax import calls_of, distributed, function_of, given, keyword, name_of, tail_of
 from allranks.findings import Finding, Note
 from allranks.names.variables import NAMES
 

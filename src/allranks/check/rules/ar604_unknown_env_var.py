@@ -6,11 +6,11 @@ import ast
 import re
 from collections.abc import Iterator, Mapping
 
-from allranks.check.nodes import walk
 from allranks.check.rule import Example, LocalRule
-from allranks.check.scripts import asked, is_script, is_text, settings
-from allranks.check.source import File, module_name
-from allranks.check.syntax import name_of
+from allranks.check.sources.nodes import walk
+from allranks.check.sources.scripts import asked, is_script, is_text, settings
+from allranks.check.sources.source import File, module_name
+from allranks.check.tree.syntax import name_of
 from allranks.findings import Edit, Finding, Fix
 from allranks.names.flags import nearest as nearest_flag
 from allranks.names.flags import xla_flags

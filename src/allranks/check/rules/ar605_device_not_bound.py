@@ -6,14 +6,15 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.device_numbers import SET_DEVICE, by_rank_in_job, fixed_map, off_its_own, on_current_gpu
-from allranks.check.nodes import walk
-from allranks.check.origins import values
 from allranks.check.program import Astray, Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
-from allranks.check.source import File
-from allranks.check.splits import by_rank
-from allranks.check.syntax import (
+from allranks.check.sources.nodes import walk
+from allranks.check.sources.source import File
+from allranks.check.tables.data import WRAPPERS
+from allranks.check.tree.device_numbers import SET_DEVICE, by_rank_in_job, fixed_map, off_its_own, on_current_gpu
+from allranks.check.tree.origins import values
+from allranks.check.tree.splits import by_rank
+from allranks.check.tree.syntax import (
     calls_of,
     distributed,
     function_of,
@@ -25,7 +26,6 @@ from allranks.check.syntax import (
     own,
     tail_of,
 )
-from allranks.check.tables.data import WRAPPERS
 from allranks.findings import Finding, Note
 
 # Words of a project in which something gives each process its GPU.

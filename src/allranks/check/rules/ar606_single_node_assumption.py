@@ -6,11 +6,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.nodes import walk
-from allranks.check.origins import origins, values
 from allranks.check.rule import Example, LocalRule
-from allranks.check.source import File
-from allranks.check.syntax import given, has_stars, inside, name_of, speaks_of
+from allranks.check.sources.nodes import walk
+from allranks.check.sources.source import File
+from allranks.check.tree.origins import origins, values
+from allranks.check.tree.syntax import given, has_stars, inside, name_of, speaks_of
 from allranks.findings import Finding
 
 # The program starts its own processes, so that they are on this host.

@@ -6,10 +6,10 @@ import ast
 from collections.abc import Iterator
 
 from allranks.check.rule import Example, LocalRule
-from allranks.check.source import File
-from allranks.check.syntax import has_stars, keyword, name_of
+from allranks.check.sources.source import File
 from allranks.check.tables.backend import JAX_ARRAYS, JAX_STARTERS
 from allranks.check.tables.data import LOADERS
+from allranks.check.tree.syntax import has_stars, keyword, name_of
 from allranks.findings import Finding
 
 _SAFE = ("set_start_method", "forkserver", "spawn", "multiprocessing_context")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from allranks.check.batches import READERS, oversized
-from allranks.check.counts import Scale
-from allranks.check.leading import BATCHING, MAKERS, SHAPERS, STEPS, collected, leading
-from allranks.check.nodes import walk
-from allranks.check.placed import CALLS, misplaced
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule
-from allranks.check.source import File
+from allranks.check.sources.nodes import walk
+from allranks.check.sources.source import File
+from allranks.check.tree.batches import READERS, oversized
+from allranks.check.tree.counts import Scale
+from allranks.check.tree.leading import BATCHING, MAKERS, SHAPERS, STEPS, collected, leading
+from allranks.check.tree.placed import CALLS, misplaced
 from allranks.findings import Edit, Finding, Fix, Note
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from allranks.check.origins import latest, reached, values
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
-from allranks.check.source import File
-from allranks.check.syntax import distributed, given, keyword, name_of, tail_of
+from allranks.check.sources.source import File
 from allranks.check.tables.arrays import FETCHES, FETCHING_METHODS, TREE_MAPS
+from allranks.check.tree.origins import latest, reached, values
+from allranks.check.tree.syntax import distributed, given, keyword, name_of, tail_of
 from allranks.findings import Finding
 
 _GLOBAL = (

@@ -6,10 +6,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.origins import reached, values
 from allranks.check.rule import Example, LocalRule
-from allranks.check.source import File
-from allranks.check.syntax import has_stars, keyword, name_of, tail_of
+from allranks.check.sources.source import File
+from allranks.check.tree.origins import reached, values
+from allranks.check.tree.syntax import has_stars, keyword, name_of, tail_of
 from allranks.findings import Edit, Finding, Fix, Place
 
 _GATHER = "jax.experimental.multihost_utils.process_allgather"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from allranks.check.nodes import walk
 from allranks.check.rule import Example, LocalRule
-from allranks.check.source import File
-from allranks.check.syntax import bases_of, class_of, function_of, is_constant, keyword, tail_of
+from allranks.check.sources.nodes import walk
+from allranks.check.sources.source import File
+from allranks.check.tree.syntax import bases_of, class_of, function_of, is_constant, keyword, tail_of
 from allranks.findings import Finding
 
 _ON_ALL = ("setup", "__init__")

@@ -5,7 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from allranks.check.keys import (
+from allranks.check.program import Program
+from allranks.check.rule import Example, LocalRule, ProgramRule
+from allranks.check.sources.source import File
+from allranks.check.tree.keys import (
     DRAWS,
     MAPS,
     asks_place,
@@ -16,11 +19,8 @@ from allranks.check.keys import (
     is_shared,
     takers,
 )
-from allranks.check.origins import RANK_KINDS, function_called, origins
-from allranks.check.program import Program
-from allranks.check.rule import Example, LocalRule, ProgramRule
-from allranks.check.source import File
-from allranks.check.syntax import asks_rank, distributed, function_of, keyword, name_of, own, tail_of
+from allranks.check.tree.origins import RANK_KINDS, function_called, origins
+from allranks.check.tree.syntax import asks_rank, distributed, function_of, keyword, name_of, own, tail_of
 from allranks.findings import Finding, Note
 
 _REPLICATES = ("flax.jax_utils.replicate", "jax_utils.replicate", "jax.device_put_replicated")

@@ -6,14 +6,14 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.origins import RANK_KINDS, function_called, origins, values
+from allranks.check.interpret.values import CLOCK, IDENTITY
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
-from allranks.check.source import File
-from allranks.check.syntax import distributed, function_of, keyword, name_of, own, rank_guard, tail_of
+from allranks.check.sources.source import File
 from allranks.check.tables.data import WRAPPERS
 from allranks.check.tables.seeds import KEYS
-from allranks.check.values import CLOCK, IDENTITY
+from allranks.check.tree.origins import RANK_KINDS, function_called, origins, values
+from allranks.check.tree.syntax import distributed, function_of, keyword, name_of, own, rank_guard, tail_of
 from allranks.findings import Finding
 
 _CHANGES = ("half", "float", "double", "bfloat16", "apply", "reset_parameters")

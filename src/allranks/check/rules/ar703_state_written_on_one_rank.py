@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
-from allranks.check.source import File
-from allranks.check.syntax import Function, asks_rank, calls_of, function_of, is_constant, own, rank_guard
+from allranks.check.sources.source import File
+from allranks.check.tree.syntax import Function, asks_rank, calls_of, function_of, is_constant, own, rank_guard
 from allranks.findings import Finding, Note
 
 # What the loop of a framework asks on every rank: Lightning's Trainer, the control of transformers.

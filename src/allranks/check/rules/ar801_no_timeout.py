@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from allranks.check.rule import Example, LocalRule
-from allranks.check.source import File
-from allranks.check.syntax import has_stars, keyword, name_of
+from allranks.check.sources.source import File
+from allranks.check.tree.syntax import has_stars, keyword, name_of
 from allranks.findings import Finding
 
 _TIMED = {

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from allranks.check.nodes import walk
 from allranks.check.rule import Example, LocalRule
-from allranks.check.source import File
-from allranks.check.syntax import asks_rank, function_of, inside, name_of, own, rank_guard, tail_of
+from allranks.check.sources.nodes import walk
+from allranks.check.sources.source import File
 from allranks.check.tables.effects import EFFECTS
+from allranks.check.tree.syntax import asks_rank, function_of, inside, name_of, own, rank_guard, tail_of
 from allranks.findings import Finding
 
 _TRACKERS = frozenset(effect.pattern for effect in EFFECTS if effect.kind == "tracker")

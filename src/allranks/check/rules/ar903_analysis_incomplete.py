@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from allranks.check.program import Program
 from allranks.check.rule import Example, ProgramRule
-from allranks.check.source import module_name
+from allranks.check.sources.source import module_name
 from allranks.findings import Finding, Note, Place
 
 _DEEP = "\n".join(f"def f{n}(x):\n    return f{n + 1}(x)\n" for n in range(24))

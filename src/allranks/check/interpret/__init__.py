@@ -1,0 +1,1 @@
+"""A program run for four processes at once, without running it: values, calls, effects, meetings."""

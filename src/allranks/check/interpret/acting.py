@@ -1,0 +1,305 @@
+"""Effects: what a call does to files, folders and trackers that other processes see."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+
+from allranks.check.interpret.computed import Computed
+from allranks.check.interpret.given import Given
+from allranks.check.interpret.held import is_partial, names_path
+from allranks.check.interpret.seeded import seeded
+from allranks.check.interpret.state import Frame, Seen, Span
+from allranks.check.interpret.truth import BY_PROCESS, FALSE, roles_where
+from allranks.check.interpret.values import ALONE, ANYTHING, CLOCK, IDENTITY, PROCESS, Value, boolean
+from allranks.check.summaries.render import render
+from allranks.check.summaries.summary import Node
+from allranks.check.tables.collectives import Collective
+from allranks.check.tables.commands import doing
+from allranks.check.tables.effects import MOVES, Effect, Kind
+from allranks.check.tables.local import LOCKING, LocalQuery
+from allranks.check.tables.runs import NAMED, TOLD_BY_KEYWORD, is_place, names_the_next
+
+# What a call does that is told not to do what it does.
+_INSTEAD: Mapping[Kind, Kind] = {"mkdir": "folder", "tracker": "muted"}
+# Where `print` writes to that is no file of the program.
+_STREAMS = ("sys.stdout", "sys.stderr", "sys.__stdout__", "sys.__stderr__")
+_TRACKER = re.compile(r"(?i)wandb|writer|logger|tensorboard|tracker|recorder|mlflow|comet|neptune|visdom|clearml|aim\.")
+_CHECKPOINT = re.compile(r"(?i)ckpt|checkpoint")
+_LETTERS = frozenset("rwaxbtU+")
+# What open files are called that a function is given.
+_HANDLES = frozenset(
+    ("name", name) for name in ("f", "fp", "fd", "fh", "file", "fileobj", "file_obj", "buffer", "stream")
+)
+# What a function asks of the net that writes what it gets into a file.
+_FETCHES = frozenset(["urlopen", "iter_content", "iter_bytes", "requests", "httpx", "urllib3", "HTTPError"])
+
+# Who catches these lives with another process having done it first.
+_FORGIVEN = frozenset(
+    ["OSError", "FileNotFoundError", "FileExistsError", "IOError", "Exception", "None", "EnvironmentError"]
+)
+
+
+# Where names of files come from that differ from process to process: rules point there.
+_SOURCES = ("clock", "random", "listing", "identity")
+_OWN = {
+    "identity": IDENTITY,
+    **dict.fromkeys(("clock", "progress"), CLOCK),
+    **dict.fromkeys(("random", "exists", "listing"), PROCESS),
+}
+
+
+class Acting(Computed):
+    """Puts effects on the record."""
+
+    @cached_property
+    def seeded(self) -> frozenset[str]:
+        return seeded(self.project)
+
+    def _effect(self, frame: Frame, entry: Effect, name: str, given: Given, base: Value | None) -> Value:
+        if entry.kind in ("command", "print"):
+            self._told(frame, entry, name, given)
+            return ANYTHING
+        path = given.naming(base if entry.receiver else given.argument(*entry.path) if entry.path else None)
+        if entry.kind == "publish":
+            path = next((value for value in (*given.all(), base) if value is not None and value.private), path)
+        made = Value(path.taint if path else 0, handle=given.span, flags=path.flags if path else frozenset())
+        itself = entry.receiver and given.node[1][0] == "attr"
+        node = given.node[1][1] if itself else given.expression(*entry.path)
+        text = render(node) if node is not None else ""
+        if entry.modes:
+            mode = given.argument("mode", 0 if entry.receiver else 1)
+            letters = mode.constant if mode is not None else "r"
+            if not isinstance(letters, str) or not set(letters) & set(entry.modes):
+                if isinstance(letters, str):
+                    self._record(frame, entry.doing("read"), name, given, path, text, node)
+                return made
+        if path == ANYTHING and node in _HANDLES and node[1] in frame.facts.positional:
+            path = Value(flags=frozenset({"perhaps"}))  # what is open already, and where, nobody knows
+        if entry.path and (path is None or path.constant is None) and entry.kind in ("file", "checkpoint", "append"):
+            return made  # without a path, such a call returns the text
+        for key, constant in entry.unless:
+            value = given.argument(key)
+            if value is not None and (constant is ... or value.constant == constant or value.ranked):
+                if entry.kind in _INSTEAD:
+                    self._record(frame, entry.doing(_INSTEAD[entry.kind]), name, given, path, text, node)
+                return made
+        if entry.only_if:
+            asked = given.argument(entry.only_if)
+            if asked is None or asked.ranked or asked.true() == FALSE:
+                return made
+        if entry.kind == "file" and not _FETCHES.isdisjoint(frame.facts.words) and _is_binary(given, entry):
+            entry = entry.doing("download")
+        self._record(frame, entry, name, given, path, text, node)
+        if name.rpartition(".")[2] in MOVES:
+            self._moved(frame, entry, name, given)
+        if entry.kind == "tracker":
+            return Value(instance=name)
+        return ANYTHING if entry.kind == "load" else made  # steps and epochs in it are alike, whosever file it is
+
+    def _moved(self, frame: Frame, entry: Effect, name: str, given: Given) -> None:
+        where: tuple[int | str, ...] = (0 if entry.receiver else 1, "dst", "target")
+        if (to := given.expression(*where)) is not None:
+            self._record(frame, entry.doing("moved"), f"{name} to", given, given.argument(*where), render(to), to)
+
+    def _record(
+        self,
+        frame: Frame,
+        entry: object,
+        name: str,
+        given: Given,
+        path: Value | None,
+        text: str,
+        node: Node | None = None,
+    ) -> None:
+        known_entry = entry if isinstance(entry, Collective | Effect | LocalQuery) else None
+        frame.result.seen.append(
+            Seen(
+                name,
+                known_entry,
+                given.span,
+                given.values,
+                given.keywords,
+                path,
+                frame.mask,
+                frame.may,
+                bool(frame.turns)
+                or (bool(frame.forgiving) and isinstance(entry, Effect) and entry.kind in ("delete", "mkdir")),
+                text,
+                frame.implicit,
+                len(frame.result.meetings),
+                bool(frame.loops),
+                frame.guard,
+                node,
+                frame.arms,
+            )
+        )
+
+    def _missed(self, frame: Frame, base: Value, function: Node, given: Given) -> None:
+        """Record a method of a tracker that some of those who come here have not: where others have one, it is None."""
+        absent = roles_where(base.none, "T") & frame.mask if is_partial(base) else 0
+        if absent and _TRACKER.search(base.instance):
+            name = f"{base.instance.rpartition('::')[2].rpartition('.')[2]}.{function[2]}"
+            self._record(frame, Effect("*", "absent"), name, given, None, render(function[1]))
+
+    def _spoken(self, frame: Frame, entry: Effect, name: str, given: Given) -> Value:
+        """Record what a stranger does by its name: perhaps it does. Who tells it his rank, lets it decide."""
+        node = given.node[1][1] if name == "*.delete" else given.node[2][0] if given.node[2] else ("const", "")
+        path = next((value for value in given.all() if value.private), ANYTHING)
+        perhaps = replace(path, flags=path.flags | {"perhaps"})
+        if entry.kind == "file" and _CHECKPOINT.search(render(node)):
+            entry = entry.doing("checkpoint")
+        if not any(value.ranked for value in given.all()):
+            self._record(frame, entry, name, given, perhaps, render(node))
+        return Value(path.taint, flags=path.flags)
+
+    def names(self, frame: Frame, node: Node, value: Value) -> Value:
+        """Return what is assigned, marked if it gives the folder of a run its name: what is made of that, is told."""
+        if "named" in value.flags or not (value.taint & CLOCK or _counts_up(node[3])):
+            return value
+        names = [*filter(is_place, map(_last, node[2]))]
+        for name in names:
+            self._placed(frame, name, value, (node[1], 0, node[1], 0))
+        return replace(value, flags=value.flags | {"named"}) if names else value
+
+    def keep_own(self, frame: Frame, target: Node, value: Value) -> None:
+        """Remember what is this process' own in an object of no known class: a rank wherever an attribute of its name
+        is asked for, a path where this file writes it alike."""
+        if value.ranked and value.truth:
+            self.keep("*", target[2], value)
+        elif names_path(target[2]):
+            self.keep(f"*{frame.path}", render(target), value)
+
+    def keyed(self, frame: Frame, name: object, value: Value, node: Node) -> None:
+        """Look at what is entered under a key or a keyword: it may be such a name."""
+        new = value.taint & CLOCK and "named" not in value.flags and is_place(str(name))
+        if new and (span := _span(node)) is not None:
+            self._placed(frame, str(name), value, span)
+
+    def options(self, frame: Frame, given: Given) -> None:
+        """Look at what a call is given by keyword: a folder, or the default of an option that is one."""
+        called = render(given.node[1]).rpartition(".")[2]
+        if called == "add_argument" and given.values:
+            option = str(given.values[-1].constant).lstrip("-").replace("-", "_")
+            self.keyed(frame, option, given.argument("default") or ANYTHING, given.node)
+        elif called in TOLD_BY_KEYWORD:
+            for name, value in given.keywords:
+                self.keyed(frame, name, value, given.node)
+
+    def _placed(self, frame: Frame, name: str, value: Value, span: Span) -> None:
+        """Record that the folder of a run is named after the clock, or after what this process found there."""
+        given = Given((value,), (), ("call", ("const", None), (), (), span))
+        self._record(frame, NAMED, NAMED.pattern, given, value, name)
+
+    def _told(self, frame: Frame, entry: Effect, name: str, given: Given) -> None:
+        """Record a call whose arguments say what it does: a command that is run, or a line and the file it goes to."""
+        if entry.kind == "command":
+            command = _words(given, *entry.path)
+            if (kind := doing(command)) is not None:
+                self._record(frame, entry.doing(kind), name, given, None, " ".join(command.split()[:6]))
+            return
+        stream = given.argument("file")
+        if stream is None or stream.reference in _STREAMS or stream.constant is None or "memory" in stream.flags:
+            self._record(frame, entry, name, given, None, "")
+        else:
+            self._record(frame, entry.doing("append"), name, given, stream, given.text("file"))
+
+    def _opened(self, frame: Frame, base: Value, given: Given) -> Value:
+        """Open a file by a method of something unknown: its path is the first argument, or the receiver itself."""
+        mode = given.argument("mode", 1)
+        itself = mode is None and _is_mode(given.values[0].constant)
+        mode, path = (given.values[0], base) if itself else (mode, given.values[0])
+        if mode is not None and _is_mode(mode.constant) and not _archive(base) and set(mode.constant) & set("wax+"):
+            text = render(given.node[1][1]) if itself else given.text(0)
+            self._record(frame, Effect("*.open", "file"), "*.open", given, path, text)
+        return Value(path.taint, handle=given.span, flags=path.flags)
+
+    def _locked(self, frame: Frame, given: Given) -> None:
+        """What is done from here on is done by one process after the other; so is what the file was opened for."""
+        frame.turns += 1
+        frame.result.locks = True
+        opened = given.values[0].handle if given.values else None
+        seen = frame.result.seen
+        seen[:] = [one._replace(ordered=True) if opened and one.span == opened else one for one in seen]
+
+    def _local(self, frame: Frame, entry: LocalQuery, name: str, given: Given) -> Value:
+        if entry.kind in _SOURCES:
+            self._record(frame, entry, name, given, None, name)
+        if name in LOCKING:
+            self._locked(frame, given)
+        taint = _OWN.get(entry.kind, 0)
+        if entry.kind == "random" and name.partition(".")[0] not in self.seeded:
+            taint |= ALONE
+        for value in given.values:
+            taint |= value.taint
+        if entry.kind in ("exists", "progress"):
+            return boolean(BY_PROCESS, taint)
+        if entry.kind in _OWN:
+            return Value(taint)
+        if entry.kind == "spread":
+            return self.spread(name, given)
+        return Value(taint, instance=name, flags=frozenset({entry.kind}))
+
+
+def _last(target: Node) -> str:
+    """Return under what name something is stored: a variable's, an attribute's, a key."""
+    if target[0] == "sub":
+        return str(target[2][1]) if target[2][0] == "const" else ""
+    return {"name": target[1], "attr": target[2]}.get(target[0], "") if len(target) > 2 else str(target[1])
+
+
+def _span(node: Node) -> Span | None:
+    """Return where the first call in an expression stands."""
+    if node[:1] == ("call",):
+        at: Span = node[4]
+        return at
+    return next((found for part in node if isinstance(part, tuple) and (found := _span(part)) is not None), None)
+
+
+def _counts_up(made: Node) -> bool:
+    """Whether an expression calls what looks which folders are there."""
+    return made[0] == "call" and (names_the_next(render(made[1])) or any(map(_counts_up, made[2])))
+
+
+def _is_binary(given: Given, entry: Effect) -> bool:
+    """Whether a file is opened for bytes."""
+    mode = given.argument("mode", 0 if entry.receiver else 1) if entry.modes else None
+    return mode is not None and isinstance(mode.constant, str) and "b" in mode.constant
+
+
+def _is_mode(constant: object) -> bool:
+    return isinstance(constant, str) and 0 < len(constant) <= 3 and set(constant) <= _LETTERS
+
+
+def _archive(value: Value) -> bool:
+    """Whether what is opened in it is no file of its own."""
+    return value.handle is not None or value.instance.startswith(("zipfile.", "tarfile."))
+
+
+def _words(given: Given, *keys: int | str) -> str:
+    """Return a command as far as it is known, as a shell would be given it."""
+    value, node = given.argument(*keys), given.expression(*keys)
+    if node is not None and node[0] == "call" and node[2] and render(node[1]) == "shlex.split":
+        node, value = node[2][0], None
+    if value is None or node is None:
+        return _plain(render(node)) if node is not None else ""
+    if isinstance(value.constant, str):
+        return value.constant
+    if value.elements:
+        return " ".join(v.constant if isinstance(v.constant, str) else v.text or "{}" for v in value.elements)
+    return _plain(value.text or render(node))
+
+
+def _plain(text: str) -> str:
+    """Return what an expression is made of as a command: without the quotation marks, the operators as words."""
+    return text.removeprefix("f").lstrip("'\"[(").replace("'", " ").replace('"', " ").replace(",", " ")
+
+
+def forgives(kind: Node, kinds: Value) -> bool:
+    """Whether an exception, one of a tuple of them, or one of ``kinds``, which it stands for, is what a second deletion
+    raises."""
+    named = [render(one) for one in (kind[1] if kind[0] == "seq" else (kind,))]
+    named += [one.reference for one in kinds.elements or ()]
+    return any(name.rpartition(".")[2] in _FORGIVEN for name in named)

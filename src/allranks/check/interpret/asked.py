@@ -1,0 +1,50 @@
+"""How programs ask whether there are others, without asking for a rank or for how many. Pure."""
+
+from __future__ import annotations
+
+import re
+
+from allranks.check.interpret.truth import UNKNOWN
+from allranks.check.interpret.values import MANY, Value
+from allranks.check.summaries.render import render
+from allranks.check.summaries.summary import Node
+from allranks.check.tables.apis import Apis
+from allranks.check.tables.data import WRAPPERS
+
+# Of a setting, that it says how processes are started or share the work; and what it is where there is one alone.
+_HOW = re.compile(
+    r"(?i)(^|[._'\[])(launcher|job_launcher|strategy|dist\w*(mode|type|strategy|backend|launcher|kind)"
+    r"|distributed(_mode|_type|_strategy|_backend)?|parallel(ism)?(_mode|_type|_strategy)?|(multi_?gpu|ddp)_?(mode|type))['\]]*$"
+)
+_ALONE = frozenset(
+    ["none", "no", "off", "single", "single_gpu", "single-gpu", "singlegpu", "single_device", "single_process", "null"]
+)
+_NOBODY = re.compile(r"\bDistributedType\.NO$")
+_DDP = frozenset(name for name in WRAPPERS if name.endswith("DistributedDataParallel"))
+
+
+def says_alone(apis: Apis, sides: tuple[Node, Node], left: Value, symbol: str, right: Value) -> bool | None:
+    """Return what a comparison gives where there are several processes, if that is what it asks: a launcher's
+    variable is there, and a setting is not the one of a process alone. None for other comparisons."""
+    if symbol in ("in", "not in"):
+        asked = isinstance(left.constant, str) and right.reference == "os.environ"
+        query = apis.ranks["environment"].named(str(left.constant)) if asked else None
+        return (symbol == "in") if query is not None and query.kind != "node" else None
+    if symbol not in ("==", "!=", "is", "is not"):
+        return None
+    for one, value, other, its in ((sides[0], left, sides[1], right), (sides[1], right, sides[0], left)):
+        if value.taint or value.true() != UNKNOWN:
+            continue
+        word = its.constant.lower() in _ALONE if isinstance(its.constant, str) else bool(_NOBODY.search(render(other)))
+        if word and _HOW.search(render(one)):
+            return symbol in ("!=", "is not")
+    return None
+
+
+def is_wrapped(value: Value, classes: Value | None) -> Value | None:
+    """Return what ``isinstance`` gives for a model that is wrapped where there are several processes; None if another
+    class is asked for."""
+    asked = (classes.elements or (classes,)) if classes is not None else ()
+    if not any(one.reference in _DDP for one in asked) or (value.instance and value.instance not in _DDP):
+        return None
+    return Value(constant=True, flags=MANY)

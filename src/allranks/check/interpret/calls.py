@@ -1,0 +1,398 @@
+"""Calls: of rank queries, collectives and effects, as the tables have them, and of what the tables do not know."""
+
+from __future__ import annotations
+
+from allranks.check.interpret import gpus
+from allranks.check.interpret.computed import COMPILED, laid_out
+from allranks.check.interpret.ending import leave_with
+from allranks.check.interpret.given import Given
+from allranks.check.interpret.held import filled
+from allranks.check.interpret.logged import MADE, TRAINER
+from allranks.check.interpret.plain import Plain
+from allranks.check.interpret.spread import created
+from allranks.check.interpret.state import Frame, Span
+from allranks.check.interpret.strangers import meeting_of, own_of, rank_of
+from allranks.check.interpret.truth import BY_PROCESS, EVERY, UNKNOWN
+from allranks.check.interpret.values import (
+    AGREED,
+    ALONE,
+    ANYTHING,
+    CLOCK,
+    IDENTITY,
+    NO_CONSTANT,
+    ONE_OF,
+    PRIVATE,
+    PROCESS,
+    Value,
+    boolean,
+    options,
+    rank,
+    replace,
+    tainted,
+)
+from allranks.check.summaries.render import render
+from allranks.check.summaries.summary import Node, body_of
+from allranks.check.tables.collectives import GROUPS, Collective
+from allranks.check.tables.effects import Effect
+from allranks.check.tables.evidence import JOIN, JOINING
+from allranks.check.tables.gates import GATED
+from allranks.check.tables.local import LocalQuery
+from allranks.check.tables.names import documented
+from allranks.check.tables.passing import BAGS, FILLING, PASSING, PASSING_METHODS, SELVES, TELLING
+from allranks.check.tables.ranks import BESIDE
+from allranks.check.tables.receivers import BASES, ONE_PROCESS, RECEIVERS, REGISTERS, RETURNS, trainer_of
+from allranks.check.tables.shown import SHOWN
+from allranks.check.tables.spoken import effect_of, is_blob
+
+
+def _has_one_device(given: Given) -> bool:
+    """Whether what starts processes, one for each device, starts no other: one device for certain, on one node."""
+    devices, nodes = given.argument("devices", "gpus"), given.argument("num_nodes")
+    if devices is None or not (nodes is None or nodes.constant in (1, "1")):
+        return False
+    listed = devices.elements if not devices.flags & ONE_OF else None
+    return devices.constant in (1, "1") or (listed is not None and len(listed) == 1)
+
+
+def unknown(given: Given) -> Value:
+    """Return what a call of an unknown function gives: of a name that is this process' own, another such."""
+    if (state := created(given.node[1], given.keywords)) is not None:
+        return state
+    own = any(value.private and not value.number for value in given.all())
+    return Value(flags=frozenset({"own"})) if own else ANYTHING
+
+
+class Caller(Plain):
+    """Evaluates calls."""
+
+    def invoke(self, frame: Frame, function: Value, span: Span) -> Value:
+        return self.called(frame, function, Given((), (), ("call", ("const", None), (), (), span)))
+
+    def call(self, frame: Frame, node: Node) -> Value:
+        function = node[1]
+        if function[0] == "attr":
+            base = self._base(frame, function)
+            if base == ANYTHING:
+                base = self._by_name(frame, function[1])
+            if not base.reference:
+                return self._method_call(frame, base, function, self._given(frame, node))
+            if base.flags & COMPILED and function[2] in ("lower", "compile"):
+                return base
+        target, given = self.value(frame, function), self._given(frame, node)
+        if function[0] == "call" and function[1] == ("name", "getattr") and target == ANYTHING and len(function[2]) > 1:
+            name = self.value(frame, function[2][1]).constant  # getattr(hook, event)(self)
+            self._called_by_name(frame, name if isinstance(name, str) else "", given)
+        return self.called(frame, target, given)
+
+    def _base(self, frame: Frame, function: Node) -> Value:
+        name = function[1]
+        if name[0] == "name" and (found := frame.env.get(f"{name[1]}.{function[2]}")) is not None and found.reference:
+            return found
+        if name[0] == "call" and name[1] == ("name", "super"):
+            return self._parent_of(frame)
+        return self.value(frame, name)
+
+    def _by_name(self, frame: Frame, node: Node) -> Value:
+        """Take a receiver of which nothing is known at its name."""
+        name = node[1] if node[0] == "name" else node[2] if node[0] == "attr" else ""
+        if name == "trainer":
+            return Value(instance=trainer_of(dotted for dotted, _ in self.project.summaries[frame.path].imports))
+        return Value(instance=RECEIVERS[name]) if name in RECEIVERS else ANYTHING
+
+    def _parent_of(self, frame: Frame) -> Value:
+        own = next((v for v in frame.env.values() if v.instance), ANYTHING) if frame.owner else ANYTHING
+        kin = self.lineage(f"{frame.path}::{frame.owner}") if frame.owner else ()
+        return replace(own, instance=kin[1]) if len(kin) > 1 else Value()
+
+    def _given(self, frame: Frame, node: Node) -> Given:
+        told = (node[1][0] == "attr" and node[1][2] in TELLING) or node[1] == ("name", "print")
+        evidence = set(frame.result.evidence) if told else set()
+        values: tuple[Value, ...] = ()
+        for argument in node[2]:
+            value = self.value(frame, argument)
+            spread = value.elements if argument[0] == "star" else None
+            values = (*values, *spread) if spread is not None else (*values, value)
+        keywords = tuple([(name or "**", self.value(frame, argument)) for name, argument in node[3]])
+        if any(value.taint & CLOCK for _, value in keywords):
+            self.options(frame, Given(values, keywords, node))
+        if told:  # a program that writes its rank into the log need not be made for others
+            frame.result.evidence &= evidence | {"collective"}
+        return Given(values, keywords, node)
+
+    def called(self, frame: Frame, function: Value, given: Given) -> Value:
+        """Call whatever ``function`` is known to be."""
+        if function.flags & ONE_OF and function.elements:
+            return self.any_of(frame, function.elements, given)
+        if function.flags & COMPILED:
+            return self.computed(frame, function, given)
+        reference = function.reference
+        if "::" in reference:
+            before = len(frame.result.calls)
+            made = self.run_call(frame, function, given)
+            leave_with(frame, frame.result.calls[before:], function.gate)
+            meant = self.apis.collectives["call"].named(f"torch.distributed.{reference.rpartition('::')[2]}")
+            self._sent(frame, meant, given)
+            return made
+        if reference:
+            made = self._outside_call(frame, documented(reference), given)
+            return self.parts(frame, documented(reference)) or made
+        if "::" in function.instance and given.node[1] == ("name", "cls"):
+            return self.run_call(frame, Value(reference=function.instance), given)
+        if "::" in function.instance:
+            for name in ("__call__", "forward"):
+                if (method := self.method(function.instance, name)) is not None:
+                    return self.run_call(frame, replace(self.function_value(method, None), receiver=function), given)
+        if function.instance:
+            return self._known_method(frame, function, "__call__", given)
+        self._callbacks(frame, given)
+        return unknown(given)
+
+    def _method_call(self, frame: Frame, base: Value, function: Node, given: Given) -> Value:
+        name = function[2]
+        self._missed(frame, base, function, given)
+        if "::" in base.instance or base.elements is not None or base.truth:
+            found = self.attribute(frame, base, name, ())
+            if found.reference or found.instance:
+                return self.called(frame, found, given)
+        if name in FILLING and given.values:
+            if (held := filled(frame, base)) is not None and function[1][0] in ("name", "attr"):
+                self.store(frame, function[1], held)
+            self._fill(frame, function[1], base, given.values[-1])
+        key = f"{function[1][1]}.{name}" if function[1][0] == "name" else ""
+        if key in frame.env:
+            return self.called(frame, frame.env[key], given)
+        return self._known_method(frame, base, name, given)
+
+    def _fill(self, frame: Frame, target: Node, base: Value, value: Value) -> None:
+        """A list of names that are this process' own holds such names; one of what this process found, what it did."""
+        found = (value.taint | frame.implicit) & PROCESS
+        if found and not base.taint & PROCESS and target[0] == "name":
+            base = replace(base, elements=None, constant=NO_CONSTANT, truth=UNKNOWN, taint=base.taint | found)
+            self.store(frame, target, base)
+        if value.private and not base.private and frame.may == EVERY and target[0] in ("name", "attr"):
+            held = replace(base, elements=None, constant=NO_CONSTANT, truth=UNKNOWN, flags=base.flags | {"own"})
+            self.store(frame, target, held)
+
+    def _known_method(self, frame: Frame, base: Value, name: str, given: Given) -> Value:
+        kin = tuple(k for k in self.lineage(base.instance) if "::" not in k)
+        kin += tuple(BASES[top] for k in kin if (top := k.partition(".")[0]) in BASES)
+        ours = "::" in base.instance and not kin
+        gpus.called_method(frame, name, given)
+        if (computed := self.of_array(frame, base, name, given)) is not None:
+            return computed
+        if name in REGISTERS.values():
+            frame.result.loose.append((name, frame.mask, ()))
+        if any(f"{k}.{name}" in GATED for k in kin) and not any(
+            self.apis.collectives["call"].named(f"{k}.{name}") for k in kin
+        ):
+            return ANYTHING
+        if not ours:
+            for tables in (self.apis.ranks["call"], self.apis.collectives["call"], self.apis.effects, self.apis.local):
+                entry = tables.method(kin, name)
+                if entry is not None:
+                    return self._entry(frame, entry, f"{kin[0] if kin else '*'}.{name}", given, base)
+        if not base.instance and (meant := self.likely(name, given.node[1][1])):
+            if not (certain := len(self.project.defined(name)) == 1):
+                self._called_by_name(frame, name, given)
+            return self.among(frame, meant, given, certain=certain)
+        if not base.instance:
+            self._called_by_name(frame, name, given)
+            self._named(frame, given)
+            if name == "delete" and is_blob(render(given.node[1][1])):
+                return self._spoken(frame, Effect("*.delete", "delete"), "*.delete", given)
+        self._callbacks(frame, given, name)
+        if name == "open" and given.values:
+            return self._opened(frame, base, given)
+        if name == "acquire" and "lock" in base.flags:
+            return base
+        if name in ("pop", "popleft"):
+            return Value(flags=base.flags & PRIVATE)
+        if name in ("get", "get_nowait") and "queue" in render(given.node[1]).lower():
+            return Value(flags=frozenset({"own"}))  # what this process has put in
+        if name in SELVES and kin:
+            return base
+        if name in BAGS:
+            self.bag(given)
+        if name in ("get", "pop", "setdefault") and given.values and isinstance(given.values[0].constant, str):
+            kept = self.entry(frame, base, given.values[0].constant)
+            if kept is not None:
+                return kept
+        if name == "get" and "choice" in base.flags:
+            return Value(elements=base.elements, flags=ONE_OF)
+        if name == "split_between_processes" or (name == "shard" and any(v.ranked for v in given.all())):
+            return Value(flags=frozenset({"own"}))
+        if name in PASSING_METHODS:
+            made = tainted(base, *given.all())
+            return replace(made, flags=base.flags) if base.flags else made
+        return Value(base.taint & (CLOCK | ALONE)) if base.taint & (CLOCK | ALONE) else ANYTHING
+
+    def _outside_call(self, frame: Frame, name: str, given: Given) -> Value:
+        if (device := gpus.called(frame, name, given)) is not None:
+            return device
+        if (plain := self.plain_call(frame, name, given)) is not None:
+            return plain
+        if (sign := self.apis.signs.named(name)) is not None and not _has_one_device(given):
+            frame.shows(sign.kind)
+        if name in JOINING:
+            frame.result.meetings.append(JOIN)
+        tables = (self.apis.ranks["call"], self.apis.collectives["call"], self.apis.effects, self.apis.local)
+        for table in tables:
+            if (entry := table.named(name)) is not None:
+                return self._entry(frame, entry, name, given, None)
+        if name.endswith(".open") and given.values:
+            return self._opened(frame, ANYTHING, given)
+        if (query := rank_of(self.apis, name, "call", bare=not given.values)) is not None:
+            return self.answer(frame, query)
+        if (meeting := meeting_of(self.apis, name)) is not None:
+            return self._collective(frame, meeting, name, given)
+        if (own := own_of(name)) is not None and (given.values or own.kind != "lock"):
+            return self._local(frame, own, name, given)
+        if (spoken := effect_of(name)) is not None and (given.values or given.keywords):
+            return self._spoken(frame, spoken, name, given)
+        if sign is not None or name in SHOWN:
+            self._record(frame, None, name, given, None, "")
+        if name == "signal.signal":
+            self._signalled(given)
+        self._starts(frame, name, given)
+        if name in PASSING:
+            made = tainted(*given.values, *(v for _, v in given.keywords))
+            flags = frozenset().union(*(v.flags for v in given.values)) if given.values else frozenset()
+            kind = "pathlib.Path" if name.endswith("Path") else ""
+            if name in ("any", "all") and made.taint == PROCESS:
+                return boolean(BY_PROCESS, PROCESS)
+            return replace(made, flags=flags, instance=kind) if flags or kind else made
+        if name in RETURNS:
+            return Value(instance=RETURNS[name])
+        if (layout := laid_out(name, given)) is not None:
+            return layout
+        if name == TRAINER:
+            return Value(instance=ONE_PROCESS) if _has_one_device(given) else Value(instance=name, flags=MADE)
+        last = name.rpartition(".")[2]
+        return Value(instance=name) if last[:1].isupper() and "." in name else unknown(given)
+
+    def _named(self, frame: Frame, given: Given) -> None:
+        """A method that is called by its name as text: ``self.call("after_epoch")``."""
+        for value in given.values:
+            name = value.constant
+            if isinstance(name, str) and "_" in name and name.isidentifier() and self.project.defined(name):
+                frame.result.loose.append((name, frame.mask, ()))
+
+    def _called_by_name(self, frame: Frame, name: str, given: Given) -> None:
+        """Keep that a method of something unknown is called, if classes here have one, and what it is given by
+        position."""
+        if name and not self.project.defined(name):
+            return
+        values = () if given.keywords else tuple(value.passed() for value in given.values)
+        frame.result.loose.append((name, frame.mask, values))
+
+    def _signalled(self, given: Given) -> None:
+        """What a handler of signals stores, this process alone may have been told."""
+        handler = given.argument(1, "handler")
+        facts = self.project.function(handler.reference) if handler is not None else None
+        if handler is None or facts is None:
+            return
+        path, told = handler.reference.partition("::")[0], boolean(BY_PROCESS, PROCESS)
+        for name in facts.stored if facts.owner else ():
+            self.keep(f"{path}::{facts.owner}", name, told)
+        for name in (one for part in body_of(facts) if part[0] == "global" for one in part[2]):
+            self.keep(f"@{path}", name, told)
+            self.module_frame(path).env[name] = told
+
+    def _starts(self, frame: Frame, name: str, given: Given) -> None:
+        """A function that is passed to somebody else is called there, by all that pass it, or that are started so."""
+        calls, before = frame.result.calls, len(frame.result.calls)
+        if name in ("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes"):
+            for function in options(given.values[0]) if given.values else ():
+                if "::" not in function.reference:
+                    continue
+                self.spawned.add(function.reference)
+                spread = given.argument("args", 1)
+                told = spread.elements or () if spread else ()  # by the one process that starts them
+                more = (replace(v, taint=v.taint & ~(CLOCK | PROCESS | IDENTITY)) for v in told)
+                self._apart(frame, function, Given((rank("global"), *more), (), given.node))
+        else:
+            self._callbacks(frame, given, name.rpartition(".")[2])
+        sign = self.apis.signs.named(name)
+        if sign is not None and sign.kind == "launch":
+            calls[before:] = [call._replace(started=True) for call in calls[before:]]
+
+    def _apart(self, frame: Frame, function: Value, given: Given) -> None:
+        """Call a function that runs beside this one or later, in a process of its own or as a hook: it meets whom it
+        meets there."""
+        nodes, meetings, calls = len(frame.nodes), len(frame.result.meetings), len(frame.result.calls)
+        self.run_call(frame, function, given)
+        del frame.nodes[nodes:], frame.result.meetings[meetings:]
+        frame.nodes += [("apart", called) for called in frame.result.calls[calls:] if called.result.meets]
+
+    def _callbacks(self, frame: Frame, given: Given, name: str = "") -> None:
+        functions = [
+            one
+            for handed in given.all()
+            for one in options(handed)
+            if "::" in one.reference and self.project.function(one.reference) is not None
+        ]
+        if not functions:
+            return
+        spread = given.argument("args")
+        passed = Given((spread.elements or ()) if spread else (), (), given.node)
+        if name == "submit":
+            passed = Given(given.values[1:], given.keywords, given.node)
+        call = self._apart if name in BESIDE or name.startswith("register_") else self.run_call
+        calls, before = frame.result.calls, len(frame.result.calls)
+        for value in functions:
+            call(frame, value, passed)
+        if name in REGISTERS:
+            calls[before:] = [called._replace(hook=REGISTERS[name]) for called in calls[before:]]
+
+    def _entry(self, frame: Frame, entry: object, name: str, given: Given, base: Value | None) -> Value:
+        if isinstance(entry, Collective):
+            return self._collective(frame, entry, name, given)
+        if isinstance(entry, Effect):
+            return self._effect(frame, entry, name, given, base)
+        if isinstance(entry, LocalQuery):
+            return self._local(frame, entry, name, given)
+        if given.values and name.startswith("torch.distributed.get_rank"):
+            return rank("group")
+        if name.endswith("get_local_rank") and (given.values or "mesh" in render(given.node[1]).lower()):
+            return rank("group")  # of a device mesh: the place in one of its dimensions
+        table = self.apis.ranks["call"]
+        query = table.named(name) or table.tail(name.rpartition(".")[2])
+        return self.answer(frame, query) if query is not None else ANYTHING
+
+    def _collective(self, frame: Frame, entry: Collective, name: str, given: Given) -> Value:
+        off = any((v := given.argument(key)) is not None and v.constant == constant for key, constant in entry.unless)
+        on = [(v := given.argument(key)) is not None and v.constant == c for key, c in entry.only_if]
+        self._callbacks(frame, given)
+        if off or (on and not any(on)) or (entry.sharded and (frame.whole or not self.project.shards(frame.path))):
+            return ANYTHING
+        group = given.argument(*entry.group) if entry.group else None
+        kept = given.expression(*entry.group) if group is not None and group.ranked else None
+        if (kept is not None and kept[0] == "attr") or (name.startswith("*.") and given.of_group):
+            return ANYTHING  # of some ranks and of others that are no ranks: engines that serve the model
+        if entry.op == "DDP forward" and frame.graphless:
+            return ANYTHING  # nothing is reduced, and its buffers are sent but once
+        of_some = name.rpartition(".")[0].rpartition(".")[2] in GROUPS
+        whole = (group is None and not of_some) or (group is not None and group.reference.endswith("group.WORLD"))
+        whole = whole or (
+            group is not None and group.constant is None and not self._made_elsewhere(frame, entry, given)
+        )
+        kind = "hidden" if entry.hidden else "" if whole else "sub"
+        frame.nodes.append(("meet", entry.op, kind, given.span, name))
+        if not name.startswith("orbax."):  # which processes that are alone save with too
+            frame.result.evidence.add("collective")
+        self._record(frame, entry, name, given, None, name.rpartition(".")[2])
+        frame.result.meetings.append(entry.op)
+        self._sent(frame, entry, given)
+        return Value(instance=name) if name.rpartition(".")[2][:1].isupper() else ANYTHING
+
+    def _sent(self, frame: Frame, entry: Collective | None, given: Given) -> None:
+        """What a collective, or what the project calls as one, sends to all in the place of what they had is alike."""
+        for position in entry.in_place if entry is not None else ():
+            if position < len(given.node[2]) and given.node[2][position][0] in ("name", "attr"):
+                alike = entry is not None and entry.uniform
+                self.store(frame, given.node[2][position], AGREED if alike else Value(ALONE))
+
+    def _made_elsewhere(self, frame: Frame, entry: Collective, given: Given) -> bool:
+        """Whether the group is a module's variable, or what a function returns: None stands there until it is made."""
+        node = given.expression(*entry.group)
+        return node is not None and (node[0] == "call" or (node[0] == "name" and node[1] not in frame.env))

@@ -1,0 +1,84 @@
+"""Where a process ends, and who of the four does so in a function that is called.
+
+Who ends well leaves the others alone, as who returns does, and leaves the callers too. Who ends with an error ends the
+job: the launcher sees to the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from allranks.check.interpret.state import NOBODY, Called, Ended, Frame, Trace, TraceNode, meets
+from allranks.check.interpret.truth import FALSE, TRUE, both, certain, decides, either, negate, roles_where
+from allranks.check.interpret.values import PROCESS, RANKS
+from allranks.check.summaries.summary import Node
+
+# Functions that end the process, as they are called.
+_EXITS = (("name", "exit"), ("name", "quit"), ("attr", ("name", "sys"), "exit"), ("attr", ("name", "os"), "_exit"))
+_RAISED = ("name", "SystemExit")
+_WELL = (None, 0, False)
+
+
+def how_it_ends(node: Node) -> str:
+    """Return ``end`` for an expression that ends the process well, ``raise`` for one with an error; else nothing."""
+    if node == _RAISED:
+        return "end"
+    if node[0] != "call" or not (node[1] in _EXITS or node[1][:3] in _EXITS or node[1] == _RAISED):
+        return ""
+    code = node[2][0] if node[2] else ("const", None)
+    return "end" if code[0] == "const" and code[1] in _WELL else "raise"
+
+
+def ended(trace: Trace) -> Ended:
+    """Return of whom a function with this trace ends the process, where they leave nobody behind in itself: those who
+    wait for them there are told of there."""
+    found = NOBODY
+    for at, node in enumerate(trace):
+        here = _ended_at(node)
+        if here.truth != FALSE and not any(map(meets, trace[at + 1 :])):
+            truth = either(found.truth, here.truth) if found.truth != FALSE else here.truth
+            found = Ended(truth, found.taint | here.taint, found.condition or here.condition)
+        if node[0] == "exit":
+            break
+    return found
+
+
+def _ended_at(node: TraceNode) -> Ended:
+    tag = node[0]
+    if node == ("exit", "end"):
+        return Ended(TRUE)
+    if tag == "branch":
+        _, truth, taint, then, orelse, _, _, told = node
+        one, two = ended(then), ended(orelse)
+        if one == two == NOBODY:
+            return NOBODY
+        who = either(both(truth, one.truth), both(negate(truth), two.truth))
+        inner = one if one != NOBODY else two
+        return Ended(who, taint | one.taint | two.taint, inner.condition or told)
+    if tag == "around":
+        return ended(node[2])
+    if tag == "try" and not any(node[2]):
+        return ended((*node[1], *node[3]))
+    if tag == "loop" and not any(map(meets, node[3])):
+        inside = ended(node[3])
+        return inside._replace(truth=inside.truth.replace("T", "U"))
+    return NOBODY
+
+
+def leave_with(frame: Frame, calls: Sequence[Called], gate: str) -> None:
+    """Take out of a frame the roles whose process a call has ended: that of one function, which is known."""
+    if len(calls) != 1 or calls[0].result.ended == NOBODY:
+        return
+    truth, taint, told = calls[0].result.ended
+    truth = both(gate or TRUE, truth)
+    if truth == TRUE:
+        frame.nodes.append(("exit", "end"))
+    elif decides(truth) and "F" in truth:
+        frame.nodes.append(("branch", truth, taint, (("exit", "end"),), (), calls[0].span, told, ""))
+        frame.implicit |= taint & (PROCESS | (RANKS if set(truth) & set("DW") else 0))
+        frame.guard = calls[0].span
+    else:
+        return
+    frame.exits += 1
+    frame.mask &= roles_where(negate(truth), certain(truth, ranked=True))
+    frame.may &= roles_where(negate(truth), "TUPWD")

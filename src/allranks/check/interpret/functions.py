@@ -1,0 +1,396 @@
+"""Functions: decorators, parameters, and what a call of the project's own code does.
+
+Statements are left to the class above.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from allranks.check.interpret.calls import Caller, unknown
+from allranks.check.interpret.ending import ended
+from allranks.check.interpret.given import Given
+from allranks.check.interpret.held import guarded, hands_over
+from allranks.check.interpret.interest import stored_elsewhere
+from allranks.check.interpret.spread import streamed
+from allranks.check.interpret.state import Called, Frame, Result, meets
+from allranks.check.interpret.truth import FALSE, TRUE, roles_where
+from allranks.check.interpret.values import (
+    ANYTHING,
+    NO_CONSTANT,
+    NONE,
+    PRIVATE,
+    PROCESS,
+    RANKS,
+    Value,
+    also,
+    chosen,
+    known,
+    replace,
+)
+from allranks.check.summaries.project import Project
+from allranks.check.summaries.render import render
+from allranks.check.summaries.summary import FunctionFacts, Node, body_of
+from allranks.check.tables.apis import Apis
+from allranks.check.tables.passing import GRAPHLESS
+from allranks.check.tables.receivers import HOOK_PARAMETERS, HOOKS, RECEIVERS
+
+DEEPEST, MOST_CONTEXTS = 20, 4
+SMALL = 300  # bytes of a body: a line or two
+_GIVES_RANK = re.compile(r"^_?((try|safe|maybe)_)?get_((global|world|dist|mpi|process)_)?rank(_|$)(?!of|in_|for|group)")
+_BLANK = FunctionFacts("", "", (), (), ("", ""), (), (), (), (1, 0, 1, 0), (), (), b"")
+
+
+class Runner(Caller):
+    """Runs functions. ``interesting``: references whose effect, trace or value can matter; others are not run."""
+
+    def __init__(self, project: Project, apis: Apis, interesting: frozenset[str]) -> None:
+        super().__init__(project, apis)
+        self.interesting = interesting
+        self.stored_elsewhere = stored_elsewhere(project, interesting)
+        self.results: dict[Any, Result] = {}
+        self.contexts: dict[str, int] = {}
+        self.running: list[str] = []
+        self.entered: set[str] = set()
+        self.callees: set[str] = set()
+        self.decorated: dict[str, Value] = {}
+        self.bodies: dict[str, tuple[Node, ...]] = {}
+        self.scopes: dict[str, tuple[Frame, int, int]] = {}
+        self.gaps: dict[str, str] = {}  # functions that were not followed to their end, and why
+
+    def again(self) -> None:
+        """Forget what functions do, keep what attributes hold: a second run knows what the first one stored."""
+        for kept in (self.results, self.contexts, self.gaps, self.modules, self.decorated, self.scopes):
+            kept.clear()
+        self.entered.clear()
+        self.callees.clear()
+        self.lineages.clear()
+        self.related.clear()
+
+    # modules and functions
+
+    def module_frame(self, path: str) -> Frame:
+        if path in self.modules:
+            return self.modules[path]
+        facts = self.project.summaries[path].functions[""]
+        frame = Frame(path, facts, Result(f"{path}::"), {})
+        self.modules[path] = frame
+        self.entered.add(f"{path}::")
+        outer, self.running = self.running, []  # to ask for it in the middle of a call makes it no part of that call
+        try:
+            self._finish_or_tell(frame, self._body(frame))
+        finally:
+            self.running = outer
+        return frame
+
+    def program(self, path: str) -> Result:
+        """Return what a file does that is run: its body, and, when all that it imports is known, its ``__main__``."""
+        frame = self.module_frame(path)
+        self._finish_or_tell(frame, tuple(s for s in body_of(frame.facts) if _under_main(s)))
+        return frame.result
+
+    def imported_body(self, path: str) -> Result:
+        """Return what the body of a module does where it is imported: not what stands under ``__main__``."""
+        facts = self.project.summaries[path].functions[""]
+        frame = Frame(path, facts, Result(f"{path}::"), {"__name__": known(path)})
+        self._finish_or_tell(frame, self._body(frame))
+        return frame.result
+
+    def _body(self, frame: Frame) -> tuple[Node, ...]:
+        reference = frame.result.reference
+        if reference not in self.bodies:
+            body = body_of(frame.facts)
+            module = reference.endswith("::")
+            self.bodies[reference] = tuple(s for s in body if not _under_main(s)) if module else body
+        return self.bodies[reference]
+
+    def finish(self, frame: Frame, statements: tuple[Node, ...]) -> None:
+        """Run statements of a frame and settle its result."""
+        if not self.block(frame, statements) and frame.returned:
+            frame.returned.append((NONE, frame.may, frame.implicit))
+        result = frame.result
+        result.trace = tuple(frame.nodes)
+        result.meets = any(meets(node) for node in result.trace)
+        result.ended = ended(result.trace)
+        result.value = also(_returned(frame), frame.asked)
+
+    def _finish_or_tell(self, frame: Frame, statements: tuple[Node, ...]) -> None:
+        """As `finish`; code that is nested too deeply is told of, and what was understood of it stands."""
+        try:
+            self.finish(frame, statements)
+        except RecursionError:
+            self.gaps[frame.result.reference] = "its statements and the calls in them are nested too deeply"
+            frame.result.trace = tuple(frame.nodes)
+
+    def function_value(self, reference: str, scope: Frame | None) -> Value:
+        """Return a function with its decorators applied."""
+        if scope is None and reference in self.decorated:
+            return self.decorated[reference]
+        facts = self.project.function(reference)
+        value = Value(reference=reference, scope=scope)
+        if scope is None:
+            self.decorated[reference] = value
+        frame = scope or self.module_frame(reference.partition("::")[0])
+        for decorator in reversed(facts.decorators if facts else ()):
+            value = self._decorate(frame, decorator, value)
+        if scope is None:
+            self.decorated[reference] = value
+        return value
+
+    def _decorate(self, frame: Frame, decorator: Node, value: Value) -> Value:
+        name = decorator[1] if decorator[0] == "call" else decorator
+        if name[0] not in ("name", "attr"):
+            return value
+        if (made := self.decorated_by(frame, decorator, value)) is not None:
+            return made
+        base = self.value(frame, name[1]) if name[0] == "attr" else ANYTHING
+        found = self.value(frame, name) if name[0] == "name" or base.reference else ANYTHING
+        last = name[1] if name[0] == "name" else name[2]
+        table = self.apis.ranks["decorator"]
+        query = table.named(found.reference) if "." in found.reference else None
+        if "::" not in found.reference or self.project.cls(found.reference) is not None:
+            query = query or table.tail(last)
+        if query is not None:
+            frame.result.evidence.add("rank")
+            gate = "DDDD" if query.last or not query.first else self.answer(frame, query).true()
+            return replace(value, gate=gate, text=f"@{render(decorator)}")
+        if "::" not in found.reference:
+            return value
+        quiet = Frame(frame.path, _BLANK, Result(frame.result.reference), {}, parent=frame)
+        if decorator[0] == "call":  # it makes the decorator
+            found = self.called(quiet, found, self._given(quiet, decorator))
+            if "::" not in found.reference:
+                return value
+        wrapped = self.called(quiet, found, Given((value,), (), ("call", name, (), (), (1, 0, 1, 0))))
+        return wrapped if "::" in wrapped.reference and self.project.function(wrapped.reference) else value
+
+    def run_call(self, frame: Frame, function: Value, given: Given) -> Value:
+        if self.project.cls(function.reference) is not None:
+            return self._instantiate(frame, function, given)
+        gate = function.gate or TRUE
+        if gate == FALSE:
+            return ANYTHING
+        self._named(frame, given)
+        if gate == TRUE and (others := self.overriding(function)):
+            return self.among(frame, others, given, certain=len(others) == 1)
+        result = self.run(function, given)
+        if result is None:
+            return self._believed(frame, function.reference, unknown(given))
+        mask, may = frame.mask & roles_where(gate, "TUP"), frame.may & roles_where(gate, "TUPWD")
+        alone = self._without_others(function, given)
+        met, turns = len(frame.result.meetings), bool(frame.turns)
+        called = Called(
+            *(given.span, result, mask, may, turns, met, frame.implicit, frame.guard, alone),
+            arms=frame.arms,
+            node=given.node,
+        )
+        frame.result.calls.append(called)
+        if result.reference != frame.result.reference:
+            self.callees.add(result.reference)
+        made = unknown(given) if result.value == ANYTHING else result.value
+        value = self._believed(frame, function.reference, made)
+        if value.ranked and (value.number or value.truth) and "rank" in result.evidence:
+            frame.result.evidence.add("rank")
+        if result.meets or result.meetings:
+            frame.result.meetings.append(called)
+        if result.meets:
+            node = ("call", called)
+            gated = ("branch", gate, RANKS, (node,), (), given.span, function.text or "a decorator", "")
+            frame.nodes.append(node if gate == TRUE else gated)
+        return value if gate == TRUE else chosen(gate, value, NONE, RANKS)
+
+    def _without_others(self, function: Value, given: Given) -> bool:
+        """Whether a function is told as a constant what its rank is: a program that starts no others."""
+        facts = self.project.function(function.reference)
+        if facts is None or not given.values:
+            return False
+        names = facts.positional[1 if function.receiver is not None and facts.owner else 0 :]
+        ranks = self.apis.ranks["name"].named
+        told = ((ranks(name), value) for name, value in zip(names, given.values, strict=False))
+        spawned = function.reference in self.spawned and _plainly(given.values[0])  # as in each that is spawned
+        return spawned or any(q is not None and q.kind == "global" and not q.first and _plainly(v) for q, v in told)
+
+    def _believed(self, frame: Frame, reference: str, value: Value) -> Value:
+        """A function called ``get_rank`` whose value is not understood returns a rank; others what they say. So does
+        one that returns a constant: it stands in for another where a process is alone."""
+        facts = self.project.function(reference)
+        if value.ranked or value.instance or facts is None:
+            return value
+        table = self.apis.ranks["call"].tail
+        query = table(facts.name) or table("get_rank" if _GIVES_RANK.search(facts.name) else "")
+        if value.constant not in (NO_CONSTANT, None):
+            evidence = set(frame.result.evidence)
+            stands_in = query is not None and query.kind in ("global", "local") and isinstance(value.constant, int)
+            made = self.answer(frame, query) if query is not None and stands_in else value
+            frame.result.evidence &= evidence
+            return made
+        if query is None and value == ANYTHING:
+            return self._noted(self.module_frame(reference.partition("::")[0]), facts, "return")
+        return self.answer(frame, query) if query is not None else value
+
+    def _instantiate(self, frame: Frame, function: Value, given: Given) -> Value:
+        made = Value(instance=function.reference)
+        frame.result.made.append((function.reference, frame.mask))
+        given = guarded(frame, given)
+        if (method := self.method(function.reference, "__init__")) is not None:
+            self.run_call(frame, Value(reference=method, receiver=made), given)
+        else:
+            for name, value in (*zip(self.fields(function.reference), given.values, strict=False), *given.keywords):
+                self.keep(function.reference, name, value)
+            if (method := self.method(function.reference, "__post_init__")) is not None:  # of a dataclass
+                self.invoke(frame, Value(reference=method, receiver=made), given.span)
+        for owner in self.lineage(function.reference)[1:]:
+            entry = self.apis.collectives["call"].named(owner)
+            if entry is not None:
+                self._collective(frame, entry, owner, given)
+        return made
+
+    def run(self, function: Value, given: Given | None) -> Result | None:
+        """Return what a function of the project does with these arguments; None if that cannot matter."""
+        reference = function.reference
+        facts = self.project.function(reference)
+        matters = reference in self.interesting or hands_over(given) or self._holds(function.scope)
+        if facts is None or not (matters or _names(function, facts, given)):
+            return None
+        self.entered.add(reference)
+        path = reference.partition("::")[0]
+        env = self._bound(self.module_frame(path), facts, function, given)
+        key = (reference, id(function.scope), tuple(env.items()))
+        found = self.results.get(key)
+        if found is not None:
+            return found
+        if reference in self.running:
+            return None
+        if len(self.running) >= DEEPEST:
+            self.gaps.setdefault(reference, f"it is called at the end of {DEEPEST} calls that lead into each other")
+            return None
+        kind = f"{reference} {id(function.scope)}" if function.receiver is not None and not facts.owner else reference
+        if self.contexts.get(kind, 0) >= MOST_CONTEXTS:
+            owner = Value(instance=f"{path}::{facts.owner}") if facts.owner and function.receiver else None
+            plain = self._bound(self.module_frame(path), facts, replace(function, receiver=owner, bound=()), None)
+            ranks = self.apis.ranks["name"].named  # what is given for a rank counts all the same, and a function
+            env = plain | {name: v for name, v in env.items() if name in plain and (ranks(name) or "::" in v.reference)}
+            key = (reference, id(function.scope), tuple(env.items()))
+            if key in self.results:
+                return self.results[key]
+        self.contexts[kind] = self.contexts.get(kind, 0) + 1
+        frame = Frame(path, facts, Result(reference), env, parent=function.scope, owner=facts.owner)
+        frame.graphless = sum(render(d[1] if d[0] == "call" else d) in GRAPHLESS for d in facts.decorators)
+        self.running.append(reference)
+        try:
+            self._finish_or_tell(frame, self._body(frame))
+        finally:
+            self.running.pop()
+        self.results[key] = frame.result
+        return frame.result
+
+    def _holds(self, scope: Frame | None) -> bool:
+        """Whether a nested function sees one that matters, which was given to the function around it: a decorator's."""
+        given = (scope.env.get(name, ANYTHING) for name in scope.facts.positional) if scope is not None else ()
+        return any(value.reference in self.interesting for value in given)
+
+    def _bound(self, module: Frame, facts: FunctionFacts, function: Value, given: Given | None) -> dict[str, Value]:
+        """Return the parameters of a call; what is not given is its default, or unknown."""
+        names = list(facts.positional)
+        env: dict[str, Value] = {}
+        values = (*function.bound, *(given.values if given else ()))
+        if function.receiver is not None and facts.owner and names:
+            env[names.pop(0)] = function.receiver.passed()
+        elif function.receiver is not None and not facts.owner:  # what a decorator has made of a method
+            values = (function.receiver, *values)
+        env.update(zip(names, (v.passed() for v in values), strict=False))
+        if facts.variadic[0] and function.receiver is not None and not facts.owner:
+            env[facts.variadic[0]] = Value(elements=tuple(v.passed() for v in values[len(names) :]))
+        known_names = {*names, *facts.keyword_only}
+        if given is not None:
+            env.update((name, v.passed()) for name, v in given.keywords if name in known_names)
+            spread = any(name == "**" for name, _ in given.keywords)  # what is not named may be in there
+            for name, default in () if spread else facts.defaults:
+                if name not in env and default[0] in ("const", "attr", "name"):
+                    env[name] = self.value(module, default)
+        for name, default in facts.defaults if given is None else ():
+            if name not in env and default[0] == "const" and (flags := self.value(module, default).flags & PRIVATE):
+                env[name] = Value(flags=flags)  # a name with the rank in it: nobody would give one without
+        for name in (*names, *facts.keyword_only):
+            if (value := env.get(name, ANYTHING)) == ANYTHING or (
+                _vague(value) and self.apis.ranks["name"].named(name)
+            ):
+                env[name] = self._unknown(module, facts, name)
+        return env
+
+    def _unknown(self, module: Frame, facts: FunctionFacts, name: str) -> Value:
+        query = self.apis.ranks["name"].named(name)
+        if query is not None:
+            return self.answer(module, query)
+        if (kind := self._noted(module, facts, name)) != ANYTHING:
+            return kind
+        if facts.name in HOOKS and name in HOOK_PARAMETERS:
+            return Value(instance=HOOK_PARAMETERS[name])
+        return Value(instance=RECEIVERS[name]) if name in RECEIVERS else ANYTHING
+
+    def _noted(self, module: Frame, facts: FunctionFacts, name: str) -> Value:
+        """Return what an annotation says of a parameter, or of the result (``return``)."""
+        for noted, annotation in facts.annotations:
+            if noted == name and annotation[0] in ("name", "attr"):
+                kind = self.value(module, annotation).reference
+                if kind and kind[:1] != "@" and "." in kind:
+                    return Value(instance=kind)
+        return ANYTHING
+
+    def before(self, frame: Frame, statements: tuple[Node, ...]) -> None:
+        """Run what a process does while it is not joined with the others, for what it does about its GPU alone."""
+        env, nodes, exits, evidence = frame.env, frame.nodes, frame.exits, set(frame.result.evidence)
+        so_far, mask, may = frame.length(), frame.mask, frame.may
+        frame.env, frame.nodes = dict(env), []
+        self.block(frame, statements)
+        frame.cut(so_far)
+        frame.env, frame.nodes, frame.exits, frame.mask, frame.may = env, nodes, exits, mask, may
+        frame.result.evidence = evidence
+
+    def block(self, frame: Frame, statements: tuple[Node, ...]) -> bool:
+        raise NotImplementedError
+
+
+def _under_main(statement: Node) -> bool:
+    """Whether a statement of a module is what it does as a program alone."""
+    return statement[0] == "if" and "__main__" in render(statement[2])
+
+
+def _plainly(value: Value) -> bool:
+    """Whether a value is a constant, whatever ranks there are."""
+    return value.constant is not NO_CONSTANT and not value.taint
+
+
+def _vague(value: Value) -> bool:
+    """Whether nothing is known of a number but what it was made of: a rank, if it is called one."""
+    told = value.ranked or value.reference or value.instance or value.truth or value.elements is not None
+    return value.constant is NO_CONSTANT and not told
+
+
+def _names(function: Value, facts: FunctionFacts, given: Given | None) -> bool:
+    """Whether a few words may make a name of this process' own from what is given, or from the object itself."""
+    if given is None or len(facts.body) > SMALL:
+        return False
+    values = (*given.values, *(value for _, value in given.keywords))
+    return any(value.private for value in values) or (function.receiver is not None and not values)
+
+
+def _returned(frame: Frame) -> Value:
+    """Return what the function returns: for each role what it may return there."""
+    outcomes = list(frame.returned)
+    if not outcomes:
+        return streamed(frame.result.yielded)
+    value, roles, implicit = outcomes[0]
+    reached = roles
+    for other, may, more in outcomes[1:]:
+        implicit |= more
+        truth = "".join("T" if not may >> at & 1 else "F" if not reached >> at & 1 else "U" for at in range(4))
+        if truth == TRUE and may == 0:
+            continue
+        ranked = "U" in truth and implicit & RANKS
+        own = "U" in truth and implicit & PROCESS
+        letter = "D" if ranked else "P" if own else "U"
+        value = chosen(truth.replace("U", letter), value, other, implicit or (RANKS if set(truth) != {"U"} else 0))
+        reached |= may
+    return value

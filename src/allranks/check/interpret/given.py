@@ -1,0 +1,70 @@
+"""The arguments of a call."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, cast
+
+from allranks.check.interpret.state import Span
+from allranks.check.interpret.values import Value
+from allranks.check.summaries.render import render
+from allranks.check.summaries.summary import Node
+from allranks.check.tables.passing import NAMING
+
+
+class Given(NamedTuple):
+    """The arguments of a call."""
+
+    values: tuple[Value, ...]
+    keywords: tuple[tuple[str, Value], ...]
+    node: Node
+
+    @property
+    def span(self) -> Span:
+        span: Span = self.node[4]
+        return span
+
+    @property
+    def of_group(self) -> bool:
+        """Whether a method is called on what is called a group: which, nobody knows."""
+        function = self.node[1]
+        return function[0] == "attr" and bool(render(function[1]).lower().rpartition(".")[2].endswith("group"))
+
+    def all(self) -> tuple[Value, ...]:
+        """Return what is given, by position or by keyword."""
+        return (*self.values, *[value for _, value in self.keywords]) if self.keywords else self.values
+
+    def argument(self, *keys: int | str) -> Value | None:
+        for key in keys:
+            if isinstance(key, int) and key < len(self.values):
+                return self.values[key]
+            for name, value in self.keywords:
+                if name == key:
+                    return value
+        return None
+
+    def naming(self, path: Value | None) -> Value | None:
+        """Return what names the thing that is worked on: the path, or a part of its name that is this process' own."""
+        if path is not None and path.private:
+            return path
+        return next((value for key, value in self.keywords if key in NAMING and value.private), path)
+
+    def expression(self, *keys: int | str) -> Node | None:
+        """Return the expression of an argument."""
+        for key in keys:
+            if isinstance(key, int) and key < len(self.node[2]):
+                found: Node = self.node[2][key]
+                return found
+            for name, node in self.node[3]:
+                if name == key:
+                    return cast(Node, node)
+        return None
+
+    def without_first(self) -> Given:
+        """Return the arguments behind the first one, for the function that it is."""
+        kind, function, values, keywords, *rest = self.node
+        return Given(self.values[1:], (), (kind, function, values[1:], keywords, *rest))
+
+    def text(self, *keys: int | str) -> str:
+        """Return an argument as it stands in the source."""
+        found = self.expression(*keys)
+        return render(found) if found is not None else ""

@@ -1,0 +1,400 @@
+"""Names and attributes: of modules, of the project's classes and their instances, of what is not the project's."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from allranks.check.interpret.evaluate import Evaluator
+from allranks.check.interpret.held import names_path, part_of, stored_twice
+from allranks.check.interpret.logged import meets_nobody
+from allranks.check.interpret.spread import SPREAD, viewed
+from allranks.check.interpret.state import Frame, Seen
+from allranks.check.interpret.strangers import constant_of, rank_of
+from allranks.check.interpret.truth import BY_RANK, FALSE, FIRST, TRUE, UNKNOWN
+from allranks.check.interpret.values import (
+    ANYTHING,
+    ASKED,
+    MANY,
+    NO_CONSTANT,
+    ONE_OF,
+    RANK,
+    SIZE,
+    STATE,
+    TAINT,
+    TEXT,
+    Value,
+    boolean,
+    join,
+    rank,
+    replace,
+)
+from allranks.check.sources.source import module_name
+from allranks.check.summaries.project import Project, is_property
+from allranks.check.summaries.render import render
+from allranks.check.summaries.summary import Node
+from allranks.check.tables.apis import WEAK, Apis
+from allranks.check.tables.collectives import Collective
+from allranks.check.tables.gates import NODE_LOCAL_VARIABLES
+from allranks.check.tables.names import documented
+from allranks.check.tables.ranks import RUN_STARTS, RankQuery
+from allranks.check.tables.receivers import ATTRIBUTES, RECEIVERS, TRAINER, TUPLES, WITH_TRAINERS
+
+
+class Members(Evaluator):
+    """Looks names and attributes up. ``heap``: attribute -> class -> what was ever stored there; the variables of a
+    module are kept under ``@path``, what is stored in an object of no known class under ``*`` (``*path``: a path)."""
+
+    project: Project
+    apis: Apis
+
+    def __init__(self, project: Project, apis: Apis) -> None:
+        self.project = project
+        self.apis = apis
+        self.heap: dict[str, dict[str, Value]] = {}
+        self.answers: dict[str, dict[str, Value | None]] = {}
+        self.asked: set[tuple[str, str]] = set()
+        self.spawned: set[str] = set()  # functions that processes are started with
+        self.stale = False  # something was stored after somebody had asked for it
+        self.modules: dict[str, Frame] = {}
+        self.lineages: dict[str, tuple[str, ...]] = {}
+        self.related: dict[str, dict[str, None]] = {}  # class -> those that are in a line with it
+        self.mixed: dict[tuple[str, str], str | None] = {}
+        self.made_of: dict[str, tuple[str, ...]] = {}
+        self.left_open: dict[str, bool] = {}
+        self.stored_elsewhere: dict[str, set[str]] = {}  # attribute -> classes with a method that stores it, not run
+
+    def module_frame(self, path: str) -> Frame:
+        raise NotImplementedError
+
+    def function_value(self, reference: str, scope: Frame | None) -> Value:
+        raise NotImplementedError
+
+    def invoke(self, frame: Frame, function: Value, span: tuple[int, int, int, int]) -> Value:
+        raise NotImplementedError
+
+    def disk(self, path: str) -> frozenset[str]:
+        return self.apis.disk(path)
+
+    # names
+
+    def global_name(self, frame: Frame, name: str) -> Value:
+        module = self.module_frame(frame.path)
+        found = module.env.get(name)
+        if found is not None:
+            return found
+        summary = self.project.summaries[frame.path]
+        if name in summary.functions:  # defined further down
+            return self.function_value(f"{frame.path}::{name}", None)
+        if name in summary.classes:
+            return Value(reference=f"{frame.path}::{name}")
+        if (heaped := self.held(f"@{frame.path}", name)) is not None:
+            return heaped
+        return Value(instance=RECEIVERS[name]) if name in RECEIVERS else Value(reference=name)
+
+    def imported(self, dotted: str, seen_from: str) -> Value:
+        """Return what a dotted name of an import stands for."""
+        found = self.project.split(dotted, seen_from)
+        if found is None:
+            query = constant_of(self.apis, dotted)
+            return self.standing(query) if query else Value(reference=documented(dotted.lstrip(".")))
+        path, names = found
+        value = Value(reference=f"@{path}")
+        for name in names:
+            value = self.member(path, name) if value.reference.startswith("@") else ANYTHING
+        return value
+
+    def member(self, path: str, name: str) -> Value:
+        """Return a name of a module of the project: a submodule, a definition, or what its code leaves there."""
+        summary = self.project.summaries[path]
+        if name in summary.classes:
+            return Value(reference=f"{path}::{name}")
+        if name in summary.functions:
+            return self.function_value(f"{path}::{name}", None)
+        if path.endswith("__init__.py"):
+            inner = self.project.module(f".{name}", path)
+            if inner is not None:
+                return Value(reference=f"@{inner}")
+        found = self.module_frame(path).env.get(name)
+        if "__getattr__" in summary.functions:  # brought in when it is asked for: known by its name
+            dotted = documented(f"{module_name(path).removeprefix('src.')}.{name}")
+            if found is None or self.apis.signs.named(dotted) is not None:
+                return Value(reference=dotted)
+        return found if found is not None else ANYTHING
+
+    # classes
+
+    def lineage(self, reference: str) -> tuple[str, ...]:
+        """Return a class and what it inherits, nearest first: references of the project, dotted names of others."""
+        if reference in self.lineages:
+            return self.lineages[reference]
+        facts = self.project.cls(reference)
+        if facts is None:
+            name = documented(reference)
+            trains = name.endswith("Trainer") and name.partition(".")[0] in WITH_TRAINERS and name != TRAINER
+            return (reference, TRAINER) if trains else (reference,) if reference else ()
+        self.lineages[reference] = (reference,)  # a circle ends here
+        found = [reference]
+        module = self.module_frame(reference.partition("::")[0])
+        for base in facts.bases:
+            found += self.lineage(self.value(module, base).reference) if base[0] in ("name", "attr") else ()
+        self.lineages[reference] = tuple(dict.fromkeys(found))
+        return self.lineages[reference]
+
+    def heirs(self, reference: str) -> tuple[str, ...]:
+        """Return what a class inherits, and what those inherit that are made of it: a mixin knows its base by them."""
+        if not self.related:
+            classes = (f"{path}::{key}" for path, summary in self.project.summaries.items() for key in summary.classes)
+            related: dict[str, dict[str, None]] = {}
+            for line in [self.lineage(kin) for kin in classes]:
+                for kin in line:
+                    related.setdefault(kin, {}).update(dict.fromkeys(line))
+            self.related = related
+        return tuple(self.related.get(reference, ()))
+
+    def family(self, reference: str) -> str:
+        """Return the name under which all classes that share attributes keep them: the furthest ancestor here."""
+        own = [name for name in self.lineage(reference) if "::" in name]
+        return own[-1] if own else reference
+
+    def method(self, reference: str, name: str) -> str | None:
+        """Return the function that ``name`` is on an instance of a class of the project."""
+        for owner in self.lineage(reference):
+            if (found := self.project.methods(owner).get(name)) is not None:
+                return found
+        return None
+
+    # attributes
+
+    def attribute(self, frame: Frame, base: Value, name: str, node: Node) -> Value:
+        found = self._attribute(frame, base, name, node)
+        if found == ANYTHING and name in RECEIVERS:
+            return Value(instance=RECEIVERS[name])
+        if found == ANYTHING and name in ("should_save", "should_log") and node and render(node[1]).endswith("args"):
+            return self._of_stranger(frame, Value(instance="transformers.TrainingArguments"), name, node)
+        return found
+
+    def _attribute(self, frame: Frame, base: Value, name: str, node: Node) -> Value:
+        if base.flags & ONE_OF and base.elements:
+            return reduce(join, [self._attribute(frame, one, name, node) for one in base.elements])
+        if base.reference:
+            return self._of_reference(frame, base, name)
+        if base.instance and "::" in base.instance:
+            found = self._of_instance(frame, base, name, node)
+            if found is not None:
+                return found
+        elif name.startswith("is_") and base.instance == SIZE:
+            return ANYTHING
+        return self._of_stranger(frame, base, name, node)
+
+    def _of_reference(self, frame: Frame, base: Value, name: str) -> Value:
+        reference = base.reference
+        if reference.startswith("@"):
+            return self.member(reference[1:], name)
+        if "::" not in reference:
+            dotted = documented(f"{reference}.{name}")
+            if (query := self.apis.ranks["attribute"].named(dotted)) is not None:
+                return self.answer(frame, query)
+            query = constant_of(self.apis, dotted) or rank_of(self.apis, dotted, "attribute")
+            known = query is not None and query.kind in ("global", "local", "group")
+            return replace(self.standing(query) if query and known else ANYTHING, reference=dotted)
+        if self.project.cls(reference) is None:
+            return ANYTHING
+        found = self.method(reference, name)
+        if found is not None:
+            facts = self.project.function(found)
+            bound = facts is not None and ("name", "classmethod") in facts.decorators
+            value = self.function_value(found, None)
+            return replace(value, receiver=Value(instance=reference)) if bound else value
+        held = self.held(reference, name) or ANYTHING
+        query = self.apis.ranks["attribute"].tail(name) if not held.ranked else None
+        return self.answer(frame, query) if query is not None and query.kind != "size" else held
+
+    def of_heirs(self, reference: str, name: str) -> str | None:
+        """Return the method that a mixin finds in the classes that are made of it, if they agree which."""
+        key = (reference, name)
+        if key not in self.mixed:
+            found = {self.method(kin, name) for kin in self.heirs(reference) if "::" in kin}
+            only = found - {None}
+            self.mixed[key] = only.pop() if len(only) == 1 else None
+        return self.mixed[key]
+
+    def _of_instance(self, frame: Frame, base: Value, name: str, node: Node) -> Value | None:
+        found = self.method(base.instance, name)
+        if found is None and (self.held(base.instance, name) or ANYTHING) == ANYTHING:
+            found = self.of_heirs(base.instance, name)
+        if found is not None:
+            facts = self.project.function(found)
+            decorators = facts.decorators if facts else ()
+            value = replace(self.function_value(found, None), receiver=base)
+            if is_property(decorators):
+                end_line, end = (node[3], node[4]) if len(node) > 4 else (1, 0)
+                return self.invoke(frame, value, (end_line, max(end - len(name), 0), end_line, end))
+            if ("name", "staticmethod") in decorators:
+                return self.function_value(found, None)
+            return value
+        heaped = self.held(base.instance, name)
+        return None if heaped is not None and _vague(heaped) else heaped
+
+    def _of_stranger(self, frame: Frame, base: Value, name: str, node: Node) -> Value:
+        kin = self.lineage(base.instance)
+        for owner in kin:
+            if (kind := ATTRIBUTES.get(f"{owner}.{name}")) is not None:
+                return Value(instance=kind)
+        alike = self.held(f"*{frame.path}", render(node)) if node and names_path(name) else None
+        heaped = alike or self.held("*", name)
+        if heaped is not None and heaped.ranked:
+            return heaped
+        query = self.apis.ranks["attribute"].method(kin, name.lower() if name.isupper() else name)
+        if query is not None:
+            return self.answer(frame, query)
+        meeting = self.apis.collectives["attribute"].method(kin, name)
+        if meeting is not None and len(node) > 4 and not meets_nobody(self.project, frame, base):
+            self.meet(frame, meeting, f"{kin[0] if kin else '*'}.{name}", (node[3], node[4] - len(name), *node[3:5]))
+            return ANYTHING
+        if heaped is not None:
+            return heaped
+        if base == ANYTHING and (found := self._only_property(frame, name, node)).ranked:
+            return found
+        if base.flags & SPREAD:
+            return viewed(frame, base, name, node)
+        return part_of(base, render(node[1]) if node else "")
+
+    def _only_property(self, frame: Frame, name: str, node: Node) -> Value:
+        """Return what the one property of this name gives, on an object of whatever class."""
+        reference = self.project.only_property(name)
+        facts = self.project.function(reference) if reference and len(node) > 4 else None
+        if facts is None:
+            return ANYTHING
+        owner = Value(instance=f"{reference.partition('::')[0]}::{facts.owner}")
+        span = (node[3], max(node[4] - len(name), 0), node[3], node[4])
+        return self.invoke(frame, replace(self.function_value(reference, None), receiver=owner), span)
+
+    def entry(self, frame: Frame, base: Value, key: str) -> Value | None:
+        """Return what a dictionary holds under a name that says, or under which was stored, who this process is."""
+        if base.reference:
+            return None
+        stored = self.held("*", key)
+        if stored is not None and stored.ranked:
+            return stored
+        query = self.apis.ranks["attribute"].tail("distributed" if key == "dist" else key.lower())
+        return self.answer(frame, query) if query is not None else None
+
+    def answer(self, frame: Frame, query: RankQuery) -> Value:
+        """Return what a rank query gives."""
+        if query.form != "name" and query.pattern not in WEAK and query.kind not in ("size", "many", "run"):
+            frame.result.evidence.add("rank")
+        return self.standing(query)
+
+    def standing(self, query: RankQuery) -> Value:
+        """Return what a rank query gives, whoever asks: that it is asked shows nothing."""
+        if query.kind == "many" and query.form == "environment":
+            return Value(truth=TRUE, none=FALSE, flags=MANY)
+        if query.kind == "many":
+            return Value(ASKED if query.pattern.endswith(".is_initialized") else 0, constant=True, flags=MANY)
+        if query.kind == "size":
+            return Value(instance=SIZE)
+        if query.kind == "run":
+            if not self.project.calls(query.pattern.partition(".")[0], RUN_STARTS):
+                return Value(reference=query.pattern)
+            return Value(RANK, truth="TWWW", none="FWWW", instance=query.pattern)
+        if query.first:
+            return boolean(FIRST[query.kind], TAINT[query.kind])
+        if query.last:
+            return boolean("FDDD", TAINT[query.kind])
+        return rank(query.kind)
+
+    def environment(self, frame: Frame, name: object) -> Value | None:
+        if name in NODE_LOCAL_VARIABLES:
+            return Value(flags=frozenset({"node"}))
+        query = self.apis.ranks["environment"].named(name) if isinstance(name, str) else None
+        found = self.answer(frame, query) if query is not None else None
+        return replace(found, flags=found.flags | TEXT) if found is not None and found.number else found
+
+    def by_name(self, target: Node, value: Value) -> Value:
+        """Return what unknown code gives, taken at the names under which it is stored: ``rank, size = join()``."""
+        if target[0] == "seq" and value.elements is None and not (value.instance or value.reference):
+            parts = tuple(self.by_name(part, ANYTHING) for part in target[1])
+            return replace(value, elements=parts) if any(part != ANYTHING for part in parts) else value
+        query = self.apis.ranks["name"].named(target[1]) if target[0] == "name" and value == ANYTHING else None
+        return self.standing(query) if query is not None and query.kind in ("global", "local", "node") else value
+
+    def says_much(self, name: str, value: Value) -> bool:
+        """Whether what a class stores itself says much of its instances: a default and an annotation do not."""
+        number = isinstance(value.constant, int) and self.apis.ranks["attribute"].tail(name) is not None
+        annotated = value.instance and "." not in value.instance and "::" not in value.instance and not value.truth
+        return not (number or annotated or isinstance(value.constant, str | bool | None))
+
+    def parts(self, frame: Frame, name: str) -> Value | None:
+        """Return what is known of the tuple that a call returns; None of other calls."""
+        words = TUPLES.get(name) or TUPLES.get(f"*.{name.rpartition('.')[2]}")
+        if words is None:
+            return None
+        if "<rank>" in words:
+            frame.result.evidence.add("rank")
+        return Value(elements=tuple(rank("global") if word == "<rank>" else Value(instance=word) for word in words))
+
+    def meet(self, frame: Frame, entry: Collective, name: str, span: tuple[int, int, int, int]) -> None:
+        """Put a meeting of all processes on the record."""
+        frame.nodes.append(("meet", entry.op, "hidden" if entry.hidden else "", span, name))
+        frame.result.evidence.add("collective")
+        frame.result.seen.append(
+            Seen(name, entry, span, (), (), None, frame.mask, frame.may, bool(frame.turns), name.rpartition(".")[2])
+        )
+        frame.result.meetings.append(entry.op)
+
+    def keep(self, owner: str, name: str, value: Value) -> None:
+        """Remember what is stored in an attribute of ``owner``'s."""
+        plain = value.passed() if value.handle is not None else value
+        setting = not value.taint and (value.constant is None or isinstance(value.constant, int))
+        if setting and self.project.is_filled(owner):
+            plain = replace(plain, constant=NO_CONSTANT)
+        stored = self.heap.setdefault(name, {})
+        before = stored.get(owner)
+        if before is None and plain.taint & STATE:
+            before = Value(plain.taint, truth=BY_RANK, none=BY_RANK)
+        after = plain if before is None else stored_twice(before, plain)
+        if after != stored.get(owner):
+            stored[owner] = after
+            self.answers.pop(name, None)
+            telling = after.ranked or "::" in after.instance or after.bound or after.flags & ONE_OF
+            self.stale |= bool(telling and (self.family(owner), name) in self.asked)
+
+    def held(self, owner: str, name: str) -> Value | None:
+        """Return what was stored so far in an attribute of ``owner``, what it inherits from or what inherits from it:
+        not in those of its siblings."""
+        answers = self.answers.setdefault(name, {})
+        if owner not in answers:
+            self.asked.add((self.family(owner), name))
+            stored = list(self.heap.get(name, {}).items())  # to look at bases may store more
+            found = [v for kin, v in stored if kin == owner or self._related(kin, owner)]
+            answers[owner] = self._perhaps(owner, name, reduce(stored_twice, found)) if found else None
+        return answers[owner]
+
+    def _perhaps(self, owner: str, name: str, value: Value) -> Value:
+        """Return what an attribute may hold: if a method that is not run stores it too, no constant it began with."""
+        first = value.constant is None or isinstance(value.constant, int)
+        if not first or value.taint or not self.stored_elsewhere:
+            return value
+        others = self.stored_elsewhere.get(name, ())
+        return (
+            replace(value, constant=NO_CONSTANT)
+            if any(o == owner or self._related(o, owner) for o in others)
+            else value
+        )
+
+    def _related(self, one: str, other: str) -> bool:
+        return "::" in one and "::" in other and (one in self.lineage(other) or other in self.lineage(one))
+
+    def fields(self, reference: str) -> tuple[str, ...]:
+        """Return what a class without a constructor is made of, as a dataclass has it: in order, its bases' first."""
+        if reference not in self.made_of:
+            bodies = map(self.project.class_body, reversed(self.lineage(reference)))
+            stored = [s for body in bodies for s in body if s[0] == "assign"]
+            self.made_of[reference] = tuple(dict.fromkeys(s[2][0][1] for s in stored if s[2][0][0] == "name"))
+        return self.made_of[reference]
+
+
+def _vague(value: Value) -> bool:
+    """Whether so little is known of an attribute that its name says more."""
+    plain = value.instance and "." not in value.instance  # an int, a bool: which one, its name may tell
+    return bool(value == ANYTHING or plain or (value.truth == UNKNOWN and not value.taint and not value.instance))

@@ -1,0 +1,183 @@
+"""Calls of Python's own and of libraries that pass things on: the environment, attributes by name, bags of settings."""
+
+from __future__ import annotations
+
+from allranks.check.interpret import collected
+from allranks.check.interpret.asked import is_wrapped
+from allranks.check.interpret.computed import compiled, parting, placed
+from allranks.check.interpret.given import Given
+from allranks.check.interpret.overrides import Overrides
+from allranks.check.interpret.spread import (
+    ARRAY,
+    KEYED,
+    SPREAD_VALUE,
+    compute,
+    eager,
+    entries,
+    holds_parts,
+    in_parts,
+    leaf,
+    merged,
+)
+from allranks.check.interpret.state import Frame, Span
+from allranks.check.interpret.truth import BY_RANK
+from allranks.check.interpret.values import (
+    AGREED,
+    ANYTHING,
+    DEALT,
+    NO_CONSTANT,
+    NONE,
+    STATE,
+    TEXT,
+    Value,
+    boolean,
+    replace,
+    tainted,
+)
+from allranks.check.tables.arrays import (
+    APPLYING,
+    COMPILERS,
+    FETCHES,
+    FETCHING_METHODS,
+    LEAVES,
+    METHODS,
+    SHARD_MAPS,
+    TREE_MAPS,
+    TREE_METHODS,
+)
+from allranks.check.tables.data import SUBSETS
+from allranks.check.tables.passing import BAGS, ITERATING, WRAPPING
+
+_FIELDS = ("dataclasses.field", "attrs.field", "pydantic.Field")
+
+
+class Plain(Overrides):
+    """Evaluates such calls."""
+
+    def invoke(self, frame: Frame, function: Value, span: Span) -> Value:
+        raise NotImplementedError
+
+    def plain_call(self, frame: Frame, name: str, given: Given) -> Value | None:
+        """Return what such a call gives; None for others."""
+        if name.rpartition(".")[2] in BAGS:
+            self.bag(given)
+        if name in FETCHES and in_parts(*given.values):
+            return self.fetched(frame, name, given)
+        if name.startswith("os."):
+            return self._of_environment(frame, name, given)
+        if "." not in name:
+            return self._built_in(frame, name, given)
+        return self._passed_on(frame, name, given)
+
+    def fetched(self, frame: Frame, name: str, given: Given) -> Value:
+        """Record that an array in parts is brought to this host."""
+        self._record(frame, None, name, given, None, "")
+        return ANYTHING
+
+    def of_array(self, frame: Frame, base: Value, name: str, given: Given) -> Value | None:
+        """Return what a method gives of an array in parts, a tree of such or a collection; None for others."""
+        if base.instance == collected.COLLECTION:
+            return collected.method(base, name, given.values)
+        if name == "replace" and base.flags & KEYED:
+            return merged(base, given.keywords)
+        if name in APPLYING and any(map(holds_parts, given.all())):
+            compute(frame, name, given.span)
+            return SPREAD_VALUE
+        if not in_parts(base):
+            return None
+        if name in FETCHING_METHODS:
+            return self.fetched(frame, name, given._replace(values=(base,)))
+        if name in TREE_METHODS:
+            return base
+        return eager(frame, name, (base,), given.span) if name in METHODS else None
+
+    def bag(self, given: Given) -> None:
+        """A call that keeps what it is given under its keywords: who this process is, others ask for by that name."""
+        for name, value in given.keywords:
+            if value.says_who:
+                self.keep("*", name, value)
+
+    def _of_environment(self, frame: Frame, name: str, given: Given) -> Value | None:
+        if name == "os.environ.keys":
+            return Value(reference="os.environ")
+        if name in ("os.environ.get", "os.getenv", "os.environ.setdefault", "os.environ.pop"):
+            constant, evidence = given.argument(0, "key"), set(frame.result.evidence)
+            found = self.environment(frame, constant.constant if constant else None)
+            if name.endswith("setdefault"):  # who says what rank it is otherwise is ready to be alone
+                frame.result.evidence &= evidence
+            return found if found is not None else ANYTHING
+        return None
+
+    def _built_in(self, frame: Frame, name: str, given: Given) -> Value | None:
+        if name in ("exec", "globals"):
+            _overwritten(frame)
+            return ANYTHING
+        if name in ("int", "bool", "float") and given.values:
+            first = given.values[0]
+            told = replace(boolean(first.true(), first.taint), flags=first.flags & AGREED.flags)
+            return told if name == "bool" else replace(first, flags=first.flags - TEXT) if first.number else first
+        if name == "getattr" and len(given.values) > 1 and isinstance(given.values[1].constant, str):
+            return self.attribute(frame, given.values[0], given.values[1].constant, ())
+        if name in ("hasattr", "setattr") and len(given.values) > 1 and isinstance(given.values[1].constant, str):
+            return self._attribute_by_name(frame, name, given.values[1].constant, given)
+        if name == "isinstance" and (asked := is_wrapped(given.values[0], given.argument(1))) is not None:
+            return asked
+        if name == "dict" and given.keywords and not given.values:
+            return entries((Value(constant=key), value) for key, value in given.keywords)
+        if (listed := collected.passed_on(name, given.values)) is not None:
+            return listed
+        if name in ("isinstance", "super", "range"):
+            made = tainted(*given.values) if name == "range" else ANYTHING
+            return replace(made, flags=DEALT) if made.ranked else made
+        return None
+
+    def _attribute_by_name(self, frame: Frame, how: str, name: str, given: Given) -> Value | None:
+        """``setattr`` as an assignment; ``hasattr`` of what was stored under a guard alone is true where that held."""
+        if how == "setattr" and len(given.values) > 2:
+            self.store(frame, ("attr", given.node[2][0], name), given.values[2])
+            return NONE
+        owner = given.values[0].instance
+        stored = self.held(owner, name) if "::" in owner else None
+        return boolean(BY_RANK, stored.taint) if stored is not None and stored.taint & STATE else None
+
+    def _passed_on(self, frame: Frame, name: str, given: Given) -> Value | None:
+        if (array := placed(name, given)) is not None:
+            return array
+        if name in LEAVES and given.values:
+            return replace(given.values[0], flags=given.values[0].flags - ARRAY)
+        if (computed := eager(frame, name, given.all(), given.span)) is not None:
+            return computed
+        if name in ITERATING and given.values:
+            return given.values[0]
+        if name in SUBSETS:  # whose samples those are, the numbers say
+            numbers = given.argument(*SUBSETS[name])
+            return replace(tainted(numbers), instance=name) if numbers is not None and numbers.ranked else None
+        if name in _FIELDS:
+            factory, default = given.argument("default_factory", "factory"), given.argument("default")
+            return default if factory is None and default is not None else self._made(frame, factory, given.span)
+        if name == "functools.partial" and given.values:
+            return replace(given.values[0], bound=given.values[1:])
+        if name in COMPILERS and given.values:
+            made = compiled(given.values[0], name, frozenset(key for key, v in given.keywords if "here" not in v.flags))
+            return parting(made, given.argument("out_shardings"))
+        if name in SHARD_MAPS and given.values:
+            here = any("here" in value.flags for value in given.all())
+            return given.values[0] if here else parting(given.values[0], given.argument("out_specs", 3))
+        if name in TREE_MAPS and given.values:
+            one = given.without_first()
+            return self.called(frame, given.values[0], one._replace(values=tuple(map(leaf, one.values))))
+        if name in WRAPPING and given.values and (given.values[0].reference or given.values[0].instance):
+            return given.values[0]
+        return None
+
+    def _made(self, frame: Frame, factory: Value | None, span: Span) -> Value:
+        """Return what a function of the project makes for a field."""
+        ours = factory is not None and self.project.function(factory.reference) is not None
+        return self.invoke(frame, factory, span) if factory is not None and ours else ANYTHING
+
+
+def _overwritten(frame: Frame) -> None:
+    """What is switched on or off by a variable, may be switched by who can reach all variables: a configuration."""
+    for name, value in frame.env.items():
+        if isinstance(value.constant, bool):
+            frame.env[name] = replace(value, constant=NO_CONSTANT)

@@ -1,0 +1,87 @@
+"""What a loop changes: in later rounds, what it counts or sets is no longer what it was before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from allranks.check.interpret.state import Frame
+from allranks.check.interpret.truth import BY_PROCESS, BY_RANK, UNKNOWN
+from allranks.check.interpret.values import ALONE, DEALT, GROUP, NO_CONSTANT, PROCESS, RANKS, STATE, Value, replace
+from allranks.check.summaries.render import render
+from allranks.check.summaries.summary import Node
+
+# Where the statements inside a statement stand in it, and where the names that it binds.
+_BLOCKS = {"if": (3, 4), "for": (4, 5), "while": (3, 4), "with": (3,), "try": (2, 4, 5)}
+
+
+class Rounds:
+    """Keeps, for each body of a loop, the variables that it assigns."""
+
+    def __init__(self) -> None:
+        self.known: dict[int, tuple[tuple[Node, ...], tuple[str, ...]]] = {}
+
+    def later(self, env: dict[str, Value], body: tuple[Node, ...]) -> dict[str, Value]:
+        """Return the variables as any round finds them: a number that the body sets is not known."""
+        kept = self.known.get(id(body))
+        if kept is None:
+            kept = self.known[id(body)] = (body, tuple(dict.fromkeys(assigned(body))))
+        changed = [name for name in kept[1] if (value := env.get(name)) is not None and _is_plain(value)]
+        return {**env, **{name: replace(env[name], constant=NO_CONSTANT) for name in changed}} if changed else env
+
+
+def comes_late(before: Value, after: Value) -> bool:
+    """Whether only later rounds show what a variable is: it was None, or a truth that all ranks then set."""
+    truth = isinstance(before.constant, bool) and not before.taint and not after.taint
+    return (before.constant is None or truth) and before != after
+
+
+def set_apart(frame: Frame, before: dict[str, Value]) -> Iterator[str]:
+    """Yield the variables that differ between ranks behind a branch of this function, and did not ``before`` it."""
+    for name, value in frame.env.items():
+        if value.ranked and value.taint & STATE and (name not in before or not before[name].taint & STATE):
+            yield name
+
+
+def how_often(frame: Frame, iterated: Node, source: Value) -> tuple[str, int]:
+    """Return whether a ``for`` loop over ``source`` goes round alike for all, and on what that depends."""
+    counted = iterated[0] == "call" and iterated[1] == ("name", "range")  # epochs: where a run resumed
+    taint = source.taint & ~PROCESS if counted else source.taint
+    taint = taint if source.flags & DEALT else taint & ~RANKS
+    if counted and any(_told_apart(frame, bound) for bound in iterated[2]):
+        return BY_RANK, taint
+    return BY_PROCESS if counted and taint & ALONE else UNKNOWN, taint
+
+
+def _told_apart(frame: Frame, bound: Node) -> bool:
+    """Whether a variable, which says how often a loop goes round, was set by this function on some ranks alone: not by
+    stage of a pipeline."""
+    name = render(bound) if bound[0] == "name" or (bound[0] == "attr" and bound[1][0] == "name") else ""
+    taint = frame.env[name].taint if name in frame.apart and name in frame.env else 0
+    return bool(taint & STATE) and not taint & GROUP
+
+
+def assigned(statements: tuple[Node, ...]) -> Iterator[str]:
+    """Yield what statements assign, ``step`` or ``self.step``, in those inside them too: not in functions."""
+    for statement in statements:
+        tag = statement[0]
+        for target in statement[2] if tag == "assign" else (statement[2],) if tag == "for" else ():
+            yield from _names(target)
+        for at in _BLOCKS.get(tag, ()):
+            yield from assigned(statement[at])
+        for handler in statement[3] if tag == "try" else ():
+            yield from assigned(handler[2])
+
+
+def _names(target: Node) -> Iterator[str]:
+    if target[0] == "name":
+        yield target[1]
+    elif target[0] == "attr" and target[1][0] == "name":
+        yield f"{target[1][1]}.{target[2]}"
+    for part in target[1] if target[0] == "seq" else (target[1],) if target[0] == "star" else ():
+        yield from _names(part)
+
+
+def _is_plain(value: Value) -> bool:
+    """Whether it is a number that says nothing of ranks."""
+    kind = type(value.constant)
+    return (kind is int or kind is float) and not value.taint and not value.flags

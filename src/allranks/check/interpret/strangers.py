@@ -1,0 +1,66 @@
+"""What packages are asked that neither the project nor the tables know: taken at the names of their functions. Pure."""
+
+from __future__ import annotations
+
+import re
+
+from allranks.check.tables.apis import PLAIN, WEAK, Apis
+from allranks.check.tables.collectives import Collective
+from allranks.check.tables.local import LOCAL, LocalQuery
+from allranks.check.tables.ranks import RankQuery
+
+# Names that mean the same in whatever package they are: of a process' own things.
+_SAYS_ALL = frozenset(
+    ["uuid1", "uuid4", "getpid", "gethostname", "getfqdn", "get_ident", "mkdtemp", "mkstemp", "mktemp"]
+)
+_OWN = {q.pattern.rpartition(".")[2]: q for q in LOCAL if q.pattern.rpartition(".")[2] in _SAYS_ALL}
+# Of the words of a name, those that speak of a file that processes lock: not a lock between threads.
+_LOCK = re.compile(
+    r"(?i)(^|_)(file|process|dist|path|cache|soft|dir|directory|exclusive)_?lock(er|ed|ing)?(_|$)|(^|_)lock_?(file|path|dir)(_|$)"
+    r"|^(inter|cross|multi)_?process_?lock$"
+)
+# Modules whose functions ask about processes: there, `is_root` is not about a tree.
+_OF_PROCESSES = re.compile(r"(?i)(^|_)(dist|comm|ddp|mpi|hvd)|distributed|parallel|process|multihost|rank")
+_OWN_PROCESSES = ("threading", "multiprocessing", "asyncio", "ray", "dask", "torch", "jax")
+_ROOT = frozenset(["is_root", "is_first", "is_lead", "is_leader", "is_head", "is_zero"])
+
+
+def rank_of(apis: Apis, dotted: str, form: str, *, bare: bool = True) -> RankQuery | None:
+    """Return what a call or an attribute of a stranger gives of ranks, by its last name. What says little by itself
+    (``rank``) counts where no arguments are given (``bare``) and the tables do not know the package."""
+    package, _, last = dotted.rpartition(".")
+    query = apis.ranks[form].tail(last.removeprefix("get_") if last.startswith("get_is_") else last)
+    if query is None and form == "call" and bare:
+        root = last in _ROOT and _OF_PROCESSES.search(package.rpartition(".")[2])
+        query = apis.ranks[form].tail("is_main_process") if root else apis.ranks["decorator"].tail(last)
+    if query is None or (query.pattern in WEAK and (not bare or package.partition(".")[0] in apis.packages)):
+        return None
+    return query
+
+
+def constant_of(apis: Apis, dotted: str) -> RankQuery | None:
+    """Return what an imported constant holds that is called as the launcher's variable: ``pkg.env.LOCAL_RANK``."""
+    package, _, last = dotted.rpartition(".")
+    query = apis.ranks["environment"].named(last) if package else None
+    return query if query is not None and query.kind != "node" else None
+
+
+def meeting_of(apis: Apis, dotted: str) -> Collective | None:
+    """Return the collective that a function of a package is, by its last name."""
+    package, _, last = dotted.rpartition(".")
+    meeting = apis.collectives["call"].tail(last) if package else None
+    if meeting is None or package.startswith(PLAIN):
+        return None
+    top = package.partition(".")[0]
+    return None if top in apis.packages or top in _OWN_PROCESSES else meeting
+
+
+def own_of(dotted: str) -> LocalQuery | None:
+    """Return what a call gives of this process alone: a name that no other has, or a lock."""
+    last = dotted.rpartition(".")[2]
+    return LocalQuery(dotted, "lock") if is_lock(last) else _OWN.get(last)
+
+
+def is_lock(name: str) -> bool:
+    """Whether a function or class, by its name, locks a file."""
+    return bool(_LOCK.search(name))

@@ -1,0 +1,1 @@
+"""What becomes of findings: suppressed, known, fixed, told."""

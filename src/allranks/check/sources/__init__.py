@@ -1,0 +1,1 @@
+"""The files of a project: found, read, and as text, lines, cells and trees."""

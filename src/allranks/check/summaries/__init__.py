@@ -1,0 +1,1 @@
+"""What is kept of a file for the interpreter, and how files are one project."""

@@ -1,0 +1,181 @@
+"""Which entries run as several processes: the evidence for it in what they reach, and how much that says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatch
+
+from allranks.check.interpret.below import deepest_first
+from allranks.check.interpret.interest import deals
+from allranks.check.interpret.state import Result
+from allranks.check.interpret.statements import Interpreter
+from allranks.check.sources.source import is_test
+from allranks.check.summaries.project import Project, closed
+from allranks.check.survey.alone import is_apart, is_tool
+from allranks.check.tables.evidence import HOOKED
+from allranks.check.tables.names import documented
+
+_STRONG = frozenset({"initialise", "wrap", "sample"})
+_INTERFACES = ("gradio", "streamlit")
+_STARTERS = ("lightning", "pytorch_lightning", "catalyst", "ray")
+_LAUNCH, _JOIN, _MEET = "<launch>", "<join>", "<meet>"  # no file's name
+# Methods of HOOKED classes that a framework calls, or that the constructor's caller does.
+_HOOK = re.compile(
+    r"on_\w+|(before|after)_\w+|init|run_event|log_\w+|\w+_start|\w+_step|\w+_dataloader|\w+_epoch_(start|end)|\w+_end|configure_\w+|__init__|setup|teardown|forward|train"
+    r"|compute_loss|evaluate|predict|log|save_model|_save\w*|_load\w*|_inner_training_loop|get_\w+_dataloader"
+)
+
+
+class Activity:
+    """What the entries of an interpreted project show. ``everywhere``: the user says that all of them are several;
+    ``alone``, ``together``: programs that scripts start as one process each, or as several (`launches`)."""
+
+    def __init__(
+        self,
+        project: Project,
+        interpreter: Interpreter,
+        *,
+        everywhere: bool,
+        entries: tuple[str, ...],
+        alone: frozenset[str],
+        together: frozenset[str] = frozenset(),
+    ) -> None:
+        self.project = project
+        self.interpreter = interpreter
+        self.everywhere = everywhere
+        self.entries = entries
+        self.alone = alone
+        self.together = together
+        self._known: dict[int, frozenset[str]] = {}
+
+    def active(self, roots: Iterable[Result]) -> list[Result]:
+        """Return the entries for which there is evidence, in themselves or in what belongs to their class."""
+        every = list(roots)
+        families: dict[str, list[Result]] = {}
+        for root in every:
+            families.setdefault(self._family(root), []).append(root)
+        return [root for root in every if self._is_active(root, families)]
+
+    def is_sure(self, root: Result) -> bool:
+        """Whether somebody is known to run an entry in several processes: it joins them, it is a program, or a
+        framework calls it. A program of JAX that only asks for its rank is mostly run alone, on all devices of a host;
+        a program of torch is alone where scripts start it so, and it starts no processes itself.
+        """
+        if self.everywhere:
+            return True
+        facts, shown = self.project.function(root.reference), self._shown(root)
+        if facts is not None and facts.name:
+            return "" in shown or self._is_hook(root)
+        if self._is_launched(root):
+            return True
+        of_jax = any(map(self._is_of_jax, shown))
+        if root.path in self.alone and _LAUNCH not in shown and not of_jax and not self._may_start(root.path):
+            return False
+        return not of_jax or bool(shown & {"", _LAUNCH, _JOIN, _MEET})
+
+    def is_alone(self, root: Result) -> bool:
+        """Whether one process runs an entry: a tool, an interface for people, or what only shows that it can tell its
+        rank."""
+        apart = is_apart(root.reference) and "" not in self._shown(root)
+        summary = self.project.summaries.get(root.path)
+        shows = summary is not None and any(map(summary.uses, _INTERFACES))
+        spared = self.everywhere or self._is_launched(root) or self._is_hook(root)
+        return (apart or shows or is_tool(root.reference)) and not spared
+
+    def _is_launched(self, root: Result) -> bool:
+        """Whether it is a program of which a launcher starts several processes."""
+        return root.reference.endswith("::") and root.path in self.together
+
+    def _is_hook(self, root: Result) -> bool:
+        """Whether a framework calls it on every process."""
+        facts = self.project.function(root.reference)
+        hook = facts is not None and _HOOK.fullmatch(facts.name)
+        return bool(hook and facts and facts.owner and self._is_hooked(f"{root.path}::{facts.owner}"))
+
+    def is_started(self, root: Result) -> bool:
+        """Whether an entry joins processes, or starts them, or meets them itself."""
+        return self._is_launched(root) or bool(self._shown(root) & {"", _LAUNCH}) or "collective" in root.evidence
+
+    def started(self, roots: Iterable[Result], active: Iterable[Result]) -> set[str]:
+        """Return the modules that are imported where several processes run for certain."""
+        shows = {id(root) for root in active}
+        certain = (
+            root
+            for root in roots
+            if _LAUNCH in self._shown(root)
+            or (id(root) in shows and (self._is_launched(root) or "" in self._shown(root)))
+        )
+        return closed((path for root in certain for path in self._imported(root.path)), self._imported)
+
+    def _imported(self, path: str) -> list[str]:
+        return [imported for imported in self.project.imported(path) if not self.left_out(imported)]
+
+    def left_out(self, path: str) -> bool:
+        """Tests, and what is not one of the entries that the user names."""
+        if self.entries and not any(fnmatch(path, entry) for entry in self.entries):
+            return True
+        return is_test(path)
+
+    def _is_active(self, root: Result, families: Mapping[str, list[Result]]) -> bool:
+        if self.everywhere:
+            return True
+        path = root.path
+        if self.left_out(path) or self.is_alone(root):
+            return False
+        if self._evidence(root, path) or self._is_launched(root):
+            return True
+        facts = self.project.function(root.reference)
+        if facts is None or not facts.owner:
+            return False
+        owner = f"{path}::{facts.owner}"
+        if self._is_hooked(owner):
+            return True
+        family = self.interpreter.family(owner)
+        return any(self._evidence(other, path) for other in families.get(family, ()))
+
+    def _may_start(self, path: str) -> bool:
+        """Whether a program uses a package that starts the other processes itself."""
+        summaries = (self.project.summaries.get(below) for below in closed([path], self._imported))
+        return any(summary is not None and any(map(summary.uses, _STARTERS)) for summary in summaries)
+
+    def _is_of_jax(self, path: str) -> bool:
+        summary = self.project.summaries.get(path)
+        return summary is not None and summary.uses("jax")
+
+    def _is_hooked(self, owner: str) -> bool:
+        return any(documented(kin) in HOOKED for kin in self.interpreter.lineage(owner))
+
+    def _family(self, root: Result) -> str:
+        facts = self.project.function(root.reference)
+        owner = f"{root.path}::{facts.owner}" if facts is not None and facts.owner else ""
+        return self.interpreter.family(owner) if owner else ""
+
+    def _evidence(self, result: Result, path: str) -> bool:
+        """Whether it, or what it calls, shows several processes; a mere rank query counts in the entry's file only."""
+        return bool(self._shown(result) & {path, ""})
+
+    def _shown(self, start: Result) -> frozenset[str]:
+        """Return the files in which evidence is reached; the empty name stands for evidence that counts everywhere.
+
+        What processes do that are started, or a process alone, shows nothing of who calls them.
+        """
+        for result in deepest_first(start, self._known):
+            shown = self._own(result)
+            for called in result.calls:
+                if not (called.started or called.alone):
+                    below = self._known.get(id(called.result))  # a nested function may call the one around it
+                    below = self._own(called.result) if below is None else below
+                    shown |= below if not called.ready or _JOIN in below else below & {_LAUNCH}
+            self._known[id(result)] = shown
+        return self._known[id(start)]
+
+    def _own(self, result: Result) -> frozenset[str]:
+        """Return the same of what a function does itself."""
+        own = {result.path} if result.several else set()
+        dealt = "rank" in result.evidence and deals(self.project.function(result.reference))
+        own |= {""} if result.evidence & _STRONG or dealt else set()
+        own |= {_LAUNCH} if "launch" in result.evidence else set()
+        own |= {_JOIN} if "initialise" in result.evidence else set()
+        own |= {_MEET} if "collective" in result.evidence else set()
+        return frozenset(own)

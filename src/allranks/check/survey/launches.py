@@ -1,0 +1,152 @@
+"""How the project's scripts start its programs: by a launcher or as one process, on how many nodes. Pure."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple
+
+from allranks.check.sources.scripts import is_page, is_script, is_text
+
+_LAUNCHER = re.compile(
+    r"torchrun|torch\.distributed|torch_xla|\baccelerate\b|deepspeed|\bsrun\b|\bmpirun\b|\bmpiexec\b|horovodrun|jsrun|aprun"
+    r"|#SBATCH|#PBS|#BSUB|\bsbatch\b|\bray\b|composer|fabric run|lightning run|colossalai|allranks run|nproc|dist_train"
+    r"|(?:spawn|launch)\w*\.py|MASTER_ADDR|WORLD_SIZE|\bRANK=|xargs|parallel|gcloud|kubectl"
+)
+_PLAIN = re.compile(r"\bpython[\d.]*\s+(?:-[uBOE]+\s+)*(?:(?P<path>[\w./-]+\.py)\b|-m\s+(?P<module>[\w.]+))")
+_ANY = re.compile(r"(?P<path>[\w./-]+\.py)\b")
+# What starts several processes of the program that comes next, unless it is told that one is enough.
+_TOGETHER = re.compile(
+    r"(?:\btorchrun|-m\s+torch\.distributed\.(?:launch|run)|\baccelerate\s+launch|\bdeepspeed|\bhorovodrun|\bmpirun|\bmpiexec"
+    r"|\bcomposer|\bcolossalai\s+run|\bpython\d?\s+\S*(?:spawn|launch)\w*\.py)\s"
+    r"(?P<options>[^;&|`]*?)(?:(?<=\s)-m\s+(?P<module>[\w.]+)|(?P<path>[\w./-]+\.py)\b)"
+)
+_BUT_ONE = re.compile(
+    r"--?(?:nproc[-_]per[-_]node|num[-_]processes|np|n|num[-_]gpus|nproc|world[-_]size|num[-_]proc)[=\s]+[\"']?1(?![\d.])"
+)
+# Whoever writes one of these thinks of several machines.
+_NODES = re.compile(
+    rb"(?i)nnodes|num_nodes|node_rank|SLURM_NODEID|SLURM_NNODES|SLURM_JOB_NUM_NODES|SLURM_(?:JOB_)?NODELIST|hostfile"
+    rb"|multi-?_?nodes?\b|#SBATCH\s+(?:-N|--nodes)|num_machines|machine_rank|submitit"
+)
+# Whoever writes one of these in a script or on a page starts processes himself.
+_OUTSIDE = re.compile(
+    rb"torchrun|torch\.distributed|\bsrun\b|#SBATCH|\bsbatch\b|#PBS|#BSUB|\bmpirun\b|\bmpiexec\b|horovodrun|\bjsrun\b"
+    rb"|accelerate launch|\bdeepspeed\s+(?:--|\w+\.py)|MASTER_ADDR|WORLD_SIZE"
+)
+# What joins processes, starts them on this host, and has them meet there; and what lets them be on others too.
+_JOINS, _SPAWNS = re.compile(rb"init_process_group\("), re.compile(rb"\b(?:spawn|start_processes)\(")
+_LOOPBACK = re.compile(rb"127\.0\.0\.1|localhost")
+_ELSEWHERE = re.compile(rb"(?i)\bnodes?\b|node_|_node|env://|(?:\.get\(|getenv\()\s*[\"']MASTER_ADDR|argparse")
+_JOINED = re.compile(r"\\\r?\n")
+_SET = re.compile(r"(?<![\w$-])(?P<name>\w+)=[\"']?(?P<value>[^\s\"';]*\.py)\b")
+_USED = re.compile(r"[\"']?\$\{?(?P<name>\w+)\}?[\"']?")
+_KNOWN_START = re.compile(r"^(?:\$\{?\w+\}?/)+")
+
+
+class Started(NamedTuple):
+    """The programs of a project by how its scripts and pages start them.
+
+    ``alone``: scripts start them, always as ``python train.py``, and no page does by a launcher. A script that names a
+    launcher, or the variables of one, anywhere says nothing of being alone: whatever it starts may be one of several.
+    ``together``: a script or a page starts several processes of them, by a launcher. Of a program that no script starts
+    nothing is known.
+    """
+
+    alone: frozenset[str]
+    together: frozenset[str]
+
+
+def started(sources: Mapping[str, bytes]) -> Started:
+    """Return what the scripts and pages of a project say of its programs."""
+    programs = frozenset(path for path in sources if path.endswith(".py"))
+    alone, several, together = set[str](), set[str](), set[str]()
+    for path, raw in sources.items():
+        if is_script(path) or is_page(path):
+            text = _JOINED.sub(" ", raw.decode("utf-8", "replace"))
+            for name, by_itself in (_of_page if is_page(path) else _of_script)(text):
+                (alone if by_itself else several).update(_meant(name, path, programs))
+            for name in _together(text):
+                together |= _meant(name, path, programs)
+    return Started(frozenset(alone - several), frozenset(together))
+
+
+def on_several_nodes(sources: Mapping[str, bytes]) -> bool:
+    """Return whether anything in a project speaks of several nodes. Where nothing does, the local rank is the rank."""
+    return any(map(_NODES.search, sources.values()))
+
+
+def by_launchers(sources: Mapping[str, bytes]) -> bool:
+    """Return whether a script or a page of a project tells of a launcher that starts several processes."""
+    return any(_OUTSIDE.search(raw) for path, raw in sources.items() if is_text(path))
+
+
+def on_one_host(sources: Mapping[str, bytes]) -> bool:
+    """Return whether each file that joins processes starts them too, to meet on this host and on no other."""
+    joining = [raw for path, raw in sources.items() if path.endswith(".py") and _JOINS.search(raw)]
+    return bool(joining) and all(
+        _SPAWNS.search(raw) and _LOOPBACK.search(raw) and not _ELSEWHERE.search(raw) for raw in joining
+    )
+
+
+def _of_script(text: str) -> Iterator[tuple[str, bool]]:
+    """Yield the programs that a script names, and whether each is started there as one process."""
+    launches = _LAUNCHER.search(text) is not None
+    values = _values(text)
+    for line in text.splitlines():
+        for command in _filled(line.partition("#")[0], values):
+            if not launches and (match := _PLAIN.search(command)) is not None:
+                yield _program(match), True
+            elif _SET.search(command) is None:
+                yield from ((found["path"], False) for found in _ANY.finditer(command))
+
+
+def _together(text: str) -> Iterator[str]:
+    """Yield the programs that a script or a page names behind a launcher."""
+    if _LAUNCHER.search(text) is None:
+        return
+    values = _values(text)
+    for line in filter(_LAUNCHER.search, text.splitlines()):
+        for command in _filled(line, values):
+            found = (match for match in _TOGETHER.finditer(command) if not _BUT_ONE.search(match["options"]))
+            yield from map(_program, found)
+
+
+def _values(text: str) -> dict[str, list[str]]:
+    """Return the programs that variables of a script stand for."""
+    values: dict[str, list[str]] = {}
+    for named in _SET.finditer(text):
+        values.setdefault(named["name"], []).append(_KNOWN_START.sub("", named["value"]))
+    return values
+
+
+def _filled(line: str, values: Mapping[str, list[str]]) -> list[str]:
+    """Return a line as often as a variable in it may stand for a program, each time with another one."""
+    for match in _USED.finditer(line):
+        if programs := values.get(match["name"]):
+            return [line[: match.start()] + program + line[match.end() :] for program in programs]
+    return [line]
+
+
+def _of_page(text: str) -> Iterator[tuple[str, bool]]:
+    """Yield what stands in one line with a launcher. What a page starts plainly may be its short example."""
+    if ".py" not in text:
+        return
+    for line in filter(_LAUNCHER.search, (line for line in text.splitlines() if ".py" in line)):
+        yield from ((found["path"], False) for found in _ANY.finditer(line))
+
+
+def _program(match: re.Match[str]) -> str:
+    return match["path"] or match["module"].replace(".", "/") + ".py"
+
+
+def _meant(name: str, script: str, programs: Collection[str]) -> set[str]:
+    """Return the programs that a path in a script may be: from its own folder, from the root, or from elsewhere."""
+    plain = posixpath.normpath(name)
+    beside = posixpath.normpath(posixpath.join(posixpath.dirname(script), name))
+    for path in (beside, plain):
+        if path in programs:
+            return {path}
+    tail = "/" + plain.lstrip("./")
+    return {path for path in programs if path.endswith(tail)}

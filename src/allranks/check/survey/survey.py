@@ -1,0 +1,390 @@
+"""From the entries down: who reaches what, by which calls, with what evidence of several processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from allranks.check.interpret import gpus
+from allranks.check.interpret.below import deepest_first
+from allranks.check.interpret.drawing import alike
+from allranks.check.interpret.given import Given
+from allranks.check.interpret.held import is_own
+from allranks.check.interpret.interest import Names, around, interesting, telling
+from allranks.check.interpret.registered import built_by_name, kept_by_name, settings
+from allranks.check.interpret.spelled import Scope, Speller
+from allranks.check.interpret.state import Arms, Called, Result, Seen, Span
+from allranks.check.interpret.statements import Interpreter
+from allranks.check.interpret.truth import EVERY, FIRST, TRUE, named, roles_where
+from allranks.check.interpret.values import ASKED, Value
+from allranks.check.program import Event, Gap, Program, Step
+from allranks.check.sources.source import module_name, place
+from allranks.check.standing import gated, through
+from allranks.check.summaries.project import Project, mentioned
+from allranks.check.summaries.summary import FunctionFacts
+from allranks.check.survey.activity import Activity
+from allranks.check.survey.alone import is_tools_main
+from allranks.check.survey.byname import ByName, entries_of
+from allranks.check.survey.folders import makes_folder
+from allranks.check.survey.loaders import unsplit
+from allranks.check.survey.parted import Parted, symbol
+from allranks.check.survey.together import ALWAYS, Held, Together, held
+from allranks.check.tables.apis import Apis
+from allranks.check.tables.evidence import JOINED
+from allranks.check.tables.gates import NAMED_ON_MAIN, ON_MAIN_ONLY
+from allranks.findings import Place
+
+MOST_CALLERS = 8
+_MAKERS = ("__init__", "__post_init__", "setup", "setUp")
+
+
+class _Way(NamedTuple):
+    """A function and who comes to it: for certain (``mask``) and perhaps (``may``). ``earlier``, ``later``: what they
+    meet in before it is called and after it has returned; ``under``: what the conditions on the way depend on;
+    ``ordered``: in a lock, or one by one; ``alone``: the entry is a tool that one process runs; ``sure``: the entry is
+    known to be run, in several processes; ``scope``: how it is called; ``passed``: meetings so far; ``arms``:
+    the conditions around each call, ``held`` all of them; ``entry``: where the way begins, None where it is known that
+    there are several processes."""
+
+    result: Result
+    mask: int
+    may: int
+    active: bool
+    chain: tuple[Step, ...] = ()
+    ordered: bool = False
+    earlier: frozenset[str] = frozenset()
+    later: frozenset[str] = frozenset()
+    under: int = 0
+    guard: Place | None = None
+    alone: bool = False
+    sure: bool = False
+    scope: Scope | None = None
+    passed: int = 0
+    arms: tuple[Arms, ...] = ()
+    held: Held = ALWAYS
+    entry: Result | None = None
+
+
+class Survey:
+    """Interprets a project and collects what its entries reach. ``lines`` gives the text of a file, by path."""
+
+    def __init__(
+        self,
+        project: Project,
+        apis: Apis,
+        lines: Mapping[str, list[str]],
+        *,
+        everywhere: bool,
+        entries: tuple[str, ...],
+        alone: frozenset[str],
+        together: frozenset[str],
+    ) -> None:
+        self.project = project
+        self.apis = apis
+        self.everywhere = everywhere
+        names = self.names = Names(project)
+        self.interpreter = Interpreter(project, apis, interesting(project, names, apis))
+        self.activity = Activity(
+            project, self.interpreter, everywhere=everywhere, entries=entries, alone=alone, together=together
+        )
+        reached = self.interpreter.interesting
+        launched = frozenset(f"{path}::" for path in together)
+        starts = reached if everywhere else reached & (telling(project, names, apis) | launched)
+        left_out = {path for path in project.summaries if self.activity.left_out(path)}
+        self.starts = frozenset(name for name in starts if name.partition("::")[0] not in left_out)
+        self.lines = lines
+        self.together = Together(project, lines)
+        self.events: dict[tuple[str, Span, str], Event] = {}
+        self.folders: list[Event] = []
+        self.visited: set[tuple[int, int, bool, bool, bool, bool]] = set()
+        self.ahead: dict[int, frozenset[str]] = {}
+        self.between: dict[tuple[int, int, int], frozenset[str]] = {}
+        self.sizes: dict[int, int] = {}
+        self.speller = Speller(project, self.interpreter.modules)
+        self.hooks: list[tuple[_Way, str]] = []
+        self.by_name = ByName(project, self.interpreter.lineage)
+        self.callers: dict[str, dict[Step, None]] = {}
+        # Nested functions that are handed to somebody to call, who makes them, and in what function.
+        self.nested: list[tuple[Result, int, str]] = []
+        self.reached: set[str] = set()  # functions to which programs of several processes come
+        self.inside: set[str] = set()  # functions that show, with what they call, that there are several processes
+
+    def program(self) -> Program:
+        """Return all that was found."""
+        roots = self._roots()
+        if self.interpreter.stale:
+            self.interpreter.again()
+            roots = self._roots()
+        active = self.activity.active(roots)
+        self.inside = {root.reference for root in active}
+        entries = sorted(
+            entries_of(roots, self.interpreter.callees), key=lambda root: root.reference not in self.inside
+        )
+        started = self.activity.started(roots, active)
+        bodies = [self.interpreter.imported_body(path) for path in sorted(started)]
+        bodies += settings(self.interpreter, started)
+        if any(map(self.activity.is_started, active)):
+            paths = [path for path in self.lines if not self.activity.left_out(path)]
+            bodies += built_by_name(self.interpreter, self.names, paths)
+            for kept in kept_by_name(self.interpreter, paths):
+                self.by_name.make(kept, EVERY, sure=True)
+        self._go_down(entries, bodies)
+        parted = Parted(self.project, self.inside, self._place)
+        for root in parted.come_in(entries):
+            is_active = root.reference in self.inside
+            if is_active or not self.activity.left_out(root.path):
+                parted.go_down(root, EVERY, is_active, ())
+        for handed, roles, outer in self.nested:
+            is_active = outer in self.inside or outer in self.reached
+            if is_active or not self.activity.left_out(handed.path):
+                parted.go_down(handed, roles, is_active, ())
+        self._tell_callers()
+        events = sorted(self.events.values(), key=lambda event: (event.place, event.name))
+        watched = [root for root in entries if not self.activity.left_out(root.path)]
+        bound: set[Place] = set()
+        early = tuple(gpus.astray(watched, self.project, self.inside, self._step, bound))
+        said = (*mentioned(self.project), early, around(self.project, events))
+        results = self.interpreter.results.values()
+        bodies_of_modules = (frame.result for frame in self.interpreter.modules.values())
+        drawn = alike(self.project, [*results, *bodies_of_modules], events, self._at)
+        more = (gpus.offloading(results), drawn, unsplit(self.project, events, self.lines), frozenset(bound))
+        gaps, folders = tuple(self._gaps()), tuple(self.folders)
+        return Program(tuple(events), parted.found(), gaps, *said, *more, folders=folders)
+
+    def _go_down(self, entries: Iterable[Result], bodies: Iterable[Result]) -> None:
+        """Go down from the entries; to methods that nobody is known to call, for those who call them by name."""
+
+        def down(root: Result, roles: int) -> None:
+            alone = self.activity.is_alone(root)
+            sure = self.activity.is_sure(root) or self.by_name.is_sure(root)
+            active = root.reference in self.inside
+            self._effects(_Way(root, roles, EVERY, active, alone=alone, sure=sure, entry=root))
+
+        methods: list[Result] = []
+        for root in entries:
+            if self.by_name.is_method(root):
+                methods.append(root)
+            else:
+                down(root, EVERY)
+        for body in bodies:
+            self._effects(_Way(body, EVERY, EVERY, True, alone=self.activity.is_alone(body), sure=True))
+        self.by_name.come_to(methods, down)
+        self._called_by_name()
+        for way, method in self.hooks:
+            self._effects(way._replace(mask=way.mask & self.by_name.called.get(method, EVERY)))
+
+    def _called_by_name(self) -> None:
+        """Go down into methods of what several processes make and call by a name, to which no other call has led."""
+        run, tried = self.interpreter, set[str]()
+        while more := [it for it in self.by_name.unmet(self.reached | tried) if it.method in run.interesting]:
+            for it in more:
+                tried.add(it.method)
+                if self.activity.left_out(it.method.partition("::")[0]):
+                    continue
+                bound = replace(run.function_value(it.method, None), receiver=Value(instance=it.owner))
+                given = Given(it.values, (), ("call", ("const", None), (), (), (1, 0, 1, 0))) if it.values else None
+                result = run.run(bound, given) if bound.reference == it.method else None
+                if result is not None:
+                    roles = it.roles & roles_where(bound.gate or TRUE, "TUP")
+                    self._effects(_Way(result, roles, EVERY, True, sure=it.sure))
+
+    def _step(self, result: Result, span: Span) -> Step:
+        return self._at(result.reference, span)
+
+    def _at(self, reference: str, span: Span) -> Step:
+        return Step(symbol(reference), self._place(reference.partition("::")[0], span))
+
+    def _gaps(self) -> Iterator[Gap]:
+        for reference, why in sorted(self.interpreter.gaps.items()):
+            path, _, key = reference.partition("::")
+            facts = self.project.function(reference)
+            symbol = f"{module_name(path)}.{key}" if key else module_name(path)
+            yield Gap(self._place(path, facts.span if facts is not None else (1, 0, 1, 0)), symbol, why)
+
+    def _roots(self) -> list[Result]:
+        run = self.interpreter
+        modules = [path for path in self.project.summaries if f"{path}::" in self.starts]
+        for path in modules:
+            run.module_frame(path)
+        roots = [run.program(path) for path in modules]
+        self.nested.clear()
+        # Constructors first: what they store, the others ask for.
+        for reference in sorted(self.starts, key=lambda name: (not name.endswith(_MAKERS), name)):
+            facts = self.project.function(reference)
+            if reference in run.entered or reference.endswith("::") or facts is None:
+                continue
+            path = reference.partition("::")[0]
+            scope = run.scopes.get(reference)
+            value = run.function_value(reference, scope[0] if scope else None)
+            owner = Value(instance=f"{path}::{facts.owner}") if facts.owner else None
+            if value.reference != reference and owner is None:
+                continue
+            made = Value(reference=value.reference, receiver=owner, gate=value.gate, scope=value.scope)
+            result = run.run(made, None)
+            if result is None:
+                continue
+            if value.reference != reference:
+                result = through(reference, result, facts.span)
+            if scope is not None:
+                called = Called(facts.span, result, scope[1], scope[2])
+                scope[0].result.calls.append(called)
+                nested = gated(result, value.gate, value.text, facts.span)
+                self.nested.append((nested, scope[1], scope[0].result.reference))
+            else:
+                gate, why = (value.gate, value.text) if value.gate else self._called_on(path, facts)
+                roots.append(gated(result, gate, why, facts.span))
+        return roots
+
+    def _called_on(self, path: str, facts: FunctionFacts) -> tuple[str, str]:
+        """Return where a framework calls a method of the project, empty if on every rank; and that in words."""
+        owner = f"{path}::{facts.owner}"
+        kinds = self.interpreter.heirs(owner) if facts.owner and facts.name in NAMED_ON_MAIN else ()
+        names = (f"{kin.rpartition('.')[2]}.{facts.name}" for kin in kinds if "::" not in kin)
+        name = next((name for name in names if name in ON_MAIN_ONLY), "")
+        alone = "rank 0" if ON_MAIN_ONLY.get(name) == "global" else "one rank of each node"
+        return (FIRST[ON_MAIN_ONLY[name]], f"{name}, which its framework calls on {alone}") if name else ("", "")
+
+    # effects
+
+    def _effects(self, way: _Way) -> None:
+        result, chain = way.result, way.chain
+        key = (id(result), way.mask, way.active, way.ordered, way.alone, way.sure)
+        if key in self.visited or len(chain) > 30:
+            return
+        self.visited.add(key)
+        shown = way.active or result.several or result.reference in self.inside
+        shown = shown and "launch" not in result.evidence  # who starts the processes does it before
+        way = way._replace(active=shown and not way.alone)
+        if way.active:
+            self.reached |= {result.reference} if way.mask else set()
+            self.by_name.note(result, way.mask, sure=way.sure)
+        for seen in result.seen:
+            self._event(way, seen)
+        for called in result.calls:
+            step = self._step(result, called.span)
+            into = self._into(way, called, step)
+            if called.hook:
+                self.hooks.append((into, called.hook))
+            else:
+                self._effects(into)
+            if way.mask & called.mask == EVERY:
+                self.callers.setdefault(called.result.reference, {})[step] = None
+
+    def _into(self, way: _Way, called: Called, step: Step) -> _Way:
+        """Return the way on, into a call."""
+        result, on = way.result, way.held | held(way.result.path, called.arms)
+        return _Way(
+            called.result,
+            way.mask & called.mask,
+            way.may & called.may,
+            way.active or called.started,
+            chain=(*way.chain, step),
+            ordered=way.ordered or called.ordered,
+            earlier=way.earlier | self._ops(result, 0, called.met),
+            later=way.later | self._ops(result, called.met + bool(called.result.meets or called.result.meetings)),
+            under=way.under | called.under,
+            guard=self._place(result.path, called.guard) if called.guard else way.guard,
+            sure=called.started or (way.sure and not self._apart(way, on)),
+            alone=way.alone or (not self.everywhere and (called.alone or is_tools_main(called.result.reference))),
+            scope=Scope(called.result, called.node, self._scope(way)),
+            passed=way.passed + self._size(result, called.met),
+            arms=(*way.arms, called.arms),
+            held=on,
+            entry=None if called.started else way.entry,
+        )
+
+    def _apart(self, way: _Way, on: Held) -> bool:
+        """Whether what holds on the way is so only where no processes are joined."""
+        return way.entry is not None and self.together.apart(way.entry, on)
+
+    def _scope(self, way: _Way) -> Scope:
+        return way.scope or Scope(way.result)
+
+    def _size(self, start: Result, stop: int = 1 << 30) -> int:
+        """Return how many meetings there are in ``start`` before meeting ``stop``, in what it calls too."""
+        for result in deepest_first(start, self.sizes, _met_in) if stop else ():
+            self.sizes[id(result)] = self._sum(result.meetings)
+        return self._sum(start.meetings[:stop])
+
+    def _sum(self, meetings: list[str | Called]) -> int:
+        return sum(1 if isinstance(one, str) else self.sizes.get(id(one.result), 0) for one in meetings)
+
+    def _spelled(self, way: _Way, seen: Seen) -> str:
+        if seen.node is None or not (way.active or makes_folder(seen)):
+            return ""
+        return self.speller.spelled(self._scope(way), seen.node)
+
+    def _ops(self, start: Result, first: int, stop: int = 1 << 30) -> frozenset[str]:
+        """Return what is met in ``start`` from meeting ``first`` on, before meeting ``stop``."""
+        for result in deepest_first(start, self.ahead, _met_in):
+            self.ahead[id(result)] = self._union(result.meetings)
+        key = (id(start), first, stop)
+        if key not in self.between:
+            self.between[key] = self._union(start.meetings[first:stop])
+        return self.between[key]
+
+    def _union(self, meetings: list[str | Called]) -> frozenset[str]:
+        met = ({one} if isinstance(one, str) else self.ahead.get(id(one.result), frozenset()) for one in meetings)
+        return frozenset().union(*met)
+
+    def _event(self, way: _Way, seen: Seen) -> None:
+        result, mask = way.result, way.mask & seen.mask
+        earlier, later = way.earlier | self._ops(result, 0, seen.met), way.later | self._ops(result, seen.met)
+        early = mask == 1 and (way.under | seen.under) & ASKED and not earlier & JOINED and later & JOINED
+        mask = EVERY if early else mask  # nobody is joined yet: each takes itself for rank 0
+        path = seen.receiver
+        own = path is not None and is_own(path)
+        perhaps = path is not None and "perhaps" in path.flags
+        event = Event(
+            name=seen.name,
+            entry=seen.entry,  # type: ignore[arg-type]
+            place=self._place(result.path, seen.span),
+            symbol=symbol(result.reference),
+            function=result.reference,
+            arguments=seen.arguments,
+            keywords=seen.keywords,
+            roles=named(mask),
+            active=way.active,
+            sure=way.sure and not perhaps and not self._apart(way, way.held | held(result.path, seen.arms)),
+            per_process=own,
+            ordered=way.ordered or seen.ordered,
+            target=seen.target,
+            chain=way.chain,
+            opened=self._place(result.path, path.handle) if path is not None and path.handle else None,
+            path=path,
+            under=way.under | seen.under,
+            looped=seen.looped,
+            guard=self._place(result.path, seen.guard) if seen.guard else way.guard,
+            met=seen.met,
+            spelled=self._spelled(way, seen) if mask in (1, EVERY) or makes_folder(seen) else "",
+            passed=way.passed + self._size(result, seen.met),
+            arms=(*way.arms, seen.arms),
+            earlier=earlier,
+            later=later,
+            may=named(EVERY if early else way.may & seen.may),
+        )
+        if makes_folder(seen):
+            self.folders.append(event)
+        site = (result.path, seen.span, seen.name)
+        before = self.events.get(site)
+        if before is None or _weight(event) > _weight(before):
+            self.events[site] = event
+
+    def _tell_callers(self) -> None:
+        """A call that every rank makes is part of the fault, also where the shortest way does not lead through it."""
+        for site, event in self.events.items():
+            others = [step for step in self.callers.get(event.function, ()) if step not in event.chain]
+            if event.everyone and others:
+                self.events[site] = replace(event, also=tuple(others[:MOST_CALLERS]))
+
+    def _place(self, path: str, span: Span) -> Place:
+        return place(path, self.lines.get(path, []), span)
+
+
+def _met_in(result: Result) -> Iterator[Result]:
+    return (one.result for one in result.meetings if not isinstance(one, str))
+
+
+def _weight(event: Event) -> tuple[bool, bool, bool, int, int]:
+    return (event.active, event.sure, not event.per_process and not event.ordered, len(event.roles), -len(event.chain))

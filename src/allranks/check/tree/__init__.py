@@ -1,0 +1,1 @@
+"""What rules ask about the tree of one file."""

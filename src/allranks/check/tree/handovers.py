@@ -1,0 +1,189 @@
+"""What some ranks hand over to others through files in one function, with no meeting between: by the names of calls.
+
+The interpreted program knows the calls of the tables and follows paths from function to function; here names are taken
+for what they say (``prepare_data``, ``load_index``), and what goes through a list of paths is seen as it stands.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from allranks.check.sources.nodes import walk
+from allranks.check.sources.source import File
+from allranks.check.tree.splits import by_rank
+from allranks.check.tree.syntax import Function, inside, leaves, name_of, own, rank_guard, speaks_of, tail_of
+
+Meets = Callable[[ast.Call], bool]
+
+# What writes -> what reads the same, by documented names or the last part of a method.
+_FORMATS = {
+    "numpy.save": "numpy.load",
+    "numpy.savez": "numpy.load",
+    "torch.save": "torch.load",
+    "joblib.dump": "joblib.load",
+    "open": "open",
+    "to_csv": "read_csv",
+    "to_parquet": "read_parquet",
+    "to_json": "read_json",
+    "save_file": "load_file",
+    "save_to_disk": "load_from_disk",
+    "save_pretrained": "from_pretrained",
+}
+_SECOND = ("torch.save", "save_file", "joblib.dump")  # the path comes after what is written
+_MAKES = re.compile(
+    r"^_*(save|write|dump|download|prepare|pre_?process|convert|export|generate|extract|merge|fetch|unpack|import_from|"
+    r"urlretrieve|copy(file|tree|2)?$|to_(csv|json|parquet|disk)$)|_(save|dump|download)$"
+)
+_READS = re.compile(
+    r"^_*(load|read|restore|from_(pretrained|file|disk|json|checkpoint)|open$)|_load$|_from_(file|disk)$"
+)
+_PATH = re.compile(
+    r"path|dir$|dir_|_file$|file_?name|folder|ckpt|checkpoint|cache|fname|root$|dest|location|tmp|out(put)?$", re.I
+)
+_PREPARES = re.compile(
+    r"^_*(download|pre_?process|prepare_(data|input|corpus|cache|vocab|file)|convert|extract|tokenize_|compile_|"
+    r"(build|create|generate|make)_(\w+_)?(data|dataset|datasets|index|indices|vocab|cache|corpus|files)$)"
+)
+_USES = re.compile(r"^_*(load|read|train|fit|get_(data|loader)|(build|create|make)_(\w+_)?(data_?loaders?|datasets?)$)")
+_TURNS = re.compile(r"first|lock|synchron|barrier|turns|sequential", re.IGNORECASE)
+_ONE = re.compile(r"main|master|chief|primary|zero|rank_?0|== ?0\b")
+_NOT_ONE = re.compile(r"!=|\bnot |> ?0")
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """``read`` comes to what ``made`` may not have finished. ``sure``: both name one path."""
+
+    made: ast.Call
+    read: ast.Call
+    what: str
+    sure: bool
+
+
+def handovers(function: Function, file: File, meets: Meets) -> Iterator[Handover]:
+    """Yield what is handed over in ``function``; ``meets`` says whether the processes may meet in a call."""
+    calls = [at for at in own(function) if isinstance(at, ast.Call)]
+    calls.sort(key=lambda at: (at.lineno, at.col_offset))
+    for at, made in enumerate(calls):
+        tail = tail_of(made)
+        if not (_MAKES.search(tail) or _PREPARES.search(tail) or _known(made, file) in _FORMATS):
+            continue
+        if any(isinstance(p, ast.With) and _TURNS.search(ast.unparse(p.items[0])) for p, _ in inside(made, file)):
+            continue
+        test = rank_guard(made, file)
+        if test is None:
+            found = _of_all(made, calls[at + 1 :], file, meets)
+        elif _ONE.search(text := ast.unparse(test)) and not _NOT_ONE.search(text):
+            found = _of_one(made, calls[at + 1 :], file, meets)
+        else:
+            continue
+        if found is not None:
+            yield found
+
+
+def _of_all(made: ast.Call, later: list[ast.Call], file: File, meets: Meets) -> Handover | None:
+    """Every rank writes a part under a name of its own, and goes on to read all parts in a loop."""
+    reads, path = _FORMATS.get(_known(made, file)), _path(made, file)
+    if reads is None or path is None or not _writes(made) or not by_rank(path, file):
+        return None
+    for call in later:
+        if meets(call):
+            return None
+        whole = call.args[0] if call.args and _known(call, file) == reads and not _opens_to_write(call) else None
+        if whole is not None and not by_rank(whole, file) and _goes_on(made, call, file) and _loops(call, made, file):
+            rank_0 = rank_guard(call, file) is not None
+            what = f"{'rank 0' if rank_0 else 'every rank'} reads the parts of all ranks while others may still write"
+            return Handover(made, call, what, sure=True)
+    return None
+
+
+def _of_one(made: ast.Call, later: list[ast.Call], file: File, meets: Meets) -> Handover | None:
+    """Rank 0 makes something, and all go on to read it."""
+    tail = tail_of(made)
+    paths = {ast.unparse(given) for given in _given(made) if _is_path(given)} if _MAKES.search(tail) else set()
+    prepares = bool(_PREPARES.search(tail)) and _is_statement(made, file)
+    if not paths and not prepares:
+        return None
+    for call in later:
+        if meets(call) or _waits(call, file):
+            return None
+        if rank_guard(call, file) is not None or not _goes_on(made, call, file):
+            continue
+        if _READS.search(tail_of(call)) and not _opens_to_write(call) and (path := _shared(call, paths)):
+            return Handover(made, call, f"every rank reads {path} while rank 0 may still make it", sure=True)
+        if prepares and _USES.search(tail_of(call)):
+            what = f"every rank goes on to {tail_of(call)} while rank 0 may still be at {tail}"
+            return Handover(made, call, what, sure=False)
+    return None
+
+
+def _known(call: ast.Call, file: File) -> str:
+    name, tail = name_of(call, file), tail_of(call)
+    return name if name in _FORMATS or name in _FORMATS.values() else tail
+
+
+def _path(call: ast.Call, file: File) -> ast.expr | None:
+    at = 1 if _known(call, file) in _SECOND else 0
+    return call.args[at] if len(call.args) > at else None
+
+
+def _given(call: ast.Call) -> list[ast.expr]:
+    return [*call.args, *(keyword.value for keyword in call.keywords)]
+
+
+def _opens_to_write(call: ast.Call) -> bool:
+    mode = next((a.value for a in call.args[1:2] if isinstance(a, ast.Constant)), "r")
+    return tail_of(call) == "open" and isinstance(mode, str) and mode[:1] in ("w", "a", "x")
+
+
+def _writes(call: ast.Call) -> bool:
+    return tail_of(call) != "open" or _opens_to_write(call)
+
+
+def _is_path(node: ast.expr) -> bool:
+    if "pretrained" in ast.unparse(node):  # what is read to make something
+        return False
+    if isinstance(node, ast.Name | ast.Attribute):
+        return bool(_PATH.search(tail_of(node)))
+    joins = isinstance(node, ast.Call) and tail_of(node) in ("join", "Path")
+    return joins or (isinstance(node, ast.BinOp | ast.JoinedStr) and speaks_of(node, _PATH))
+
+
+def _shared(call: ast.Call, paths: set[str]) -> str:
+    """Return the one of ``paths`` that the call is given, or a part of what it is given."""
+    texts = (ast.unparse(at) for given in _given(call) for at in walk(given) if isinstance(at, ast.expr))
+    return next((text for text in texts if text in paths), "")
+
+
+def _is_statement(call: ast.Call, file: File) -> bool:
+    return isinstance(next(file.parents(call), None), ast.Expr)
+
+
+def _waits(call: ast.Call, file: File) -> bool:
+    """It stands in a loop that waits, or in its condition."""
+    return tail_of(call) == "sleep" or any(isinstance(p, ast.While) and c is p.test for p, c in inside(call, file))
+
+
+def _goes_on(made: ast.Call, read: ast.Call, file: File) -> bool:
+    """A process that comes to ``made`` may come to ``read`` afterwards: no other branch, no return between."""
+    for parent, child in inside(made, file):
+        block = next((b for b in _blocks(parent) if child in b), None)
+        if any(at is read for at in walk(parent)):
+            return block is None or any(at is read for part in block for at in walk(part))
+        if block is not None and leaves(block):
+            return False
+    return True
+
+
+def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
+    yield from (b for name in ("body", "orelse", "finalbody") if isinstance(b := getattr(node, name, None), list))
+
+
+def _loops(read: ast.Call, made: ast.Call, file: File) -> bool:
+    """``read`` stands in a loop of its own."""
+    around = {id(parent) for parent in file.parents(made)}
+    kinds = (ast.For, ast.ListComp, ast.GeneratorExp, ast.DictComp, ast.SetComp)
+    return any(isinstance(p, kinds) and id(p) not in around for p, _ in inside(read, file))

@@ -1,0 +1,188 @@
+"""What a file does with a loader of data that it makes."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Collection, Sequence
+
+from allranks.check.sources.nodes import walk
+from allranks.check.sources.source import File
+from allranks.check.tables.data import LOADERS, SUBSETS
+from allranks.check.tree.origins import function_called, may_be_skipped, names_ranks, origins, reached, values
+from allranks.check.tree.splits import by_rank, handed_at, split_at
+from allranks.check.tree.syntax import (
+    bases_of,
+    class_of,
+    function_of,
+    given,
+    inside,
+    is_constant,
+    keyword,
+    name_of,
+    own,
+    speaks_of,
+    tail_of,
+)
+
+_WRAPPERS = ("torch.nn.parallel.DistributedDataParallel", "torch.distributed.fsdp.FullyShardedDataParallel")
+_TRAINS = re.compile(r"(^|_)train")
+_MODELS = ("prepare", "setup", "setup_module", "prepare_model")
+_PREPARES = (
+    *("setup_dataloaders", "prepare_data_loader", "_setup_dataloaders", "setup_dataloader"),
+    *_MODELS,
+)
+_LOOKS_AT = ("skip_first_batches", "len", "enumerate", "tqdm", "iter", "print", "ceil", "progress_bar")
+
+
+def trains_in_order(loader: ast.Call, file: File) -> bool:
+    """A loader of training data without an order of its own."""
+    if any(keyword(loader, name) is not None for name in ("shuffle", "sampler", "batch_sampler")) or not loader.args:
+        return False
+    above = next(file.parents(loader), None)
+    return isinstance(above, ast.Assign) and any(speaks_of(t, _TRAINS) for t in (*above.targets, loader.args[0]))
+
+
+def prepared_without(loader: ast.Call, file: File) -> ast.Call | None:
+    """Return where a function, or a class without kin, prepares its model, if it goes over this loader as it is."""
+    above, function = next(file.parents(loader), None), function_of(loader, file)
+    if function is None or not isinstance(above, ast.Assign) or len(above.targets) > 1:
+        return None
+    target, scope = above.targets[0], _known_in(above.targets[0], function, file)
+    if scope is None:
+        return None
+    name, nodes = ast.unparse(target), walk(scope) if isinstance(scope, ast.ClassDef) else list(own(scope))
+    prepared = [at for at in nodes if isinstance(at, ast.Call) and tail_of(at) in _PREPARES]
+    model = next((at for at in prepared if tail_of(at) in _MODELS and at.args and not _names(at, name)), None)
+    called = _also_called(name, nodes)
+    gone_over = any(isinstance(at, ast.For | ast.AsyncFor) and _is_over(at.iter, called) for at in nodes)
+    handed_on = any(
+        isinstance(at, ast.Call) and _is_handed(at, called) and tail_of(at) not in _LOOKS_AT and at not in prepared
+        for at in nodes
+    )
+    own_one = gone_over and not handed_on and not any(_names(at, one) for at in prepared for one in called)
+    return model if own_one else None
+
+
+def _known_in(target: ast.expr, function: ast.AST, file: File) -> ast.AST | None:
+    """Return all that may go over what is stored: the function, or for an attribute its class, if that has no kin."""
+    if isinstance(target, ast.Name):
+        return function
+    owner, name = class_of(target, file), tail_of(target)
+    if owner is None or ast.unparse(target) != f"self.{name}":
+        return None
+    kin = any(tail_of(base) != "object" for base in owner.bases)
+    return None if kin or f".{name}" in file.text.replace(f"self.{name}", "") else owner
+
+
+def _also_called(name: str, nodes: Sequence[ast.AST]) -> frozenset[str]:
+    """Return the names of a loader: ``batches = skip_first_batches(loader, n) if n else loader``."""
+    stored = (at for at in nodes if isinstance(at, ast.Assign) and isinstance(at.targets[0], ast.Name))
+    ways = ((ast.unparse(at.targets[0]), way) for at in stored for way in _ways(at.value))
+    return frozenset({name, *(other for other, way in ways if ast.unparse(way) == name)})
+
+
+def _ways(value: ast.expr) -> tuple[ast.expr, ...]:
+    return (value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,)
+
+
+def _is_handed(call: ast.Call, names: Collection[str]) -> bool:
+    """Whether a call is given the loader itself, and not its length."""
+    parts = [*call.args, *(k.value for k in call.keywords)]
+    inside = [at for part in parts for at in (part.elts if isinstance(part, ast.Tuple | ast.List) else [part])]
+    return any(ast.unparse(at) in names for at in inside if isinstance(at, ast.Name | ast.Attribute))
+
+
+def sampler_left_out(loader: ast.Call, file: File) -> ast.Call | None:
+    """Return the distributed sampler of this loader's data set, which no loader of its function is given."""
+    function = function_of(loader, file)
+    if function is None or not loader.args or keyword(loader, "sampler") or keyword(loader, "batch_sampler"):
+        return None
+    nodes = list(own(function))
+    if any(isinstance(at, ast.Call) and at is not loader and _is_loader_of(at, loader.args[0], file) for at in nodes):
+        return None
+    made = [at for at in nodes if isinstance(at, ast.Call) and tail_of(at) == "DistributedSampler" and at.args]
+    mine = [at for at in made if ast.dump(at.args[0]) == ast.dump(loader.args[0])]
+    certain = mine and not any(may_be_skipped(at, file) for at in (*mine, loader))
+    forgotten = mine and not may_be_skipped(loader, file) and all(_is_forgotten(at, nodes, file) for at in mine)
+    return mine[0] if certain or forgotten else None
+
+
+def _is_forgotten(made: ast.Call, nodes: Sequence[ast.AST], file: File) -> bool:
+    """Nothing reads the variable that it is stored in."""
+    above = next(file.parents(made), None)
+    target = above.targets[0] if isinstance(above, ast.Assign) else None
+    if not isinstance(target, ast.Name):
+        return False
+    return not any(isinstance(at, ast.Name) and at.id == target.id and isinstance(at.ctx, ast.Load) for at in nodes)
+
+
+def takes_a_share(loader: ast.Call, file: File) -> bool:
+    """It may shuffle and has no sampler, and its batch is that of all processes divided by their number."""
+    shuffle, size = keyword(loader, "shuffle"), given(loader, 1, "batch_size")
+    if shuffle is None or is_constant(shuffle, False) or size is None:
+        return False
+    ways = [size, *values(size, file)]
+    divided = (at for at in ways if isinstance(at, ast.BinOp) and isinstance(at.op, ast.FloorDiv))
+    sampled = any(keyword(loader, name) is not None for name in ("sampler", "batch_sampler"))
+    return not sampled and any(origins(at.right, file) == {"size"} for at in divided)
+
+
+def _is_loader_of(call: ast.Call, data: ast.expr, file: File) -> bool:
+    return name_of(call, file) in LOADERS and bool(call.args) and ast.dump(call.args[0]) == ast.dump(data)
+
+
+def _names(call: ast.Call, name: str) -> bool:
+    parts = (*call.args, *(k.value for k in call.keywords))
+    named = (at for part in parts for at in walk(part) if isinstance(at, ast.Name | ast.Attribute))
+    return any(ast.unparse(at) == name for at in named)
+
+
+def _is_over(source: ast.expr, names: Collection[str]) -> bool:
+    """``loader``, ``enumerate(loader)``, ``tqdm(loader)``."""
+    while isinstance(source, ast.Call) and source.args:
+        source = source.args[0]
+    return isinstance(source, ast.Name | ast.Attribute) and ast.unparse(source) in names
+
+
+def is_stream(loader: ast.Call, file: File) -> bool:
+    """The data is an instance of an iterable data set of this file."""
+    made = [loader.args[0], *values(loader.args[0], file)] if loader.args else []
+    names = {tail_of(one) for one in made if isinstance(one, ast.Call)}
+    classes = (n for n in file.nodes if isinstance(n, ast.ClassDef) and n.name in names)
+    return any(base.endswith("IterableDataset") for owner in classes for base in bases_of(owner, file))
+
+
+def is_part(data: ast.expr, file: File) -> bool:
+    """The data was dealt out by rank, here or in a function of this file that gives it."""
+    if not names_ranks(file):
+        return False
+    made = [at for one in reached(data, file) for at in walk(one)]
+    functions = (function_called(at, file) for at in made if isinstance(at, ast.Call))
+    returned = (at.value for function in functions if function for at in own(function) if isinstance(at, ast.Return))
+    made += [at for value in returned if value is not None for one in reached(value, file) for at in walk(one)]
+    return any(split_at(at, file) or handed_at(at, file) or _is_own_subset(at, file) for at in made)
+
+
+def _is_own_subset(node: ast.AST, file: File) -> bool:
+    """``Subset(rows, range(rank * n, (rank + 1) * n))``"""
+    place = SUBSETS.get(name_of(node, file)) if isinstance(node, ast.Call) else None
+    return place is not None and isinstance(node, ast.Call) and by_rank(given(node, *place), file)
+
+
+def wraps(file: File) -> bool:
+    """Whether a file wraps a model for several processes, elsewhere than where there are never any."""
+    calls = (at for at in file.kinds.get(ast.Call, ()) if isinstance(at, ast.Call) and name_of(at, file) in _WRAPPERS)
+    return any(not _is_dead(call, file) for call in calls)
+
+
+def _is_dead(node: ast.AST, file: File) -> bool:
+    """It stands under ``world_size > 1``, and nothing but 1 is ever stored there."""
+    tests = (above.test for above, child in inside(node, file) if isinstance(above, ast.If) and child in above.body)
+    for test in tests:
+        if not isinstance(test, ast.Compare) or not isinstance(test.ops[0], ast.Gt) or len(test.ops) > 1:
+            continue
+        stored = values(test.left, file) if isinstance(test.left, ast.Name) else []
+        if stored and all(is_constant(one, 1) for one in (*test.comparators, *stored)):
+            return True
+    return False

@@ -1,0 +1,80 @@
+"""Who leaves because a number of his own is zero, when he was to reduce it over all processes.
+
+What goes into a reduction differs from process to process: else nobody would reduce it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from allranks.check.sources.nodes import walk
+from allranks.check.sources.source import File
+from allranks.check.tree.syntax import Function, asks_rank, function_of, leaves, own, tail_of
+
+_REDUCES = re.compile(r"^_?(all_?reduce(_sum|_mean)?|reduce_(sum|mean|tensor)|all_?gather|gather_for_metrics)$")
+_TENSORS = ("tensor", "as_tensor", "Tensor", "FloatTensor", "stack", "array")
+_MAKES = ("sum", "item", "mean", "float", "int", "detach", "abs", "max")
+# Numbers that all processes have alike, and what of a tensor says nothing of its contents.
+_ALIKE = re.compile(
+    r"(?i)(^|_)(idx|index|steps?|iter|epochs?|rank|world|size|dst|src|level|depth|dims?|ndim|stage)(_|$)"
+)
+
+
+def leaves_before(branch: ast.If | ast.Assert, file: File) -> str:
+    """Return the variable whose value lets a process leave before it is reduced; empty if there is none."""
+    function = function_of(branch, file)
+    if function is None or (isinstance(branch, ast.If) and not (leaves(branch.body) and not branch.orelse)):
+        return ""
+    name = _asked(branch.test)
+    if not name or _ALIKE.search(name) or asks_rank(branch.test):
+        return ""
+    reductions = list(_reductions(function))
+    ends = branch.end_lineno or branch.lineno
+    if any(call.lineno < branch.lineno and name in _names(call) for call in reductions):
+        return ""
+    named = {name} | {
+        target.id
+        for at in own(function)
+        if isinstance(at, ast.Assign) and at.lineno > ends and isinstance(at.value, ast.Call) and _packs(at.value, name)
+        for target in at.targets
+        if isinstance(target, ast.Name)
+    }
+    later = (call for call in reductions if call.lineno > ends and call.args)
+    return name if any(isinstance(call.args[0], ast.Name) and call.args[0].id in named for call in later) else ""
+
+
+def _asked(test: ast.expr) -> str:
+    """Return the variable that a condition finds zero, or finds not to be a number."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return _asked(test.operand) if isinstance(test.operand, ast.Call | ast.Compare) else ""
+    if isinstance(test, ast.Compare) and len(test.ops) == 1:
+        zero = isinstance(test.comparators[0], ast.Constant) and test.comparators[0].value in (0, 0.0)
+        return _number(test.left) if zero and type(test.comparators[0].value) is not bool else ""  # type: ignore[attr-defined]
+    if isinstance(test, ast.Call) and tail_of(test) in ("isnan", "isinf", "isfinite"):
+        return _number(test.args[0]) if test.args else ""
+    return ""
+
+
+def _number(node: ast.expr) -> str:
+    """``total``, ``mask.sum()``, ``loss.item()``"""
+    if isinstance(node, ast.Call) and tail_of(node) in _MAKES:
+        inner = node.func.value if isinstance(node.func, ast.Attribute) else node.args[0] if node.args else None
+        return _number(inner) if inner is not None else ""
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _packs(value: ast.Call, name: str) -> bool:
+    """``torch.tensor([total, count])``"""
+    return tail_of(value) in ("tensor", "as_tensor", "Tensor", "FloatTensor", "stack", "array") and name in _names(
+        value
+    )
+
+
+def _reductions(function: Function) -> Iterator[ast.Call]:
+    return (at for at in own(function) if isinstance(at, ast.Call) and _REDUCES.search(tail_of(at)))
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {at.id for at in walk(node) if isinstance(at, ast.Name)}
