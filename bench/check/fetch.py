@@ -43,7 +43,12 @@ def tree(repository: str, commit: str, *, into: Path = FOLDER, mirror: Path | No
 
 def files_of(root: Path) -> dict[str, Path]:
     """Return the files of these `KINDS` below ``root`` by their path from there, kind by kind."""
-    return {path.relative_to(root).as_posix(): path for end in KINDS for path in sorted(root.rglob(f"*{end}"))}
+    return {
+        path.relative_to(root).as_posix(): path
+        for end in KINDS
+        for path in sorted(root.rglob(f"*{end}"))
+        if path.is_file()
+    }
 
 
 def _git_folder(repository: str, commit: str, into: Path, mirror: Path | None) -> Path:
