@@ -8,7 +8,7 @@ import textwrap
 import pytest
 
 from allranks.check.engine import Settings, check
-from allranks.check.namesakes import only_sounds
+from allranks.check.tree.namesakes import only_sounds
 
 
 def found(text: str) -> list[tuple[str, int]]:

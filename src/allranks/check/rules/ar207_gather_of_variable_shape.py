@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from allranks.check.picked_rows import is_generated, is_levelled, is_picked
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
+from allranks.check.tree.picked_rows import is_generated, is_levelled, is_picked
 from allranks.findings import Finding
 
 _GATHERS = frozenset(

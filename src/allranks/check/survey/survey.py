@@ -14,13 +14,13 @@ from allranks.check.interpret.held import is_own
 from allranks.check.interpret.interest import Names, around, interesting, telling
 from allranks.check.interpret.registered import built_by_name, kept_by_name, settings
 from allranks.check.interpret.spelled import Scope, Speller
+from allranks.check.interpret.standing import gated, through
 from allranks.check.interpret.state import Arms, Called, Result, Seen, Span
 from allranks.check.interpret.statements import Interpreter
 from allranks.check.interpret.truth import EVERY, FIRST, TRUE, named, roles_where
 from allranks.check.interpret.values import ASKED, Value
 from allranks.check.program import Event, Gap, Program, Step
 from allranks.check.sources.source import module_name, place
-from allranks.check.standing import gated, through
 from allranks.check.summaries.project import Project, mentioned
 from allranks.check.summaries.summary import FunctionFacts
 from allranks.check.survey.activity import Activity

@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from allranks.check.namesakes import only_sounds
 from allranks.check.sources.nodes import children, walk
 from allranks.check.sources.source import File
+from allranks.check.tree.namesakes import only_sounds
 from allranks.check.tree.origins import function_called, values
 from allranks.check.tree.skips import AGREES
 from allranks.check.tree.splits import deals_held_out

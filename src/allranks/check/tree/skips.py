@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from allranks.check.namesakes import only_sounds
 from allranks.check.sources.nodes import children, walk
 from allranks.check.sources.source import File
 from allranks.check.tables.items import counts, is_batch, may_hold_samples
+from allranks.check.tree.namesakes import only_sounds
 from allranks.check.tree.syntax import asks_rank, calls_of, is_constant, own, tail_of, words_of
 
 _LOSS = re.compile(r"loss|(?<![a-z])kl(?![a-z])|policykl|approxkl|isnan|isinf|isfinite", re.IGNORECASE)
