@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 
 from allranks.check.program import Event, Program
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.source import File
+from allranks.check.tree.one_device import taken_for_all
 from allranks.check.tree.origins import function_called, values
+from allranks.check.tree.own_means import own_mean
 from allranks.check.tree.splits import deals_held_out
 from allranks.check.tree.syntax import (
-    bases_of,
-    calls_of,
-    class_of,
+    distributed,
     function_of,
-    keyword,
     own,
     rank_guard,
-    speaks_of,
     tail_of,
 )
 from allranks.check.tree.thrown_away import IN_PLACE, RETURNING, thrown_away
-from allranks.findings import Finding
+from allranks.check.tree.unsynced_logs import decides, is_unsynced
+from allranks.findings import Finding, Note
 
 _REDUCES = (
     *("all_reduce", "all_gather", "reduce(", "gather", "broadcast", "torchmetrics", "synchronize", "reduce_tensor"),
@@ -39,22 +37,19 @@ _KEPT = (
 )
 
 
-# Where Lightning looks at data that it has split, and what it calls there for others to log in.
-_LOOKS = re.compile(r"^(on_)?(validation|test)_(step|epoch_end)$")
-_LOSS = re.compile(r"loss|nll|elbo|error|mse|mae", re.IGNORECASE)
-_STRATEGY = re.compile(r"ddp|fsdp|deepspeed")
 _TRAINER = ("lightning.pytorch.Trainer", "lightning.pytorch.cli.LightningCLI")
 _REDUCTIONS = (*IN_PLACE, *RETURNING)
-_SHARED = re.compile(r"compute\(|all_gather|gather|sync|reduce")
 
 
 class MetricNotReduced(LocalRule):
     """
     ## What it does
     Finds a program that shards its validation data by a `DistributedSampler`, takes the score from a function of its
-    own that reduces nothing, and compares it with the best one so far. A reduction whose result nobody keeps:
-    `dist.all_reduce(loss / n)`, `hvd.allreduce(loss)` as a statement. Also a `ReduceLROnPlateau` that follows such a
-    score, and Lightning's `self.log` of a loss in `validation_step` and `test_step` (or what these call) without
+    own that reduces nothing, and compares it with the best one so far. A function that goes over held-out data which
+    its file deals out, and returns the mean, where neither it nor who calls it reduces that. A score that a function
+    under `pmap` returns unreduced, and of which the host takes the first device's. A reduction whose result nobody
+    keeps: `dist.all_reduce(loss / n)`, `hvd.allreduce(loss)` as a statement. Also a `ReduceLROnPlateau` that follows
+    such a score, and Lightning's `self.log` of a loss in `validation_step` and `test_step` (or what these call) without
     `sync_dist=True`, in a project whose trainer has several processes.
 
     ## Why is this bad
@@ -67,8 +62,8 @@ class MetricNotReduced(LocalRule):
 
     ## Known problems
     A reduction in another file is not seen; a metric object that reduces by itself (torchmetrics) is known by its
-    name only. That is why confidence is low, but where a result is thrown away, and where the same file shows a
-    trainer of several processes and a `monitor=` of what is logged.
+    name only. That is why confidence is low for what is compared or logged, but where the same file shows a trainer of
+    several processes and a `monitor=` of what is logged.
 
     ## Use instead
     Sum the totals and counts over all processes (`dist.all_reduce`), then divide; `sync_dist=True` in Lightning.
@@ -80,10 +75,57 @@ class MetricNotReduced(LocalRule):
     code, name, severity, row = "AR310", "metric-not-reduced", "warning", "data"
     cluster = "The score is that of 1/N of the data; if each process decides by its own, some stop and others go on."
     advice = "all_reduce the sum and the count before dividing; with Lightning, log with sync_dist=True."
-    words = ("DistributedSampler", "validation_step", "test_step", "validation_epoch_end", "best", *_REDUCTIONS)
-    nodes = (ast.Compare, ast.Call)
+    words = (
+        *("DistributedSampler", "validation_step", "test_step", "validation_epoch_end", "best", *_REDUCTIONS),
+        *("setup_dataloaders", "process_index", "pmap"),
+    )
+    nodes = (ast.Compare, ast.Call, ast.FunctionDef)
     calls = ("step", "log", "log_dict", *_REDUCTIONS)
     bad = (
+        # The mean that a function returns of its part; the loss of one device, taken for that of all.
+        Example(
+            {
+                "train.py": """\
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, DistributedSampler
+
+
+def validate(model, val_loader):
+    losses = [model(batch) for batch in val_loader]
+    return torch.stack(losses).mean()
+
+
+def main(model, val_set):
+    loader = DataLoader(val_set, 32, sampler=DistributedSampler(val_set))
+    loss = validate(model, loader)
+    if dist.get_rank() == 0:
+        print(loss)
+"""
+            },
+            at=(8,),
+        ),
+        Example(
+            {
+                "train.py": """\
+import jax
+
+
+@jax.pmap
+def eval_step(params, batch):
+    loss = model.apply(params, batch).mean()
+    return loss
+
+
+def evaluate(params, batches):
+    for batch in batches:
+        loss = eval_step(params, batch)
+        if jax.process_index() == 0:
+            print(loss[0])
+"""
+            },
+            at=(7,),
+        ),
         Example(
             {
                 "train.py": """\
@@ -261,10 +303,23 @@ class Alone(L.LightningModule):
             if not file.is_test:
                 lost_one = f"what {ast.unparse(lost)} is reduced to is thrown away"
                 yield self.local(file, node, lost_one, cluster=_KEPT[0], advice=_KEPT[1])
+        elif isinstance(node, ast.FunctionDef) and not file.is_test:
+            yield from self._returned(node, file)
         elif (message := _what_is_local(node, file)) is not None:
             found = self.local(file, node, message)
-            sure = isinstance(node, ast.Call) and message == _LOGGED and _decides(node, file)
+            sure = isinstance(node, ast.Call) and message == _LOGGED and decides(node, file)
             yield found if sure else replace(found, confidence="low")
+
+    def _returned(self, function: ast.FunctionDef, file: File) -> Iterator[Finding]:
+        """Look at what a function returns of its process' part of the data, or of its device's."""
+        compared = (at for at in file.kinds.get(ast.Compare, ()) if isinstance(at, ast.Compare))
+        if (mean := own_mean(function, file)) is not None and not any(_local_score(at, file) for at in compared):
+            yield self.local(file, mean, f"{function.name} returns the mean over this process' part of the data")
+        if distributed(file) and (taken := taken_for_all(function, file)) is not None:
+            places = (("one device's is taken here", taken.use), ("it is computed here", taken.computed))
+            notes = [Note(text, file.place(at)) for text, at in places if at is not None]
+            message = f"{ast.unparse(taken.value)} of each device is returned unreduced, and that of one taken for all"
+            yield self.finding(file.place(taken.value), file.symbol(function), message, notes=notes)
 
     def stands(self, finding: Finding, program: Program) -> bool:
         """Whether what Lightning logs is logged by several processes."""
@@ -278,27 +333,10 @@ def _what_is_local(node: ast.AST, file: File) -> str | None:
     """Return what is said of a score that is used as if it were that of all processes."""
     if isinstance(node, ast.Call) and _steers_rate(node, file):
         return "the learning rate of each process follows the score of its own part of the data"
-    if isinstance(node, ast.Call) and tail_of(node) in ("log", "log_dict") and _is_unsynced_log(node, file):
+    if isinstance(node, ast.Call) and tail_of(node) in ("log", "log_dict") and is_unsynced(node, file):
         return _LOGGED
     score = _local_score(node, file) if isinstance(node, ast.Compare) else None
     return f"{score} is the score of this process' part of the validation data" if score is not None else None
-
-
-def _decides(log: ast.Call, file: File) -> bool:
-    """Whether the best checkpoint, or the end, is chosen by what is logged, under a trainer of several processes."""
-    under = log.args[0] if log.args else keyword(log, "name")
-    if not isinstance(under, ast.Constant) or not any(map(_has_several, calls_of(file).get("Trainer", ()))):
-        return False
-    watched = (keyword(call, "monitor") for calls in calls_of(file).values() for call in calls)
-    return any(isinstance(name, ast.Constant) and name.value == under.value for name in watched)
-
-
-def _has_several(trainer: ast.Call) -> bool:
-    """``devices=8``, ``num_nodes=2``, ``strategy="ddp"``."""
-    counts = (keyword(trainer, name) for name in ("devices", "gpus", "num_nodes"))
-    many = any(isinstance(n, ast.Constant) and isinstance(n.value, int) and n.value > 1 for n in counts)
-    strategy = keyword(trainer, "strategy")
-    return many or (isinstance(strategy, ast.Constant) and bool(_STRATEGY.match(str(strategy.value))))
 
 
 def _has_one(trainer: Event) -> bool:
@@ -316,36 +354,6 @@ def _steers_rate(call: ast.Call, file: File) -> bool:
     made = values(call.func.value, file)
     plateau = any(isinstance(one, ast.Call) and tail_of(one) == "ReduceLROnPlateau" for one in made)
     return plateau and not any(word in file.text for word in _REDUCES)
-
-
-def _is_unsynced_log(call: ast.Call, file: File) -> bool:
-    function, owner = function_of(call, file), class_of(call, file)
-    if function is None or owner is None or not any(b.endswith("LightningModule") for b in bases_of(owner, file)):
-        return False
-    of_self = isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value) == "self"
-    if not of_self or keyword(call, "sync_dist") is not None or keyword(call, "rank_zero_only") is not None:
-        return False
-    if _SHARED.search(ast.unparse(function)) or not _logs_loss(call):
-        return False
-    return bool(_LOOKS.search(function.name)) or _is_called_to_look(function.name, call, owner)
-
-
-def _logs_loss(call: ast.Call) -> bool:
-    """A plain value, not a metric that reduces by itself when it is computed."""
-    given_ones = (*call.args, *(k.value for k in call.keywords if k.arg in ("value", "dictionary", "name")))
-    if any(isinstance(one, ast.Attribute) and ast.unparse(one).startswith("self.") for one in given_ones):
-        return False
-    return any(speaks_of(one, _LOSS) for one in given_ones)
-
-
-def _is_called_to_look(name: str, call: ast.Call, owner: ast.ClassDef) -> bool:
-    """``self.shared(batch, "val")`` in a hook, of a method that logs under a name of that stage."""
-    under = call.args[0] if call.args else keyword(call, "name")
-    if isinstance(under, ast.Constant) and not any(word in str(under.value) for word in _EVALUATES):
-        return False
-    hooks = (at for at in owner.body if isinstance(at, ast.FunctionDef) and _LOOKS.search(at.name))
-    calls = (at for hook in hooks for at in own(hook) if isinstance(at, ast.Call))
-    return any(isinstance(at.func, ast.Attribute) and at.func.attr == name for at in calls)
 
 
 def _local_score(node: ast.Compare, file: File) -> str | None:

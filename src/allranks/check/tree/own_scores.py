@@ -129,12 +129,12 @@ def _score_called(value: ast.expr, file: File) -> str:
     calls = [at for at in (value, *(value.args if isinstance(value, ast.Call) else ())) if isinstance(at, ast.Call)]
     for call in calls:
         called = function_called(call, file)
-        if called is not None and _LOOKS.search(called.name) and _goes_through_data(called, file) and _counts(called):
+        if called is not None and _LOOKS.search(called.name) and goes_through_data(called, file) and counts(called):
             return called.name
     return ""
 
 
-def _counts(function: Function) -> bool:
+def counts(function: Function) -> bool:
     """Whether a function gives back a number that it has computed."""
     given = [at.value for at in own(function) if isinstance(at, ast.Return) and at.value is not None]
     asked = {at.id for value in given for at in walk(value) if isinstance(at, ast.Name)}
@@ -241,7 +241,7 @@ def _made(value: ast.expr, loop: ast.AST, file: File) -> bool | None:
         return None
     for call in (at for at in walk(value) if isinstance(at, ast.Call)):
         if (called := function_called(call, file)) is not None:
-            return None if _reduces(called, file, 3) or not _goes_through_data(called, file, 1) else True
+            return None if reduces(called, file, 3) or not goes_through_data(called, file, 1) else True
     if isinstance(value, ast.Name):
         return None
     if _is_of_data(value, loop, file) or _is_added_up(value, loop, file):
@@ -272,17 +272,17 @@ def _is_added_up(value: ast.expr, loop: ast.AST, file: File) -> bool:
     return bool(names) and not _is_sent(set(names), set(names), function)
 
 
-def _reduces(function: ast.AST, file: File, depth: int) -> bool:
+def reduces(function: ast.AST, file: File, depth: int) -> bool:
     """Whether a function, or what it calls in this file, reduces over the processes."""
     heads = [at.iter for at in own(function) if isinstance(at, ast.For)]  # what gives the data tells no scores
     calls = [at for at in own(function) if isinstance(at, ast.Call) and at not in heads]
     if any(map(_tells, calls)):
         return True
     below = (function_called(call, file) for call in calls) if depth else ()
-    return any(_reduces(one, file, depth - 1) for one in below if one is not None and one is not function)
+    return any(reduces(one, file, depth - 1) for one in below if one is not None and one is not function)
 
 
-def _goes_through_data(function: Function, file: File, depth: int = 0) -> bool:
+def goes_through_data(function: Function, file: File, depth: int = 0) -> bool:
     """Whether a function, or one that it calls and that is called so, has a loop over data, or one that is left when
     there are no more."""
     loops = (at for at in own(function) if isinstance(at, ast.For | ast.While | ast.comprehension))
@@ -291,7 +291,7 @@ def _goes_through_data(function: Function, file: File, depth: int = 0) -> bool:
     if not (depth and _LOOKS.search(function.name)):
         return False
     below = (function_called(at, file) for at in own(function) if isinstance(at, ast.Call))
-    return any(one is not None and one is not function and _goes_through_data(one, file) for one in below)
+    return any(one is not None and one is not function and goes_through_data(one, file) for one in below)
 
 
 def _is_sent(names: set[str], changed: set[str], function: Function) -> bool:

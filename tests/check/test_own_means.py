@@ -1,0 +1,164 @@
+"""The mean of the part of the data that one process was dealt, or one device computed: AR310."""
+
+from __future__ import annotations
+
+import pytest
+
+from allranks.check.engine import Settings, check
+
+TRAIN = """\
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, DistributedSampler
+
+
+@torch.no_grad()
+def {name}(model, loader):
+    sums = torch.zeros(2)
+    for x, y in loader:
+        sums += torch.stack([(model(x).argmax(1) == y).sum(), torch.tensor(len(y))])
+    {after}
+    return {{"top1": (sums[0] / sums[1]).item()}}
+
+
+def main(model, held, log):
+    dist.init_process_group("nccl")
+    loader = DataLoader(held, 32, sampler={sampler})
+    for epoch in range(9):
+        scores = {name}(model, loader)
+        {later}
+        if dist.get_rank() == 0:
+            log(scores)
+"""
+SAMPLER = "DistributedSampler(held, shuffle=False)"
+
+
+def lines(source: str) -> list[int]:
+    findings = check({"train.py": source.encode()}, Settings(select=("AR310",))).findings
+    return [finding.place.line for finding in findings]
+
+
+@pytest.mark.parametrize("name", ["validate", "evaluate", "test", "run_validation"])
+def test_a_mean_over_what_a_sampler_deals_out_is_that_of_one_process(name: str) -> None:
+    """The first process shows that of its own part as if it were the whole."""
+    source = TRAIN.format(name=name, after="pass", sampler="DistributedSampler(eval_set)", later="pass")
+    assert lines(source.replace("held", "eval_set")) == [12]
+
+
+@pytest.mark.parametrize(
+    ("name", "after", "sampler", "later"),
+    [
+        ("validate", "dist.all_reduce(sums)", "DistributedSampler(val_set)", "pass"),
+        ("validate", "sums = reduce_sums(sums)", "DistributedSampler(val_set)", "pass"),
+        ("validate", "pass", "DistributedSampler(val_set)", "dist.all_reduce(scores)"),
+        ("validate", "pass", "DistributedSampler(val_set)", "scores = average_gradients_all_gather(scores)"),
+        ("validate", "pass", "None", "pass"),
+        ("validate", "sums = metric.compute()", "DistributedSampler(val_set)", "pass"),
+        ("train_epoch", "pass", "DistributedSampler(val_set)", "pass"),
+    ],
+)
+def test_a_mean_over_all_of_the_data_is_not_found(name: str, after: str, sampler: str, later: str) -> None:
+    """It is reduced here or there, or every process goes over all of the data, or over what it learns from."""
+    source = TRAIN.format(name=name, after=after, sampler=sampler, later=later)
+    assert lines(source.replace("held", "val_set")) == []
+
+
+def test_a_mean_over_every_nth_case_is_that_of_one_process() -> None:
+    """The loop itself deals the cases out; a function of the file that reduces is asked what it does."""
+    source = """\
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+jax.distributed.initialize()
+
+
+def evaluate(params, cases):
+    hits = np.zeros(2)
+    for case in cases[jax.process_index() :: jax.process_count()]:
+        hits += score(params, case)
+    return hits[0] / hits[1]
+
+
+def whole(hits):
+    return multihost_utils.process_allgather(hits).sum(0)
+
+
+for step in range(100):
+    params = update(params)
+    dice = evaluate(params, cases)
+    if jax.process_index() == 0:
+        print(dice)
+"""
+    assert lines(source) == [12]
+    assert lines(source.replace("hits[0] / hits[1]", "whole(hits)[0] / whole(hits)[1]")) == []
+    assert lines(source.replace("    if jax.process_index() == 0:", "    whole(dice)\n    if True:")) == []
+
+
+MAPPED = """\
+import functools
+import jax
+from flax import jax_utils
+from flax.training import common_utils
+
+
+def compute_metrics(logits, labels):
+    {reduced}
+    return {{"loss": cross_entropy(logits, labels)}}
+
+
+def train_step(state, batch):
+    loss, grads = jax.value_and_grad(loss_fn, has_aux=True)(state.params)
+    grads = jax.lax.pmean(grads, "batch")
+    metrics = {computed}
+    return state.apply_gradients(grads=grads), metrics
+
+
+def main(state, batches):
+    jax.distributed.initialize()
+    p_train_step = jax.pmap(functools.partial(train_step), axis_name="batch")
+    seen = []
+    for batch in batches:
+        state, metrics = p_train_step(state, batch)
+        {taken}
+        if jax.process_index() == 0:
+            print(shown)
+"""
+OWN = "compute_metrics(batch, batch)"
+
+
+@pytest.mark.parametrize(
+    "taken",
+    [
+        "shown = metrics['loss']; jax_utils.unreplicate(metrics)",
+        "seen.append(metrics); shown = common_utils.get_metrics(seen)",
+        "shown = jax.tree_util.tree_map(lambda x: x[0], metrics)",
+        "shown = metrics[0]",
+    ],
+)
+def test_what_one_device_computed_is_taken_for_all(taken: str) -> None:
+    """Each device returns the score of its own rows, and the host shows that of its first one."""
+    assert lines(MAPPED.format(reduced="pass", computed=OWN, taken=taken)) == [16]
+
+
+@pytest.mark.parametrize(
+    ("reduced", "computed", "taken"),
+    [
+        ("logits = jax.lax.pmean(logits, 'batch')", OWN, "shown = metrics[0]"),
+        ("pass", "jax.lax.pmean(compute_metrics(batch, batch), 'batch')", "shown = metrics[0]"),
+        ("pass", "loss; grads, metrics = jax.lax.pmean((grads, metrics), 'batch')", "shown = metrics[0]"),
+        ("pass", "gan.train_both(batch)", "shown = metrics[0]"),
+        ("pass", OWN, "shown = metrics['loss'].mean()"),
+        ("pass", "state.metrics.gather_from_model_output(batch)", "shown = jax_utils.unreplicate(metrics)"),
+    ],
+)
+def test_what_is_reduced_on_the_devices_or_left_to_others_is_not_found(reduced: str, computed: str, taken: str) -> None:
+    """Or the host looks at all of its devices."""
+    assert lines(MAPPED.format(reduced=reduced, computed=computed, taken=taken)) == []
+
+
+def test_a_mean_that_is_reduced_under_another_name_is_that_of_all() -> None:
+    """The caller makes a tensor of it, and reduces that."""
+    later = "told = torch.tensor(scores); dist.all_reduce(told)"
+    source = TRAIN.format(name="validate", after="pass", sampler="DistributedSampler(val_set)", later=later)
+    assert lines(source.replace("held", "val_set")) == []
