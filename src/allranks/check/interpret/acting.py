@@ -21,12 +21,14 @@ from allranks.check.tables.commands import doing
 from allranks.check.tables.effects import MOVES, Effect, Kind
 from allranks.check.tables.local import LOCKING, LocalQuery
 from allranks.check.tables.runs import NAMED, TOLD_BY_KEYWORD, is_place, names_the_next
+from allranks.check.tables.spoken import is_blob
 
 # What a call does that is told not to do what it does.
 _INSTEAD: Mapping[Kind, Kind] = {"mkdir": "folder", "tracker": "muted"}
 # Where `print` writes to that is no file of the program.
 _STREAMS = ("sys.stdout", "sys.stderr", "sys.__stdout__", "sys.__stderr__")
 _TRACKER = re.compile(r"(?i)wandb|writer|logger|tensorboard|tracker|recorder|mlflow|comet|neptune|visdom|clearml|aim\.")
+_IMAGE = re.compile(r"\.(png|jpe?g|gif|webp|bmp|tiff?)['\"]\)*$", re.IGNORECASE)
 _CHECKPOINT = re.compile(r"(?i)ckpt|checkpoint")
 _LETTERS = frozenset("rwaxbtU+")
 # What open files are called that a function is given.
@@ -154,6 +156,15 @@ class Acting(Computed):
         if not any(value.ranked for value in given.all()):
             self._record(frame, entry, name, given, perhaps, render(node))
         return Value(path.taint, flags=path.flags)
+
+    def _told_by_what(self, frame: Frame, name: str, given: Given, base: Value) -> Value | None:
+        """Record what a method of something unknown does, by what that, or the file it is given, is called."""
+        if name == "delete" and is_blob(render(given.node[1][1])):
+            return self._spoken(frame, Effect("*.delete", "delete"), "*.delete", given)
+        if name == "save" and given.node[2] and _IMAGE.search(render(given.node[2][0])):
+            image = self.apis.effects.named("PIL.Image.Image.save")
+            return self._effect(frame, image, image.pattern, given, base) if image is not None else None
+        return None
 
     def names(self, frame: Frame, node: Node, value: Value) -> Value:
         """Return what is assigned, marked if it gives the folder of a run its name: what is made of that, is told."""

@@ -10,6 +10,7 @@ from allranks.check.interpret.held import filled
 from allranks.check.interpret.logged import MADE, TRAINER
 from allranks.check.interpret.plain import Plain
 from allranks.check.interpret.spread import created
+from allranks.check.interpret.started import is_told_its_gpu
 from allranks.check.interpret.state import Frame, Span
 from allranks.check.interpret.strangers import meeting_of, own_of, rank_of
 from allranks.check.interpret.truth import BY_PROCESS, EVERY, UNKNOWN
@@ -42,7 +43,7 @@ from allranks.check.tables.passing import BAGS, FILLING, PASSING, PASSING_METHOD
 from allranks.check.tables.ranks import BESIDE
 from allranks.check.tables.receivers import BASES, ONE_PROCESS, RECEIVERS, REGISTERS, RETURNS, trainer_of
 from allranks.check.tables.shown import SHOWN
-from allranks.check.tables.spoken import effect_of, is_blob
+from allranks.check.tables.spoken import effect_of
 
 
 def _has_one_device(given: Given) -> bool:
@@ -198,8 +199,8 @@ class Caller(Plain):
         if not base.instance:
             self._called_by_name(frame, name, given)
             self._named(frame, given)
-            if name == "delete" and is_blob(render(given.node[1][1])):
-                return self._spoken(frame, Effect("*.delete", "delete"), "*.delete", given)
+            if (spoken := self._told_by_what(frame, name, given, base)) is not None:
+                return spoken
         self._callbacks(frame, given, name)
         if name == "open" and given.values:
             return self._opened(frame, base, given)
@@ -309,7 +310,8 @@ class Caller(Plain):
                 spread = given.argument("args", 1)
                 told = spread.elements or () if spread else ()  # by the one process that starts them
                 more = (replace(v, taint=v.taint & ~(CLOCK | PROCESS | IDENTITY)) for v in told)
-                self._apart(frame, function, Given((rank("global"), *more), (), given.node))
+                kind = "local" if is_told_its_gpu(self.project.function(function.reference)) else "global"
+                self._apart(frame, function, Given((rank(kind), *more), (), given.node))
         else:
             self._callbacks(frame, given, name.rpartition(".")[2])
         sign = self.apis.signs.named(name)

@@ -35,7 +35,7 @@ from allranks.check.interpret.values import (
     replace,
     tainted,
 )
-from allranks.check.summaries.render import condition, denied, render
+from allranks.check.summaries.render import absorbed, condition, denied, render
 from allranks.check.summaries.summary import Node
 from allranks.check.tables.apis import Apis
 from allranks.check.tables.gates import PRIVATE_PATHS
@@ -172,7 +172,7 @@ class Evaluator:
         return self._sequence_of_truths(frame, node, conjunction=True)
 
     def _or(self, frame: Frame, node: Node) -> Value:
-        return self._sequence_of_truths(frame, node, conjunction=False)
+        return self._sequence_of_truths(frame, absorbed(node), conjunction=False)
 
     def _sequence_of_truths(self, frame: Frame, node: Node, *, conjunction: bool) -> Value:
         first, *others = node[1]

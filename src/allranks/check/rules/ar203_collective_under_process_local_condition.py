@@ -15,7 +15,7 @@ from allranks.check.sources.source import File
 from allranks.check.tree.own_logs import logged_by_data
 from allranks.check.tree.own_losses import meets_by_loss
 from allranks.check.tree.own_scores import meets_by_score
-from allranks.check.tree.reduced_later import leaves_before
+from allranks.check.tree.reduced_later import leaves_before, meets_if_any
 from allranks.check.tree.syntax import function_of, leaves, tail_of
 from allranks.findings import Finding
 
@@ -254,6 +254,11 @@ dist.barrier()
         if not file.is_test and (told := meets_by_loss(node, file)) is not None:
             call, name = told
             yield self.local(file, call, f"{ast.unparse(call.func)} hangs on {name}, the loss of this process' batch")
+        if not file.is_test and (sent := meets_if_any(node, file)) is not None:
+            call, name = sent
+            yield self.local(
+                file, call, f"{ast.unparse(call.func)} hangs on {name}, of which a process may have nothing"
+            )
         if not file.is_test and not isinstance(node.body[-1], ast.Raise) and (name := leaves_before(node, file)):
             yield self.local(file, node.test, f"a process leaves by its own {name}, and the others go on to reduce it")
         name, function = _empty(node.test), function_of(node, file)

@@ -129,6 +129,10 @@ def rows(x, mask, world):
 
 def first(accelerator, outputs):
     return accelerator.gather(outputs[:, 0])
+
+def samples(model, multihost_utils, params, prompt):
+    made = model.generate(params, prompt)
+    return multihost_utils.process_allgather(made, tiled=True)
 """,
             },
         ),
@@ -148,10 +152,11 @@ def first(accelerator, outputs):
         told = len(node.args) > 1 and function.attr.startswith("all_gather") and _TORCH.search(receiver)
         sent = node.args[1] if told else node.args[0]
         scope = next((p for p in file.parents(node) if isinstance(p, ast.FunctionDef)), file.tree)
-        if is_picked(sent, scope) or is_generated(sent, scope):
+        # what JAX compiles has one length
+        made = function.attr != "process_allgather" and is_generated(sent, scope)
+        if made or is_picked(sent, scope):
             if is_levelled(scope) or _OF_ANY_LENGTH.search(receiver):
                 return
-            made = is_generated(sent, scope)
             why = "it is as long as the longest text made here" if made else "a condition leaves more rows on some"
             yield self.local(file, node, f"{ast.unparse(sent)} is gathered, and {why}")
         elif not any(isinstance(part, ast.Attribute) and part.attr.startswith("pad_") for part in walk(scope)):

@@ -72,3 +72,17 @@ def denied(text: str) -> str:
 
 def _plain(node: Node) -> bool:
     return node[0] == "const" and isinstance(node[1], str)
+
+
+def absorbed(node: Node) -> Node:
+    """Return ``(a and b) or not a`` as ``b or not a``, which is the same: that ``a`` holds says nothing of ``b``."""
+    denied = {render(part[1]) for part in node[1] if part[0] == "not"}
+    parts = tuple(_without(part, denied) if part[0] == "and" else part for part in node[1])
+    return (node[0], parts, *node[2:]) if denied else node
+
+
+def _without(both: Node, denied: set[str]) -> Node:
+    left = tuple(part for part in both[1] if render(part) not in denied)
+    if not left or len(left) == len(both[1]):
+        return both
+    return left[0] if len(left) == 1 else (both[0], left, *both[2:])

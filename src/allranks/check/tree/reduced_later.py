@@ -1,4 +1,4 @@
-"""Who leaves because a number of his own is zero, when he was to reduce it over all processes.
+"""Who leaves because a number of his own is zero, when he was to reduce it over all processes; or reduces it only then.
 
 What goes into a reduction differs from process to process: else nobody would reduce it.
 """
@@ -20,6 +20,8 @@ _MAKES = ("sum", "item", "mean", "float", "int", "detach", "abs", "max")
 _ALIKE = re.compile(
     r"(?i)(^|_)(idx|index|steps?|iter|epochs?|rank|world|size|dst|src|level|depth|dims?|ndim|stage)(_|$)"
 )
+# What all processes have alike: the parts of one model.
+_OF_MODEL = re.compile(r"(?i)grad|param|tensor|bucket|handle|module|layer|key|buffer|flat")
 
 
 def leaves_before(branch: ast.If | ast.Assert, file: File) -> str:
@@ -43,6 +45,49 @@ def leaves_before(branch: ast.If | ast.Assert, file: File) -> str:
     }
     later = (call for call in reductions if call.lineno > ends and call.args)
     return name if any(isinstance(call.args[0], ast.Name) and call.args[0].id in named for call in later) else ""
+
+
+def meets_if_any(branch: ast.If, file: File) -> tuple[ast.Call, str] | None:
+    """Return the reduction that a process makes only if it has something to put into it, and the variable that says
+    so."""
+    function = function_of(branch, file)
+    name = _counted(branch.test)
+    if function is None or not name or _ALIKE.search(name) or _OF_MODEL.search(name) or asks_rank(branch.test):
+        return None
+    if any(call.lineno < branch.lineno and name in _names(call) for call in _reductions(function)):
+        return None
+    inside = [at for part in branch.body for at in (part, *own(part)) if isinstance(at, ast.Call)]
+    others = [at for part in branch.orelse for at in (part, *own(part)) if isinstance(at, ast.Call)]
+    if any(_REDUCES.search(tail_of(call)) for call in others):
+        return None
+    named = {name, *_packed(function, name, branch.end_lineno or branch.lineno)}
+    found = (call for call in inside if _REDUCES.search(tail_of(call)) and call.args)
+    call = next((call for call in found if isinstance(call.args[0], ast.Name) and call.args[0].id in named), None)
+    return (call, name) if call is not None else None
+
+
+def _counted(test: ast.expr) -> str:
+    """``len(found) > 0``, ``count.item() > 0``"""
+    if not (isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Gt | ast.NotEq)):
+        return ""
+    zero = test.comparators[0]
+    if not (isinstance(zero, ast.Constant) and type(zero.value) is int and zero.value == 0):
+        return ""
+    if isinstance(test.left, ast.Call) and tail_of(test.left) == "len" and test.left.args:
+        return _number(test.left.args[0])
+    return _number(test.left)
+
+
+def _packed(function: Function, name: str, before: int) -> set[str]:
+    """Return what is made of a number, or a list of them, above a line."""
+    return {
+        target.id
+        for at in own(function)
+        if isinstance(at, ast.Assign) and at.lineno <= before and isinstance(at.value, ast.Call)
+        if _packs(at.value, name)
+        for target in at.targets
+        if isinstance(target, ast.Name)
+    }
 
 
 def _asked(test: ast.expr) -> str:

@@ -1,0 +1,25 @@
+"""Functions that processes are started with: is the number that they are given a rank, or that of a GPU? Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from allranks.check.summaries.summary import FunctionFacts, body_of
+
+
+def is_told_its_gpu(facts: FunctionFacts | None) -> bool:
+    """Whether the first thing that a function is given is one of the processes of a node: it adds those of the nodes
+    before, ``rank = node * gpus + gpu``."""
+    if facts is None or not facts.positional:
+        return False
+    return _adds(body_of(facts), ("name", facts.positional[0]))
+
+
+def _adds(node: Any, number: tuple[str, str]) -> bool:
+    if not isinstance(node, tuple):
+        return False
+    if len(node) > 3 and node[0] == "op" and node[3] == "+" and number in (node[1], node[2]):
+        other = node[1] if node[2] == number else node[2]
+        if other[0] == "op" and other[3] == "*":
+            return True
+    return any(_adds(part, number) for part in node)
