@@ -6,14 +6,16 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.nodes import walk
+from allranks.check.tree.origins import values
+from allranks.check.program import Program
+from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.source import File
 from allranks.check.tree.syntax import class_of, distributed, function_of, given, name_of, speaks_of, tail_of
-from allranks.findings import Finding
+from allranks.findings import Confidence, Finding
 
 _SAVES = {"torch.save": (1, "f"), "pickle.dump": (1, "file"), "safetensors.torch.save_file": (1, "filename")}
-_CHECKPOINT = re.compile(r"ckpt|checkpoint|latest|last|resume|snapshot|best", re.IGNORECASE)
+_CHECKPOINT = re.compile(r"ckpt|checkpoint|latest|last|resume|snapshot|best|(^|[^a-z])state\.", re.IGNORECASE)
 _TEMPORARY = re.compile(r"tmp|temp|buffer|bytes|stream|part", re.IGNORECASE)
 _TESTS = ("exists", "isfile", "is_file")
 _COPIES = ("copy", "copy2", "copyfile", "save", "dump", "urlretrieve", "savez")
@@ -112,6 +114,26 @@ def save(model):
 """
             }
         ),
+        # It tries until it is there; the others wait until the lock is gone.
+        Example(
+            {
+                "fetch.py": """\
+import os
+import shutil
+import time
+
+
+def fetch(rank, source, path, lock):
+    open(lock, "w").close()
+    while not os.path.exists(path):
+        shutil.copy(source, path)
+    if rank == 0:
+        os.remove(lock)
+    while os.path.exists(lock):
+        time.sleep(1)
+"""
+            }
+        ),
     )
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
@@ -120,27 +142,44 @@ def save(model):
             return
         if not isinstance(node, ast.Call) or (where := _SAVES.get(name_of(node, file))) is None:
             return
-        path = given(node, *where)
+        path = _path(given(node, *where), file)
         if path is None or not _is_checkpoint(path, node, file) or speaks_of(path, _TEMPORARY):
-            return
-        if not distributed(file) and "RANK" not in file.text:
             return
         scope = function_of(node, file) or file.tree
         if not any(isinstance(at, ast.Call) and tail_of(at) in _PUBLISHES for at in walk(scope)):
-            yield self.local(file, node, f"{ast.unparse(path)} is written under its final name")
+            shown: Confidence = "high" if distributed(file) or "RANK" in file.text else "low"
+            what = f"{ast.unparse(path)} is written under its final name"
+            yield self.finding(file.place(node), file.symbol(node), what, confidence=shown)
+
+    def stands(self, finding: Finding, program: Program) -> bool:
+        return finding.confidence == "high" or any(event.active for event in program.events)
 
     def _waited_for(self, loop: ast.While, file: File) -> Iterator[Finding]:
-        """Yield the call that writes what ``loop`` waits for."""
+        """Yield the call that writes what ``loop`` waits for: not one in the loop, which tries until it is there."""
         scope = function_of(loop, file) or file.tree
-        calls = [at for at in walk(scope) if isinstance(at, ast.Call)]
+        again = {at for part in loop.body for at in walk(part)}
+        calls = [at for at in walk(scope) if isinstance(at, ast.Call) and at not in again]
         if any(tail_of(at) in _PUBLISHES for at in calls):
             return
-        for test in walk(loop.test):
+        for test in (
+            at.operand for at in walk(loop.test) if isinstance(at, ast.UnaryOp) and isinstance(at.op, ast.Not)
+        ):
             if isinstance(test, ast.Call) and tail_of(test) in _TESTS:
                 path = test.args[0] if test.args else test.func.value if isinstance(test.func, ast.Attribute) else test
                 for call in calls:
                     if _writes(call, ast.unparse(path)):
                         yield self.local(file, call, f"{ast.unparse(path)} is waited for, and it is written in place")
+
+
+def _path(given: ast.expr | None, file: File) -> ast.expr | None:
+    """Return the name of the file: also of one that is open, and of one that was put together before."""
+    stored = values(given, file) if isinstance(given, ast.Name) else []
+    if len(stored) != 1:
+        return given
+    opened = stored[0]
+    if isinstance(opened, ast.Call) and tail_of(opened) == "open" and opened.args:
+        return _path(opened.args[0], file)
+    return opened if isinstance(opened, ast.Call | ast.JoinedStr | ast.BinOp | ast.Constant) else given
 
 
 def _is_checkpoint(path: ast.expr, save: ast.Call, file: File) -> bool:
