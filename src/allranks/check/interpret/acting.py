@@ -237,7 +237,9 @@ class Acting(Computed):
 
     def _local(self, frame: Frame, entry: LocalQuery, name: str, given: Given) -> Value:
         if entry.kind in _SOURCES:
-            self._record(frame, entry, name, given, None, name)
+            itself = name.startswith(("pathlib.", "*.")) and given.node[1][0] == "attr"
+            listed = given.node[1][1] if itself else given.expression(0) if entry.kind == "listing" else None
+            self._record(frame, entry, name, given, None, name, listed if entry.kind == "listing" else None)
         if name in LOCKING:
             self._locked(frame, given)
         taint = _OWN.get(entry.kind, 0)

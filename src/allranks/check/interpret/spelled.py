@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from fnmatch import fnmatch
 from functools import cached_property
 from typing import NamedTuple
 
@@ -22,6 +23,10 @@ _SAME = frozenset(["str", "os.fspath", "Path", "pathlib.Path", "PurePath", "epat
 _SAME |= frozenset(["os.path.realpath", "os.path.expanduser", "os.path.normpath", "os.path.expandvars", "open"])
 _SELVES = frozenset(["resolve", "absolute", "as_posix", "expanduser", "joinpath", "strip", "rstrip"])
 _JOIN = re.compile(r"^(os\.)?(path|osp|op|ospath)\.join$")
+# The last part of a path, or a path without its ending; what stands in such a call is no folder.
+_PART = re.compile(r"^(os\.)?(path|osp|op|ospath)\.(basename|splitext)$")
+_CLOSED = str.maketrans("/<>", ":()")
+_LEFT_OPEN = re.compile(r"<[^<>]*>")
 # How the settings of a program are called, whoever holds them.
 _SETTINGS = re.compile(r"^(args?|opts?|cfg|config|conf|hparams|settings|params|flags|FLAGS|options|configs)$")
 
@@ -84,6 +89,8 @@ class Speller:
             return self.spelled(scope, node[2][0], left)
         if name == "os.path.dirname" and node[2]:
             return f"{self.spelled(scope, node[2][0], left)}/.."
+        if _PART.search(name) and node[2]:  # of the same path the same
+            return f"<{name}({self.spelled(scope, node[2][0], left).translate(_CLOSED)})>"
         if node[1][0] == "attr" and node[1][2] in _SELVES:
             parts = (node[1][1], *(node[2] if node[1][2] == "joinpath" else ()))
             return "/".join(self.spelled(scope, part, left) for part in parts)
@@ -142,6 +149,24 @@ class Speller:
             return self.spelled(Scope(module), module.stored[name] or ("name", name), left)
         ours = _is_given(facts, name) or name not in self.project.summaries[path].functions[""].stored
         return f"<{name}@{scope.name if ours else path.replace('/', ':')}>"
+
+
+def left_open(path: str, instead: str = "*") -> str:
+    """Return a path without what is left open in it: the rank, the number of a part."""
+    return _LEFT_OPEN.sub(instead, path)
+
+
+def within(inner: str, outer: str) -> bool:
+    """Say whether a path is put together from a folder's."""
+    return inner.startswith(f"{outer}/") and ".." not in inner
+
+
+def is_listed(path: str, listed: str, *, many: bool) -> bool:
+    """Say whether who lists a folder, or looks for a pattern, looks for a path: it fits the pattern, or is one of
+    ``many`` in the folder."""
+    folder = listed.rpartition("/")[0] if "*" in listed else listed
+    fits = many if folder == listed else fnmatch(left_open(path, "0"), left_open(listed, "0"))
+    return fits and within(path, folder)
 
 
 def _given(facts: FunctionFacts, call: Node, name: str) -> Node | None:

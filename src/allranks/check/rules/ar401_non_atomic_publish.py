@@ -142,13 +142,20 @@ def fetch(rank, source, path, lock):
             return
         if not isinstance(node, ast.Call) or (where := _SAVES.get(name_of(node, file))) is None:
             return
-        path = _path(given(node, *where), file)
-        if path is None or not _is_checkpoint(path, node, file) or speaks_of(path, _TEMPORARY):
+        told = given(node, *where)
+        path = _path(told, file)
+        if (
+            told is None
+            or path is None
+            or file.is_test
+            or not _is_checkpoint(path, node, file)
+            or speaks_of(path, _TEMPORARY)
+        ):
             return
         scope = function_of(node, file) or file.tree
         if not any(isinstance(at, ast.Call) and tail_of(at) in _PUBLISHES for at in walk(scope)):
             shown: Confidence = "high" if distributed(file) or "RANK" in file.text else "low"
-            what = f"{ast.unparse(path)} is written under its final name"
+            what = f"{ast.unparse(told)} is written under its final name"
             yield self.finding(file.place(node), file.symbol(node), what, confidence=shown)
 
     def stands(self, finding: Finding, program: Program) -> bool:

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from allranks.check.tree.origins import values
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.nodes import walk
@@ -46,6 +47,7 @@ class AsyncSaveNotAwaited(LocalRule):
 
     ## Known problems
     A future that is given to another file is taken to be awaited there; a saver, if anything in the program waits.
+    Confidence is low where a saver is handed on, and nobody is seen to wait: it may be done by its owner.
 
     ## Use instead
     Keep the future; call `result()` before the next save and before the end. With Orbax, `wait_until_finished()` or
@@ -56,7 +58,6 @@ class AsyncSaveNotAwaited(LocalRule):
     """
 
     code, name, severity, row = "AR404", "async-save-not-awaited", "error", "checkpoint save"
-    default = False
     cluster = "The job can end while some ranks still write: the last checkpoint is not whole, and no error is seen."
     advice = "Keep the future and call result() before the next save and before the end; Orbax: wait_until_finished()."
     words = ("async_save", "Async", *_MANAGERS)
@@ -89,12 +90,15 @@ def save(state, path):
                 "train.py": """\
 import orbax.checkpoint as ocp
 
-def main(state, path):
+def main(state, path, config):
     saver = ocp.StandardCheckpointer()
     saver.save(path, state)
+    options = ocp.CheckpointManagerOptions(max_to_keep=3, enable_async_checkpointing=config.in_background)
+    manager = ocp.CheckpointManager(path, options=options)
+    manager.save(0, state)
 """,
             },
-            at=(4,),
+            at=(4, 7),
         ),
         Example(
             {
@@ -158,6 +162,14 @@ class Keeper:
     def save(self, step, state):
         self.manager.save(step, state)
         self.other.save(step, state)
+
+
+def main(path, state):
+    at_once = CheckpointManagerOptions(enable_async_checkpointing=False)
+    manager = CheckpointManager(path, options=at_once)
+    manager.save(0, state)
+    saver = CheckpointManager(path, {"state": PyTreeCheckpointer()})
+    saver.save(0, state)
 """,
             }
         ),
@@ -203,10 +215,11 @@ def main(state, path):
         elif name.startswith("orbax.") and name.endswith(_MANAGERS) and isinstance(above, ast.Assign):
             target = above.targets[0]
             scope = next((p for p in file.parents(node) if isinstance(p, ast.FunctionDef)), file.tree)
-            if isinstance(target, ast.Name) and _saves(target.id, scope) and not _waited(target, scope):
+            alone = isinstance(target, ast.Name) and _saves(target.id, scope) and not _waited(target, scope)
+            if alone and isinstance(target, ast.Name) and _is_kept_async(node, name, file):
                 yield self.local(file, node, f"{target.id} saves in the background and is never waited for")
                 return
-        if _is_kept_async(node, name) and not isinstance(above, ast.withitem):
+        if _is_kept_async(node, name, file) and not isinstance(above, ast.withitem):
             yield self._unawaited(node, name, file)
 
     def stands(self, finding: Finding, program: Program) -> bool:
@@ -224,34 +237,38 @@ def main(state, path):
             file.symbol(node),
             f"{_NOBODY} this {name.rpartition('.')[2]}, which saves in the background",
             notes=[Note("handed on here", file.place(value)) for value in handed[:_MOST]],
+            confidence="low",
         )
 
 
 def _saves_unnamed(made: ast.Call, file: File) -> bool:
     """``StandardCheckpointer().save(path, state)``, but for managers that were told not to work in the background."""
     method = next(file.parents(made), None)
-    return isinstance(method, ast.Attribute) and method.attr == "save" and not _gives_up_async(made)
+    return isinstance(method, ast.Attribute) and method.attr == "save" and not _gives_up_async(made, file)
 
 
-def _is_kept_async(call: ast.Call, name: str) -> bool:
+def _is_kept_async(call: ast.Call, name: str, file: File) -> bool:
     """A saver that works in the background: by its name, or Orbax's manager that is given no other saver."""
     last = name.rpartition(".")[2]
-    if _ASYNC.match(last):
+    if _ASYNC.match(last) or (name.startswith("orbax.") and last == "StandardCheckpointer"):
         return True
     if not name.startswith("orbax.") or last != "CheckpointManager":
         return False
-    if _gives_up_async(call):
+    if _gives_up_async(call, file):
         return False
     savers = keyword(call, "checkpointers") or (call.args[1] if len(call.args) > 1 else None)
     return savers is None or "Async" in ast.unparse(savers)
 
 
-def _gives_up_async(call: ast.Call) -> bool:
+def _gives_up_async(call: ast.Call, file: File) -> bool:
     """It is told not to, or its options stand elsewhere and may tell it."""
     options = keyword(call, "options") or (call.args[2] if len(call.args) > 2 else None)
-    return options is not None and (
-        not isinstance(options, ast.Call) or keyword(options, "enable_async_checkpointing") is not None
-    )
+    stored = values(options, file) if isinstance(options, ast.Name | ast.Attribute) else []
+    options = stored[0] if len(stored) == 1 else options
+    if options is None or not isinstance(options, ast.Call):
+        return options is not None
+    told = keyword(options, "enable_async_checkpointing")
+    return any(word.arg is None for word in options.keywords) or (isinstance(told, ast.Constant) and not told.value)
 
 
 def _arguments(call: ast.Call) -> list[ast.expr]:

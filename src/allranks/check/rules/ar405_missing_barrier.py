@@ -16,16 +16,17 @@ from allranks.check.tables.effects import MOVES, Effect
 from allranks.check.tree.handovers import handovers
 from allranks.check.tree.origins import function_called, reached
 from allranks.check.tree.syntax import asks_rank, distributed, function_of, inside, leaves, own, rank_guard, tail_of
+from allranks.check.interpret.spelled import is_listed, left_open, within
+from allranks.check.tables.local import LocalQuery
 from allranks.findings import Confidence, Finding, Note
 
 _MAKES = ("checkpoint", "file", "append", "mkdir", "folder", "download", "tracker")
 _READS = ("read", "load")
-_USES = (*_READS, "file", "append", "checkpoint", "folder", "mkdir")
+_USES = (*_READS, "file", "append", "checkpoint", "folder", "mkdir", "listing")
 _FILLED = ("checkpoint", "file", "append", "download", "moved")
 _WHOLE = ("checkpoint", "download", "moved")  # these may be folders, and what is in them is made with them
 _SAYS_DONE = re.compile(r"(?i)done|commit|complete|success|finish|latest|tracker|ready|last_")
 _WHOSE = re.compile(r"@[^<>]*")
-_LEFT_OPEN = re.compile(r"<[^<>]*>")
 # What fills a folder, with the position of the path.
 _FILLS = {"save": 1, "save_file": 1, "savez": 0, "savetxt": 0, "open": 0, "to_csv": 0, "to_parquet": 0}
 _MODES = re.compile(r"^[wax]")
@@ -39,10 +40,10 @@ _NEAR = 60
 class MissingBarrier(LocalRule, ProgramRule):
     """
     ## What it does
-    Finds a file or folder that rank 0 makes and that the other ranks read or fill, with no collective between: also a
-    folder that rank 0 makes for files that each rank writes into it, one that rank 0 deletes or moves before all use it
-    again, one that rank 0 deletes while others are still at work in it, and parts of all ranks that rank 0 puts
-    together, or says are there, before all are.
+    Finds a file or folder that rank 0 makes and that the other ranks read, list or fill, with no collective between:
+    also a folder that rank 0 makes for files that each rank writes into it, one that rank 0 deletes or moves before all
+    use it again, or while others are at work in it, and parts of all ranks that rank 0 puts together, or says are
+    there, before all are.
 
     ## Why is this bad
     The others are there first.
@@ -131,6 +132,28 @@ def main(results, cache, work):
             },
             at=(12, 16, 17, 22),
         ),
+        Example(
+            {
+                "train.py": """\
+import glob
+import os
+import torch
+import torch.distributed as dist
+
+def fetch(url, folder):
+    torch.hub.download_url_to_file(url, os.path.join(folder, os.path.basename(url)))
+
+def main(url, folder):
+    dist.init_process_group("nccl")
+    if dist.get_rank() == 0:
+        fetch(url, folder)
+        torch.save({}, os.path.join(folder, "start.pt"))
+    files = sorted(glob.glob(folder + "/*.pt"))
+    return torch.load(os.path.join(folder, os.path.basename(url)))
+"""
+            },
+            at=(14, 15),
+        ),
     )
     good = (
         Example(
@@ -181,6 +204,7 @@ def main(model, path):
     if dist.get_rank() == 0:
         torch.save(state, "last.pt")
         state = torch.load("last.pt")
+    print(os.listdir("data"))
 """
             }
         ),
@@ -257,7 +281,8 @@ def main(results, cache, work, other):
 def _by_entry(program: Program) -> list[Event]:
     """Return what rank 0 alone, or all ranks, do to paths, by the entry that leads there."""
     kinds = {*_MAKES, *_USES, "delete", "moved"}
-    seen = (e for e in program.effects(*kinds) if e.active and e.spelled and not e.ordered)
+    done = (*program.effects(*kinds), *program.sources("listing"))
+    seen = (e for e in done if e.active and e.spelled and not e.ordered)
     return sorted((e for e in seen if e.everyone or e.roles == {"first"}), key=root)
 
 
@@ -269,25 +294,32 @@ def _races(earlier: Event, later: Event, around: list[Event]) -> tuple[Event, No
         return _gathers(earlier, later) if then and not later.per_process else None
     if first and later.everyone and other in _USES:
         made = one in ("mkdir", "folder", "tracker") and other in ("file", "append", "checkpoint")
-        if made and _within(inner, outer) and not _made_by_all(outer, around):
+        if made and within(inner, outer) and not _made_by_all(outer, around):
             note = Note("rank 0 makes the folder here", earlier.place)
             return later, note, f"every rank uses {later.target} while rank 0 may not have made its folder yet"
         if later.per_process:
             return None
-        if one in _FILLED and other in _READS and (inner == outer or (one in _WHOLE and _within(inner, outer))):
+        if one in _FILLED and other in _READS and (inner == outer or (one in _WHOLE and within(inner, outer))):
             note = Note("rank 0 makes it here", earlier.place)
             return later, note, f"every rank reads {later.target} while rank 0 may still write it"
-        if one == "delete" and (inner == outer or _within(inner, outer)):
+        if (
+            other == "listing"
+            and one in _FILLED
+            and is_listed(earlier.spelled, inner, many=earlier.looped or one == "download")
+        ):
+            note = Note("rank 0 makes it here", earlier.place)
+            return later, note, f"every rank lists the folder of {earlier.target} while rank 0 may still fill it"
+        if one == "delete" and other != "listing" and (inner == outer or within(inner, outer)):
             note = Note("rank 0 deletes or moves it here", earlier.place)
             return later, note, f"every rank uses {later.target} while rank 0 may still delete it"
-    if then and other == "delete" and earlier.everyone and one in _READS and (inner == outer or _within(outer, inner)):
+    if then and other == "delete" and earlier.everyone and one in _READS and (inner == outer or within(outer, inner)):
         note = Note("every rank reads it here", earlier.place)
         return later, note, f"rank 0 deletes {later.target} while the other ranks may still read it"
     return None
 
 
 def _kind(event: Event) -> str:
-    return event.entry.kind if isinstance(event.entry, Effect) else ""
+    return event.entry.kind if isinstance(event.entry, Effect | LocalQuery) else ""
 
 
 def _gathers(earlier: Event, later: Event) -> tuple[Event, Note, str] | None:
@@ -296,30 +328,20 @@ def _gathers(earlier: Event, later: Event) -> tuple[Event, Note, str] | None:
     if not earlier.everyone or _kind(earlier) not in ("checkpoint", "file"):
         return None
     note = Note("every rank writes its part here", earlier.place)
-    if other in _READS and _open(inner) == _open(outer) != "*":
+    if other in _READS and left_open(inner) == left_open(outer) != "*":
         return later, note, f"rank 0 reads {later.target} while the other ranks may still write theirs"
-    if other == "delete" and later.name.rpartition(".")[2] in MOVES and _within(outer, inner):
+    if other == "delete" and later.name.rpartition(".")[2] in MOVES and within(outer, inner):
         return later, note, f"rank 0 moves {later.target} while the other ranks may still write their parts"
     folder, _, name = inner.rpartition("/")
-    if other in ("file", "moved") and folder and _within(outer, folder) and _SAYS_DONE.search(_WHOSE.sub("", name)):
+    if other in ("file", "moved") and folder and within(outer, folder) and _SAYS_DONE.search(_WHOSE.sub("", name)):
         return later, note, f"rank 0 writes {later.target} while the other ranks may still write their parts"
     return None
-
-
-def _open(path: str) -> str:
-    """Return a path without what is left open in it: the rank, the number of a part."""
-    return _LEFT_OPEN.sub("*", path)
-
-
-def _within(inner: str, outer: str) -> bool:
-    """Whether a path is put together from a folder's."""
-    return inner.startswith(f"{outer}/") and ".." not in inner
 
 
 def _made_by_all(folder: str, around: list[Event]) -> bool:
     """Whether every rank makes the folder for itself, or one that is in it."""
     makes = (e.spelled for e in around if e.everyone and _kind(e) in ("mkdir", "folder"))
-    return any(made == folder or _within(made, folder) for made in makes)
+    return any(made == folder or within(made, folder) for made in makes)
 
 
 def _calls(function: ast.AST) -> Iterator[ast.Call]:
@@ -365,10 +387,7 @@ def _fills(call: ast.Call, folder: str, file: File) -> bool:
     at = _FILLS.get(tail_of(call))
     if at is None or len(call.args) <= at:
         return False
-    mode = (
-        call.args[1].value
-        if tail_of(call) == "open" and len(call.args) > 1 and isinstance(call.args[1], ast.Constant)
-        else "w"
-    )
+    told = call.args[1] if tail_of(call) == "open" and len(call.args) > 1 else None
+    mode = told.value if isinstance(told, ast.Constant) else "w"
     parts = (part for one in reached(call.args[at], file) for part in walk(one) if isinstance(part, ast.expr))
     return isinstance(mode, str) and bool(_MODES.search(mode)) and any(ast.unparse(part) == folder for part in parts)
