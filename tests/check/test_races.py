@@ -135,6 +135,48 @@ RACES = {
                 shutil.rmtree(args.raw)
         main(read_args())
         """,
+    "listed while it is filled": """
+        def convert(root, out):
+            for name in sorted(os.listdir(root)):
+                np.save(os.path.join(out, name + ".npy"), read(os.path.join(root, name)))
+        def rows(root, out):
+            if rank == 0:
+                convert(root, out)
+            WAIT
+            return sorted(os.listdir(out))
+        rows("raw", "ready")
+        """,
+    "looked for by a pattern": """
+        def newest(model, out):
+            if rank == 0:
+                torch.save(model.state_dict(), f"{out}/last.pt")
+            WAIT
+            return sorted(Path(out).glob("*.pt"))[-1]
+        newest(torch.nn.Linear(2, 2), "out")
+        """,
+    "under the last part of its address": """
+        def fetch(url, folder):
+            torch.hub.download_url_to_file(url, os.path.join(folder, os.path.basename(url)))
+        def weights(args):
+            if rank == 0:
+                fetch(args.url, args.out)
+            WAIT
+            return torch.load(os.path.join(args.out, osp.basename(args.url)))
+        weights(read_args())
+        """,
+    "in a context": """
+        import contextlib
+        @contextlib.contextmanager
+        def first_then_all():
+            yield rank == 0
+            WAIT
+        def table(path):
+            with first_then_all() as first:
+                if first:
+                    np.save(path, [1])
+            return np.load(path)
+        table("table.npy")
+        """,
 }
 
 
@@ -210,6 +252,17 @@ SILENT = {
         def main(args):
             keep({}, args)
             look(args)
+        main(read_args())
+        """,
+    "another file in the folder": """
+        def main(args):
+            if rank == 0:
+                with open(os.path.join(args.out, "args.txt"), "w") as file:
+                    file.write(str(args))
+            runs = [name for name in os.listdir(args.out) if name.startswith("checkpoint")]
+            if rank == 0:
+                torch.save({}, os.path.join(args.out, "last.pt"))
+            return sorted(Path(args.out).glob("*.json")), runs
         main(read_args())
         """,
     "read before it is written": """

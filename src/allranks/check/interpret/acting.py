@@ -237,9 +237,9 @@ class Acting(Computed):
 
     def _local(self, frame: Frame, entry: LocalQuery, name: str, given: Given) -> Value:
         if entry.kind in _SOURCES:
-            itself = name.startswith(("pathlib.", "*.")) and given.node[1][0] == "attr"
-            listed = given.node[1][1] if itself else given.expression(0) if entry.kind == "listing" else None
-            self._record(frame, entry, name, given, None, name, listed if entry.kind == "listing" else None)
+            self._record(
+                frame, entry, name, given, None, name, _listed(name, given) if entry.kind == "listing" else None
+            )
         if name in LOCKING:
             self._locked(frame, given)
         taint = _OWN.get(entry.kind, 0)
@@ -261,6 +261,15 @@ def _last(target: Node) -> str:
     if target[0] == "sub":
         return str(target[2][1]) if target[2][0] == "const" else ""
     return {"name": target[1], "attr": target[2]}.get(target[0], "") if len(target) > 2 else str(target[1])
+
+
+def _listed(name: str, given: Given) -> Node | None:
+    """Return the folder that is listed, with the pattern that is looked for in it."""
+    pattern = given.expression(0)
+    if not name.startswith(("pathlib.", "*.")) or given.node[1][0] != "attr":
+        return pattern
+    folder: Node = given.node[1][1]
+    return folder if pattern is None else ("op", folder, pattern, "/")
 
 
 def _span(node: Node) -> Span | None:

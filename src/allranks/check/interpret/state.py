@@ -200,6 +200,11 @@ def meets(node: TraceNode) -> bool:
     return False
 
 
+def meets_last(trace: Trace) -> bool:
+    """Return whether a generator meets others when it goes on after what it yields."""
+    return any(map(meets, trace[trace.index(("yield",)) + 1 :] if ("yield",) in trace else trace))
+
+
 def in_turns(trace: Trace) -> bool:
     """Return whether some wait, or meet, where others do not: a context that does lets them in one by one."""
     for node in trace:

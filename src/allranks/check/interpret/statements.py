@@ -12,7 +12,7 @@ from allranks.check.interpret.ending import how_it_ends
 from allranks.check.interpret.functions import Runner
 from allranks.check.interpret.rounds import Rounds, comes_late, how_often, set_apart
 from allranks.check.interpret.spread import enter, unpacked
-from allranks.check.interpret.state import Called, Frame, Trace, in_turns, meets, turn
+from allranks.check.interpret.state import Called, Frame, Trace, in_turns, meets, meets_last, turn
 from allranks.check.interpret.taken import taken_apart
 from allranks.check.interpret.truth import EVERY, FALSE, TRUE, UNKNOWN, certain, decides, negate, roles_where
 from allranks.check.interpret.values import (
@@ -286,6 +286,7 @@ class Interpreter(Runner):
         ended = self.block(frame, node[3])
         inside = tuple(frame.nodes)
         for called in reversed(around):
+            frame.result.meetings += [called] if meets_last(called.result.trace) else []
             inside = (("around", called, inside),) if called.result.meets else inside
         frame.nodes = [*outer, *inside]
         for value, span in reversed(leaving):

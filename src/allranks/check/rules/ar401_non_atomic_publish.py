@@ -6,11 +6,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.sources.nodes import walk
-from allranks.check.tree.origins import values
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule
+from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
+from allranks.check.tree.origins import values
 from allranks.check.tree.syntax import class_of, distributed, function_of, given, name_of, speaks_of, tail_of
 from allranks.findings import Confidence, Finding
 

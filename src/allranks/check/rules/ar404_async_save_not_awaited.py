@@ -6,11 +6,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.tree.origins import values
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
+from allranks.check.tree.origins import values
 from allranks.check.tree.syntax import keyword
 from allranks.findings import Finding, Note
 
@@ -216,7 +216,8 @@ def main(state, path):
             target = above.targets[0]
             scope = next((p for p in file.parents(node) if isinstance(p, ast.FunctionDef)), file.tree)
             alone = isinstance(target, ast.Name) and _saves(target.id, scope) and not _waited(target, scope)
-            if alone and isinstance(target, ast.Name) and _is_kept_async(node, name, file):
+            background = name.endswith("StandardCheckpointer") or _is_kept_async(node, name, file)
+            if alone and background and isinstance(target, ast.Name):
                 yield self.local(file, node, f"{target.id} saves in the background and is never waited for")
                 return
         if _is_kept_async(node, name, file) and not isinstance(above, ast.withitem):
@@ -250,7 +251,7 @@ def _saves_unnamed(made: ast.Call, file: File) -> bool:
 def _is_kept_async(call: ast.Call, name: str, file: File) -> bool:
     """A saver that works in the background: by its name, or Orbax's manager that is given no other saver."""
     last = name.rpartition(".")[2]
-    if _ASYNC.match(last) or (name.startswith("orbax.") and last == "StandardCheckpointer"):
+    if _ASYNC.match(last):
         return True
     if not name.startswith("orbax.") or last != "CheckpointManager":
         return False

@@ -7,17 +7,17 @@ import re
 from collections.abc import Iterator
 from itertools import groupby
 
+from allranks.check.interpret.spelled import is_listed, left_open, within
 from allranks.check.program import Event, Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.survey.ways import apart, root, when
 from allranks.check.tables.effects import MOVES, Effect
+from allranks.check.tables.local import LocalQuery
 from allranks.check.tree.handovers import handovers
 from allranks.check.tree.origins import function_called, reached
 from allranks.check.tree.syntax import asks_rank, distributed, function_of, inside, leaves, own, rank_guard, tail_of
-from allranks.check.interpret.spelled import is_listed, left_open, within
-from allranks.check.tables.local import LocalQuery
 from allranks.findings import Confidence, Finding, Note
 
 _MAKES = ("checkpoint", "file", "append", "mkdir", "folder", "download", "tracker")
