@@ -15,6 +15,7 @@ from allranks.check.tree.syntax import bases_of, class_of, distributed, function
 from allranks.findings import Edit, Finding, Fix, Note
 
 _LISTS = re.compile(r"(^|_)(glob|files|paths|shards|filenames)($|_)", re.IGNORECASE)
+_NUMBERS = re.compile(r"ShardByJaxProcess|ShardOptions")
 _LISTINGS = ("os.listdir", "glob.glob", "glob")
 _STORES = ("fs", "gfile", "gcs")  # object stores list in order
 
@@ -23,7 +24,8 @@ class UnorderedBeforeSplit(LocalRule):
     """
     ## What it does
     Finds a listing of a directory (`os.listdir`, `glob.glob`, `Path.glob`) that is not sorted and is dealt out by
-    rank, is given to a reader together with the rank and the number of ranks, or is what a dataset looks up by index.
+    rank, is given to a reader together with the rank and the number of ranks, is what a dataset looks up by index, or
+    is a source of rows which Grain deals out by number.
 
     ## Why is this bad
     The order of a listing is the file system's own: it differs between hosts, and between two runs on one host.
@@ -133,6 +135,9 @@ class Images(Dataset):
                 yield self.local(file, node, message, fix=_sorted_fix(node, file))
             elif distributed(file) and _names_files(node, file):
                 yield self.local(file, node, f"the list of files is {ast.unparse(node)}, in no order")
+            elif _feeds_numbered(node, file):
+                message = f"the rows of {ast.unparse(node)} are dealt out by number, and it stands in no order"
+                yield self.local(file, node, message, fix=_sorted_fix(node, file))
             else:
                 yield from self._handed_on(node, file)
             return
@@ -188,6 +193,16 @@ def _feeds_index(call: ast.Call, file: File) -> bool:
     looked_up = file.once("looked up", owner, _looked_up)
     stored = {name for name in looked_up for v in file.bindings.get((owner, f".{name}"), ()) if _leads(v, call)}
     return bool(stored) and stored.isdisjoint(file.once("sorted attributes", owner, _sorted_attributes))
+
+
+def _feeds_numbered(listing: ast.Call, file: File) -> bool:
+    """It is given to a source of rows as it is, in a file that deals rows out by their number as Grain does."""
+    if not _NUMBERS.search(file.text):
+        return False
+    calls = (at for at in own(function_of(listing, file) or file.tree) if isinstance(at, ast.Call) and at.args)
+    sources = [call.args[0] for call in calls if tail_of(call).endswith("DataSource")]
+    kept = (one for one in sources if "listing" in origins(one, file) and not _is_sorted(one, file))
+    return any(part is listing for one in kept for at in reached(one, file) for part in walk(at))
 
 
 def _looked_up(owner: ast.ClassDef) -> frozenset[str]:

@@ -1,0 +1,47 @@
+"""A listing of files that is a source of rows, which are dealt out by their number: AR307."""
+
+from __future__ import annotations
+
+import pytest
+
+from allranks.check.engine import Settings, check
+
+FEED = """\
+import glob
+import grain.python as grain
+
+
+def feed(pattern, seed):
+    files = {files}
+    {then}
+    source = grain.ArrayRecordDataSource({given})
+    sampler = grain.IndexSampler(len(source), shard_options=grain.{shards}, shuffle=True, seed=seed)
+    return grain.DataLoader(data_source=source, sampler=sampler)
+"""
+
+
+def lines(**parts: str) -> list[int]:
+    source = FEED.format(**{"files": "glob.glob(pattern)", "then": "pass", "given": "files", **parts})
+    findings = check({"train.py": source.encode()}, Settings(select=("AR307",))).findings
+    return [finding.place.line for finding in findings]
+
+
+@pytest.mark.parametrize("shards", ["ShardByJaxProcess(drop_remainder=True)", "ShardOptions(0, 2)"])
+def test_a_listing_whose_rows_are_dealt_out_by_number_is_found(shards: str) -> None:
+    """Row 7 stands in another file on another host."""
+    assert lines(shards=shards) == [6]
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"files": "sorted(glob.glob(pattern))"},
+        {"then": "files.sort()"},
+        {"given": "sorted(files)"},
+        {"given": "seed"},
+        {"shards": "NoSharding()"},
+    ],
+)
+def test_a_listing_that_is_sorted_or_read_whole_is_not_found(parts: dict[str, str]) -> None:
+    """All processes number the same rows alike, or nobody deals them out."""
+    assert lines(**{"shards": "ShardByJaxProcess()", **parts}) == []
