@@ -19,6 +19,7 @@ from allranks.check.summaries.summary import Summary
 from allranks.check.survey.first_alone import first_alone, starts_by_trainer
 from allranks.check.survey.launches import by_launchers, on_one_host, on_several_nodes, started
 from allranks.check.survey.several import awaits_saves, cuts_state, files_with_own_seeds, several
+from allranks.check.survey.steady import steady
 from allranks.check.survey.survey import Survey
 from allranks.check.tables.apis import apis
 from allranks.findings import Confidence, Finding, Place, Row
@@ -130,7 +131,7 @@ def interpreted(sources: Mapping[str, bytes], summaries: Mapping[str, Summary], 
     survey = Survey(
         project, tables, lines, everywhere=everywhere, entries=settings.entries, alone=alone, together=together
     )
-    program = replace(survey.program(), one_host=on_one_host(sources), assumed=everywhere)
+    program = replace(survey.program(), one_host=on_one_host(sources), assumed=everywhere, steady=steady(project))
     first = not everywhere and starts_by_trainer(program.packages, program.events) and not by_launchers(sources)
     by_node = not everywhere and any(event.first_of_each_node for event in program.effects("mkdir"))
     if (first or by_node) and not on_several_nodes(sources):

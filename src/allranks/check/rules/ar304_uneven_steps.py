@@ -6,10 +6,12 @@ import ast
 import re
 from collections.abc import Iterator
 
+from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.source import File
 from allranks.check.tables.data import HELD_OUT, LOADERS
 from allranks.check.tree.drained import EVEN, is_drained, is_loaded, is_of_loaded_dataset, is_stepped
+from allranks.check.tree.evened import is_evened
 from allranks.check.tree.padding import padded_once
 from allranks.check.tree.splits import SPLITTERS, Split, split_at
 from allranks.check.tree.syntax import function_of, inside, is_constant, keyword, name_of, own, speaks_of, tail_of
@@ -46,7 +48,8 @@ class UnevenSteps(LocalRule):
     with the next epoch's first one and from then on averages gradients of different steps.
 
     ## Known problems
-    Whether somebody further out cuts the epoch to a number of steps that all reach is not seen.
+    Left alone is what feeds, in the file or one that imports it, steps that are counted (`next` in a loop of so many
+    rounds, `islice`), a generator without an end, a loop that is left where all have agreed, or torch's `Join`.
 
     ## Use instead
     Let all processes make the same number of steps: cut or pad the source to a multiple of N before it is split
@@ -316,6 +319,9 @@ with state.split_between_processes(["a", "b", "c"]) as prompts:
         ),
     )
 
+    def stands(self, finding: Finding, program: Program) -> bool:
+        return finding.place.path not in program.steady
+
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         if isinstance(node, ast.Call):
             if name_of(node, file) in LOADERS and _is_own_data(node, file):
@@ -338,7 +344,7 @@ with state.split_between_processes(["a", "b", "c"]) as prompts:
                 yield self.local(file, node, "parts of unequal length are kept as this process' data")
         elif split.how == "call" and _is_sharded(node, split, file):
             yield self.local(file, node, "rows are sharded by rank as they come: some ranks get one more than others")
-        elif split.how in ("modulo", "stride") and any(way(split, file) for way in _WAYS):
+        elif split.how in ("modulo", "stride") and any(w(split, file) for w in _WAYS) and not is_evened(split, file):
             yield self.local(file, node, "every N-th item goes to this process: some get one item more than others")
 
 

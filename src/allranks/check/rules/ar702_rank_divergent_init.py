@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from allranks.check.interpret.values import CLOCK, IDENTITY
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
+from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tables.data import WRAPPERS
 from allranks.check.tables.seeds import KEYS
-from allranks.check.tree.origins import RANK_KINDS, function_called, origins, values
-from allranks.check.tree.syntax import distributed, function_of, keyword, name_of, own, rank_guard, tail_of
+from allranks.check.tree.origins import RANK_KINDS, Origins, function_called, origins, reached, values
+from allranks.check.tree.syntax import distributed, function_of, given, keyword, name_of, own, rank_guard, tail_of
 from allranks.findings import Finding
 
 _CHANGES = ("half", "float", "double", "bfloat16", "apply", "reset_parameters")
@@ -21,6 +22,10 @@ _CHANCE = frozenset({"clock", "random", "identity"})
 _INITIALIZERS = ("init", "init_with_output", "lazy_init")
 _FSDP = "torch.distributed.fsdp.FullyShardedDataParallel"
 _SYNCED = re.compile("DistributedDataParallel|DDP|FullyShardedDataParallel|FSDP|fully_shard|broadcast|Accelerator")
+# What the groups of a mesh are called by.
+_AXIS = re.compile(
+    r"(?i)(?<![a-z])(dp|ddp|data|tp|tensor|mp|model|pp|pipe|pipeline|cp|context|sp|sequence|ep|expert)(?![a-z])"
+)
 # They seed other generators than the one that parameters are drawn from.
 _OTHER_SEEDS = ("random.seed", "numpy.random.seed")
 
@@ -200,6 +205,21 @@ class Trainer:
 """
             }
         ),
+        Example(
+            {
+                "train.py": """\
+import torch
+import torch.distributed as dist
+
+
+def train(layout):
+    torch.manual_seed(dist.get_rank(layout.tp_group))
+    model = torch.nn.Linear(2, 2)
+    for p in model.parameters():
+        dist.all_reduce(p.grad, group=layout.dp_group)
+"""
+            }
+        ),
         Example({"alone.py": "import jax\nimport time\n\nkey = jax.random.PRNGKey(int(time.time()))\n"}),
     )
 
@@ -220,7 +240,7 @@ class Trainer:
             if node.args and origins(node.args[0], file) & _CHANCE and distributed(file):
                 yield self.local(file, node, "this key is made of something that differs from process to process")
         elif name == "torch.distributed.all_reduce":
-            if _of_gradient(node) and not _same_start(file):
+            if _of_gradient(node) and not _same_start(file, given(node, 2, "group")):
                 message = "gradients are averaged, and nothing makes the parameters equal at the start"
                 yield self.local(file, node, message)
         elif last in _INITIALIZERS and isinstance(node.func, ast.Attribute):
@@ -279,13 +299,14 @@ def _of_gradient(call: ast.Call) -> bool:
     return isinstance(tensor, ast.Attribute) and tensor.attr == "grad"
 
 
-def _same_start(file: File) -> bool:
-    """The model is wrapped or broadcast, comes from elsewhere, or the same seed is set on all processes."""
+def _same_start(file: File, group: ast.expr | None) -> bool:
+    """The model is wrapped or broadcast, comes from elsewhere, or the same seed is set on all processes (of those that
+    average, if that is a ``group``)."""
     if "load_state_dict" in file.text or any(_SYNCED.search(word) for n in file.nodes for word in _used(n)):
         return True
     if not any(isinstance(n, ast.Call) and name_of(n, file).startswith("torch.nn.") for n in file.nodes):
         return True
-    return any(_seeds_alike(n, file) for n in file.nodes if isinstance(n, ast.Call) and "seed" in tail_of(n))
+    return any(_seeds_alike(n, file, group) for n in file.nodes if isinstance(n, ast.Call) and "seed" in tail_of(n))
 
 
 def _used(node: ast.AST) -> tuple[str, ...]:
@@ -297,8 +318,27 @@ def _used(node: ast.AST) -> tuple[str, ...]:
     return (node.name,) if isinstance(node, ast.FunctionDef | ast.ClassDef) else ()
 
 
-def _seeds_alike(seed: ast.Call, file: File) -> bool:
+def _seeds_alike(seed: ast.Call, file: File, group: ast.expr | None) -> bool:
     """Whether a call seeds the parameters with what is the same on all; one of this file is asked what it calls."""
     if function_called(seed, file) is not None or name_of(seed, file) in _OTHER_SEEDS:
         return False
-    return not any(origins(given, file) & (_CHANCE | RANK_KINDS) for given in seed.args)
+    made = frozenset().union(*(origins(one, file) for one in seed.args))
+    if made & RANK_KINDS and not isinstance(group, ast.Constant | None) and not made & _CHANCE:
+        return _is_of_another_group(seed, group, made, file)
+    return not made & (_CHANCE | RANK_KINDS)
+
+
+def _is_of_another_group(seed: ast.Call, group: ast.expr, made: Origins, file: File) -> bool:
+    """The rank in the seed is that in groups which cross those that average: equal on all that do.
+
+    ``manual_seed(dist.get_rank(tp_group))``, and gradients are averaged over ``dp_group``.
+    """
+    parts = [at for one in reached(seed, file) for at in walk(one)]
+    named = {axis for one in reached(seed, file) for axis in _AXIS.findall(ast.unparse(one))}
+    if ast.unparse(group) in [ast.unparse(at) for at in parts if isinstance(at, ast.expr)]:
+        return False
+    if not named.isdisjoint(_AXIS.findall(ast.unparse(group))):
+        return False
+    asked = [at for at in parts if isinstance(at, ast.Call) and name_of(at, file) == "torch.distributed.get_rank"]
+    of_groups = bool(asked) and all(given(at, 0, "group") is not None for at in asked)
+    return made & RANK_KINDS <= ({"group", "global"} if of_groups else {"group"})

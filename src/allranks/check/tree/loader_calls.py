@@ -10,7 +10,7 @@ from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tables.data import LOADERS, SUBSETS
 from allranks.check.tree.origins import function_called, may_be_skipped, names_ranks, origins, reached, values
-from allranks.check.tree.splits import by_rank, handed_at, split_at
+from allranks.check.tree.splits import by_rank, handed_at, split_at, splits
 from allranks.check.tree.syntax import (
     bases_of,
     class_of,
@@ -154,10 +154,14 @@ def is_stream(loader: ast.Call, file: File) -> bool:
 
 
 def is_part(data: ast.expr, file: File) -> bool:
-    """The data was dealt out by rank, here or in a function of this file that gives it."""
+    """The data was dealt out by rank: here, in a function of this file that gives it, or by its own class."""
     if not names_ranks(file):
         return False
     made = [at for one in reached(data, file) for at in walk(one)]
+    kinds = {tail_of(at) for at in made if isinstance(at, ast.Call)}
+    classes = (n for n in file.kinds.get(ast.ClassDef, ()) if isinstance(n, ast.ClassDef) and n.name in kinds)
+    if any(splits(owner, file) for owner in classes):
+        return True
     functions = (function_called(at, file) for at in made if isinstance(at, ast.Call))
     returned = (at.value for function in functions if function for at in own(function) if isinstance(at, ast.Return))
     made += [at for value in returned if value is not None for one in reached(value, file) for at in walk(one)]

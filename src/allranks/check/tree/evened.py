@@ -1,0 +1,59 @@
+"""Where what is dealt out to processes is a multiple of their number: it is made so, cut so, or refused otherwise."""
+
+from __future__ import annotations
+
+import ast
+
+from allranks.check.sources.nodes import walk
+from allranks.check.sources.source import File
+from allranks.check.tree.origins import RANK_KINDS, origins, values
+from allranks.check.tree.splits import Split
+from allranks.check.tree.syntax import leaves
+
+_MOST = 40
+
+
+def is_evened(split: Split, file: File) -> bool:
+    """Whether its source, or where the slice stops, is reckoned with the number of processes."""
+    parts: list[ast.AST] = [split.source]
+    if isinstance(split.node, ast.Subscript) and isinstance(split.node.slice, ast.Slice):
+        parts += [split.node.slice.upper] if split.node.slice.upper is not None else []
+    if any(_is_reckoned(at, file) for part in parts for at in _reached(part, file)):
+        return True
+    tests = (at for kind in (ast.If, ast.Assert) for at in file.kinds.get(kind, ()))
+    return any(_refuses(at, file) for at in tests)
+
+
+def _is_reckoned(node: ast.AST, file: File) -> bool:
+    """``n - n % world``, ``n // world``, ``batch * world``"""
+    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Mod | ast.FloorDiv | ast.Mult):
+        return False
+    sides = (node.left, node.right) if isinstance(node.op, ast.Mult) else (node.right,)
+    return any(_is_number(side, file) for side in sides)
+
+
+def _is_number(node: ast.expr, file: File) -> bool:
+    made = origins(node, file)
+    return "size" in made and not made & RANK_KINDS
+
+
+def _refuses(test: ast.AST, file: File) -> bool:
+    """``if len(files) % world: raise ...``, ``assert len(files) % world == 0``"""
+    if not isinstance(test, ast.Assert) and not (isinstance(test, ast.If) and leaves(test.body)):
+        return False
+    rests = (at for at in walk(test.test) if isinstance(at, ast.BinOp) and isinstance(at.op, ast.Mod))
+    return any("len(" in ast.unparse(at.left) and _is_number(at.right, file) for at in rests)
+
+
+def _reached(node: ast.AST, file: File) -> list[ast.AST]:
+    """Return the nodes of an expression, and of what is stored under the names and attributes in it."""
+    waiting, seen = [node], {id(node)}
+    found: list[ast.AST] = []
+    while waiting and len(seen) < _MOST:
+        for at in walk(waiting.pop()):
+            found.append(at)
+            for value in values(at, file) if isinstance(at, ast.Name | ast.Attribute) else ():
+                if id(value) not in seen:
+                    seen.add(id(value))
+                    waiting.append(value)
+    return found
