@@ -10,7 +10,6 @@ from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.sources.source import File
 from allranks.check.tree.keys import (
     DRAWS,
-    MAPS,
     asks_place,
     by_own_devices,
     drawn_alike,
@@ -19,6 +18,7 @@ from allranks.check.tree.keys import (
     is_shared,
     takers,
 )
+from allranks.check.tree.mapped import MAPS
 from allranks.check.tree.origins import RANK_KINDS, function_called, origins
 from allranks.check.tree.syntax import asks_rank, distributed, function_of, keyword, name_of, own, tail_of
 from allranks.findings import Finding, Note

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from typing import TypeAlias
 
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
@@ -13,7 +12,8 @@ from allranks.check.tables.arrays import TREE_MAPS
 from allranks.check.tables.seeds import KEYS
 from allranks.check.tree.counts import scale
 from allranks.check.tree.earlier import callers
-from allranks.check.tree.origins import RANK_KINDS, function_called, origins, passed, values
+from allranks.check.tree.mapped import MAPS, Mapped, how, mapped, parts
+from allranks.check.tree.origins import RANK_KINDS, origins, passed, values
 from allranks.check.tree.syntax import (
     calls_of,
     class_of,
@@ -27,19 +27,15 @@ from allranks.check.tree.syntax import (
     tail_of,
 )
 
-MAPS = ("jax.shard_map", "jax.experimental.shard_map.shard_map", "jax.pmap")
 DRAWS = ("normal", "uniform", "truncated_normal", "bernoulli", "randint", "gumbel", "rademacher", "laplace", "bits")
 _NAMED = re.compile(r"(^|_)(rngs?|keys?|prng)($|_)", re.IGNORECASE)
 # Whoever asks for one of these in a function can make a key his own.
 _PLACES = ("axis_index", "process_index")
-_SPECS = ("P", "PartitionSpec")
 # What does no harm where it is the same: keys are cut, each device puts the rows of its own in some order.
 _HARMLESS = ("split", "fold_in", "permutation", "shuffle")
 # What makes parameters, or pictures to compare, is to be the same everywhere, and again and again.
 _ALIKE = re.compile(r"(?i)init|param|dummy|fake_input|fixed|eval|test|val(id|$|_)|visual|preview|example")
 _DEEPEST, _MOST = 6, 4
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-Mapped: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
 def is_shared(node: ast.expr, file: File, depth: int = 0) -> bool:
@@ -109,7 +105,7 @@ def takers(copies: ast.Call, file: File) -> list[Mapped]:
     for call in (above, *own(around)):
         if isinstance(call, ast.Call) and (copies in call.args or any(ast.unparse(a) in names for a in call.args)):
             made = [v for v in values(call.func, file) if isinstance(v, ast.Call) and name_of(v, file) in MAPS]
-            found += [function for v in made if (function := _function(v, file)) is not None]
+            found += [function for v in made if (function := mapped(v, file)) is not None]
     return found
 
 
@@ -157,14 +153,14 @@ def _repeats(node: ast.AST, file: File, depth: int = 0) -> bool:
 def drawn_alike(maps: ast.Call, file: File) -> ast.Call | None:
     """Return where the function that ``maps`` runs on each device draws with a key that is the same on all of them,
     while its data, or what it gives, is not."""
-    function = _function(maps, file)
+    function = mapped(maps, file)
     if function is None or not maps.args or asks_place(function):
         return None
     names = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args) if argument.arg != "self"]
-    parts = _parts(maps, file)
-    cut = {name for name, how in zip(names, parts, strict=False) if how == "cut"}
-    keys = {name for name, how in zip(names, parts, strict=False) if how == "whole" and _NAMED.search(name)}
-    if not keys or not (cut or _how(keyword(maps, "out_specs"), file) == "cut"):
+    ways = parts(maps, file)
+    cut = {name for name, way in zip(names, ways, strict=False) if way == "cut"}
+    keys = {name for name, way in zip(names, ways, strict=False) if way == "whole" and _NAMED.search(name)}
+    if not keys or not (cut or how(keyword(maps, "out_specs"), file) == "cut"):
         return None
     drawn = [at for at in walk(function) if isinstance(at, ast.Call) and name_of(at, file).startswith("jax.random.")]
     if any(tail_of(at) == "fold_in" and len(at.args) > 1 and _named(at.args[1]) & cut for at in drawn):
@@ -173,48 +169,6 @@ def drawn_alike(maps: ast.Call, file: File) -> ast.Call | None:
         return None
     ours = [at for at in drawn if at.args and isinstance(at.args[0], ast.Name) and at.args[0].id in keys]
     return min(ours, key=lambda at: (at.lineno, at.col_offset), default=None)
-
-
-def _function(maps: ast.Call, file: File) -> Mapped | None:
-    """Return the function that is mapped: given first, bare or in a partial, or below ``@partial(shard_map, ...)``."""
-    above = next(file.parents(maps), None)
-    if isinstance(above, _FUNCTIONS) and maps in above.decorator_list:
-        return above
-    first = maps.args[0] if maps.args else None
-    if isinstance(first, ast.Call) and name_of(first, file) == "functools.partial" and first.args:
-        first = first.args[0]
-    if isinstance(first, ast.Lambda):
-        return first
-    if not isinstance(first, ast.Name):
-        return None
-    around = (at for scope in file.parents(maps) if isinstance(scope, _FUNCTIONS) for at in scope.body)
-    inside = next((at for at in around if isinstance(at, _FUNCTIONS) and at.name == first.id), None)
-    return inside or function_called(ast.Call(first, [], []), file)
-
-
-def _parts(maps: ast.Call, file: File) -> list[str]:
-    """Return how each argument comes to the devices: ``cut``, ``whole``, or nobody knows (empty)."""
-    found = keyword(maps, "in_specs") or keyword(maps, "in_axes")
-    if isinstance(found, ast.Name) and len(stored := values(found, file)) == 1:
-        found = stored[0]
-    return [_how(part, file) for part in found.elts] if isinstance(found, ast.Tuple | ast.List) else []
-
-
-def _how(spec: ast.expr | None, file: File) -> str:
-    """``P("data")`` and 0 cut; ``P()`` and None leave whole."""
-    if isinstance(spec, ast.Constant):
-        return "whole" if spec.value is None else "cut"
-    if isinstance(spec, ast.Name | ast.Attribute) and len(stored := values(spec, file)) == 1:
-        spec = stored[0]
-    if isinstance(spec, ast.Tuple):
-        return "cut" if any(_how(part, file) == "cut" for part in spec.elts) else ""
-    if not isinstance(spec, ast.Call) or tail_of(spec) not in _SPECS:
-        return ""
-    return (
-        "cut"
-        if any(isinstance(at, ast.Constant) and isinstance(at.value, str) for at in walk(spec))
-        else ("" if spec.args else "whole")
-    )
 
 
 def _named(node: ast.expr) -> set[str]:

@@ -1,0 +1,249 @@
+"""AR705: every device applies the gradients of its own part of the batch."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from allranks.check.rule import Example, LocalRule
+from allranks.check.sources.source import File
+from allranks.check.tree.averaging import applied_alone, is_shared_elsewhere
+from allranks.check.tree.mapped import MAPS, Mapped, mapped, parts
+from allranks.check.tree.syntax import is_constant, keyword, name_of
+from allranks.findings import Finding, Note
+
+_PMAP = "jax.pmap"
+_UNCHECKED = ("check_rep", "check_vma")
+_COPIES = re.compile(r"replicate\(|device_put_replicated|broadcast_to\(|jnp\.stack\(\[")
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+class GradientsNotAveraged(LocalRule):
+    """
+    ## What it does
+    Finds a training step under `jax.pmap`, or under `shard_map` with `check_rep=False` (`check_vma=False`), that
+    computes gradients and changes the parameters by them, while nothing averages the gradients, the updates or the
+    parameters over the devices (`jax.lax.pmean`, `psum`): at most the loss is averaged.
+
+    ## Why is this bad
+    Each device computes gradients of its own rows. Only when they are averaged is that one training; to average the
+    loss afterwards changes what is printed, and nothing else.
+
+    ## What happens with N processes
+    Nothing fails. Each device trains a model of its own on its part of the data, and they drift apart. The one that is
+    saved, that of the first device, has seen 1/N of the batches, while the averaged loss looks like that of one model.
+
+    ## Known problems
+    Followed are functions of one file; gradients that are handed to code of another one are taken for averaged there.
+    Copies that are to be trained independently (one seed for each device) are left alone where the program copies no
+    state to the devices and names no axis.
+
+    ## Use instead
+    `grads = jax.lax.pmean(grads, axis_name)` before the optimizer sees them; or `jax.jit` with a sharded batch, which
+    needs no such call. Under `shard_map`, leave the check on: it refuses parameters that differ.
+
+    ## Fix safety
+    There is no automatic fix.
+    """
+
+    code, name, severity, row = "AR705", "gradients-not-averaged", "error", "collectives"
+    cluster = "Each device trains a model of its own on its part of the data: they drift apart, and nothing fails."
+    advice = "Average before the optimizer sees them: grads = jax.lax.pmean(grads, axis_name)."
+    words = ("pmap", "shard_map")
+    nodes = (ast.Call, *_FUNCTIONS)
+    calls = (*MAPS, "functools.partial")
+    bad = (
+        Example(
+            {
+                "train.py": """\
+import functools
+
+import jax
+import optax
+from flax import jax_utils
+
+tx = optax.adam(1e-3)
+
+
+@functools.partial(jax.pmap, axis_name="batch")
+def train_step(params, opt_state, batch):
+    loss, grads = jax.value_and_grad(loss_fn)(params, batch)
+    updates, opt_state = tx.update(grads, opt_state, params)
+    params = optax.apply_updates(params, updates)
+    return params, opt_state, jax.lax.pmean(loss, "batch")
+"""
+            },
+            at=(13,),
+        ),
+        Example(
+            {
+                "learner.py": """\
+import jax
+
+
+class Learner:
+    def __init__(self, model):
+        self.model = model
+        self.step = jax.pmap(self._step, axis_name="devices")
+
+    def _step(self, state, batch):
+        grad_fn = jax.value_and_grad(self.model.loss, has_aux=True)
+        (loss, aux), grads = grad_fn(state.params, batch)
+        return state.apply_gradients(grads=grads), jax.lax.pmean({"loss": loss, **aux}, "devices")
+"""
+            },
+            at=(12,),
+        ),
+        Example(
+            {
+                "train.py": """\
+import functools
+
+import jax
+from jax.experimental.shard_map import shard_map
+from jax.sharding import PartitionSpec as P
+
+
+@functools.partial(shard_map, mesh=mesh, in_specs=(P(), P("data")), out_specs=(P(), P()), check_rep=False)
+def step(params, rows):
+    loss, grads = jax.value_and_grad(loss_fn)(params, rows)
+    params = jax.tree.map(lambda p, g: p - 0.1 * g, params, grads)
+    return params, jax.lax.pmean(loss, "data")
+"""
+            },
+            at=(11,),
+        ),
+        Example(
+            {
+                "train.py": """\
+import jax
+from flax import jax_utils
+
+
+@jax.pmap
+def step(state, batch):
+    grads = jax.grad(loss_fn)(state.params, batch)
+    return state.apply_gradients(grads=grads)
+
+
+def main(state, batches):
+    state = jax_utils.replicate(state)
+    for batch in batches:
+        state = step(state, batch)
+"""
+            },
+            at=(8,),
+        ),
+    )
+    good = (
+        Example(
+            {
+                "train.py": """\
+import functools
+
+import jax
+import optax
+from flax import jax_utils
+from helpers import clipped
+
+tx = optax.adam(1e-3)
+
+
+@functools.partial(jax.pmap, axis_name="batch")
+def train_step(state, batch):
+    loss, grads = jax.value_and_grad(loss_fn)(state.params, batch)
+    loss, grads = jax.lax.pmean((loss, grads), "batch")
+    return state.apply_gradients(grads=grads), loss
+
+
+def shared(grads):
+    return jax.tree.map(functools.partial(jax.lax.psum, axis_name="batch"), grads)
+
+
+@functools.partial(jax.pmap, axis_name="batch")
+def by_helper(state, batch):
+    return state.apply_gradients(grads=shared(jax.grad(loss_fn)(state.params, batch)))
+
+
+@functools.partial(jax.pmap, axis_name="batch")
+def elsewhere(state, batch):
+    grads = clipped(jax.grad(loss_fn)(state.params, batch))
+    return state.apply_gradients(grads=grads)
+"""
+            }
+        ),
+        Example(
+            {
+                "seeds.py": """\
+import jax
+import optax
+
+tx = optax.adam(1e-3)
+
+
+@jax.pmap
+def train(key):
+    params = init(key)
+    grads = jax.grad(loss_fn)(params, key)
+    updates, _ = tx.update(grads, tx.init(params), params)
+    return optax.apply_updates(params, updates)
+
+
+@jax.jit
+def step(params, opt, batch):
+    grads = jax.grad(loss_fn)(params, batch)
+    updates, opt = tx.update(grads, opt, params)
+    return optax.apply_updates(params, updates), opt
+"""
+            }
+        ),
+        Example(
+            {
+                "train.py": """\
+import functools
+
+import jax
+from jax.experimental.shard_map import shard_map
+from jax.sharding import PartitionSpec as P
+
+
+@functools.partial(shard_map, mesh=mesh, in_specs=(P(), P("data")), out_specs=P())
+def step(params, rows):
+    grads = jax.grad(loss_fn)(params, rows)
+    return jax.tree.map(lambda p, g: p - 0.1 * g, params, grads)
+"""
+            }
+        ),
+    )
+
+    def applies(self, file: File) -> bool:
+        return not file.is_test and "grad" in file.text
+
+    def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
+        step = _step(node, file)
+        applied = applied_alone(step, file) if step is not None else None
+        if step is None or applied is None or is_shared_elsewhere(file):
+            return
+        called = step.name if isinstance(step, _FUNCTIONS) else "the step"
+        note = Note(f"{called} runs on each device, on rows of its own", file.place(node))
+        message = f"each device applies the gradients of its own rows: nothing in {called} averages them"
+        yield self.finding(file.place(applied), file.symbol(applied), message, notes=[note])
+
+
+def _step(node: ast.AST, file: File) -> Mapped | None:
+    """Return the function that ``node`` runs on each device, with a state that all of them have."""
+    if isinstance(node, _FUNCTIONS):
+        plain = any(name_of(d, file) == _PMAP for d in node.decorator_list if not isinstance(d, ast.Call))
+        return node if plain and _COPIES.search(file.text) else None
+    if not isinstance(node, ast.Call):
+        return None
+    name = name_of(node, file)
+    if name == "functools.partial":
+        name = name_of(node.args[0], file) if node.args else ""
+    if name == _PMAP:
+        told = keyword(node, "axis_name") is not None or len(node.args) > 1
+        return mapped(node, file) if told or _COPIES.search(file.text) else None
+    if name not in MAPS or not any(is_constant(keyword(node, word), False) for word in _UNCHECKED):
+        return None
+    return mapped(node, file) if {"cut", "whole"} <= set(parts(node, file)) else None
