@@ -64,7 +64,11 @@ def test_averages_of_measures_train_nothing(before: str, through: str, behind: s
         ("", "grads = process(grads)", "pass"),
         ("", "pass", "state = state.replace(params=jax.lax.pmean(state.params, 'd'))"),
         (HELPER, "grads = shared(grads)", "pass"),
-        ("sync_params = jax.pmap(merge, 'x')\nstate = sync_params(state)\n\n\n", "pass", "pass"),  # now and then, of what is trained apart
+        (
+            "sync_params = jax.pmap(merge, 'x')\nstate = sync_params(state)\n\n\n",
+            "pass",
+            "pass",
+        ),  # now and then, of what is trained apart
     ],
 )
 def test_gradients_that_are_brought_together_are_left_alone(before: str, through: str, behind: str) -> None:

@@ -16,6 +16,7 @@ from allranks.check.sources.scripts import is_page, is_text
 from allranks.check.sources.source import Unreadable, decode, split
 from allranks.check.summaries.project import Project
 from allranks.check.summaries.summary import Summary
+from allranks.check.survey.feeds import fed_alike
 from allranks.check.survey.first_alone import first_alone, starts_by_trainer
 from allranks.check.survey.launches import by_launchers, on_one_host, on_several_nodes, started
 from allranks.check.survey.several import awaits_saves, cuts_state, files_with_own_seeds, several
@@ -145,6 +146,7 @@ def interpreted(sources: Mapping[str, bytes], summaries: Mapping[str, Summary], 
         awaits_saves=awaits_saves(project, lines),
         cuts_state=cuts_state(project, lines),
         own_seeds=files_with_own_seeds(project, lines),
+        fed_alike=fed_alike(project, lines),
     )
 
 

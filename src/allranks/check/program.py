@@ -233,7 +233,8 @@ class Program:
     the name; ``names``: of the words in its functions, those that may speak of a start, of training or of devices;
     ``around``: the same, by the place of a sampler or of what orders data, for the program that leads there and the
     files that import it; ``several``: files of JAX programs that ask which of several processes they are;
-    ``own_seeds``: those that have a seed of their process; ``awaits_saves``: something waits for saves in the
+    ``own_seeds``: those that have a seed of their process; ``fed_alike``: those of programs that feed all processes the
+    same as rows of their own; ``awaits_saves``: something waits for saves in the
     background; ``cuts_state``: arrays of JAX may lie in parts of more than rows; ``offloads``: the functions that bring
     to the CPU what they save; ``drawn``: by the place that seeds all processes of a program alike, what each of them
     draws from that for itself; ``unsplit``: loaders that give every process all of their data; ``one_node``: it was
@@ -257,6 +258,7 @@ class Program:
     one_host: bool = False
     several: frozenset[str] = frozenset()
     own_seeds: frozenset[str] = frozenset()
+    fed_alike: frozenset[str] = frozenset()
     awaits_saves: bool = True
     cuts_state: bool = True
     one_node: bool = False

@@ -6,11 +6,14 @@ import ast
 import re
 from collections.abc import Iterator
 
+from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tables.data import LOADERS
-from allranks.check.tree.syntax import name_of, speaks_of
+from allranks.check.tree.readers import SOURCES, divides_alone
+from allranks.check.tree.reads import READERS, is_first_read
+from allranks.check.tree.syntax import name_of, speaks_of, tail_of
 from allranks.findings import Finding, Note
 
 _TAKES_OWN_ROWS = (
@@ -29,13 +32,29 @@ _THOUGHT = re.compile(
     r"process_index|process_count|process_id|shard(?!ing|ed|_map|_batch$)|host_id|split_by|num_hosts|ShardByJax|"
     r"Sampler|world_size|^rank$|node_rank|even_splits|per_host|for_jax_process|process_allgather",
 )
+_READS_ALL = """\
+import tensorflow as tf
+
+
+def train(batch):
+    files = tf.data.Dataset.list_files("train-*")
+    return files.interleave(tf.data.TFRecordDataset).shuffle(9).batch(batch).as_numpy_iterator()
+
+
+def test(batch):
+    return tf.data.TFRecordDataset("test.tfrecord").batch(batch)
+"""
+_ALL_READ = "every process reads the same"
 
 
 class JaxHostInput(LocalRule):
     """
     ## What it does
     Finds a file that reads a dataset and hands the rows to a call that puts the rows of all processes together
-    (`make_array_from_process_local_data`, `host_local_array_to_global_array`), and never asks which process it is.
+    (`make_array_from_process_local_data`, `host_local_array_to_global_array`), and never asks which process it is. And
+    reads of training data (`tfds`, `tf.data`, `datasets`, Grain, arrays on disk) in a program that joins its processes
+    or divides its batch by their number, feeds rows by one of those calls or to `pmap`, and in no file divides anything
+    by the number of the process or by a call that does.
 
     ## Why is this bad
     Those calls take the rows of this process. If all processes read the same, the global batch is one part, N times.
@@ -44,10 +63,8 @@ class JaxHostInput(LocalRule):
     Nothing fails. Each batch holds every row N times: the job learns from 1/N of the data it pays for.
 
     ## Known problems
-    A dataset that is split by what is passed in from elsewhere, under a name that does not say so.
-
-    No fault of this kind has been seen in real code yet; the calls take the rows of each process for its own, by their
-    contract.
+    A dataset that is split by what is passed in from elsewhere, under a name that does not say so. A program that uses
+    the number of its process for anything but to be the first is left alone: it may be a seed of the data's order.
 
     ## Use instead
     Read by `jax.process_index()` of `jax.process_count()` (`split_for_jax_process`, `ShardByJaxProcess`,
@@ -60,10 +77,28 @@ class JaxHostInput(LocalRule):
     code, name, severity, row = "AR305", "jax-host-input", "error", "data"
     cluster = "All processes read the same rows: each batch holds every row N times, and nothing fails."
     advice = "Split what is read by jax.process_index() and jax.process_count(), or device_put the same whole batch."
-    words = ("process_local_data", "host_local_array_to_global_array")
+    words = ("process_local_data", "host_local_array_to_global_array", *READERS)
+    whole = True
     nodes = (ast.Call,)
-    calls = _TAKES_OWN_ROWS
+    calls = (*_TAKES_OWN_ROWS, *READERS)
     bad = (
+        Example(
+            {
+                "data.py": _READS_ALL,
+                "train.py": """\
+import jax
+import data
+
+jax.distributed.initialize()
+step = jax.pmap(train_step, axis_name="d")
+for batch in data.train(1024 // jax.process_count()):
+    step(batch)
+    if jax.process_index() == 0:
+        print("step")
+""",
+            },
+            at=(5,),
+        ),
         Example(
             {
                 "train.py": """\
@@ -81,6 +116,36 @@ def batches(sharding):
         ),
     )
     good = (
+        # Somebody in the program divides what is read.
+        Example(
+            {
+                "data.py": _READS_ALL,
+                "train.py": """\
+import jax
+import data
+
+jax.distributed.initialize()
+step = jax.pmap(train_step, axis_name="d")
+rows = data.train(8).shard(jax.process_count(), jax.process_index())
+for batch in rows:
+    step(batch)
+""",
+            }
+        ),
+        # One process.
+        Example(
+            {
+                "data.py": _READS_ALL,
+                "train.py": """\
+import jax
+import data
+
+step = jax.pmap(train_step, axis_name="d")
+for batch in data.train(64 * jax.local_device_count()):
+    step(batch)
+""",
+            }
+        ),
         Example(
             {
                 "train.py": """\
@@ -122,8 +187,14 @@ batch = jax.device_put(data[:8]["tokens"])
     )
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
-        if not isinstance(node, ast.Call) or name_of(node, file) not in _TAKES_OWN_ROWS:
+        if not isinstance(node, ast.Call):
             return
+        if name_of(node, file) in _TAKES_OWN_ROWS:
+            yield from self._fed(node, file)
+        elif is_first_read(node, file) and not _is_told(node, file):
+            yield self.local(file, node, f"{_ALL_READ}: nothing in the program divides what {tail_of(node)} gives")
+
+    def _fed(self, node: ast.Call, file: File) -> Iterator[Finding]:
         reads = [n for n in file.nodes if isinstance(n, ast.Call) and name_of(n, file) in _READS]
         if not reads or speaks_of(file.tree, _THOUGHT) or any(_THOUGHT.search(w) for w in _keywords(file.tree)):
             return
@@ -134,6 +205,17 @@ batch = jax.device_put(data[:8]["tokens"])
             f"rows of {reader} are taken for this process' own, and all processes read the same",
             notes=[Note(f"{reader} reads here", file.place(reads[0]))],
         )
+
+    def stands(self, finding: Finding, program: Program) -> bool:
+        """Who reads all rows may be no program of several processes, or another file divides them."""
+        return not finding.message.startswith(_ALL_READ) or finding.place.path in program.fed_alike
+
+
+def _is_told(node: ast.Call, file: File) -> bool:
+    """What takes the rows stands here, or what divides the batch does, and says so by itself."""
+    takes = any(isinstance(n, ast.Call) and name_of(n, file) in _TAKES_OWN_ROWS for n in file.kinds.get(ast.Call, ()))
+    divides = ("process_count" in file.text or "host_count" in file.text) and tail_of(node) in SOURCES
+    return takes or (divides and divides_alone(file))
 
 
 def _keywords(tree: ast.AST) -> Iterator[str]:
