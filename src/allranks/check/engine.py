@@ -84,7 +84,8 @@ def check(sources: Mapping[str, bytes], settings: Settings, *, cache: Cache | No
     instead_of = {r.code: r.instead_of for r in all_rules()}
     doubled = {(f.place, code) for f in once.values() for code in instead_of[f.code]}
     found = [once[key] for key in sorted(once.keys() - doubled)]
-    report = rows(program, [f for f in found if settings.shows(f)], {r.code: r.row for r in all_rules()})
+    shown = [f for f in found if settings.shows(f)]
+    report = rows(program, shown, {r.code: r.row for r in all_rules()}, Lines(sources), doubted=found)
     counted = [raw for path, raw in sources.items() if not is_page(path)]
     return Outcome(tuple(found), report, len(counted), sum(raw.count(b"\n") for raw in counted))
 

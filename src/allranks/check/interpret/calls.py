@@ -41,7 +41,7 @@ from allranks.check.tables.local import LocalQuery
 from allranks.check.tables.names import documented
 from allranks.check.tables.passing import BAGS, FILLING, PASSING, PASSING_METHODS, SELVES, TELLING
 from allranks.check.tables.ranks import BESIDE
-from allranks.check.tables.receivers import BASES, ONE_PROCESS, RECEIVERS, REGISTERS, RETURNS, trainer_of
+from allranks.check.tables.receivers import BASES, ONE_PROCESS, RECEIVERS, REGISTERS, RETURNS, is_trainer, trainer_of
 from allranks.check.tables.shown import SHOWN
 from allranks.check.tables.spoken import effect_of
 
@@ -111,8 +111,8 @@ class Caller(Plain):
         values: tuple[Value, ...] = ()
         for argument in node[2]:
             value = self.value(frame, argument)
-            spread = value.elements if argument[0] == "star" else None
-            values = (*values, *spread) if spread is not None else (*values, value)
+            several = argument[0] == "star" and value.elements is not None
+            values = (*values, *(value.elements or ())) if several else (*values, value)
         keywords = tuple([(name or "**", self.value(frame, argument)) for name, argument in node[3]])
         if any(value.taint & CLOCK for _, value in keywords):
             self.options(frame, Given(values, keywords, node))
@@ -189,8 +189,7 @@ class Caller(Plain):
             return ANYTHING
         if not ours:
             for tables in (self.apis.ranks["call"], self.apis.collectives["call"], self.apis.effects, self.apis.local):
-                entry = tables.method(kin, name)
-                if entry is not None:
+                if (entry := tables.method(kin, name)) is not None:
                     return self._entry(frame, entry, f"{kin[0] if kin else '*'}.{name}", given, base)
         if not base.instance and (meant := self.likely(name, given.node[1][1])):
             if not (certain := len(self.project.defined(name)) == 1):
@@ -234,10 +233,9 @@ class Caller(Plain):
             return plain
         if (sign := self.apis.signs.named(name)) is not None and not _has_one_device(given):
             frame.shows(sign.kind)
-        if name in JOINING:
+        if name in JOINING or is_trainer(name):
             frame.result.meetings.append(JOIN)
-        tables = (self.apis.ranks["call"], self.apis.collectives["call"], self.apis.effects, self.apis.local)
-        for table in tables:
+        for table in (self.apis.ranks["call"], self.apis.collectives["call"], self.apis.effects, self.apis.local):
             if (entry := table.named(name)) is not None:
                 return self._entry(frame, entry, name, given, None)
         if name.endswith(".open") and given.values:
@@ -250,7 +248,7 @@ class Caller(Plain):
             return self._local(frame, own, name, given)
         if (spoken := effect_of(name)) is not None and (given.values or given.keywords):
             return self._spoken(frame, spoken, name, given)
-        if sign is not None or name in SHOWN:
+        if sign is not None or name in SHOWN or is_trainer(name):
             self._record(frame, None, name, given, None, "")
         if name == "signal.signal":
             self._signalled(given)
@@ -268,8 +266,7 @@ class Caller(Plain):
             return layout
         if name == TRAINER:
             return Value(instance=ONE_PROCESS) if _has_one_device(given) else Value(instance=name, flags=MADE)
-        last = name.rpartition(".")[2]
-        return Value(instance=name) if last[:1].isupper() and "." in name else unknown(given)
+        return Value(instance=name) if "." in name and name.rpartition(".")[2][:1].isupper() else unknown(given)
 
     def _named(self, frame: Frame, given: Given) -> None:
         """A method that is called by its name as text: ``self.call("after_epoch")``."""
@@ -365,7 +362,10 @@ class Caller(Plain):
         off = any((v := given.argument(key)) is not None and v.constant == constant for key, constant in entry.unless)
         on = [(v := given.argument(key)) is not None and v.constant == c for key, c in entry.only_if]
         self._callbacks(frame, given)
-        if off or (on and not any(on)) or (entry.sharded and (frame.whole or not self.project.shards(frame.path))):
+        if off or (on and not any(on)):
+            return ANYTHING
+        if entry.sharded and (frame.whole or not self.project.shards(frame.path)):
+            self._record(frame, None, name, given, None, "")
             return ANYTHING
         group = given.argument(*entry.group) if entry.group else None
         kept = given.expression(*entry.group) if group is not None and group.ranked else None

@@ -13,10 +13,12 @@ from allranks.check.summaries.render import render
 from allranks.check.summaries.summary import FunctionFacts, Summary
 from allranks.check.tables.apis import Apis
 from allranks.check.tables.arrays import COMPILERS
+from allranks.check.tables.collectives import COLLECTIVES
 from allranks.check.tables.data import SAMPLERS
 from allranks.check.tables.evidence import DEALING
 from allranks.check.tables.local import LOCAL
 from allranks.check.tables.names import documented
+from allranks.check.tables.receivers import is_trainer
 from allranks.check.tables.seeds import ORDERS
 from allranks.check.tables.spoken import effect_of
 from allranks.findings import Place
@@ -54,6 +56,16 @@ SHORT = 300  # bytes of a body: a line or two
 _MODELS = frozenset(["model", "net", "network", "ddp_model", "fsdp_model", "model_engine"])
 
 
+_OWNERS = {
+    (entry.pattern.partition(".")[0], kind)
+    for entry in COLLECTIVES
+    if (kind := entry.pattern.rpartition(".")[0].rpartition(".")[2])[:1].isupper()
+}
+# Of packages that are imported whole (``L.Trainer``), the classes whose methods meet; torch is imported everywhere.
+_CLASSES_OF: dict[str, frozenset[str]] = {
+    package: frozenset(kind for name, kind in _OWNERS if name == package)
+    for package in {name for name, _ in _OWNERS} - {"torch"}
+}
 _COMPILES = frozenset(name.rpartition(".")[2] for name in COMPILERS) | {"pjit"}
 
 
@@ -144,9 +156,14 @@ def words_here(words: Mapping[str, frozenset[str]], packages: set[str]) -> froze
 
 
 def _packages(summary: Summary) -> set[str]:
-    """Return the packages and the classes that a file imports, under their documented names."""
+    """Return the packages and the classes that a file imports, or reads of a package that it imports, under their
+    documented names. A trainer that is made of another counts as that."""
     names = [documented(dotted.lstrip(".")) for dotted, _ in summary.imports]
-    return {name.partition(".")[0] for name in names} | {name.rpartition(".")[2] for name in names}
+    packages = {name.partition(".")[0] for name in names}
+    classes = frozenset().union(*(_CLASSES_OF.get(package, ()) for package in packages))
+    read = {word for facts in summary.functions.values() for word in facts.words} & classes if classes else set()
+    trained = {"Trainer", "transformers"} if any(map(is_trainer, names)) else set()
+    return packages | {name.rpartition(".")[2] for name in names} | read | trained
 
 
 def around(project: Project, events: Iterable[Event]) -> dict[Place, tuple[frozenset[str], frozenset[str]]]:

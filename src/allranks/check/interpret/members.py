@@ -37,7 +37,7 @@ from allranks.check.tables.collectives import Collective
 from allranks.check.tables.gates import NODE_LOCAL_VARIABLES
 from allranks.check.tables.names import documented
 from allranks.check.tables.ranks import RUN_STARTS, RankQuery
-from allranks.check.tables.receivers import ATTRIBUTES, RECEIVERS, TRAINER, TUPLES, WITH_TRAINERS
+from allranks.check.tables.receivers import ATTRIBUTES, RECEIVERS, TRAINER, TUPLES, is_trainer
 
 
 class Members(Evaluator):
@@ -130,7 +130,7 @@ class Members(Evaluator):
         facts = self.project.cls(reference)
         if facts is None:
             name = documented(reference)
-            trains = name.endswith("Trainer") and name.partition(".")[0] in WITH_TRAINERS and name != TRAINER
+            trains = is_trainer(name) and name != TRAINER
             return (reference, TRAINER) if trains else (reference,) if reference else ()
         self.lineages[reference] = (reference,)  # a circle ends here
         found = [reference]

@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from allranks.check.interpret.truth import ROLES
 from allranks.check.program import Event, Program
 from allranks.check.tables.collectives import Collective
-from allranks.check.tables.data import SAMPLERS, SPLITTERS, SPLITTING_FRAMEWORKS, WRAPPERS
+from allranks.check.tables.data import LOADERS, SAMPLERS, SPLITTERS, SPLITTING_FRAMEWORKS, WRAPPERS
 from allranks.check.tables.effects import Effect
-from allranks.check.tables.evidence import INITIALISERS
+from allranks.check.tables.evidence import INITIALISERS, STARTERS
+from allranks.check.tables.receivers import is_trainer
 from allranks.check.tables.seeds import KEYS
-from allranks.check.tables.shown import SEEDS, SHARDINGS
+from allranks.check.tables.shown import SEEDS, SHARDINGS, WRAPPED_BY
 from allranks.findings import ROWS, Finding, Note, Place, Row, Verdict
 
 MOST = 5
+_LONG = 36  # characters of a name that is told whole
 # They join the processes and wrap the model by themselves, and no `INITIALISERS` or `WRAPPERS` stand beside them.
-_TRAINERS = ("lightning.pytorch.Trainer", "transformers.Trainer", "composer.Trainer", "accelerate.Accelerator.prepare")
+_TRAINERS = (
+    *("lightning.pytorch.Trainer", "lightning.pytorch.LightningCLI", "composer.Trainer"),
+    "accelerate.Accelerator.prepare",
+)
 _FIRST, _EVERY = frozenset({"first"}), frozenset(ROLES)
-_LOADS = ("load", "load_checkpoint", "load_state", "load_state_dict", "restore", "checkpoint load")
+_LOADS = (
+    *("load", "load_checkpoint", "load_state", "load_state_dict", "restore", "checkpoint load", "checkpoint restore"),
+    *("checkpoint load_state_dict", "set_model_state_dict", "set_optimizer_state_dict", "set_state_dict"),
+)
+# What loads and saves under a framework, which meets somebody where models lie in parts alone.
+_FRAMEWORK_SAVES = re.compile(r"^accelerate\..*\.(save_state|save_model)$|Trainer\.save_model$")
+_FRAMEWORK_LOADS = re.compile(r"^accelerate\..*\.load_state$")
+_RESUMES = ("resume_from_checkpoint", "ckpt_path")
 _TIMEOUTS = ("timeout", "initialization_timeout", "heartbeat_timeout_seconds")
+# What is saved and loaded as checkpoints are, and belongs to the data, by how it or its maker is called.
+_OF_DATA = re.compile(
+    r"(?i)vocab|\btok\b|token(s|ize\w*)?\b|token_?(map|ids?)|processor|extractor|label|(^|[_/'\"])(index|cache|stats)\b|lookup"
+)
+Lines = Mapping[str, list[str]]
 
 
 def _rank_0_saves(event: Event) -> bool:
@@ -41,23 +59,55 @@ def _is_checkpoint(event: Event) -> bool:
 
 
 def _all_save(event: Event) -> bool:
+    if event.name.startswith("ray."):
+        return event.op == "report" and _gives(event, ("checkpoint",))
     return isinstance(event.entry, Collective) and event.entry.hidden and "save" in event.entry.op
 
 
+def _framework_saves(event: Event) -> bool:
+    return bool(_FRAMEWORK_SAVES.search(event.name)) and event.everyone
+
+
+def _framework_loads(event: Event) -> bool:
+    return bool(_FRAMEWORK_LOADS.match(event.name)) and event.everyone
+
+
 def _gated(event: Event) -> bool:
-    return isinstance(event.entry, Effect) and event.roles == _FIRST
+    """What is read on one rank does no harm there, and no good: the others may miss it."""
+    kind = event.entry.kind if isinstance(event.entry, Effect) else ""
+    return kind not in ("", "moved", "read", "load", "restore") and event.roles == _FIRST
 
 
 def _meets(event: Event) -> bool:
     return isinstance(event.entry, Collective) and not event.entry.hidden and event.everyone
 
 
+def _meets_hidden(event: Event) -> bool:
+    return isinstance(event.entry, Collective) and event.everyone and event.name.rpartition(".")[2][:1].islower()
+
+
 def _all_load(event: Event) -> bool:
     return isinstance(event.entry, Collective) and event.entry.op in _LOADS
 
 
+def _resumes(event: Event) -> bool:
+    return isinstance(event.entry, Collective) and event.op in ("train", "fit") and _gives(event, _RESUMES)
+
+
+def _gives(event: Event, names: tuple[str, ...]) -> bool:
+    return any(
+        name in names and value.constant is not None and value.constant is not False for name, value in event.keywords
+    )
+
+
 def _each_loads(event: Event) -> bool:
     return isinstance(event.entry, Effect) and event.entry.kind == "restore" and event.everyone
+
+
+def _deals(event: Event) -> bool:
+    """Whether what a loader is given differs from rank to rank."""
+    own = any(value.ranked or "own" in value.flags for value in (*event.arguments, *(v for _, v in event.keywords)))
+    return event.name in LOADERS and own
 
 
 def _seeds(event: Event) -> bool:
@@ -74,45 +124,140 @@ def _named(*names: str) -> Callable[[Event], bool]:
     return lambda event: event.name in names
 
 
+def _trains(event: Event) -> bool:
+    return event.name in _TRAINERS or is_trainer(event.name)
+
+
 # Topic -> what speaks for it, and how the note says so.
 _GOOD: Mapping[str, tuple[tuple[Callable[[Event], bool], str], ...]] = {
-    "initialisation": ((_named(*INITIALISERS), "starts with {}"), (_named(*_TRAINERS), "{} joins the processes")),
-    "sharding": ((_named(*WRAPPERS, *SHARDINGS), "{}"), (_named(*_TRAINERS), "{} wraps the model")),
-    "data": ((_named(*SAMPLERS, *SPLITTERS, *SPLITTING_FRAMEWORKS), "data is split by {}"),),
+    "initialisation": (
+        (_named(*INITIALISERS), "starts with {}"),
+        (_trains, "{} joins the processes"),
+        (_named(*STARTERS), "{} starts the processes"),
+    ),
+    "sharding": (
+        (_named(*WRAPPERS, *SHARDINGS), "{}"),
+        (_named(*WRAPPED_BY), "{} wraps the model"),
+        (_trains, "{} wraps the model"),
+    ),
+    "data": (
+        (_named(*SAMPLERS, *SPLITTERS, *SPLITTING_FRAMEWORKS), "data is split by {}"),
+        (lambda e: is_trainer(e.name) or e.name in _TRAINERS[:3], "data is split by {}"),
+        (_deals, "{} gets what depends on the rank"),
+    ),
     "checkpoint save": (
         (_rank_0_saves, "{}: rank 0 alone writes"),
         (_some_save, "{}: not every rank writes"),
         (_each_saves, "{}: each process writes a file of its own"),
         (_all_save, "{}: all ranks take part"),
+        (_framework_saves, "{}: every rank calls it"),
     ),
-    "checkpoint load": ((_all_load, "{}: all ranks take part"), (_each_loads, "{} on every rank")),
+    "checkpoint load": (
+        (_all_load, "{}: all ranks take part"),
+        (_each_loads, "{} on every rank"),
+        (_framework_loads, "{}: every rank calls it"),
+        (_resumes, "{}: resumes on every rank"),
+    ),
     "gating": ((_gated, "{} on rank 0 alone"),),
     "collectives": ((_meets, "{} is reached by all ranks"),),
     "timeouts": ((_has_timeout, "{} has a timeout"),),
     "randomness": ((_seeds, "seeded by {}"),),
 }
+# What is told where nothing else speaks for a row.
+_OTHERWISE: Mapping[str, tuple[tuple[Callable[[Event], bool], str], ...]] = {
+    "collectives": ((_meets_hidden, "{} is reached by all ranks"),),
+}
+# What a row is about: of a finding at one of these the row tells too, whatever the rule's own row.
+_ABOUT: Mapping[str, Callable[[Event], bool]] = {
+    "checkpoint save": lambda e: _is_checkpoint(e) or _all_save(e) or _framework_saves(e),
+    "checkpoint load": lambda e: _all_load(e) or _each_loads(e) or _framework_loads(e),
+}
+_IF = "{}: no rank is seen to leave it out"
 
 
-def rows(program: Program, findings: Iterable[Finding], topics: Mapping[str, str]) -> tuple[Row, ...]:
-    """Return the report. ``topics``: code of a rule -> row; findings decide before anything that speaks for a row."""
+def rows(
+    program: Program,
+    findings: Iterable[Finding],
+    topics: Mapping[str, str],
+    lines: Lines,
+    doubted: Iterable[Finding] = (),
+) -> tuple[Row, ...]:
+    """Return the report. ``topics``: code of a rule -> row; findings decide before anything that speaks for a row.
+    ``doubted``: what is not shown, for it is not sure enough: what stands there speaks for nothing."""
     against: dict[str, list[Finding]] = {}
-    findings = list(findings)
+    findings = [f for f in findings if f.severity != "info"]
     for finding in findings:
         against.setdefault(topics.get(finding.code, ""), []).append(finding)
-    wrong = frozenset(line for f in findings if f.severity != "info" for line in _lines(f.place))
-    return tuple(_row(topic, program, against.get(topic, []), wrong) for topic in ROWS)
+    events = [event for event in program.events if event.active]
+    if events:  # who starts the processes does it before there are several
+        events += [event for event in program.events if event.name in STARTERS and not event.active]
+    for topic, about in _ABOUT.items():
+        places = {_start(e.place) for e in events if about(e) and not _is_of_data(e, lines)}
+        more = [f for f in findings if _start(f.place) in places and f not in against.get(topic, ())]
+        against.setdefault(topic, []).extend(more)
+    wrong = frozenset(line for f in (*findings, *doubted) if f.severity != "info" for line in _lines(f.place))
+    seen = [event for event in events if not _lines(event.place) & wrong]
+    return tuple(_row(topic, seen, against.get(topic, []), lines) for topic in ROWS)
 
 
-def _row(topic: str, program: Program, against: list[Finding], wrong: frozenset[tuple[str, int]]) -> Row:
-    """Return a row. ``wrong``: lines of which something is found, under whatever row: they speak for nothing."""
-    serious = [f for f in against if f.severity != "info"]
-    if serious:
-        worst: Verdict = "bad" if any(f.severity == "error" for f in serious) else "warning"
-        return Row(topic, worst, tuple(Note(f"{f.code} {f.message}", f.place) for f in serious[:MOST]))
-    seen = (e for e in program.events if e.active and not _lines(e.place) & wrong)
-    told = ((e, next((words for speaks, words in _GOOD[topic] if speaks(e)), "")) for e in seen)
-    notes = tuple(Note(words.format(e.told.removeprefix("*.")), e.place) for e, words in told if words)[:MOST]
-    return Row(topic, "good" if notes else "not seen", notes)
+def _row(topic: str, seen: list[Event], against: list[Finding], lines: Lines) -> Row:
+    """Return a row. ``seen``: what may speak for it, nothing of a line of which something is found."""
+    if against:
+        worst: Verdict = "bad" if any(f.severity == "error" for f in against) else "warning"
+        return Row(topic, worst, tuple(Note(f"{f.code} {f.message}", f.place) for f in against[:MOST]))
+    for speaking in (_GOOD[topic], _OTHERWISE.get(topic, ())):
+        told = _notes(topic, seen, speaking, lines)
+        # The same words for one line once: a call may stand there twice.
+        if notes := {(note.text, note.place and _start(note.place)): note for note in told}:
+            return Row(topic, "good", tuple(notes.values())[:MOST])
+    return Row(topic, "not seen", ())
+
+
+def _notes(
+    topic: str, seen: list[Event], speaking: tuple[tuple[Callable[[Event], bool], str], ...], lines: Lines
+) -> Iterator[Note]:
+    for event in seen:
+        words = next((words for speaks, words in speaking if speaks(event)), "")
+        if not words or (topic.startswith("checkpoint") and _is_of_data(event, lines)):
+            continue
+        if topic == "collectives" and _is_under_a_condition(event, lines):
+            words = _IF
+        yield Note(words.format(_name(event)), event.place)
+
+
+def _name(event: Event) -> str:
+    """Return what is called: of a long name, the function, or the class and its method."""
+    name = event.told.removeprefix("*.")
+    parts = name.split(".")
+    if len(name) <= _LONG or len(parts) < 3:
+        return name
+    return ".".join(parts[-2:] if parts[-2][:1].isupper() else parts[-1:])
+
+
+def _is_of_data(event: Event, lines: Lines) -> bool:
+    """Whether what is saved or loaded belongs to the data, by its name or its maker's: a vocabulary, a tokenizer."""
+    told = (event.target, event.symbol.rpartition(".")[2], _text(event.place, lines).partition("(")[0])
+    return any(map(_OF_DATA.search, told))
+
+
+def _is_under_a_condition(event: Event, lines: Lines) -> bool:
+    """Whether it stands under a condition on the way, beside that which asks whether a file is run as a program."""
+    places = [*(step.place for step in event.chain), event.place]
+    return any(
+        "__name__" not in lines.get(place.path, [])[line - 1]
+        for place, arms in zip(places, event.arms, strict=False)
+        for (line, *_), _side in arms
+        if line <= len(lines.get(place.path, []))
+    )
+
+
+def _text(place: Place, lines: Lines) -> str:
+    here = lines.get(place.path, [])
+    return here[place.line - 1][place.column - 1 :] if place.line <= len(here) else ""
+
+
+def _start(place: Place) -> tuple[str, int]:
+    return place.path, place.line
 
 
 def _lines(place: Place) -> frozenset[tuple[str, int]]:

@@ -63,7 +63,7 @@ class MissingBarrier(LocalRule, ProgramRule):
     There is no automatic fix: the barrier must stand where all ranks come by.
     """
 
-    code, name, severity, row = "AR405", "missing-barrier", "error", "checkpoint save"
+    code, name, severity, row = "AR405", "missing-barrier", "error", "collectives"
     cluster = "A rank that is faster than rank 0 finds no file, an old one, or half of one."
     advice = "Put a barrier that all ranks reach between the write and the read."
     words = ("makedirs", "mkdir", "rank", "main", "master", "process_index")

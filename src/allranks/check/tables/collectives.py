@@ -145,6 +145,8 @@ def _lightning() -> Iterator[Collective]:
     yield from _of(fabric, "clip_gradients", hidden=True)
     trainer = "lightning.pytorch.Trainer"
     yield from _of(trainer, "save_checkpoint fit validate test predict", hidden=True)
+    # It fits where it is made, unless it is told to run nothing.
+    yield Collective("lightning.pytorch.LightningCLI", "fit", hidden=True, unless=(("run", False),))
     for word in ("callback_metrics", "logged_metrics", "progress_bar_metrics"):
         yield Collective(f"{trainer}.{word}", word, "attribute", hidden=True)
     for word in ("barrier", "broadcast", "all_gather", "reduce", "reduce_boolean_decision"):

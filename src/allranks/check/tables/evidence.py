@@ -55,14 +55,17 @@ JOINING_PACKAGES: frozenset[str] = frozenset(
         *("ray", "trl", "peft", "torchacc", "speechbrain", "espnet2", "levanter", "t5x", "seqio", "clu", "paxml"),
     ]
 )
+# What starts the processes itself.
+STARTERS = (
+    *("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes", "torch_xla.launch"),
+    *("torch_xla.distributed.xla_multiprocessing.spawn", "accelerate.notebook_launcher", "accelerate.debug_launcher"),
+    *("detectron2.engine.launch", "ray.train.torch.TorchTrainer"),
+)
 SIGNS: tuple[Sign, ...] = (
     *(Sign(name, "initialise") for name in INITIALISERS),
     *(Sign(name, "wrap") for name in sorted(WRAPPERS)),
     *(Sign(name, "sample") for name in sorted(SAMPLERS)),
-    *(Sign(name, "launch") for name in ("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes")),
-    *(Sign(name, "launch") for name in ("torch_xla.launch", "torch_xla.distributed.xla_multiprocessing.spawn")),
-    *(Sign(name, "launch") for name in ("accelerate.notebook_launcher", "accelerate.debug_launcher")),
-    *(Sign(name, "launch") for name in ("detectron2.engine.launch", "ray.train.torch.TorchTrainer")),
+    *(Sign(name, "launch") for name in STARTERS),
     *(Sign(name, "launch") for name in ("ray.tune.with_parameters", "ray.tune.Tuner")),
 )
 # Who asks JAX for one of each deals something out among the processes.

@@ -43,6 +43,7 @@ ATTRIBUTES: Mapping[str, str] = {
     "transformers.Trainer.accelerator": "accelerate.Accelerator",
     "lightning.pytorch.LightningModule.trainer": "lightning.pytorch.Trainer",
     "lightning.pytorch.LightningDataModule.trainer": "lightning.pytorch.Trainer",
+    "lightning.pytorch.LightningCLI.trainer": "lightning.pytorch.Trainer",
     "lightning.pytorch.Trainer.strategy": "lightning.pytorch.strategies.Strategy",
     "lightning.fabric.Fabric.strategy": "lightning.pytorch.strategies.Strategy",
 }
@@ -53,6 +54,11 @@ ONE_PROCESS = "<trainer of one process>"
 # Packages whose trainers, classes with such an end of their name, are made of the one of transformers.
 TRAINER = "transformers.Trainer"
 WITH_TRAINERS = frozenset(["transformers", "trl", "sentence_transformers", "optimum", "setfit", "adapters"])
+
+
+def is_trainer(name: str) -> bool:
+    """Whether a documented name is that of a trainer that is made of the one of transformers."""
+    return name.endswith("Trainer") and name.partition(".")[0] in WITH_TRAINERS
 
 
 def trainer_of(imports: Iterable[str]) -> str:

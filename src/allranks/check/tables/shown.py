@@ -6,8 +6,10 @@ from allranks.check.tables.data import LOADERS, SPLITTERS, SPLITTING_FRAMEWORKS,
 from allranks.check.tables.seeds import KEYS, ORDERS, SEEDERS, STATES
 
 SHARDINGS = ("jax.sharding.NamedSharding", "jax.sharding.Mesh", "jax.make_mesh", "jax.device_put")
+# What wraps a model that it is given, beside trainers.
+WRAPPED_BY = ("deepspeed.initialize", "ray.train.torch.prepare_model", "lightning.fabric.Fabric")
 SEEDS = (*KEYS, *sorted(SEEDERS))
 # Those that no other table has.
 SHOWN: frozenset[str] = frozenset(
-    [*SHARDINGS, *SEEDS, *SPLITTERS, *SPLITTING_FRAMEWORKS, *LOADERS, *UNSPLIT, *ORDERS, *STATES]
+    [*SHARDINGS, *WRAPPED_BY, *SEEDS, *SPLITTERS, *SPLITTING_FRAMEWORKS, *LOADERS, *UNSPLIT, *ORDERS, *STATES]
 )
