@@ -23,7 +23,7 @@ from flax.training import checkpoints
 jax.distributed.initialize()
 params = {}
 """
-FLAX = "flax.training.checkpoints.save_checkpoint_multiprocess"
+FLAX = "save_checkpoint_multiprocess"
 LIGHTNING = """\
 import lightning as L
 class Model(L.LightningModule):
@@ -127,7 +127,7 @@ ROWS_OF: dict[str, tuple[str, str, list[str]]] = {
     "a collective checkpoint of one process": (
         "checkpoint save",
         JAX + "if jax.process_index() == 0:\n    checkpoints.save_checkpoint_multiprocess('/gcs/x', params, 1)\n",
-        [f"AR201 {FLAX} is not reached by every rank: it hangs on jax.process_index() == 0"],
+        [f"AR201 {FLAX} is not reached by every rank: it depends on jax.process_index() == 0"],
     ),
     "a line of rank 0 that hangs": (
         "gating",

@@ -36,12 +36,12 @@ def found(text: str, code: str, **settings: str) -> list[Finding]:
 
 
 def parted(text: str) -> list[tuple[int, str, int, str]]:
-    """Return where AR201 is found, what it hangs on, and where and how it is told that ranks part there."""
+    """Return where AR201 is found, what it depends on, and where and how it is told that ranks part there."""
     told = []
     for one in found(text, "AR201"):
         guard = next(note for note in one.notes if note.place and note.text.startswith("here they part"))
         assert guard.place is not None
-        told.append((one.place.line, one.message.partition("hangs on ")[2], guard.place.line, guard.text))
+        told.append((one.place.line, one.message.partition("depends on ")[2], guard.place.line, guard.text))
     return told
 
 
@@ -110,7 +110,7 @@ for epoch in range(100):
 """
     ((line, told),) = on_cluster(text, "AR209")
     assert line == 11
-    assert told.startswith("Some leave, and the others wait for them in broadcast_object_list.")
+    assert told.startswith("One process stops, and the others wait for it in their next step.")
 
 
 def test_a_folder_that_is_made_without_a_test_is_told_so() -> None:
@@ -155,7 +155,7 @@ def test_who_leaves_by_a_value_that_is_reduced_later_is_told_in_plain_words() ->
             dist.all_reduce(loss)
         """
     assert [one.message for one in found(text, "AR203")] == [
-        "a process leaves by its own loss, and the others go on to reduce it"
+        "a process returns or raises because of its own loss, and the others go on to reduce it"
     ]
 
 
@@ -200,3 +200,97 @@ def test_a_download_in_the_wrong_hook_is_told_once() -> None:
 def test_a_log_is_a_file_however_it_is_set_up(call: str, found_there: bool) -> None:
     """The root logger's file is one that all ranks write, as a handler's is."""
     assert bool(found(f"{JOINED}import logging.handlers\n{call}\n", "AR102")) == found_there
+
+
+def test_a_computation_is_told_by_its_name_in_the_source() -> None:
+    """And advice is that of its library; who leaves and who stays is told by the line, where both meet nobody yet."""
+    text = """
+        import time
+        import jax
+        from jax.experimental import multihost_utils
+        jax.distributed.initialize()
+        step = jax.jit(lambda x: x)
+        start = time.time()
+        x = multihost_utils.host_local_array_to_global_array(1, None, None)
+        while True:
+            x = step(x)
+            if time.time() - start > 3600:
+                break
+        """
+    (one,) = found(text, "AR209")
+    assert one.message.startswith(
+        "some ranks leave the loop, or a round of it, at time.time() - start > 3600 (line 11)"
+    )
+    assert one.message.endswith("and the others wait in step() (jit computation)")
+    assert one.advice.startswith("Let all processes decide alike: process_allgather")
+    assert not [note.text for note in one.notes if "no collective" in note.text]
+
+
+def test_a_long_condition_is_underlined_and_not_repeated() -> None:
+    """The label says where ranks part; the condition stands there."""
+    text = """
+        import torch.distributed as dist
+        dist.init_process_group("nccl")
+        def report(step, every, last, loss):
+            if step > 0 and step % every == 0 and step != last and dist.get_rank() == 0:
+                dist.all_reduce(loss)
+        """
+    (one,) = found(text, "AR201")
+    assert "here they part" in [note.text for note in one.notes]
+
+
+def test_a_link_is_made_and_not_deleted() -> None:
+    """One finding for a link that is deleted and made again."""
+    text = """
+        import os
+        import torch.distributed as dist
+        dist.init_process_group("nccl")
+        os.symlink("step-1", "latest")
+        os.unlink("best")
+        os.symlink("step-1", "best")
+        """
+    messages = [(one.message, one.cluster.partition(";")[2]) for one in found(text, "AR109")]
+    assert messages == [
+        ("every rank makes the link 'latest'", " the others raise FileExistsError."),
+        (
+            "every rank deletes or moves 'best'",
+            " the others raise FileNotFoundError, or remove what was written since.",
+        ),
+    ]
+
+
+def test_a_stream_is_not_told_to_take_a_sampler() -> None:
+    """A loader raises ValueError for a sampler beside an IterableDataset."""
+    text = """
+        import torch
+        import torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel as DDP
+        from torch.utils.data import DataLoader, IterableDataset
+        class Lines(IterableDataset):
+            def __iter__(self):
+                yield from open("corpus.txt")
+        def main(model):
+            dist.init_process_group("nccl")
+            model = DDP(model)
+            for batch in DataLoader(Lines(), 32):
+                model(batch).backward()
+        """
+    (one,) = found(text, "AR301")
+    assert "Sampler" not in one.advice
+    assert one.advice.startswith("Give each process and worker its part")
+
+
+def test_restored_on_process_0_is_told_in_the_words_of_jax() -> None:
+    """No DDP in a program of JAX."""
+    text = """
+        import jax
+        from flax.training import checkpoints
+        def main(state, step, folder, batches):
+            if jax.process_index() == 0:
+                state = checkpoints.restore_checkpoint(folder, state)
+            for batch in batches:
+                state = step(state, batch)
+        """
+    (one,) = found(text, "AR501")
+    assert "DDP" not in one.advice
+    assert "broadcast_one_to_all" in one.advice

@@ -27,10 +27,19 @@ PARALLEL = frozenset(
 
 WRAPS = PARALLEL - {COMPUTATION, EAGER}
 
+LONG = 41  # characters of a name that is told whole
 _OF_THE_NODE = re.compile(r"/te?mp\b|/shm|/scratch|/local|te?mp_?(dir|path)|cache|node_local|local_dir")
 # Names of what a training is resumed from, and of modules that write it.
 _STATE = re.compile(r"(?i)ckpt|checkpoint|weights|params|(^|_)state|snapshot|model\b|model_")
 _SAVERS = re.compile(r"(?i)ckpt|checkpoint")
+
+
+def short(name: str) -> str:
+    """Return what is called, as it stands in a message: of a long name, the function, or the class and its method."""
+    parts = name.removeprefix("*.").split(".")
+    if len(name) <= LONG or len(parts) < 3:
+        return ".".join(parts)
+    return ".".join(parts[-2:] if parts[-2][:1].isupper() else parts[-1:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,11 +198,22 @@ class Divergence:
     inside: tuple[Place, ...] = ()
     under: int = 0
     answered: bool = False
+    written: str = ""
+
+    @property
+    def named(self) -> str:
+        """What not all reach, as a message tells of it: by the name in the source where that of the library says less
+        (``model() (DDP forward)``), and without the modules of a long name."""
+        if self.op in PARALLEL:
+            return f"{self.written}() ({self.op})" if self.written else self.op
+        return short(self.collective)
 
     def sides(self) -> tuple[Note, ...]:
         """Return the guard, what each side goes on to call, and where the collective stands in the end, as notes."""
-        guard = Note(f"here they part: {self.condition}" if self.condition else "here they part", self.guard)
-        last = (Note(f"{self.collective} is called here", place) for place in self.inside[-1:])
+        stands = self.guard.end_column - self.guard.column == len(self.condition)  # it is underlined there
+        told = "" if stands and len(self.condition) > LONG else self.condition
+        guard = Note(f"here they part: {told}" if told else "here they part", self.guard)
+        last = (Note(f"{short(self.collective)} is called here", place) for place in self.inside[-1:])
         return guard, *last, *(Note(f"{who}: {', '.join(ops) or 'no collective'}") for who, ops in self.traces)
 
     def way(self) -> tuple[Note, ...]:

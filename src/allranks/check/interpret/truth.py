@@ -87,6 +87,8 @@ def named(mask: int) -> frozenset[str]:
 
 def in_words(who: Sequence[str]) -> str:
     """Return ``rank 0``, ``the other ranks``, ... for roles; what is no role stands as it is."""
+    if set(ROLES) <= set(who):
+        return "every rank"
     if "other" in who and "first" in who:
         missing = [_IN_WORDS[role] for role in ROLES if role not in who]
         return "all ranks but " + " and ".join(missing)

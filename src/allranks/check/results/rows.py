@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from allranks.check.interpret.truth import ROLES
-from allranks.check.program import Event, Program
+from allranks.check.program import Event, Program, short
 from allranks.check.tables.collectives import Collective
 from allranks.check.tables.data import LOADERS, SAMPLERS, SPLITTERS, SPLITTING_FRAMEWORKS, WRAPPERS
 from allranks.check.tables.effects import Effect
@@ -17,7 +17,6 @@ from allranks.check.tables.shown import SEEDS, SHARDINGS, WRAPPED_BY
 from allranks.findings import ROWS, Finding, Note, Place, Row, Verdict
 
 MOST = 5
-_LONG = 36  # characters of a name that is told whole
 # They join the processes and wrap the model by themselves, and no `INITIALISERS` or `WRAPPERS` stand beside them.
 _TRAINERS = (
     *("lightning.pytorch.Trainer", "lightning.pytorch.LightningCLI", "composer.Trainer"),
@@ -222,16 +221,7 @@ def _notes(
             continue
         if topic == "collectives" and _is_under_a_condition(event, lines):
             words = _IF
-        yield Note(words.format(_name(event)), event.place)
-
-
-def _name(event: Event) -> str:
-    """Return what is called: of a long name, the function, or the class and its method."""
-    name = event.told.removeprefix("*.")
-    parts = name.split(".")
-    if len(name) <= _LONG or len(parts) < 3:
-        return name
-    return ".".join(parts[-2:] if parts[-2][:1].isupper() else parts[-1:])
+        yield Note(words.format(short(event.told)), event.place)
 
 
 def _is_of_data(event: Event, lines: Lines) -> bool:

@@ -21,7 +21,7 @@ _LOOKING = frozenset(
         *("torchtext.utils.download_from_url", "torch_geometric.data.download_url", "gdown.cached_download"),
     ]
 )
-_HALF = "the first process that comes fills the folder"
+_HALF = "the first process fills the folder"
 
 
 class UngatedDownload(LocalRule, ProgramRule):
@@ -216,7 +216,7 @@ class Data(pl.LightningDataModule):
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         if isinstance(node, ast.Call) and not file.is_test and lets_others_by(node, file):
-            yield self.local(file, node, f"{_HALF}, and others that find it read what is not whole")
+            yield self.local(file, node, f"{_HALF}, and others that find it there may read half of it")
 
     def stands(self, finding: Finding, program: Program) -> bool:
         """A folder that is filled is no fault where one rank fills it, or each process has its own."""

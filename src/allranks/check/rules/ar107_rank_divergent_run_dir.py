@@ -195,7 +195,7 @@ os.makedirs(f"{time.time()}-{dist.get_rank()}", exist_ok=True)
         before = [s for s in sources if s.symbol == event.symbol and s.place <= event.place]
         notes = [Note(f"{before[-1].name} differs from process to process", before[-1].place)] if before else []
         return self.found(
-            event, f"each rank {what} {event.target or 'a path'}, under a name that it chooses for itself", notes=notes
+            event, f"each rank {what} {event.target or 'a path'}, whose name it chooses for itself", notes=notes
         )
 
 

@@ -8,13 +8,15 @@ from allranks.check.program import Event, Program
 from allranks.check.rule import Example, ProgramRule
 from allranks.findings import Finding
 
+_LINKS = ("symlink", "link", "symlink_to", "hardlink_to", "link_to")
+_LINKED = "One process makes the link; the others raise FileExistsError."
 _RENAMES = ("rename", "replace", "renames", "move")
 
 
 class UngatedDelete(ProgramRule):
     """
     ## What it does
-    Finds a file or directory that every process deletes, renames or moves.
+    Finds a file or directory that every process deletes, renames, moves or links to.
 
     ## Why is this bad
     The first process removes it; the others raise `FileNotFoundError`, or remove what the first one has written since.
@@ -35,7 +37,7 @@ class UngatedDelete(ProgramRule):
 
     code, name, severity, row = "AR109", "ungated-delete", "error", "gating"
     cluster = "One process removes it; the others raise FileNotFoundError, or remove what was written since."
-    advice = "Delete or rename on rank 0 only, then let the others wait at a barrier."
+    advice = "Delete, rename or link on rank 0 only, then let the others wait at a barrier."
     bad = (
         Example(
             {
@@ -70,8 +72,14 @@ shutil.rmtree(mine)
 
     def check(self, program: Program) -> Iterator[Finding]:
         written = {_place(e) for e in program.effects("file", "append", "checkpoint", "download") if e.target}
+        deleted = {_place(e) for e in program.ungated("delete") if e.name.rpartition(".")[2] not in _LINKS}
         for event in program.ungated("delete"):
             if event.name.rpartition(".")[2] in _RENAMES and _place(event) in written:
+                continue
+            if event.name.rpartition(".")[2] in _LINKS:
+                if _place(event) in deleted:  # told of where the old one is deleted
+                    continue
+                yield self.found(event, f"every rank makes the link {event.target or event.name}", cluster=_LINKED)
                 continue
             what = f"runs {event.command}" if event.command else f"deletes or moves {event.target or event.name}"
             yield self.found(event, f"every rank {what}")

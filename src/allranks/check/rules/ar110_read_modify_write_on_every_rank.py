@@ -86,4 +86,6 @@ def record(score, path):
             before = read.get((event.place.path, event.symbol, event.target))
             if before is not None and before.place < event.place and not event.under & PROCESS:
                 note = Note("every rank reads it here", before.place)
-                yield self.found(event, f"every rank reads {event.target}, then writes it", notes=(note,))
+                yield self.found(
+                    event, f"every rank reads {event.target}, changes it and writes it back", notes=(note,)
+                )

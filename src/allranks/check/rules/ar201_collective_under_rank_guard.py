@@ -134,13 +134,11 @@ def share(x):
             if parting.cause == "rank" and parting.op not in PARALLEL and not _goes_on_alone(parting):
                 yield self.found(
                     parting,
-                    f"{parting.collective} is not reached by every rank: it hangs on {parting.condition}",
+                    f"{parting.named} is not reached by every rank: it depends on {parting.condition}",
                     notes=parting.sides(),
                 )
             elif parting.cause == "rounds":
-                yield self.found(
-                    parting, f"{parting.collective} stands in a loop whose bounds some ranks alone have set"
-                )
+                yield self.found(parting, f"{parting.named} stands in a loop whose bounds some ranks alone have set")
 
 
 def _goes_on_alone(parting: Divergence) -> bool:

@@ -99,6 +99,6 @@ class Trainer:
             if parting.cause == "return" and parting.op not in (*PARALLEL, "destroy_process_group"):
                 yield self.found(
                     parting,
-                    f"{parting.collective} is not reached by every rank: some leave at {parting.condition}",
+                    f"{parting.named} is not reached by every rank: some ranks leave at {parting.condition}",
                     notes=parting.sides(),
                 )

@@ -26,7 +26,7 @@ _MEETS = re.compile(r"all_?gather|^gather(_object|_for_metrics)?$|all_?reduce|pa
 class CollectiveUnderProcessLocalCondition(LocalRule, ProgramRule):
     """
     ## What it does
-    Finds a collective that hangs on what one process finds by itself: whether a file exists, a clock, whether work in
+    Finds a collective that depends on what one process finds by itself: whether a file exists, a clock, whether work in
     the background is done, whether anything is left of this process' data after a mask picked from it, the score of
     this process' part of the data, the loss of its batch, and whether a number is zero that is to be reduced over all
     processes. Lightning's `self.log(..., sync_dist=True)` is a collective: also where a mask of this batch says what is
@@ -242,25 +242,29 @@ dist.barrier()
         if isinstance(node, ast.Call):
             if not file.is_test and (test := logged_by_data(node, file)) is not None:
                 yield self.local(
-                    file, node, f"what is reduced as it is logged hangs on this batch: {ast.unparse(test)}"
+                    file, node, f"what is reduced as it is logged depends on this batch: {ast.unparse(test)}"
                 )
             return
         assert isinstance(node, ast.If)
         if not file.is_test and not leaves(node.body) and (found := meets_by_score(node, file)) is not None:
             call, decided = found
-            says = f"{ast.unparse(call.func)} hangs on {decided.score}, the score of this process' part of the data"
+            says = f"{ast.unparse(call.func)} depends on {decided.score}, the score of this process' part of the data"
             made = self.local(file, call, says)
             yield made if decided.certain else replace(made, confidence="low")
         if not file.is_test and (told := meets_by_loss(node, file)) is not None:
             call, name = told
-            yield self.local(file, call, f"{ast.unparse(call.func)} hangs on {name}, the loss of this process' batch")
+            yield self.local(file, call, f"{ast.unparse(call.func)} depends on {name}, the loss of this process' batch")
         if not file.is_test and (sent := meets_if_any(node, file)) is not None:
             call, name = sent
             yield self.local(
-                file, call, f"{ast.unparse(call.func)} hangs on {name}, of which a process may have nothing"
+                file, call, f"{ast.unparse(call.func)} depends on {name}, of which a process may have nothing"
             )
         if not file.is_test and not isinstance(node.body[-1], ast.Raise) and (name := leaves_before(node, file)):
-            yield self.local(file, node.test, f"a process leaves by its own {name}, and the others go on to reduce it")
+            yield self.local(
+                file,
+                node.test,
+                f"a process returns or raises because of its own {name}, and the others go on to reduce it",
+            )
         name, function = _empty(node.test), function_of(node, file)
         if not name or function is None or file.is_test or not leaves(node.body):
             return
@@ -274,7 +278,7 @@ dist.barrier()
         changes = list(program.effects(*_CHANGES))
         for parting in program.divergences():
             if parting.cause == "process":
-                says = f"{parting.collective} hangs on what this process alone finds: {parting.condition}"
+                says = f"{parting.named} depends on what this process alone finds: {parting.condition}"
                 found = self.found(parting, says, notes=parting.sides())
                 yield replace(found, confidence="low") if _is_settled(parting, changes) else found
 

@@ -211,7 +211,7 @@ train([])
             if parting.cause in ("rank", "return") and parting.op in PARALLEL and not _roles_by_design(parting):
                 yield self.found(
                     parting,
-                    f"{parting.op} is not reached by every rank: it hangs on {parting.condition}",
+                    f"{parting.named} is not reached by every rank: it depends on {parting.condition}",
                     advice=_OF_JAX if parting.op in (COMPUTATION, EAGER) else self.advice,
                     notes=parting.sides(),
                 )

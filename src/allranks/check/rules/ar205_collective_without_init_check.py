@@ -105,7 +105,7 @@ def third(args):
             after = getattr(at, "lineno", 0) > (made[0].end_lineno or 0)
             if after and isinstance(at, ast.Call) and name_of(at, file) in _MEETINGS and not _is_asked(at, file):
                 yield self.local(
-                    file, at, f"{name_of(at, file).rpartition('.')[2]} without a process group, if none was made"
+                    file, at, f"{name_of(at, file).rpartition('.')[2]} is called also where no process group was made"
                 )
 
 

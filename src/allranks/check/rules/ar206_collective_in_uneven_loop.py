@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.program import Event, Program
+from allranks.check.program import Event, Program, short
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.sources.source import File
 from allranks.check.tree.own_keys import met_by_key
@@ -143,18 +143,21 @@ def convert(files, loader):
         assert isinstance(node, ast.For)
         if not file.is_test and (keyed := met_by_key(node, file)) is not None:
             yield self.local(
-                file, node, f"the processes meet once for each key of {ast.unparse(keyed)} that each has seen"
+                file,
+                node,
+                f"a collective runs once for each key of {ast.unparse(keyed)}, and each process has its own keys",
             )
 
     def check(self, program: Program) -> Iterator[Finding]:
         for parting in program.divergences():
             if parting.cause == "loop":
-                message = f"{parting.collective} stands in a loop that each process goes round as often as it has work"
+                message = f"{parting.named} stands in a loop that each process runs as often as it has work"
                 yield self.found(parting, message)
         for event in program.collectives():
             if event.active and _per_item(event):
                 yield self.found(
-                    event, f"{event.name} runs in a data set or sampler, once for each item of this process"
+                    event,
+                    f"{short(event.name)} runs inside a data set or sampler, once for each item of this process",
                 )
 
 

@@ -162,7 +162,7 @@ def samples(model, multihost_utils, params, prompt):
         elif not any(isinstance(part, ast.Attribute) and part.attr.startswith("pad_") for part in walk(scope)):
             why = _varies(sent, scope, node.lineno)
             if why:
-                says = f"{ast.unparse(sent)} is gathered, and its shape is this process' own: {why}"
+                says = f"{ast.unparse(sent)} is gathered, and its shape differs from process to process: {why}"
                 yield replace(self.local(file, node, says), confidence="low")
 
 

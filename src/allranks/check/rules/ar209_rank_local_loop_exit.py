@@ -9,13 +9,11 @@ from dataclasses import replace
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.sources.source import File
+from allranks.check.tree.agreeing import FAILED, PARTED, agreed, is_of_jax
 from allranks.check.tree.own_scores import leaves_by_score
 from allranks.check.tree.skips import STOPS, Steps, asks_to_stop, leaving
 from allranks.check.tree.syntax import EVIDENCE
 from allranks.findings import Finding
-
-_PARTED = "One process leaves, and the others wait for it in their next step."
-_FAILED = "Let it end the job, or let all ranks agree (all_reduce) that one has failed before anybody skips."
 
 
 class RankLocalLoopExit(LocalRule, ProgramRule):
@@ -50,7 +48,7 @@ class RankLocalLoopExit(LocalRule, ProgramRule):
 
     code, name, severity, row = "AR209", "rank-local-loop-exit", "error", "collectives"
     cluster = "One process skips its backward pass, and the others wait for it there."
-    advice = "Reduce the decision over all processes (all_reduce with MAX) before anybody skips or stops."
+    advice = agreed(of_jax=False)
     words = (*EVIDENCE, "accelerator", "DDP", "FSDP", "is_distributed", "distributed_world_size", *STOPS)
     nodes = (ast.If, ast.ExceptHandler, ast.Assign)
     bad = (
@@ -364,9 +362,13 @@ def profile(layers, loader):
     def check(self, program: Program) -> Iterator[Finding]:
         for parting in program.divergences():
             if parting.cause == "exit" and parting.op != "destroy_process_group":
-                message = f"some leave the loop, or this round of it, at {parting.condition}, and the others go on to"
-                cluster = f"Some leave, and the others wait for them in {parting.collective.rpartition('.')[2]}."
-                yield self.found(parting, f"{message} {parting.collective}", cluster=cluster, notes=parting.sides())
+                left = (
+                    f"some ranks leave the loop, or a round of it, at {parting.condition} (line {parting.guard.line})"
+                )
+                message, notes = f"{left}, and the others wait in {parting.named}", parting.sides()
+                yield self.found(
+                    parting, message, advice=agreed(of_jax=is_of_jax(parting)), notes=notes, cluster=PARTED
+                )
 
     def applies(self, file: File) -> bool:
         return not file.is_test
@@ -374,24 +376,24 @@ def profile(layers, loader):
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         if isinstance(node, ast.Assign):
             if asks_to_stop(node, file):
-                message = f"{ast.unparse(node.targets[0])} is set by what this process alone sees"
-                yield self.local(file, node, message, cluster=_PARTED)
+                message = (
+                    f"{ast.unparse(node.targets[0])}, which ends the training, is set by what this process alone sees"
+                )
+                yield self.local(file, node, message, cluster=PARTED)
             return
         steps = file.once("steps", file.tree, lambda _: Steps.of(file))
         if isinstance(node, ast.ExceptHandler):
             if (failed := steps.failed(node, file)) is not None:
-                found = self.local(file, node.type or node.body[0], failed.says, advice=_FAILED)
+                found = self.local(file, node.type or node.body[0], failed.says, advice=FAILED)
                 yield found if failed.certain else replace(found, confidence="low")
             return
         assert isinstance(node, ast.If)
         how = leaving(node.body)
         if how and steps.leaves(node, how, file):
-            yield self.local(
-                file, node.test, f"{how} by what this process alone computes, in a loop of backward passes"
-            )
+            yield self.local(file, node.test, f"each process decides for itself to {how}, in a loop of backward passes")
         elif not how and steps.guards(node, file):
-            yield self.local(file, node.test, "a backward pass hangs on what this process alone computes")
+            yield self.local(file, node.test, "each process decides for itself whether a backward pass runs")
         elif (decided := leaves_by_score(node, file)) is not None:
-            message = f"a loop of training is left by {decided.score}, the score of this process' part of the data"
-            found = self.local(file, node.test, message, cluster=_PARTED)
+            message = f"training ends here by {decided.score}, a score of this process' part of the data alone"
+            found = self.local(file, node.test, message, cluster=PARTED)
             yield found if decided.certain else replace(found, confidence="low")

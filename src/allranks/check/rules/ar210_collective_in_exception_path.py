@@ -181,12 +181,12 @@ def main_first(is_main):
             fails = isinstance(node, ast.Assert) or isinstance(node.body[-1], ast.Raise)
             if fails and not file.is_test and (name := leaves_before(node, file)):
                 yield self.local(
-                    file, node.test, f"a process fails by its own {name}, and the others go on to reduce it"
+                    file, node.test, f"a process raises because of its own {name}, and the others go on to reduce it"
                 )
             return
         if isinstance(node, ast.Raise) or tail_of(node) == "result":
             if not file.is_test and _fails_alone(node, file) and (meeting := _met_later(node, file)):
-                yield self.local(file, node, f"who fails here leaves the others in {meeting}")
+                yield self.local(file, node, f"a rank that fails here leaves the others waiting in {meeting}")
             return
         assert isinstance(node, ast.Call)
         called = name_of(node, file)

@@ -75,6 +75,6 @@ def step(x, y):
             if parting.cause == "order":
                 yield self.found(
                     parting,
-                    f"ranks call the same collectives in another order, depending on {parting.condition}",
+                    f"ranks call the same collectives in different orders, depending on {parting.condition}",
                     notes=parting.sides(),
                 )

@@ -10,6 +10,7 @@ from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.sources.source import File
 from allranks.check.tables.data import HELD_OUT, LOADERS, UNSPLIT
+from allranks.check.tree.dividing import OF_A_STREAM, OF_GRAIN, OF_JAX, PREPARED
 from allranks.check.tree.loader_calls import (
     is_part,
     is_stream,
@@ -31,7 +32,10 @@ _SPLITS = re.compile(
 # These split an IterableDataset themselves.
 _SPLITTING_STREAMS = frozenset({"accelerate", "transformers", "webdataset", "ray"})
 _NO_SAMPLER = "every process loads the whole data set: the loader has no distributed sampler"
-_UNPREPARED = "every process goes over the whole data set: this loader is never prepared"
+_UNPREPARED = (
+    "every process goes through the whole data set: this loader is never given to prepare() or setup_dataloaders()"
+)
+_SAME_ROWS = "the batch is divided by the number of processes, and all read the same rows"
 _BY_WORKER = "the data is split among the workers of a loader, and every process reads all of it"
 
 
@@ -358,12 +362,10 @@ def train(model, dataset):
         if isinstance(node, ast.ClassDef):
             part = split_by_worker_alone(node, file) if "get_worker_info" in file.text else None
             if part is not None:
-                yield self.local(file, part, _BY_WORKER)
+                yield self.local(file, part, _BY_WORKER, advice=OF_A_STREAM)
         elif isinstance(node, ast.Call) and tail_of(node) in SOURCES:
             if ("process_count" in file.text or "host_count" in file.text) and divides_alone(file):
-                yield self.local(
-                    file, node, "the batch is divided by the number of processes, and all read the same rows"
-                )
+                yield self.local(file, node, _SAME_ROWS, advice=OF_JAX)
         elif isinstance(node, ast.Call) and name_of(node, file) in LOADERS and not has_stars(node):
             yield from self._loader(node, file)
 
@@ -373,14 +375,16 @@ def train(model, dataset):
         shuffles = is_constant(keyword(node, "shuffle"), True)
         if shuffles and (model := prepared_without(node, file)) is not None:
             note = Note("the model is prepared here, without it", file.place(model))
-            yield self.finding(file.place(node), file.symbol(node), _UNPREPARED, notes=[note])
+            yield self.finding(file.place(node), file.symbol(node), _UNPREPARED, notes=[note], advice=PREPARED)
         if shuffles and (sampler := sampler_left_out(node, file)) is not None:
-            yield self.local(file, node, f"the sampler of line {sampler.lineno} is not given to this loader")
+            yield self.local(
+                file, node, f"this loader of the whole data set lacks the sampler of line {sampler.lineno}"
+            )
         share = takes_a_share(node, file)
         reads_all = (shuffles or is_stream(node, file) or trains_in_order(node, file)) and wraps(file)
         dealt = _SPLITS.search(file.text) or (node.args and is_part(node.args[0], file))
         if (share or reads_all) and not dealt:
-            yield self.local(file, node, _NO_SAMPLER)
+            yield self.local(file, node, _NO_SAMPLER, advice=OF_A_STREAM if is_stream(node, file) else self.advice)
 
     def stands(self, finding: Finding, program: Program) -> bool:
         several = program.wraps or "lightning" in program.packages
@@ -392,4 +396,4 @@ def train(model, dataset):
                 yield self.found(event, _NO_SAMPLER)
         for event in program.calls(*UNSPLIT):
             if event.active and event.everyone and not HELD_OUT.search(event.symbol.rpartition(".")[2]):
-                yield self.found(event, "every process reads all records: NoSharding deals out nothing")
+                yield self.found(event, "every process reads all records: NoSharding splits nothing", advice=OF_GRAIN)

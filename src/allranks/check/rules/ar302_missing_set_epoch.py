@@ -40,11 +40,11 @@ _EPOCH = re.compile(r"epoch", re.IGNORECASE)
 _AGAIN = re.compile(r"epoch|cycle|StopIteration", re.IGNORECASE)
 _LEARNS = re.compile(r"backward|zero_grad|value_and_grad")
 _PARTED = (
-    "The ranks deal from different orders: some rows are read twice in an epoch, others never.",
+    "The ranks take their parts of different orders: some rows are read twice in an epoch, others never.",
     "Call set_epoch on every rank.",
 )
 _NEVER = "this sampler shuffles, and set_epoch is never called"
-_NOT_HERE = "this sampler shuffles, and nothing of its program calls set_epoch"
+_NOT_HERE = "this sampler shuffles, and nothing in its program calls set_epoch"
 _SOME = "only some ranks call set_epoch"
 # They call set_epoch themselves.
 _SETTING = frozenset({"lightning", "accelerate", "composer", "transformers", "ray", "mmengine", "mmcv", "catalyst"})
@@ -277,7 +277,7 @@ def train(test_set, train_set):
             return
         if "set_epoch" in file.text:
             if _is_passed_over(node, file):
-                yield self.local(file, node, "this sampler shuffles, and set_epoch is called on others alone")
+                yield self.local(file, node, "this sampler shuffles, and set_epoch is called on other samplers only")
         else:
             looped = any(_is_epoch_loop(at) for at in file.nodes)
             here = looped and not _inherits(node, file) and not _is_handed_on(node, file)

@@ -336,12 +336,16 @@ with state.split_between_processes(["a", "b", "c"]) as prompts:
         if split is None:
             return
         if split.how in ("stride", "block") and (short := padded_once(split, file)) is not None:
-            yield self.local(file, short, "a group smaller than its padding is padded too little: some ranks get less")
+            yield self.local(file, short, "what is shorter than its padding is padded too little: some ranks get less")
             return
         if "split_between_processes" in ast.unparse(node) and isinstance(node, ast.Call):
             padding = keyword(node, "apply_padding")
             if (padding is None or is_constant(padding, False)) and _is_kept(node, file):
-                yield self.local(file, node, "parts of unequal length are kept as this process' data")
+                yield self.local(
+                    file,
+                    node,
+                    "split_between_processes gives some processes one item less, and this part is trained on",
+                )
         elif split.how == "call" and _is_sharded(node, split, file):
             yield self.local(file, node, "rows are sharded by rank as they come: some ranks get one more than others")
         elif split.how in ("modulo", "stride") and any(w(split, file) for w in _WAYS) and not is_evened(split, file):

@@ -72,7 +72,9 @@ class LocalRankAsGlobalRank(LocalRule, ProgramRule):
     code, name, severity, row = "AR306", "local-rank-as-global-rank", "error", "data"
     of_nodes = True
     cluster = "On a second node the local ranks begin at 0 again: parts are read twice, others never, or ranks collide."
-    advice = "Use the global rank (dist.get_rank(), RANK, jax.process_index())."
+    advice = (
+        "Use the global rank (dist.get_rank(), RANK, jax.process_index()), and the number of all processes beside it."
+    )
     words = (
         "init_process_group",
         "shard_id",
@@ -250,7 +252,7 @@ sampler = DistributedSampler([], rank=other)
             rank = given(node, *where)
             if rank is not None and _is_spawned(rank, node, file):
                 yield self.local(
-                    file, node, f"{tail_of(node)} is given the number of the process on its host as the rank"
+                    file, node, f"{tail_of(node)} is given the number of the process on its host as the rank in the job"
                 )
             elif rank is not None and _is_local(rank, file):
                 yield self.local(file, node, f"{tail_of(node)} is given the rank on the node as the rank in the job")
@@ -271,7 +273,7 @@ sampler = DistributedSampler([], rank=other)
         split = split_at(node, file) or (handed_at(node, file) if _reads(node) else None)
         if split is None or origins(split.rank, file) != {"local"} or _within_node(node):
             return
-        told = f"{ast.unparse(split.source)} is dealt out by the rank on the node"
+        told = f"{ast.unparse(split.source)} is split by the rank on the node"
         if split.how == "handed":
             told = f"{tail_of(node)} is given the rank on the node as the rank in the job"
         yield self.local(file, node, told)

@@ -131,12 +131,12 @@ class Images(Dataset):
             if _sorted_around(node, file):
                 return
             if distributed(file) and _feeds_index(node, file):
-                message = f"what the dataset numbers is {ast.unparse(node)}, in no order"
+                message = f"the data set numbers its files as {ast.unparse(node)} lists them, in no fixed order"
                 yield self.local(file, node, message, fix=_sorted_fix(node, file))
             elif distributed(file) and _names_files(node, file):
-                yield self.local(file, node, f"the list of files is {ast.unparse(node)}, in no order")
+                yield self.local(file, node, f"the list of files is {ast.unparse(node)}, in no fixed order")
             elif _feeds_numbered(node, file):
-                message = f"the rows of {ast.unparse(node)} are dealt out by number, and it stands in no order"
+                message = f"the rows of {ast.unparse(node)}, which has no fixed order, are split by number"
                 yield self.local(file, node, message, fix=_sorted_fix(node, file))
             else:
                 yield from self._handed_on(node, file)
@@ -147,7 +147,7 @@ class Images(Dataset):
         listed = (n for at in reached(split.source, file) for n in walk(at) if isinstance(n, ast.Call))
         if any(_is_listing(call, file) for call in listed):
             fix = _sorted_fix(split.source, file)
-            message = f"{ast.unparse(split.source)} is dealt out by rank, and stands in no order"
+            message = f"{ast.unparse(split.source)} is split by rank, and its order may differ from process to process"
             yield self.local(file, node, message, fix=fix)
 
     def _handed_on(self, listing: ast.Call, file: File) -> Iterator[Finding]:
@@ -157,7 +157,9 @@ class Images(Dataset):
                 continue
             if any(part is listing for at in reached(split.source, file) for part in walk(at)):
                 note = Note(f"{tail_of(split.node)} is given the rank", file.place(split.node))
-                message = f"{ast.unparse(split.source)} is dealt out by rank, and stands in no order"
+                message = (
+                    f"{ast.unparse(split.source)} is split by rank, and its order may differ from process to process"
+                )
                 yield self.finding(file.place(listing), file.symbol(listing), message, notes=[note])
                 return
 

@@ -32,10 +32,10 @@ from allranks.check.tree.syntax import distributed, given, name_of, tail_of
 from allranks.findings import Finding
 
 _PERMUTES = ("numpy.random.permutation", "torch.randperm")
-_ORDERED = "this data set orders itself by a seed of this process, and is dealt out by number"
+_ORDERED = "this data set shuffles itself by this process' own random state, and a sampler splits it by number"
 _ALONE = "from this process' own random state"
-_UNSEEDED = "an order for this process alone"
-_DRAWN = "by this process' own random state, and the data is dealt out by number"
+_UNSEEDED = "an order of this process alone"
+_DRAWN = "by this process' own random state, and the data is split by number"
 
 
 class RankDivergentShuffle(LocalRule, ProgramRule):
@@ -65,7 +65,7 @@ class RankDivergentShuffle(LocalRule, ProgramRule):
     """
 
     code, name, severity, row = "AR308", "rank-divergent-shuffle", "error", "data"
-    cluster = "Each process deals from another order: some items are read several times, others never."
+    cluster = "Each process takes its part of another order: some items are read several times, others never."
     advice = "Shuffle with a generator whose seed all processes share, or shuffle on rank 0 and broadcast."
     words = ("shuffle", "permutation", "randperm", ".sample", "random_split", "train_test_split", "Sampler", "_files(")
     nodes = (ast.Call,)
@@ -341,7 +341,7 @@ loader = accelerator.prepare(torch.utils.data.DataLoader(halves([])[0]))
         if name == "torch.utils.data.DistributedSampler":
             seed = given(node, 4, "seed")
             if seed is not None and origins(seed, file) & OWN:
-                yield self.local(file, node, "the sampler's seed is this process' own")
+                yield self.local(file, node, "the seed of the sampler differs from process to process")
         elif name in DRAWS:
             if draws_alone(node, file):
                 yield self.local(file, node, f"{tail_of(node)} draws {_ALONE if is_program(file) else _DRAWN}")
@@ -354,7 +354,7 @@ loader = accelerator.prepare(torch.utils.data.DataLoader(halves([])[0]))
                 yield self.local(file, node, how)
         elif tail_of(node) == "shard":
             if (by := ordered_alone(node, file)) is not None:
-                how = f"{tail_of(by)} draws {_UNSEEDED}, and line {node.lineno} deals it out by number"
+                how = f"{tail_of(by)} draws {_UNSEEDED}, and line {node.lineno} splits it by number"
                 yield self.local(file, by, how)
         elif (data := shuffled(node, file)) is not None:
             split = dealt_out_later(node, data, file)
@@ -363,7 +363,7 @@ loader = accelerator.prepare(torch.utils.data.DataLoader(halves([])[0]))
             elif split is None and makes_dataset(node, data, file):
                 yield self.local(file, node, f"{data} is shuffled {_DRAWN}")
             elif split is not None:
-                how = f"{data} is shuffled by this process alone, and dealt out by rank in line {split}"
+                how = f"each process shuffles {data} by itself, and line {split} splits it by rank"
                 yield self.local(file, node, how)
 
     def stands(self, finding: Finding, program: Program) -> bool:
@@ -379,4 +379,4 @@ loader = accelerator.prepare(torch.utils.data.DataLoader(halves([])[0]))
         for event in program.calls("torch.utils.data.DistributedSampler"):
             seed = event.argument(4, "seed")
             if event.active and seed is not None and seed.taint & (RANKS | CLOCK | IDENTITY | PROCESS):
-                yield self.found(event, "the sampler's seed is this process' own")
+                yield self.found(event, "the seed of the sampler differs from process to process")

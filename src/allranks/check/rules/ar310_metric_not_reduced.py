@@ -301,7 +301,7 @@ class Alone(L.LightningModule):
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         if isinstance(node, ast.Call) and (lost := thrown_away(node, file)) is not None:
             if not file.is_test:
-                lost_one = f"what {ast.unparse(lost)} is reduced to is thrown away"
+                lost_one = f"{ast.unparse(lost)} is reduced, and nobody keeps the result"
                 yield self.local(file, node, lost_one, cluster=_KEPT[0], advice=_KEPT[1])
         elif isinstance(node, ast.FunctionDef) and not file.is_test:
             yield from self._returned(node, file)

@@ -52,7 +52,7 @@ class ResumeRestartsData(LocalRule):
     cluster = (
         "After a restart the first batches of the epoch come again, on every process; the last ones may never come."
     )
-    advice = "Save where the data stands beside the step, and skip to it."
+    advice = "Save the position in the data together with the step, and skip to it after a resume."
     words = ("step", "iter")
     nodes = (ast.For,)
     bad = (
@@ -117,7 +117,7 @@ def train(model, loader, epochs):
             return
         counters = sorted({name for test in _saving_tests(node) for name in _resumed(test, file)})
         if counters and not speaks_of(file.tree, _THOUGHT):
-            message = f"{counters[0]} goes on where the checkpoint left it, and the data begins again"
+            message = f"{counters[0]} goes on from the checkpoint, and the data starts again from the beginning"
             yield self.local(file, node.iter, message)
 
 

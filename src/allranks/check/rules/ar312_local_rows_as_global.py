@@ -21,7 +21,7 @@ _READERS = (
     *("tensorflow_datasets.even_splits", "datasets.distributed.split_dataset_by_node"),
 )
 _ANSWERS = (
-    "All processes but the first learn that the rows of rank 0 are the right answers to their own.",
+    "All processes but the first take rows of rank 0 for the right answers to their own.",
     "Add the rank times the number of rows: the gathered rows of rank r begin there.",
 )
 _RANK = re.compile(r"rank|offset|start|begin|process_index")
@@ -170,7 +170,7 @@ def batches(data, sharding):
         name = name_of(node, file)
         if name == "torch.arange":
             if (numbered := _against_gathered(node, file)) is not None:
-                message = f"the right answers for {numbered} begin at 0 on every process"
+                message = f"the labels that stand for {numbered} start at 0 on every process"
                 yield self.local(file, node, message, cluster=_ANSWERS[0], advice=_ANSWERS[1])
         elif name == _FROM_LOCAL:
             rows, shape = given(node, 1, "local_data"), given(node, 2, "global_shape")

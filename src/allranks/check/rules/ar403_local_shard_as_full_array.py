@@ -165,7 +165,9 @@ def save(params, path):
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         if isinstance(node, ast.Call) and _together(node) and _saved_by_all(node, file):
-            yield self.local(file, node, f"{_OWN} of an array that lies on all processes, used as the whole array")
+            yield self.local(
+                file, node, f"{_OWN} of an array that is spread over all processes, used as the whole array"
+            )
         if not _first_shard(node):
             return
         functions = (ast.FunctionDef, ast.AsyncFunctionDef)

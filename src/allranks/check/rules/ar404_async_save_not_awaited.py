@@ -208,9 +208,13 @@ def main(state, path):
             if isinstance(above, ast.Expr):
                 yield self.local(file, node, "the future of a background save is dropped")
             elif isinstance(above, ast.Assign) and not _waited(above.targets[0], file.tree):
-                yield self.local(file, node, f"nobody asks {ast.unparse(above.targets[0])} whether the save is done")
+                yield self.local(
+                    file, node, f"nobody waits for {ast.unparse(above.targets[0])}, the future of a background save"
+                )
         elif name.startswith("orbax.") and name.endswith(_MANAGERS) and _saves_unnamed(node, file):
-            yield self.local(file, node, f"nobody can wait for this {name.rpartition('.')[2]}: it has no name")
+            yield self.local(
+                file, node, f"nobody can wait for this {name.rpartition('.')[2]}: it is kept in no variable"
+            )
             return
         elif name.startswith("orbax.") and name.endswith(_MANAGERS) and isinstance(above, ast.Assign):
             target = above.targets[0]

@@ -18,6 +18,7 @@ from allranks.check.tables.local import LocalQuery
 from allranks.check.tree.handovers import handovers
 from allranks.check.tree.origins import function_called, reached
 from allranks.check.tree.syntax import asks_rank, distributed, function_of, inside, leaves, own, rank_guard, tail_of
+from allranks.check.tree.too_early import NO_FOLDER, NOT_WHOLE, harm
 from allranks.findings import Confidence, Finding, Note
 
 _MAKES = ("checkpoint", "file", "append", "mkdir", "folder", "download", "tracker")
@@ -64,8 +65,8 @@ class MissingBarrier(LocalRule, ProgramRule):
     """
 
     code, name, severity, row = "AR405", "missing-barrier", "error", "collectives"
-    cluster = "A rank that is faster than rank 0 finds no file, an old one, or half of one."
-    advice = "Put a barrier that all ranks reach between the write and the read."
+    cluster = NOT_WHOLE
+    advice = "Put a barrier that all ranks reach between what rank 0 does and what the others do."
     words = ("makedirs", "mkdir", "rank", "main", "master", "process_index")
     nodes = (ast.Call, ast.FunctionDef)
     calls = ("os.makedirs", "pathlib.Path.mkdir")
@@ -262,7 +263,7 @@ def main(results, cache, work, other):
             if _fills(call, folder, file):
                 note = Note("rank 0 makes it here", file.place(node))
                 message = f"every rank writes into {folder} while rank 0 may not have made it yet"
-                yield self.finding(file.place(call), file.symbol(call), message, notes=[note])
+                yield self.finding(file.place(call), file.symbol(call), message, cluster=NO_FOLDER, notes=[note])
                 return
 
     def check(self, program: Program) -> Iterator[Finding]:
@@ -275,7 +276,7 @@ def main(results, cache, work, other):
                 if found is not None and (event.function, event.target) not in said:
                     said.add((event.function, event.target))
                     place, note, message = found
-                    yield self.found(event if place is event else place, message, notes=(note,))
+                    yield self.found(event if place is event else place, message, cluster=harm(message), notes=(note,))
 
 
 def _by_entry(program: Program) -> list[Event]:

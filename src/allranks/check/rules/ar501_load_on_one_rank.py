@@ -33,6 +33,9 @@ _BESIDE = re.compile(r"(?i)ema|averag|teacher|swa|target|best|eval|fid|inception
 _AT_THE_END = re.compile(r"(?i)test|eval|infer|predict|sampl|export|convert|final|best")
 
 
+_OF_JAX = "Restore on every process, or send what process 0 has restored to the others (broadcast_one_to_all)."
+
+
 class LoadOnOneRank(LocalRule, ProgramRule):
     """
     ## What it does
@@ -208,7 +211,10 @@ def resume(model, optimizer, path):
             names = _alone(node, file)
             if names and _used_by_all(names, node, file):
                 yield self.local(
-                    file, node, f"{names[0]} is restored on one process alone, and never sent to the others"
+                    file,
+                    node,
+                    f"{names[0]} is restored on one process alone, and never sent to the others",
+                    advice=_OF_JAX,
                 )
 
     def check(self, program: Program) -> Iterator[Finding]:

@@ -96,7 +96,9 @@ def load(model, state):
         fix = None
         if isinstance(node, ast.Expr):
             fix = Fix("take the result", (Edit(_before(whole), "loaded = "),), safe=False)
-        yield self.local(file, node, "strict=False, and nobody looks at what was not loaded", fix=fix)
+        yield self.local(
+            file, node, "load_state_dict(strict=False), and nobody looks at which keys were not loaded", fix=fix
+        )
 
 
 def _before(place: Place) -> Place:

@@ -107,7 +107,8 @@ def main(model, path):
             if event.active and _all_may(event) and (own or (event.under & PROCESS and not event.under & RANKS)):
                 if event.symbol not in said:
                     yield self.found(
-                        event, f"each process decides by what it finds whether {event.told} runs, or on what"
+                        event,
+                        f"each process decides by the files that it finds whether {event.told} runs, or on what",
                     )
                 said.add(event.symbol)
 

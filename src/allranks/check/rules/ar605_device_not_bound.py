@@ -47,9 +47,9 @@ _MAY_BIND = re.compile(r"bind|(set|init|setup|get|choose|select)_?\w*(device|gpu
 _BINDS = re.compile(
     r"set_device|device_id|CUDA_VISIBLE_DEVICES|cuda\.device\(|deepspeed\.initialize|get_device|jax|ray\.|torch_xla|[\"']cpu[\"']|[\"']gloo[\"']|\bnpu\b"
 )
-_UNBOUND = "an NCCL process group, and no GPU is bound to the process"
-_IN_JOB = "the rank in the job stands for the number of a GPU of this host"
-_SECOND_HOST = "One host is served well; on the second there is no GPU of that number: invalid device ordinal."
+_UNBOUND = "an NCCL process group is made, and no GPU is bound to the process"
+_IN_JOB = "the rank in the job is used as the number of a GPU of this host"
+_SECOND_HOST = "It works on one host; on the second there is no GPU of that number: invalid device ordinal."
 _LOCAL_RANK = "Take the rank on the host: int(os.environ['LOCAL_RANK']), or the rank modulo torch.cuda.device_count()."
 _ONE_GPU = "All processes of a host load the whole model onto GPU 0, and run out of memory there."
 _MAP = "Give each process its own: device_map={'': local_rank}."
@@ -92,8 +92,8 @@ class DeviceNotBound(LocalRule, ProgramRule):
     """
 
     code, name, severity, row = "AR605", "device-not-bound", "warning", "initialisation"
-    cluster = "All processes of a host use GPU 0 for barriers and objects: memory there, or a hang."
-    advice = "Call torch.cuda.set_device(local_rank) before, or pass device_id."
+    cluster = 'All processes of a host use GPU 0 for barriers, objects, and whatever goes to "cuda" without a number.'
+    advice = "Call torch.cuda.set_device(local_rank) before init_process_group."
     words = (
         *("init_process_group", "init_distributed", "set_device", "torch.device", "device_ids", "device_map"),
         *("cuda:", ".cuda(", ".to("),
@@ -287,14 +287,16 @@ def main(rank, world):
         if not isinstance(node, ast.Call):
             return
         if node in file.once("off its own", file.tree, lambda _: off_its_own(file)):
-            yield self.local(file, node, "the process was told the number of its GPU, and this uses the current one")
+            yield self.local(
+                file, node, "the process has the number of its own GPU, and this call uses the current one instead"
+            )
         name = name_of(node, file)
         if name in _JOINS:
             if name == _JOINS[0] and _never_binds(node, file):
                 yield self.local(file, node, _UNBOUND)
             elif (early := _met_too_early(node, file)) is not None:
                 note = Note("the processes are joined here", file.place(node))
-                message = f"{tail_of(early)} before a GPU is bound to the process"
+                message = f"{tail_of(early)} is called before a GPU is bound to the process"
                 yield self.finding(file.place(early), file.symbol(early), message, notes=[note])
         elif SET_DEVICE.search(name) and (used := _used_above(node, file)) is not None:
             note = Note("the GPU is bound here", file.place(node))

@@ -165,10 +165,12 @@ dist.init_process_group("nccl", init_method="env://")
             if not asked and _is(target.slice, "MASTER_ADDR") and _is_local(node.value):
                 yield self._meant(file, node, "the address of rank 0 is this host, on every host")
             if not asked and _is(target.slice, "CUDA_VISIBLE_DEVICES") and _is_rank(node.value, file):
-                yield self.local(file, node, "the rank in the job stands for the number of a GPU of this host")
+                yield self.local(file, node, "the rank in the job is used as the number of a GPU of this host")
         elif isinstance(node, ast.AugAssign | ast.BinOp):
             if isinstance(node.op, ast.FloorDiv | ast.Div | ast.Mult) and _shared_out(node, file):
-                yield self.local(file, node, "the GPUs of this host are taken for the processes of the job")
+                yield self.local(
+                    file, node, "the number of GPUs of this host is taken for the number of processes of the job"
+                )
         elif isinstance(node, ast.Assert):
             if _counts_devices(node.test, file) and "process_index" in file.text:
                 yield self._meant(file, node, "the job may have no more devices than one host")

@@ -223,13 +223,17 @@ print(np.asarray(jax.device_put(np.ones(8), NamedSharding(mesh, P("data")))))
         if array is None or not any(word in file.text for word in _SHARED):
             return
         if distributed(file) and _spans(array, file, 0):
-            yield self.local(file, node, f"{ast.unparse(array)} lies in parts on the devices of all processes")
+            yield self.local(
+                file,
+                node,
+                f"{ast.unparse(array)} is spread over the devices of all processes, and is fetched by this one",
+            )
 
     def check(self, program: Program) -> Iterator[Finding]:
         for event in program.calls(*FETCHES, *FETCHING_METHODS):
             parts = any("parts" in value.flags for value in event.arguments)
             if parts and (event.active or event.place.path in program.several):
-                yield self.found(event, "an array of which this process has a part is brought here as a whole")
+                yield self.found(event, "an array of which this process holds only a part is fetched as a whole")
 
 
 def _lies_here(mesh: ast.expr | None, file: File) -> bool:

@@ -129,7 +129,9 @@ except Exception:
                 continue
             if not raises(handler) and not _tries_again(handler, file):
                 word = name_of(joins, file)
-                yield self.local(file, handler, f"a failure of {word} is swallowed: this process goes on alone")
+                yield self.local(
+                    file, handler, f"a failure of {word} is caught and ignored: this process goes on alone"
+                )
             return
 
 

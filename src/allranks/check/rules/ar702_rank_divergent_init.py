@@ -235,7 +235,7 @@ def train(layout):
         if last in _CHANGES and _wrapped_before(node, file) and rank_guard(node, file) is not None:
             yield self.local(file, node, "the wrapped model is changed on one rank alone")
         if name == _FSDP and _seeded_by_rank(node, file):
-            yield self.local(file, node, "FSDP fills this model under a seed that holds the rank")
+            yield self.local(file, node, "FSDP initialises this model under a seed that depends on the rank")
         elif name in KEYS:
             if node.args and origins(node.args[0], file) & _CHANCE and distributed(file):
                 yield self.local(file, node, "this key is made of something that differs from process to process")
@@ -246,7 +246,7 @@ def train(layout):
         elif last in _INITIALIZERS and isinstance(node.func, ast.Attribute):
             key = node.args[0] if node.args else keyword(node, "rngs")
             if key is not None and _is_key(key, file) and origins(key, file) & RANK_KINDS:
-                yield self.local(file, node, "parameters are initialised with a key that holds the rank")
+                yield self.local(file, node, "parameters are initialised with a key that depends on the rank")
 
     def check(self, program: Program) -> Iterator[Finding]:
         """Look at seeds that come from elsewhere: through parameters, attributes, other files."""

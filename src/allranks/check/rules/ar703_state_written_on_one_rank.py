@@ -193,7 +193,7 @@ def fit(settings, is_main_process):
             if parting.cause == "state":
                 yield self.found(
                     parting,
-                    f"{parting.collective} hangs on {parting.condition}, which was set on some ranks only",
+                    f"{parting.named} depends on {parting.condition}, which was set on some ranks only",
                     notes=parting.sides(),
                 )
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from allranks.check.interpret.state import Result, Span
 from allranks.check.program import Divergence, Step
@@ -12,6 +13,7 @@ from allranks.check.summaries.render import render
 from allranks.check.survey.trace import Comparison, Parting
 from allranks.findings import Place
 
+_CALLED = re.compile(r"[\w.]+(?=\()")
 _CONTEXT = ("__enter__", "__exit__")
 
 
@@ -23,12 +25,19 @@ def symbol(reference: str) -> str:
 
 class Parted:
     """Collects where processes part. ``inside``: functions that show, with what they call, that there are several
-    processes; ``place``: the place of a stretch of a file."""
+    processes; ``place``: the place of a stretch of a file; ``lines``: of each file."""
 
-    def __init__(self, project: Project, inside: Collection[str], place: Callable[[str, Span], Place]) -> None:
+    def __init__(
+        self,
+        project: Project,
+        inside: Collection[str],
+        place: Callable[[str, Span], Place],
+        lines: Mapping[str, list[str]],
+    ) -> None:
         self._project = project
         self._inside = inside
         self._place = place
+        self._lines = lines
         self._comparison = Comparison()
         self._compared: set[tuple[int, int, bool]] = set()
         self._partings: dict[tuple[str, Span, str], Divergence] = {}
@@ -80,10 +89,11 @@ class Parted:
         site = (found.result.path, guard, "" if reference == found.result.reference else reference)
         if site in self._partings:
             return
+        place = self._place(reference.partition("::")[0], meeting)
         inside = (self._place(called.partition("::")[0], span) for called, span in way)
         self._partings[site] = Divergence(
             cause=found.cause,
-            place=self._place(reference.partition("::")[0], meeting),
+            place=place,
             symbol=symbol(reference),
             collective=found.meeting.name,
             op=found.meeting.op,
@@ -95,7 +105,14 @@ class Parted:
             inside=tuple(inside),
             under=found.under,
             answered=found.answered,
+            written=self._written(place),
         )
+
+    def _written(self, place: Place) -> str:
+        """Return what is called at a place, as it stands there; empty where that is more than a name."""
+        lines = self._lines.get(place.path, [])
+        called = _CALLED.match(lines[place.line - 1], place.column - 1) if place.line <= len(lines) else None
+        return called[0] if called is not None else ""
 
     def _decorator(self, found: Parting, called: str) -> Place | None:
         """Return where the decorator stands that only some ranks pass, of the function that is called."""

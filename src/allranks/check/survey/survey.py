@@ -130,7 +130,7 @@ class Survey:
             for kept in kept_by_name(self.interpreter, paths):
                 self.by_name.make(kept, EVERY, sure=True)
         self._go_down(entries, bodies)
-        parted = Parted(self.project, self.inside, self._place)
+        parted = Parted(self.project, self.inside, self._place, self.lines)
         for root in parted.come_in(entries):
             is_active = root.reference in self.inside
             if is_active or not self.activity.left_out(root.path):

@@ -355,7 +355,8 @@ class Comparison:
         told = "process" if by_process else "state" if state else "return" if early else "order" if same else "rank"
         leaves = breaks(then) or breaks(orelse) or (by_process and loop and taint & CLOCK and exits((node,)))
         cause = "exit" if (early or by_process) and leaves else told
-        described = tuple((in_words(who), ops[:8]) for ops, who in sides.items())
+        # Who leaves a loop meets in this round whom the others meet: that tells nobody anything.
+        described = tuple((in_words(who), ops[:8]) for ops, who in sides.items()) if len(sides) > 1 else ()
         own = ((*side, *after) if exits(other) else side for side, other in ((then, orelse), (orelse, then)))
         answered = all(first_meeting(side) is not None for side in own)
         return Parting(cause, result, span, condition, meeting, described, taint, answered)
