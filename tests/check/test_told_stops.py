@@ -84,3 +84,27 @@ def test_scores_that_are_reduced_where_they_are_made_stop_all(loop: str) -> None
 def test_objects_that_ask_the_others_or_are_told_no_score_stop_all(loop: str, told: str) -> None:
     """The class reduces, the decision is sent, the number is a constant, or nothing keeps it."""
     assert found(loop, told) == []
+
+
+HOOK = """\
+import torch
+from composer.core import Callback
+from composer.utils import dist
+
+class Guard(Callback):
+    def after_backward(self, state, logger):
+        loss = state.loss if torch.is_tensor(state.loss) else sum(state.loss)
+        value = loss.detach().clone()
+        {reduced}
+        mean = value.item()
+        if mean > 4 * self.base:
+            state.stop_training()
+"""
+
+
+@pytest.mark.parametrize(("reduced", "lines"), [("pass", [12]), ("dist.all_reduce(value)", [])])
+def test_a_hook_that_ends_the_training_by_its_own_loss_ends_it_alone(reduced: str, lines: list[int]) -> None:
+    """The loss is followed through what it is called on the way; one that is reduced is that of all."""
+    source = HOOK.format(reduced=reduced)
+    findings = check({"hook.py": source.encode()}, Settings(select=("AR209",))).findings
+    assert [one.place.line for one in findings] == lines

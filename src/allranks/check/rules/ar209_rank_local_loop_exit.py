@@ -11,7 +11,7 @@ from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.sources.source import File
 from allranks.check.tree.agreeing import FAILED, PARTED, agreed, is_of_jax
 from allranks.check.tree.own_scores import leaves_by_score
-from allranks.check.tree.skips import STOPS, Steps, asks_to_stop, leaving
+from allranks.check.tree.skips import ENDS, STOPS, Steps, asks_to_stop, leaving
 from allranks.check.tree.syntax import EVIDENCE
 from allranks.findings import Finding
 
@@ -49,8 +49,9 @@ class RankLocalLoopExit(LocalRule, ProgramRule):
     code, name, severity, row = "AR209", "rank-local-loop-exit", "error", "collectives"
     cluster = "One process skips its backward pass, and the others wait for it there."
     advice = agreed(of_jax=False)
-    words = (*EVIDENCE, "accelerator", "DDP", "FSDP", "is_distributed", "distributed_world_size", *STOPS)
-    nodes = (ast.If, ast.ExceptHandler, ast.Assign)
+    words = (*EVIDENCE, "accelerator", "DDP", "FSDP", "is_distributed", "distributed_world_size", *STOPS, ENDS)
+    nodes = (ast.If, ast.ExceptHandler, ast.Assign, ast.Call)
+    calls = (ENDS,)
     bad = (
         Example(
             {
@@ -374,11 +375,10 @@ def profile(layers, loader):
         return not file.is_test
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
-        if isinstance(node, ast.Assign):
+        if isinstance(node, ast.Assign | ast.Call):
             if asks_to_stop(node, file):
-                message = (
-                    f"{ast.unparse(node.targets[0])}, which ends the training, is set by what this process alone sees"
-                )
+                stop = node.targets[0] if isinstance(node, ast.Assign) else node
+                message = f"{ast.unparse(stop)}, which ends the training, hangs on what this process alone sees"
                 yield self.local(file, node, message, cluster=PARTED)
             return
         steps = file.once("steps", file.tree, lambda _: Steps.of(file))

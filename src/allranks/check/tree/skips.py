@@ -55,6 +55,7 @@ _ALIKE = frozenset(
 )
 # What the loop of a framework asks on every rank: Lightning's Trainer, the control of transformers.
 STOPS = ("should_stop", "should_training_stop", "should_epoch_stop")
+ENDS = "stop_training"  # a method of the state that a hook is given
 _OUTPUTS = ("outputs", "output", "state", "batch", "out")
 _CLOCKS = ("time.time", "time.monotonic", "time.perf_counter", "datetime.datetime.now", "datetime.datetime.utcnow")
 _LEAVING = (ast.Break, ast.Continue, ast.Return)
@@ -302,22 +303,26 @@ def agreed(function: ast.AST) -> set[str]:
     return (found | {name for name, other in renamed if other in found}) - {"self"}
 
 
-def asks_to_stop(node: ast.Assign, file: File) -> bool:
+def asks_to_stop(node: ast.Assign | ast.Call, file: File) -> bool:
     """Whether a hook tells the loop of its framework to stop, by its own clock or by the loss of its own batch."""
-    target, function = node.targets[0], _around(node, file)[1]
-    if not (isinstance(target, ast.Attribute) and target.attr in STOPS and is_constant(node.value, True)):
-        return False
-    if not isinstance(function, ast.FunctionDef) or any(map(AGREES.search, _called(function))):
+    function = _around(node, file)[1]
+    if not _stops(node) or not isinstance(function, ast.FunctionDef) or any(map(AGREES.search, _called(function))):
         return False
     made = {name: part.value for part in walk(function) if isinstance(part, ast.Assign) for name in _targets(part)}
-    tests = (above.test for above in file.parents(node) if isinstance(above, ast.If) and above in list(walk(function)))
-    for test in tests:
-        parts = [at for name in (None, *names_in(test)) for at in walk(made.get(name, test) if name else test)]
-        if any(isinstance(at, ast.Call) and file.qualified(at.func) in _CLOCKS for at in parts):
-            return True
-        if any(_is_loss(at) for at in parts):
-            return True
-    return False
+    tests = [above.test for above in file.parents(node) if isinstance(above, ast.If) and above in list(walk(function))]
+    waiting, asked = list(tests), set[str]()
+    for test in waiting:
+        asked |= (more := {name for name in names_in(test) if name in made} - asked)
+        waiting += [made[name] for name in sorted(more)]
+    parts = [at for test in waiting for at in walk(test)]
+    return any((isinstance(at, ast.Call) and file.qualified(at.func) in _CLOCKS) or _is_loss(at) for at in parts)
+
+
+def _stops(node: ast.Assign | ast.Call) -> bool:
+    if isinstance(node, ast.Call):
+        return ast.unparse(node.func) == f"state.{ENDS}"
+    target = node.targets[0]
+    return isinstance(target, ast.Attribute) and target.attr in STOPS and is_constant(node.value, True)
 
 
 def _is_loss(node: ast.AST) -> bool:
