@@ -151,6 +151,22 @@ ROWS_OF: dict[str, tuple[str, str, list[str]]] = {
         SCRIPT,
         ["lightning.pytorch.Trainer joins the processes"],
     ),
+    "Lightning saves": (
+        "checkpoint save",
+        "from lightning.pytorch.callbacks import ModelCheckpoint\n"
+        + SCRIPT.replace('"ddp")', '"ddp", callbacks=[ModelCheckpoint()])'),
+        ["ModelCheckpoint saves for all ranks"],
+    ),
+    "a file that is called as a checkpoint is": (
+        "checkpoint save",
+        JAX + "import os\nif jax.process_index() == 0:\n    os.replace('tmp', 'step.msgpack')\n",
+        ["os.replace: rank 0 alone writes"],
+    ),
+    "what every rank reads": (
+        "checkpoint load",
+        TORCH + "state = torch.load('last.pt', map_location='cpu')\n",
+        ["torch.load on every rank"],
+    ),
     "Lightning resumes": ("checkpoint load", SCRIPT, ["lightning.pytorch.Trainer.fit: resumes on every rank"]),
     "a trainer that a function makes": ("sharding", HELPED, ["lightning.pytorch.Trainer wraps the model"]),
     "Lightning's command line": ("collectives", CLI, ["lightning.pytorch.Trainer.fit is reached by all ranks"]),

@@ -27,7 +27,7 @@ PARALLEL = frozenset(
 
 WRAPS = PARALLEL - {COMPUTATION, EAGER}
 
-LONG = 41  # characters of a name that is told whole
+LONG = 36  # characters of a name that is told whole
 _OF_THE_NODE = re.compile(r"/te?mp\b|/shm|/scratch|/local|te?mp_?(dir|path)|cache|node_local|local_dir")
 # Names of what a training is resumed from, and of modules that write it.
 _STATE = re.compile(r"(?i)ckpt|checkpoint|weights|params|(^|_)state|snapshot|model\b|model_")

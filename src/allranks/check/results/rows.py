@@ -13,7 +13,7 @@ from allranks.check.tables.effects import Effect
 from allranks.check.tables.evidence import INITIALISERS, STARTERS
 from allranks.check.tables.receivers import is_trainer
 from allranks.check.tables.seeds import KEYS
-from allranks.check.tables.shown import SEEDS, SHARDINGS, WRAPPED_BY
+from allranks.check.tables.shown import SAVERS, SEEDS, SHARDINGS, WRAPPED_BY
 from allranks.findings import ROWS, Finding, Note, Place, Row, Verdict
 
 MOST = 5
@@ -36,6 +36,7 @@ _TIMEOUTS = ("timeout", "initialization_timeout", "heartbeat_timeout_seconds")
 _OF_DATA = re.compile(
     r"(?i)vocab|\btok\b|token(s|ize\w*)?\b|token_?(map|ids?)|processor|extractor|label|(^|[_/'\"])(index|cache|stats)\b|lookup"
 )
+_OF_STATE = re.compile(r"(?i)ckpt|checkpoint|\.(msgpack|pth?|safetensors|pkl|npz|eqx|bin)\b")
 Lines = Mapping[str, list[str]]
 
 
@@ -54,7 +55,8 @@ def _each_saves(event: Event) -> bool:
 
 
 def _is_checkpoint(event: Event) -> bool:
-    return isinstance(event.entry, Effect) and event.entry.kind == "checkpoint"
+    kind = event.entry.kind if isinstance(event.entry, Effect) else ""
+    return kind == "checkpoint" or (kind == "file" and event.holds_state)
 
 
 def _all_save(event: Event) -> bool:
@@ -101,6 +103,16 @@ def _gives(event: Event, names: tuple[str, ...]) -> bool:
 
 def _each_loads(event: Event) -> bool:
     return isinstance(event.entry, Effect) and event.entry.kind == "restore" and event.everyone
+
+
+def _rank_0_publishes(event: Event) -> bool:
+    """A file gets the name of a checkpoint there: whatever has written it is not known."""
+    moved = isinstance(event.entry, Effect) and event.entry.kind == "moved"
+    return moved and event.roles == _FIRST and bool(_OF_STATE.search(event.target))
+
+
+def _each_reads(event: Event) -> bool:
+    return isinstance(event.entry, Effect) and event.entry.kind == "load" and event.everyone
 
 
 def _deals(event: Event) -> bool:
@@ -150,6 +162,7 @@ _GOOD: Mapping[str, tuple[tuple[Callable[[Event], bool], str], ...]] = {
         (_each_saves, "{}: each process writes a file of its own"),
         (_all_save, "{}: all ranks take part"),
         (_framework_saves, "{}: every rank calls it"),
+        (_named(*SAVERS), "{} saves for all ranks"),
     ),
     "checkpoint load": (
         (_all_load, "{}: all ranks take part"),
@@ -164,6 +177,8 @@ _GOOD: Mapping[str, tuple[tuple[Callable[[Event], bool], str], ...]] = {
 }
 # What is told where nothing else speaks for a row.
 _OTHERWISE: Mapping[str, tuple[tuple[Callable[[Event], bool], str], ...]] = {
+    "checkpoint save": ((_rank_0_publishes, "{}: rank 0 alone writes"),),
+    "checkpoint load": ((_each_reads, "{} on every rank"),),
     "collectives": ((_meets_hidden, "{} is reached by all ranks"),),
 }
 # What a row is about: of a finding at one of these the row tells too, whatever the rule's own row.
@@ -221,7 +236,7 @@ def _notes(
             continue
         if topic == "collectives" and _is_under_a_condition(event, lines):
             words = _IF
-        yield Note(words.format(short(event.told)), event.place)
+        yield Note(words.format(short(event.told).removesuffix(" to")), event.place)
 
 
 def _is_of_data(event: Event, lines: Lines) -> bool:

@@ -38,7 +38,7 @@ class UngatedTracker(ProgramRule):
 
     code, name, severity, row = "AR103", "ungated-tracker", "warning", "gating"
     cluster = "N runs are made, one for each process."
-    advice = "Start it on rank 0 only, or disable it elsewhere (mode='disabled')."
+    advice = "Start it on rank 0 only, or disable it elsewhere (wandb: mode='disabled')."
     bad = (
         Example(
             {

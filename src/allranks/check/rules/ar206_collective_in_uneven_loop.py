@@ -33,7 +33,7 @@ class CollectiveInUnevenLoop(LocalRule, ProgramRule):
     The rank with one item more waits for the others, or meets their next collective.
 
     ## Known problems
-    A list whose length divides by the number of processes, for a reason that the code does not show.
+    A list whose length divides by the number of processes, for a reason that the code does not show, is reported too.
 
     ## Use instead
     Gather once after the loop, pad the parts to equal length, or agree on the number of steps first

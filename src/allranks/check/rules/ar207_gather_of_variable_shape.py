@@ -54,7 +54,9 @@ class GatherOfVariableShape(LocalRule):
 
     code, name, severity, row = "AR207", "gather-of-variable-shape", "warning", "collectives"
     cluster = "Processes send tensors of different lengths: a hang, or rows from the wrong place."
-    advice = "Pad across processes first (accelerator.pad_across_processes), or reduce before the gather."
+    advice = (
+        "Pad to one length on all processes first (accelerator.pad_across_processes does), or reduce before the gather."
+    )
     words = ("gather",)
     nodes = (ast.Call,)
     calls = _GATHERS

@@ -20,24 +20,26 @@ class RankLocalLoopExit(LocalRule, ProgramRule):
     """
     ## What it does
     Finds steps of training that a process skips alone: `break`, `continue` or `return` before a backward pass, or a
-    backward pass in a branch, on a condition on this process' own loss or divergence (a NaN, a KL over its limit) or on
-    what is in its batch (nothing that is valid), where nothing was reduced over the processes first; and exceptions in
-    a step, or while its data is read, that are caught in the loop, so that this process goes on to its next step.
-    An end of the training, for want of patience or because a goal is reached, by the score of this process' part of
-    the data. And a `break` from a loop whose rounds meet in a collective behind a guard on the rank, or on what one
-    process alone knows: its clock, a signal it was sent, a counter that rank 0 alone counts up.
+    backward pass in a branch, on a condition on this process' own loss or divergence (a NaN, a KL over its limit)
+    or on what is in its batch (nothing that is valid), where nothing was reduced over the processes first; and
+    exceptions in a step, or while its data is read, that are caught in the loop, so that this process goes on to
+    its next step. An end of the training, for want of patience or because a goal is reached, by the score of this
+    process' part of the data. And a `break` from a loop whose rounds meet in a collective behind a guard on the
+    rank, or on what one process alone knows: its clock, a signal it was sent, a counter that rank 0 alone counts
+    up.
 
     ## Why is this bad
     Each process has other data, so each has another loss. A backward pass of a wrapped model is a collective.
 
     ## What happens with N processes
-    The process that meets the NaN skips its backward pass; the others wait in theirs, or it is one step ahead of them
-    from then on.
+    The process that meets the NaN skips its backward pass; the others wait in theirs, or it is one step ahead of
+    them from then on.
 
     ## Known problems
-    A value that another file reduces under a name that does not say so. Tests of gradients are taken to be the same on
-    all ranks, because DDP has reduced them by then, and so are whether there is a loss at all, and how long a batch is.
-    Where the file does not show that the validation data is dealt out, confidence is low: all may score the same.
+    A value that another file reduces under a name that does not say so is reported too. Tests of gradients are
+    taken to be the same on all ranks, because DDP has reduced them by then, and so are whether there is a loss at
+    all, and how long a batch is. Where the file does not show that the validation data is dealt out, confidence is
+    low: all may score the same.
 
     ## Use instead
     Reduce the value, or the decision, over all processes, and let all skip or stop together.
@@ -366,10 +368,9 @@ def profile(layers, loader):
                 left = (
                     f"some ranks leave the loop, or a round of it, at {parting.condition} (line {parting.guard.line})"
                 )
-                message, notes = f"{left}, and the others wait in {parting.named}", parting.sides()
-                yield self.found(
-                    parting, message, advice=agreed(of_jax=is_of_jax(parting)), notes=notes, cluster=PARTED
-                )
+                message = f"{left}, and the others wait in {parting.named}"
+                advice = agreed(of_jax=is_of_jax(parting))
+                yield self.found(parting, message, cluster=PARTED, advice=advice, notes=parting.sides())
 
     def applies(self, file: File) -> bool:
         return not file.is_test

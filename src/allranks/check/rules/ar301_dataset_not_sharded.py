@@ -42,15 +42,15 @@ _BY_WORKER = "the data is split among the workers of a loader, and every process
 class DatasetNotSharded(LocalRule, ProgramRule):
     """
     ## What it does
-    Finds a `DataLoader(..., shuffle=True)` (or one of training data in its own order) without a sampler, or one of an
-    `IterableDataset`, in a file that wraps its model for several processes and in which nothing splits the data among
-    them; also where another file of the program wraps the model, and where a batch is divided by the number of
-    processes and the loader shuffles without a sampler. With Accelerate and Fabric: a shuffling loader that a function
-    or class goes over and never prepares, while it prepares its model. In programs that wrap a model, an
-    `IterableDataset` that takes the part of a worker of its loader (`get_worker_info`), the same in every process; a
-    distributed sampler that the loader of its data is not given; loaders that shuffle where Lightning is told to put no
-    sampler in. With JAX: a batch that is divided by the number of processes in a file that reads the rows of all, and
-    Grain's `NoSharding`.
+    Finds a `DataLoader(..., shuffle=True)` (or one of training data in its own order) without a sampler, or one of
+    an `IterableDataset`, in a file that wraps its model for several processes and in which nothing splits the data
+    among them; also where another file of the program wraps the model, and where a batch is divided by the number
+    of processes and the loader shuffles without a sampler. With Accelerate and Fabric: a shuffling loader that a
+    function or class goes over and never prepares, while it prepares its model. In programs that wrap a model, an
+    `IterableDataset` that takes the part of a worker of its loader (`get_worker_info`), the same in every process;
+    a distributed sampler that the loader of its data is not given; loaders that shuffle where Lightning is told to
+    put no sampler in. With JAX: a batch that is divided by the number of processes in a file that reads the rows of
+    all, and Grain's `NoSharding`.
 
     ## Why is this bad
     Every process goes through the whole data set in an epoch.
@@ -63,7 +63,8 @@ class DatasetNotSharded(LocalRule, ProgramRule):
     A data set that splits itself by rank, in another file, is not seen from the file that wraps the model.
 
     ## Use instead
-    `sampler=DistributedSampler(dataset)` with `set_epoch`, or `allranks.Dataset`.
+    `sampler=DistributedSampler(dataset)` with `set_epoch`; for an `IterableDataset`, which takes no sampler, the
+    part of each process and worker in `__iter__`; or `allranks.Dataset`.
     """
 
     code, name, severity, row = "AR301", "dataset-not-sharded", "error", "data"

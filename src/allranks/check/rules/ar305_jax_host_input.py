@@ -63,8 +63,9 @@ class JaxHostInput(LocalRule):
     Nothing fails. Each batch holds every row N times: the job learns from 1/N of the data it pays for.
 
     ## Known problems
-    A dataset that is split by what is passed in from elsewhere, under a name that does not say so. A program that uses
-    the number of its process for anything but to be the first is left alone: it may be a seed of the data's order.
+    A dataset that is split by what is passed in from elsewhere, under a name that does not say so, is reported too.
+    A program that uses the number of its process for anything but to be the first is left alone: it may be a seed of
+    the data's order.
 
     ## Use instead
     Read by `jax.process_index()` of `jax.process_count()` (`split_for_jax_process`, `ShardByJaxProcess`,

@@ -147,7 +147,7 @@ class Images(Dataset):
         listed = (n for at in reached(split.source, file) for n in walk(at) if isinstance(n, ast.Call))
         if any(_is_listing(call, file) for call in listed):
             fix = _sorted_fix(split.source, file)
-            message = f"{ast.unparse(split.source)} is split by rank, and its order may differ from process to process"
+            message = f"the order of {ast.unparse(split.source)}, split by rank, may differ from process to process"
             yield self.local(file, node, message, fix=fix)
 
     def _handed_on(self, listing: ast.Call, file: File) -> Iterator[Finding]:
@@ -157,9 +157,7 @@ class Images(Dataset):
                 continue
             if any(part is listing for at in reached(split.source, file) for part in walk(at)):
                 note = Note(f"{tail_of(split.node)} is given the rank", file.place(split.node))
-                message = (
-                    f"{ast.unparse(split.source)} is split by rank, and its order may differ from process to process"
-                )
+                message = f"the order of {ast.unparse(split.source)}, split by rank, may differ from process to process"
                 yield self.finding(file.place(listing), file.symbol(listing), message, notes=[note])
                 return
 

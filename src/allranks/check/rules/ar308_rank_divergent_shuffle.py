@@ -55,7 +55,7 @@ class RankDivergentShuffle(LocalRule, ProgramRule):
 
     ## Known problems
     Where one file shuffles and deals out, a seed that is set in another file is not seen. If all processes set the same
-    one there, and draw as often until then, the shuffle is the same, but it hangs on that.
+    one there, and draw as often until then, the shuffle is the same, but it depends on that.
 
     ## Use instead
     A generator with a seed that all processes know: `random.Random(seed + epoch).shuffle(files)`.

@@ -31,6 +31,7 @@ _REDUCES = (
 _METRICS = ("loss", "acc", "score", "metric", "auc", "f1", "bleu", "map", "wer", "perplexity", "ppl")
 _LOGGED = "the value of this process' part is logged as that of the whole"
 _EVALUATES = ("val", "eval", "test")
+_OF_JAX = "Reduce it in the mapped function: jax.lax.pmean(value, axis_name)."
 _KEPT = (
     "The processes meet, and each goes on with its own value.",
     "Keep the tensor in a variable, reduce that, and read the result out of it.",
@@ -53,7 +54,7 @@ class MetricNotReduced(LocalRule):
     `sync_dist=True`, in a project whose trainer has several processes.
 
     ## Why is this bad
-    The score of one process is that of its part. Which checkpoint is the best, and when to stop, hangs on which rank
+    The score of one process is that of its part. Which checkpoint is the best, and when to stop, depends on which rank
     asks.
 
     ## What happens with N processes
@@ -319,7 +320,7 @@ class Alone(L.LightningModule):
             places = (("one device's is taken here", taken.use), ("it is computed here", taken.computed))
             notes = [Note(text, file.place(at)) for text, at in places if at is not None]
             message = f"{ast.unparse(taken.value)} of each device is returned unreduced, and that of one taken for all"
-            yield self.finding(file.place(taken.value), file.symbol(function), message, notes=notes)
+            yield self.finding(file.place(taken.value), file.symbol(function), message, notes=notes, advice=_OF_JAX)
 
     def stands(self, finding: Finding, program: Program) -> bool:
         """Whether what Lightning logs is logged by several processes."""

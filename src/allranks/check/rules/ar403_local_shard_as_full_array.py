@@ -31,21 +31,21 @@ _SAVING = re.compile(r"save|export|checkpoint|params_for_host|full|to_host|gathe
 class LocalShardAsFullArray(LocalRule):
     """
     ## What it does
-    Finds `addressable_data(0)` or `addressable_shards[0].data`, the part of an array that lies on the first device of
-    this process, that is saved, generated with, or returned as the host's copy of the parameters; and all shards of
-    this process put together (`concatenate([s.data for s in x.addressable_shards])`) that are saved under a name
+    Finds `addressable_data(0)` or `addressable_shards[0].data`, the part of an array that lies on the first device
+    of this process, that is saved, generated with, or returned as the host's copy of the parameters; and all shards
+    of this process put together (`concatenate([s.data for s in x.addressable_shards])`) that are saved under a name
     without the rank.
 
     ## Why is this bad
-    It is the whole array only where the array is replicated. Of a sharded one it is a slice, of the right type and the
-    wrong shape.
+    It is the whole array only where the array is replicated. Of a sharded one it is a slice, of the right type and
+    the wrong shape.
 
     ## What happens with N processes
     Rank 0 saves its slice under the name of the model. The rest is lost, and that is noticed when it is loaded.
 
     ## Known problems
-    Arrays that are always replicated: say so by testing `is_fully_replicated`. Where a mesh has one axis and no spec
-    cuts more than rows, the first shard is left alone.
+    Arrays that are always replicated are reported too: say so by testing `is_fully_replicated`. Where a mesh has
+    one axis and no spec cuts more than rows, the first shard is left alone.
 
     No fault of this kind has been seen in real code yet; the first shard of a sharded array is a slice, by the
     contract of JAX.

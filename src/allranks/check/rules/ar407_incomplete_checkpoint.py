@@ -30,7 +30,7 @@ class IncompleteCheckpoint(LocalRule):
     The same on all of them; with large clusters it happens at every restart.
 
     ## Known problems
-    An optimizer that is saved to a file of its own, in another module.
+    An optimizer that is saved to a file of its own, in another module, is not seen.
     The rule is off unless selected: it has not been seen in real code yet, and goes by names.
 
     ## Use instead

@@ -39,24 +39,25 @@ _OF_JAX = "Restore on every process, or send what process 0 has restored to the 
 class LoadOnOneRank(LocalRule, ProgramRule):
     """
     ## What it does
-    Finds a `load_state_dict` that only rank 0 reaches, after the model was wrapped, with nothing after it that sends
-    what was loaded to the others: no wrapping in DDP or FSDP, no broadcast. With JAX: a state that is restored
-    behind a guard on the rank and used by all afterwards, with no broadcast of it.
+    Finds a `load_state_dict` that only rank 0 reaches, after the model was wrapped, with nothing after it that
+    sends what was loaded to the others: no wrapping in DDP or FSDP, no broadcast. With JAX: a state that is
+    restored behind a guard on the rank and used by all afterwards, with no broadcast of it.
 
     ## Why is this bad
     The wrapper copies rank 0's parameters once, when it is made. What is loaded later stays where it is.
 
     ## What happens with N processes
-    Rank 0 goes on from the checkpoint, the others from fresh weights. Gradients are averaged over different models, and
-    the loss looks merely bad.
+    Rank 0 goes on from the checkpoint, the others from fresh weights. Gradients are averaged over different models,
+    and the loss looks merely bad.
 
     ## Known problems
-    A project's own function that sends parameters around without a collective that the check knows.
-    A model that is built to be saved, not trained. With torch, confidence is low unless what is loaded is called as
-    what is trained is (`model`, `net`, `optimizer`), and training comes after it.
+    A project's own function that sends parameters around without a collective that the check knows is not seen; a
+    model that is built to be saved, not trained, is reported too. With torch, confidence is low unless what is
+    loaded is called as what is trained is (`model`, `net`, `optimizer`), and training comes after it.
 
     ## Use instead
-    Load on every rank, or load on rank 0 before the model is wrapped.
+    Load on every rank, or load on rank 0 before the model is wrapped. With JAX: restore on every process, or
+    `multihost_utils.broadcast_one_to_all(state)`.
 
     ## Fix safety
     There is no automatic fix.

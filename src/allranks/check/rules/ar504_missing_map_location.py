@@ -80,8 +80,8 @@ class MissingMapLocation(LocalRule, ProgramRule):
     Tensors are restored onto the device that they were saved from: for a file that rank 0 has written, `cuda:0`.
 
     ## What happens with N processes
-    All ranks of a host load onto the same GPU: it runs out of memory at the resume, where it did not at the start. A
-    context of each process stays there.
+    All ranks of a host load onto the same GPU: it runs out of memory at the resume, where it did not at the start. Each
+    process keeps a CUDA context there.
 
     ## Known problems
     A file that was saved from the CPU is loaded to the CPU all the same: what this project brings to the CPU before it

@@ -69,26 +69,28 @@ class DeviceNotBound(LocalRule, ProgramRule):
     """
     ## What it does
     Finds `init_process_group("nccl")` in a project that nowhere calls `torch.cuda.set_device` and passes no
-    `device_id`; a barrier or another collective that comes after it (or after `deepspeed.init_distributed`) in the same
-    function before the device is set; on a program's way from its entry, through calls and files, the first barrier,
-    object collective or use of `"cuda"` without a number before the device is set, or where it is never set; a model
-    that every rank loads with `device_map={"": 0}`; the rank in the job where the number of a GPU of this host is
-    meant: `torch.cuda.set_device(dist.get_rank())`, `device_map={"": accelerator.process_index}`; and `.cuda()` in a
-    started process that names its own GPU by number elsewhere and does not set it.
+    `device_id`; a barrier or another collective that comes after it (or after `deepspeed.init_distributed`) in the
+    same function before the device is set; on a program's way from its entry, through calls and files, the first
+    barrier, object collective or use of `"cuda"` without a number before the device is set, or where it is never
+    set; a model that every rank loads with `device_map={"": 0}`; the rank in the job where the number of a GPU of
+    this host is meant: `torch.cuda.set_device(dist.get_rank())`, `device_map={"": accelerator.process_index}`; and
+    `.cuda()` in a started process that names its own GPU by number elsewhere and does not set it.
 
     ## Why is this bad
-    The current device of every process is GPU 0 until it is set. `barrier`, object collectives and `.cuda()` use the
-    current device.
+    The current device of every process is GPU 0 until it is set. `barrier`, object collectives and `.cuda()` use
+    the current device.
 
     ## What happens with N processes
     All processes of a host put a context and their small collectives on GPU 0: memory there, NCCL's "duplicate GPU
-    detected", or a hang in the first barrier. With the rank in the job as the device, the second host has no such GPU.
+    detected", or a hang in the first barrier. With the rank in the job as the device, the second host has no such
+    GPU.
 
     ## Known problems
     A device that is bound in the launch command (`CUDA_VISIBLE_DEVICES` for each process) is not seen.
 
     ## Use instead
-    `torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))` before `init_process_group`, or `device_id=` in it.
+    `torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))` before `init_process_group`, or `device_id=` in it, where
+    nothing uses `"cuda"` without a number.
     """
 
     code, name, severity, row = "AR605", "device-not-bound", "warning", "initialisation"

@@ -25,6 +25,10 @@ from allranks.findings import Finding, Note
 
 _REPLICATES = ("flax.jax_utils.replicate", "jax_utils.replicate", "jax.device_put_replicated")
 _SPLIT = "every process splits the same key"
+_OF_TORCH = (
+    "All ranks draw the same noise, augmentations or samples; nothing fails.",
+    "Seed all ranks alike while the model is made, then with seed + rank.",
+)
 _PER_HOST = ("flax.training.common_utils.shard_prng_key", "shard_prng_key")
 
 
@@ -275,7 +279,10 @@ keys = jax.random.split(jax.random.PRNGKey(0), jax.local_device_count())
         name, key = name_of(node, file), node.args[0]
         if tail_of(node) == "manual_seed":
             if _seeds_loader(node, file) and not origins(key, file) & RANK_KINDS:
-                yield self.local(file, node, "the workers of every rank's loader draw the same random numbers")
+                what = "the workers of every rank's loader draw the same random numbers"
+                yield self.local(
+                    file, node, what, cluster=_OF_TORCH[0], advice="Add the rank to the seed of the generator."
+                )
         elif name.endswith(_REPLICATES):
             if not file.is_test and _stays_alike(node, file) and not origins(key, file) & RANK_KINDS:
                 yield self.local(file, node, f"every device is given the same key {ast.unparse(key)}")
@@ -295,7 +302,8 @@ keys = jax.random.split(jax.random.PRNGKey(0), jax.local_device_count())
         for event in program.events:
             if draws := program.drawn.get(event.place):
                 notes = [Note(f"{one.symbol} draws here what is each process' own", one.place) for one in draws]
-                yield self.found(event, "all processes are seeded alike, and draw the same in training", notes=notes)
+                what, (cluster, advice) = "all processes are seeded alike, and draw the same in training", _OF_TORCH
+                yield self.found(event, what, cluster=cluster, advice=advice, notes=notes)
 
     def stands(self, finding: Finding, program: Program) -> bool:
         """A seed that another file makes this process' own is not the same on all."""

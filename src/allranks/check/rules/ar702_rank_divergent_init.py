@@ -20,6 +20,7 @@ from allranks.findings import Finding
 _CHANGES = ("half", "float", "double", "bfloat16", "apply", "reset_parameters")
 _CHANCE = frozenset({"clock", "random", "identity"})
 _INITIALIZERS = ("init", "init_with_output", "lazy_init")
+_ON_ALL = "Change the model on every rank, before it is wrapped."
 _FSDP = "torch.distributed.fsdp.FullyShardedDataParallel"
 _SYNCED = re.compile("DistributedDataParallel|DDP|FullyShardedDataParallel|FSDP|fully_shard|broadcast|Accelerator")
 # What the groups of a mesh are called by.
@@ -227,13 +228,13 @@ def train(layout):
         if isinstance(node, ast.Assign):
             stored = isinstance(node.targets[0], ast.Attribute) and isinstance(node.value, ast.Call | ast.Name)
             if stored and rank_guard(node, file) is not None and _is_layer(node, file) and distributed(file):
-                yield self.local(file, node, "one rank alone replaces a layer of the model")
+                yield self.local(file, node, "one rank alone replaces a layer of the model", advice=_ON_ALL)
             return
         if not isinstance(node, ast.Call):
             return
         name, last = name_of(node, file), tail_of(node)
         if last in _CHANGES and _wrapped_before(node, file) and rank_guard(node, file) is not None:
-            yield self.local(file, node, "the wrapped model is changed on one rank alone")
+            yield self.local(file, node, "the wrapped model is changed on one rank alone", advice=_ON_ALL)
         if name == _FSDP and _seeded_by_rank(node, file):
             yield self.local(file, node, "FSDP initialises this model under a seed that depends on the rank")
         elif name in KEYS:

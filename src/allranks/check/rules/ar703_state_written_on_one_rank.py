@@ -27,13 +27,13 @@ class StateWrittenOnOneRank(LocalRule, ProgramRule):
     The other ranks still have the old value.
 
     ## What happens with N processes
-    Rank 0 notices that it should stop (no patience left, the run was cancelled) and leaves; the others go on and wait
-    for it in the next collective.
+    Rank 0 notices that it should stop (no patience left, the run was cancelled) and leaves; the others go on and
+    wait for it in the next collective.
 
     ## Known problems
-    State that goes through an object that the check does not follow is not seen.
-    State that all ranks set in a loop that ends by a reduced value. The rule is off unless selected: it has been wrong
-    as often as right in real code.
+    State that goes through an object that the check does not follow is not seen. State that all ranks set in a loop
+    that ends by a reduced value is reported too. The rule is off unless selected: it has been wrong as often as
+    right in real code.
 
     ## Use instead
     Broadcast the state from the rank that knows it, before anybody acts on it.
