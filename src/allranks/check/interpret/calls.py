@@ -5,8 +5,9 @@ from __future__ import annotations
 from allranks.check.interpret import gpus
 from allranks.check.interpret.computed import COMPILED, laid_out
 from allranks.check.interpret.ending import leave_with
-from allranks.check.interpret.given import Given
+from allranks.check.interpret.given import Given, has_one_device
 from allranks.check.interpret.held import filled
+from allranks.check.interpret.in_parts import IN_PARTS, forward_of, prepared
 from allranks.check.interpret.logged import MADE, TRAINER
 from allranks.check.interpret.plain import Plain
 from allranks.check.interpret.spread import created
@@ -44,15 +45,6 @@ from allranks.check.tables.ranks import BESIDE
 from allranks.check.tables.receivers import BASES, ONE_PROCESS, RECEIVERS, REGISTERS, RETURNS, is_trainer, trainer_of
 from allranks.check.tables.shown import SHOWN
 from allranks.check.tables.spoken import effect_of
-
-
-def _has_one_device(given: Given) -> bool:
-    """Whether what starts processes, one for each device, starts no other: one device for certain, on one node."""
-    devices, nodes = given.argument("devices", "gpus"), given.argument("num_nodes")
-    if devices is None or not (nodes is None or nodes.constant in (1, "1")):
-        return False
-    listed = devices.elements if not devices.flags & ONE_OF else None
-    return devices.constant in (1, "1") or (listed is not None and len(listed) == 1)
 
 
 def unknown(given: Given) -> Value:
@@ -126,17 +118,20 @@ class Caller(Plain):
             return self.any_of(frame, function.elements, given)
         if function.flags & COMPILED:
             return self.computed(frame, function, given)
+        if kind := forward_of(function):
+            return self._known_method(frame, Value(instance=kind), "__call__", given)
         reference = function.reference
         if "::" in reference:
             before = len(frame.result.calls)
             made = self.run_call(frame, function, given)
+            self.changed_below(frame, reference, given)
             leave_with(frame, frame.result.calls[before:], function.gate)
             meant = self.apis.collectives["call"].named(f"torch.distributed.{reference.rpartition('::')[2]}")
             self._sent(frame, meant, given)
             return made
         if reference:
             made = self._outside_call(frame, documented(reference), given)
-            return self.parts(frame, documented(reference)) or made
+            return self.parts(frame, documented(reference)) or self.changed(frame, documented(reference), given, made)
         if "::" in function.instance and given.node[1] == ("name", "cls"):
             return self.run_call(frame, Value(reference=function.instance), given)
         if "::" in function.instance:
@@ -209,7 +204,7 @@ class Caller(Plain):
             return Value(flags=base.flags & PRIVATE)
         if name in ("get", "get_nowait") and "queue" in render(given.node[1]).lower():
             return Value(flags=frozenset({"own"}))  # what this process has put in
-        if name in SELVES and kin:
+        if name in SELVES and (kin or base.flags & IN_PARTS):
             return base
         if name in BAGS:
             self.bag(given)
@@ -231,7 +226,7 @@ class Caller(Plain):
             return device
         if (plain := self.plain_call(frame, name, given)) is not None:
             return plain
-        if (sign := self.apis.signs.named(name)) is not None and not _has_one_device(given):
+        if (sign := self.apis.signs.named(name)) is not None and not has_one_device(given):
             frame.shows(sign.kind)
         if name in JOINING or is_trainer(name):
             frame.result.meetings.append(JOIN)
@@ -265,7 +260,7 @@ class Caller(Plain):
         if (layout := laid_out(name, given)) is not None:
             return layout
         if name == TRAINER:
-            return Value(instance=ONE_PROCESS) if _has_one_device(given) else Value(instance=name, flags=MADE)
+            return Value(instance=ONE_PROCESS) if has_one_device(given) else Value(instance=name, flags=MADE)
         return Value(instance=name) if "." in name and name.rpartition(".")[2][:1].isupper() else unknown(given)
 
     def _named(self, frame: Frame, given: Given) -> None:
@@ -385,7 +380,7 @@ class Caller(Plain):
         self._record(frame, entry, name, given, None, name.rpartition(".")[2])
         frame.result.meetings.append(entry.op)
         self._sent(frame, entry, given)
-        return Value(instance=name) if name.rpartition(".")[2][:1].isupper() else ANYTHING
+        return Value(instance=name) if name.rpartition(".")[2][:1].isupper() else prepared(name, given)
 
     def _sent(self, frame: Frame, entry: Collective | None, given: Given) -> None:
         """What a collective, or what the project calls as one, sends to all in the place of what they had is alike."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, cast
 
 from allranks.check.interpret.state import Span
-from allranks.check.interpret.values import Value
+from allranks.check.interpret.values import ONE_OF, Value
 from allranks.check.summaries.render import render
 from allranks.check.summaries.summary import Node
 from allranks.check.tables.passing import NAMING
@@ -68,3 +68,12 @@ class Given(NamedTuple):
         """Return an argument as it stands in the source."""
         found = self.expression(*keys)
         return render(found) if found is not None else ""
+
+
+def has_one_device(given: Given) -> bool:
+    """Whether what starts processes, one for each device, starts no other: one device for certain, on one node."""
+    devices, nodes = given.argument("devices", "gpus"), given.argument("num_nodes")
+    if devices is None or not (nodes is None or nodes.constant in (1, "1")):
+        return False
+    listed = devices.elements if not devices.flags & ONE_OF else None
+    return devices.constant in (1, "1") or (listed is not None and len(listed) == 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from allranks.check.interpret.given import Given
+from allranks.check.interpret.in_parts import IN_PARTS
 from allranks.check.interpret.spread import KEYED, LAYOUT, SPREAD
 from allranks.check.interpret.state import Frame
 from allranks.check.interpret.truth import EVERY, FIRST, negate, roles_where
@@ -111,5 +112,5 @@ def part_of(whole: Value, name: str) -> Value:
     if dealt and _SETTINGS.search(name):
         # Settings that are dealt out have names of their own in them, and say all the same what is to be done.
         return Value(whole.taint & ~RANKS, flags=whole.flags | {"own"})
-    plain = not whole.instance or whole.flags
-    return Value(whole.taint, flags=whole.flags) if plain and (whole.taint or whole.flags) else ANYTHING
+    plain, flags = not whole.instance or whole.flags, whole.flags - IN_PARTS
+    return Value(whole.taint, flags=flags) if plain and (whole.taint or flags) else ANYTHING

@@ -130,7 +130,7 @@ def _reaching(project: Project, names: Names, words: Mapping[str, frozenset[str]
         if models:
             here |= {bound for dotted, bound in summary.imports if dotted[:1] != "." and effect_of(dotted)}
         for key, facts in summary.functions.items():
-            runs = models and "torch" in packages and _runs_model(facts)
+            runs = models and "torch" in packages and (_runs_model(facts) or _runs_own(facts, project, path))
             if runs or (models and _dispatches(facts)) or not here.isdisjoint(facts.words):
                 walk.found(f"{path}::{key}", facts)
                 if not key or (models and not _COMPILES.isdisjoint(facts.words)):  # what it leaves for others to call
@@ -143,6 +143,11 @@ def _runs_model(facts: FunctionFacts) -> bool:
     """Whether it may call a wrapped model: one that it is given, or, in a step of training, its object's own."""
     given = any(name in _MODELS and name in facts.words for name in facts.positional)
     return given or (bool(facts.owner) and "backward" in facts.words and not _MODELS.isdisjoint(facts.words))
+
+
+def _runs_own(facts: FunctionFacts, project: Project, path: str) -> bool:
+    """Whether a method may call its object's model, where models are kept in parts: who runs one meets the others."""
+    return bool(facts.owner) and not _MODELS.isdisjoint(facts.words) and project.shards(path)
 
 
 def _dispatches(facts: FunctionFacts) -> bool:

@@ -6,6 +6,7 @@ from allranks.check.interpret import collected
 from allranks.check.interpret.asked import is_wrapped
 from allranks.check.interpret.computed import compiled, parting, placed
 from allranks.check.interpret.given import Given
+from allranks.check.interpret.in_parts import FULLY_SHARD, sharded, sharded_by
 from allranks.check.interpret.overrides import Overrides
 from allranks.check.interpret.spread import (
     ARRAY,
@@ -68,6 +69,24 @@ class Plain(Overrides):
         if "." not in name:
             return self._built_in(frame, name, given)
         return self._passed_on(frame, name, given)
+
+    def changed(self, frame: Frame, name: str, given: Given, made: Value) -> Value:
+        """Return what a call gives (``made``), or the model that it changes where it is."""
+        if name != FULLY_SHARD or not given.values:
+            return made
+        model = sharded(given.values[0])
+        if given.node[2][0][0] in ("name", "attr"):
+            self.store(frame, given.node[2][0], model)
+        return model
+
+    def changed_below(self, frame: Frame, reference: str, given: Given) -> None:
+        """A function of the project has sharded models that it was given."""
+        facts = self.project.function(reference)
+        for name in sharded_by(facts) if facts is not None else ():
+            at = facts.positional.index(name) - (facts.positional[0] == "self") if facts is not None else 0
+            expression, model = given.expression(name, at), given.argument(name, at)
+            if model is not None and expression is not None and expression[0] in ("name", "attr"):
+                self.store(frame, expression, sharded(model))
 
     def fetched(self, frame: Frame, name: str, given: Given) -> Value:
         """Record that an array in parts is brought to this host."""

@@ -30,7 +30,12 @@ class ParallelComputationUnderRankGuard(ProgramRule):
     meets the next step of the others: measured, a training loss that is silently wrong. So it is with JAX.
 
     ## Known problems
-    DDP without buffers and without gradients is silent in evaluation; the finding stands all the same.
+    DDP's forward pass sends buffers (those of BatchNorm, say) where gradients are on: rank 0 alone waits. In `no_grad`
+    only the first pass after one of training sends them, and it meets the others' next pass: all go on, until the last
+    such pass meets nobody, or the others are at a barrier. A model without buffers meets nobody in forward. So DDP
+    under `no_grad` is left alone, and with gradients it is found, whether there are buffers or not.
+    That a model is cut up by Accelerate is known where the program speaks of FSDP or DeepSpeed: not by a file that
+    `accelerate config` wrote.
 
     Of JAX, an array is known to be in parts by its making (`make_array_from_process_local_data` and its like,
     `device_put` or a compiled function with a sharding over an axis of a mesh) and by what is computed from it element

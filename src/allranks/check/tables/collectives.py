@@ -97,6 +97,10 @@ def _torch_hidden() -> Iterator[Collective]:
         yield Collective(f"{owner}.__call__", f"{op} forward", uniform=False, hidden=True)
         yield Collective(f"{owner}.forward", f"{op} forward", uniform=False, hidden=True)
         yield Collective(f"{owner}.join", f"{op} join", "context", hidden=True)
+    yield from (
+        Collective(f"torch.distributed.fsdp.FSDPModule.{word}", "FSDP forward", uniform=False, hidden=True)
+        for word in ("__call__", "forward")
+    )
     sharded = "state_dict load_state_dict optim_state_dict optim_state_dict_to_load full_optim_state_dict"
     yield from _of(fsdp, f"{sharded} sharded_optim_state_dict scatter_full_optim_state_dict", hidden=True)
     yield from _of(fsdp, "shard_full_optim_state_dict rekey_optim_state_dict clip_grad_norm_", hidden=True)
@@ -165,6 +169,9 @@ def _accelerate() -> Iterator[Collective]:
     # Under plain DDP each of these works alone: random numbers of the others are lost, and nobody waits.
     yield from _of(owner, "save_state load_state save_model get_state_dict clip_grad_norm_", hidden=True, sharded=True)
     yield from _of(owner, "prepare backward end_training", hidden=True, uniform=False)
+    for word in ("__call__", "forward"):
+        name = f"accelerate.PreparedModel.{word}"
+        yield Collective(name, "FSDP forward", uniform=False, hidden=True, sharded=True)
     yield from _of("accelerate.PartialState", "wait_for_everyone")
     yield from _of("accelerate.AcceleratorState", "wait_for_everyone")
     words = "gather gather_object broadcast broadcast_object_list reduce pad_across_processes wait_for_everyone"
