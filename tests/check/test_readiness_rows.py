@@ -170,6 +170,11 @@ ROWS_OF: dict[str, tuple[str, str, list[str]]] = {
     "Lightning resumes": ("checkpoint load", SCRIPT, ["lightning.pytorch.Trainer.fit: resumes on every rank"]),
     "a trainer that a function makes": ("sharding", HELPED, ["lightning.pytorch.Trainer wraps the model"]),
     "Lightning's command line": ("collectives", CLI, ["lightning.pytorch.Trainer.fit is reached by all ranks"]),
+    "Composer's trainer": (
+        "initialisation",
+        "from composer import Trainer\ntrainer = Trainer(model=net, max_duration='1ep')\ntrainer.fit()\n",
+        ["starts with composer.Trainer"],
+    ),
     "Fabric wraps": ("sharding", FABRIC, ["lightning.fabric.Fabric wraps the model"]),
     "a trainer of TRL joins": ("initialisation", TRL, ["trl.GRPOTrainer joins the processes"]),
     "a trainer of TRL splits": ("data", TRL, ["data is split by trl.GRPOTrainer"]),
@@ -232,3 +237,15 @@ def test_a_row_tells_what_speaks_for_it(case: str) -> None:
     (row,) = (row for row in outcome.rows if row.topic == topic)
     assert [note.text for note in row.evidence] == told
     assert row.verdict == ("not seen" if not told else "bad" if told[0].startswith("AR") else "good")
+
+
+def test_a_trainer_that_another_file_makes_is_known() -> None:
+    """The file that fits names no trainer."""
+    files = {
+        "build.py": "import lightning as L\ndef make_trainer(nodes):\n    return L.Trainer(num_nodes=nodes)\n",
+        "train.py": "from build import make_trainer\ndef main(net):\n    make_trainer(2).fit(net)\nmain(None)\n",
+    }
+    outcome = check({path: text.encode() for path, text in files.items()}, Settings())
+    told = {row.topic: [note.text for note in row.evidence] for row in outcome.rows}
+    assert told["initialisation"] == ["lightning.pytorch.Trainer joins the processes"]
+    assert told["collectives"] == ["lightning.pytorch.Trainer.fit is reached by all ranks"]

@@ -10,18 +10,13 @@ from allranks.check.program import Event, Program, short
 from allranks.check.tables.collectives import Collective
 from allranks.check.tables.data import LOADERS, SAMPLERS, SPLITTERS, SPLITTING_FRAMEWORKS, WRAPPERS
 from allranks.check.tables.effects import Effect
-from allranks.check.tables.evidence import INITIALISERS, STARTERS
+from allranks.check.tables.evidence import INITIALISERS, STARTERS, TRAINERS
 from allranks.check.tables.receivers import is_trainer
 from allranks.check.tables.seeds import KEYS
 from allranks.check.tables.shown import SAVERS, SEEDS, SHARDINGS, WRAPPED_BY
 from allranks.findings import ROWS, Finding, Note, Place, Row, Verdict
 
 MOST = 5
-# They join the processes and wrap the model by themselves, and no `INITIALISERS` or `WRAPPERS` stand beside them.
-_TRAINERS = (
-    *("lightning.pytorch.Trainer", "lightning.pytorch.LightningCLI", "composer.Trainer"),
-    "accelerate.Accelerator.prepare",
-)
 _FIRST, _EVERY = frozenset({"first"}), frozenset(ROLES)
 _LOADS = (
     *("load", "load_checkpoint", "load_state", "load_state_dict", "restore", "checkpoint load", "checkpoint restore"),
@@ -136,7 +131,7 @@ def _named(*names: str) -> Callable[[Event], bool]:
 
 
 def _trains(event: Event) -> bool:
-    return event.name in _TRAINERS or is_trainer(event.name)
+    return event.name in TRAINERS or event.name == "accelerate.Accelerator.prepare" or is_trainer(event.name)
 
 
 # Topic -> what speaks for it, and how the note says so.
@@ -153,7 +148,7 @@ _GOOD: Mapping[str, tuple[tuple[Callable[[Event], bool], str], ...]] = {
     ),
     "data": (
         (_named(*SAMPLERS, *SPLITTERS, *SPLITTING_FRAMEWORKS), "data is split by {}"),
-        (lambda e: is_trainer(e.name) or e.name in _TRAINERS[:3], "data is split by {}"),
+        (lambda e: is_trainer(e.name) or e.name in TRAINERS, "data is split by {}"),
         (_deals, "{} gets what depends on the rank"),
     ),
     "checkpoint save": (

@@ -12,7 +12,7 @@ from allranks.check.tables.collectives import COLLECTIVES, Collective
 from allranks.check.tables.data import LOADERS, SAMPLERS, UNSPLIT
 from allranks.check.tables.devices import BINDERS, CONTEXTS, VISIBLE
 from allranks.check.tables.effects import EFFECTS, WRITING, Effect
-from allranks.check.tables.evidence import SIGNS, Sign
+from allranks.check.tables.evidence import SIGNS, TRAINERS, Sign
 from allranks.check.tables.gates import NODE_LOCAL_PATHS
 from allranks.check.tables.local import LOCAL, LocalQuery
 from allranks.check.tables.names import ALIASES
@@ -128,6 +128,9 @@ def apis(
     binders += [Sign(name, "initialise") for name in sorted(SEEDERS)]
     readers = [Sign(name, "sample") for name in sorted(LOADERS | SAMPLERS | UNSPLIT | ORDERS | STATES)]
     matter += [Sign(f"torch.utils.tensorboard.SummaryWriter.{word}", "sample") for word in WRITING]
+    asking = (q for q in telling if q.pattern not in WEAK and q.kind not in ("many", "run"))
+    # Who makes one, hands it to somebody who calls its methods.
+    trainers = [Sign(name, "initialise") for name in TRAINERS]
     own = [q for q in LOCAL if q.kind in ("temporary", "identity", "lock") or q.pattern in STAMPS]
     return Apis(
         ranks={form: _ranks(q for q in queries if q.form == form) for form in _RANK_FORMS},
@@ -135,10 +138,8 @@ def apis(
         effects=_table(EFFECTS),
         local=_table(LOCAL),
         signs=_table(SIGNS),
-        words=_words((*telling, *meetings, *matter, *own, *SIGNS, *binders, *readers)),
-        several=_words(
-            (*(q for q in telling if q.pattern not in WEAK and q.kind not in ("many", "run")), *meetings, *SIGNS)
-        ),
+        words=_words((*telling, *meetings, *matter, *own, *SIGNS, *binders, *readers, *trainers)),
+        several=_words((*asking, *meetings, *SIGNS, *trainers)),
         packages=frozenset(pattern.partition(".")[0] for pattern in _patterns(queries, meetings, EFFECTS, LOCAL))
         - _BARELY,
         shared=shared,

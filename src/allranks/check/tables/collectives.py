@@ -222,6 +222,7 @@ def _others() -> Iterator[Collective]:
     dist = "barrier broadcast broadcast_object_list all_reduce all_gather all_gather_object all_gather_dict gather"
     yield from _of("mmengine.dist", f"{dist} collect_results collect_results_cpu collect_results_gpu sync_random_seed")
     yield from _of("composer.utils.dist", f"{dist} initialize_dist")
+    yield from _of("composer.Trainer", "fit eval predict", hidden=True)
     for owner in ("fairseq.distributed_utils", "fairseq.distributed.utils"):
         words = "all_reduce all_gather all_gather_list all_reduce_dict broadcast broadcast_object broadcast_tensors"
         yield from _of(owner, words)

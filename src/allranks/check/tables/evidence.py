@@ -23,6 +23,7 @@ INITIALISERS = (
     *("lightning.fabric.Fabric", "deepspeed.initialize", "deepspeed.init_distributed", "jax.distributed.initialize"),
     *("mmengine.dist.init_dist", "mmengine.dist.init_pytorch_dist", "torch.distributed.init_device_mesh"),
     *("horovod.init", "torch.distributed.init_process_group", "allranks.init", "composer.utils.dist.initialize_dist"),
+    "composer.Trainer",
 )
 # What joins the processes, or finds them joined, and is no collective by itself; and the op under which that counts.
 JOIN = "join"
@@ -55,6 +56,8 @@ JOINING_PACKAGES: frozenset[str] = frozenset(
         *("ray", "trl", "peft", "torchacc", "speechbrain", "espnet2", "levanter", "t5x", "seqio", "clu", "paxml"),
     ]
 )
+# What joins the processes and wraps the model by itself.
+TRAINERS = ("lightning.pytorch.Trainer", "lightning.pytorch.LightningCLI", "composer.Trainer", "transformers.Trainer")
 # What starts the processes itself.
 STARTERS = (
     *("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes", "torch_xla.launch"),

@@ -35,6 +35,7 @@ ALIASES: tuple[tuple[str, str], ...] = (
     ("torch.distributed._checkpoint", "torch.distributed.checkpoint"),
     ("lightning.LightningDataModule", "lightning.pytorch.LightningDataModule"),
     ("lightning.pytorch.cli.LightningCLI", "lightning.pytorch.LightningCLI"),
+    ("composer.trainer.Trainer", "composer.Trainer"),
     ("lightning.pytorch.trainer.Trainer", "lightning.pytorch.Trainer"),
     ("lightning.pytorch.trainer.trainer.Trainer", "lightning.pytorch.Trainer"),
     ("lightning.pytorch.utilities.cli.LightningCLI", "lightning.pytorch.LightningCLI"),
