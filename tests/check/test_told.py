@@ -294,3 +294,17 @@ def test_restored_on_process_0_is_told_in_the_words_of_jax() -> None:
     (one,) = found(text, "AR501")
     assert "DDP" not in one.advice
     assert "broadcast_one_to_all" in one.advice
+
+
+def test_a_group_is_made_by_all() -> None:
+    """Nothing is done with its result that a guard could stand around."""
+    text = """
+        import torch.distributed as dist
+        dist.init_process_group("nccl")
+        if dist.get_rank() in (0, 1):
+            group = dist.new_group([0, 1])
+        if dist.get_rank() == 0:
+            first = dist.new_group([0])
+        """
+    advice = {one.advice for one in found(text, "AR201")}
+    assert advice == {"Call new_group on every process for each group, also for those that the process is not in."}

@@ -194,9 +194,9 @@ os.makedirs(f"{time.time()}-{dist.get_rank()}", exist_ok=True)
         sources = program.sources("clock", "random", "listing", "identity")
         before = [s for s in sources if s.symbol == event.symbol and s.place <= event.place]
         notes = [Note(f"{before[-1].name} differs from process to process", before[-1].place)] if before else []
-        return self.found(
-            event, f"each rank {what} {event.target or 'a path'}, whose name it chooses for itself", notes=notes
-        )
+        path = event.target or "a path"
+        told = f"each rank chooses {path} for itself" if what == "names" else f"each rank {what} {path}"
+        return self.found(event, f"{told}, and the name differs from rank to rank", notes=notes)
 
 
 def _used(program: Program) -> Iterator[tuple[Event, str]]:

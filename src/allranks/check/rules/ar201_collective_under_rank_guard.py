@@ -8,6 +8,8 @@ from allranks.check.program import PARALLEL, Divergence, Program
 from allranks.check.rule import Example, ProgramRule
 from allranks.findings import Finding
 
+_GROUPS = "Call new_group on every process for each group, also for those that the process is not in."
+
 
 class CollectiveUnderRankGuard(ProgramRule):
     """
@@ -136,6 +138,7 @@ def share(x):
                 yield self.found(
                     parting,
                     f"{parting.named} is not reached by every rank: it depends on {parting.condition}",
+                    advice=_GROUPS if parting.op == "new_group" else None,
                     notes=parting.sides(),
                 )
             elif parting.cause == "rounds":
