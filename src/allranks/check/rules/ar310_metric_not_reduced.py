@@ -12,6 +12,7 @@ from allranks.check.sources.source import File
 from allranks.check.tree.one_device import taken_for_all
 from allranks.check.tree.origins import function_called, values
 from allranks.check.tree.own_means import own_mean
+from allranks.check.tree.own_scores import follows_own_score
 from allranks.check.tree.splits import deals_held_out
 from allranks.check.tree.syntax import (
     distributed,
@@ -63,8 +64,9 @@ class MetricNotReduced(LocalRule):
 
     ## Known problems
     A reduction in another file is not seen; a metric object that reduces by itself (torchmetrics) is known by its
-    name only. That is why confidence is low for what is compared or logged, but where the same file shows a trainer of
-    several processes and a `monitor=` of what is logged.
+    name only. That is why confidence is low for what is compared or logged, or steers a rate, but where the same file
+    shows a trainer of several processes and a `monitor=` of what is logged, or the function that goes through
+    validation data that is dealt out, and gives what a `ReduceLROnPlateau` is told.
 
     ## Use instead
     Sum the totals and counts over all processes (`dist.all_reduce`), then divide; `sync_dist=True` in Lightning.
@@ -308,7 +310,7 @@ class Alone(L.LightningModule):
             yield from self._returned(node, file)
         elif (message := _what_is_local(node, file)) is not None:
             found = self.local(file, node, message)
-            sure = isinstance(node, ast.Call) and message == _LOGGED and decides(node, file)
+            sure = isinstance(node, ast.Call) and (decides if message == _LOGGED else follows_own_score)(node, file)
             yield found if sure else replace(found, confidence="low")
 
     def _returned(self, function: ast.FunctionDef, file: File) -> Iterator[Finding]:

@@ -10,7 +10,17 @@ from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tables.data import HELD_OUT
 from allranks.check.tree.origins import RANK_KINDS, Origins, names_ranks, origins, values
-from allranks.check.tree.syntax import given, name_of, speaks_of, tail_of
+from allranks.check.tree.syntax import (
+    Function,
+    calls_of,
+    function_of,
+    given,
+    inside,
+    name_of,
+    own,
+    speaks_of,
+    tail_of,
+)
 
 # Calls that may deal data out.
 SPLITTERS = ("itertools.islice", "split_dataset_by_node", "split_between_processes", "shard")
@@ -185,8 +195,33 @@ def deals_held_out(file: File) -> bool:
 
 def _deals_held_out(file: File) -> bool:
     calls = [n for n in file.kinds.get(ast.Call, ()) if isinstance(n, ast.Call)]
-    given_ones = [n.args[0] for n in calls if name_of(n, file) == "torch.utils.data.DistributedSampler" and n.args]
+    samplers = [n for n in calls if name_of(n, file) == "torch.utils.data.DistributedSampler" and n.args]
+    if any(_is_of_held_out(sampler, file) for sampler in samplers):
+        return True
+    given_ones = [n.args[0] for n in samplers]
     given_ones += [one for n in calls if tail_of(n) in _PREPARING for one in n.args]
     if any(word in ast.unparse(one).lower() for one in given_ones for word in ("val", "eval", "test")):
         return True
     return any(speaks_of(split.source, HELD_OUT) for split in splits(file.tree, file))
+
+
+def _is_of_held_out(sampler: ast.Call, file: File) -> bool:
+    """It is made, for whatever data, by a function of this file that is called for held-out data too."""
+    function = function_of(sampler, file)
+    if function is None or any(isinstance(above, ast.If | ast.IfExp) for above, _ in inside(sampler, file)):
+        return False
+    if not any(isinstance(at, ast.Name) and at.id in _names_of(function) for at in walk(sampler.args[0])):
+        return False
+    return any(speaks_of(_stored_from(call, file), HELD_OUT) for call in calls_of(file).get(function.name, ()))
+
+
+def _names_of(function: Function) -> set[str]:
+    """Return the parameters of a function, and what it stores."""
+    stored = {at.id for at in own(function) if isinstance(at, ast.Name) and isinstance(at.ctx, ast.Store)}
+    return stored | {at.arg for at in walk(function.args) if isinstance(at, ast.arg)}
+
+
+def _stored_from(call: ast.Call, file: File) -> ast.AST:
+    """Return the statement that stores what a call gives, or the call."""
+    above = next(file.parents(call), None)
+    return above if isinstance(above, ast.Assign) else call
