@@ -9,11 +9,22 @@ from functools import cached_property
 
 from allranks.check.interpret.computed import Computed
 from allranks.check.interpret.given import Given
-from allranks.check.interpret.held import is_partial, names_path
+from allranks.check.interpret.held import is_guarded, is_partial, is_quiet, names_path, settings_of, silenced
 from allranks.check.interpret.seeded import seeded
 from allranks.check.interpret.state import Frame, Seen, Span
-from allranks.check.interpret.truth import BY_PROCESS, FALSE, roles_where
-from allranks.check.interpret.values import ALONE, ANYTHING, CLOCK, IDENTITY, PROCESS, Value, boolean
+from allranks.check.interpret.truth import BY_PROCESS, FALSE, negate, roles_where
+from allranks.check.interpret.values import (
+    AGREED,
+    ALONE,
+    ANYTHING,
+    CLOCK,
+    IDENTITY,
+    PROCESS,
+    RANK,
+    STATE,
+    Value,
+    boolean,
+)
 from allranks.check.summaries.render import render
 from allranks.check.summaries.summary import Node
 from allranks.check.tables.collectives import Collective
@@ -174,6 +185,28 @@ class Acting(Computed):
         for name in names:
             self._placed(frame, name, value, (node[1], 0, node[1], 0))
         return replace(value, flags=value.flags | {"named"}) if names else value
+
+    def put(self, frame: Frame, target: Node, base: Value, value: Value) -> None:
+        """Store a value in an attribute of an object."""
+        told, ours = is_guarded(frame), "::" in base.instance
+        quiet = silenced(frame, value)
+        plain = not (value.reference or value.instance or value.elements is not None)
+        if told and plain and ours:
+            value = replace(value, taint=value.taint | frame.implicit | STATE | RANK)
+        elif told and value.instance and not value.truth:  # an object that only some ranks make
+            there = "".join("F" if not frame.may >> at & 1 else "WT"[frame.mask >> at & 1] for at in range(4))
+            value = replace(value, truth=there, none=negate(there))
+        key = f"{target[1][1]}.{target[2]}" if target[1][0] == "name" else ""
+        before = key in frame.env
+        if quiet is not None and (before or not ours):  # it is what a setting says, but there
+            self.keep(base.instance if ours else settings_of(target), target[2], quiet)
+        elif ours:
+            again = before and not told and is_quiet(self.heap.get(target[2], {}).get(base.instance, ANYTHING))
+            self.keep(base.instance, target[2], AGREED if again else value)
+        elif value.private:
+            self.keep_own(frame, target, value)
+        if key and (quiet is None or before or ours):
+            frame.env[key] = value
 
     def keep_own(self, frame: Frame, target: Node, value: Value) -> None:
         """Remember what is this process' own in an object of no known class: a rank wherever an attribute of its name

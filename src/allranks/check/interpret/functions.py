@@ -31,7 +31,7 @@ from allranks.check.interpret.values import (
 )
 from allranks.check.summaries.project import Project
 from allranks.check.summaries.render import render
-from allranks.check.summaries.summary import FunctionFacts, Node, body_of
+from allranks.check.summaries.summary import FunctionFacts, Node, body_of, gives_itself
 from allranks.check.tables.apis import Apis
 from allranks.check.tables.passing import GRAPHLESS
 from allranks.check.tables.receivers import HOOK_PARAMETERS, HOOKS, RECEIVERS
@@ -176,7 +176,9 @@ class Runner(Caller):
             return self.among(frame, others, given, certain=len(others) == 1)
         result = self.run(function, given)
         if result is None:
-            return self._believed(frame, function.reference, unknown(given))
+            facts = self.project.function(function.reference)
+            itself = function.receiver if facts is not None and gives_itself(facts) else None
+            return itself or self._believed(frame, function.reference, unknown(given))
         mask, may = frame.mask & roles_where(gate, "TUP"), frame.may & roles_where(gate, "TUPWD")
         alone = self._without_others(function, given)
         met, turns = len(frame.result.meetings), bool(frame.turns)

@@ -8,7 +8,7 @@ from allranks.check.interpret.given import Given
 from allranks.check.interpret.in_parts import IN_PARTS
 from allranks.check.interpret.spread import KEYED, LAYOUT, SPREAD
 from allranks.check.interpret.state import Frame
-from allranks.check.interpret.truth import EVERY, FIRST, negate, roles_where
+from allranks.check.interpret.truth import EVERY, FIRST, UNKNOWN, negate, roles_where
 from allranks.check.interpret.values import (
     AGREED,
     ANYTHING,
@@ -21,6 +21,7 @@ from allranks.check.interpret.values import (
     join,
     replace,
 )
+from allranks.check.summaries.summary import Node
 
 # Names of objects that hold settings.
 _SETTINGS = re.compile(r"(?i)(^|[._])(args|cfg|config|conf|opts?|options|hparams|hps|flags|settings)$")
@@ -77,6 +78,27 @@ def filled(frame: Frame, base: Value) -> Value | None:
     return replace(base, elements=None, constant=NO_CONSTANT, taint=base.taint | RANK, truth=there(frame))
 
 
+def silenced(frame: Frame, value: Value) -> Value | None:
+    """Return what a setting is that all but the first ranks put out: None or False there, on the first what it was
+    before. None for what is no such thing."""
+    if frame.may & 1 or value.constant not in (None, False) or value.taint:
+        return None
+    truth = "".join("F" if frame.mask >> at & 1 else "W" if frame.may >> at & 1 else "U" for at in range(4))
+    none = truth.replace("F", "T") if value.constant is None else UNKNOWN
+    return Value(RANK | STATE, truth=truth, none=none) if "F" in truth else None
+
+
+def is_quiet(value: Value) -> bool:
+    """Whether it is what `silenced` makes."""
+    return bool(value.taint & STATE) and value.truth[:1] == "U" and "F" in value.truth
+
+
+def settings_of(node: Node) -> str:
+    """Return under whose name what is put out in an object of no known class is kept: ``args`` of ``self.args.out``."""
+    base = node[1] if node else ("",)
+    return f"*.{base[1 if base[0] == 'name' else 2].lstrip('_')}" if base[0] in ("name", "attr") else "*."
+
+
 def names_path(attribute: str) -> bool:
     """Whether an attribute, by its name, holds a path."""
     return _PATH.search(attribute) is not None
@@ -94,8 +116,10 @@ def stored_twice(before: Value, value: Value) -> Value:
     """Return what an attribute holds that two places store.
 
     If all ranks alike store something unknown in it too, they may have agreed on it. If all they store is a constant,
-    what the guarded place left there is on some ranks only.
+    what the guarded place left there is on some ranks only. What was put out stays so, whoever sets it elsewhere.
     """
+    if "agreed" not in before.flags | value.flags and (quiet := [v for v in (before, value) if is_quiet(v)]):
+        return quiet[-1]
     states = [v for v in (before, value) if v.taint & STATE]
     others = [v for v in (before, value) if not v.taint & STATE]
     if not states or "agreed" in before.flags:

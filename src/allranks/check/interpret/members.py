@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import reduce
 
 from allranks.check.interpret.evaluate import Evaluator
-from allranks.check.interpret.held import names_path, part_of, stored_twice
+from allranks.check.interpret.held import is_quiet, names_path, part_of, settings_of, stored_twice
 from allranks.check.interpret.logged import meets_nobody
 from allranks.check.interpret.spread import SPREAD, viewed
 from allranks.check.interpret.state import Frame, Seen
@@ -94,7 +94,7 @@ class Members(Evaluator):
     def imported(self, dotted: str, seen_from: str) -> Value:
         """Return what a dotted name of an import stands for."""
         found = self.project.split(dotted, seen_from)
-        if found is None:
+        if found is None or len(found[1]) > 1:  # or of a module that is not here, or that cannot be read
             query = constant_of(self.apis, dotted)
             return self.standing(query) if query else Value(reference=documented(dotted.lstrip(".")))
         path, names = found
@@ -241,7 +241,7 @@ class Members(Evaluator):
             if (kind := ATTRIBUTES.get(f"{owner}.{name}")) is not None:
                 return Value(instance=kind)
         alike = self.held(f"*{frame.path}", render(node)) if node and names_path(name) else None
-        heaped = alike or self.held("*", name)
+        heaped = alike or self.held("*", name) or self.held(settings_of(node), name)
         if heaped is not None and heaped.ranked:
             return heaped
         query = self.apis.ranks["attribute"].method(kin, name.lower() if name.isupper() else name)
@@ -350,7 +350,7 @@ class Members(Evaluator):
             plain = replace(plain, constant=NO_CONSTANT)
         stored = self.heap.setdefault(name, {})
         before = stored.get(owner)
-        if before is None and plain.taint & STATE:
+        if before is None and plain.taint & STATE and not is_quiet(plain):
             before = Value(plain.taint, truth=BY_RANK, none=BY_RANK)
         after = plain if before is None else stored_twice(before, plain)
         if after != stored.get(owner):

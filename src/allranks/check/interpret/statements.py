@@ -14,19 +14,17 @@ from allranks.check.interpret.rounds import Rounds, comes_late, how_often, set_a
 from allranks.check.interpret.spread import enter, unpacked
 from allranks.check.interpret.state import Called, Frame, Trace, in_turns, meets, meets_last, turn
 from allranks.check.interpret.taken import taken_apart
-from allranks.check.interpret.truth import EVERY, FALSE, TRUE, UNKNOWN, certain, decides, negate, roles_where
+from allranks.check.interpret.truth import FALSE, TRUE, UNKNOWN, certain, decides, negate, roles_where
 from allranks.check.interpret.values import (
     ANYTHING,
     ASKED,
     PROCESS,
-    RANK,
     RANKS,
     STATE,
     Value,
     join,
     known,
     merged,
-    replace,
 )
 from allranks.check.interpret.whole import where_whole
 from allranks.check.summaries.render import condition, render
@@ -64,20 +62,7 @@ class Interpreter(Runner):
         elif tag == "star":
             self.store(frame, target[1], value)
         elif tag == "attr":
-            base = self.value(frame, target[1])
-            guarded = frame.may != EVERY or frame.implicit & RANKS
-            plain = not (value.reference or value.instance or value.elements is not None)
-            if guarded and plain and "::" in base.instance:
-                value = replace(value, taint=value.taint | frame.implicit | STATE | RANK)
-            elif guarded and value.instance and not value.truth:  # an object that only some ranks make
-                there = "".join("F" if not frame.may >> at & 1 else "WT"[frame.mask >> at & 1] for at in range(4))
-                value = replace(value, truth=there, none=negate(there))
-            if target[1][0] == "name":
-                frame.env[f"{target[1][1]}.{target[2]}"] = value
-            if "::" in base.instance:
-                self.keep(base.instance, target[2], value)
-            elif value.private:
-                self.keep_own(frame, target, value)
+            self.put(frame, target, self.value(frame, target[1]), value)
         elif tag == "sub":
             base, key = self.value(frame, target[1]), self.value(frame, target[2]).constant
             enter(frame, target[1], base, key, value)

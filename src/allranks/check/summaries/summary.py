@@ -88,3 +88,9 @@ def body_of(facts: FunctionFacts | ClassFacts) -> tuple[Node, ...]:
     """Return the statements of a function or a class."""
     statements: tuple[Node, ...] = marshal.loads(facts.body)
     return statements
+
+
+def gives_itself(facts: FunctionFacts) -> bool:
+    """Whether a method ends with the object that it is called on, so that calls can be strung together."""
+    itself = ("name", *facts.positional[:1])
+    return bool(facts.owner) and any(s[0] == "return" and s[2] == itself for s in body_of(facts)[-1:])
