@@ -51,9 +51,26 @@ dist.barrier()
 """
 
 
-def found(files: dict[str, str], **more: str) -> list[tuple[str, str]]:
+WRITING = """import os
+import shutil
+import lightning as L
+import torch
+import torch.distributed as dist
+
+if dist.get_rank() == 0:
+    shutil.rmtree("out")
+os.makedirs("out", exist_ok=True)
+{}:
+    torch.save({{}}, "vocabulary.pt")
+    open("vocabulary.json", "w")
+L.Trainer(devices=8).fit(None)
+"""
+RULES = ("AR106", "AR108")
+
+
+def found(files: dict[str, str], codes: tuple[str, ...] = RULES, **more: str) -> list[tuple[str, str]]:
     sources = {path: text.encode() for path, text in files.items()}
-    findings = check(sources, Settings(select=("AR106", "AR108"), **more)).findings  # type: ignore[arg-type]
+    findings = check(sources, Settings(select=codes, **more)).findings  # type: ignore[arg-type]
     return [(one.code, one.confidence) for one in findings]
 
 
@@ -64,6 +81,7 @@ def found(files: dict[str, str], **more: str) -> list[tuple[str, str]]:
         ({"README.md": "python train.py\n"}, "low"),
         ({"README.md": "torchrun --nproc-per-node 8 train.py\n"}, "high"),
         ({"run.sh": "srun python train.py\n"}, "high"),
+        ({"run.sh": "#SBATCH --gpus=8\npython train.py\n"}, "low"),
         ({"args.py": "parser.add_argument('--num_nodes')\n"}, "high"),
         ({"other.py": "import torch.distributed as dist\ndist.init_process_group('nccl')\n"}, "high"),
     ],
@@ -96,3 +114,15 @@ def test_what_comes_later_is_done_by_all(before: str, after: str, expected: str)
 def test_a_hook_runs_in_all_processes() -> None:
     hook = BEFORE.replace("def __init__(self)", "def setup(self, stage)").replace("super().__init__()", "pass")
     assert found({"train.py": hook}) == [("AR106", "high"), ("AR108", "low")]
+
+
+@pytest.mark.parametrize(
+    ("asks", "expected"), [("if not os.path.exists('vocabulary.json')", "low"), ("if os.environ.get('NEW')", "high")]
+)
+def test_a_file_is_written_by_who_finds_none(asks: str, expected: str) -> None:
+    """Who writes without looking does so once more, at the same time as others; a folder is gone before they begin."""
+    codes = ("AR101", "AR102", "AR405")
+    one = {"train.py": WRITING.format(asks)}
+    assert found(one, codes) == [("AR405", "low"), ("AR101", expected), ("AR102", expected)]
+    torchrun = {**one, "README.md": "torchrun train.py\n"}
+    assert found(torchrun, codes) == [("AR405", "high"), ("AR101", "high"), ("AR102", "high")]

@@ -1,4 +1,4 @@
-"""What all ranks but the first put out before, and what stands on the way to a guard: behind both the code is silent."""
+"""What all ranks but the first put out, and what stands on the way to a guard: behind both the code is silent."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from allranks.check.interpret.state import Arms
-from allranks.check.interpret.values import Value
+from allranks.check.interpret.values import PROCESS, Value
 from allranks.check.sources.source import module_name
 from allranks.check.tables.arrays import COMPUTATION, EAGER
 from allranks.check.tables.collectives import Collective
@@ -299,6 +299,10 @@ class Program:
     def ungated(self, *kinds: str) -> Iterator[Event]:
         """Yield effects that every rank has on the same thing, in code that runs as several processes."""
         return (e for e in self.effects(*kinds) if e.active and e.everyone and not e.per_process and not e.ordered)
+
+    def finds_done(self, event: Event) -> bool:
+        """Whether the processes that come to it later look first, and find that the one before them has done it."""
+        return event.place in self.first_alone and bool(event.under & PROCESS)
 
     def sources(self, *kinds: str) -> Iterator[Event]:
         """Yield calls whose result each process has for itself: ``clock``, ``random``, ``listing``, ``identity``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from allranks.check.program import Program
 from allranks.check.rule import Example, ProgramRule
@@ -103,4 +104,5 @@ torch.save({}, f"shard-{dist.get_rank()}.pt")
             if event.name.endswith(".save_weights") and len(event.arguments) > 1:
                 continue  # of a model that is handed over: not what Keras calls so
             name = (event.opened and opened.get(event.opened)) or event.target or event.name
-            yield self.found(event, f"every rank writes the checkpoint {name}")
+            found = self.found(event, f"every rank writes the checkpoint {name}")
+            yield replace(found, confidence="low") if program.finds_done(event) else found

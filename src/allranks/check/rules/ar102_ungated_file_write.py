@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from allranks.check.program import Program
 from allranks.check.rule import Example, ProgramRule
@@ -102,7 +103,8 @@ open("config.json")
                 event.opened is not None and event.opened not in inside
             ):
                 what = f"runs {event.command}" if event.command else f"writes the file {event.target or event.name}"
-                yield self.found(event, f"every rank {what}")
+                found = self.found(event, f"every rank {what}")
+                yield replace(found, confidence="low") if program.finds_done(event) else found
         for event in program.ungated("publish"):
             if not event.name.endswith("create_repo"):  # a second one finds it there
                 yield self.found(event, f"every rank uploads by {event.name.removeprefix('*.')}")

@@ -109,8 +109,7 @@ if dist.get_rank() == 0 and not os.path.exists("logs"):
                 continue
             what = f"every rank makes {event.target or 'the directory'}, and only one can"
             found = self.found(event, what, cluster=self._meets(event))
-            alone = event.place in program.first_alone and event.under & PROCESS
-            yield replace(found, confidence="low") if alone else found
+            yield replace(found, confidence="low") if program.finds_done(event) else found
         for event in program.effects("mkdir"):
             apart = event.per_process or event.ordered or event.of_the_node
             if event.active and event.first_of_each_node and not apart and not is_there(event, program.folders):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import groupby
 
 from allranks.check.interpret.spelled import is_listed, left_open, within
@@ -276,7 +277,9 @@ def main(results, cache, work, other):
                 if found is not None and (event.function, event.target) not in said:
                     said.add((event.function, event.target))
                     place, note, message = found
-                    yield self.found(event if place is event else place, message, cluster=harm(message), notes=(note,))
+                    told = self.found(event if place is event else place, message, cluster=harm(message), notes=(note,))
+                    begun = {event.place, note.place} <= program.first_alone  # over before there is anybody else
+                    yield replace(told, confidence="low") if begun else told
 
 
 def _by_entry(program: Program) -> list[Event]:

@@ -30,9 +30,9 @@ _NODES = re.compile(
     rb"(?i)nnodes|num_nodes|node_rank|SLURM_NODEID|SLURM_NNODES|SLURM_JOB_NUM_NODES|SLURM_(?:JOB_)?NODELIST|hostfile"
     rb"|multi-?_?nodes?\b|#SBATCH\s+(?:-N|--nodes)|num_machines|machine_rank|submitit"
 )
-# Whoever writes one of these in a script or on a page starts processes himself.
+# Whoever writes one of these in a script or on a page starts processes himself. What SLURM or PBS runs as a job is one.
 _OUTSIDE = re.compile(
-    rb"torchrun|torch\.distributed|\bsrun\b|#SBATCH|\bsbatch\b|#PBS|#BSUB|\bmpirun\b|\bmpiexec\b|horovodrun|\bjsrun\b"
+    rb"torchrun|torch\.distributed|\bsrun\b|#BSUB|\bmpirun\b|\bmpiexec\b|horovodrun|\bjsrun\b"
     rb"|accelerate launch|\bdeepspeed\s+(?:--|\w+\.py)|MASTER_ADDR|WORLD_SIZE"
 )
 # What joins processes, starts them on this host, and has them meet there; and what lets them be on others too.
