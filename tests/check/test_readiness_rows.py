@@ -136,6 +136,28 @@ ROWS_OF: dict[str, tuple[str, str, list[str]]] = {
     ),
     "a key that all have": ("randomness", JAX + "key = jax.random.PRNGKey(0)\n", ["seeded by jax.random.PRNGKey"]),
     "a key for each process": ("randomness", JAX + "key = jax.random.PRNGKey(jax.process_index())\n", []),
+    "seeds of nnx": ("randomness", JAX + "from flax import nnx\nrngs = nnx.Rngs(0)\n", ["seeded by flax.nnx.Rngs"]),
+    "a pipeline that is dealt out by number": (
+        "data",
+        JAX
+        + "def rows(files):\n    return files.repeat().shard(jax.process_count(), jax.process_index())\nrows(all)\n",
+        ["data is split by shard"],
+    ),
+    "a pipeline that is cut as a whole": (
+        "data",
+        JAX + "def rows(files):\n    return files.shard(8, 0)\nrows(all)\n",
+        [],
+    ),
+    "what the reader is told of its process": (
+        "data",
+        JAX + "import tensorflow as tf\nat = tf.distribute.InputContext(jax.process_count(), jax.process_index())\n",
+        ["data is split by tensorflow.distribute.InputContext"],
+    ),
+    "rows of each process": (
+        "data",
+        JAX + "batch = jax.make_array_from_process_local_data(sharding, rows)\n",
+        ["each process gives jax.make_array_from_process_local_data rows of its own"],
+    ),
     "Lightning starts": (
         "initialisation",
         LIGHTNING,

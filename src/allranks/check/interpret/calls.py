@@ -214,8 +214,8 @@ class Caller(Plain):
                 return kept
         if name == "get" and "choice" in base.flags:
             return Value(elements=base.elements, flags=ONE_OF)
-        if name == "split_between_processes" or (name == "shard" and any(v.ranked for v in given.all())):
-            return Value(flags=frozenset({"own"}))
+        if (part := self.dealt(frame, name, given)) is not None:
+            return part
         if name in PASSING_METHODS:
             made = tainted(base, *given.all())
             return replace(made, flags=base.flags) if base.flags else made

@@ -46,7 +46,7 @@ from allranks.check.tables.arrays import (
     TREE_MAPS,
     TREE_METHODS,
 )
-from allranks.check.tables.data import SUBSETS
+from allranks.check.tables.data import OWN_ROWS, SUBSETS
 from allranks.check.tables.passing import BAGS, ITERATING, WRAPPING
 
 _FIELDS = ("dataclasses.field", "attrs.field", "pydantic.Field")
@@ -62,6 +62,8 @@ class Plain(Overrides):
         """Return what such a call gives; None for others."""
         if name.rpartition(".")[2] in BAGS:
             self.bag(given)
+        if name in OWN_ROWS:
+            self._record(frame, None, name, given, None, "")
         if name in FETCHES and in_parts(*given.values):
             return self.fetched(frame, name, given)
         if name.startswith("os."):
@@ -92,6 +94,13 @@ class Plain(Overrides):
         """Record that an array in parts is brought to this host."""
         self._record(frame, None, name, given, None, "")
         return ANYTHING
+
+    def dealt(self, frame: Frame, name: str, given: Given) -> Value | None:
+        """Return what a method gives that deals out to each process its part; None for others."""
+        if name != "split_between_processes" and not (name == "shard" and any(v.ranked for v in given.all())):
+            return None
+        self._record(frame, None, f"*.{name}", given, None, "")
+        return Value(flags=frozenset({"own"}))
 
     def of_array(self, frame: Frame, base: Value, name: str, given: Given) -> Value | None:
         """Return what a method gives of an array in parts, a tree of such or a collection; None for others."""

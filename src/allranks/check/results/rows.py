@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from allranks.check.interpret.truth import ROLES
 from allranks.check.program import Event, Program, short
 from allranks.check.tables.collectives import Collective
-from allranks.check.tables.data import LOADERS, SAMPLERS, SPLITTERS, SPLITTING_FRAMEWORKS, WRAPPERS
+from allranks.check.tables.data import LOADERS, OWN_ROWS, SAMPLERS, SPLITTERS, SPLITTING_FRAMEWORKS, WRAPPERS
 from allranks.check.tables.effects import Effect
 from allranks.check.tables.evidence import INITIALISERS, STARTERS, TRAINERS
 from allranks.check.tables.receivers import is_trainer
@@ -150,6 +150,7 @@ _GOOD: Mapping[str, tuple[tuple[Callable[[Event], bool], str], ...]] = {
         (_named(*SAMPLERS, *SPLITTERS, *SPLITTING_FRAMEWORKS), "data is split by {}"),
         (lambda e: is_trainer(e.name) or e.name in TRAINERS, "data is split by {}"),
         (_deals, "{} gets what depends on the rank"),
+        (_named(*OWN_ROWS), "each process gives {} rows of its own"),
     ),
     "checkpoint save": (
         (_rank_0_saves, "{}: rank 0 alone writes"),

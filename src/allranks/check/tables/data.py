@@ -26,12 +26,17 @@ SUBSETS: Mapping[str, tuple[int, str]] = {"torch.utils.data.Subset": (1, "indice
 SPLITTERS: frozenset[str] = frozenset(
     [
         *("datasets.distributed.split_dataset_by_node", "*.split_dataset_by_node", "*.shard"),
+        *("*.split_between_processes", "tensorflow.distribute.InputContext"),
         *("tensorflow_datasets.split_for_jax_process", "tensorflow_datasets.even_splits", "*.split_for_jax_process"),
         *("grain.python.ShardByJaxProcess", "grain.ShardByJaxProcess", "grain.python.ShardOptions"),
         *("webdataset.split_by_node", "webdataset.nodesplitter", "webdataset.SimpleShardList"),
         *("webdataset.ResampledShards", "streaming.StreamingDataset", "litdata.StreamingDataset"),
         *("allranks.shard", "allranks.Dataset", "allranks.global_batch"),
     ]
+)
+# They put together what each process has read for itself.
+OWN_ROWS = (
+    *("jax.make_array_from_process_local_data", "jax.experimental.multihost_utils.host_local_array_to_global_array"),
 )
 # What says that nobody's part is taken.
 UNSPLIT: frozenset[str] = frozenset({"grain.python.NoSharding", "grain.NoSharding"})

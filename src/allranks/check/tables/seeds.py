@@ -17,7 +17,7 @@ SEEDERS: frozenset[str] = frozenset(
     ]
 )
 # Those that decide what a family of functions draws; a seeder of another name decides for all of them.
-KEYS = ("jax.random.PRNGKey", "jax.random.key")
+KEYS = ("jax.random.PRNGKey", "jax.random.key", "flax.nnx.Rngs")
 FAMILIES = ("random", "numpy", "torch", "sklearn")
 DECIDED: Mapping[str, tuple[str, ...]] = {"random": ("random",), "numpy": ("numpy", "sklearn"), "torch": ("torch",)}
 STATES: frozenset[str] = frozenset(["random.seed", "numpy.random.seed"])
