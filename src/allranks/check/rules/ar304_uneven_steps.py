@@ -13,6 +13,7 @@ from allranks.check.tables.data import HELD_OUT, LOADERS
 from allranks.check.tree.drained import EVEN, is_drained, is_loaded, is_of_loaded_dataset, is_stepped
 from allranks.check.tree.evened import is_evened
 from allranks.check.tree.padding import padded_once
+from allranks.check.tree.rounds_of_jax import is_run_apart
 from allranks.check.tree.splits import SPLITTERS, Split, split_at
 from allranks.check.tree.syntax import function_of, inside, is_constant, keyword, name_of, own, speaks_of, tail_of
 from allranks.findings import Finding
@@ -25,6 +26,7 @@ _MEETS = ("all_reduce", "backward", "gather", "barrier")
 _STREAMS = ("webdataset.WebDataset", "webdataset.WebLoader", "webdataset.DataPipeline")
 _BY_NODE = re.compile(r"^split_by_node$")
 _WAYS = (is_drained, is_loaded, is_of_loaded_dataset, is_stepped)
+_OF_JAX = "Cut to what all have, or pad and mask, or ask at each step (process_allgather) whether all have one more."
 _EVEN_STREAM = re.compile(r"with_epoch|ddp_equalize|resampled|Resampled|\.repeat\(|with_length|Join\(|islice")
 
 
@@ -348,6 +350,9 @@ with state.split_between_processes(["a", "b", "c"]) as prompts:
                 )
         elif split.how == "call" and _is_sharded(node, split, file):
             yield self.local(file, node, "rows are sharded by rank as they come: some ranks get one more than others")
+        elif split.how == "stride" and is_run_apart(split, file) and not is_evened(split, file):
+            message = "every N-th item goes to this process, and each is a step of all: some take one more than others"
+            yield self.local(file, node, message, advice=_OF_JAX)
         elif split.how in ("modulo", "stride") and any(w(split, file) for w in _WAYS) and not is_evened(split, file):
             yield self.local(file, node, "every N-th item goes to this process: some get one item more than others")
 
