@@ -6,12 +6,16 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from allranks.check.interpret.values import CLOCK, IDENTITY, PROCESS, RANKS
+from allranks.check.interpret.values import CLOCK, IDENTITY, PROCESS, RANKS, Value
 from allranks.check.program import Event, Program
 from allranks.check.rule import Example, ProgramRule
 from allranks.check.tables.effects import Effect
 from allranks.findings import Finding, Note
 
+_MANAGER = "CheckpointManager"
+_SAVES = re.compile(rf"checkpoint|^{_MANAGER}$")
+_TOGETHER = "is told a folder whose name"
+_FOLDERS = re.compile(r"(?i)path|dir|folder|checkpoint_id|root")
 _RUN = re.compile(r"(?i)run|exp|job|log|ckpt|checkpoint")
 
 
@@ -46,6 +50,23 @@ class RankDivergentRunDir(ProgramRule):
     cluster = "Ranks that start a second apart choose different folders, and the files of one run are spread over them."
     advice = "Choose the name on rank 0 and broadcast it, or let the launcher pass it to all."
     bad = (
+        Example(
+            {
+                "train.py": """\
+import os
+import time
+import jax
+import orbax.checkpoint as ocp
+import torch.distributed.checkpoint as dcp
+
+jax.distributed.initialize()
+run = os.path.join("runs", time.strftime("%H%M%S"))
+manager = ocp.CheckpointManager(os.path.join(run, "ckpt"))
+dcp.save({}, checkpoint_id=run)
+"""
+            },
+            at=(9, 10),
+        ),
         Example(
             {
                 "train.py": """\
@@ -147,6 +168,20 @@ def finetune(opt):
             {
                 "train.py": """\
 import os
+import jax
+import orbax.checkpoint as ocp
+import torch.distributed.checkpoint as dcp
+
+jax.distributed.initialize()
+manager = ocp.CheckpointManager(os.path.join("runs", os.environ["RUN"]))
+dcp.save({}, checkpoint_id=f"runs/{os.environ['RUN']}")
+"""
+            }
+        ),
+        Example(
+            {
+                "train.py": """\
+import os
 import time
 import torch.distributed as dist
 
@@ -182,7 +217,8 @@ os.makedirs(f"{time.time()}-{dist.get_rank()}", exist_ok=True)
     def check(self, program: Program) -> Iterator[Finding]:
         used = dict(_used(program))
         for event, does in used.items():
-            yield self._named(event, program, does)
+            found = self._named(event, program, does)  # Orbax saves arrays of NumPy on the first process alone
+            yield replace(found, confidence="low") if event.op == _MANAGER else found
         told = {event.symbol for event in used}
         for event in program.effects("named"):
             new = event.active and event.everyone and event.symbol not in told
@@ -195,6 +231,8 @@ os.makedirs(f"{time.time()}-{dist.get_rank()}", exist_ok=True)
         before = [s for s in sources if s.symbol == event.symbol and s.place <= event.place]
         notes = [Note(f"{before[-1].name} differs from process to process", before[-1].place)] if before else []
         path = event.target or "a path"
+        if what == _TOGETHER:
+            return self.found(event, f"{path} {what} differs from rank to rank", notes=notes)
         told = f"each rank chooses {path} for itself" if what == "names" else f"each rank {what} {path}"
         return self.found(event, f"{told}, and the name differs from rank to rank", notes=notes)
 
@@ -215,8 +253,13 @@ def _used(program: Program) -> Iterator[tuple[Event, str]]:
         if event.active and event.everyone and event.path is not None and _drawn(event, program):
             yield event, "makes"
     for event in program.collectives():
-        if event.active and "checkpoint" in event.op and any(_divergent(v.taint) for v in event.arguments):
-            yield event, "saves to"
+        if event.active and _SAVES.search(event.op) and any(_divergent(v.taint) for v in _folders(event)):
+            yield event, _TOGETHER
+
+
+def _folders(event: Event) -> tuple[Value, ...]:
+    """Return what may say where a checkpoint goes."""
+    return (*event.arguments, *(value for name, value in event.keywords if _FOLDERS.search(name)))
 
 
 def _is_own(event: Event) -> bool:
