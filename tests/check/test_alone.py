@@ -101,3 +101,46 @@ def main(model, rows):
 """
     found = check({"bench.py": text.encode()}, Settings(select=("AR301",))).findings
     assert [f.code for f in found] == expected
+
+
+_MODEL = """\
+import torch
+import torch.distributed as dist
+
+class Experiment:
+    def __init__(self, conf):
+        if conf.use_ddp:
+            dist.init_process_group("nccl")
+        self.net = torch.nn.Linear(2, 2)
+"""
+_PROGRAM = "\nif __name__ == '__main__':\n    Experiment(make_conf())\n"
+_USING = """\
+from train import Experiment
+
+def main(conf):
+    experiment = Experiment(conf)
+    open("results.csv", "w")
+
+if __name__ == "__main__":
+    main(make_conf())
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "train", "found"),
+    [
+        ("inference.py", _MODEL + _PROGRAM, []),
+        ("run_inference.py", _MODEL + _PROGRAM, []),
+        ("finetune.py", _MODEL + _PROGRAM, ["AR102"]),
+        ("inference.py", _MODEL, ["AR102"]),
+    ],
+)
+def test_a_program_that_uses_a_model_borrows_its_class(path: str, train: str, found: list[str]) -> None:
+    """The class joins processes for the program that trains; what no program trains may be used by several."""
+    sources = {path: _USING.encode(), "train.py": train.encode()}
+    assert [one.code for one in check(sources, Settings(select=("AR102",))).findings] == found
+    own = _USING.replace("    experiment", "    dist.barrier()\n    experiment").replace(
+        "from t", "import torch.distributed as dist\nfrom t"
+    )
+    sources[path] = own.encode()
+    assert [one.code for one in check(sources, Settings(select=("AR102",))).findings] == ["AR102"]

@@ -26,7 +26,7 @@ from allranks.findings import Finding, Note
 
 # Somebody in this file thinks about who reads what.
 _SPLITS = re.compile(
-    r"Sampler|split_dataset|\.shard\(|num_shards|num_replicas|worker_info|\[\s*(self\.)?\w*rank\s*::|prepare_data_loader|"
+    r"Sampler|split_dataset|\.shard\(|num_shards|num_replicas|worker_info|\[\s*(\w+\.)*\w*rank\s*::|prepare_data_loader|"
     r"accelerat|lightning|deepspeed|webdataset|StreamingDataset|process_index|\bsplit_by_"
 )
 # These split an IterableDataset themselves.

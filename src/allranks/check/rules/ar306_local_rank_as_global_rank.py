@@ -357,6 +357,7 @@ def _is_kept_as_rank(assign: ast.Assign, file: File) -> bool:
             isinstance(target.slice, ast.Constant)
             and target.slice.value == "RANK"
             and _is_local(_plain(assign.value), file)
+            and not _meets_here(assign, file)
         )
     if not _KEPT.search(tail_of(target)) or origins(assign.value, file) != {"local"}:
         return False
@@ -365,6 +366,13 @@ def _is_kept_as_rank(assign: ast.Assign, file: File) -> bool:
     block = next((b for b in _blocks(next(file.parents(assign))) if assign in b), [])
     sizes = [at for at in block if isinstance(at, ast.Assign) and "world_size" in tail_of(at.targets[0]).lower()]
     return any(_asks_world(at.value) for at in sizes)
+
+
+def _meets_here(assign: ast.Assign, file: File) -> bool:
+    """Beside it the processes are told to meet on this host, where those of another would never come."""
+    beside = [at for block in _blocks(next(file.parents(assign))) for at in block if isinstance(at, ast.Assign)]
+    told = (at.value for at in beside if "MASTER_ADDR" in ast.unparse(at.targets[0]))
+    return any(isinstance(value, ast.Constant) and value.value in ("localhost", "127.0.0.1") for value in told)
 
 
 def _plain(text: ast.expr) -> ast.expr:

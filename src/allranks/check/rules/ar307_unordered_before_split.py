@@ -252,11 +252,20 @@ def _returned(function: ast.AST, file: File) -> tuple[ast.AST, ...]:
 
 
 def _is_sorted(source: ast.expr, file: File) -> bool:
-    """``source.sort()`` stands in its function."""
+    """``source.sort()`` stands in its function; or it is a value of a dictionary whose values are sorted there."""
     scope = function_of(source, file) or file.tree
-    return ast.unparse(source) in file.once("sorted", scope, _sorted_names)
+    names = file.once("sorted", scope, _sorted_names)
+    name, loops = ast.unparse(source), (parent for parent in file.parents(source) if isinstance(parent, ast.For))
+    held = next((at.iter for at in loops if any(ast.unparse(part) == name for part in walk(at.target))), None)
+    whole = held.func.value if isinstance(held, ast.Call) and isinstance(held.func, ast.Attribute) else None
+    return name in names or (whole is not None and f"{ast.unparse(whole)}[]" in names)
 
 
 def _sorted_names(scope: ast.AST) -> frozenset[str]:
     calls = (n.func for n in own(scope) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute))
-    return frozenset(ast.unparse(function.value) for function in calls if function.attr == "sort")
+    sorts = {ast.unparse(function.value) for function in calls if function.attr == "sort"}
+    entered = (n for n in own(scope) if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Subscript))
+    for one in entered:
+        if isinstance(one.value, ast.Call) and tail_of(one.value) in ("sorted", "natsorted"):
+            sorts |= {f"{ast.unparse(at.value)}[]" for at in one.targets if isinstance(at, ast.Subscript)}
+    return frozenset(sorts)

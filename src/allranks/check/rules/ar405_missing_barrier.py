@@ -16,7 +16,7 @@ from allranks.check.sources.source import File
 from allranks.check.survey.ways import apart, root, when
 from allranks.check.tables.effects import MOVES, Effect
 from allranks.check.tables.local import LocalQuery
-from allranks.check.tree.handovers import handovers
+from allranks.check.tree.handovers import handovers, met_on_both_sides
 from allranks.check.tree.origins import function_called, reached
 from allranks.check.tree.syntax import asks_rank, distributed, function_of, inside, leaves, own, rank_guard, tail_of
 from allranks.check.tree.too_early import NO_FOLDER, NOT_WHOLE, harm
@@ -253,6 +253,8 @@ def main(results, cache, work, other):
             return
         function, folder = function_of(node, file), _folder(node)
         if function is None or folder is None or not _alone(node, file) or _is_waited_for(folder, function):
+            return
+        if met_on_both_sides(node, file, lambda call: _may_meet(call, file)):
             return
         for call in sorted(_calls(function), key=lambda at: at.lineno):
             if call.lineno > node.lineno + _NEAR:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from allranks.check.summaries.render import render
 from allranks.check.summaries.summary import ClassFacts, FunctionFacts, Node, Summary, body_of
 from allranks.check.tables.names import documented
 
@@ -151,6 +152,11 @@ class Project:
                 for facts in summary.functions.values()
             )
         return self._calls[key]
+
+    def is_program(self, path: str) -> bool:
+        """Return whether a file does something where it is run that it does not do where it is imported."""
+        body = body_of(self.summaries[path].functions[""])
+        return any(s[0] == "if" and "__main__" in render(s[2]) for s in body)
 
     def reach(self, path: str) -> frozenset[str]:
         """Return the files that a file imports, those that these import, and so on, and itself."""

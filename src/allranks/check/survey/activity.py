@@ -12,7 +12,7 @@ from allranks.check.interpret.state import Result
 from allranks.check.interpret.statements import Interpreter
 from allranks.check.sources.source import is_test
 from allranks.check.summaries.project import Project, closed
-from allranks.check.survey.alone import is_apart, is_tool
+from allranks.check.survey.alone import is_apart, is_tool, uses_model
 from allranks.check.tables.evidence import HOOKED
 from allranks.check.tables.names import documented
 
@@ -81,7 +81,25 @@ class Activity:
         summary = self.project.summaries.get(root.path)
         shows = summary is not None and any(map(summary.uses, _INTERFACES))
         spared = self.everywhere or self._is_launched(root) or self._is_hook(root)
-        return (apart or shows or is_tool(root.reference)) and not spared
+        return (apart or shows or is_tool(root.reference) or self._borrows(root)) and not spared
+
+    def _borrows(self, root: Result) -> bool:
+        """Whether a program that uses a model, by its name, has all that joins processes from a class of another
+        program, which trains it."""
+        if not root.reference.endswith("::") or not uses_model(root.path):
+            return False
+        seen: set[int] = set()
+        found = False
+        for result in deepest_first(root, seen):
+            seen.add(id(result))
+            facts = self.project.function(result.reference)
+            if result.path == root.path and result.several:
+                return False
+            if result.evidence & (_STRONG | {"launch"}):
+                if facts is None or not facts.owner or not self.project.is_program(result.path):
+                    return False
+                found = True
+        return found
 
     def _is_launched(self, root: Result) -> bool:
         """Whether it is a program of which a launcher starts several processes."""

@@ -9,6 +9,7 @@ _TOOL = re.compile(
     r"(?i)(^|[/_.])(convert\w*|conversions?|exports?|exporter|exporting|export_\w+|deploy\w*|merge_\w+|consolidate\w*"
     r"|quantize\w*|\w+_(to|2)_(hf|onnx|huggingface|torch|pytorch|safetensors|gguf|diffusers))($|[/_.])"
 )
+_USES = re.compile(r"(?i)(^|[/_])(inference|infer|predict|demo|sample|generate|visuali[sz]e)($|[/_.])")
 _UNCALLED = frozenset({"test", "inference", "infer", "predict", "demo", "visualize", "plot"})
 
 
@@ -22,6 +23,11 @@ def is_tools_main(reference: str) -> bool:
     """Whether a function is the program of a file that turns one thing into another."""
     path, _, name = reference.partition("::")
     return name == "main" and is_tool(f"{path}::")
+
+
+def uses_model(path: str) -> bool:
+    """Whether a file, by its name, uses a model that another has trained."""
+    return _USES.search(path.rpartition("/")[2]) is not None
 
 
 def is_apart(reference: str) -> bool:

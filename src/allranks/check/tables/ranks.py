@@ -108,11 +108,11 @@ QUERIES: tuple[RankQuery, ...] = (
     *_each("jax.distributed.global_state.num_processes", "size", "attribute"),
     *_each("jax.distributed.is_initialized", "many"),
     # torch
-    *_of("torch.distributed", "get_rank", "global"),
+    *_of("torch.distributed", "get_rank group.WORLD.rank", "global"),
     *_of("torch.distributed", "get_node_local_rank", "local"),
     *_of("torch.distributed", "get_group_rank", "group"),
     *_each("torch.cuda.current_device torch.accelerator.current_device_index", "local"),
-    *_of("torch.distributed", "get_world_size", "size"),
+    *_of("torch.distributed", "get_world_size group.WORLD.size", "size"),
     *_of("torch.distributed", "is_initialized is_available is_torchelastic_launched", "many"),
     *_of("torch.distributed.device_mesh.DeviceMesh", "get_local_rank get_coordinate get_rank", "group"),
     *_of("torch.distributed.device_mesh.DeviceMesh", "size", "size"),

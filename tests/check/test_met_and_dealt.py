@@ -1,0 +1,100 @@
+"""Orders that are sorted in a dictionary, meetings on both sides of a guard, and a world that is one host."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from allranks.check.engine import Settings, check
+
+
+def _found(text: str, *codes: str) -> list[str]:
+    report = check({"train.py": textwrap.dedent(text).encode()}, Settings(select=codes))
+    return [finding.code for finding in report.findings]
+
+
+@pytest.mark.parametrize(("sorts", "found"), [("sorted(files)", []), ("list(files)", ["AR307"])])
+def test_files_that_are_sorted_in_a_dictionary_are_dealt_out_in_order(sorts: str, found: list[str]) -> None:
+    text = f"""
+        import glob
+        import os
+        import torch.distributed as dist
+
+        def files_of(args):
+            by_name = {{}}
+            for name, pattern in args.data:
+                files = glob.glob(pattern)
+                by_name[name] = files
+            for name, files in by_name.items():
+                by_name[name] = {sorts}
+            mine = {{}}
+            for name, files in by_name.items():
+                mine[name] = files[dist.get_rank() :: dist.get_world_size()]
+            return mine
+        """
+    assert _found(text, "AR307") == found
+
+
+@pytest.mark.parametrize(("other", "found"), [("dist.barrier()", []), ("print('later')", ["AR405"])])
+def test_rank_0_meets_the_others_where_it_is_alone(other: str, found: list[str]) -> None:
+    text = f"""
+        import os
+        import torch
+        import torch.distributed as dist
+
+        def save(model, folder, group):
+            if dist.get_rank() == 0:
+                os.makedirs(folder, exist_ok=True)
+                dist.barrier()
+            elif model is not None:
+                {other}
+            torch.save(model, folder + f"/part-{{dist.get_rank()}}.pt")
+        """
+    assert _found(text, "AR405") == found
+
+
+@pytest.mark.parametrize(("address", "found"), [("'localhost'", []), ("head", ["AR306"])])
+def test_processes_that_meet_on_this_host_have_no_others(address: str, found: list[str]) -> None:
+    text = f"""
+        import os
+        import torch.distributed as dist
+
+        def run(local_rank, work, head):
+            os.environ["MASTER_ADDR"] = {address}
+            os.environ["RANK"] = str(local_rank)
+            dist.init_process_group("nccl")
+            work()
+        """
+    assert _found(text, "AR306") == found
+
+
+@pytest.mark.parametrize(("number", "found"), [("rank", []), ("name", ["AR102"])])
+def test_the_group_of_all_knows_the_rank(number: str, found: list[str]) -> None:
+    text = f"""
+        import torch.distributed as dist
+
+        dist.init_process_group("nccl")
+        group = dist.group.WORLD
+        open(f"log-{{group.{number}()}}.txt", "w")
+        """
+    assert _found(text, "AR102") == found
+
+
+@pytest.mark.parametrize(("start", "found"), [("args.local_rank", []), ("args.first", ["AR301"])])
+def test_files_that_settings_deal_out_are_no_whole_data_set(start: str, found: list[str]) -> None:
+    text = f"""
+        import torch
+        from torch.nn.parallel import DistributedDataParallel
+        from torch.utils.data import DataLoader
+
+        def part(args, files):
+            args.mine = files[{start} :: 8]
+
+        def train(args, files, model):
+            model = DistributedDataParallel(model)
+            train_loader = DataLoader(Files(args), batch_size=args.batch_size, drop_last=True)
+            for batch in train_loader:
+                model(batch).sum().backward()
+        """
+    assert _found(text, "AR301") == found
