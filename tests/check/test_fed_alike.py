@@ -84,6 +84,15 @@ def test_programs_that_divide_or_feed_the_whole_are_left_alone(how: dict[str, st
     assert found(PIPELINE, **how) == []
 
 
+def test_a_number_that_an_object_keeps_divides_elsewhere() -> None:
+    """What one file keeps as the number of the process, another one gives to its reader, or asks whether it is 0."""
+    host = b"import jax\n\n\nclass Host:\n    def __init__(self):\n        self.index = jax.process_index()\n"
+    for use, expected in (("0, host.index", []), ("0 if host.index == 0 else 0", ["AR305"])):
+        train = TRAIN.format(join=f"from host import Host\n{JOIN}\nhost = Host()", seed=use, cut="", batch=LOCAL)
+        files = {"host.py": host, "rows.py": ARRAYS.encode(), "train.py": train.encode()}
+        assert [one.code for one in check(files, Settings(select=("AR305",))).findings] == expected
+
+
 def test_rows_that_each_process_draws_are_its_own() -> None:
     """NumPy's generator without a seed gives every process another order."""
     assert found(ARRAYS.replace("default_rng(seed)", "default_rng()")) == []

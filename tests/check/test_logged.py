@@ -54,6 +54,12 @@ SILENT = {
     "of a trainer that somebody else has made, after a loop": {"after": READ, "trainer": "build(devices)"},
     "in a function that is given the trainer": {"told": READ},
     "between steps": {"read": READ, "hook": "on_train_batch_end"},
+    "behind the validation": {"read": READ, "hook": "on_validation_end"},
+    "behind the validation, in a function that is given the trainer": {
+        "more": f"\ndef dump(trainer):\n    {READ}\n",
+        "read": "dump(trainer)",
+        "hook": "on_validation_end",
+    },
     "where nothing is reduced": {"read": READ, "how": ""},
 }
 FOUND = {

@@ -29,7 +29,6 @@ from allranks.check.interpret.values import (
     also,
     boolean,
     chosen,
-    join,
     known,
     rank,
     replace,
@@ -329,9 +328,8 @@ class Evaluator:
 
     def _yield(self, frame: Frame, node: Node) -> Value:
         value = self.value(frame, node[1])
-        result = frame.result
-        result.yielded = join(result.yielded, value) if result.yields else value
-        result.yields = True
+        frame.yielded.append((value, frame.may, frame.implicit))
+        frame.result.yields = True
         frame.nodes.append(("yield",))
         return ANYTHING
 

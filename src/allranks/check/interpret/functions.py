@@ -6,6 +6,8 @@ Statements are left to the class above.
 from __future__ import annotations
 
 import re
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from allranks.check.interpret.calls import Caller, unknown
@@ -13,15 +15,16 @@ from allranks.check.interpret.ending import ended
 from allranks.check.interpret.given import Given
 from allranks.check.interpret.held import guarded, hands_over
 from allranks.check.interpret.interest import stored_elsewhere
+from allranks.check.interpret.logged import BEHIND, MADE, TRAINER
+from allranks.check.interpret.making import left_out, outcome, roles_of
 from allranks.check.interpret.spread import streamed
 from allranks.check.interpret.state import Called, Frame, Result, meets
-from allranks.check.interpret.truth import FALSE, TRUE, roles_where
+from allranks.check.interpret.truth import EVERY, FALSE, TRUE, roles_where
 from allranks.check.interpret.values import (
     ANYTHING,
     NO_CONSTANT,
     NONE,
     PRIVATE,
-    PROCESS,
     RANKS,
     Value,
     also,
@@ -113,6 +116,7 @@ class Runner(Caller):
         result.trace = tuple(frame.nodes)
         result.meets = any(meets(node) for node in result.trace)
         result.ended = ended(result.trace)
+        result.yielded = outcome(frame.yielded)
         result.value = also(_returned(frame), frame.asked)
 
     def _finish_or_tell(self, frame: Frame, statements: tuple[Node, ...]) -> None:
@@ -155,12 +159,12 @@ class Runner(Caller):
             frame.result.evidence.add("rank")
             gate = "DDDD" if query.last or not query.first else self.answer(frame, query).true()
             return replace(value, gate=gate, text=f"@{render(decorator)}")
-        if "::" not in found.reference:
+        if "::" not in found.reference + found.instance:
             return value
         quiet = Frame(frame.path, _BLANK, Result(frame.result.reference), {}, parent=frame)
-        if decorator[0] == "call":  # it makes the decorator
+        if decorator[0] == "call":  # it makes the decorator: a function, or an object that is called
             found = self.called(quiet, found, self._given(quiet, decorator))
-            if "::" not in found.reference:
+            if "::" not in found.reference + found.instance:
                 return value
         wrapped = self.called(quiet, found, Given((value,), (), ("call", name, (), (), (1, 0, 1, 0))))
         return wrapped if "::" in wrapped.reference and self.project.function(wrapped.reference) else value
@@ -174,7 +178,7 @@ class Runner(Caller):
         self._named(frame, given)
         if gate == TRUE and (others := self.overriding(function)):
             return self.among(frame, others, given, certain=len(others) == 1)
-        result = self.run(function, given)
+        result = self.run(function, given, roles_of(frame, self.project.function(function.reference)))
         if result is None:
             facts = self.project.function(function.reference)
             itself = function.receiver if facts is not None and gives_itself(facts) else None
@@ -236,9 +240,13 @@ class Runner(Caller):
         frame.result.made.append((function.reference, frame.mask))
         given = guarded(frame, given)
         if (method := self.method(function.reference, "__init__")) is not None:
+            if (facts := self.project.function(method)) is not None:
+                given = left_out(frame, facts.positional[1:], facts.defaults, given)
             self.run_call(frame, Value(reference=method, receiver=made), given)
         else:
-            for name, value in (*zip(self.fields(function.reference), given.values, strict=False), *given.keywords):
+            fields = self.fields(function.reference)
+            given = left_out(frame, tuple(fields), fields.items(), given)
+            for name, value in (*zip(fields, given.values, strict=False), *given.keywords):
                 self.keep(function.reference, name, value)
             if (method := self.method(function.reference, "__post_init__")) is not None:  # of a dataclass
                 self.invoke(frame, Value(reference=method, receiver=made), given.span)
@@ -248,8 +256,9 @@ class Runner(Caller):
                 self._collective(frame, entry, owner, given)
         return made
 
-    def run(self, function: Value, given: Given | None) -> Result | None:
-        """Return what a function of the project does with these arguments; None if that cannot matter."""
+    def run(self, function: Value, given: Given | None, roles: tuple[int, int] = (EVERY, EVERY)) -> Result | None:
+        """Return what a function of the project does with these arguments, for these roles (for certain, and perhaps);
+        None if that cannot matter."""
         reference = function.reference
         facts = self.project.function(reference)
         matters = reference in self.interesting or hands_over(given) or self._holds(function.scope)
@@ -258,7 +267,7 @@ class Runner(Caller):
         self.entered.add(reference)
         path = reference.partition("::")[0]
         env = self._bound(self.module_frame(path), facts, function, given)
-        key = (reference, id(function.scope), tuple(env.items()))
+        key = (reference, id(function.scope), tuple(env.items()), roles)
         found = self.results.get(key)
         if found is not None:
             return found
@@ -273,11 +282,12 @@ class Runner(Caller):
             plain = self._bound(self.module_frame(path), facts, replace(function, receiver=owner, bound=()), None)
             ranks = self.apis.ranks["name"].named  # what is given for a rank counts all the same, and a function
             env = plain | {name: v for name, v in env.items() if name in plain and (ranks(name) or "::" in v.reference)}
-            key = (reference, id(function.scope), tuple(env.items()))
+            key = (reference, id(function.scope), tuple(env.items()), roles)
             if key in self.results:
                 return self.results[key]
         self.contexts[kind] = self.contexts.get(kind, 0) + 1
         frame = Frame(path, facts, Result(reference), env, parent=function.scope, owner=facts.owner)
+        frame.mask, frame.may = roles
         frame.graphless = sum(render(d[1] if d[0] == "call" else d) in GRAPHLESS for d in facts.decorators)
         self.running.append(reference)
         try:
@@ -325,11 +335,11 @@ class Runner(Caller):
         query = self.apis.ranks["name"].named(name)
         if query is not None:
             return self.answer(module, query)
-        if (kind := self._noted(module, facts, name)) != ANYTHING:
-            return kind
-        if facts.name in HOOKS and name in HOOK_PARAMETERS:
-            return Value(instance=HOOK_PARAMETERS[name])
-        return Value(instance=RECEIVERS[name]) if name in RECEIVERS else ANYTHING
+        kind = self._noted(module, facts, name)
+        if kind == ANYTHING:
+            hooked = HOOK_PARAMETERS.get(name, "") if facts.name in HOOKS else ""
+            kind = Value(instance=hooked or RECEIVERS[name]) if hooked or name in RECEIVERS else ANYTHING
+        return replace(kind, flags=MADE) if facts.name in BEHIND and kind.instance == TRAINER else kind
 
     def _noted(self, module: Frame, facts: FunctionFacts, name: str) -> Value:
         """Return what an annotation says of a parameter, or of the result (``return``)."""
@@ -380,19 +390,6 @@ def _names(function: Value, facts: FunctionFacts, given: Given | None) -> bool:
 
 def _returned(frame: Frame) -> Value:
     """Return what the function returns: for each role what it may return there."""
-    outcomes = list(frame.returned)
-    if not outcomes:
-        return streamed(frame.result.yielded)
-    value, roles, implicit = outcomes[0]
-    reached = roles
-    for other, may, more in outcomes[1:]:
-        implicit |= more
-        truth = "".join("T" if not may >> at & 1 else "F" if not reached >> at & 1 else "U" for at in range(4))
-        if truth == TRUE and may == 0:
-            continue
-        ranked = "U" in truth and implicit & RANKS
-        own = "U" in truth and implicit & PROCESS
-        letter = "D" if ranked else "P" if own else "U"
-        value = chosen(truth.replace("U", letter), value, other, implicit or (RANKS if set(truth) != {"U"} else 0))
-        reached |= may
-    return value
+    if frame.yielded:
+        return streamed(frame.result.yielded, reduce(or_, (may for _, may, _ in frame.yielded)))
+    return outcome(frame.returned)

@@ -55,9 +55,11 @@ def only_here(frame: Frame, value: Value) -> Value:
     """Return an object, or a truth, as others see it that find it later: there on these ranks. What it is made of
     stays as it is: a path that rank 0 alone is told of may be one that all know."""
     plain = value.constant is NO_CONSTANT and not value.truth and not value.number
-    if not plain and value.constant is not True:
+    if not plain and value.constant is not True and value.constant is not None:
         return value
     truth = there(frame)
+    if value.constant is None:  # others may have something
+        return replace(value, constant=NO_CONSTANT, truth=negate(truth), none=truth)
     none = negate(truth) if plain else ""
     return replace(value, constant=NO_CONSTANT, truth=truth, none=none)
 

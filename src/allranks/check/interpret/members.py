@@ -59,7 +59,7 @@ class Members(Evaluator):
         self.lineages: dict[str, tuple[str, ...]] = {}
         self.related: dict[str, dict[str, None]] = {}  # class -> those that are in a line with it
         self.mixed: dict[tuple[str, str], str | None] = {}
-        self.made_of: dict[str, tuple[str, ...]] = {}
+        self.made_of: dict[str, dict[str, Node]] = {}
         self.left_open: dict[str, bool] = {}
         self.stored_elsewhere: dict[str, set[str]] = {}  # attribute -> classes with a method that stores it, not run
 
@@ -385,12 +385,12 @@ class Members(Evaluator):
     def _related(self, one: str, other: str) -> bool:
         return "::" in one and "::" in other and (one in self.lineage(other) or other in self.lineage(one))
 
-    def fields(self, reference: str) -> tuple[str, ...]:
-        """Return what a class without a constructor is made of, as a dataclass has it: in order, its bases' first."""
+    def fields(self, reference: str) -> dict[str, Node]:
+        """Return what a class without a constructor is made of, as a dataclass has it: in order, with defaults."""
         if reference not in self.made_of:
             bodies = map(self.project.class_body, reversed(self.lineage(reference)))
             stored = [s for body in bodies for s in body if s[0] == "assign"]
-            self.made_of[reference] = tuple(dict.fromkeys(s[2][0][1] for s in stored if s[2][0][0] == "name"))
+            self.made_of[reference] = {s[2][0][1]: s[3] for s in stored if s[2][0][0] == "name"}
         return self.made_of[reference]
 
 

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from allranks.check.interpret.state import Frame, Span
-from allranks.check.interpret.values import ANYTHING, NONE, PRIVATE, Value, known, tainted
+from allranks.check.interpret.truth import EVERY, FALSE
+from allranks.check.interpret.values import ANYTHING, NONE, PRIVATE, RANK, Value, known, tainted
 from allranks.check.summaries.summary import Node
 from allranks.check.tables.arrays import ABOUT, COMPUTING, EAGER, ELEMENTWISE, LOCAL_VIEWS, OTHER_VIEWS
 
@@ -96,8 +97,10 @@ def created(function: Node, given: Iterable[tuple[str, Value]]) -> Value | None:
     return entries((Value(constant=name), value) for name, value in given) if makes else None
 
 
-def streamed(value: Value) -> Value:
-    """Return what a generator gives that yields such values."""
+def streamed(value: Value, roles: int) -> Value:
+    """Return what a generator gives that yields such values to these roles, and nothing to others."""
+    if roles != EVERY:
+        return Value(RANK, truth="".join("W" if roles >> at & 1 else "F" for at in range(4)), none=FALSE)
     return Value(flags=value.flags & (PARTS | ROWS)) if value.flags & SPREAD else NONE
 
 

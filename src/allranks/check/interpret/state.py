@@ -160,6 +160,7 @@ class Frame:
     line: int = 1
     nodes: list[TraceNode] = field(default_factory=list)
     returned: list[tuple[Value, int, int]] = field(default_factory=list)
+    yielded: list[tuple[Value, int, int]] = field(default_factory=list)
     shared: set[str] = field(default_factory=set)
     left: list[dict[str, Value]] = field(default_factory=list)  # what holds where the loop around is broken off
     apart: set[str] = field(default_factory=set)  # variables that were set on some ranks alone

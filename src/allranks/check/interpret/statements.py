@@ -10,6 +10,7 @@ from allranks.check.interpret.acting import forgives
 from allranks.check.interpret.collected import through
 from allranks.check.interpret.ending import how_it_ends
 from allranks.check.interpret.functions import Runner
+from allranks.check.interpret.making import members
 from allranks.check.interpret.rounds import Rounds, comes_late, how_often, set_apart
 from allranks.check.interpret.spread import enter, unpacked
 from allranks.check.interpret.state import Called, Frame, Trace, in_turns, meets, meets_last, turn
@@ -281,7 +282,8 @@ class Interpreter(Runner):
 
     def _enter(self, frame: Frame, value: Value, span: Any) -> Value:
         entered = self._special(frame, value, "__enter__", span)
-        return value if entered is None or not (entered.instance or entered.reference) else entered
+        told = entered is not None and (entered.instance or entered.reference or (entered.ranked and entered.truth))
+        return entered if entered is not None and told else value
 
     def _special(self, frame: Frame, value: Value, name: str, span: Any) -> Value | None:
         method = self.method(value.instance, name)
@@ -337,7 +339,7 @@ class Interpreter(Runner):
         frame.env[node[2]] = Value(reference=reference)
         inner = Frame(frame.path, frame.facts, frame.result, {}, parent=frame, mask=frame.mask, may=frame.may)
         self.block(inner, self.project.class_body(reference))
-        for name, value in inner.env.items():
+        for name, value in members(self.lineage(reference), inner.env).items():
             if self.says_much(name, value):
                 self.keep(reference, name, value)
         return False

@@ -24,6 +24,7 @@ _SPLITS = re.compile(
 )
 _ASKS = r"(?:jax\.|multihost_utils\.|distributed\.)?(?:process_index|process_id|host_id)(?:\(\))?"
 _STORED = re.compile(rf"^\s*(?:self\.)?(\w+)\s*(?::\s*int\s*)?=\s*(?:int\()?{_ASKS}\)?\s*$", re.MULTILINE)
+_KEPT = re.compile(_STORED.pattern.replace(r"(?:self\.)?", r"self\."), re.MULTILINE)  # other files know it there
 # Who asks only whether it is the first one, or says who it is, reads what all read.
 _SPEAKS = re.compile(
     r"log|print|\bimport\b|^\s*def |add_argument|DEFINE_|initialize|process_id\s*=|\braise\b|assert|^\s*[\"']|"
@@ -43,10 +44,11 @@ def fed_alike(project: Project, lines: Mapping[str, Sequence[str]]) -> frozenset
         return frozenset()
     found: set[str] = set()
     known: dict[str, bool] = {}
+    kept = frozenset(name for text in texts.values() for name in _KEPT.findall("\n".join(text)))
 
     def divides(path: str) -> bool:
         if path not in known:
-            known[path] = _divides(texts[path] if path in texts else _plain(lines.get(path, ())))
+            known[path] = _divides(texts[path] if path in texts else _plain(lines.get(path, ())), kept)
         return known[path]
 
     for root in _roots(project, using):
@@ -77,12 +79,14 @@ def _speaks(pattern: re.Pattern[str], text: Sequence[str]) -> bool:
     return any(map(pattern.search, text))
 
 
-def _divides(text: Sequence[str]) -> bool:
-    """Whether a file speaks of a part of the data, or uses the number of a process for anything but to be the first."""
+def _divides(text: Sequence[str], kept: frozenset[str]) -> bool:
+    """Whether a file speaks of a part of the data, or uses the number of a process for anything but to be the first.
+    ``kept``: attributes that hold that number."""
     if _speaks(_SPLITS, text):
         return True
     stored = "|".join({"process_index", "process_id", "host_id", *_STORED.findall("\n".join(text))})
-    asks = rf"\b(?:\w+\.)?(?:{stored})\b(?:\(\))?"
+    attributes = rf"|\w+\.(?:{'|'.join(sorted(kept))})\b(?!\()" if kept else ""
+    asks = rf"\b(?:(?:\w+\.)?(?:{stored})\b(?:\(\))?{attributes})"
     first = re.compile(
         rf"{asks}\s*(==|!=|>)\s*0|\b(0|not)\s*(==|!=|<)?\s*{asks}|\b(if|and|or)\s+{asks}\s*(:|and\b|or\b|else\b|$)"
     )
