@@ -124,6 +124,7 @@ def test_the_main_process_alone_runs_what_accelerate_has_cut_up(used: str) -> No
     ("imported", "used"),
     [
         ("", ALONE.format("print(score(model, batches))")),
+        ("from accelerate.utils import DeepSpeedPlugin", ALONE.format("print(score(model, batches))")),
         (PLUGIN, "print(score(model, batches))"),
         (PLUGIN, ALONE.format("print(optimizer.param_groups[0])")),
         (PLUGIN, ALONE.format("model.eval()")),

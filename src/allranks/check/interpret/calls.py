@@ -7,7 +7,7 @@ from allranks.check.interpret.computed import COMPILED, laid_out
 from allranks.check.interpret.ending import leave_with
 from allranks.check.interpret.given import Given, has_one_device
 from allranks.check.interpret.held import filled
-from allranks.check.interpret.in_parts import IN_PARTS, forward_of, prepared
+from allranks.check.interpret.in_parts import IN_PARTS, forward_of
 from allranks.check.interpret.logged import MADE, TRAINER
 from allranks.check.interpret.plain import Plain
 from allranks.check.interpret.spread import created
@@ -380,7 +380,7 @@ class Caller(Plain):
         self._record(frame, entry, name, given, None, name.rpartition(".")[2])
         frame.result.meetings.append(entry.op)
         self._sent(frame, entry, given)
-        return Value(instance=name) if name.rpartition(".")[2][:1].isupper() else prepared(name, given)
+        return Value(instance=name) if name.rpartition(".")[2][:1].isupper() else self.prepared(frame, name, given)
 
     def _sent(self, frame: Frame, entry: Collective | None, given: Given) -> None:
         """What a collective, or what the project calls as one, sends to all in the place of what they had is alike."""

@@ -13,6 +13,7 @@ from allranks.check.summaries.summary import FunctionFacts, body_of
 from allranks.check.tables.receivers import RETURNS
 
 FULLY_SHARD = "torch.distributed.fsdp.fully_shard"
+PLUGIN = "FullyShardedDataParallelPlugin"
 # Flags of a model: what its forward pass meets the other ranks in, if anything.
 SHARDED, PREPARED = "sharded by FSDP", "prepared by Accelerate"
 IN_PARTS = frozenset({SHARDED, PREPARED})

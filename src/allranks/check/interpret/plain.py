@@ -6,7 +6,7 @@ from allranks.check.interpret import collected
 from allranks.check.interpret.asked import is_wrapped
 from allranks.check.interpret.computed import compiled, parting, placed
 from allranks.check.interpret.given import Given
-from allranks.check.interpret.in_parts import FULLY_SHARD, sharded, sharded_by
+from allranks.check.interpret.in_parts import FULLY_SHARD, PLUGIN, prepared, sharded, sharded_by
 from allranks.check.interpret.overrides import Overrides
 from allranks.check.interpret.spread import (
     ARRAY,
@@ -80,6 +80,11 @@ class Plain(Overrides):
         if given.node[2][0][0] in ("name", "attr"):
             self.store(frame, given.node[2][0], model)
         return model
+
+    def prepared(self, frame: Frame, name: str, given: Given) -> Value:
+        """Return what Accelerate gives back: models in parts, where the file itself makes its plugin of FSDP."""
+        imports = self.project.summaries[frame.path].imports
+        return prepared(name, given) if any(dotted.endswith(PLUGIN) for dotted, _ in imports) else ANYTHING
 
     def changed_below(self, frame: Frame, reference: str, given: Given) -> None:
         """A function of the project has sharded models that it was given."""

@@ -34,8 +34,8 @@ class ParallelComputationUnderRankGuard(ProgramRule):
     only the first pass after one of training sends them, and it meets the others' next pass: all go on, until the last
     such pass meets nobody, or the others are at a barrier. A model without buffers meets nobody in forward. So DDP
     under `no_grad` is left alone, and with gradients it is found, whether there are buffers or not.
-    That a model is cut up by Accelerate is known where the program speaks of FSDP or DeepSpeed: not by a file that
-    `accelerate config` wrote.
+    That a model is cut up by Accelerate is known where the file imports its `FullyShardedDataParallelPlugin`: not by a
+    file that `accelerate config` wrote, and DeepSpeed need not cut anything up.
 
     Of JAX, an array is known to be in parts by its making (`make_array_from_process_local_data` and its like,
     `device_put` or a compiled function with a sharding over an axis of a mesh) and by what is computed from it element
