@@ -380,3 +380,18 @@ ON_ITS_OWN = {
 def test_a_process_is_on_its_own_gpu(program: str) -> None:
     """The rank in the job brought down to one host, and started processes that say their GPU's number, are right."""
     assert lines({"train.py": program}) == []
+
+
+@pytest.mark.parametrize(("address", "expected"), [("tcp://127.0.0.1:{}", [6]), ("tcp://{}:1234", [6, 8])])
+def test_where_all_processes_meet_on_this_host_the_rank_is_its_gpu(address: str, expected: list[int]) -> None:
+    """Whoever starts them."""
+    text = f"""
+        import argparse
+        import torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel
+        def wrapped(model, args):
+            dist.init_process_group("nccl", init_method="{address}".format(args.where), rank=args.local_rank)
+            rank = dist.get_rank()
+            return DistributedDataParallel(model, device_ids=[rank])
+        """
+    assert [line for _, line in lines({"train.py": text})] == expected

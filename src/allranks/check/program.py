@@ -151,9 +151,8 @@ class Event:
         of_bytes = mode is not None and isinstance(mode.constant, str) and "b" in mode.constant and "open" in self.name
         last = self.symbol.rpartition(".")[2]
         named = _STATE.search(f"{last} {self.target}") or _SAVERS.search(self.symbol)
-        return bool(
-            named and (of_bytes or self.name.endswith((".save", ".savez", ".savez_compressed", ".write_bytes")))
-        )
+        written = of_bytes or self.name.endswith((".save", ".savez", ".savez_compressed", ".write_bytes"))
+        return bool(named and written and not self.name.endswith("OmegaConf.save"))  # which writes settings
 
     def argument(self, *keys: int | str) -> Value | None:
         """Return the first argument that is given under one of these positions or keywords."""

@@ -265,6 +265,9 @@ class Acting(Computed):
         frame.turns += 1
         frame.result.locks = True
         opened = given.values[0].handle if given.values else None
+        node = given.expression(0)
+        if node is not None and node[0] == "call" and node[1][0] == "attr" and node[1][2] == "fileno":
+            opened = self.value(frame, node[1][1]).handle
         seen = frame.result.seen
         seen[:] = [one._replace(ordered=True) if opened and one.span == opened else one for one in seen]
 

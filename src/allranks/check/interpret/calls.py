@@ -5,6 +5,7 @@ from __future__ import annotations
 from allranks.check.interpret import gpus
 from allranks.check.interpret.computed import COMPILED, laid_out
 from allranks.check.interpret.ending import leave_with
+from allranks.check.interpret.few import of_few, of_strangers
 from allranks.check.interpret.given import Given, has_one_device
 from allranks.check.interpret.held import filled
 from allranks.check.interpret.in_parts import IN_PARTS, forward_of
@@ -363,9 +364,8 @@ class Caller(Plain):
             self._record(frame, None, name, given, None, "")
             return ANYTHING
         group = given.argument(*entry.group) if entry.group else None
-        kept = given.expression(*entry.group) if group is not None and group.ranked else None
-        if (kept is not None and kept[0] == "attr") or (name.startswith("*.") and given.of_group):
-            return ANYTHING  # of some ranks and of others that are no ranks: engines that serve the model
+        if of_strangers(frame, entry, name, given) or of_few(frame, entry, given):
+            return ANYTHING
         if entry.op == "DDP forward" and frame.graphless:
             return ANYTHING  # nothing is reduced, and its buffers are sent but once
         of_some = name.rpartition(".")[0].rpartition(".")[2] in GROUPS

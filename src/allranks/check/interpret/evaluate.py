@@ -21,6 +21,7 @@ from allranks.check.interpret.values import (
     NODE,
     NONE,
     ONE_OF,
+    OWN,
     PRIVATE,
     PROCESS,
     RANK,
@@ -38,13 +39,13 @@ from allranks.check.summaries.render import absorbed, condition, denied, render
 from allranks.check.summaries.summary import Node
 from allranks.check.tables.apis import Apis
 from allranks.check.tables.gates import PRIVATE_PATHS
-from allranks.check.tables.items import is_batch, is_step, key_of_name
+from allranks.check.tables.items import COPIES, is_batch, is_step, key_of_name
 
 # A name that is filled in with the rank: "log-{rank:03d}.txt", "%(local_rank)s.txt".
 _TEMPLATE = re.compile(r"[{(](\w*_)?rank[})!:]")
 # How many processes a node has.
 _OF_A_NODE = re.compile(r"gpu|nproc|per_(node|host|machine)|local_(world_)?size|device_count|n_?devices")
-_OWN, _PERHAPS = frozenset({"own"}), frozenset({"perhaps"})
+_PERHAPS = frozenset({"perhaps"})
 MOST = 8  # so many classes or functions may be picked from
 # The flags of a dictionary of classes or functions, and of what is picked from it.
 _CHOICE = frozenset({"choice"})
@@ -136,7 +137,7 @@ class Evaluator:
         if not isinstance(constant, str):
             return known(constant)
         if constant.startswith(PRIVATE_PATHS) or ("rank" in constant and _TEMPLATE.search(constant)):
-            return Value(constant=constant, flags=_OWN)
+            return Value(constant=constant, flags=OWN)
         disk = self.disk(constant)
         return Value(constant=constant, flags=disk) if disk else known(constant)
 
@@ -281,7 +282,7 @@ class Evaluator:
         if base.flags & {"spread", "agreed"}:
             return base
         if key_of_name(at) and _is_sample(frame, node[1]):
-            return Value(base.taint, flags=_OWN)
+            return Value(base.taint, flags=OWN)
         if isinstance(at, str) and (found := self.entry(frame, base, at)) is not None:
             return found
         if "dict" in base.flags:
@@ -312,7 +313,7 @@ class Evaluator:
                 frame.mask &= roles_where(test.true(), "TUP")
                 frame.may &= roles_where(test.true(), "TUPWD")
         made = [self.value(frame, element) for element in node[1]]
-        flags |= spread.is_spread(made[-1:]) or made[-1].flags & spread.TOLD
+        flags |= spread.is_spread(made[-1:]) or made[-1].flags & (spread.TOLD | OWN)
         for element in made:
             taint |= element.taint & (RANKS | PROCESS)
         frame.mask, frame.may, frame.nodes = before
@@ -377,6 +378,8 @@ def _is_local(one: Value, other: Value, node: Node) -> bool:
 def _alike(node: Node, value: Value) -> Value:
     """Return what a part of a name is: the step in it is no rank, though it was set under a guard on one."""
     name = node[1] if node[0] == "name" else node[2] if node[0] == "attr" else ""
+    if value == ANYTHING and name in COPIES:
+        return Value(flags=OWN)
     return ANYTHING if name and is_step(name) and not value.number and not value.taint & CLOCK else value
 
 

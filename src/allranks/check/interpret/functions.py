@@ -117,6 +117,7 @@ class Runner(Caller):
         result.meets = any(meets(node) for node in result.trace)
         result.ended = ended(result.trace)
         result.yielded = outcome(frame.yielded)
+        result.few = frame.few
         result.value = also(_returned(frame), frame.asked)
 
     def _finish_or_tell(self, frame: Frame, statements: tuple[Node, ...]) -> None:
@@ -198,12 +199,13 @@ class Runner(Caller):
         value = self._believed(frame, function.reference, made)
         if value.ranked and (value.number or value.truth) and "rank" in result.evidence:
             frame.result.evidence.add("rank")
-        if result.meets or result.meetings:
+        if (result.meets or result.meetings) and not frame.are_few:
             frame.result.meetings.append(called)
-        if result.meets:
+        if result.meets and not frame.are_few:
             node = ("call", called)
             gated = ("branch", gate, RANKS, (node,), (), given.span, function.text or "a decorator", "")
             frame.nodes.append(node if gate == TRUE else gated)
+        frame.few |= result.few
         return value if gate == TRUE else chosen(gate, value, NONE, RANKS)
 
     def _without_others(self, function: Value, given: Given) -> bool:

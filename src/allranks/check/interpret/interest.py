@@ -16,6 +16,7 @@ from allranks.check.tables.arrays import COMPILERS
 from allranks.check.tables.collectives import COLLECTIVES
 from allranks.check.tables.data import SAMPLERS
 from allranks.check.tables.evidence import DEALING
+from allranks.check.tables.items import COPIES
 from allranks.check.tables.local import LOCAL
 from allranks.check.tables.names import documented
 from allranks.check.tables.receivers import is_trainer
@@ -81,7 +82,7 @@ def _own(project: Project) -> set[str]:
     found: set[str] = set()
     for path, summary in project.summaries.items():
         imports = {dotted.partition(".")[0] for dotted, _ in summary.imports}
-        words = _EXITS.union(*(_OWN[package] for package in imports & _OWN.keys()))
+        words = _EXITS.union(COPIES, *(_OWN[package] for package in imports & _OWN.keys()))
         for key, facts in summary.functions.items():
             most = MORE_WORDS if _SEEKS.search(facts.name) else FEW_WORDS
             if key and len(facts.body) < most and not words.isdisjoint(facts.words):

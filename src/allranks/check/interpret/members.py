@@ -9,7 +9,7 @@ from allranks.check.interpret.held import is_quiet, names_path, part_of, setting
 from allranks.check.interpret.logged import meets_nobody
 from allranks.check.interpret.spread import SPREAD, viewed
 from allranks.check.interpret.state import Frame, Seen
-from allranks.check.interpret.strangers import constant_of, rank_of
+from allranks.check.interpret.strangers import constant_of, outside, rank_of
 from allranks.check.interpret.truth import BY_RANK, FALSE, FIRST, TRUE, UNKNOWN
 from allranks.check.interpret.values import (
     ANYTHING,
@@ -89,7 +89,7 @@ class Members(Evaluator):
             return Value(reference=f"{frame.path}::{name}")
         if (heaped := self.held(f"@{frame.path}", name)) is not None:
             return heaped
-        return Value(instance=RECEIVERS[name]) if name in RECEIVERS else Value(reference=name)
+        return outside(self.project, frame.path, name)
 
     def imported(self, dotted: str, seen_from: str) -> Value:
         """Return what a dotted name of an import stands for."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from allranks.check.interpret.state import Frame, Span
 from allranks.check.interpret.truth import EVERY, FALSE
-from allranks.check.interpret.values import ANYTHING, NONE, PRIVATE, RANK, Value, known, tainted
+from allranks.check.interpret.values import ANYTHING, NONE, OWN, PRIVATE, RANK, Value, known, replace, tainted
 from allranks.check.summaries.summary import Node
 from allranks.check.tables.arrays import ABOUT, COMPUTING, EAGER, ELEMENTWISE, LOCAL_VIEWS, OTHER_VIEWS
 
@@ -113,7 +113,9 @@ def unpacked(value: Value, of: int = -1) -> Value:
 
 def each(value: Value) -> Value:
     """Return one of those that a comprehension goes through."""
-    return unpacked(value) if value.flags & SPREAD else tainted(value)
+    if value.flags & SPREAD:
+        return unpacked(value)
+    return replace(tainted(value), flags=value.flags & OWN) if value.flags & OWN else tainted(value)
 
 
 def compute(frame: Frame, name: str, span: Span) -> None:

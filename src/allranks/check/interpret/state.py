@@ -99,7 +99,8 @@ class Result:
     either); both with the roles that do. ``locks``: it locks a file. ``stored``: its variables, with the expression
     that is stored there; None where that is not one; ``gives``: the last expression that it returns; ``signs``: the
     conditions around each sign of several processes; ``gated``: it stands for the function of its reference, which only
-    some roles run; ``ended``: whose process it ends, where those who wait for them are its callers."""
+    some roles run; ``ended``: whose process it ends, where those who wait for them are its callers; ``few``: roles
+    that make a world by themselves from here on."""
 
     reference: str
     value: Value = NONE
@@ -120,6 +121,7 @@ class Result:
     signs: list[Arms] = field(default_factory=list)
     gated: bool = False
     ended: Ended = NOBODY
+    few: int = 0
 
     @property
     def path(self) -> str:
@@ -137,7 +139,8 @@ class Frame:
     around that let processes in one by one; ``loops``: how many are around; ``forgiving``: tries around
     that catch what a second deletion raises; ``graphless``: contexts without gradients around; ``exits``: how many
     jumps were met so far; ``asked``: whether it has asked if the processes are joined; ``whole``: branches around that
-    are taken where no model is in parts; ``line``: of the statement that is run."""
+    are taken where no model is in parts; ``few``: roles that make a world by themselves; ``line``: of the
+    statement that is run."""
 
     path: str
     facts: FunctionFacts
@@ -157,6 +160,7 @@ class Frame:
     exits: int = 0
     asked: int = 0
     whole: int = 0
+    few: int = 0
     line: int = 1
     nodes: list[TraceNode] = field(default_factory=list)
     returned: list[tuple[Value, int, int]] = field(default_factory=list)
@@ -165,6 +169,11 @@ class Frame:
     left: list[dict[str, Value]] = field(default_factory=list)  # what holds where the loop around is broken off
     apart: set[str] = field(default_factory=set)  # variables that were set on some ranks alone
     samples: set[str] = field(default_factory=set)  # variables of loops that may be samples
+
+    @property
+    def are_few(self) -> bool:
+        """Whether no other comes here than those who make a world by themselves."""
+        return bool(self.few) and not self.may & ~self.few
 
     def shows(self, sign: str) -> None:
         """Put down a sign of several processes, and under which conditions it stands."""

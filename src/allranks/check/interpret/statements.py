@@ -9,6 +9,7 @@ from allranks.check.interpret import gpus
 from allranks.check.interpret.acting import forgives
 from allranks.check.interpret.collected import through
 from allranks.check.interpret.ending import how_it_ends
+from allranks.check.interpret.few import leave_world
 from allranks.check.interpret.functions import Runner
 from allranks.check.interpret.making import members
 from allranks.check.interpret.rounds import Rounds, comes_late, how_often, set_apart
@@ -72,6 +73,7 @@ class Interpreter(Runner):
 
     def _expr(self, frame: Frame, node: Node) -> bool:
         self.value(frame, node[2])
+        leave_world(frame, node[2])
         if how := how_it_ends(node[2]):
             frame.exits += 1
             frame.nodes.append(("exit", how))
@@ -90,6 +92,7 @@ class Interpreter(Runner):
 
     def _assign(self, frame: Frame, node: Node) -> bool:
         value = self.names(frame, node, self.value(frame, node[3]))
+        leave_world(frame, node)
         for target in node[2]:
             self.store(frame, target, self.by_name(target, value) if node[3][0] in ("call", "comp") else value)
             if target[0] == "name":

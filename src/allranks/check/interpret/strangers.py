@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import builtins
 import re
 
+from allranks.check.interpret.values import Value
+from allranks.check.summaries.project import Project
 from allranks.check.tables.apis import PLAIN, WEAK, Apis
 from allranks.check.tables.collectives import Collective
 from allranks.check.tables.local import LOCAL, LocalQuery
+from allranks.check.tables.names import documented
 from allranks.check.tables.ranks import RankQuery
+from allranks.check.tables.receivers import RECEIVERS
 
 # Names that mean the same in whatever package they are: of a process' own things.
 _SAYS_ALL = frozenset(
@@ -64,3 +69,15 @@ def own_of(dotted: str) -> LocalQuery | None:
 def is_lock(name: str) -> bool:
     """Whether a function or class, by its name, locks a file."""
     return bool(_LOCK.search(name))
+
+
+def outside(project: Project, path: str, name: str) -> Value:
+    """Return what a name stands for that nothing in a file defines: Python's own, what is known by its name, or a class
+    of the one library of which the file imports all there is."""
+    if name in RECEIVERS:
+        return Value(instance=RECEIVERS[name])
+    if not name[:1].isupper() or name.isupper() or hasattr(builtins, name):
+        return Value(reference=name)
+    whole = [dotted.removesuffix("*") for dotted, _ in project.summaries[path].imports if dotted.endswith(".*")]
+    library = whole[0] if len(whole) == 1 and project.split(whole[0].rstrip("."), path) is None else "."
+    return Value(reference=name if library.startswith(".") else documented(library + name))

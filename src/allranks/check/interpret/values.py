@@ -27,6 +27,7 @@ MANY = frozenset({"many"})
 SIZE = "<world size>"
 # Flags of what belongs to one process.
 PRIVATE = frozenset({"memory", "temporary", "lock", "own"})
+OWN = frozenset({"own"})  # the flag of a name that this process alone has
 
 
 class Missing(Enum):

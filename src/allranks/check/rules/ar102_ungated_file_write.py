@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from allranks.check.program import Program
+from allranks.check.interpret.values import PROCESS
+from allranks.check.program import Event, Program
 from allranks.check.rule import Example, ProgramRule
 from allranks.findings import Finding
+
+# The end of an expression: a path of what people write, and read.
+_TEXT = re.compile(r"\.(ya?ml|json|toml|cfg|ini|conf|txt|md|py|sh)['\"]\)*$")
 
 
 class UngatedFileWrite(ProgramRule):
@@ -96,6 +101,8 @@ open("config.json")
         inside = {event.opened for event in program.effects() if event.opened is not None}
         checkpoints = {e.opened for e in program.effects("checkpoint") if e.opened is not None}
         for event in program.ungated("file", "append"):
+            if event.name.endswith(".touch"):  # an empty file is the same, whoever makes it
+                continue
             if event.name == "print" or event.holds_state:  # into what was opened: told there; a checkpoint: AR101
                 continue
             # One finding a file: where it is opened; the checkpoint that is written into it is another rule's.
@@ -104,7 +111,14 @@ open("config.json")
             ):
                 what = f"runs {event.command}" if event.command else f"writes the file {event.target or event.name}"
                 found = self.found(event, f"every rank {what}")
-                yield replace(found, confidence="low") if program.finds_done(event) else found
+                low = program.finds_done(event) or _fills_up(event)
+                yield replace(found, confidence="low") if low else found
         for event in program.ungated("publish"):
             if not event.name.endswith("create_repo"):  # a second one finds it there
                 yield self.found(event, f"every rank uploads by {event.name.removeprefix('*.')}")
+
+
+def _fills_up(event: Event) -> bool:
+    """Whether a small text is copied to where none was found: whoever comes first, it is the same."""
+    copies = event.name.startswith("shutil.copy") and bool(event.under & PROCESS)
+    return copies and _TEXT.search(event.target) is not None

@@ -140,6 +140,20 @@ def main(args, model):
 """
             }
         ),
+        # A line for people.
+        Example(
+            {
+                "train.py": """\
+import torch
+import torch.distributed as dist
+
+def main(args):
+    dist.init_process_group("nccl")
+    n_gpus = torch.cuda.device_count()
+    print(f"{n_gpus} GPUs, {n_gpus * args.batch_size} rows a step")
+"""
+            }
+        ),
         Example(
             {
                 "train.py": """\
@@ -208,6 +222,8 @@ def _shared_out(node: ast.AugAssign | ast.BinOp, file: File) -> bool:
     whole, count = (node.target, node.value) if isinstance(node, ast.AugAssign) else (node.left, node.right)
     if isinstance(node.op, ast.Mult) and _counts_gpus(whole, file):
         whole, count = count, whole
+    if any(isinstance(parent, ast.JoinedStr) for parent in file.parents(node)):
+        return False  # a line for people
     if not _counts_gpus(count, file) or not speaks_of(whole, _ROWS) or speaks_of(whole, _NOT_ROWS):
         return False
     alone = _ALONE.search(file.text) or any(

@@ -39,6 +39,7 @@ _OUTSIDE = re.compile(
 _JOINS, _SPAWNS = re.compile(rb"init_process_group\("), re.compile(rb"\b(?:spawn|start_processes)\(")
 _LOOPBACK = re.compile(rb"127\.0\.0\.1|localhost")
 _ELSEWHERE = re.compile(rb"(?i)\bnodes?\b|node_|_node|env://|(?:\.get\(|getenv\()\s*[\"']MASTER_ADDR|argparse")
+_JOINS_HERE = re.compile(rb"init_process_group\((?:[^()]|\([^()]*\))*\btcp://(?:127\.0\.0\.1|localhost)\b")
 _JOINED = re.compile(r"\\\r?\n")
 _SET = re.compile(r"(?<![\w$-])(?P<name>\w+)=[\"']?(?P<value>[^\s\"';]*\.py)\b")
 _USED = re.compile(r"[\"']?\$\{?(?P<name>\w+)\}?[\"']?")
@@ -83,11 +84,16 @@ def by_launchers(sources: Mapping[str, bytes]) -> bool:
 
 
 def on_one_host(sources: Mapping[str, bytes]) -> bool:
-    """Return whether each file that joins processes starts them too, to meet on this host and on no other."""
+    """Return whether each file that joins processes has them meet on this host and on no other: it says so where it
+    does, or starts them too."""
     joining = [raw for path, raw in sources.items() if path.endswith(".py") and _JOINS.search(raw)]
-    return bool(joining) and all(
-        _SPAWNS.search(raw) and _LOOPBACK.search(raw) and not _ELSEWHERE.search(raw) for raw in joining
-    )
+    return bool(joining) and all(map(_joins_here, joining))
+
+
+def _joins_here(raw: bytes) -> bool:
+    if len(_JOINS_HERE.findall(raw)) == len(_JOINS.findall(raw)):
+        return True
+    return bool(_SPAWNS.search(raw) and _LOOPBACK.search(raw) and not _ELSEWHERE.search(raw))
 
 
 def _of_script(text: str) -> Iterator[tuple[str, bool]]:

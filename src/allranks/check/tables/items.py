@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 
-_NAMES = r"(file_?)?names?|ids?|uids?|uuids?|paths?|keys?|files?|fnames?|stems?|utts?"
+_NAMES = r"(file_?)?names?|ids?|uids?|uuids?|paths?|keys?|files?|fnames?|stems?|utts?|datetimes?|timestamps?|dates?"
 _OF = r"(\w+_|img|image|video|audio|wav|utt|sample|file)?"
 _COUNTER = re.compile(r"(?i)^(i|j|k|n|it|num\w*|count\w*)$|idx|index|step|iter|epoch")
 _STEPS = re.compile(r"(?i)(^|_)(steps?|iters?|iterations?|epochs?)$")
 _KEY = re.compile(rf"(?i)^{_OF}({_NAMES}|idx|index|indices)$")
 _DATA = re.compile(r"(?i)(loader|dataset|_dl|data_?iter|iterator|batch|samples|predictions)\b")
 _SETTINGS = re.compile(r"(?i)\b(cfg|conf|config|args|opts?|options|params|hparams|settings)\b")
+# What a process calls the number of the copy of a model that it belongs to: a file that bears it, is that copy's.
+COPIES = frozenset(["replica_id", "replica_rank", "replica_idx", "replica_index", "_replica_id", "_replica_rank"])
 _BATCHES = frozenset(
     ["batch", "data", "sample", "item", "example", "inputs", "record", "datum", "meta", "img_meta", "prediction"]
 )
