@@ -5,8 +5,8 @@ from __future__ import annotations
 from allranks.check.interpret import gpus
 from allranks.check.interpret.computed import COMPILED, laid_out
 from allranks.check.interpret.ending import leave_with
-from allranks.check.interpret.few import of_few, of_strangers
-from allranks.check.interpret.given import Given, has_one_device
+from allranks.check.interpret.few import of_few, of_strangers, stays_alone
+from allranks.check.interpret.given import Given
 from allranks.check.interpret.held import filled
 from allranks.check.interpret.in_parts import IN_PARTS, forward_of
 from allranks.check.interpret.logged import MADE, TRAINER
@@ -227,7 +227,7 @@ class Caller(Plain):
             return device
         if (plain := self.plain_call(frame, name, given)) is not None:
             return plain
-        if (sign := self.apis.signs.named(name)) is not None and not has_one_device(given):
+        if (sign := self.apis.signs.named(name)) is not None and not stays_alone(frame, given):
             frame.shows(sign.kind)
         if name in JOINING or is_trainer(name):
             frame.result.meetings.append(JOIN)
@@ -261,7 +261,7 @@ class Caller(Plain):
         if (layout := laid_out(name, given)) is not None:
             return layout
         if name == TRAINER:
-            return Value(instance=ONE_PROCESS) if has_one_device(given) else Value(instance=name, flags=MADE)
+            return Value(instance=ONE_PROCESS) if stays_alone(frame, given) else Value(instance=name, flags=MADE)
         return Value(instance=name) if "." in name and name.rpartition(".")[2][:1].isupper() else unknown(given)
 
     def _named(self, frame: Frame, given: Given) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from allranks.check.interpret.given import Given
+from collections.abc import Iterator
+from typing import Any
+
+from allranks.check.interpret.given import Given, has_one_device
 from allranks.check.interpret.state import Frame
 from allranks.check.interpret.truth import FIRST, roles_where
 from allranks.check.interpret.values import NODE, RANKS
 from allranks.check.summaries.render import render
-from allranks.check.summaries.summary import Node
+from allranks.check.summaries.summary import Node, body_of
 from allranks.check.tables.collectives import Collective
 
 _RANK_0, _OF_EACH_NODE = roles_where(FIRST["global"], "T"), roles_where(FIRST["local"], "T")
 _SIZE, _ONE = ("const", "WORLD_SIZE"), ("const", "1")
+_ONES, _DEVICES = (("const", 1), _ONE), frozenset(["devices", "gpus", "num_nodes", "strategy"])
 
 
 def leave_world(frame: Frame, node: Node) -> None:
@@ -44,6 +48,44 @@ def of_strangers(frame: Frame, entry: Collective, name: str, given: Given) -> bo
     if kept is not None and (kept[0] == "attr" or (kept[0] == "name" and kept[1] in frame.facts.positional)):
         return True
     return name.startswith("*.") and given.of_group
+
+
+def stays_alone(frame: Frame, given: Given) -> bool:
+    """Whether what starts processes, one for each device, starts no other, for all that its options say, also those
+    that were put together before."""
+    told = given.argument("devices", "gpus", "num_nodes") is not None
+    return has_one_device(given) if told else any(_names_one_device(frame, n) for name, n in given.node[3] if not name)
+
+
+def _names_one_device(frame: Frame, node: Node) -> bool:
+    """Whether options that are handed on, as a variable of this function holds them, name one device, and nothing is
+    entered into them afterwards that is about devices and nodes."""
+    made = frame.result.stored.get(node[1]) if node[0] == "name" else None
+    if made is None:
+        return False
+    pairs = dict(made[3]) if made[0] == "call" and made[1] == ("name", "dict") else _entries(made)
+    later = {key for owner, key in _entered(body_of(frame.facts)) if owner == node[1]}
+    return pairs.get("devices") in _ONES and pairs.get("num_nodes", ("const", 1)) in _ONES and not later & _DEVICES
+
+
+def _entries(made: Node) -> dict[object, Node]:
+    return {key[1]: value for key, value in zip(made[1], made[2], strict=False)} if made[0] == "dict" else {}
+
+
+def _entered(part: Any) -> Iterator[tuple[object, object]]:
+    """Yield under which key something is entered into which variable; as devices what updates it."""
+    match part:
+        case ("assign", _, targets, _):
+            for target in targets:
+                match target:
+                    case ("sub", ("name", name), ("const", key)):
+                        yield name, key
+                    case ("sub", ("name", name), _):
+                        yield name, "devices"
+        case ("attr", ("name", name), "update" | "setdefault", *_):
+            yield name, "devices"
+    for inner in part if isinstance(part, tuple) else ():
+        yield from _entered(inner)
 
 
 def _says_one(frame: Frame, node: Node) -> bool:

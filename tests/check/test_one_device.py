@@ -1,0 +1,59 @@
+"""A trainer that is given one device starts no other process, also where its options are put together before."""
+
+from __future__ import annotations
+
+import pytest
+
+from allranks.check.engine import Settings, check
+
+MAIN = """\
+import argparse
+from many import fit
+from single import tune
+
+def main():
+    args = argparse.ArgumentParser().parse_args()
+    if args.command == "fit":
+        fit(args)
+    else:
+        tune(args)
+
+if __name__ == "__main__":
+    main()
+"""
+MANY = """\
+import lightning.pytorch as pl
+import torch
+
+def fit(args):
+    pl.Trainer(devices=8, strategy="ddp").fit(args.model)
+    if torch.distributed.get_rank() == 0:
+        print("done")
+"""
+SINGLE = """\
+import lightning.pytorch as pl
+
+def tune(args):
+    open("config.yaml", "w")
+    options = {options}
+    args.model.load_state_dict(args.state, assign=True)
+    if args.epochs:
+        options["{key}"] = args.epochs
+    pl.Trainer(**options).fit(args.model)
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "key", "expected"),
+    [
+        ("dict(devices=1, max_steps=args.steps)", "max_epochs", []),
+        ('{"devices": 1, "max_steps": args.steps}', "max_epochs", []),
+        ("dict(devices=1, max_steps=args.steps)", "devices", [4]),
+        ("dict(devices=1, num_nodes=args.nodes)", "max_epochs", [4]),
+        ("dict(max_steps=args.steps)", "max_epochs", [4]),
+    ],
+)
+def test_one_device_among_the_options_of_a_trainer(options: str, key: str, expected: list[int]) -> None:
+    files = {"main.py": MAIN, "many.py": MANY, "single.py": SINGLE.format(options=options, key=key)}
+    raw = {name: text.encode() for name, text in files.items()}
+    assert [f.place.line for f in check(raw, Settings(select=("AR102",))).findings] == expected
