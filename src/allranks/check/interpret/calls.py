@@ -12,7 +12,7 @@ from allranks.check.interpret.in_parts import IN_PARTS, forward_of
 from allranks.check.interpret.logged import MADE, TRAINER
 from allranks.check.interpret.plain import Plain
 from allranks.check.interpret.spread import created
-from allranks.check.interpret.started import is_told_its_gpu
+from allranks.check.interpret.started import is_told_its_gpu, joins
 from allranks.check.interpret.state import Frame, Span
 from allranks.check.interpret.strangers import meeting_of, own_of, rank_of
 from allranks.check.interpret.truth import BY_PROCESS, EVERY, UNKNOWN
@@ -308,7 +308,10 @@ class Caller(Plain):
         else:
             self._callbacks(frame, given, name.rpartition(".")[2])
         sign = self.apis.signs.named(name)
-        if sign is not None and sign.kind == "launch":
+        by_hand = name.endswith("multiprocessing.Process") and any(joins(call.result) for call in calls[before:])
+        if by_hand:
+            frame.shows("launch")
+        if by_hand or (sign is not None and sign.kind == "launch"):
             calls[before:] = [call._replace(started=True) for call in calls[before:]]
 
     def _apart(self, frame: Frame, function: Value, given: Given) -> None:

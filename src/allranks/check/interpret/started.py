@@ -1,9 +1,11 @@
-"""Functions that processes are started with: is the number that they are given a rank, or that of a GPU? Pure."""
+"""Functions that processes are started with: what is the number that they are given, do they join others? Pure."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from allranks.check.interpret.below import deepest_first
+from allranks.check.interpret.state import Result
 from allranks.check.summaries.summary import FunctionFacts, body_of
 
 
@@ -13,6 +15,11 @@ def is_told_its_gpu(facts: FunctionFacts | None) -> bool:
     if facts is None or not facts.positional:
         return False
     return _adds(body_of(facts), ("name", facts.positional[0]))
+
+
+def joins(result: Result) -> bool:
+    """Whether what a process is started with joins others, in itself or in what it calls."""
+    return any("initialise" in one.evidence for one in deepest_first(result, ()))
 
 
 def _adds(node: Any, number: tuple[str, str]) -> bool:

@@ -18,6 +18,7 @@ from allranks.check.tree.syntax import (
     calls_of,
     class_of,
     function_of,
+    has_left_before,
     has_stars,
     is_called,
     is_constant,
@@ -315,7 +316,7 @@ def _shuffles(sampler: ast.Call, file: File) -> bool:
 def _is_left_to_some(call: ast.Call, file: File) -> bool:
     """It stands under a guard on the rank, and nothing in its function calls it for the others."""
     guard, scope = rank_guard(call, file), function_of(call, file) or file.tree
-    if guard is None or not origins(guard, file) & {"global", "local"}:
+    if guard is None or not origins(guard, file) & {"global", "local"} or has_left_before(guard, call, file):
         return False
     return sum(isinstance(at, ast.Call) and tail_of(at) == "set_epoch" for at in own(scope)) == 1
 

@@ -246,9 +246,28 @@ def _names_files(call: ast.Call, file: File) -> bool:
 def _returned(function: ast.AST, file: File) -> tuple[ast.AST, ...]:
     """Return what a function may return, unless it sorts it."""
     results = [n.value for n in own(function) if isinstance(n, ast.Return) and n.value is not None]
+    results = [result for result in results if not _counts(result, function, file)]
     if any(_is_sorted(result, file) for result in results):
         return ()
     return tuple(value for result in results for value in reached(result, file))
+
+
+def _counts(result: ast.AST, function: ast.AST, file: File) -> bool:
+    """It is how many there are: ``len(files)``, or an entry of a list that is filled with such numbers."""
+    if isinstance(result, ast.Call):
+        return tail_of(result) == "len"
+    if not isinstance(result, ast.Subscript) or not isinstance(result.value, ast.Name):
+        return False
+    filled = [
+        at.args[0]
+        for at in own(function)
+        if isinstance(at, ast.Call) and tail_of(at) == "append" and at.args and _receiver(at) == result.value.id
+    ]
+    return bool(filled) and all(_counts(one, function, file) for one in filled)
+
+
+def _receiver(call: ast.Call) -> str:
+    return ast.unparse(call.func.value) if isinstance(call.func, ast.Attribute) else ""
 
 
 def _is_sorted(source: ast.expr, file: File) -> bool:

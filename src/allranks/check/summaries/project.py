@@ -34,6 +34,7 @@ _INSTALLED = frozenset(
         *("pytorch_lightning", "horovod", "wandb", "optax", "torchvision", "torchaudio", "mpi4py", "ray"),
     ]
 )
+_DOTTED = re.compile(r"[a-z_]\w*(\.\w+)+")
 SHARDS = re.compile(r"fsdp|fully_?shard|deepspeed|zero_?stage|zero3|DTensor|distribute_tensor", re.IGNORECASE)
 # Members of an enumeration: who asks whether it is one of these need not have it.
 _METRICS = re.compile(r"torchmetrics|lightning.*\bmetrics\b")
@@ -240,6 +241,19 @@ class Project:
             if found is not None:
                 inner = self.module(f".{found[1][0]}", found[0]) if found[1] and "__init__" in found[0] else None
                 yield inner or found[0]
+        if self.summaries[path].uses("importlib"):
+            for dotted in _modules_named(body_of(self.summaries[path].functions[""])):
+                if (found := self.split(dotted, path)) is not None and not found[1]:
+                    yield found[0]
+
+
+def _modules_named(node: object) -> Iterator[str]:
+    """Yield the texts in the code of a module that may be dotted names: modules that are brought in when asked for."""
+    if isinstance(node, tuple):
+        if len(node) == 2 and node[0] == "const" and isinstance(node[1], str) and _DOTTED.fullmatch(node[1]):
+            yield node[1]
+        for part in node:
+            yield from _modules_named(part)
 
 
 def is_property(decorators: Iterable[Node]) -> bool:

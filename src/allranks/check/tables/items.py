@@ -10,6 +10,9 @@ _COUNTER = re.compile(r"(?i)^(i|j|k|n|it|num\w*|count\w*)$|idx|index|step|iter|e
 _STEPS = re.compile(r"(?i)(^|_)(steps?|iters?|iterations?|epochs?)$")
 _KEY = re.compile(rf"(?i)^{_OF}({_NAMES}|idx|index|indices)$")
 _DATA = re.compile(r"(?i)(loader|dataset|_dl|data_?iter|iterator|batch|samples|predictions)\b")
+_OF_THE_PROCESS = re.compile(
+    r"\b(iter\w*_)?local_(\w+_)?(shards|parameters|params|weights|tensors|modules|experts)\(\)"
+)
 _SETTINGS = re.compile(r"(?i)\b(cfg|conf|config|args|opts?|options|params|hparams|settings)\b")
 # What a process calls the number of the copy of a model that it belongs to: a file that bears it, is that copy's.
 COPIES = frozenset(["replica_id", "replica_rank", "replica_idx", "replica_index", "_replica_id", "_replica_rank"])
@@ -19,7 +22,10 @@ _BATCHES = frozenset(
 
 
 def yields_samples(source: str) -> bool:
-    """Whether a loop goes over data, as far as its source says: not over settings or named things."""
+    """Whether a loop goes over data, as far as its source says, or over what lies on this process: not over settings or
+    named things."""
+    if _OF_THE_PROCESS.search(source):
+        return True
     return ".items(" not in source and bool(_DATA.search(source)) and not _SETTINGS.search(source)
 
 

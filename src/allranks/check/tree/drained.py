@@ -38,13 +38,19 @@ def is_drained(split: Split, file: File) -> bool:
     function = function_of(split.node, file)
     if function is None:
         return False
-    if _is_repeated(function, file) or _comes_even(split.source, file):
+    if _is_repeated(function, file) or _comes_even(split.source, file) or _is_one_of_all(split, file):
         return False
     samples = _is_sampling(function, file)
     generators = [function] if samples or _yields(function) else _fed_by(function, split.node, file)
     around = function if samples else class_of(function, file) or function
     text = "".join(map(_text, [around, *(g for g in generators if g is not function)])) if generators else ""
     return bool(generators) and not any(word in text for word in EVEN) and " // " not in text
+
+
+def _is_one_of_all(split: Split, file: File) -> bool:
+    """A batch is dealt out in itself, and what each rank has of it is a batch too: ``yield batch[rank::size]``."""
+    parent = next(iter(file.parents(split.node)), None)
+    return isinstance(parent, ast.Yield) and isinstance(split.source, ast.Name)
 
 
 def is_stepped(split: Split, file: File) -> bool:

@@ -165,6 +165,14 @@ def rank_guard(node: ast.AST, file: File) -> ast.expr | None:
     return next((d for d in function.decorator_list if asks_rank(d)), None)
 
 
+def has_left_before(guard: ast.expr, node: ast.AST, file: File) -> bool:
+    """Say whether those whom a guard on the rank is about have left before the loop in which ``node`` stands."""
+    around = [parent for parent, _ in inside(node, file)]
+    loop = next((at for at in reversed(around) if isinstance(at, ast.For | ast.While)), None)
+    holds = any(isinstance(at, ast.If | ast.IfExp) and at.test is guard for at in around)
+    return loop is not None and not holds and guard.lineno < loop.lineno
+
+
 def function_of(node: ast.AST, file: File) -> Function | None:
     """Return the function that ``node`` stands in, None at the top level of a module or class."""
     return next((p for p in file.parents(node) if isinstance(p, _FUNCTIONS)), None)
