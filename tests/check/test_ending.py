@@ -232,3 +232,27 @@ def test_who_has_left_writes_nothing() -> None:
     assert not findings
     without = (START + text).replace("sys.exit(0)", "print()")
     assert check({"train.py": without.encode()}, Settings(select=("AR102",))).findings
+
+
+BAD = (
+    "if device != 'cuda' and rank == 0:\n    sys.exit(1)\n",
+    "if device != 'cuda':\n    if rank == 0:\n        raise ValueError(device)\n",
+    "def seen():\n    if device != 'cuda' and rank == 0:\n        raise ValueError(device)\nseen()\n",
+)
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_who_ends_the_job_is_no_guard_for_the_others(bad: str) -> None:
+    """Where rank 0 stops with an error there is no job; where there is one, rank 0 goes on with the others."""
+    text = f"{START}device = sys.argv[1]\n{bad}open('x.txt', 'w').write('x')\n"
+    assert check({"train.py": text.encode()}, Settings(select=("AR102",))).findings
+
+
+STOPS = ("if rank != 0:\n    raise ValueError(rank)\n", "if len(sys.argv) > 1 and rank != 1:\n    sys.exit(0)\n")
+
+
+@pytest.mark.parametrize("stops", STOPS)
+def test_who_must_stop_or_ends_well_writes_nothing(stops: str) -> None:
+    """One stops with an error whatever else holds, the other leaves the rest of the job running."""
+    text = f"{START}{stops}open('x.txt', 'w').write('x')\n"
+    assert not check({"train.py": text.encode()}, Settings(select=("AR102",))).findings

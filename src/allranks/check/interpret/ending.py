@@ -43,6 +43,14 @@ def ended(trace: Trace) -> Ended:
     return found
 
 
+def stayed(truth: str, gone: Trace, *, flipped: bool) -> int:
+    """Return the roles that can go on past a side of a branch that ends the job: where it lets the job live at all,
+    nobody is missing. ``gone``: the trace of that side; ``flipped``: whether it is taken where ``truth`` holds."""
+    if gone[-1:] != (("exit", "raise"),):
+        return 0
+    return roles_where(negate(truth) if flipped else truth, "TUPWD")
+
+
 def _ended_at(node: TraceNode) -> Ended:
     tag = node[0]
     if node == ("exit", "end"):

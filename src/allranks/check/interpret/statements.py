@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from allranks.check.interpret import gpus
 from allranks.check.interpret.acting import forgives
 from allranks.check.interpret.collected import through
-from allranks.check.interpret.ending import how_it_ends
+from allranks.check.interpret.ending import how_it_ends, stayed
 from allranks.check.interpret.few import leave_world
 from allranks.check.interpret.functions import Runner
 from allranks.check.interpret.making import members
@@ -164,6 +164,7 @@ class Interpreter(Runner):
             frame.may = (0 if left_then else may_then) | (0 if left_else else may_else)
             frame.implicit |= parts
             frame.guard = node[5] if test.ranked else guard  # who left early is not here any more
+            frame.mask |= before & stayed(truth, then if left_then else orelse if left_else else (), flipped=left_then)
         if left_then or left_else:
             frame.env = env_else if left_then else env_then
         else:
