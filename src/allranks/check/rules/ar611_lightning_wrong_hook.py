@@ -5,42 +5,53 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
-from allranks.check.tree.syntax import bases_of, class_of, function_of, is_constant, keyword, tail_of
+from allranks.check.tree.syntax import bases_of, calls_of, class_of, function_of, is_constant, keyword, tail_of
 from allranks.findings import Finding
 
 _ON_ALL = ("setup", "__init__")
 _MODULES = ("LightningDataModule", "LightningModule")
+_STEPS = ("training_step", "validation_step", "test_step")
+_ALONE = (
+    "Rank 0 looks at its own part alone; a forward pass or a log with sync_dist in it waits for the others.",
+    "Let all ranks run the step; put `if self.trainer.is_global_zero` around what one is to write.",
+)
 
 
 class LightningWrongHook(LocalRule):
     """
     ## What it does
     Finds attributes that are set in `prepare_data`, and data sets with `download=True` in `setup` or `__init__`, of a
-    Lightning module or data module.
+    Lightning module or data module; and a step of a module (`validation_step`, ...) that `rank_zero_only` keeps to
+    rank 0.
 
     ## Why is this bad
-    `prepare_data` runs on one process of each node alone; `setup` and `__init__` run on all.
+    `prepare_data` runs on one process of each node alone; `setup` and `__init__` run on all, and so do the steps, each
+    process with its part of the data.
 
     ## What happens with N processes
     An attribute of `prepare_data` is missing on the other ranks: AttributeError there, and the first rank waits. A
-    download in `setup` is done by all processes at once, into the same files.
+    download in `setup` is done by all processes at once, into the same files. A step on rank 0 alone looks at one part
+    of the data, and what it computes or logs for all waits for the others.
 
     ## Known problems
-    A base class that is not named `LightningDataModule` or `LightningModule` here is not recognised.
+    A class whose base is not named `LightningDataModule` or `LightningModule` here is recognised only by a
+    `training_step` beside its `prepare_data`.
 
     ## Use instead
-    Download in `prepare_data` and keep nothing; open the data and set attributes in `setup`.
+    Download in `prepare_data` and keep nothing; open the data and set attributes in `setup`. Leave the step to all, and
+    put `if self.trainer.is_global_zero` around what one process is to write.
     """
 
     code, name, severity, row = "AR611", "lightning-wrong-hook", "error", "data"
     cluster = "prepare_data runs on one process of a node, setup and __init__ on all."
     instead_of = ("AR106",)
     advice = "Download in prepare_data, set attributes in setup."
-    words = _MODULES
-    nodes = (ast.Assign, ast.AnnAssign, ast.Call)
+    words = (*_MODULES, "prepare_data")
+    nodes = (ast.Assign, ast.AnnAssign, ast.Call, ast.FunctionDef)
     bad = (
         Example(
             {
@@ -58,6 +69,30 @@ class Data(L.LightningDataModule):
         ),
         Example(
             {
+                "spoken.py": """\
+from task import Task
+
+
+class Spoken(Task):
+    def prepare_data(self):
+        self.seconds = [file.seconds for file in self.files]
+
+    def training_step(self, batch, number):
+        return self.net(batch).mean() / len(self.seconds)
+""",
+                "task.py": """\
+import lightning as L
+
+
+class Task(L.LightningModule):
+    def __init__(self, files):
+        self.files = files
+""",
+            },
+            at=(6,),
+        ),
+        Example(
+            {
                 "data.py": """\
 import pytorch_lightning as pl
 from torchvision.datasets import MNIST
@@ -66,6 +101,25 @@ from torchvision.datasets import MNIST
 class Data(pl.LightningDataModule):
     def setup(self, stage):
         self.train = MNIST("data", download=True)
+"""
+            },
+            at=(7,),
+        ),
+        Example(
+            {
+                "module.py": """\
+from lightning.pytorch import LightningModule
+from lightning.pytorch.utilities import rank_zero_only
+
+
+class Model(LightningModule):
+    @rank_zero_only
+    def validation_step(self, batch, batch_idx):
+        self.log("val_loss", self.net(batch), sync_dist=True)
+
+    @rank_zero_only
+    def on_validation_end(self):
+        print("done")
 """
             },
             at=(7,),
@@ -92,7 +146,14 @@ class Data(L.LightningDataModule):
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         function, owner = function_of(node, file), class_of(node, file)
-        if function is None or owner is None or function not in owner.body or not _is_lightning(owner, file):
+        if isinstance(node, ast.FunctionDef):
+            if _is_kept_to_one(node) and owner is not None and node in owner.body and _is_lightning(owner, file):
+                told = f"{node.name} runs on rank 0 alone, and Lightning has a part of the data for every rank"
+                yield self.local(file, node, told, cluster=_ALONE[0], advice=_ALONE[1])
+            return
+        if function is None or owner is None or function not in owner.body:
+            return
+        if not _is_lightning(owner, file) and not _inherits_steps(owner, file):
             return
         if isinstance(node, ast.Assign | ast.AnnAssign) and function.name == "prepare_data":
             for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
@@ -102,9 +163,24 @@ class Data(L.LightningDataModule):
         elif function.name in _ON_ALL and isinstance(node, ast.Call) and is_constant(keyword(node, "download"), True):
             yield self.local(file, node, f"{tail_of(node)} downloads in {function.name}, which all processes run")
 
+    def stands(self, finding: Finding, program: Program) -> bool:  # noqa: ARG002 - one answer for all
+        """Whether the project trains by Lightning at all."""
+        return not program.packages.isdisjoint(("lightning", "pytorch_lightning"))
+
 
 def _is_lightning(owner: ast.ClassDef, file: File) -> bool:
     return any(base.rpartition(".")[2] in _MODULES for base in bases_of(owner, file))
+
+
+def _inherits_steps(owner: ast.ClassDef, file: File) -> bool:
+    """Whether a class of another base has `prepare_data` beside what Lightning alone calls, and calls none of it."""
+    has = {at.name for at in owner.body if isinstance(at, ast.FunctionDef)}
+    known = bool(owner.bases) and "prepare_data" in has and bool(has & {"training_step", "configure_optimizers"})
+    return known and not any(name in calls_of(file) for name in ("prepare_data", "training_step"))
+
+
+def _is_kept_to_one(function: ast.FunctionDef) -> bool:
+    return function.name in _STEPS and any(tail_of(at) == "rank_zero_only" for at in function.decorator_list)
 
 
 def _is_missing(target: ast.expr, owner: ast.ClassDef, function: ast.AST) -> bool:
