@@ -129,6 +129,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 def main(train, val):
     train_sampler = DistributedSampler(train)
+    val_sampler = None
     val_sampler = DistributedSampler(val)
     loaders = [DataLoader(train, sampler=train_sampler), DataLoader(val, sampler=val_sampler)]
     for epoch in range(3):
@@ -137,7 +138,7 @@ def main(train, val):
         yield from loaders
 """
             },
-            at=(6, 11),
+            at=(6, 12),
         ),
         # The loop is a library's, which is told no sampler; of transformers only its models are used.
         Example(
@@ -326,7 +327,7 @@ def _is_passed_over(sampler: ast.Call, file: File) -> bool:
     if not any(isinstance(parent, ast.Assign) for parent in itertools.islice(file.parents(sampler), 1)):
         return False
     told = [at.func.value for at in calls_of(file).get("set_epoch", ()) if isinstance(at.func, ast.Attribute)]
-    made = [values(one, file) for one in told]
+    made = [[value for value in values(one, file) if not is_constant(value, None)] for one in told]
     others = [all(at is not sampler and name_of(at, file) in _SAMPLERS for at in those) and those for those in made]
     return bool(others) and all(others) and any(_is_epoch_loop(at) for at in file.nodes)
 

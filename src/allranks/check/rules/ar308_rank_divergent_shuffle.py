@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from allranks.check.interpret.values import CLOCK, IDENTITY, PROCESS, RANKS
@@ -35,6 +36,9 @@ _PERMUTES = ("numpy.random.permutation", "torch.randperm")
 _ORDERED = "this data set shuffles itself by this process' own random state, and a sampler splits it by number"
 _ALONE = "from this process' own random state"
 _UNSEEDED = "an order of this process alone"
+_SEEDED = "the seed of the sampler differs from process to process"
+_SAMPLER = re.compile(r"^[A-Z]\w*Sampler$")
+_SIZES = frozenset({"num_replicas", "world_size", "num_processes", "process_count"})
 _DRAWN = "by this process' own random state, and the data is split by number"
 
 
@@ -44,7 +48,8 @@ class RankDivergentShuffle(LocalRule, ProgramRule):
     Finds data that is shuffled (or divided into training and validation) by a random state that each process has for
     itself, and is dealt out by rank afterwards: in the same file, or by the samplers and trainers of a program that
     sets no seed, or one that holds the rank; also a pipeline of `tf.data` that is shuffled without a seed before its
-    `shard`. And a `DistributedSampler` with a seed of the process' own.
+    `shard`. And a `DistributedSampler`, or another sampler that is told the rank and the number of processes, with a
+    seed of the process' own.
 
     ## Why is this bad
     Dealing out by number is right only if all processes have the same list.
@@ -68,7 +73,7 @@ class RankDivergentShuffle(LocalRule, ProgramRule):
     cluster = "Each process takes its part of another order: some items are read several times, others never."
     advice = "Shuffle with a generator whose seed all processes share, or shuffle on rank 0 and broadcast."
     words = ("shuffle", "permutation", "randperm", ".sample", "random_split", "train_test_split", "Sampler", "_files(")
-    nodes = (ast.Call,)
+    nodes = (ast.Call, ast.keyword)
     whole = True
     calls = ("DistributedSampler", *DRAWS, *SHUFFLES, "permutation", "shard", *METHODS)
     bad = (
@@ -96,9 +101,10 @@ from torch.utils.data import DistributedSampler, random_split
 dist.init_process_group("nccl")
 train, val = random_split(list(range(100)), [90, 10])
 sampler = DistributedSampler(train, seed=int(time.time()))
+batches = BatchSampler(train, rank=rank, num_replicas=dist.get_world_size(), seed=1 + dist.get_rank())
 """
             },
-            at=(6, 7),
+            at=(6, 7, 8),
         ),
         Example(
             {
@@ -335,13 +341,15 @@ loader = accelerator.prepare(torch.utils.data.DataLoader(halves([])[0]))
         return not file.is_test
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
+        if isinstance(node, ast.keyword) and _seeds_sampler(node, file):
+            yield self.local(file, next(file.parents(node)), _SEEDED)
         if not isinstance(node, ast.Call):
             return
         name = name_of(node, file)
         if name == "torch.utils.data.DistributedSampler":
             seed = given(node, 4, "seed")
             if seed is not None and origins(seed, file) & OWN:
-                yield self.local(file, node, "the seed of the sampler differs from process to process")
+                yield self.local(file, node, _SEEDED)
         elif name in DRAWS:
             if draws_alone(node, file):
                 yield self.local(file, node, f"{tail_of(node)} draws {_ALONE if is_program(file) else _DRAWN}")
@@ -379,4 +387,14 @@ loader = accelerator.prepare(torch.utils.data.DataLoader(halves([])[0]))
         for event in program.calls("torch.utils.data.DistributedSampler"):
             seed = event.argument(4, "seed")
             if event.active and seed is not None and seed.taint & (RANKS | CLOCK | IDENTITY | PROCESS):
-                yield self.found(event, "the seed of the sampler differs from process to process")
+                yield self.found(event, _SEEDED)
+
+
+def _seeds_sampler(seed: ast.keyword, file: File) -> bool:
+    """Whether it is a seed of this process' own, for a sampler of the project that is told how many processes there are
+    and which this one is."""
+    call = next(file.parents(seed))
+    if seed.arg != "seed" or not (isinstance(call, ast.Call) and _SAMPLER.search(tail_of(call))):
+        return False
+    told, made = {k.arg for k in call.keywords}, origins(seed.value, file)
+    return bool(told & _SIZES and "rank" in told and made & OWN) and "group" not in made

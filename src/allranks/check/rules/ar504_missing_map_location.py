@@ -11,10 +11,10 @@ from allranks.check.program import Event, Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.sources.nodes import children, walk
 from allranks.check.sources.source import File
+from allranks.check.tree.from_cpu import saves_from_cpu
 from allranks.check.tree.origins import function_called
 from allranks.check.tree.syntax import (
     asks_rank,
-    calls_of,
     distributed,
     function_of,
     given,
@@ -133,13 +133,14 @@ class Job:
         torch.save(self.net.cpu().state_dict(), path)
 
     def save_optimizer(self, path):
+        print(self.loss.cpu())
         torch.save(self.optimizer.state_dict(), path)
 
     def load_optimizer(self, checkpoint):
         self.optimizer.load_state_dict(torch.load(checkpoint))
 """
             },
-            at=(17,),
+            at=(18,),
         ),
         Example(
             {
@@ -255,7 +256,7 @@ store.save_weights(net, "last.pt")
         elsewhere = _OFFLOADED.search(file.text) or _ONE_GPU.search(file.text) or not _GPU.search(file.text)
         if elsewhere or not _is_checkpoint(node, file) or rank_guard(node, file) is not None:
             return
-        if _is_of_one_process(node, file) or _saves_from_cpu(node, file) or _is_beside(node, file):
+        if _is_of_one_process(node, file) or saves_from_cpu(node, file) or _is_beside(node, file):
             return
         if asks_rank(node.args[0]) or _is_mapped_elsewhere(node, file) or _is_called_on_one_rank(node, file):
             return
@@ -300,31 +301,12 @@ def _is_of_one_process(call: ast.Call, file: File) -> bool:
     return bool(_ALONE.search(file.path) or (function is not None and _ALONE.search(function.name)) or file.is_test)
 
 
-def _saves_from_cpu(call: ast.Call, file: File) -> bool:
-    """What this file saves is brought to the CPU first: by ``save_x`` for ``load_x``, or else by any that saves."""
-    saves = (at for at in calls_of(file).get("save", ()) if name_of(at, file) == "torch.save")
-    saving = [function_of(at, file) or at for at in saves]
-    function = function_of(call, file)
-    what = function.name.partition("load")[2] if function is not None else ""
-    pair = [one for one in saving if what and getattr(one, "name", "").endswith(f"save{what}")]
-    return any(map(_offloads, pair or saving))
-
-
 def _is_saved_from_cpu(event: Event, offloads: frozenset[str]) -> bool:
-    """As `_saves_from_cpu`: ``save_x`` in the whole project for ``load_x``, or any that saves in its file."""
+    """As `saves_from_cpu`: ``save_x`` in the whole project for ``load_x``, or any that saves in its file."""
     path, _, name = event.function.partition("::")
     what = name.rpartition(".")[2].partition("load")[2]
     pair = what and any(one.endswith((f".save{what}", f"::save{what}")) for one in offloads)
     return bool(pair) or (not what and any(one.startswith(f"{path}::") for one in offloads))
-
-
-def _offloads(function: ast.AST) -> bool:
-    calls = (at for at in walk(function) if isinstance(at, ast.Call))
-    return any(
-        tail_of(at) == "cpu"
-        or (tail_of(at) == "to" and any(isinstance(a, ast.Constant) and a.value == "cpu" for a in at.args))
-        for at in calls
-    )
 
 
 def _is_beside(call: ast.Call, file: File) -> bool:

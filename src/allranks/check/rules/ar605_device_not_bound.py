@@ -140,17 +140,23 @@ def work(local_rank, main):
         Example(
             {
                 "setup.py": """\
+import os
 import torch
 import torch.distributed as dist
 from world import get_world
 
-
 def setup():
     torch.cuda.set_device(get_world().rank)
     dist.init_process_group("nccl")
+
+def setup_alone():
+    rank = -1
+    if "RANK" in os.environ:
+        rank = int(os.environ["RANK"])
+    torch.cuda.set_device(rank)
 """
             },
-            at=(7,),
+            at=(7, 14),
         ),
         Example(
             {

@@ -111,7 +111,7 @@ def _is_global(node: ast.expr, file: File, depth: int) -> bool:
     if not isinstance(node, ast.Name | ast.Attribute) or "global" not in origins(node, file):
         return _is_asked(node, file, depth)
     # What it is before anybody asked, in one process, is no answer.
-    stored = [one for one in values(node, file) or passed(node, file) if not isinstance(one, ast.Constant)]
+    stored = [one for one in values(node, file) or passed(node, file) if not _is_number(one)]
     if not stored:
         return _is_asked(node, file, depth)
     sure = [one for one in stored if _is_global(one, file, depth + 1)]
@@ -122,6 +122,11 @@ def _is_global(node: ast.expr, file: File, depth: int) -> bool:
     if made == {"global"} or not made <= {"global", "local"}:
         return False
     return any(_is_joined(parent.test) for one in sure for parent, _ in inside(one, file) if _asks(parent, one))
+
+
+def _is_number(node: ast.expr) -> bool:
+    """``0``, ``None``, ``-1``."""
+    return isinstance(node.operand if isinstance(node, ast.UnaryOp) else node, ast.Constant)
 
 
 def _is_asked(node: ast.expr, file: File, depth: int) -> bool:
