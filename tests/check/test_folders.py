@@ -102,3 +102,18 @@ def main(args):
 """
     assert lines(body) == [9]
     assert lines(body.replace("args.out =", "out =")) == []
+
+
+def test_a_folder_that_rank_0_makes_in_the_body_of_a_program_may_not_be_there() -> None:
+    """As in a function: the others write into it, and nobody waits."""
+    text = """\
+import os
+import torch.distributed as dist
+if args.rank == 0:
+    os.makedirs(args.logs, exist_ok=True)
+open(args.logs + f"/{args.rank}.log", "w")
+"""
+    findings = check({"train.py": text.encode()}, Settings(select=("AR405",))).findings
+    assert [one.place.line for one in findings] == [5]
+    waits = text.replace("open(", "dist.barrier()\nopen(")
+    assert not check({"train.py": waits.encode()}, Settings(select=("AR405",))).findings

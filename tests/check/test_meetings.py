@@ -521,3 +521,25 @@ def test_files_that_are_changed_after_all_have_met_may_have_been_there_for_long(
     settings = Settings(select=("AR203",), confidence="low")
     (finding,) = check({"a.py": textwrap.dedent(text).encode()}, settings).findings
     assert finding.confidence == "low"
+
+
+GATHERS = (
+    "with FSDP.summon_full_params(model):",
+    "with torch.distributed.fsdp.FullyShardedDataParallel.summon_full_params(model):",
+    "with deepspeed.zero.GatheredParameters(model.parameters()):",
+)
+
+
+@pytest.mark.parametrize("gathers", GATHERS)
+def test_a_context_that_gathers_a_model_wants_all_ranks(gathers: str) -> None:
+    """Behind a guard on the rank it waits for the others."""
+    start = """\
+import deepspeed
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+dist.init_process_group("nccl")
+model = torch.nn.Linear(2, 2)
+"""
+    assert codes(f"{start}if dist.get_rank() == 0:\n    {gathers}\n        print(model)\n") == ["AR201"]
+    assert codes(f"{start}{gathers}\n    if dist.get_rank() == 0:\n        print(model)\n") == []

@@ -15,6 +15,7 @@ from allranks.findings import Finding
 # These write what the others sent into their argument at this position.
 _FILLED = {
     "torch.distributed.broadcast_object_list": 0,
+    "mmengine.dist.broadcast_object_list": 0,
     "torch.distributed.all_gather_object": 0,
     "torch.distributed.all_gather": 0,
     "torch.distributed.scatter_object_list": 0,
@@ -78,12 +79,13 @@ class BroadcastMisuse(LocalRule):
         Example(
             {
                 "train.py": (
-                    "import torch.distributed as dist\n\n\ndef run_dir(make):\n"
-                    "    path = make() if dist.get_rank() == 0 else None\n"
-                    "    dist.broadcast_object_list([path], src=0)\n    return path\n"
+                    "import torch.distributed as dist\nfrom mmengine.dist import broadcast_object_list\n\n\n"
+                    "def run_dir(make):\n    path = make() if dist.get_rank() == 0 else None\n"
+                    "    dist.broadcast_object_list([path], src=0)\n"
+                    "    broadcast_object_list([path])\n    return path\n"
                 )
             },
-            at=(6,),
+            at=(7, 8),
         ),
         Example(
             {

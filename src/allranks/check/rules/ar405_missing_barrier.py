@@ -251,8 +251,8 @@ def main(results, cache, work, other):
                 yield self.finding(place, file.symbol(one.read), one.what, notes=[note], confidence=sure)
         if not isinstance(node, ast.Call) or tail_of(node) not in ("makedirs", "mkdir") or file.is_test:
             return
-        function, folder = function_of(node, file), _folder(node)
-        if function is None or folder is None or not _alone(node, file) or _is_waited_for(folder, function):
+        function, folder = function_of(node, file) or file.tree, _folder(node)
+        if folder is None or not _alone(node, file) or _is_waited_for(folder, function):
             return
         if met_on_both_sides(node, file, lambda call: _may_meet(call, file)):
             return

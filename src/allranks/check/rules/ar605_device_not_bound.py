@@ -148,7 +148,6 @@ from world import get_world
 def setup():
     torch.cuda.set_device(get_world().rank)
     dist.init_process_group("nccl")
-
 def setup_alone():
     rank = -1
     if "RANK" in os.environ:
@@ -156,7 +155,7 @@ def setup_alone():
     torch.cuda.set_device(rank)
 """
             },
-            at=(7, 14),
+            at=(7, 13),
         ),
         Example(
             {

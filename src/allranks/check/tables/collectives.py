@@ -104,8 +104,8 @@ def _torch_hidden() -> Iterator[Collective]:
     sharded = "state_dict load_state_dict optim_state_dict optim_state_dict_to_load full_optim_state_dict"
     yield from _of(fsdp, f"{sharded} sharded_optim_state_dict scatter_full_optim_state_dict", hidden=True)
     yield from _of(fsdp, "shard_full_optim_state_dict rekey_optim_state_dict clip_grad_norm_", hidden=True)
-    yield Collective(f"{fsdp}.summon_full_params", "summon_full_params", "context", hidden=True)
-    yield Collective("*.summon_full_params", "summon_full_params", "context", hidden=True)
+    yield Collective(f"{fsdp}.summon_full_params", "summon_full_params", hidden=True)
+    yield Collective("*.summon_full_params", "summon_full_params", hidden=True)
     yield from _of("*", "full_optim_state_dict scatter_full_optim_state_dict consolidate_state_dict", hidden=True)
     yield from _of("torch.distributed.optim.ZeroRedundancyOptimizer", "consolidate_state_dict", hidden=True)
     yield from _of("torch.distributed.tensor.DTensor", "full_tensor redistribute", hidden=True)
@@ -194,7 +194,8 @@ def _deepspeed() -> Iterator[Collective]:
     yield from _of(owner, "step", hidden=True, uniform=False)
     for word, what in (("backward", "backward"), ("__call__", "forward"), ("forward", "forward")):
         yield Collective(f"{owner}.{word}", f"engine {what}", uniform=False, hidden=True)
-    yield Collective("deepspeed.zero.GatheredParameters", "GatheredParameters", "context", hidden=True)
+    gathered = (("enabled", False),)
+    yield Collective("deepspeed.zero.GatheredParameters", "GatheredParameters", unless=gathered, hidden=True)
     for kind in ("_zero3_consolidated_16bit_state_dict", "_consolidated_16bit_state_dict"):
         yield Collective(f"*.{kind}", "consolidated state dict", hidden=True)
     for word in ("fp32_param", "grad", "optimizer_state"):
