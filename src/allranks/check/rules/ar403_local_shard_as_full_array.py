@@ -45,7 +45,7 @@ class LocalShardAsFullArray(LocalRule):
 
     ## Known problems
     Arrays that are always replicated are reported too: say so by testing `is_fully_replicated`. Where a mesh has
-    one axis and no spec cuts more than rows, the first shard is left alone.
+    one axis, no spec cuts more than rows, and nothing speaks of FSDP, the first shard is left alone.
 
     No fault of this kind has been seen in real code yet; the first shard of a sharded array is a slice, by the
     contract of JAX.
@@ -108,6 +108,27 @@ mesh = jax.sharding.Mesh(jax.devices(), axes)
 """
             },
             at=(6,),
+        ),
+        # A leaf is cut along the axis of the rows, where it can be.
+        Example(
+            {
+                "train.py": """\
+import jax
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec as P
+
+mesh = jax.sharding.Mesh(np.array(jax.devices()), ("data",))
+
+def sharding_of(leaf):
+    return NamedSharding(mesh, P("data") if leaf.shape[0] % mesh.size == 0 else P())
+
+def save(params, path):
+    host = jax.tree.map(lambda x: np.asarray(x.addressable_data(0)), params)
+    if jax.process_index() == 0:
+        np.savez(path, **host)
+"""
+            },
+            at=(11,),
         ),
     )
     good = (

@@ -78,12 +78,14 @@ def awaits_saves(project: Project, lines: Mapping[str, list[str]]) -> bool:
     return False
 
 
-# A mesh of several axes, a spec that cuts something but the first axis, an axis that is called after models' parts.
+# A mesh of several axes, a spec that cuts something but the first axis or only where a leaf allows it, an axis or a
+# setting that is called after models' parts.
 _MESH = re.compile(r"\bMesh\(|\bmake_mesh\(")
 _CUTS = re.compile(
     r"\b(P|PS|PartitionSpec)\((?!None\W*\)|\W*\)|[\"']\w+[\"']\W*\)|\([^()]*\)\W*\))"
     r"|[mM]esh[^#]*\(\s*[\"']\w+[\"']\s*,\s*[\"']"
     r"|[(,]\s*[\"'](fsdp|model|mp|tp|mdl|tensor\w*|expert\w*|ep|pp|stages?|zero|shards?)[\"']\s*[,)]"
+    r"|fsdp|FSDP|ZeRO|\bzero_?[123]\b|\b(P|PS|PartitionSpec)\([^()]*\) if\b"
     r"|with_partitioning|logical_(axis|to_mesh)|partition_(rules|spec)\b|PositionalSharding"
 )
 
