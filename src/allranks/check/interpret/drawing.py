@@ -9,7 +9,7 @@ from allranks.check.interpret.values import CLOCK, IDENTITY, PROCESS, RANKS
 from allranks.check.program import Event, Step
 from allranks.check.summaries.project import Project
 from allranks.check.summaries.render import render
-from allranks.check.summaries.summary import FunctionFacts, Node, Summary, body_of
+from allranks.check.summaries.summary import FunctionFacts, Node, Summary, blocks, body_of
 from allranks.check.tables.names import documented
 from allranks.check.tables.seeds import APART, DRAWN, GROUPED, LATENT, NORMAL, SEEDERS, TIMES, UNIFORM, WHOLE, WINDOWS
 from allranks.findings import Place
@@ -170,17 +170,6 @@ def _statements(body: Iterable[Node], *, looped: bool) -> Iterator[tuple[Node, b
     """Yield all statements, and whether each stands in a loop."""
     for statement in body:
         yield statement, looped
-        tag = statement[0]
-        inside = looped or tag in ("for", "while")
-        if tag in ("if", "while"):
-            blocks = statement[3:5]
-        elif tag == "for":
-            blocks = statement[4:6]
-        elif tag == "with":
-            blocks = statement[3:4]
-        elif tag == "try":
-            blocks = (statement[2], *(handler[2] for handler in statement[3]), *statement[4:6])
-        else:
-            continue
-        for block in blocks:
+        inside = looped or statement[0] in ("for", "while")
+        for block in blocks(statement):
             yield from _statements(block, looped=inside)

@@ -8,10 +8,7 @@ from allranks.check.interpret.state import Frame
 from allranks.check.interpret.truth import BY_PROCESS, BY_RANK, UNKNOWN
 from allranks.check.interpret.values import ALONE, DEALT, GROUP, NO_CONSTANT, PROCESS, RANKS, STATE, Value, replace
 from allranks.check.summaries.render import render
-from allranks.check.summaries.summary import Node
-
-# Where the statements inside a statement stand in it, and where the names that it binds.
-_BLOCKS = {"if": (3, 4), "for": (4, 5), "while": (3, 4), "with": (3,), "try": (2, 4, 5)}
+from allranks.check.summaries.summary import Node, blocks
 
 
 class Rounds:
@@ -66,10 +63,8 @@ def assigned(statements: tuple[Node, ...]) -> Iterator[str]:
         tag = statement[0]
         for target in statement[2] if tag == "assign" else (statement[2],) if tag == "for" else ():
             yield from _names(target)
-        for at in _BLOCKS.get(tag, ()):
-            yield from assigned(statement[at])
-        for handler in statement[3] if tag == "try" else ():
-            yield from assigned(handler[2])
+        for block in blocks(statement):
+            yield from assigned(block)
 
 
 def _names(target: Node) -> Iterator[str]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from allranks.check.interpret.values import CLOCK, IDENTITY, PROCESS, RANKS, Value
 from allranks.check.program import Event, Program
 from allranks.check.rule import Example, ProgramRule
-from allranks.check.tables.effects import Effect
+from allranks.check.survey.folders import makes_folder
 from allranks.findings import Finding, Note
 
 _MANAGER = "CheckpointManager"
@@ -246,9 +246,9 @@ def _used(program: Program) -> Iterator[tuple[Event, str]]:
             and event.everyone
             and event.path is not None
             and "temporary" not in event.path.flags
-            and (_divergent(event.path.taint) or (_makes(event) and _found(event, sources)))
+            and (_divergent(event.path.taint) or (makes_folder(event) and _found(event, sources)))
         ):
-            yield event, "makes" if _makes(event) else "writes to"
+            yield event, "makes" if makes_folder(event) else "writes to"
     for event in program.effects("mkdir", "folder"):
         if event.active and event.everyone and event.path is not None and _drawn(event, program):
             yield event, "makes"
@@ -291,7 +291,3 @@ def _drawn(event: Event, program: Program) -> bool:
         return False
     drawn = (s for s in program.sources("identity") if "uuid" in s.name and s.symbol == event.symbol)
     return any(source.place < event.place for source in drawn)
-
-
-def _makes(event: Event) -> bool:
-    return isinstance(event.entry, Effect) and event.entry.kind in ("mkdir", "folder")

@@ -11,7 +11,7 @@ from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import RANK_KINDS, origins
-from allranks.check.tree.syntax import function_of, tail_of
+from allranks.check.tree.syntax import function_of, tail_of, variables
 from allranks.findings import Finding
 
 _SINKS = frozenset(
@@ -221,7 +221,7 @@ def _saved_by_all(call: ast.Call, file: File) -> bool:
     return any(
         isinstance(at, ast.Call)
         and _called(at) in _SINKS
-        and (call in walk(at) or names & _arguments(at))
+        and (call in walk(at) or names & variables(at))
         and not any(origins(argument, file) & RANK_KINDS for argument in at.args[:1])
         for at in walk(scope)
     )
@@ -245,7 +245,7 @@ def _saved(node: ast.AST, file: File, scope: ast.AST) -> bool:
             return True
         if isinstance(above, ast.Assign):
             names = {t.id for t in above.targets if isinstance(t, ast.Name)}
-            return any(_called(part) in _SINKS and names & _arguments(part) for part in walk(scope))
+            return any(_called(part) in _SINKS and names & variables(part) for part in walk(scope))
         if above is scope:
             return False
     return False
@@ -255,10 +255,6 @@ def _saved_results(tree: ast.Module) -> frozenset[str]:
     """Return the names of the functions whose results are saved right away: ``dump(first_part(state), file)``."""
     sinks = (part for part in walk(tree) if isinstance(part, ast.Call) and _called(part) in _SINKS)
     return frozenset(_called(part) for sink in sinks for argument in sink.args for part in walk(argument)) - {""}
-
-
-def _arguments(call: ast.AST) -> set[str]:
-    return {part.id for part in walk(call) if isinstance(part, ast.Name)}
 
 
 def _returned(node: ast.AST, file: File) -> bool:

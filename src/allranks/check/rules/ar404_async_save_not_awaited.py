@@ -11,7 +11,7 @@ from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import values
-from allranks.check.tree.syntax import keyword
+from allranks.check.tree.syntax import arguments, keyword
 from allranks.findings import Finding, Note
 
 _SAVERS = frozenset(
@@ -235,7 +235,7 @@ def main(state, path):
         scope = next((p for p in file.parents(node) if isinstance(p, ast.FunctionDef)), file.tree)
         above = next(file.parents(node), None)
         kept = ast.unparse(above.targets[0]) if isinstance(above, ast.Assign) else ""
-        given = (value for call in walk(scope) if isinstance(call, ast.Call) for value in _arguments(call))
+        given = (value for call in walk(scope) if isinstance(call, ast.Call) for value in arguments(call))
         handed = [value for value in given if kept and ast.unparse(value) == kept]
         return self.finding(
             file.place(node),
@@ -274,10 +274,6 @@ def _gives_up_async(call: ast.Call, file: File) -> bool:
         return options is not None
     told = keyword(options, "enable_async_checkpointing")
     return any(word.arg is None for word in options.keywords) or (isinstance(told, ast.Constant) and not told.value)
-
-
-def _arguments(call: ast.Call) -> list[ast.expr]:
-    return [*call.args, *(k.value for k in call.keywords)]
 
 
 def _methods(name: str, scope: ast.AST) -> set[str]:

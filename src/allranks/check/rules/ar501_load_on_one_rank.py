@@ -12,7 +12,7 @@ from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import latest
-from allranks.check.tree.syntax import asks_rank, distributed, function_of, inside, own, rank_guard, tail_of
+from allranks.check.tree.syntax import asks_rank, distributed, function_of, inside, own, places_in, rank_guard, tail_of
 from allranks.findings import Finding
 
 # The model was made alike on all ranks before the load...
@@ -258,17 +258,13 @@ def _alone(stored: ast.Assign, file: File) -> list[str]:
     if stored not in inside_it or any(_stores_restored(part) for part in others):
         return []
     for at in inside_it:  # what is made of it goes on, too
-        if isinstance(at, ast.Assign) and at.lineno > stored.lineno and _names(at.value) & set(names):
+        if isinstance(at, ast.Assign) and at.lineno > stored.lineno and places_in(at.value) & set(names):
             names += [ast.unparse(part) for target in at.targets for part in _parts(target)]
     return names
 
 
 def _stores_restored(statement: ast.stmt) -> bool:
     return any(isinstance(at, ast.Assign) and _restores(at.value) for at in walk(statement))
-
-
-def _names(value: ast.expr) -> set[str]:
-    return {ast.unparse(at) for at in walk(value) if isinstance(at, ast.Name | ast.Attribute)}
 
 
 def _parts(target: ast.expr) -> list[ast.expr]:

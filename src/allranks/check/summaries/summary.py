@@ -18,6 +18,8 @@ import marshal
 from typing import Any, NamedTuple, TypeAlias
 
 Node: TypeAlias = tuple[Any, ...]
+# Where the statements inside a statement stand in it.
+_BLOCKS = {"if": (3, 5), "while": (3, 5), "for": (4, 6), "with": (3, 4)}
 
 
 class FunctionFacts(NamedTuple):
@@ -88,6 +90,15 @@ def body_of(facts: FunctionFacts | ClassFacts) -> tuple[Node, ...]:
     """Return the statements of a function or a class."""
     statements: tuple[Node, ...] = marshal.loads(facts.body)
     return statements
+
+
+def blocks(statement: Node) -> tuple[tuple[Node, ...], ...]:
+    """Return the statements inside a statement, block by block: none of those of a function or a class."""
+    tag = statement[0]
+    if tag == "try":
+        return (statement[2], *(handler[2] for handler in statement[3]), *statement[4:6])
+    first, last = _BLOCKS.get(tag, (0, 0))
+    return statement[first:last]
 
 
 def gives_itself(facts: FunctionFacts) -> bool:

@@ -15,7 +15,7 @@ from allranks.check.tables.effects import Effect
 _OWNER = re.compile(r"@([^<>@]*)>")
 
 
-def makes_folder(seen: Seen) -> bool:
+def makes_folder(seen: Seen | Event) -> bool:
     """Whether a call makes a folder, be it there already or not."""
     return isinstance(seen.entry, Effect) and seen.entry.kind in ("mkdir", "folder")
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from allranks.check.interpret.drawing import calls_below
 from allranks.check.sources.source import is_test
 from allranks.check.summaries.project import Project, closed
-from allranks.check.summaries.summary import FunctionFacts, Node, body_of
+from allranks.check.summaries.summary import FunctionFacts, Node, blocks, body_of
 
 _JOINS = frozenset({"Join", "join_uneven_inputs"})
 _LEARNS = re.compile(r"^(backward|(\w+_)?step(_fn)?|train_batch|apply_gradients)$")
@@ -143,19 +143,11 @@ def _leaves(body: tuple[Node, ...]) -> bool:
     return any(at[0] in ("break", "return") for at in _own(body))
 
 
-def _blocks(statement: Node) -> tuple[tuple[Node, ...], ...]:
-    tag = statement[0]
-    if tag == "try":
-        return (statement[2], *(handler[2] for handler in statement[3]), *statement[4:6])
-    first, last = {"if": (3, 5), "while": (3, 5), "for": (4, 6), "with": (3, 4)}.get(tag, (0, 0))
-    return statement[first:last]
-
-
 def _statements(body: tuple[Node, ...]) -> Iterator[Node]:
     """Yield all statements, those inside others too."""
     for statement in body:
         yield statement
-        for block in _blocks(statement):
+        for block in blocks(statement):
             yield from _statements(block)
 
 
@@ -164,5 +156,5 @@ def _own(body: tuple[Node, ...]) -> Iterator[Node]:
     for statement in body:
         yield statement
         if statement[0] not in ("for", "while"):
-            for block in _blocks(statement):
+            for block in blocks(statement):
                 yield from _own(block)

@@ -10,7 +10,7 @@ from allranks.check.sources.nodes import children, walk
 from allranks.check.sources.source import File
 from allranks.check.tree.mapped import Mapped
 from allranks.check.tree.origins import function_called
-from allranks.check.tree.syntax import name_of, tail_of
+from allranks.check.tree.syntax import arguments, name_of, tail_of, variables
 
 # What returns gradients, or a function that does.
 MAKERS = re.compile(r"^(filter_)?(value_and_)?grad$")
@@ -101,13 +101,13 @@ def _gradients(nodes: Iterable[ast.AST], file: File) -> set[str]:
     found: set[str] = set()
     for at in stores:
         if _makes(at.value, makers, file):
-            found |= {name for target in at.targets for name in _names(target) if not _MEASURED.search(name)}
+            found |= {name for target in at.targets for name in variables(target) if not _MEASURED.search(name)}
     before = -1
     while before < len(found):
         before = len(found)
         for at in stores:
-            if not found.isdisjoint(_names(at.value)):
-                found |= {name for target in at.targets for name in _names(target) if not _MEASURED.search(name)}
+            if not found.isdisjoint(variables(at.value)):
+                found |= {name for target in at.targets for name in variables(target) if not _MEASURED.search(name)}
     return found | _taken(nodes, found)
 
 
@@ -117,7 +117,7 @@ def _taken(nodes: Iterable[ast.AST], names: set[str]) -> set[str]:
     for at in nodes:
         if isinstance(at, ast.Call) and at.args and isinstance(at.args[0], ast.Lambda):
             for one, given in zip(at.args[0].args.args, at.args[1:], strict=False):
-                taken |= set() if names.isdisjoint(_names(given)) else {one.arg}
+                taken |= set() if names.isdisjoint(variables(given)) else {one.arg}
     return taken
 
 
@@ -192,7 +192,7 @@ def _spoken(node: ast.AST, file: File) -> set[str]:
 
 def _is_foreign(node: ast.AST, names: set[str], file: File) -> bool:
     """Gradients are handed to a function of another file."""
-    if not isinstance(node, ast.Call) or names.isdisjoint(n for a in node.args for n in _names(a)):
+    if not isinstance(node, ast.Call) or names.isdisjoint(n for a in node.args for n in variables(a)):
         return False
     if function_called(node, file) is not None:
         return False
@@ -205,17 +205,13 @@ def _is_foreign(node: ast.AST, names: set[str], file: File) -> bool:
 
 def _applies(node: ast.AST, names: set[str]) -> bool:
     if isinstance(node, ast.Call):
-        inputs = [*node.args, *(k.value for k in node.keywords)]
+        inputs = arguments(node)
         if tail_of(node) == "update" and isinstance(node.func, ast.Attribute):
             return not _MEASURED.search(tail_of(node.func.value)) and any(
                 isinstance(a, ast.Name) and a.id in names for a in inputs
             )
-        return tail_of(node) in _APPLIES and any(not names.isdisjoint(_names(one)) for one in inputs)
+        return tail_of(node) in _APPLIES and any(not names.isdisjoint(variables(one)) for one in inputs)
     if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Sub):
         return False
     changed = isinstance(node.left, ast.Name | ast.Attribute) and bool(_PARAMETERS.search(tail_of(node.left)))
-    return changed and not names.isdisjoint(_names(node.right))
-
-
-def _names(node: ast.AST) -> set[str]:
-    return {at.id for at in walk(node) if isinstance(at, ast.Name)}
+    return changed and not names.isdisjoint(variables(node.right))

@@ -9,7 +9,7 @@ from allranks.check.sources.source import File
 from allranks.check.tables.data import SAMPLERS
 from allranks.check.tree.origins import function_called, reached
 from allranks.check.tree.splits import handed, splits
-from allranks.check.tree.syntax import class_of, function_of, name_of, own, tail_of
+from allranks.check.tree.syntax import class_of, function_of, name_of, own, places_in, tail_of
 
 
 def dealt_out_later(shuffle: ast.Call, data: str, file: File) -> int | None:
@@ -46,18 +46,18 @@ def _holds(source: ast.AST, call: ast.Call) -> bool:
 
 
 def _dealt(scope: ast.AST, file: File) -> tuple[tuple[ast.AST, frozenset[str]], ...]:
-    parts = [(s.node, _names(s.source)) for s in (*splits(scope, file), *handed(scope, file))]
+    parts = [(s.node, places_in(s.source)) for s in (*splits(scope, file), *handed(scope, file))]
     samplers = (at for at in own(scope) if isinstance(at, ast.Call) and name_of(at, file) in SAMPLERS and at.args)
-    return (*parts, *((at, _names(at.args[0])) for at in samplers))
+    return (*parts, *((at, places_in(at.args[0])) for at in samplers))
 
 
 def _dealt_by_callers(shuffle: ast.Call, scope: ast.FunctionDef, file: File) -> int | None:
     """``return order`` in a function of this file, and ``self.order()[rank::n]`` in another one."""
     above = next((p for p in file.parents(shuffle) if isinstance(p, ast.stmt)), None)
-    kept = _names(above.targets[0]) if isinstance(above, ast.Assign) else frozenset()
+    kept = places_in(above.targets[0]) if isinstance(above, ast.Assign) else frozenset()
     returned = [at.value for at in own(scope) if isinstance(at, ast.Return) and at.value is not None]
     if above not in [p for p in own(scope) if isinstance(p, ast.Return)] and not any(
-        kept & _names(value) for value in returned
+        kept & places_in(value) for value in returned
     ):
         return None
     for split in splits(file.tree, file):
@@ -90,13 +90,9 @@ def _dealt_by_methods(shuffle: ast.Call, data: str, file: File) -> int | None:
 def _stores(scope: ast.AST) -> tuple[tuple[ast.Assign, frozenset[str], frozenset[str]], ...]:
     """Return the assignments of a scope by line, with the names they read and those they store under."""
     nodes = sorted((n for n in own(scope) if isinstance(n, ast.Assign)), key=lambda n: n.lineno)
-    return tuple((n, _names(n.value), frozenset(ast.unparse(target) for target in n.targets)) for n in nodes)
+    return tuple((n, places_in(n.value), frozenset(ast.unparse(target) for target in n.targets)) for n in nodes)
 
 
 def _sent(scope: ast.AST) -> tuple[frozenset[str], ...]:
     """Return the names in each broadcast of a scope: the order that rank 0 drew is sent to all."""
-    return tuple(_names(n) for n in own(scope) if isinstance(n, ast.Call) and "broadcast" in tail_of(n))
-
-
-def _names(node: ast.AST) -> frozenset[str]:
-    return frozenset(ast.unparse(n) for n in walk(node) if isinstance(n, ast.Name | ast.Attribute))
+    return tuple(places_in(n) for n in own(scope) if isinstance(n, ast.Call) and "broadcast" in tail_of(n))

@@ -14,7 +14,18 @@ from dataclasses import dataclass
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.splits import by_rank
-from allranks.check.tree.syntax import Function, asks_rank, inside, leaves, name_of, own, rank_guard, speaks_of, tail_of
+from allranks.check.tree.syntax import (
+    Function,
+    arguments,
+    asks_rank,
+    inside,
+    leaves,
+    name_of,
+    own,
+    rank_guard,
+    speaks_of,
+    tail_of,
+)
 
 Meets = Callable[[ast.Call], bool]
 
@@ -103,7 +114,7 @@ def _of_all(made: ast.Call, later: list[ast.Call], file: File, meets: Meets) -> 
 def _of_one(made: ast.Call, later: list[ast.Call], file: File, meets: Meets) -> Handover | None:
     """Rank 0 makes something, and all go on to read it."""
     tail = tail_of(made)
-    paths = {ast.unparse(given) for given in _given(made) if _is_path(given)} if _MAKES.search(tail) else set()
+    paths = {ast.unparse(given) for given in arguments(made) if _is_path(given)} if _MAKES.search(tail) else set()
     prepares = bool(_PREPARES.search(tail)) and _is_statement(made, file)
     if not paths and not prepares:
         return None
@@ -130,10 +141,6 @@ def _path(call: ast.Call, file: File) -> ast.expr | None:
     return call.args[at] if len(call.args) > at else None
 
 
-def _given(call: ast.Call) -> list[ast.expr]:
-    return [*call.args, *(keyword.value for keyword in call.keywords)]
-
-
 def _opens_to_write(call: ast.Call) -> bool:
     mode = next((a.value for a in call.args[1:2] if isinstance(a, ast.Constant)), "r")
     return tail_of(call) == "open" and isinstance(mode, str) and mode[:1] in ("w", "a", "x")
@@ -154,7 +161,7 @@ def _is_path(node: ast.expr) -> bool:
 
 def _shared(call: ast.Call, paths: set[str]) -> str:
     """Return the one of ``paths`` that the call is given, or a part of what it is given."""
-    texts = (ast.unparse(at) for given in _given(call) for at in walk(given) if isinstance(at, ast.expr))
+    texts = (ast.unparse(at) for given in arguments(call) for at in walk(given) if isinstance(at, ast.expr))
     return next((text for text in texts if text in paths), "")
 
 

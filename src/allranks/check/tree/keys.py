@@ -25,6 +25,7 @@ from allranks.check.tree.syntax import (
     name_of,
     own,
     tail_of,
+    variables,
 )
 
 DRAWS = ("normal", "uniform", "truncated_normal", "bernoulli", "randint", "gumbel", "rademacher", "laplace", "bits")
@@ -163,13 +164,9 @@ def drawn_alike(maps: ast.Call, file: File) -> ast.Call | None:
     if not keys or not (cut or how(keyword(maps, "out_specs"), file) == "cut"):
         return None
     drawn = [at for at in walk(function) if isinstance(at, ast.Call) and name_of(at, file).startswith("jax.random.")]
-    if any(tail_of(at) == "fold_in" and len(at.args) > 1 and _named(at.args[1]) & cut for at in drawn):
+    if any(tail_of(at) == "fold_in" and len(at.args) > 1 and variables(at.args[1]) & cut for at in drawn):
         return None
     if not any(tail_of(at) not in _HARMLESS for at in drawn) and "rngs=" not in ast.unparse(function):
         return None
     ours = [at for at in drawn if at.args and isinstance(at.args[0], ast.Name) and at.args[0].id in keys]
     return min(ours, key=lambda at: (at.lineno, at.col_offset), default=None)
-
-
-def _named(node: ast.expr) -> set[str]:
-    return {at.id for at in walk(node) if isinstance(at, ast.Name)}

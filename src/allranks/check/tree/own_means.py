@@ -12,7 +12,7 @@ from allranks.check.tree.origins import function_called, reached
 from allranks.check.tree.own_scores import counts, goes_through_data, reduces
 from allranks.check.tree.skips import AGREES
 from allranks.check.tree.splits import deals_held_out, split_at
-from allranks.check.tree.syntax import Function, calls_of, class_of, function_of, own, rank_guard, tail_of
+from allranks.check.tree.syntax import Function, calls_of, class_of, function_of, own, places_in, rank_guard, tail_of
 
 _EVALUATES = re.compile(r"(^|_)(val|valid|validate|validation|eval|evaluate|evaluation|test|dev)(_|$)")
 # Somebody else may bring the parts together: metrics and evaluators that reduce when they are asked.
@@ -55,19 +55,15 @@ def _is_agreed(call: ast.Call, file: File) -> bool:
         return True
     nodes, names = own(function_of(call, file) or file.tree), _stored(statement)
     for at in nodes:
-        if isinstance(at, ast.Assign) and not names.isdisjoint(_read(at.value)):
+        if isinstance(at, ast.Assign) and not names.isdisjoint(places_in(at.value)):
             names |= _stored(at)
     others = (at for at in nodes if isinstance(at, ast.Call) and at is not call)
-    return any(_agrees(at, file) and not names.isdisjoint(_read(at)) for at in others)
+    return any(_agrees(at, file) and not names.isdisjoint(places_in(at)) for at in others)
 
 
 def _stored(statement: ast.stmt) -> set[str]:
     targets = statement.targets if isinstance(statement, ast.Assign) else []
-    return {ast.unparse(at) for target in targets for at in walk(target) if isinstance(at, ast.Name | ast.Attribute)}
-
-
-def _read(node: ast.AST) -> set[str]:
-    return {ast.unparse(at) for at in walk(node) if isinstance(at, ast.Name | ast.Attribute)}
+    return {place for target in targets for place in places_in(target)}
 
 
 def _agrees(call: ast.Call, file: File) -> bool:

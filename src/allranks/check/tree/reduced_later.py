@@ -9,9 +9,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
-from allranks.check.tree.syntax import Function, asks_rank, function_of, leaves, own, tail_of
+from allranks.check.tree.syntax import Function, asks_rank, function_of, leaves, own, tail_of, variables
 
 _REDUCES = re.compile(r"^_?(all_?reduce(_sum|_mean)?|reduce_(sum|mean|tensor)|all_?gather|gather_for_metrics)$")
 _TENSORS = ("tensor", "as_tensor", "Tensor", "FloatTensor", "stack", "array")
@@ -34,7 +33,7 @@ def leaves_before(branch: ast.If | ast.Assert, file: File) -> str:
         return ""
     reductions = list(_reductions(function))
     ends = branch.end_lineno or branch.lineno
-    if any(call.lineno < branch.lineno and name in _names(call) for call in reductions):
+    if any(call.lineno < branch.lineno and name in variables(call) for call in reductions):
         return ""
     named = {name} | {
         target.id
@@ -54,7 +53,7 @@ def meets_if_any(branch: ast.If, file: File) -> tuple[ast.Call, str] | None:
     name = _counted(branch.test)
     if function is None or not name or _ALIKE.search(name) or _OF_MODEL.search(name) or asks_rank(branch.test):
         return None
-    if any(call.lineno < branch.lineno and name in _names(call) for call in _reductions(function)):
+    if any(call.lineno < branch.lineno and name in variables(call) for call in _reductions(function)):
         return None
     inside = [at for part in branch.body for at in (part, *own(part)) if isinstance(at, ast.Call)]
     others = [at for part in branch.orelse for at in (part, *own(part)) if isinstance(at, ast.Call)]
@@ -112,14 +111,10 @@ def _number(node: ast.expr) -> str:
 
 def _packs(value: ast.Call, name: str) -> bool:
     """``torch.tensor([total, count])``"""
-    return tail_of(value) in ("tensor", "as_tensor", "Tensor", "FloatTensor", "stack", "array") and name in _names(
+    return tail_of(value) in ("tensor", "as_tensor", "Tensor", "FloatTensor", "stack", "array") and name in variables(
         value
     )
 
 
 def _reductions(function: Function) -> Iterator[ast.Call]:
     return (at for at in own(function) if isinstance(at, ast.Call) and _REDUCES.search(tail_of(at)))
-
-
-def _names(node: ast.AST) -> set[str]:
-    return {at.id for at in walk(node) if isinstance(at, ast.Name)}

@@ -15,7 +15,7 @@ from allranks.check.sources.nodes import children, walk
 from allranks.check.sources.source import File
 from allranks.check.tables.items import counts, is_batch, may_hold_samples
 from allranks.check.tree.namesakes import only_sounds
-from allranks.check.tree.syntax import asks_rank, calls_of, is_constant, own, tail_of, words_of
+from allranks.check.tree.syntax import asks_rank, calls_of, is_constant, own, tail_of, variables, words_of
 
 _LOSS = re.compile(r"loss|(?<![a-z])kl(?![a-z])|policykl|approxkl|isnan|isinf|isfinite", re.IGNORECASE)
 AGREES = re.compile(r"reduce|gather|broadcast|sync|agree|psum|pmean|allreduce")
@@ -378,7 +378,7 @@ def _agrees(node: ast.AST) -> bool:
 
 def names_in(node: ast.AST) -> set[str]:
     """Return the names in ``node``, but for ``self``."""
-    return {part.id for part in walk(node) if isinstance(part, ast.Name)} - {"self"}
+    return variables(node) - {"self"}
 
 
 def _targets(part: ast.Assign) -> set[str]:

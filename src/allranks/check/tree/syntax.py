@@ -82,6 +82,11 @@ def given(call: ast.Call, position: int, name: str) -> ast.expr | None:
     return None
 
 
+def arguments(call: ast.Call) -> list[ast.expr]:
+    """Return all that a call is given, by position and by name."""
+    return [*call.args, *(k.value for k in call.keywords)]
+
+
 def has_stars(call: ast.Call) -> bool:
     """Say whether arguments are passed on that do not stand here (``*args``, ``**options``)."""
     return any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords)
@@ -90,6 +95,16 @@ def has_stars(call: ast.Call) -> bool:
 def is_constant(node: ast.AST | None, value: object) -> bool:
     """Say whether ``node`` is this constant (True is not 1)."""
     return isinstance(node, ast.Constant) and node.value is value
+
+
+def variables(node: ast.AST) -> set[str]:
+    """Return the names of the variables in ``node``."""
+    return {at.id for at in walk(node) if isinstance(at, ast.Name)}
+
+
+def places_in(node: ast.AST) -> frozenset[str]:
+    """Return the variables and attributes in ``node`` as they are written: ``self``, ``self.model``."""
+    return frozenset(ast.unparse(at) for at in walk(node) if isinstance(at, ast.Name | ast.Attribute))
 
 
 def words_of(node: ast.AST) -> Iterator[str]:
