@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 
 from allranks.check.program import Program
@@ -10,6 +10,7 @@ from allranks.check.reading import Cache, examined
 from allranks.check.registry import all_rules, selected
 from allranks.check.results.rows import rows
 from allranks.check.rule import Assume, LocalRule, ProgramRule
+from allranks.check.rules.ar305_jax_host_input import JaxHostInput
 from allranks.check.rules.ar604_unknown_env_var import UnknownEnvVar
 from allranks.check.rules.ar903_analysis_incomplete import AnalysisIncomplete
 from allranks.check.sources.scripts import is_page, is_text
@@ -72,7 +73,7 @@ def check(sources: Mapping[str, bytes], settings: Settings, *, cache: Cache | No
     summaries, findings = read(sources, cache=cache)
     if UnknownEnvVar.code in codes:
         findings.extend(UnknownEnvVar().in_scripts(sources))
-    program = interpreted(sources, summaries, settings)
+    program = interpreted(sources, summaries, settings, told={f.code for f in findings})
     asked = {r.code: r for r in all_rules() if isinstance(r, LocalRule) and (r.whole or settings.assume == "auto")}
     findings = [f for f in findings if f.code not in asked or asked[f.code].stands(f, program)]
     chosen = [r for r in all_rules() if isinstance(r, ProgramRule) and r.code in codes]
@@ -118,8 +119,11 @@ def _by_nodes(findings: list[Finding], program: Program, sources: Mapping[str, b
     return [replace(f, confidence="low") if f.code in of_nodes else f for f in findings]
 
 
-def interpreted(sources: Mapping[str, bytes], summaries: Mapping[str, Summary], settings: Settings) -> Program:
-    """Return what interpreting ``sources`` finds out; ``summaries``: of those Python files that can be read."""
+def interpreted(
+    sources: Mapping[str, bytes], summaries: Mapping[str, Summary], settings: Settings, *, told: Set[str] = frozenset()
+) -> Program:
+    """Return what interpreting ``sources`` finds out; ``summaries``: of those Python files that can be read; ``told``:
+    the codes of what single files show, for facts that cost much and that one rule alone asks for."""
     tables = apis(
         predicates=settings.rank_zero_predicates,
         collectives=settings.collectives,
@@ -147,7 +151,7 @@ def interpreted(sources: Mapping[str, bytes], summaries: Mapping[str, Summary], 
         awaits_saves=awaits_saves(project, lines),
         cuts_state=cuts_state(project, lines),
         own_seeds=files_with_own_seeds(project, lines),
-        fed_alike=fed_alike(project, lines),
+        fed_alike=fed_alike(project, lines) if JaxHostInput.code in told else frozenset(),
     )
 
 
