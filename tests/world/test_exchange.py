@@ -105,6 +105,14 @@ def test_the_first_error_names_ranks_that_were_disturbed(world: SimulatedWorld) 
         assert set(ranks) <= {fault.rank for fault in world.faults}, message
 
 
+def test_a_rank_that_the_last_value_reached_at_the_deadline_is_not_named() -> None:
+    """Rank 1 takes a second for each operation: its values come to rank 0 as the others give up."""
+    journal, _ = watch(SimulatedWorld(5, seed=0, fanout=2, timeout=TIMEOUT, faults=[Delay(rank=1, seconds=1.0)]))
+    kinds = [[seen[0] for seen in journal[rank][:2]] for rank in range(5)]
+    assert kinds == [["value", "value"]] * 5
+    assert {seen[1] for calls in journal.values() for seen in calls if seen[0] != "value"} == {(1,)}
+
+
 @given(worlds())
 @settings(deadline=None, max_examples=50)
 def test_a_run_is_a_function_of_its_seed(world: SimulatedWorld) -> None:

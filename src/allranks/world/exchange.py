@@ -11,16 +11,19 @@ timeout. Keys of exchange k, below ``<line>/<k>/``:
     judge       the rank that looks into what went wrong; the others wait for its word in ``down``
 
 Who writes ``down``: rank 0 when all have come; or the judge, whichever rank first reached its deadline, or learnt that
-a rank is dead. Everybody else, also a rank that comes later, reads it. Keys of earlier exchanges are deleted once all
-ranks have come to exchange k: by then everybody has read them.
+a rank is dead. Everybody else, also a rank that comes later, reads it; who waits for the judge's word goes on passing
+values up meanwhile, so that a rank that the last value reached at the deadline is not taken for one that kept it: the
+exchange may still succeed then, by the judge's leave. Keys of earlier exchanges are deleted once all ranks have come
+to exchange k: by then everybody has read them.
 
 Some ranks only may meet in the same way (``members``, ``line``): then the first of them is in rank 0's place.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from allranks.clock import Clock
@@ -35,6 +38,8 @@ Decide = Callable[[Sequence[Value]], Value]
 _FIRST_LOOK, _LONGEST_LOOK = 0.5, 8.0
 # How long the judge may take: it asks the missing ranks where they are.
 _GRACE = 10.0
+# How long a rank that has all the values it waits for may take to pass them on before it is held to stand still.
+_PASSING = 0.5
 
 
 class _Bundle(NamedTuple):
@@ -83,8 +88,9 @@ class Exchanger:
         return outcome.reveal(agreed, rank=self.rank, ticket=ticket)
 
     def put(self, key: str, document: Json) -> None:
-        """Set a key of the current exchange, to be deleted when the next one is complete."""
-        self._mine[-1].append(key)
+        """Set a key of the current exchange, or set it again; it is deleted when the next one is complete."""
+        if key not in self._mine[-1]:
+            self._mine[-1].append(key)
         self.store.set(key, dumps(document))
 
     def claim(self, key: str, document: Json) -> Json | None:
@@ -130,23 +136,38 @@ class _Call:
     ticket: Ticket
     deadline: float
     timeout: float
+    # The rank that looks into what went wrong, once this one knows it.
+    judge: int | None = None
 
     def run(self, value: Json, decide: Decide) -> outcome.Outcome:
         """Return the outcome that all ranks share."""
-        me = self.of
         try:
-            bundle = self._collect(value)
-            if me.rank == me.members[0]:
-                return self._write_down(self._decide(bundle, decide))
-            me.put(f"{self.key}/up/{me.rank}", _encode(bundle))
-            return self._wait_down()
+            return self._meet(value, decide)
         except _OverdueError:
-            return self._judge(self._timed_out)
+            return self._judged(value, decide, None)
         except _DeathError as death:
-            reasons = death.reasons
-            return self._judge(lambda: outcome.died(reasons, me.host_of))
+            return self._judged(value, decide, death.reasons)
+
+    def _meet(self, value: Json, decide: Decide) -> outcome.Outcome:
+        try:
+            return self._rise(value, decide) or outcome.Outcome(loads(self._wait(self._down, look_down=False)))
         except _DecidedError as decided:
             return outcome.Outcome(loads(decided.document))
+
+    def _rise(self, value: Json, decide: Decide) -> outcome.Outcome | None:
+        """Pass on the values of this rank's subtree; the first decides, as there is nobody to pass them on to."""
+        me, bundle = self.of, self._collect(value)
+        if me.rank == me.members[0]:
+            return self._write_down(self._decide(bundle, decide))
+        me.put(self._up(me.rank), _encode(bundle))
+        return None
+
+    @property
+    def _down(self) -> str:
+        return f"{self.key}/down"
+
+    def _up(self, rank: int) -> str:
+        return f"{self.key}/up/{rank}"
 
     def _collect(self, value: Json) -> _Bundle:
         """Wait for the children's bundles and add this rank's own value and ticket."""
@@ -157,7 +178,7 @@ class _Call:
         if below:
             me.put(f"{self.key}/at/{me.rank}", [self.ticket.op, self.ticket.name, self.ticket.where])
         for child in below:
-            brought = _decode(self._wait(f"{self.key}/up/{child}", look_down=True))
+            brought = _decode(self._wait(self._up(child), look_down=True))
             bundle.values.update(brought.values)
             for ticket, ranks in brought.tickets.items():
                 bundle.tickets.setdefault(ticket, []).extend(ranks)
@@ -169,39 +190,61 @@ class _Call:
             return outcome.mismatched(*found)
         return outcome.decided({r: bundle.values.get(r) for r in self.of.members}, decide)
 
-    def _judge(self, propose: Callable[[], outcome.Outcome]) -> outcome.Outcome:
-        """Make up the outcome of an exchange that failed, or wait for the rank that was faster to do so."""
-        faster = self.of.claim(f"{self.key}/judge", self.of.rank)
-        return self._write_down(propose()) if faster is None else self._await(faster)
+    def _judged(self, value: Json, decide: Decide, dead: dict[int, str] | None) -> outcome.Outcome:
+        """Make up the outcome of an exchange that failed, or wait for the word of the rank that was faster to do so,
+        and pass on what comes meanwhile; if that one dies or stands still, that is the outcome."""
+        me = self.of
+        faster = me.claim(f"{self.key}/judge", me.rank)
+        judge = me.rank if faster is None else int(faster)
+        late = replace(self, deadline=me.clock.now() + _GRACE, judge=judge)
+        try:
+            if faster is not None:
+                return late._meet(value, decide)
+            return self._died(dead) if dead else late._overdue(value, decide)
+        except _DecidedError as decided:
+            return outcome.Outcome(loads(decided.document))
+        except _DeathError as death:
+            return self._died(death.reasons)
+        except _OverdueError:
+            return self._write_down(outcome.unjudged(judge, me.host_of(judge), seconds=_GRACE))
 
-    def _await(self, judge: int) -> outcome.Outcome:
-        """Wait for the judge's word; if it dies or stands still, that is the outcome."""
-        me, until = self.of, self.of.clock.now() + _GRACE
-        while me.clock.now() < until:
-            try:
-                return outcome.Outcome(loads(me.store.wait(f"{self.key}/down", _FIRST_LOOK)))
-            except KeyTimeout:
-                dead = gone.read(me.store)
-            if judge in dead:
-                return self._write_down(outcome.died(dead, me.host_of))
-        return self._write_down(outcome.unjudged(judge, me.host_of(judge), seconds=_GRACE))
+    def _died(self, reasons: dict[int, str]) -> outcome.Outcome:
+        return self._write_down(outcome.died(reasons, self.of.host_of))
 
     def _write_down(self, proposed: outcome.Outcome) -> outcome.Outcome:
-        faster = self.of.claim(f"{self.key}/down", proposed.document)
+        faster = self.of.claim(self._down, proposed.document)
         return proposed if faster is None else outcome.Outcome(faster)
 
-    def _timed_out(self) -> outcome.Outcome:
+    def _overdue(self, value: Json, decide: Decide) -> outcome.Outcome:
+        """Say, as the judge, who did not come; where all came, who keeps the values of others for too long."""
+        me = self.of
+        while True:
+            missing, stalled = self._late()
+            if me.rank in stalled:
+                if decided := self._rise(value, decide):
+                    return decided
+                continue
+            if not missing:
+                slow = stalled[0]
+                with contextlib.suppress(KeyTimeout):
+                    me.store.wait(self._down if slow == me.members[0] else self._up(slow), _PASSING)
+                self._look_down()
+                stalled = sorted({*stalled} & {*self._late()[1]})
+            if late := missing or stalled:
+                places = me.locate(late)
+                return self._write_down(
+                    outcome.timed_out(self.timeout, missing, stalled=stalled, places=places, host_of=me.host_of)
+                )
+
+    def _late(self) -> tuple[list[int], list[int]]:
+        """Return the ranks that have not come, and, where all have, those that have all they wait for and keep it."""
         me = self.of
         keys = me.store.list(f"{self.key}/")
-        risen = {place for place, rank in enumerate(me.members) if f"{self.key}/up/{rank}" in keys}
+        risen = {place for place, rank in enumerate(me.members) if self._up(rank) in keys}
         come = {place for place, rank in enumerate(me.members) if f"{self.key}/at/{rank}" in keys} | risen
         missing = [rank for place, rank in enumerate(me.members) if place not in come]
         stalled = [] if missing else [me.members[place] for place in tree.stalled(risen, len(me.members), me.fanout)]
-        places = me.locate([*missing, *stalled])
-        return outcome.timed_out(self.timeout, missing, stalled=stalled, places=places, host_of=me.host_of)
-
-    def _wait_down(self) -> outcome.Outcome:
-        return outcome.Outcome(loads(self._wait(f"{self.key}/down", look_down=False)))
+        return missing, stalled
 
     def _wait(self, key: str, *, look_down: bool) -> bytes:
         """Wait for a key until the deadline, with a look at the dead (and at the outcome) now and then."""
@@ -215,10 +258,15 @@ class _Call:
             except KeyTimeout:
                 me.uneasy()
                 look = min(look * 2, _LONGEST_LOOK)
-            if look_down and (document := me.store.get(f"{self.key}/down")) is not None:
-                raise _DecidedError(document)
-            if dead := gone.read(me.store):
+            if look_down:
+                self._look_down()
+            dead = gone.read(me.store)
+            if dead and (self.judge is None or self.judge in dead):
                 raise _DeathError(dead)
+
+    def _look_down(self) -> None:
+        if (document := self.of.store.get(self._down)) is not None:
+            raise _DecidedError(document)
 
 
 def _encode(bundle: _Bundle) -> Json:
