@@ -71,6 +71,13 @@ def test_one_rank_alone_runs_a_model_that_was_sharded_where_it_is(made: str, use
     assert lines(SHARDED.format(made=made, used=ON_ONE.format(used))) == [23]
 
 
+def test_a_model_that_shards_itself_is_sharded() -> None:
+    net = "class Net(torch.nn.Module):\n    def shard(self):\n        fully_shard(self)\n\n\ndef main():"
+    own = SHARDED.replace("def main():", net).replace("torch.nn.Sequential(torch.nn.Linear(4, 4)).cuda()", "Net()")
+    assert lines(own.format(made="model.shard()", used=ON_ONE.format("model(torch.ones(4))"))) == [28]
+    assert lines(own.format(made="print(model.shard)", used=ON_ONE.format("model(torch.ones(4))"))) == []
+
+
 @pytest.mark.parametrize(
     ("made", "used"),
     [

@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allranks.check.config import Config
+from allranks.check.interpret.statements import Interpreter
+from allranks.check.interpret.values import Value
 from allranks.check.judge import judge
 from allranks.check.results.mend import mend
 from allranks.check.results.shown import prints_of, report_of
@@ -107,6 +109,24 @@ def test_a_rule_that_fails_is_told_and_hides_nothing(monkeypatch) -> None:
     assert "AR101" in [f.code for f in found]
     failed = [(f.place.path, f.message.partition(":")[0]) for f in found if f.code == "AR903"]
     assert failed == [("train.py", "AR405 failed here (ValueError"), ("wait.py", "AR803 failed here (ValueError")]
+
+
+def test_a_function_that_cannot_be_interpreted_is_told_and_hides_nothing(monkeypatch) -> None:
+    """As a real project did: a call that the interpreter had not thought of ended the whole check."""
+
+    def fails(self: Interpreter, frame: object, name: str, given: object) -> Value:
+        if name == "shutil.rmtree":
+            raise IndexError("tuple index out of range")
+        return outside(self, frame, name, given)
+
+    outside = Interpreter._outside_call
+    monkeypatch.setattr(Interpreter, "_outside_call", fails)
+    clean = b"import shutil\n\n\ndef clean(x):\n    shutil.rmtree(x)\n\n\n"
+    begun = TRAIN.replace(b"    torch.save(", b"    clean('old')\n    torch.save(")
+    found = judge({"train.py": clean + begun}, Config()).findings
+    assert "AR101" in [f.code for f in found]
+    failed = [(f.place.line, f.message.partition(":")[0]) for f in found if f.code == "AR903"]
+    assert failed == [(4, "interpreting failed here (IndexError")]
 
 
 def test_a_suppression_is_unused_only_where_the_whole_project_was_checked() -> None:

@@ -239,11 +239,11 @@ class Astray:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A function that was not followed to its end, and why."""
+    """A function that was not followed to its end, and why: in words, or what the interpreter itself raised there."""
 
     place: Place
     symbol: str
-    why: str
+    why: str | Exception
 
 
 @dataclass(frozen=True, slots=True)

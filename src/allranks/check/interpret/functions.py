@@ -60,7 +60,7 @@ class Runner(Caller):
         self.decorated: dict[str, Value] = {}
         self.bodies: dict[str, tuple[Node, ...]] = {}
         self.scopes: dict[str, tuple[Frame, int, int]] = {}
-        self.gaps: dict[str, str] = {}  # functions that were not followed to their end, and why
+        self.gaps: dict[str, str | Exception] = {}  # functions that were not followed to their end, and why
 
     def again(self) -> None:
         """Forget what functions do, keep what attributes hold: a second run knows what the first one stored."""
@@ -126,6 +126,9 @@ class Runner(Caller):
             self.finish(frame, statements)
         except RecursionError:
             self.gaps[frame.result.reference] = "its statements and the calls in them are nested too deeply"
+            frame.result.trace = tuple(frame.nodes)
+        except Exception as error:  # a fault of ours must not hide what is wrong elsewhere: it is told by AR903
+            self.gaps[frame.result.reference] = error
             frame.result.trace = tuple(frame.nodes)
 
     def function_value(self, reference: str, scope: Frame | None) -> Value:

@@ -29,6 +29,12 @@ class Given(NamedTuple):
         function = self.node[1]
         return function[0] == "attr" and bool(render(function[1]).lower().rpartition(".")[2].endswith("group"))
 
+    @property
+    def owner(self) -> Node | None:
+        """Return the expression whose method is called."""
+        function = self.node[1]
+        return cast(Node, function[1]) if function[0] == "attr" else None
+
     def all(self) -> tuple[Value, ...]:
         """Return what is given, by position or by keyword."""
         return (*self.values, *[value for _, value in self.keywords]) if self.keywords else self.values

@@ -86,12 +86,14 @@ class Plain(Overrides):
         imports = self.project.summaries[frame.path].imports
         return prepared(name, given) if any(dotted.endswith(PLUGIN) for dotted, _ in imports) else ANYTHING
 
-    def changed_below(self, frame: Frame, reference: str, given: Given) -> None:
-        """A function of the project has sharded models that it was given."""
-        facts = self.project.function(reference)
+    def changed_below(self, frame: Frame, function: Value, given: Given) -> None:
+        """A function of the project has sharded models that it was given, or the one whose method it is."""
+        facts = self.project.function(function.reference)
         for name in sharded_by(facts) if facts is not None else ():
             at = facts.positional.index(name) - (facts.positional[0] == "self") if facts is not None else 0
-            expression, model = given.expression(name, at), given.argument(name, at)
+            expression, model = (
+                (given.expression(name, at), given.argument(name, at)) if at >= 0 else (given.owner, function.receiver)
+            )
             if model is not None and expression is not None and expression[0] in ("name", "attr"):
                 self.store(frame, expression, sharded(model))
 

@@ -17,8 +17,8 @@ class AnalysisIncomplete(ProgramRule):
     """
     ## What it does
     Names, in one remark, the functions that could not be followed to their end: too many calls lead into each other, or
-    their statements are nested too deeply. Names also, as a warning, a file at which a rule failed, which is a fault of
-    allranks: all other findings stand.
+    their statements are nested too deeply. Names also, as a warning, a file or a function at which a rule or the check
+    itself failed, which is a fault of allranks: all other findings stand.
 
     ## Why is this bad
     That nothing was found there says nothing.
@@ -56,7 +56,7 @@ f0(1)
     good = (Example({"train.py": "import torch.distributed as dist\n\ndef f(x):\n    dist.all_reduce(x)\n\nf(1)\n"}),)
 
     def failed(self, place: Place, code: str, error: Exception) -> Finding:
-        """Return a finding about a rule that raised ``error``."""
+        """Return a finding about a rule, or whatever else has the name ``code`` here, that raised ``error``."""
         frames = traceback.extract_tb(error.__traceback__)
         where = f" at {frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno}" if frames else ""
         message = f"{code} failed here ({type(error).__name__}: {error}{where}): a fault of allranks, not of this code"
@@ -64,9 +64,13 @@ f0(1)
         return self.finding(place, module_name(place.path), message, severity="warning", cluster="", advice=advice)
 
     def check(self, program: Program) -> Iterator[Finding]:
-        if not program.gaps:
+        for gap in program.gaps:
+            if isinstance(gap.why, Exception):
+                yield self.failed(gap.place, "interpreting", gap.why)
+        gaps = [gap for gap in program.gaps if isinstance(gap.why, str)]
+        if not gaps:
             return
-        first, *others = program.gaps
+        first, *others = gaps
         name = first.symbol.rpartition(".")[2]
         more = f"; and {len(others)} more" if others else ""
         notes = [Note(f"nor was {gap.symbol}: {gap.why}", gap.place) for gap in others]

@@ -196,7 +196,7 @@ class Survey:
         return Step(symbol(reference), self._place(reference.partition("::")[0], span))
 
     def _gaps(self) -> Iterator[Gap]:
-        for reference, why in sorted(self.interpreter.gaps.items()):
+        for reference, why in sorted(self.interpreter.gaps.items(), key=lambda gap: gap[0]):
             path, _, key = reference.partition("::")
             facts = self.project.function(reference)
             symbol = f"{module_name(path)}.{key}" if key else module_name(path)
