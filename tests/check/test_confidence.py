@@ -23,6 +23,7 @@ class Runner:
     def save(self, path):
         torch.save(self.state, path)
 """
+JOINING = "import torch.distributed as dist\n\ndist.init_process_group('nccl')\n"
 PROGRAM = """\
 import torch.distributed as dist
 from runner import Runner
@@ -80,7 +81,8 @@ def confidences(files: Mapping[str, str], **more) -> list[str]:
 @pytest.mark.parametrize(
     ("files", "expected"),
     [
-        ({"runner.py": LIBRARY}, ["low"]),
+        ({"runner.py": LIBRARY, "other.py": JOINING}, ["low"]),
+        ({"runner.py": LIBRARY}, ["high"]),
         ({"runner.py": LIBRARY, "train.py": PROGRAM}, ["high"]),
         ({"runner.py": LIBRARY, "start.py": SPAWNED}, ["high"]),
         ({"runner.py": LIBRARY, "train.py": GATED}, []),
@@ -93,6 +95,7 @@ def confidences(files: Mapping[str, str], **more) -> list[str]:
     ],
     ids=[
         "nobody calls it",
+        "its program is out of sight",
         "a program",
         "spawned",
         "a program on rank 0",
@@ -109,12 +112,12 @@ def test_confidence_is_high_where_somebody_is_seen_to_run_it(files: Mapping[str,
 
 
 def test_who_says_that_all_runs_as_several_is_believed() -> None:
-    assert confidences({"runner.py": LIBRARY}, assume="multi-host") == ["high"]
+    assert confidences({"runner.py": LIBRARY, "other.py": JOINING}, assume="multi-host") == ["high"]
 
 
 def test_what_is_of_low_confidence_is_counted_and_shown_when_asked_for() -> None:
     """Its row of the readiness report says nothing of it either; a comment about it is used all the same."""
-    files = {"runner.py": LIBRARY.encode()}
+    files = {"runner.py": LIBRARY.encode(), "other.py": JOINING.encode()}
     hidden = judge(files, Config(select=("AR1", "AR9")))
     shown = judge(files, Config(select=("AR1", "AR9"), confidence="low"))
     assert (hidden.findings, hidden.withheld) == ((), 1)
@@ -123,7 +126,8 @@ def test_what_is_of_low_confidence_is_counted_and_shown_when_asked_for() -> None
     assert verdicts[0] != "bad"
     assert verdicts[1] == "bad"
     left = {
-        "runner.py": LIBRARY.replace("self.state, path)", "self.state, path)  # allranks: ignore[AR101] x").encode()
+        **files,
+        "runner.py": LIBRARY.replace("self.state, path)", "self.state, path)  # allranks: ignore[AR101] x").encode(),
     }
     assert judge(left, Config(select=("AR1", "AR9"))).findings == ()
 

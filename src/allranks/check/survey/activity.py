@@ -47,26 +47,31 @@ class Activity:
         self.entries = entries
         self.alone = alone
         self.together = together
+        self.parts: set[str] = set()  # files that ask for the rank, where what joins the processes is out of sight
         self._known: dict[int, frozenset[str]] = {}
 
     def active(self, roots: Iterable[Result]) -> list[Result]:
         """Return the entries for which there is evidence, in themselves or in what belongs to their class."""
         every = list(roots)
+        if not any(self._shown(root) & {"", _LAUNCH, _JOIN} for root in every):
+            self.parts = {root.path for root in every if root.path in self._shown(root)}
         families: dict[str, list[Result]] = {}
         for root in every:
             families.setdefault(self._family(root), []).append(root)
         return [root for root in every if self._is_active(root, families)]
 
     def is_sure(self, root: Result) -> bool:
-        """Whether somebody is known to run an entry in several processes: it joins them, it is a program, or a
-        framework calls it. A program of JAX that only asks for its rank is mostly run alone, on all devices of a host;
-        a program of torch is alone where scripts start it so, and it starts no processes itself.
+        """Whether somebody is known to run an entry in several processes: it joins them, it is a program, a framework
+        calls it, or its file asks for the rank and nothing that was read joins processes. A program of JAX that only
+        asks for its rank is mostly run alone, on all devices of a host; a program of torch is alone where scripts start
+        it so, and it starts no processes itself.
         """
         if self.everywhere:
             return True
         facts, shown = self.project.function(root.reference), self._shown(root)
         if facts is not None and facts.name:
-            return "" in shown or self._is_hook(root)
+            is_part = root.path in self.parts and not self._is_of_jax(root.path)
+            return "" in shown or is_part or self._is_hook(root)
         if self._is_launched(root):
             return True
         of_jax = any(map(self._is_of_jax, shown))
