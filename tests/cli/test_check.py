@@ -270,6 +270,44 @@ def test_a_single_file_is_followed_into_what_it_imports(project: Path, capsys) -
     assert told(capsys) == "train.py\n"
 
 
+LEAF = "import torch\n\n\ndef save(model, path):\n    torch.save(model.state_dict(), path)\n"
+CALLER = (
+    "import torch.distributed as dist\nfrom lib.util import save\n\ndist.init_process_group('gloo')\nsave(None, 'm')\n"
+)
+
+
+@pytest.mark.parametrize("path", ["lib/util.py", "lib"])
+def test_who_imports_a_part_of_a_project_is_read_too(path: str, project: Path, capsys, monkeypatch) -> None:
+    """Only the caller shows that several processes save; its own findings are not those of the part."""
+    (project / "lib").mkdir()
+    (project / "lib" / "util.py").write_text(LEAF)
+    (project / "middle.py").write_text("from lib import util\n")
+    (project / "train.py").write_text(
+        CALLER.replace("from lib.util import save", "from middle import util\nsave = util.save")
+    )
+    (project / "apart.py").write_text(BAD)
+    command = [path, "--output-format", "concise", "--select", "AR101,AR9"]
+    assert check.main(command) == 1
+    assert told(capsys).splitlines() == [
+        "lib/util.py:5:5: AR101 every rank writes the checkpoint path",
+        "Found 1 error in 3 files, 12 lines.",
+    ]
+    monkeypatch.setattr("allranks.cli.check_project.MANY", 2)
+    assert check.main(command) == 0
+    assert "so those that import what was named were not looked for" in capsys.readouterr().err
+
+
+def test_around_a_part_of_a_folder_that_is_no_project_nothing_is_looked_for(project: Path, capsys) -> None:
+    (project / "pyproject.toml").unlink()
+    (project / "lib").mkdir()
+    (project / "lib" / "util.py").write_text(LEAF)
+    (project / "train.py").write_text(CALLER)
+    command = ["--select", "AR101", "--output-format", "concise"]
+    assert check.main(["lib/util.py", *command]) == 0
+    assert told(capsys).splitlines() == ["No findings in 1 file, 5 lines."]
+    assert check.main(command) == 1
+
+
 def test_a_fault_of_ours_is_not_taken_for_one_of_the_code(monkeypatch, capsys) -> None:
     """Exit code 2, with the traceback."""
 

@@ -14,26 +14,33 @@ from allranks.check.config import Config, ConfigWrong, read
 from allranks.check.sources.files import EXCLUDED, Walk
 from allranks.check.sources.files import read as read_files
 from allranks.check.sources.reach import candidates
+from allranks.check.sources.scripts import is_text
+
+# In a project of more Python files than this, who imports a part of it is not looked for.
+MANY = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """``root`` is what paths are relative to; ``where`` the pyproject.toml that was obeyed, empty without one."""
+    """``root`` is what paths are relative to; ``where`` the pyproject.toml that was obeyed, empty without one.
+    ``known``: a pyproject.toml or a .git says that this is a project; else it is just a folder."""
 
     root: Path
     config: Config
     where: str = ""
+    known: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Files:
     """Bytes by path from the root; why others could not be read; whose findings are shown (None: of all). ``whole``:
-    they are all files of the project."""
+    they are all files of the project; ``untold``: who imports them was not looked for, in a project that large."""
 
     files: dict[str, bytes]
     failed: dict[str, str]
     shown: frozenset[str] | None = None
     whole: bool = False
+    untold: bool = False
 
 
 def project_of(paths: Sequence[Path]) -> Project:
@@ -50,7 +57,7 @@ def project_of(paths: Sequence[Path]) -> Project:
             return Project(folder, config, os.fspath(file))
         if fallback is None and (file.exists() or (folder / ".git").exists()):
             fallback = folder
-    return Project(fallback or (cwd if start.is_relative_to(cwd) else start), Config())
+    return Project(fallback or (cwd if start.is_relative_to(cwd) else start), Config(), known=fallback is not None)
 
 
 def overridden(config: Config, arguments: Namespace) -> Config:
@@ -70,23 +77,64 @@ def overridden(config: Config, arguments: Namespace) -> Config:
 
 
 def files_of(project: Project, paths: Sequence[Path]) -> Files:
-    """Return the files at and below the paths, and for single files also what they import, to be followed into.
+    """Return the files at and below the paths; where these are a part of a project, also those that import them, its
+    scripts and pages, and what all of these import: to know who calls, how it is started, and to be followed into.
 
     Raises ConfigWrong for a path that is not there.
     """
     for path in paths:
         if not path.exists():
             raise ConfigWrong(f"no such file or folder: {path}")
-    config = project.config
-    exclude = (*(EXCLUDED if config.exclude is None else config.exclude), *config.extend_exclude)
-    walk = Walk(project.root, exclude, config.respect_gitignore)
+    walk = walk_of(project)
     found, lost = walk.find(paths)
     files, failed = read_files(project.root, found)
-    single = [name for name in map(walk.relative, paths) if name in files]
-    if not single:
-        whole = any(project.root.is_relative_to(os.path.abspath(path)) for path in paths)
-        return Files(files, {**lost, **failed}, whole=whole)
-    return Files({**reached(project, files, single), **files}, {**lost, **failed}, frozenset(files))
+    if any(project.root.is_relative_to(os.path.abspath(path)) for path in paths):
+        return Files(files, {**lost, **failed}, whole=True)
+    return part_of(project, files, {**lost, **failed})
+
+
+def part_of(project: Project, files: Mapping[str, bytes], failed: dict[str, str]) -> Files:
+    """Return files that are a part of a project with what is around them there."""
+    around, untold = surroundings(project, files)
+    return Files({**around, **files}, failed, frozenset(files), untold=untold)
+
+
+def walk_of(project: Project) -> Walk:
+    config = project.config
+    exclude = (*(EXCLUDED if config.exclude is None else config.exclude), *config.extend_exclude)
+    return Walk(project.root, exclude, config.respect_gitignore)
+
+
+def surroundings(project: Project, files: Mapping[str, bytes]) -> tuple[dict[str, bytes], bool]:
+    """Return the files of the project, beside ``files``, that import these, directly or not, its scripts and pages, and
+    what all of these import. In a project of more than `MANY` Python files importers are not looked for, and that is
+    returned, too; of a folder that is no project only what ``files`` import.
+    """
+    above: dict[str, bytes] = {}
+    others = [path for path in walk_of(project).find([project.root])[0] if path not in files] if project.known else []
+    untold = sum(not is_text(path) for path in others) > MANY
+    if not untold:
+        texts, _ = read_files(project.root, others)
+        above = {
+            path: texts[path] for path in {*importers({**texts, **files}, files), *filter(is_text, texts)} - {*files}
+        }
+    near = {**above, **files}
+    return {**reached(project, near, near), **above}, untold
+
+
+def importers(files: Mapping[str, bytes], names: Iterable[str]) -> set[str]:
+    """Return those of the files that import one of these names, directly or not."""
+    by: dict[str, set[str]] = {}
+    for path, raw in files.items():
+        for imported in candidates(path, raw) if not is_text(path) else ():
+            by.setdefault(imported, set()).add(path)
+    found: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        new = by.get(waiting.pop(), set()) - found
+        found |= new
+        waiting += new
+    return found
 
 
 def reached(project: Project, files: Mapping[str, bytes], names: Iterable[str]) -> dict[str, bytes]:

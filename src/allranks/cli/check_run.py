@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from allranks.check.cache import Folder, Memory, key_of, secret, version
 from allranks.check.config import Config, ConfigWrong
 from allranks.check.kept import Judged, read, written
-from allranks.cli.check_project import Files, Project, files_of, overridden, project_of, reached
+from allranks.cli.check_project import MANY, Files, Project, files_of, overridden, part_of, project_of
 from allranks.report.base import count
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def run(arguments: Namespace) -> int:
     if arguments.stdin_filename:
         name = Path(os.path.relpath(Path.cwd() / paths[0], project.root)).as_posix()
         given = {name: sys.stdin.buffer.read()}
-        files = Files({**reached(project, given, given), **given}, {}, frozenset(given))
+        files = part_of(project, given, {})
     else:
         files = files_of(project, paths)
     _must_be_there(project.config, files)
@@ -58,6 +58,12 @@ def _must_be_there(config: Config, files: Files) -> None:
                 f"the entry {entry} is none of the files that are read.",
                 remedy="Name it from the project's root (--show-settings); --show-files lists what is read.",
             )
+    if files.untold:
+        print(
+            f"allranks check: the project has more than {MANY:,} other Python files, so those that import what was"
+            " named were not looked for; without a PATH all is read.",
+            file=sys.stderr,
+        )
     if not files.files and not files.failed:
         print("allranks check: there is no Python file, notebook or script here to be read.", file=sys.stderr)
 
