@@ -11,6 +11,7 @@ from allranks.check.registry import all_rules, selected
 from allranks.check.results.rows import rows
 from allranks.check.rule import Assume, LocalRule, ProgramRule
 from allranks.check.rules.ar305_jax_host_input import JaxHostInput
+from allranks.check.rules.ar310_metric_not_reduced import MetricNotReduced
 from allranks.check.rules.ar604_unknown_env_var import UnknownEnvVar
 from allranks.check.rules.ar903_analysis_incomplete import AnalysisIncomplete
 from allranks.check.sources.scripts import is_page, is_text
@@ -23,6 +24,7 @@ from allranks.check.survey.launches import by_launchers, on_one_host, on_several
 from allranks.check.survey.several import awaits_saves, cuts_state, files_with_own_seeds, several
 from allranks.check.survey.steady import steady
 from allranks.check.survey.survey import Survey
+from allranks.check.survey.trained_by_several import trained_by_several
 from allranks.check.tables.apis import apis
 from allranks.findings import Confidence, Finding, Place, Row
 
@@ -138,6 +140,8 @@ def interpreted(
         project, tables, lines, everywhere=everywhere, entries=settings.entries, alone=alone, together=together
     )
     program = replace(survey.program(), one_host=on_one_host(sources), assumed=everywhere, steady=steady(project))
+    if MetricNotReduced.code in told:
+        program = replace(program, by_trainer=trained_by_several(project, sources))
     first = not everywhere and starts_by_trainer(program.packages, program.events) and not by_launchers(sources)
     by_node = not everywhere and any(event.first_of_each_node for event in program.effects("mkdir"))
     if (first or by_node) and not on_several_nodes(sources):

@@ -261,7 +261,8 @@ class Program:
     node before its other processes are started; ``bound``: where processes are joined that are given a GPU each on
     their way; ``one_host``: all processes that are joined were started by one on its own host; ``folders``: what makes
     a folder, by each way that leads there, also before there are several processes; ``assumed``: the user says that all
-    programs run as several; ``steady``: files whose data feeds steps that are the same number for all."""
+    programs run as several; ``steady``: files whose data feeds steps that are the same number for all;
+    ``by_trainer``: files of programs that a trainer runs as several processes, as its settings say."""
 
     events: tuple[Event, ...] = ()
     parted: tuple[Divergence, ...] = ()
@@ -285,6 +286,7 @@ class Program:
     first_alone: frozenset[Place] = frozenset()
     folders: tuple[Event, ...] = ()
     steady: frozenset[str] = frozenset()
+    by_trainer: frozenset[str] = frozenset()
 
     @property
     def wraps(self) -> bool:

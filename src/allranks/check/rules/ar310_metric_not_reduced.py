@@ -22,7 +22,7 @@ from allranks.check.tree.syntax import (
     tail_of,
 )
 from allranks.check.tree.thrown_away import IN_PLACE, RETURNING, thrown_away
-from allranks.check.tree.unsynced_logs import decides, is_unsynced
+from allranks.check.tree.unsynced_logs import is_unsynced
 from allranks.findings import Finding, Note
 
 _REDUCES = (
@@ -51,8 +51,8 @@ class MetricNotReduced(LocalRule):
     its file deals out, and returns the mean, where neither it nor who calls it reduces that. A score that a function
     under `pmap` returns unreduced, and of which the host takes the first device's. A reduction whose result nobody
     keeps: `dist.all_reduce(loss / n)`, `hvd.allreduce(loss)` as a statement. Also a `ReduceLROnPlateau` that follows
-    such a score, and Lightning's `self.log` of a loss in `validation_step` and `test_step` (or what these call) without
-    `sync_dist=True`, in a project whose trainer has several processes.
+    such a score, and Lightning's `self.log` of a loss or score in `validation_step`, `test_step` and the hooks behind
+    them (or what these call) without `sync_dist=True`, in a program whose trainer is given several devices.
 
     ## Why is this bad
     The score of one process is that of its part. Which checkpoint is the best, and when to stop, depends on which rank
@@ -64,9 +64,9 @@ class MetricNotReduced(LocalRule):
 
     ## Known problems
     A reduction in another file is not seen; a metric object that reduces by itself (torchmetrics) is known by its
-    name only. That is why confidence is low for what is compared or logged, or steers a rate, but where the same file
-    shows a trainer of several processes and a `monitor=` of what is logged, or the function that goes through
-    validation data that is dealt out, and gives what a `ReduceLROnPlateau` is told.
+    name only. That is why confidence is low for what is compared or steers a rate, but where the same file shows the
+    function that goes through validation data that is dealt out, and gives what a `ReduceLROnPlateau` is told; and for
+    what is logged where nothing in the program speaks of several devices.
 
     ## Use instead
     Sum the totals and counts over all processes (`dist.all_reduce`), then divide; `sync_dist=True` in Lightning.
@@ -79,7 +79,7 @@ class MetricNotReduced(LocalRule):
     cluster = "The score is that of 1/N of the data; if each process decides by its own, some stop and others go on."
     advice = "all_reduce the sum and the count before dividing; with Lightning, log with sync_dist=True."
     words = (
-        *("DistributedSampler", "validation_step", "test_step", "validation_epoch_end", "best", *_REDUCTIONS),
+        *("DistributedSampler", "validation_step", "test_step", "_epoch_end", "best", *_REDUCTIONS),
         *("setup_dataloaders", "process_index", "pmap"),
     )
     nodes = (ast.Compare, ast.Call, ast.FunctionDef)
@@ -308,9 +308,13 @@ class Alone(L.LightningModule):
                 yield self.local(file, node, lost_one, cluster=_KEPT[0], advice=_KEPT[1])
         elif isinstance(node, ast.FunctionDef) and not file.is_test:
             yield from self._returned(node, file)
+        elif isinstance(node, ast.Call) and tail_of(node) in ("log", "log_dict"):
+            if not file.is_test and is_unsynced(node, file):
+                found = self.local(file, node, _LOGGED)
+                yield from (found, replace(found, confidence="low"))  # the surer one stands or falls with the program
         elif (message := _what_is_local(node, file)) is not None:
             found = self.local(file, node, message)
-            sure = isinstance(node, ast.Call) and (decides if message == _LOGGED else follows_own_score)(node, file)
+            sure = isinstance(node, ast.Call) and follows_own_score(node, file)
             yield found if sure else replace(found, confidence="low")
 
     def _returned(self, function: ast.FunctionDef, file: File) -> Iterator[Finding]:
@@ -328,16 +332,17 @@ class Alone(L.LightningModule):
         """Whether what Lightning logs is logged by several processes."""
         if finding.message != _LOGGED:
             return True
+        if finding.confidence == "high" and finding.place.path not in program.by_trainer:
+            return False
         trainers = [event for event in program.events if event.name in _TRAINER]
-        return not trainers or not all(map(_has_one, trainers))
+        here = [event for event in trainers if event.place.path == finding.place.path]
+        return not trainers or not all(map(_has_one, here or trainers))
 
 
 def _what_is_local(node: ast.AST, file: File) -> str | None:
     """Return what is said of a score that is used as if it were that of all processes."""
     if isinstance(node, ast.Call) and _steers_rate(node, file):
         return "the learning rate of each process follows the score of its own part of the data"
-    if isinstance(node, ast.Call) and tail_of(node) in ("log", "log_dict") and is_unsynced(node, file):
-        return _LOGGED
     score = _local_score(node, file) if isinstance(node, ast.Compare) else None
     return f"{score} is the score of this process' part of the validation data" if score is not None else None
 

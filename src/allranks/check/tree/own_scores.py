@@ -20,7 +20,7 @@ from allranks.check.tree.skips import AGREES
 from allranks.check.tree.splits import deals_held_out
 from allranks.check.tree.syntax import Function, asks_rank, function_of, inside, keyword, own, speaks_of, tail_of
 
-_SCORE = re.compile(
+SCORE = re.compile(
     r"(?i)(^|_)(acc|accuracy|score|scores|auc|f1|bleu|rouge|wer|cer|ppl|perplexity|reward|rewards|iou|miou|dice|nll|elbo"
     r"|metric|metrics|solved|returns?)(_|$)|loss"
 )
@@ -121,7 +121,7 @@ def _decided(test: ast.expr, loop: ast.AST, function: Function, file: File) -> D
 
 
 def _is_score(name: str, value: ast.expr) -> bool:
-    return bool(_SCORE.search(name) or (isinstance(value, ast.Call) and _SCORE.search(tail_of(value))))
+    return bool(SCORE.search(name) or (isinstance(value, ast.Call) and SCORE.search(tail_of(value))))
 
 
 def _score_called(value: ast.expr, file: File) -> str:

@@ -6,59 +6,112 @@ import ast
 import re
 
 from allranks.check.sources.source import File
-from allranks.check.tree.syntax import bases_of, calls_of, class_of, function_of, keyword, own, speaks_of
+from allranks.check.tree.origins import function_called, values
+from allranks.check.tree.own_scores import SCORE, reduces
+from allranks.check.tree.skips import AGREES
+from allranks.check.tree.syntax import (
+    Function,
+    class_of,
+    function_of,
+    has_stars,
+    is_constant,
+    keyword,
+    own,
+    rank_guard,
+    speaks_of,
+    tail_of,
+    words_of,
+)
 
 # Where Lightning looks at data that it has split, and what it calls there for others to log in.
-_LOOKS = re.compile(r"^(on_)?(validation|test)_(step|epoch_end)$")
-_LOSS = re.compile(r"loss|nll|elbo|error|mse|mae", re.IGNORECASE)
-_STRATEGY = re.compile(r"ddp|fsdp|deepspeed")
-_SHARED = re.compile(r"compute\(|all_gather|gather|sync|reduce")
-_EVALUATES = ("val", "eval", "test")
+_LOOKS = re.compile(r"(^|_)(validation|val|test)_(step|batch_end|epoch_end)$")
+_LOSS = re.compile(r"(?i)loss|nll|elbo|error|mse|mae|psnr|ssim|pearson|precision|recall|auroc|corr(_|$)")
+_COMPUTES = re.compile(r"(?i)loss|criteri|objective|step|forward")
+_EVALUATES = re.compile(r"val|eval|test")
+# Metric objects bring together what they count where these are called.
+_BY_ITSELF = re.compile(rf"{AGREES.pattern}|^(compute|aggregate)$")
+_GATHERED = re.compile(r"out|loss|result|metric|pred")  # what the steps of an epoch have left
+_PASSES_ON = ("zip", "enumerate", "sum", "float", "list", "dict", "min", "max")
+_DEEPEST = 5
 
 
 def is_unsynced(call: ast.Call, file: File) -> bool:
-    """Whether ``self.log`` of a loss, in a hook that looks at held-out data, keeps to this process' part."""
-    function, owner = function_of(call, file), class_of(call, file)
-    if function is None or owner is None or not any(b.endswith("LightningModule") for b in bases_of(owner, file)):
+    """Whether ``self.log`` of a loss or score, where held-out data is looked at, keeps to this process' part: of
+    several in a function the first."""
+    function = function_of(call, file)
+    return function is not None and file.once("unsynced", function, lambda it: _first(it, file)) is call
+
+
+def _first(function: Function, file: File) -> ast.Call | None:
+    owner = class_of(function, file)
+    if owner is None or not (_LOOKS.search(function.name) or _is_called_to_look(function.name, owner)):
+        return None
+    unsynced = (at for at in own(function) if isinstance(at, ast.Call) and _keeps(at, owner))
+    found = next((at for at in unsynced if _is_own(at, function, file)), None)
+    return None if found is None or any(reduces(one, file, 2) for one in _before(function, owner)) else found
+
+
+def _before(function: Function, owner: ast.ClassDef) -> list[Function]:
+    """Return the function, and what fills the lists that the end of an epoch goes over."""
+    steps = [at for at in owner.body if isinstance(at, ast.FunctionDef) and _LOOKS.search(at.name)]
+    return [function, *(steps if function.name.endswith("epoch_end") else ())]
+
+
+def _keeps(call: ast.Call, owner: ast.ClassDef) -> bool:
+    """A call of Lightning's that leaves a value as each process has it, and means it over the epoch."""
+    if tail_of(call) not in ("log", "log_dict") or not isinstance(call.func, ast.Attribute) or has_stars(call):
         return False
-    of_self = isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value) == "self"
-    if not of_self or keyword(call, "sync_dist") is not None or keyword(call, "rank_zero_only") is not None:
+    words = {k.arg for k in call.keywords}
+    replaced = any(isinstance(at, ast.FunctionDef) and at.name == call.func.attr for at in owner.body)
+    if not (words & {"on_epoch", "prog_bar"} or (ast.unparse(call.func.value) == "self" and not replaced)):
         return False
-    if _SHARED.search(ast.unparse(function)) or not _logs_loss(call):
+    return not words & {"sync_dist", "rank_zero_only"} and not is_constant(keyword(call, "on_epoch"), False)
+
+
+def _is_own(log: ast.Call, function: Function, file: File) -> bool:
+    """Whether what is logged is a plain loss or score, not a metric that reduces by itself, nor one of training."""
+    given = [*log.args[:2], *(k.value for k in log.keywords if k.arg in ("name", "value", "dictionary"))]
+    if not given or rank_guard(log, file) is not None:
         return False
-    return bool(_LOOKS.search(function.name)) or _is_called_to_look(function.name, call, owner)
+    under, value = given[0], given[-1]
+    of_training = any("train" in word for word in words_of(under))
+    told = _LOOKS.search(function.name) or not isinstance(under, ast.Constant) or _EVALUATES.search(str(under.value))
+    named = (under, value, *(values(value, file) if value is under else ()))
+    scores = any(speaks_of(one, pattern) for one in named for pattern in (_LOSS, SCORE))
+    return bool(told) and not of_training and scores and _is_plain(value, file, 0)
 
 
-def decides(log: ast.Call, file: File) -> bool:
-    """Whether the best checkpoint, or the end, is chosen by what is logged, under a trainer of several processes."""
-    under = log.args[0] if log.args else keyword(log, "name")
-    if not isinstance(under, ast.Constant) or not any(map(_has_several, calls_of(file).get("Trainer", ()))):
+def _is_plain(value: ast.expr, file: File, depth: int) -> bool:
+    """Whether a value is computed here, of what this process has."""
+    if depth > _DEEPEST or isinstance(value, ast.Constant):
         return False
-    watched = (keyword(call, "monitor") for calls in calls_of(file).values() for call in calls)
-    return any(isinstance(name, ast.Constant) and name.value == under.value for name in watched)
-
-
-def _has_several(trainer: ast.Call) -> bool:
-    """``devices=8``, ``num_nodes=2``, ``strategy="ddp"``."""
-    counts = (keyword(trainer, name) for name in ("devices", "gpus", "num_nodes"))
-    many = any(isinstance(n, ast.Constant) and isinstance(n.value, int) and n.value > 1 for n in counts)
-    strategy = keyword(trainer, "strategy")
-    return many or (isinstance(strategy, ast.Constant) and bool(_STRATEGY.match(str(strategy.value))))
-
-
-def _logs_loss(call: ast.Call) -> bool:
-    """A plain value, not a metric that reduces by itself when it is computed."""
-    given_ones = (*call.args, *(k.value for k in call.keywords if k.arg in ("value", "dictionary", "name")))
-    if any(isinstance(one, ast.Attribute) and ast.unparse(one).startswith("self.") for one in given_ones):
+    if isinstance(value, ast.Name):
+        stored = values(value, file)
+        return all(_is_plain(one, file, depth + 1) for one in stored) if stored else depth > 0
+    if isinstance(value, ast.Attribute | ast.Subscript) and ast.unparse(value).startswith("self."):
         return False
-    return any(speaks_of(one, _LOSS) for one in given_ones)
+    if isinstance(value, ast.Call):
+        return _is_computed(value, file, depth)
+    parts = value.values if isinstance(value, ast.Dict) else list(ast.iter_child_nodes(value))
+    return any(_is_plain(one, file, depth + 1) for one in parts if isinstance(one, ast.expr))
 
 
-def _is_called_to_look(name: str, call: ast.Call, owner: ast.ClassDef) -> bool:
-    """``self.shared(batch, "val")`` in a hook, of a method that logs under a name of that stage."""
-    under = call.args[0] if call.args else keyword(call, "name")
-    if isinstance(under, ast.Constant) and not any(word in str(under.value) for word in _EVALUATES):
+def _is_computed(call: ast.Call, file: File, depth: int) -> bool:
+    if _BY_ITSELF.search(tail_of(call)):
         return False
+    if (called := function_called(call, file)) is not None:
+        return not any(isinstance(at, ast.Call) and _BY_ITSELF.search(tail_of(at)) for at in own(called))
+    parts: list[ast.expr] = call.args if tail_of(call) in _PASSES_ON else []
+    if isinstance(call.func, ast.Attribute):
+        if not isinstance(call.func.value, ast.Call) and ast.unparse(call.func.value).startswith("self"):
+            return bool(_COMPUTES.search(call.func.attr))
+        parts = parts or ([] if call.args else [call.func.value])
+    inner = (one.value if isinstance(one, ast.Starred) else one for one in parts[:1])
+    return all(_is_plain(one, file, depth + 1) for one in inner)
+
+
+def _is_called_to_look(name: str, owner: ast.ClassDef) -> bool:
+    """``self.shared(batch, "val")`` in a step, ``self.ended(outputs)`` at the end of an epoch."""
     hooks = (at for at in owner.body if isinstance(at, ast.FunctionDef) and _LOOKS.search(at.name))
-    calls = (at for hook in hooks for at in own(hook) if isinstance(at, ast.Call))
-    return any(isinstance(at.func, ast.Attribute) and at.func.attr == name for at in calls)
+    calls = ((at, hook) for hook in hooks for at in own(hook) if isinstance(at, ast.Call) and tail_of(at) == name)
+    return any(not hook.name.endswith("epoch_end") or speaks_of(at, _GATHERED) for at, hook in calls)
