@@ -148,11 +148,11 @@ trainer = L.Trainer({several}, callbacks=[ModelCheckpoint(monitor="{monitor}")])
         ("devices=8, num_nodes=2", "val_loss", "high"),
         ("strategy='ddp'", "val_loss", "high"),
         ("accelerator='gpu'", "val_loss", "low"),
-        ("devices=8", "train_loss", "low"),
+        ("devices=8", "train_loss", "high"),
     ],
 )
-def test_a_score_that_decides_among_several_is_sure(several: str, monitor: str, confidence: str) -> None:
-    """Where the file shows the trainer of several processes, and that it chooses by what each logs for itself."""
+def test_a_score_that_several_log_is_sure(several: str, monitor: str, confidence: str) -> None:
+    """Where the program shows the trainer of several processes, whether or not it chooses by what each has logged."""
     text = LIGHTNING.format(several=several, monitor=monitor)
     outcome = check({"train.py": text.encode()}, Settings())
     assert [one.confidence for one in outcome.findings if one.code == "AR310"] == [confidence]
