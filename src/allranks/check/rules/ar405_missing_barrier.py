@@ -11,14 +11,14 @@ from itertools import groupby
 from allranks.check.interpret.spelled import is_listed, left_open, within
 from allranks.check.program import Event, Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
-from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.survey.ways import apart, root, when
 from allranks.check.tables.effects import MOVES, Effect
 from allranks.check.tables.local import LocalQuery
-from allranks.check.tree.handovers import handovers, met_on_both_sides
-from allranks.check.tree.origins import function_called, reached
-from allranks.check.tree.syntax import asks_rank, distributed, function_of, inside, leaves, own, rank_guard, tail_of
+from allranks.check.tree.filled_early import filled_early
+from allranks.check.tree.handovers import handovers
+from allranks.check.tree.origins import function_called
+from allranks.check.tree.syntax import tail_of
 from allranks.check.tree.too_early import NO_FOLDER, NOT_WHOLE, harm
 from allranks.findings import Confidence, Finding, Note
 
@@ -29,23 +29,19 @@ _FILLED = ("checkpoint", "file", "append", "download", "moved")
 _WHOLE = ("checkpoint", "download", "moved")  # these may be folders, and what is in them is made with them
 _SAYS_DONE = re.compile(r"(?i)done|commit|complete|success|finish|latest|tracker|ready|last_")
 _WHOSE = re.compile(r"@[^<>]*")
-# What fills a folder, with the position of the path.
-_FILLS = {"save": 1, "save_file": 1, "savez": 0, "savetxt": 0, "open": 0, "to_csv": 0, "to_parquet": 0}
-_MODES = re.compile(r"^[wax]")
 _MEETS = re.compile(
     r"barrier|wait|sync|broadcast|gather|reduce|prepare|distributed|FSDP|DDP|fully_shard|init_|exchange|rendezvous|setup",
     re.IGNORECASE,
 )
-_NEAR = 60
 
 
 class MissingBarrier(LocalRule, ProgramRule):
     """
     ## What it does
     Finds a file or folder that rank 0 makes and that the other ranks read, list or fill, with no collective between:
-    also a folder that rank 0 makes for files that each rank writes into it, one that rank 0 deletes or moves before all
-    use it again, or while others are at work in it, and parts of all ranks that rank 0 puts together, or says are
-    there, before all are.
+    also a data set that rank 0 downloads and the others make, a folder that rank 0 makes for files that each rank
+    writes into it, one that rank 0 deletes or moves before all use it again, or while others are at work in it, and
+    parts of all ranks that rank 0 puts together, or says are there, before all are.
 
     ## Why is this bad
     The others are there first.
@@ -72,6 +68,32 @@ class MissingBarrier(LocalRule, ProgramRule):
     nodes = (ast.Call, ast.FunctionDef)
     calls = ("os.makedirs", "pathlib.Path.mkdir")
     bad = (
+        Example(
+            {
+                "digits.py": """\
+import os
+import torch
+from torchvision import datasets
+
+def main(args):
+    torch.cuda.set_device(args.local_rank)
+    if args.local_rank == 0:
+        train = datasets.MNIST("data", download=True)
+    torch.cuda.synchronize()
+    if args.local_rank > 0:
+        train = datasets.MNIST("data", download=False)
+    return Model(weights(args))
+
+def weights(args):
+    cache_path = os.path.expanduser(args.name)
+    for name in ("config.json", "model.pt"):
+        if args.local_rank == 0:
+            download(os.path.join(cache_path, name), name)
+    return cache_path
+"""
+            },
+            at=(11, 19),
+        ),
         Example(
             {
                 "save.py": """\
@@ -160,6 +182,33 @@ def main(url, folder):
     good = (
         Example(
             {
+                "digits.py": """\
+import os
+import torch
+import torch.distributed as dist
+from torchvision import datasets
+
+def main(args):
+    if args.local_rank == 0:
+        train = datasets.MNIST("data", download=True)
+        dist.barrier()
+    else:
+        dist.barrier()
+        train = datasets.MNIST("data")
+    folder = weights(args)
+    dist.barrier()
+    return Model(folder)
+
+def weights(args):
+    cache_path = os.path.expanduser(args.name)
+    if args.local_rank == 0:
+        download(cache_path, args.name)
+    return cache_path
+"""
+            },
+        ),
+        Example(
+            {
                 "save.py": """\
 import os
 import torch
@@ -244,30 +293,17 @@ def main(results, cache, work, other):
     )
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
-        if isinstance(node, ast.FunctionDef) and not file.is_test and distributed(file):
+        if isinstance(node, ast.FunctionDef) and not file.is_test:
             for one in handovers(node, file, lambda call: _may_meet(call, file)):
                 place, note = file.place(one.read), Note("it is made here", file.place(one.made))
                 sure: Confidence = "high" if one.sure else "low"
                 yield self.finding(place, file.symbol(one.read), one.what, notes=[note], confidence=sure)
-        if not isinstance(node, ast.Call) or tail_of(node) not in ("makedirs", "mkdir") or file.is_test:
-            return
-        function, folder = function_of(node, file) or file.tree, _folder(node)
-        if folder is None or not _alone(node, file) or _is_waited_for(folder, function):
-            return
-        if met_on_both_sides(node, file, lambda call: _may_meet(call, file)):
-            return
-        for call in sorted(_calls(function), key=lambda at: at.lineno):
-            if call.lineno > node.lineno + _NEAR:
-                return
-            if call.lineno <= (node.end_lineno or node.lineno) or _alone(call, file):
-                continue
-            if _may_meet(call, file) or tail_of(call) in ("makedirs", "mkdir"):
-                return
-            if _fills(call, folder, file):
+        if isinstance(node, ast.Call) and not file.is_test:
+            found = filled_early(node, file, lambda call: _may_meet(call, file))
+            if found is not None:
                 note = Note("rank 0 makes it here", file.place(node))
-                message = f"every rank writes into {folder} while rank 0 may not have made it yet"
-                yield self.finding(file.place(call), file.symbol(call), message, cluster=NO_FOLDER, notes=[note])
-                return
+                place = file.place(found.read)
+                yield self.finding(place, file.symbol(found.read), found.what, cluster=NO_FOLDER, notes=[note])
 
     def check(self, program: Program) -> Iterator[Finding]:
         said = set()
@@ -350,50 +386,9 @@ def _made_by_all(folder: str, around: list[Event]) -> bool:
     return any(made == folder or within(made, folder) for made in makes)
 
 
-def _calls(function: ast.AST) -> Iterator[ast.Call]:
-    return (at for at in own(function) if isinstance(at, ast.Call))
-
-
-def _folder(makes: ast.Call) -> str | None:
-    """Return the folder that is made, as it stands there."""
-    if makes.args:
-        return ast.unparse(makes.args[0])
-    return ast.unparse(makes.func.value) if isinstance(makes.func, ast.Attribute) else None
-
-
-def _alone(node: ast.AST, file: File) -> bool:
-    """It runs on some ranks alone: behind a guard, or below one that sends the others on (`if not main: continue`)."""
-    if rank_guard(node, file) is not None:
-        return True
-    return any(isinstance(p, ast.Return) or _is_left_above(p, child) for p, child in inside(node, file))
-
-
-def _is_left_above(parent: ast.AST, child: ast.AST) -> bool:
-    """Above ``child`` in its block, some ranks leave."""
-    block = getattr(parent, "body", None)
-    if not isinstance(block, list) or child not in block:
-        return False
-    above = (part for part in block[: block.index(child)] if isinstance(part, ast.If))
-    return any(asks_rank(part.test) and leaves(part.body) for part in above)
-
-
-def _is_waited_for(folder: str, function: ast.AST) -> bool:
-    """A loop waits until the folder is there."""
-    return any(isinstance(at, ast.While) and folder in ast.unparse(at.test) for at in own(function))
-
-
 def _may_meet(call: ast.Call, file: File) -> bool:
     """The processes may meet in it."""
     called = function_called(call, file)
-    return bool(_MEETS.search(tail_of(call))) or (called is not None and bool(_MEETS.search(ast.unparse(called))))
-
-
-def _fills(call: ast.Call, folder: str, file: File) -> bool:
-    """It writes a file whose path begins with the folder."""
-    at = _FILLS.get(tail_of(call))
-    if at is None or len(call.args) <= at:
+    if ast.unparse(call.func).endswith("cuda.synchronize"):  # for its own device
         return False
-    told = call.args[1] if tail_of(call) == "open" and len(call.args) > 1 else None
-    mode = told.value if isinstance(told, ast.Constant) else "w"
-    parts = (part for one in reached(call.args[at], file) for part in walk(one) if isinstance(part, ast.expr))
-    return isinstance(mode, str) and bool(_MODES.search(mode)) and any(ast.unparse(part) == folder for part in parts)
+    return bool(_MEETS.search(tail_of(call))) or (called is not None and bool(_MEETS.search(ast.unparse(called))))

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.sources.source import File
-from allranks.check.tree.syntax import Function, asks_rank, calls_of, function_of, is_constant, own, rank_guard
+from allranks.check.tree.one_rank import Parted, attributes_of_one, bound_on_one, emptied_on_one
+from allranks.check.tree.syntax import (
+    Function,
+    asks_rank,
+    calls_of,
+    distributed,
+    function_of,
+    is_constant,
+    own,
+    rank_guard,
+)
 from allranks.findings import Finding, Note
 
 # What the loop of a framework asks on every rank: Lightning's Trainer, the control of transformers.
@@ -18,35 +29,72 @@ _ASKED = ("should_stop", "should_training_stop", "should_epoch_stop", "should_ev
 class StateWrittenOnOneRank(LocalRule, ProgramRule):
     """
     ## What it does
-    Finds a variable or attribute that is set behind a guard on the rank, and later decides on every rank whether a
-    collective is called: also one of a framework's that ends its loop (`trainer.should_stop`,
-    `control.should_training_stop`). And what a function that runs on rank 0 alone returns, where all ranks use it:
-    the others have None.
+    Finds what one rank alone has, where every rank goes by it: a variable that is bound behind a guard on the rank and
+    nowhere else, and used after it; an attribute that is set there alone and that all ranks load by; a counter that
+    all ranks raise and one resets; a list that all bring to a gathering and one empties.
+
+    With `--confidence low` also: a variable or attribute that is set behind a guard and later decides on every rank
+    whether a collective is called; one of a framework's that ends its loop (`trainer.should_stop`,
+    `control.should_training_stop`); and what a function that runs on rank 0 alone returns, where all ranks use it.
 
     ## Why is this bad
-    The other ranks still have the old value.
+    The other ranks still have the old value, or none.
 
     ## What happens with N processes
-    Rank 0 notices that it should stop (no patience left, the run was cancelled) and leaves; the others go on and
-    wait for it in the next collective.
+    Where the variable is not bound, the others raise an error and rank 0 waits for them. Or rank 0 notices that it
+    should stop (no patience left, the run was cancelled) and leaves; the others go on and wait for it in the next
+    collective.
 
     ## Known problems
-    State that goes through an object that the check does not follow is not seen. State that all ranks set in a loop
-    that ends by a reduced value is reported too. The rule is off unless selected: it has been wrong as often as
-    right in real code.
+    State that goes through an object that the check does not follow is not seen. Of low confidence is what has been
+    wrong as often as right in real code: state that all ranks set in a loop that ends by a reduced value is among it.
 
     ## Use instead
-    Broadcast the state from the rank that knows it, before anybody acts on it.
+    Set it on every rank, or broadcast it from the rank that knows it, before anybody acts on it.
 
     ## Fix safety
     There is no automatic fix.
     """
 
     code, name, severity, row = "AR703", "state-written-on-one-rank", "error", "collectives"
-    default = False
     cluster = "One rank acts on the new value, the others on the old one: a hang, or models that drift apart."
-    advice = "Broadcast it from the rank that sets it before it decides anything."
+    advice = "Set it on every rank, or broadcast it from the rank that sets it before it decides anything."
     bad = (
+        Example(
+            {
+                "train.py": """\
+import torch.distributed as dist
+
+class Trainer:
+    def __init__(self, settings):
+        self.settings = settings
+        self.best_file = None
+        self.idle = 0
+
+    def evaluated(self, loss, step):
+        self.idle += 1
+        if loss < self.best and dist.get_rank() == 0:
+            self.best_file = self.save(step)
+            self.idle = 0
+
+    def is_over(self):
+        if self.idle > 5:
+            return True
+
+    def finish(self):
+        self.model.load_state_dict(load_file(self.best_file))
+
+    def score(self, metric, rank):
+        every = collect_results(metric.results)
+        if rank == 0:
+            score = metric.compute(every)
+            metric.results.clear()
+        dist.barrier()
+        return score
+""",
+            },
+            at=(16, 20, 23, 28),
+        ),
         Example(
             {
                 "train.py": """\
@@ -124,6 +172,51 @@ def main(settings):
                 "train.py": """\
 import torch.distributed as dist
 
+class Trainer:
+    def __init__(self):
+        self.best_file = None
+        self.idle = 0
+
+    def evaluated(self, loss, step):
+        self.idle += 1
+        if loss < self.best:
+            self.idle = 0
+        if dist.get_rank() == 0:
+            self.best_file = self.save(step)
+        if self.idle > 5:
+            return True
+
+    def finish(self, rank):
+        if rank == 0:
+            print(load_file(self.best_file))
+        else:
+            return
+
+    def score(self, metric, rank, deep):
+        every = collect_results(metric.results)
+        score = None
+        if rank == 0:
+            score = metric.compute(every)
+            shown = round(score, 3)
+        metric.results.clear()
+        if deep:
+            if rank == 0:
+                folder = metric.folder
+        else:
+            folder = "scores"
+            print(folder, [shown for shown in every])
+        is_chief = rank == 0
+        if is_chief and deep:
+            print(shown, folder)
+        return score
+""",
+            },
+        ),
+        Example(
+            {
+                "train.py": """\
+import torch.distributed as dist
+
 def main(losses):
     dist.init_process_group("nccl")
     stop = [False]
@@ -164,13 +257,35 @@ def fit(settings, is_main_process):
         ),
     )
 
-    words = (*_ASKED, "rank_zero", "main_process", "master_only", "process_zero", "rank0")
-    nodes = (ast.Assign, ast.FunctionDef)
+    words = (*_ASKED, "rank", "main", "master", "process_zero", "process_index", "host_id", "chief", "primary")
+    nodes = (ast.Assign, ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)
 
     def applies(self, file: File) -> bool:
         return not file.is_test
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
+        if not isinstance(node, ast.Assign) and (distributed(file) or "host_id" in file.text):
+            yield from self._parted(node, file)
+        if isinstance(node, ast.Assign | ast.FunctionDef):
+            yield from (replace(finding, confidence="low") for finding in self._told(node, file))
+
+    def _parted(self, scope: ast.AST, file: File) -> Iterator[Finding]:
+        """Yield what one rank alone has in a function, or at the top level and in attributes of the file."""
+        for one in bound_on_one(scope, file):
+            yield self._of(one, file, f"{one.name} is bound on one rank alone, and used on every rank")
+        for one in emptied_on_one(scope, file):
+            yield self._of(one, file, f"{one.name} is brought by every rank, and emptied on one rank alone")
+        if isinstance(scope, ast.Module):
+            for one in attributes_of_one(file):
+                yield self._of(one, file, f"every rank goes by {one.name}, which is set on one rank alone")
+
+    def _of(self, one: Parted, file: File, message: str) -> Finding:
+        note = Note(f"here, where {ast.unparse(one.guard)}", file.place(one.made))
+        place = file.place(one.use)
+        return self.finding(place, file.symbol(one.use), message, notes=[note])
+
+    def _told(self, node: ast.Assign | ast.FunctionDef, file: File) -> Iterator[Finding]:
+        """Yield what is asked on every rank and set on one, by the names of frameworks and decorators."""
         if isinstance(node, ast.FunctionDef):
             if _gives_something(node) and any(map(asks_rank, node.decorator_list)):
                 for call, name in _used_by_all(node, file):
@@ -178,7 +293,6 @@ def fit(settings, is_main_process):
                     message = f"{name} is None on every rank but one: {node.name} runs on one rank alone"
                     yield self.finding(file.place(call), file.symbol(call), message, notes=[note])
             return
-        assert isinstance(node, ast.Assign)
         target = node.targets[0]
         if not (isinstance(target, ast.Attribute) and target.attr in _ASKED and is_constant(node.value, True)):
             return
@@ -191,11 +305,8 @@ def fit(settings, is_main_process):
     def check(self, program: Program) -> Iterator[Finding]:
         for parting in program.divergences():
             if parting.cause == "state":
-                yield self.found(
-                    parting,
-                    f"{parting.named} depends on {parting.condition}, which was set on some ranks only",
-                    notes=parting.sides(),
-                )
+                message = f"{parting.named} depends on {parting.condition}, which was set on some ranks only"
+                yield replace(self.found(parting, message, notes=parting.sides()), confidence="low")
 
 
 def _gives_something(function: Function) -> bool:

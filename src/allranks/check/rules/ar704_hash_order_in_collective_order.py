@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
-from allranks.check.tree.syntax import tail_of
+from allranks.check.tree.origins import latest
+from allranks.check.tree.syntax import distributed, rank_guard, speaks_of, tail_of
 from allranks.findings import Finding
 
 _MEETS = frozenset(
@@ -18,12 +20,19 @@ _MEETS = frozenset(
         *("broadcast_one_to_all", "allreduce", "allgather", "wait_for_everyone", "all_gather_into_tensor"),
     ]
 )
+# A method that meets by its name; what keeps an order as it comes; what numbers are called, which have one order.
+_SYNCS = re.compile(
+    r"^_?(sync|all_?reduce|all_?gather|broadcast)_\w*(stats|state|grads?|gradients|params?|parameters|metrics?|tensors?|buffers|weights)$"
+)
+_KEEP = ("enumerate", "list", "tuple", "reversed", "tqdm", "iter")
+_NUMBERS = re.compile(r"(?i)^range$|rank|size|(^|_)(idx|index|indices|ids?|steps?|layers?)$|num|degree")
+_DEEPEST = 5
 
 
 class HashOrderInCollectiveOrder(LocalRule):
     """
     ## What it does
-    Finds a loop over a set whose body calls a collective.
+    Finds a loop over a set, or over a list made of one, whose body calls a collective.
 
     ## Why is this bad
     Python orders the strings of a set by a hash that differs from process to process (PYTHONHASHSEED).
@@ -35,9 +44,6 @@ class HashOrderInCollectiveOrder(LocalRule):
     ## Known problems
     Sets of integers have the same order everywhere; they are told apart only where the code shows it.
 
-    No fault of this kind has been seen in real code yet; the order of a set of strings differs from process to
-    process, by the contract of Python.
-
     ## Use instead
     `for name in sorted(names):`.
 
@@ -48,8 +54,8 @@ class HashOrderInCollectiveOrder(LocalRule):
     code, name, severity, row = "AR704", "hash-order-in-collective-order", "error", "collectives"
     cluster = "Each process has its own order, so different things are reduced together, without an error."
     advice = "Loop over sorted(...) of it."
-    words = tuple(_MEETS)
-    nodes = (ast.For,)
+    words = (*_MEETS, "sync_")
+    nodes = (ast.For, ast.ListComp)
     bad = (
         Example(
             {
@@ -63,6 +69,25 @@ def reduce_all(metrics, more):
 """,
             },
             at=(5,),
+        ),
+        Example(
+            {
+                "train.py": """\
+import torch.distributed as dist
+
+class Observers:
+    def __init__(self, names):
+        self.names = set(names)
+
+    def synchronize(self, modules, old, new):
+        for name in self.names:
+            dist.broadcast(self.weights[name], 0)
+        for module in set(modules):
+            module.observer.sync_activation_stats()
+        return [dist.all_reduce(new[key]) for key in list(old.keys() & new.keys())]
+""",
+            },
+            at=(8, 10, 12),
         ),
         Example(
             {
@@ -98,43 +123,54 @@ def reduce_all(metrics, ranks):
         ),
     )
 
+    def applies(self, file: File) -> bool:
+        return not file.is_test and distributed(file)
+
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
-        assert isinstance(node, ast.For)
-        if not any(_meets(part) for statement in node.body for part in walk(statement)):
-            return
-        source: ast.expr = node.iter
-        if isinstance(source, ast.Call) and tail_of(source) in ("enumerate", "list", "tuple") and source.args:
-            source = source.args[0]
-        if isinstance(source, ast.Name):
-            source = _assigned(source.id, node, file) or source
-        if _is_set(source):
-            yield self.local(file, node.iter, f"a set decides in which order collectives run: {ast.unparse(node.iter)}")
+        first = node if isinstance(node, ast.For) else node.generators[0]  # type: ignore[attr-defined]
+        body = node.body if isinstance(node, ast.For) else [node.elt]  # type: ignore[attr-defined]
+        if any(_meets(at, file) for part in body for at in walk(part)) and _is_unordered(first.iter, file):
+            what = f"a set decides in which order collectives run: {ast.unparse(first.iter)}"
+            yield self.local(file, first.iter, what)
 
 
-def _meets(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and tail_of(node) in _MEETS
+def _meets(node: ast.AST, file: File) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    if tail_of(node) in _MEETS or (_SYNCS.search(tail_of(node)) and isinstance(node.func, ast.Attribute)):
+        return rank_guard(node, file) is None
+    return False
 
 
-def _assigned(name: str, node: ast.AST, file: File) -> ast.expr | None:
-    """Return what ``name`` was last given before ``node``, in the same function."""
-    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-    scope = next((above for above in file.parents(node) if isinstance(above, functions)), file.tree)
-    found = [
-        part
-        for part in walk(scope)
-        if isinstance(part, ast.Assign)
-        and part.lineno < getattr(node, "lineno", 0)
-        and any(isinstance(t, ast.Name) and t.id == name for t in part.targets)
-    ]
-    return max(found, key=lambda part: part.lineno).value if found else None
+def _is_unordered(node: ast.expr, file: File, depth: int = 0) -> bool:
+    """A set, by what is stored under names, or a list made of one as it comes."""
+    if depth > _DEEPEST:
+        return False
+    if isinstance(node, ast.Call) and tail_of(node) in _KEEP and node.args:
+        return _is_unordered(node.args[0], file, depth + 1)
+    if isinstance(node, ast.ListComp | ast.GeneratorExp):
+        return _is_unordered(node.generators[0].iter, file, depth + 1)
+    if isinstance(node, ast.Name | ast.Attribute):
+        stored = [value for value in latest(node, file) if not _is_element(value, file)]
+        return any(_is_set(value, file) or _is_unordered(value, file, depth + 1) for value in stored)
+    return _is_set(node, file)
 
 
-def _is_set(node: ast.expr) -> bool:
+def _is_element(value: ast.expr, file: File) -> bool:
+    """It is put into what is stored, or is what a loop goes over: not the thing itself."""
+    above = next(file.parents(value), None)
+    return not isinstance(above, ast.Assign | ast.AnnAssign | ast.NamedExpr)
+
+
+def _is_set(node: ast.expr, file: File) -> bool:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr | ast.BitAnd | ast.Sub | ast.BitXor):
-        return _is_set(node.left) or _is_set(node.right)
+        return any(_is_set(one, file) or _is_view(one) for one in (node.left, node.right))
     if isinstance(node, ast.Set):
         return not all(isinstance(e, ast.Constant) and isinstance(e.value, int) for e in node.elts)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("set", "frozenset"):
-        inside = node.args[0] if node.args else node
-        return not (isinstance(inside, ast.Call) and tail_of(inside) == "range")
-    return isinstance(node, ast.SetComp)
+        return bool(node.args) and not speaks_of(node.args[0], _NUMBERS)
+    return isinstance(node, ast.SetComp) and not speaks_of(node, _NUMBERS)
+
+
+def _is_view(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and tail_of(node) == "keys" and not node.args

@@ -13,12 +13,17 @@ from dataclasses import dataclass
 
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
+from allranks.check.tree.origins import function_called, reached
 from allranks.check.tree.splits import by_rank
 from allranks.check.tree.syntax import (
     Function,
     arguments,
     asks_rank,
+    calls_of,
+    function_of,
     inside,
+    is_constant,
+    keyword,
     leaves,
     name_of,
     own,
@@ -59,6 +64,7 @@ _PREPARES = re.compile(
     r"(build|create|generate|make)_(\w+_)?(data|dataset|datasets|index|indices|vocab|cache|corpus|files)$)"
 )
 _USES = re.compile(r"^_*(load|read|train|fit|get_(data|loader)|(build|create|make)_(\w+_)?(data_?loaders?|datasets?)$)")
+_FETCHES = re.compile(r"^_*(download|fetch|urlretrieve|snapshot_download|hf_hub_download)|_download$")
 _TURNS = re.compile(r"first|lock|synchron|barrier|turns|sequential", re.IGNORECASE)
 _ONE = re.compile(r"main|master|chief|primary|zero|rank_?0|== ?0\b")
 _NOT_ONE = re.compile(r"!=|\bnot |> ?0")
@@ -69,7 +75,7 @@ class Handover:
     """``read`` comes to what ``made`` may not have finished. ``sure``: both name one path."""
 
     made: ast.Call
-    read: ast.Call
+    read: ast.AST
     what: str
     sure: bool
 
@@ -80,7 +86,8 @@ def handovers(function: Function, file: File, meets: Meets) -> Iterator[Handover
     calls.sort(key=lambda at: (at.lineno, at.col_offset))
     for at, made in enumerate(calls):
         tail = tail_of(made)
-        if not (_MAKES.search(tail) or _PREPARES.search(tail) or _known(made, file) in _FORMATS):
+        downloads = is_constant(keyword(made, "download"), True)
+        if not (downloads or _MAKES.search(tail) or _PREPARES.search(tail) or _known(made, file) in _FORMATS):
             continue
         if any(isinstance(p, ast.With) and _TURNS.search(ast.unparse(p.items[0])) for p, _ in inside(made, file)):
             continue
@@ -88,7 +95,9 @@ def handovers(function: Function, file: File, meets: Meets) -> Iterator[Handover
         if test is None:
             found = _of_all(made, calls[at + 1 :], file, meets)
         elif _ONE.search(text := ast.unparse(test)) and not _NOT_ONE.search(text):
-            found = _of_one(made, calls[at + 1 :], file, meets)
+            later = calls[at + 1 :]
+            found = _downloaded(made, later, meets) if downloads else _of_one(made, later, file, meets)
+            found = found or _given_on(made, later, function, file, meets)
         else:
             continue
         if found is not None:
@@ -104,7 +113,7 @@ def _of_all(made: ast.Call, later: list[ast.Call], file: File, meets: Meets) -> 
         if meets(call):
             return None
         whole = call.args[0] if call.args and _known(call, file) == reads and not _opens_to_write(call) else None
-        if whole is not None and not by_rank(whole, file) and _goes_on(made, call, file) and _loops(call, made, file):
+        if whole is not None and not by_rank(whole, file) and goes_on(made, call, file) and _loops(call, made, file):
             rank_0 = rank_guard(call, file) is not None
             what = f"{'rank 0' if rank_0 else 'every rank'} reads the parts of all ranks while others may still write"
             return Handover(made, call, what, sure=True)
@@ -121,7 +130,7 @@ def _of_one(made: ast.Call, later: list[ast.Call], file: File, meets: Meets) -> 
     for call in later:
         if meets(call) or _waits(call, file):
             return None
-        if rank_guard(call, file) is not None or not _goes_on(made, call, file):
+        if rank_guard(call, file) is not None or not goes_on(made, call, file):
             continue
         if _READS.search(tail_of(call)) and not _opens_to_write(call) and (path := _shared(call, paths)):
             return Handover(made, call, f"every rank reads {path} while rank 0 may still make it", sure=True)
@@ -129,6 +138,42 @@ def _of_one(made: ast.Call, later: list[ast.Call], file: File, meets: Meets) -> 
             what = f"every rank goes on to {tail_of(call)} while rank 0 may still be at {tail}"
             return Handover(made, call, what, sure=False)
     return None
+
+
+def _downloaded(made: ast.Call, later: list[ast.Call], meets: Meets) -> Handover | None:
+    """Rank 0 makes a data set and downloads it, and the others make the same."""
+    for call in later:
+        if meets(call):
+            return None
+        if tail_of(call) == tail_of(made) and not is_constant(keyword(call, "download"), True):
+            what = f"every rank reads {tail_of(call)} while rank 0 may still download it"
+            return Handover(made, call, what, sure=True)
+    return None
+
+
+def _given_on(made: ast.Call, later: list[ast.Call], function: Function, file: File, meets: Meets) -> Handover | None:
+    """Rank 0 downloads something, and the function tells every rank where it is: for certain, where a call of it in
+    this file meets nobody afterwards."""
+    if not _FETCHES.search(tail_of(made)) or any(map(meets, later)):
+        return None
+    calls = [at for at in calls_of(file).get(function.name, ()) if function_called(at, file) is function]
+    if calls and all(_is_followed(at, file, meets) for at in calls):
+        return None
+    given = (at for one in arguments(made) for at in reached(one, file))
+    paths = {ast.unparse(at) for one in given for at in walk(one) if isinstance(at, ast.Name | ast.Attribute)}
+    for at in (one for one in own(function) if isinstance(one, ast.Return) and one.lineno > made.lineno):
+        told = at.value is not None and _is_path(at.value) and ast.unparse(at.value)
+        if told and told in paths and goes_on(made, at, file) and rank_guard(at, file) is None:
+            what = f"every rank is told {told} while rank 0 may still download it"
+            return Handover(made, at, what, sure=bool(calls))
+    return None
+
+
+def _is_followed(call: ast.Call, file: File, meets: Meets) -> bool:
+    """One rank alone makes the call, or the ranks may meet behind it."""
+    around = own(function_of(call, file) or file.tree)
+    later = (at for at in around if isinstance(at, ast.Call) and at.lineno > call.lineno)
+    return rank_guard(call, file) is not None or any(map(meets, later))
 
 
 def _known(call: ast.Call, file: File) -> str:
@@ -174,7 +219,7 @@ def _waits(call: ast.Call, file: File) -> bool:
     return tail_of(call) == "sleep" or any(isinstance(p, ast.While) and c is p.test for p, c in inside(call, file))
 
 
-def _goes_on(made: ast.Call, read: ast.Call, file: File) -> bool:
+def goes_on(made: ast.AST, read: ast.AST, file: File) -> bool:
     """A process that comes to ``made`` may come to ``read`` afterwards: no other branch, no return between."""
     for parent, child in inside(made, file):
         block = next((b for b in _blocks(parent) if child in b), None)

@@ -1,0 +1,274 @@
+"""What one rank alone binds, resets or empties in a file, and all ranks then go by."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from allranks.check.sources.nodes import walk
+from allranks.check.sources.source import File
+from allranks.check.tree.handovers import goes_on
+from allranks.check.tree.origins import values
+from allranks.check.tree.syntax import asks_rank, function_of, inside, is_constant, leaves, own, rank_guard, tail_of
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_BRANCHES = (ast.If, ast.IfExp, ast.While)
+# What is true on one rank, as people call it; a number that is false on one rank.
+_IS_ONE = re.compile(r"(?i)main|master|chief|primary|zero|rank_?0|first|should_(log|save)|logging_process")
+_NUMBER = re.compile(r"(?i)(rank|index|id|rank\(\)|index\(\)|id\(\))$")
+_SENDS = re.compile(r"(?i)broadcast|bcast|reduce|gather|sync|scatter")
+_LOADS = re.compile(r"^_*(load|restore|resume)")
+_GATHERS = re.compile(r"(?i)gather|collect_results")
+
+
+@dataclass(frozen=True, slots=True)
+class Parted:
+    """``use`` is reached by every rank; ``made`` by one alone, where ``guard`` holds."""
+
+    name: str
+    made: ast.AST
+    use: ast.AST
+    guard: ast.expr
+
+
+def holds_on_one(test: ast.expr) -> bool:
+    """Say whether a condition holds on one rank (of all, or of each node), by the names in it."""
+    if isinstance(test, ast.BoolOp):
+        return any(map(holds_on_one, test.values))
+    if isinstance(test, ast.UnaryOp):
+        return isinstance(test.op, ast.Not) and asks_rank(test.operand) and bool(_NUMBER.search(ast.unparse(test)))
+    if isinstance(test, ast.Compare):
+        first = isinstance(test.ops[0], ast.Eq) and is_constant(test.comparators[0], 0)
+        few = isinstance(test.ops[0], ast.In) and ast.unparse(test.comparators[0]) in ("[-1, 0]", "(-1, 0)")
+        return (first or few) and not isinstance(test.left, ast.BinOp) and asks_rank(test.left)
+    return asks_rank(test) and bool(_IS_ONE.search(tail_of(test)))
+
+
+def on_one(node: ast.AST, file: File) -> ast.expr | None:
+    """Return the condition under which ``node`` runs on one rank alone: of an If around it (the outermost), or of one
+    above it in its function that sends the others away; None if there is none."""
+    around = [p for p, child in inside(node, file) if isinstance(p, ast.If) and child in p.body]
+    found = next((p.test for p in reversed(around) if holds_on_one(p.test)), None)
+    function = function_of(node, file)
+    if found is not None or function is None:
+        return found
+    above = (s for s in function.body if s.lineno < getattr(node, "lineno", 0) and isinstance(s, ast.If))
+    found = next((s.test for s in above if leaves(s.body) and _holds_on_others(s.test)), None)
+    return found or next((d for d in function.decorator_list if holds_on_one(d)), None)
+
+
+def _holds_on_others(test: ast.expr) -> bool:
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return holds_on_one(test.operand)
+    unequal = isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.NotEq | ast.Gt)
+    return unequal and is_constant(test.comparators[0], 0) and asks_rank(test.left)  # type: ignore[attr-defined]
+
+
+def bound_on_one(scope: ast.AST, file: File) -> Iterator[Parted]:
+    """Yield the names of a function or module that one rank alone binds, where every rank first uses them."""
+    nodes = own(scope)
+    bound: dict[str, list[ast.AST]] = {}
+    for node in nodes:
+        for name in _bound_by(node, file):
+            bound.setdefault(name, []).append(node)
+    known = _parameters(scope) if isinstance(scope, _FUNCTIONS) else set()
+    guards = {name: _guards(found, file) for name, found in bound.items() if name not in known}
+    guards = {name: found for name, found in guards.items() if found}
+    if not guards or any(isinstance(at, ast.Call) and tail_of(at) in ("locals", "globals") for at in nodes):
+        return
+    uses = (at for at in nodes if isinstance(at, ast.Name) and isinstance(at.ctx, ast.Load) and at.id in guards)
+    told: list[ast.If] = []
+    for use in sorted(uses, key=lambda at: (at.lineno, at.col_offset)):
+        found = guards.get(use.id)
+        guard = found and next((g for g in found if (g.end_lineno or 0) < use.lineno), None)
+        if not guard or guard in told:
+            continue
+        something = [at for at in bound[use.id] if not (_is_none(at, file) and _wants_it(use, nodes, file))]
+        if _is_bound_otherwise(something, guard, use, file):
+            continue
+        if _is_for_all(use, guard, file) and not _is_of_comprehension(use, file):
+            told.append(guard)
+            yield Parted(use.id, guard, use, guard.test)
+
+
+def _bound_by(node: ast.AST, file: File) -> list[str]:
+    """Return the names that a node binds in its function; those of a comprehension stay in it."""
+    if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+        above = next(file.parents(node), None)
+        if isinstance(above, ast.AnnAssign) and above.value is None:
+            return []
+        return [] if any(isinstance(p, ast.comprehension) for p, _ in inside(node, file)) else [node.id]
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return [(alias.asname or alias.name).partition(".")[0] for alias in node.names]
+    if isinstance(node, ast.Global | ast.Nonlocal):
+        return node.names
+    named = isinstance(node, (*_FUNCTIONS, ast.ClassDef, ast.ExceptHandler, ast.MatchAs, ast.MatchStar))
+    return [node.name] if named and node.name else []  # type: ignore[attr-defined]
+
+
+def _is_none(bound: ast.AST, file: File) -> bool:
+    above = next(file.parents(bound), None)
+    return isinstance(above, ast.Assign) and is_constant(above.value, None)
+
+
+def _wants_it(use: ast.Name, nodes: Sequence[ast.AST], file: File) -> bool:
+    """It must be something, where it is used: a part of it is taken, and nobody asks whether it is there."""
+    above = next(file.parents(use), None)
+    takes = isinstance(above, ast.Attribute | ast.Subscript) and above.value is use
+    asked = (at.test for at in nodes if isinstance(at, (*_BRANCHES, ast.Assert)))
+    return takes and not any(isinstance(at, ast.Name) and at.id == use.id for test in asked for at in walk(test))
+
+
+def _is_of_comprehension(use: ast.Name, file: File) -> bool:
+    """It is a comprehension's own variable."""
+    made = (part for p, _ in inside(use, file) for part in getattr(p, "generators", ()))
+    return any(isinstance(at, ast.Name) and at.id == use.id for part in made for at in walk(part.target))
+
+
+def _parameters(function: ast.AST) -> set[str]:
+    arguments = function.args  # type: ignore[attr-defined]
+    return {at.arg for at in walk(arguments) if isinstance(at, ast.arg)}
+
+
+def _guards(bound: list[ast.AST], file: File) -> list[ast.If]:
+    """Return the conditions for one rank around what binds a name."""
+    found = []
+    for node in bound:
+        around = [p for p, child in inside(node, file) if isinstance(p, ast.If) and child in p.body]
+        found += [p for p in around[::-1] if holds_on_one(p.test)][:1]
+    return found
+
+
+def _is_bound_otherwise(bound: list[ast.AST], guard: ast.If, use: ast.Name, file: File) -> bool:
+    """Those who are not in ``guard`` may bind the name before ``use``: elsewhere than in another branch that whoever
+    comes to the guard does not take."""
+    loops = {id(p) for p, _ in inside(use, file) if isinstance(p, ast.For | ast.While)}
+    branches = [(p, child) for p, child in inside(guard, file) if isinstance(p, ast.If)]
+    for node in bound:
+        around = {id(p): child for p, child in inside(node, file)}
+        if id(guard) in around and around[id(guard)] in guard.body:
+            continue
+        elsewhere = any(id(p) in around and (around[id(p)] in p.body) != (child in p.body) for p, child in branches)
+        before = getattr(node, "lineno", 0) < use.lineno or not loops.isdisjoint(around)
+        if before and not elsewhere and on_one(node, file) is None:
+            return True
+    return False
+
+
+def _is_for_all(use: ast.AST, guard: ast.If, file: File) -> bool:
+    """Every rank that comes by ``guard`` may come to ``use``: nothing that the rank decides stands between."""
+    if rank_guard(use, file) is not None or _others_leave(use, file) or not goes_on(guard, use, file):
+        return False
+    around = {id(p) for p in file.parents(guard)}
+    alone = frozenset(_changed_in(guard))
+    asked = [ast.unparse(p.test) for p, child in inside(guard, file) if isinstance(p, ast.If) and child in p.body]
+    for parent, child in inside(use, file):
+        if isinstance(parent, ast.Try) and id(parent) not in around:
+            return False
+        if isinstance(parent, ast.BoolOp) and any(asks_rank(at) for at in parent.values if at is not child):
+            return False
+        if isinstance(parent, _BRANCHES) and child is not parent.test and id(parent) not in around:
+            if _goes_by_rank(parent.test, file) or not alone.isdisjoint(_texts(parent.test)):
+                return False
+            if ast.unparse(parent.test) in asked and child not in getattr(parent, "body", ()):
+                return False
+    return True
+
+
+def _others_leave(use: ast.AST, file: File) -> bool:
+    scope = function_of(use, file) or file.tree
+    parts = (at for at in own(scope) if isinstance(at, ast.If) and at.lineno < getattr(use, "lineno", 0))
+    return any(asks_rank(at.test) and (leaves(at.body) or (at.orelse and leaves(at.orelse))) for at in parts)
+
+
+def _goes_by_rank(test: ast.expr, file: File) -> bool:
+    """A condition is made of the rank, by the names in it or by what is stored under them."""
+    named = (at for at in walk(test) if isinstance(at, ast.Name | ast.Attribute))
+    return asks_rank(test) or any(asks_rank(value) for at in named for value in values(at, file))
+
+
+def _changed_in(block: ast.AST) -> Iterator[str]:
+    for at in walk(block):
+        if isinstance(at, ast.Name | ast.Attribute) and isinstance(at.ctx, ast.Store):
+            yield ast.unparse(at)
+        elif isinstance(at, ast.Call) and isinstance(at.func, ast.Attribute):
+            yield ast.unparse(at.func.value)
+
+
+def _texts(node: ast.AST) -> Iterator[str]:
+    return (ast.unparse(at) for at in walk(node) if isinstance(at, ast.Name | ast.Attribute))
+
+
+def attributes_of_one(file: File) -> Iterator[Parted]:
+    """Yield attributes that one rank alone sets or resets, where every rank counts or loads by them."""
+    stored: dict[str, list[ast.Attribute]] = {}
+    read: dict[str, list[ast.Attribute]] = {}
+    for at in file.kinds.get(ast.Attribute, ()):
+        assert isinstance(at, ast.Attribute)
+        (read if isinstance(at.ctx, ast.Load) else stored).setdefault(at.attr, []).append(at)
+    for name, stores in stored.items():
+        if name not in read or asks_rank(stores[0]):
+            continue
+        alone = next(((at, g) for at in stores if (g := on_one(at, file)) and not _is_beginning(at, file)), None)
+        if alone is None or any(_is_set_by_all(at, file) for at in stores) or _is_sent(name, file):
+            continue
+        counted = any(isinstance(next(file.parents(at)), ast.AugAssign) and not _is_alone(at, file) for at in stores)
+        for use in read[name]:
+            if not _is_alone(use, file) and (_decides(use, file) if counted else _is_loaded_by(use, file)):
+                yield Parted(ast.unparse(use), alone[0], use, alone[1])
+                break
+
+
+def _is_alone(node: ast.AST, file: File) -> bool:
+    """Some ranks alone come by, or may: there, or wherever the function is called in this file."""
+    return rank_guard(node, file) is not None or on_one(node, file) is not None
+
+
+def _is_beginning(store: ast.Attribute, file: File) -> bool:
+    function = function_of(store, file)
+    return function is None or function.name in ("__init__", "__post_init__")
+
+
+def _is_set_by_all(store: ast.Attribute, file: File) -> bool:
+    """It is set, and not only counted on, where every rank may come by; a beginning does not count."""
+    above = next(file.parents(store), None)
+    if isinstance(above, ast.AugAssign) or on_one(store, file) is not None:
+        return False
+    empty = isinstance(above, ast.Assign) and isinstance(above.value, ast.Constant)
+    return not (_is_beginning(store, file) and empty)
+
+
+def _is_sent(name: str, file: File) -> bool:
+    calls = (at for at in file.kinds.get(ast.Call, ()) if _SENDS.search(tail_of(at)))
+    return any(isinstance(at, ast.Attribute) and at.attr == name for call in calls for at in walk(call))
+
+
+def _decides(use: ast.Attribute, file: File) -> bool:
+    """It is compared in a condition on which every rank leaves."""
+    for parent, child in inside(use, file):
+        if isinstance(parent, ast.If):
+            return child is parent.test and leaves(parent.body)
+    return False
+
+
+def _is_loaded_by(use: ast.Attribute, file: File) -> bool:
+    """A call that loads takes it: the file to read, or what was kept to go back to."""
+    above = next(file.parents(use), None)
+    above = next(file.parents(above), None) if isinstance(above, ast.keyword) else above
+    return isinstance(above, ast.Call) and use is not above.func and bool(_LOADS.search(tail_of(above)))
+
+
+def emptied_on_one(scope: ast.AST, file: File) -> Iterator[Parted]:
+    """Yield what every rank brings to a gathering, and one rank alone empties afterwards."""
+    calls = [at for at in own(scope) if isinstance(at, ast.Call)]
+    gathered = {ast.unparse(part): at for at in calls if _GATHERS.search(tail_of(at)) for part in at.args}
+    emptied = [at for at in calls if tail_of(at) == "clear" and isinstance(at.func, ast.Attribute)]
+    for at in emptied:
+        name, guard = ast.unparse(at.func.value), on_one(at, file)  # type: ignore[attr-defined]
+        use = gathered.get(name)
+        others = (one for one in emptied if one is not at and ast.unparse(one) == ast.unparse(at))
+        if guard is None or use is None or _is_alone(use, file) or any(on_one(one, file) is None for one in others):
+            continue
+        yield Parted(name, at, use, guard)
