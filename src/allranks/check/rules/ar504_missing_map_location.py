@@ -9,10 +9,11 @@ from dataclasses import replace
 
 from allranks.check.program import Event, Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
-from allranks.check.sources.nodes import children, walk
+from allranks.check.sources.nodes import children
 from allranks.check.sources.source import File
 from allranks.check.tree.from_cpu import saves_from_cpu
 from allranks.check.tree.origins import function_called
+from allranks.check.tree.resumed import OPTIMIZER, feeds_optimizer, is_saved_here
 from allranks.check.tree.syntax import (
     asks_rank,
     distributed,
@@ -24,7 +25,6 @@ from allranks.check.tree.syntax import (
     own,
     rank_guard,
     speaks_of,
-    tail_of,
 )
 from allranks.findings import Confidence, Edit, Finding, Fix, Place
 
@@ -45,13 +45,6 @@ _ALONE = re.compile(
     r"(^|[/_.])(tests?|api|app)([/_.]|$)|_(to|2)_|challenge",
     re.IGNORECASE,
 )
-_OPTIMIZER = re.compile(r"(?i)optim|(^|[._])opt(_\w+)?$")
-# The file is for several processes, whoever runs it; a path that is told the place in a group of parallel models.
-_SEVERAL = re.compile(
-    r"Distributed(DataParallel|Sampler)|init_(process_group|distributed)|set_device|horovod|deepspeed\.init|Accelerator|"
-    r"\.module\b"
-)
-_OF_A_PART = re.compile(r"\b(dp|tp|pp|ep|mp)\w*\}|_(dp|tp|pp|ep|mp)\b")
 _SHARDS = re.compile(r"shard", re.IGNORECASE)
 # The file gives each process its own GPU.
 _DEVICES = (
@@ -254,7 +247,11 @@ store.save_weights(net, "last.pt")
         if not program and not any(word in file.text for word in _DEVICES):
             return
         elsewhere = _OFFLOADED.search(file.text) or _ONE_GPU.search(file.text) or not _GPU.search(file.text)
-        if elsewhere or not _is_checkpoint(node, file) or rank_guard(node, file) is not None:
+        if (
+            elsewhere
+            or not (_is_checkpoint(node, file) or feeds_optimizer(node, file))
+            or rank_guard(node, file) is not None
+        ):
             return
         if _is_of_one_process(node, file) or saves_from_cpu(node, file) or _is_beside(node, file):
             return
@@ -263,7 +260,7 @@ store.save_weights(net, "last.pt")
         whole = file.place(node)
         end = Place(whole.path, whole.end_line, whole.end_column - 1, whole.end_line, whole.end_column - 1)
         fix = Fix("map_location", (Edit(end, ', map_location="cpu"'),), safe=False)
-        sure: Confidence = "high" if _feeds_optimizer(node, file) else "low"
+        sure: Confidence = "high" if feeds_optimizer(node, file) or is_saved_here(node, file) else "low"
         yield self.finding(whole, file.symbol(node), _WHAT, fix=fix, confidence=sure)
 
     def check(self, program: Program) -> Iterator[Finding]:
@@ -271,6 +268,7 @@ store.save_weights(net, "last.pt")
         if not program.packages & _ACCELERATED and not any("cuda" in name for name in program.names):
             return
         restores = {event.symbol for event in program.effects("restore")}
+        optimizers = {event.symbol for event in program.effects("restore") if OPTIMIZER.search(event.target)}
         for event in program.effects("load"):
             if event.name != "torch.load" or event.argument(1, "map_location", "mmap") is not None:
                 continue
@@ -282,17 +280,8 @@ store.save_weights(net, "last.pt")
             if _is_saved_from_cpu(event, program.offloads):
                 continue
             if event.active and others and not event.per_process and _feeds_model(event, restores):
-                yield replace(self.found(event, _WHAT), confidence="low")
-
-
-def _feeds_optimizer(load: ast.Call, file: File) -> bool:
-    """An optimizer takes what is loaded: its state was on the GPU of the rank that saved it."""
-    scope, above = function_of(load, file) or file.tree, next(file.parents(load), None)
-    names = {ast.unparse(t) for t in above.targets} if isinstance(above, ast.Assign) else set()
-    restores = (at for at in own(scope) if isinstance(at, ast.Call) and tail_of(at) == "load_state_dict" and at.args)
-    taken = (at for at in restores if _OPTIMIZER.search(ast.unparse(at.func).removesuffix(".load_state_dict")))
-    fed = any(at is load or (isinstance(at, ast.expr) and ast.unparse(at) in names) for t in taken for at in walk(t))
-    return fed and bool(_SEVERAL.search(file.text)) and not _OF_A_PART.search(ast.unparse(load.args[0]))
+                found = self.found(event, _WHAT)
+                yield found if event.symbol in optimizers else replace(found, confidence="low")
 
 
 def _is_of_one_process(call: ast.Call, file: File) -> bool:

@@ -1,0 +1,50 @@
+"""A checkpoint that a program loads to go on training: what was on a GPU where it was saved."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from allranks.check.sources.nodes import walk
+from allranks.check.sources.source import File
+from allranks.check.tree.syntax import function_of, own, tail_of
+
+OPTIMIZER = re.compile(r"(?i)optim|(^|[._])opt(_\w+)?$")
+_TRAINED = re.compile(r"(?i)model|net\b|module|generator|discriminator|encoder|decoder|student|policy|actor|critic")
+# The file is for several processes, whoever runs it; a path that is told the place in a group of parallel models.
+_SEVERAL = re.compile(
+    r"Distributed(DataParallel|Sampler)|init_(process_group|distributed)|set_device|horovod|deepspeed\.init|Accelerator|"
+    r"\.module\b"
+)
+_OF_A_PART = re.compile(r"\b(dp|tp|pp|ep|mp)\w*\}|_(dp|tp|pp|ep|mp)\b")
+
+
+def feeds_optimizer(load: ast.Call, file: File) -> bool:
+    """An optimizer takes what is loaded: its state was on the GPU of the rank that saved it."""
+    scope, above = function_of(load, file) or file.tree, next(file.parents(load), None)
+    names = {ast.unparse(t) for t in above.targets} if isinstance(above, ast.Assign) else set()
+    restores = (at for at in own(scope) if isinstance(at, ast.Call) and tail_of(at) == "load_state_dict" and at.args)
+    taken = (at for at in restores if OPTIMIZER.search(ast.unparse(at.func).removesuffix(".load_state_dict")))
+    fed = any(at is load or (isinstance(at, ast.expr) and ast.unparse(at) in names) for t in taken for at in walk(t))
+    return fed and bool(_SEVERAL.search(file.text)) and not _OF_A_PART.search(ast.unparse(load.args[0]))
+
+
+def is_saved_here(load: ast.Call, file: File) -> bool:
+    """The file saves it, too: a dictionary with states of what is trained, under a key that is taken out here."""
+    scope, above = function_of(load, file) or file.tree, next(file.parents(load), None)
+    names = {ast.unparse(t) for t in above.targets} if isinstance(above, ast.Assign) else set()
+    taken = (at for at in own(scope) if isinstance(at, ast.Subscript) and ast.unparse(at.value) in names)
+    keys = {at.slice.value for at in taken if isinstance(at.slice, ast.Constant)}
+    made = (at for at in file.kinds.get(ast.Dict, ()) if isinstance(at, ast.Dict))
+    saved = (
+        k.value
+        for d in made
+        for k, v in zip(d.keys, d.values, strict=True)
+        if isinstance(k, ast.Constant) and _is_state(v)
+    )
+    return bool(_SEVERAL.search(file.text)) and not keys.isdisjoint(saved)
+
+
+def _is_state(value: ast.expr) -> bool:
+    trained = isinstance(value, ast.Call) and tail_of(value) == "state_dict"
+    return trained and bool(_TRAINED.search(ast.unparse(value)) or OPTIMIZER.search(ast.unparse(value)))
