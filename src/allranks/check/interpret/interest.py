@@ -14,7 +14,7 @@ from allranks.check.summaries.summary import FunctionFacts, Summary
 from allranks.check.tables.apis import Apis
 from allranks.check.tables.arrays import COMPILERS
 from allranks.check.tables.collectives import COLLECTIVES
-from allranks.check.tables.data import SAMPLERS
+from allranks.check.tables.data import LEADERS, SAMPLERS
 from allranks.check.tables.evidence import DEALING
 from allranks.check.tables.items import COPIES
 from allranks.check.tables.local import LOCAL
@@ -174,14 +174,26 @@ def _packages(summary: Summary) -> set[str]:
 
 def around(project: Project, events: Iterable[Event]) -> dict[Place, tuple[frozenset[str], frozenset[str]]]:
     """Return what is mentioned around samplers and what orders data: in what their programs import, and by who imports
-    their files."""
+    their files; of a program that comes to what orders data from another file, what it imports decides."""
     found = {}
     for event in events:
         if event.name in SAMPLERS | ORDERS:
             start = event.chain[0].place.path if event.chain else event.place.path
-            paths = project.reach(start) | project.users(event.place.path)
-            found[event.place] = mentioned(project, paths)
+            led = event.name in ORDERS and start != event.place.path
+            paths = project.reach(start) | (frozenset() if led else project.users(event.place.path))
+            packages, words = mentioned(project, paths)
+            found[event.place] = packages - _idle(project, paths), words
     return found
+
+
+def _idle(project: Project, paths: Iterable[str]) -> frozenset[str]:
+    """Return the packages of which files import nothing that goes over loaders by itself."""
+    summaries = [project.summaries[path] for path in paths]
+    used = {dotted.rpartition(".")[2] for summary in summaries for dotted, _ in summary.imports}
+    used |= {word for summary in summaries for facts in summary.functions.values() for word in facts.words}
+    classes = (facts for summary in summaries for facts in summary.classes.values())
+    used |= {render(base).rpartition(".")[2] for facts in classes for base in facts.bases}
+    return frozenset(package for package, leaders in LEADERS.items() if used.isdisjoint(leaders))
 
 
 class Names:

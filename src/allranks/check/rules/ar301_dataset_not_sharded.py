@@ -10,13 +10,14 @@ from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.sources.source import File
 from allranks.check.tables.data import HELD_OUT, LOADERS, UNSPLIT
-from allranks.check.tree.dividing import OF_A_STREAM, OF_GRAIN, OF_JAX, PREPARED
+from allranks.check.tree.dividing import OF_A_STREAM, OF_A_TRAINER, OF_GRAIN, OF_JAX, PREPARED
 from allranks.check.tree.loader_calls import (
     is_part,
     is_stream,
     prepared_without,
     sampler_left_out,
     takes_a_share,
+    trainers_own,
     trains_in_order,
     wraps,
 )
@@ -35,6 +36,7 @@ _NO_SAMPLER = "every process loads the whole data set: the loader has no distrib
 _UNPREPARED = (
     "every process goes through the whole data set: this loader is never given to prepare() or setup_dataloaders()"
 )
+_OF_TRAINER = "the trainer goes over this loader as it is: nobody splits the data among the processes"
 _SAME_ROWS = "the batch is divided by the number of processes, and all read the same rows"
 _BY_WORKER = "the data is split among the workers of a loader, and every process reads all of it"
 
@@ -48,9 +50,10 @@ class DatasetNotSharded(LocalRule, ProgramRule):
     of processes and the loader shuffles without a sampler. With Accelerate and Fabric: a shuffling loader that a
     function or class goes over and never prepares, while it prepares its model. In programs that wrap a model, an
     `IterableDataset` that takes the part of a worker of its loader (`get_worker_info`), the same in every process;
-    a distributed sampler that the loader of its data is not given; loaders that shuffle where Lightning is told to
-    put no sampler in. With JAX: a batch that is divided by the number of processes in a file that reads the rows of
-    all, and Grain's `NoSharding`.
+    a distributed sampler that the loader of its data is not given; a sampler of the project's own that knows no rank;
+    `get_train_dataloader` of a heir of transformers' `Trainer` that makes a loader and does not prepare it; loaders
+    that shuffle where Lightning is told to put no sampler in. With JAX: a batch that is divided by the number of
+    processes in a file that reads the rows of all, and Grain's `NoSharding`.
 
     ## Why is this bad
     Every process goes through the whole data set in an epoch.
@@ -72,9 +75,9 @@ class DatasetNotSharded(LocalRule, ProgramRule):
     advice = "Give the loader sampler=DistributedSampler(dataset), and call set_epoch in the loop."
     words = (
         *("DistributedDataParallel", "FullyShardedDataParallel", "Accelerator(", "Fabric(", "get_worker_info"),
-        *("_count()", "world_size", "prepare(", "setup_module("),
+        *("_count()", "world_size", "prepare(", "setup_module(", "get_train_dataloader"),
     )
-    nodes = (ast.Call, ast.ClassDef)
+    nodes = (ast.Call, ast.ClassDef, ast.FunctionDef)
     calls = (*LOADERS, *SOURCES)
     bad = (
         Example(
@@ -149,35 +152,33 @@ for batch in sampler(100):
         Example(
             {
                 "data.py": """\
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Sampler
 
 
 class Rows(Dataset):
-    def __init__(self, path):
-        self.rows = open(path).readlines()
-
     def __getitem__(self, index):
         return self.rows[index]
 
 
-def loader(path):
-    return DataLoader(Rows(path), batch_size=32, shuffle=True)
+class Buckets(Sampler):
+    def __iter__(self):
+        return iter(self.order())
+
+
+def loaders():
+    yield DataLoader(Rows(), batch_size=32, shuffle=True)
+    yield DataLoader(Rows(), sampler=Buckets())
 """,
                 "train.py": """\
 import data
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-
-def main(model):
-    model = DDP(model)
-    for batch in data.loader("train.txt"):
-        model(batch)
-
-
-main(make_model())
+model = DDP(make_model())
+for loader in data.loaders():
+    model(next(loader))
 """,
             },
-            at=(13,),
+            at=(15, 16),
         ),
         Example(
             {
@@ -211,20 +212,7 @@ for line in Lines(["a", "b"], dist.get_rank()):
         Example(
             {
                 "train.py": """\
-from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.utils.data import DataLoader
-
-
-def train(model, dataset):
-    model = DDP(model)
-    loader = DataLoader(dataset, batch_size=32, shuffle=True)
-"""
-            },
-            at=(7,),
-        ),
-        Example(
-            {
-                "train.py": """\
+import datasets
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, IterableDataset
 
@@ -234,25 +222,33 @@ class Lines(IterableDataset):
         yield from open("train.txt")
 
 
-def train(model):
+def train(model, dataset, train_set, val_set, stream):
     model = DDP(model)
+    loader = DataLoader(dataset, batch_size=32, shuffle=True)
+    train_loader = DataLoader(train_set, batch_size=32, num_workers=4)
+    val_loader = DataLoader(val_set, batch_size=32)
     lines = Lines()
-    return DataLoader(lines, batch_size=32)
+    rows = datasets.load_dataset("rows", split="train", streaming=True).map(len)
+    return DataLoader(lines, batch_size=32), DataLoader(rows if stream else lines, batch_size=32)
 """
             },
-            at=(13,),
+            at=(13, 14, 18, 18),
         ),
         Example(
             {
-                "train.py": """\
-from torch.nn.parallel import DistributedDataParallel as DDP
+                "trainer.py": """\
+import transformers
 from torch.utils.data import DataLoader
 
 
-def train(model, train_set, val_set):
-    model = DDP(model)
-    train_loader = DataLoader(train_set, batch_size=32, num_workers=4)
-    val_loader = DataLoader(val_set, batch_size=32)
+class Trainer(transformers.Trainer):
+    def get_train_dataloader(self):
+        return DataLoader(self.train_dataset, batch_size=self.args.train_batch_size, shuffle=True)
+
+
+class Prepared(transformers.Trainer):
+    def get_train_dataloader(self):
+        return self.accelerator.prepare(DataLoader(self.train_dataset, shuffle=True))
 """
             },
             at=(7,),
@@ -364,6 +360,9 @@ def train(model, dataset):
             part = split_by_worker_alone(node, file) if "get_worker_info" in file.text else None
             if part is not None:
                 yield self.local(file, part, _BY_WORKER, advice=OF_A_STREAM)
+        elif isinstance(node, ast.FunctionDef):
+            if (made := trainers_own(node, file)) is not None:
+                yield self.local(file, made, _OF_TRAINER, advice=OF_A_TRAINER)
         elif isinstance(node, ast.Call) and tail_of(node) in SOURCES:
             if ("process_count" in file.text or "host_count" in file.text) and divides_alone(file):
                 yield self.local(file, node, _SAME_ROWS, advice=OF_JAX)

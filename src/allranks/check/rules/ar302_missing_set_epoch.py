@@ -12,33 +12,36 @@ from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
-from allranks.check.tables.data import HELD_OUT, LOADERS
-from allranks.check.tree.origins import origins, passed, values
+from allranks.check.tables.data import HELD_OUT, LEADERS, LOADERS
+from allranks.check.tables.names import documented
+from allranks.check.tree.epochs import (
+    SAMPLERS,
+    epoch_loop,
+    is_chosen_sampler,
+    is_epoch_loop,
+    is_held_out,
+    is_told_to_shuffle,
+    names_set_epoch,
+    sets_epoch,
+)
+from allranks.check.tree.origins import origins, values
 from allranks.check.tree.syntax import (
     calls_of,
     class_of,
     function_of,
+    given,
     has_left_before,
     has_stars,
-    is_called,
     is_constant,
-    keyword,
     name_of,
     own,
     rank_guard,
-    speaks_of,
     tail_of,
 )
-from allranks.findings import Finding
+from allranks.findings import Finding, Note
 
-_SAMPLERS = (
-    "torch.utils.data.DistributedSampler",
-    "torchdata.stateful_dataloader.sampler.StatefulDistributedSampler",
-)
-_TRAINS = re.compile(r"(^|_)train", re.IGNORECASE)
-_EPOCH = re.compile(r"epoch", re.IGNORECASE)
 # Words of a program that goes over its data again, and of one that learns from it.
-_AGAIN = re.compile(r"epoch|cycle|StopIteration", re.IGNORECASE)
+_AGAIN = re.compile(r"epoch|cycle|StopIteration|iterations", re.IGNORECASE)
 _LEARNS = re.compile(r"backward|zero_grad|value_and_grad")
 _PARTED = (
     "The ranks take their parts of different orders: some rows are read twice in an epoch, others never.",
@@ -49,7 +52,7 @@ _NOT_HERE = "this sampler shuffles, and nothing in its program calls set_epoch"
 _SOME = "only some ranks call set_epoch"
 # They call set_epoch themselves.
 _SETTING = frozenset({"lightning", "accelerate", "composer", "transformers", "ray", "mmengine", "mmcv", "catalyst"})
-_FRAMEWORKS = re.compile(r"^\s*(import|from)\s+(lightning|pytorch_lightning|accelerate|composer)\b", re.MULTILINE)
+_FRAMEWORKS = frozenset({"lightning", "accelerate", "composer"})
 
 
 class MissingSetEpoch(LocalRule):
@@ -81,8 +84,8 @@ class MissingSetEpoch(LocalRule):
     advice = "Call sampler.set_epoch(epoch) at the start of each epoch."
     words = ("DistributedSampler", "set_epoch")
     whole = True
-    nodes = (ast.Call,)
-    calls = (*_SAMPLERS, "set_epoch")
+    nodes = (ast.Call, ast.IfExp)
+    calls = (*SAMPLERS, "set_epoch")
     bad = (
         Example(
             {
@@ -96,9 +99,15 @@ def train(dataset, step):
     for epoch in range(10):
         for batch in loader:
             step(batch)
+
+
+def get_train_val_loaders(dataset, rank):
+    kind = RandomSampler if rank == -1 else DistributedSampler
+    yield DataLoader(dataset, sampler=kind(dataset))
+    yield DataLoader(dataset, sampler=DistributedSampler(dataset, 8, rank, True))
 """
             },
-            at=(6,),
+            at=(6, 13, 15),
         ),
         Example(
             {
@@ -237,6 +246,7 @@ class Base:
         Example(
             {
                 "train.py": """\
+import torch.distributed as dist
 from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
 
@@ -245,7 +255,8 @@ def train(dataset, step):
     sampler = DistributedSampler(dataset)
     loader = DataLoader(dataset, sampler=sampler)
     for epoch in range(10):
-        sampler.set_epoch(epoch)
+        if dist.get_rank() >= 0:
+            sampler.set_epoch(epoch)
         for batch in loader:
             step(batch)
 """
@@ -269,49 +280,62 @@ def train(test_set, train_set):
     )
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
-        if not isinstance(node, ast.Call) or _FRAMEWORKS.search(file.text):
+        if _leaves_it(file):
             return
-        if tail_of(node) == "set_epoch":
+        if isinstance(node, ast.IfExp):
+            if is_chosen_sampler(node, file) and not names_set_epoch(file):
+                yield self._untold(node, file, here=epoch_loop(file) is not None)
+        elif isinstance(node, ast.Call) and tail_of(node) == "set_epoch":
             if _is_left_to_some(node, file):
                 yield self.local(file, node, _SOME, cluster=_PARTED[0], advice=_PARTED[1])
+        elif isinstance(node, ast.Call) and name_of(node, file) in SAMPLERS and not has_stars(node):
+            yield from self._sampler(node, file)
+
+    def _sampler(self, node: ast.Call, file: File) -> Iterator[Finding]:
+        shuffle = given(node, 3, "shuffle")
+        if is_constant(shuffle, False) or is_held_out(node, file):
             return
-        if name_of(node, file) not in _SAMPLERS or has_stars(node) or not _shuffles(node, file):
-            return
-        if "set_epoch" in file.text:
+        if names_set_epoch(file):
             if _is_passed_over(node, file):
                 yield self.local(file, node, "this sampler shuffles, and set_epoch is called on other samplers only")
-        else:
-            looped = any(_is_epoch_loop(at) for at in file.nodes)
-            here = looped and not _inherits(node, file) and not _is_handed_on(node, file)
-            found = self.local(file, node, _NEVER if here else _NOT_HERE)
-            shuffle = keyword(node, "shuffle")
-            certain = shuffle is None or _is_told_to(shuffle, node, file) or _is_set_for_training(node, shuffle, file)
-            yield found if certain else replace(found, confidence="low")
+            return
+        here = epoch_loop(file) is not None and not _inherits(node, file) and not _is_handed_on(node, file)
+        found = self._untold(node, file, here=here)
+        certain = shuffle is None or is_told_to_shuffle(shuffle, node, file)
+        yield found if certain else replace(found, confidence="low")
+
+    def _untold(self, node: ast.AST, file: File, *, here: bool) -> Finding:
+        loop = epoch_loop(file)
+        notes = [Note("the epochs are counted here", file.place(loop))] if loop is not None else []
+        return self.finding(file.place(node), file.symbol(node), _NEVER if here else _NOT_HERE, notes=notes)
 
     def stands(self, finding: Finding, program: Program) -> bool:
         """Whether nothing else of its program calls ``set_epoch``, and something goes over the data again."""
         if finding.message == _NEVER:
-            return "set_epoch" not in program.around.get(finding.place, (frozenset(), frozenset()))[1]
+            return not sets_epoch(program.around.get(finding.place, (frozenset(), frozenset()))[1])
         if finding.message != _NOT_HERE:
             return True
-        made = [event for event in program.calls(*_SAMPLERS) if event.place == finding.place]
+        made = [event for event in program.calls(*SAMPLERS) if event.place == finding.place]
         symbols = [at for event in made for at in (event.symbol, *(step.symbol for step in event.chain))]
-        held_out = any(HELD_OUT.search(part) for symbol in symbols for part in symbol.split("."))
+        held_out = any(HELD_OUT.search(part) for symbol in symbols for part in symbol.split(".") if "train" not in part)
         if held_out or (made and not any(event.active for event in made)):
             return False
-        return _is_never_told(*program.around.get(finding.place, (program.packages, program.names)))
+        return _is_never_told(*program.around.get(finding.place, (program.packages, program.names)), program)
 
 
-def _is_never_told(packages: frozenset[str], names: frozenset[str]) -> bool:
-    """Whether a program goes over its data again to learn from it, and none of its words sets an epoch."""
-    if "set_epoch" in names or packages & _SETTING:
+def _leaves_it(file: File) -> bool:
+    """Whether a file leaves its samplers to a framework, which sets their epochs."""
+    imported = {documented(dotted).partition(".")[0] for dotted in file.imports.values()} & _FRAMEWORKS
+    return any(word in file.text for package in imported for word in LEADERS[package])
+
+
+def _is_never_told(packages: frozenset[str], names: frozenset[str], program: Program) -> bool:
+    """Whether a program goes over its data again to learn from it, and none of its words sets an epoch. What learns may
+    be loaded by its name, where nothing in the whole project sets one."""
+    if sets_epoch(names) or packages & _SETTING:
         return False
-    return any(map(_AGAIN.search, names)) and any(map(_LEARNS.search, names))
-
-
-def _shuffles(sampler: ast.Call, file: File) -> bool:
-    shuffle = keyword(sampler, "shuffle")
-    return not is_constant(shuffle, False) and not _is_held_out(sampler, file)
+    learning = names if sets_epoch(program.names) else program.names
+    return any(map(_AGAIN.search, names)) and any(map(_LEARNS.search, learning))
 
 
 def _is_left_to_some(call: ast.Call, file: File) -> bool:
@@ -328,57 +352,18 @@ def _is_passed_over(sampler: ast.Call, file: File) -> bool:
         return False
     told = [at.func.value for at in calls_of(file).get("set_epoch", ()) if isinstance(at.func, ast.Attribute)]
     made = [[value for value in values(one, file) if not is_constant(value, None)] for one in told]
-    others = [all(at is not sampler and name_of(at, file) in _SAMPLERS for at in those) and those for those in made]
-    return bool(others) and all(others) and any(_is_epoch_loop(at) for at in file.nodes)
-
-
-def _is_epoch_loop(node: ast.AST) -> bool:
-    if isinstance(node, ast.AugAssign):  # self.epochs += 1
-        return isinstance(node.op, ast.Add) and speaks_of(node.target, _EPOCH)
-    return isinstance(node, ast.For) and (speaks_of(node.target, _EPOCH) or speaks_of(node.iter, _EPOCH))
-
-
-def _is_told_to(shuffle: ast.expr, sampler: ast.Call, file: File) -> bool:
-    """Whether it is set to shuffle: here, or by what a call in this file passes for the parameter that says so."""
-    asked = {at.test.id for at in file.parents(sampler) if isinstance(at, ast.If) and isinstance(at.test, ast.Name)}
-    wanted: ast.expr
-    for said in (shuffle, *values(shuffle, file)):
-        if isinstance(said, ast.UnaryOp) and isinstance(said.op, ast.Not):
-            given, wanted = passed(said.operand, file), ast.Constant(False)
-        elif isinstance(said, ast.Compare) and len(said.ops) == 1 and isinstance(said.ops[0], ast.Eq):
-            given, wanted = passed(said.left, file), said.comparators[0]
-        else:
-            given, wanted = [said, *passed(said, file)], ast.Constant(True)
-        if any(ast.dump(one) == ast.dump(wanted) and not _is_passed_by(one, asked, file) for one in given):
-            return True
-    return False
-
-
-def _is_passed_by(given: ast.expr, asked: set[str], file: File) -> bool:
-    """Whether the call that passes a setting also says, by a flag, that no sampler is to be made."""
-    call = next((at for at in itertools.islice(file.parents(given), 2) if isinstance(at, ast.Call)), None)
-    return call is not None and any(one.arg in asked and is_constant(one.value, False) for one in call.keywords)
-
-
-def _is_set_for_training(call: ast.Call, shuffle: ast.expr, file: File) -> bool:
-    """A setting says whether it shuffles: for training, it does."""
-    return not isinstance(shuffle, ast.Constant | ast.UnaryOp) and is_called(call, _TRAINS, file)
+    others = [all(at is not sampler and name_of(at, file) in SAMPLERS for at in those) and those for those in made]
+    return bool(others) and all(others) and epoch_loop(file) is not None
 
 
 def _inherits(call: ast.Call, file: File) -> bool:
     """It is made in a class whose loop over epochs may stand in a class of another file."""
     owner, function = class_of(call, file), function_of(call, file)
-    if owner is None or function is None or any(_is_epoch_loop(at) for at in own(function)):
+    if owner is None or function is None or any(is_epoch_loop(at) for at in own(function)):
         return False
     here = {at.name for at in file.nodes if isinstance(at, ast.ClassDef)}
     outside = [base for base in owner.bases if tail_of(base) not in (*here, "object", "Module", "ABC")]
     return bool(outside)
-
-
-def _is_held_out(call: ast.Call, file: File) -> bool:
-    """Data that is only looked at: its order does not matter."""
-    function = function_of(call, file)
-    return is_called(call, HELD_OUT, file) or (function is not None and bool(HELD_OUT.search(function.name)))
 
 
 def _is_handed_on(call: ast.Call, file: File) -> bool:

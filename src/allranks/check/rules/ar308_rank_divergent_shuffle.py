@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-import re
+import itertools
 from collections.abc import Iterator
 
 from allranks.check.interpret.values import CLOCK, IDENTITY, PROCESS, RANKS
@@ -26,19 +26,17 @@ from allranks.check.tree.orders import (
     shuffled,
     tells_apart,
 )
-from allranks.check.tree.origins import origins
-from allranks.check.tree.own_seeds import OWN, is_seeded
+from allranks.check.tree.origins import origins, reached
+from allranks.check.tree.own_seeds import OWN, is_seeded, seeds_sampler
 from allranks.check.tree.pipelines import SEEDERS, ordered_alone
 from allranks.check.tree.syntax import distributed, given, name_of, tail_of
-from allranks.findings import Finding
+from allranks.findings import Finding, Note
 
 _PERMUTES = ("numpy.random.permutation", "torch.randperm")
 _ORDERED = "this data set shuffles itself by this process' own random state, and a sampler splits it by number"
 _ALONE = "from this process' own random state"
 _UNSEEDED = "an order of this process alone"
 _SEEDED = "the seed of the sampler differs from process to process"
-_SAMPLER = re.compile(r"^[A-Z]\w*Sampler$")
-_SIZES = frozenset({"num_replicas", "world_size", "num_processes", "process_count"})
 _DRAWN = "by this process' own random state, and the data is split by number"
 
 
@@ -341,15 +339,15 @@ loader = accelerator.prepare(torch.utils.data.DataLoader(halves([])[0]))
         return not file.is_test
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
-        if isinstance(node, ast.keyword) and _seeds_sampler(node, file):
-            yield self.local(file, next(file.parents(node)), _SEEDED)
+        if isinstance(node, ast.keyword) and seeds_sampler(node, file):
+            yield self._seeded(next(file.parents(node)), node.value, file)
         if not isinstance(node, ast.Call):
             return
         name = name_of(node, file)
         if name == "torch.utils.data.DistributedSampler":
             seed = given(node, 4, "seed")
             if seed is not None and origins(seed, file) & OWN:
-                yield self.local(file, node, _SEEDED)
+                yield self._seeded(node, seed, file)
         elif name in DRAWS:
             if draws_alone(node, file):
                 yield self.local(file, node, f"{tail_of(node)} draws {_ALONE if is_program(file) else _DRAWN}")
@@ -374,6 +372,11 @@ loader = accelerator.prepare(torch.utils.data.DataLoader(halves([])[0]))
                 how = f"each process shuffles {data} by itself, and line {split} splits it by rank"
                 yield self.local(file, node, how)
 
+    def _seeded(self, sampler: ast.AST, seed: ast.expr, file: File) -> Finding:
+        stored = (value for value in reached(seed, file) if value is not seed and origins(value, file) & OWN)
+        notes = [Note("the seed is made here", file.place(value)) for value in itertools.islice(stored, 1)]
+        return self.finding(file.place(sampler), file.symbol(sampler), _SEEDED, notes=notes)
+
     def stands(self, finding: Finding, program: Program) -> bool:
         """Whether samplers deal out a data set that orders itself."""
         if finding.message.endswith(_DRAWN):
@@ -388,13 +391,3 @@ loader = accelerator.prepare(torch.utils.data.DataLoader(halves([])[0]))
             seed = event.argument(4, "seed")
             if event.active and seed is not None and seed.taint & (RANKS | CLOCK | IDENTITY | PROCESS):
                 yield self.found(event, _SEEDED)
-
-
-def _seeds_sampler(seed: ast.keyword, file: File) -> bool:
-    """Whether it is a seed of this process' own, for a sampler of the project that is told how many processes there are
-    and which this one is."""
-    call = next(file.parents(seed))
-    if seed.arg != "seed" or not (isinstance(call, ast.Call) and _SAMPLER.search(tail_of(call))):
-        return False
-    told, made = {k.arg for k in call.keywords}, origins(seed.value, file)
-    return bool(told & _SIZES and "rank" in told and made & OWN) and "group" not in made

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from allranks.check.program import Event
 from allranks.check.summaries.project import Project, mentioned
+from allranks.check.summaries.render import render
 from allranks.check.tables.data import HELD_OUT, LOADERS
 from allranks.findings import Place
 
@@ -20,6 +21,7 @@ _SPLITTING = frozenset(
 _OFF = re.compile(r"\b(use_distributed_sampler|replace_sampler_ddp)[\"']?\s*[=:]\s*False\b")
 # Words of a function that chooses between loaders, and of a data set that knows its process.
 _CHOOSES = re.compile(r"sampler|shard|split_|prepare|replica", re.IGNORECASE)
+_SAMPLER = re.compile(r"(^|\.)(Batch)?Sampler(\[|$)")
 _KNOWS = re.compile(r"rank|shard|replica|process_index|world|worker_info|split_by|node", re.IGNORECASE)
 
 
@@ -33,6 +35,8 @@ def unsplit(project: Project, events: Iterable[Event], lines: Mapping[str, list[
         if e.name in LOADERS and e.active and e.everyone and not _is_sampled(e) and not _deals(project, e)
     ]
     found = {e.place for e in candidates if _shuffles(e) and _is_wrapped(project, e, wraps)}
+    picking = (e for e in every if e.name in LOADERS and e.active and e.everyone and _picks_for_all(project, e))
+    found |= {e.place for e in picking if _is_wrapped(project, e, wraps)}
     lightning = {e.place for e in candidates if _is_of_lightning(project, e)}
     if lightning and _puts_none_in(lines):
         found |= lightning
@@ -69,16 +73,38 @@ def _is_sampled(event: Event) -> bool:
     return "**" in {name for name, _ in event.keywords} or any(v is not None and v.constant is not None for v in given)
 
 
+def _picks_for_all(project: Project, event: Event) -> bool:
+    """Whether a sampler of the project's own that knows no ranks says what is read, and the data knows none either."""
+    held_out = HELD_OUT.search(event.symbol.rpartition(".")[2])
+    samplers = [event.argument("sampler", 3), event.argument("batch_sampler", 4)]
+    kinds = [value.instance for value in samplers if value is not None and value.instance]
+    if held_out or not any(_is_sampler(project, kind) for kind in kinds):
+        return False
+    data = event.argument(0, "dataset")
+    unknown = data is None or data.ranked or data.flags
+    return not unknown and not any(_knows(project, kind) for kind in (*kinds, data.instance if data else ""))
+
+
+def _is_sampler(project: Project, kind: str) -> bool:
+    """Whether a class of the project's own inherits from torch's sampler alone."""
+    path, _, name = kind.partition("::")
+    summary = project.summaries.get(path) if name else None
+    facts = summary.classes.get(name) if summary is not None else None
+    return facts is not None and any(_SAMPLER.search(render(base)) for base in facts.bases)
+
+
+def _knows(project: Project, kind: str) -> bool:
+    """Whether a class of the project speaks of the process that it is in."""
+    path, _, name = kind.partition("::")
+    summary = project.summaries.get(path) if name else None
+    methods = [f for key, f in summary.functions.items() if key.startswith(f"{name}.")] if summary is not None else []
+    return any(_KNOWS.search(word) for method in methods for word in (*method.words, *method.positional))
+
+
 def _deals(project: Project, event: Event) -> bool:
     """Whether the function that makes the loader chooses among several, or the data set knows its process."""
     facts = project.function(event.function)
     if facts is None or any(map(_CHOOSES.search, facts.words)):
         return True
     given = event.argument(0, "dataset")
-    kind = given.instance if given is not None else ""
-    if given is None or given.ranked or given.flags:
-        return True
-    path, _, name = kind.partition("::")
-    summary = project.summaries.get(path) if name else None
-    methods = [f for key, f in summary.functions.items() if key.startswith(f"{name}.")] if summary is not None else []
-    return any(_KNOWS.search(word) for method in methods for word in (*method.words, *method.positional))
+    return given is None or given.ranked or bool(given.flags) or _knows(project, given.instance)

@@ -15,10 +15,14 @@ def drawn_apart(program: Program, place: Place) -> bool:
     here = [event for event in program.events if event.active and event.place.path == place.path]
     at = [event for event in here if event.place == place] or here
     packages, names = program.around.get(place, (program.packages, program.names))
-    if not at or not all(event.everyone for event in at) or not _deals(program, packages, names):
+    if not all(event.everyone for event in at) or not _deals(program, packages, names):
         return False
-    roots, seeds = set(map(_root, at)), [e for e in program.events if e.active and e.name in SEEDERS | STATES]
-    seeds = [event for event in seeds if _root(event) in roots] or seeds
+    roots, every = set(map(_root, at)), [e for e in program.events if e.active and e.name in SEEDERS | STATES]
+    seeds = [event for event in every if _root(event) in roots]
+    if not at:  # nobody was seen to come here: each program that might has a seed of its own
+        return bool(every) and all(map(_is_own, every))
+    if place.path in roots:
+        seeds = seeds or every
     return all(map(_is_own, seeds)) if seeds else not any(_seeds(name.lower()) for name in names)
 
 

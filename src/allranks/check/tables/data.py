@@ -47,6 +47,15 @@ SPLITTING_FRAMEWORKS: frozenset[str] = frozenset(
         *("lightning.fabric.Fabric", "ray.train.torch.prepare_data_loader", "composer.Trainer"),
     ]
 )
+# By package, what goes over loaders by itself, splits their data and sets their epochs: who imports other things from
+# there leaves nothing to it.
+LEADERS: Mapping[str, frozenset[str]] = {
+    "lightning": frozenset({"Trainer", "LightningCLI", "LightningModule", "LightningDataModule", "Fabric"}),
+    "accelerate": frozenset({"Accelerator"}),
+    "transformers": frozenset({"Trainer", "Seq2SeqTrainer", "TrainingArguments", "Seq2SeqTrainingArguments"}),
+    "composer": frozenset({"Trainer"}),
+    "ray": frozenset({"prepare_data_loader", "TorchTrainer"}),
+}
 WRAPPERS: frozenset[str] = frozenset(
     [
         *("torch.nn.parallel.DistributedDataParallel", "torch.distributed.fsdp.FullyShardedDataParallel"),

@@ -7,3 +7,4 @@ OF_A_STREAM = "Give each process and worker its part: items[rank * workers + wor
 OF_JAX = "Split what is read by jax.process_index() and jax.process_count()."
 OF_GRAIN = "Use ShardByJaxProcess(drop_remainder=True)."
 PREPARED = "Give the loader to accelerator.prepare(), with Fabric to setup_dataloaders()."
+OF_A_TRAINER = "Return self.accelerator.prepare(loader), or leave the method out: the trainer's own loader is split."

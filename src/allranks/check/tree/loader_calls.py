@@ -16,6 +16,7 @@ from allranks.check.tree.syntax import (
     class_of,
     function_of,
     given,
+    has_stars,
     inside,
     is_constant,
     keyword,
@@ -32,6 +33,7 @@ _PREPARES = (
     *("setup_dataloaders", "prepare_data_loader", "_setup_dataloaders", "setup_dataloader"),
     *_MODELS,
 )
+_PARTS = re.compile(r"rank|shard|world_size|num_processes|process_index|Distributed")
 _LOOKS_AT = ("skip_first_batches", "len", "enumerate", "tqdm", "iter", "print", "ceil", "progress_bar")
 
 
@@ -145,12 +147,44 @@ def _is_over(source: ast.expr, names: Collection[str]) -> bool:
     return isinstance(source, ast.Name | ast.Attribute) and ast.unparse(source) in names
 
 
+def trainers_own(method: ast.FunctionDef, file: File) -> ast.Call | None:
+    """Return the loader that a heir of transformers' trainer makes for its training, if it has no sampler and nothing
+    in the method prepares it or speaks of the parts of processes."""
+    owner = class_of(method, file)
+    if method.name != "get_train_dataloader" or owner is None or "transformers" not in file.text:
+        return None
+    calls = [at for at in own(method) if isinstance(at, ast.Call)]
+    heir = any(tail_of(base).endswith("Trainer") for base in owner.bases)
+    if not heir or any(tail_of(at) in _PREPARES for at in calls) or speaks_of(method, _PARTS):
+        return None
+    given_back = [at.value for at in own(method) if isinstance(at, ast.Return) and at.value is not None]
+    made = [at for one in given_back for at in (one, *values(one, file)) if isinstance(at, ast.Call)]
+    return next((at for at in made if _is_unsampled(at, file)), None)
+
+
+def _is_unsampled(call: ast.Call, file: File) -> bool:
+    if has_stars(call) or any(keyword(call, name) is not None for name in ("sampler", "batch_sampler")):
+        return False
+    return name_of(call, file) in LOADERS or is_constant(keyword(call, "shuffle"), True)
+
+
 def is_stream(loader: ast.Call, file: File) -> bool:
-    """The data is an instance of an iterable data set of this file."""
+    """The data is an instance of an iterable data set of this file, or a stream of Hugging Face."""
+    if loader.args and any(_is_streamed(at) for one in reached(loader.args[0], file) for at in walk(one)):
+        return True
     made = [loader.args[0], *values(loader.args[0], file)] if loader.args else []
     names = {tail_of(one) for one in made if isinstance(one, ast.Call)}
     classes = (n for n in file.nodes if isinstance(n, ast.ClassDef) and n.name in names)
     return any(base.endswith("IterableDataset") for owner in classes for base in bases_of(owner, file))
+
+
+def _is_streamed(node: ast.AST) -> bool:
+    """``load_dataset(..., streaming=True)``, ``rows.to_iterable_dataset()``"""
+    if not isinstance(node, ast.Call):
+        return False
+    streaming = keyword(node, "streaming")
+    loaded = tail_of(node) == "load_dataset" and streaming is not None and not is_constant(streaming, False)
+    return tail_of(node) == "to_iterable_dataset" or loaded
 
 
 def is_part(data: ast.expr, file: File) -> bool:

@@ -23,6 +23,8 @@ _OWN_SEEDS = ("torch.initial_seed", "torch.seed", "torch.random.initial_seed", "
 _ENTROPY = ("numpy.random.default_rng", "numpy.random.RandomState", "random.Random", "random.SystemRandom")
 _AGREED = re.compile(r"broadcast|share|sync|reduce|gather|agree|same|all", re.IGNORECASE)
 OWN = RANK_KINDS | {"clock", "random", "identity"}
+_SAMPLER = re.compile(r"^[A-Z]\w*Sampler$")
+_SIZES = frozenset({"num_replicas", "world_size", "num_processes", "process_count"})
 
 
 def is_own_generator(generator: ast.expr, file: File) -> bool:
@@ -84,3 +86,13 @@ def seeds(file: File) -> list[tuple[tuple[str, ...], ast.Call, bool]]:
         of = DECIDED.get(family, FAMILIES)
         found.append((of, call, own_seed))
     return found
+
+
+def seeds_sampler(seed: ast.keyword, file: File) -> bool:
+    """Whether it is a seed of this process' own, for a sampler of the project that is told how many processes there are
+    and which this one is."""
+    call = next(file.parents(seed))
+    if seed.arg != "seed" or not (isinstance(call, ast.Call) and _SAMPLER.search(tail_of(call))):
+        return False
+    told, made = {k.arg for k in call.keywords}, origins(seed.value, file)
+    return bool(told & _SIZES and "rank" in told and made & OWN) and "group" not in made

@@ -131,7 +131,8 @@ def is_called(call: ast.Call, pattern: re.Pattern[str], file: File) -> bool:
 
 
 def asks_rank(test: ast.AST) -> bool:
-    """Say whether a condition depends on the rank, by the names in it; ``rank is None`` and ``rank == -1`` do not."""
+    """Say whether a condition depends on the rank, by the names in it; ``rank is None``, ``rank == -1`` and
+    ``rank >= 0`` do not."""
     said: bool | None = test.__dict__.get("asks_rank")
     if said is None:
         said = test.__dict__["asks_rank"] = _asks_rank(test)
@@ -143,9 +144,14 @@ def _asks_rank(test: ast.AST) -> bool:
         return any(asks_rank(value) for value in test.values)
     if isinstance(test, ast.UnaryOp):
         return asks_rank(test.operand)
-    if isinstance(test, ast.Compare) and any(map(_is_absent, test.comparators)):
+    if isinstance(test, ast.Compare) and (any(map(_is_absent, test.comparators)) or _is_of_all(test)):
         return False
     return any(_RANK.search(word) for word in words_of(test))
+
+
+def _is_of_all(test: ast.Compare) -> bool:
+    """``rank >= 0``: there are several processes, and this is one."""
+    return isinstance(test.ops[0], ast.GtE | ast.Lt) and is_constant(test.comparators[0], 0)
 
 
 def _is_absent(node: ast.AST) -> bool:

@@ -1,0 +1,117 @@
+"""Samplers of data that is gone over again: whether they shuffle, for what, and where the rounds are counted."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import re
+from collections.abc import Iterable
+
+from allranks.check.sources.source import File
+from allranks.check.tables.data import HELD_OUT
+from allranks.check.tree.origins import passed, values
+from allranks.check.tree.syntax import (
+    calls_of,
+    function_of,
+    is_called,
+    is_constant,
+    name_of,
+    speaks_of,
+    words_of,
+)
+
+SAMPLERS = (
+    "torch.utils.data.DistributedSampler",
+    "torchdata.stateful_dataloader.sampler.StatefulDistributedSampler",
+)
+_TRAINS = re.compile(r"(^|_)(is_?)?train", re.IGNORECASE)
+_SETS = re.compile(r"_?set_(\w+_)?epoch")
+_EPOCH = re.compile(r"epoch", re.IGNORECASE)
+
+
+def epoch_loop(file: File) -> ast.AST | None:
+    """Return the first place of a file that counts epochs: a loop over them, or ``self.epochs += 1``."""
+    return file.once("epoch loop", file.tree, lambda _: next(filter(is_epoch_loop, file.nodes), None))
+
+
+def is_epoch_loop(node: ast.AST) -> bool:
+    if isinstance(node, ast.AugAssign):
+        return isinstance(node.op, ast.Add) and speaks_of(node.target, _EPOCH)
+    return isinstance(node, ast.For) and (speaks_of(node.target, _EPOCH) or speaks_of(node.iter, _EPOCH))
+
+
+def names_set_epoch(file: File) -> bool:
+    """Whether code of a file, not a comment, names ``set_epoch``."""
+    return "epoch" in file.text and file.once("names set_epoch", file.tree, lambda tree: sets_epoch(words_of(tree)))
+
+
+def sets_epoch(names: Iterable[str]) -> bool:
+    """Whether one of the names tells an epoch: ``set_epoch``, ``set_sampler_epoch``."""
+    return any(map(_SETS.fullmatch, names))
+
+
+def is_held_out(call: ast.AST, file: File) -> bool:
+    """Data that is only looked at: its order does not matter."""
+    function = function_of(call, file)
+    told = function is not None and HELD_OUT.search(function.name) and not _TRAINS.search(function.name)
+    return bool(told) or (isinstance(call, ast.Call) and is_called(call, HELD_OUT, file))
+
+
+def is_chosen_sampler(choice: ast.IfExp, file: File) -> bool:
+    """``kind = DistributedSampler if several else RandomSampler``, of which one is made later."""
+    if not any(name_of(side, file) in SAMPLERS for side in (choice.body, choice.orelse)):
+        return False
+    above = next(file.parents(choice), None)
+    kept = {at.id for at in above.targets if isinstance(at, ast.Name)} if isinstance(above, ast.Assign) else set()
+    made = [call for name in kept for call in calls_of(file).get(name, ())]
+    return any(not is_held_out(call, file) for call in made)
+
+
+def is_told_to_shuffle(shuffle: ast.expr, sampler: ast.Call, file: File) -> bool:
+    """Whether it is set to shuffle: here, by what a call in this file passes for the parameter that says so, or by its
+    default; or it is what is trained on, by the name of the setting or of the data."""
+    return _is_told(shuffle, sampler, file) or _is_by_default(shuffle, file) or _is_for_training(shuffle, sampler, file)
+
+
+def _is_told(shuffle: ast.expr, sampler: ast.Call, file: File) -> bool:
+    asked = {at.test.id for at in file.parents(sampler) if isinstance(at, ast.If) and isinstance(at.test, ast.Name)}
+    wanted: ast.expr
+    for said in (shuffle, *values(shuffle, file)):
+        if isinstance(said, ast.UnaryOp) and isinstance(said.op, ast.Not):
+            given, wanted = passed(said.operand, file), ast.Constant(False)
+        elif isinstance(said, ast.Compare) and len(said.ops) == 1 and isinstance(said.ops[0], ast.Eq):
+            given, wanted = passed(said.left, file), said.comparators[0]
+        else:
+            given, wanted = [said, *passed(said, file)], ast.Constant(True)
+        if any(ast.dump(one) == ast.dump(wanted) and not _is_passed_by(one, asked, file) for one in given):
+            return True
+    return False
+
+
+def _is_passed_by(given: ast.expr, asked: set[str], file: File) -> bool:
+    """Whether the call that passes a setting also says, by a flag, that no sampler is to be made."""
+    call = next((at for at in itertools.islice(file.parents(given), 2) if isinstance(at, ast.Call)), None)
+    return call is not None and any(one.arg in asked and is_constant(one.value, False) for one in call.keywords)
+
+
+def _is_by_default(shuffle: ast.expr, file: File) -> bool:
+    """``def loader(rows, shuffle=True)``, which no call of this file tells otherwise."""
+    function = function_of(shuffle, file)
+    if not isinstance(shuffle, ast.Name) or function is None or passed(shuffle, file):
+        return False
+    plain, keywords = [*function.args.posonlyargs, *function.args.args], function.args.kwonlyargs
+    defaults = [*zip(reversed(plain), reversed(function.args.defaults), strict=False)]
+    defaults += [(one, said) for one, said in zip(keywords, function.args.kw_defaults, strict=True) if said is not None]
+    return any(one.arg == shuffle.id and is_constant(said, True) for one, said in defaults)
+
+
+def _is_for_training(shuffle: ast.expr, sampler: ast.Call, file: File) -> bool:
+    if isinstance(shuffle, ast.Constant):
+        return False
+    if isinstance(shuffle, ast.UnaryOp):
+        return isinstance(shuffle.op, ast.Not) and speaks_of(shuffle, HELD_OUT)
+    if is_called(sampler, _TRAINS, file):
+        return True
+    said = [one for one in (shuffle, *values(shuffle, file)) if isinstance(one, ast.Name | ast.Compare | ast.BoolOp)]
+    unlike = (ast.NotEq, ast.NotIn, ast.IsNot)
+    return any(speaks_of(one, _TRAINS) and not any(isinstance(at, unlike) for at in ast.walk(one)) for one in said)
