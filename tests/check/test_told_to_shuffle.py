@@ -58,13 +58,30 @@ def test_a_constant_that_goes_through_a_variable_decides() -> None:
         ("flag", "flag", "args.flag"),
         ("flag", "flag", "False"),
         ("frozen", "not frozen", "True"),
-        ("split", 'split == "train"', "args.split"),
+        ("split", 'split == "first"', "args.split"),
         ("split", 'split != "val"', '"val"'),
     ],
 )
 def test_a_setting_that_nobody_knows_leaves_it_open(parameter: str, shuffle: str, given: str) -> None:
     """Confidence is low."""
     assert found(parameter, shuffle, given) == ["low"]
+
+
+@pytest.mark.parametrize(
+    ("parameter", "shuffle"),
+    [
+        ("split", 'split == "train"'),
+        ("is_training", "is_training"),
+        ("validate", "not validate"),
+        ("mixed=True, *more", "mixed"),
+    ],
+)
+def test_a_setting_that_asks_for_training_or_is_true_by_default_shuffles(parameter: str, shuffle: str) -> None:
+    """Whatever this file passes: there is training somewhere."""
+    source = TRAIN.format(parameter=parameter, shuffle=shuffle, given="*args.more", held="*args.more", first="pass")
+    source = source.replace("ds, 32,", "ds,").replace("args.held, 32,", "args.held,")
+    findings = check({"train.py": source.encode()}, Settings(select=("AR302",))).findings
+    assert [one.confidence for one in findings] == ["high"]
 
 
 def test_a_call_that_wants_no_sampler_does_not_decide() -> None:
