@@ -159,3 +159,57 @@ def loader(fabric, seed):
     return Packed(names, num_processes=fabric.world_size, process_rank=fabric.global_rank)
 """
     assert lines(source) == [14]
+
+
+LISTED = """\
+import random
+import jax
+import tensorflow as tf
+
+
+def rows(names, shard, shards):
+    {first}
+    random.shuffle(names)
+    return tf.data.Dataset.from_tensor_slices(names).shard(num_shards=shards, index=shard)
+
+
+jax.distributed.initialize()
+for batch in rows(["a", "b"], jax.process_index(), jax.process_count()):
+    jax.pmap(step)(batch)
+"""
+
+
+def test_a_list_that_a_pipeline_begins_with_is_an_order_too() -> None:
+    """Each process deals out the files in an order of its own."""
+    assert lines(LISTED.format(first="pass")) == [8]
+
+
+def test_a_list_that_is_shuffled_alike_is_not() -> None:
+    """All processes have one order."""
+    assert lines(LISTED.format(first="random.seed(0)")) == []
+
+
+def test_a_data_set_that_orders_itself_by_seeds_of_each_process_is_told() -> None:
+    """Nobody was seen to make it, and each program seeds itself by its rank."""
+    data = """\
+import torch
+from torch.utils.data import Dataset
+
+
+class Jets(Dataset):
+    def __init__(self, data, n):
+        self.perm = torch.randperm(len(data))[:n]
+"""
+    program = """\
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, DistributedSampler
+
+dist.init_process_group("nccl")
+torch.manual_seed({seed})
+rows = DataLoader(made, sampler=DistributedSampler(made))
+"""
+    for seed, found in (("dist.get_rank()", [7]), ("3", [])):
+        sources = {"jets.py": data.encode(), "train.py": program.format(seed=seed).encode()}
+        findings = check(sources, Settings(select=("AR308",))).findings
+        assert [finding.place.line for finding in findings] == found

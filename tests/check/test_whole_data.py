@@ -133,3 +133,61 @@ def test_a_share_of_the_batch_is_no_share_of_the_data(how: str, found: list[int]
     assert lines(SHARED.format(how=how)) == found
     own_part = SHARED.replace("DataLoader(rows,", "DataLoader(rows[dist.get_rank() :: dist.get_world_size()],")
     assert lines(own_part.format(how=how)) == []
+
+
+TRAINER = """\
+from torch.utils.data import DataLoader, SequentialSampler
+from transformers import Trainer
+
+
+class Tuner(Trainer):
+    def get_train_dataloader(self):
+        loader = {made}
+        return {given}
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "given", "found"),
+    [
+        ("DataLoader(self.train_dataset, shuffle=True)", "loader", [7]),
+        ("Loader.of(self.args).from_schema(self.schema, shuffle=True)", "loader", [7]),
+        ("DataLoader(self.train_dataset, shuffle=True)", "self.accelerator.prepare(loader)", []),
+        ("DataLoader(self.train_dataset, sampler=self._get_train_sampler())", "loader", []),
+        ("DataLoader(self.part(self.args.process_index), shuffle=True)", "loader", []),
+    ],
+)
+def test_a_trainer_goes_over_the_loader_that_its_heir_makes(made: str, given: str, found: list[int]) -> None:
+    """Transformers' own method prepares the loader; who overrides it has to."""
+    source = TRAINER.format(made=made, given=given)
+    findings = check({"tune.py": source.encode()}, Settings(select=("AR301",))).findings
+    assert [finding.place.line for finding in findings] == found
+
+
+WORKERS = """\
+import os
+import numpy as np
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import IterableDataset, get_worker_info
+
+
+class Files(IterableDataset):
+    def __iter__(self):
+        info = get_worker_info()
+        {first}
+        yield from self.files[info.id :: info.num_workers]
+
+
+model = DDP(make_model())
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "found"),
+    [("np.random.seed(dist.get_rank() + info.seed)", [12]), ("self.files = part(self.files, dist.get_rank())", [])],
+)
+def test_a_seed_by_the_rank_gives_nobody_a_part(first: str, found: list[int]) -> None:
+    """Every process reads all of it, in its own order."""
+    findings = check({"a.py": WORKERS.format(first=first).encode()}, Settings(select=("AR301",))).findings
+    assert [finding.place.line for finding in findings] == found

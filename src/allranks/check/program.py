@@ -256,7 +256,8 @@ class Program:
     same as rows of their own; ``awaits_saves``: something waits for saves in the
     background; ``cuts_state``: arrays of JAX may lie in parts of more than rows; ``offloads``: the functions that bring
     to the CPU what they save; ``drawn``: by the place that seeds all processes of a program alike, what each of them
-    draws from that for itself; ``unsplit``: loaders that give every process all of their data; ``one_node``: it was
+    draws from that for itself; ``unsplit``: loaders that give every process all of their data; ``resplit``: those of
+    Lightning's whose sampler has dealt it out already; ``one_node``: it was
     asked whether anything speaks of several nodes, and nothing does; ``first_alone``: effects that are over on the one
     node before its other processes are started; ``bound``: where processes are joined that are given a GPU each on
     their way; ``one_host``: all processes that are joined were started by one on its own host; ``folders``: what makes
@@ -274,6 +275,7 @@ class Program:
     offloads: frozenset[str] = frozenset()
     drawn: Mapping[Place, tuple[Step, ...]] = field(default_factory=dict)
     unsplit: frozenset[Place] = frozenset()
+    resplit: frozenset[Place] = frozenset()
     bound: frozenset[Place] = frozenset()
     one_host: bool = False
     several: frozenset[str] = frozenset()

@@ -9,19 +9,21 @@ from collections.abc import Iterator
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.sources.source import File
+from allranks.check.survey.unagreed import trains_alone
 from allranks.check.tables.data import HELD_OUT, LOADERS, UNSPLIT
-from allranks.check.tree.dividing import OF_A_STREAM, OF_A_TRAINER, OF_GRAIN, OF_JAX, PREPARED
+from allranks.check.tree import dividing as told
 from allranks.check.tree.loader_calls import (
     is_part,
     is_stream,
     prepared_without,
     sampler_left_out,
+    streams_undealt,
     takes_a_share,
     trainers_own,
     trains_in_order,
     wraps,
 )
-from allranks.check.tree.readers import SOURCES, divides_alone, split_by_worker_alone
+from allranks.check.tree.readers import SOURCES, divides_alone, split_by_worker_alone, workers_in
 from allranks.check.tree.syntax import has_stars, is_called, is_constant, keyword, name_of, tail_of
 from allranks.findings import Finding, Note
 
@@ -32,13 +34,6 @@ _SPLITS = re.compile(
 )
 # These split an IterableDataset themselves.
 _SPLITTING_STREAMS = frozenset({"accelerate", "transformers", "webdataset", "ray"})
-_NO_SAMPLER = "every process loads the whole data set: the loader has no distributed sampler"
-_UNPREPARED = (
-    "every process goes through the whole data set: this loader is never given to prepare() or setup_dataloaders()"
-)
-_OF_TRAINER = "the trainer goes over this loader as it is: nobody splits the data among the processes"
-_SAME_ROWS = "the batch is divided by the number of processes, and all read the same rows"
-_BY_WORKER = "the data is split among the workers of a loader, and every process reads all of it"
 
 
 class DatasetNotSharded(LocalRule, ProgramRule):
@@ -75,7 +70,7 @@ class DatasetNotSharded(LocalRule, ProgramRule):
     advice = "Give the loader sampler=DistributedSampler(dataset), and call set_epoch in the loop."
     words = (
         *("DistributedDataParallel", "FullyShardedDataParallel", "Accelerator(", "Fabric(", "get_worker_info"),
-        *("_count()", "world_size", "prepare(", "setup_module(", "get_train_dataloader"),
+        *("_count()", "world_size", "prepare(", "setup_module(", "get_train_dataloader", "streaming=", "buffer_size="),
     )
     nodes = (ast.Call, ast.ClassDef, ast.FunctionDef)
     calls = (*LOADERS, *SOURCES)
@@ -84,12 +79,17 @@ class DatasetNotSharded(LocalRule, ProgramRule):
             {
                 "module.py": """\
 import lightning as L
+from datasets import load_dataset
 from torch.utils.data import DataLoader
 
 
 class Data(L.LightningDataModule):
+    def setup(self, stage):
+        self.stream = load_dataset("rows", streaming=True).shuffle(buffer_size=1000)
+
     def train_dataloader(self):
-        return DataLoader(self.rows, batch_size=8, shuffle=True)
+        yield DataLoader(self.stream, batch_size=8)
+        yield DataLoader(self.rows, batch_size=8, shuffle=True)
 """,
                 "fit.py": """\
 import lightning as L
@@ -98,7 +98,7 @@ from module import Data
 L.Trainer(devices=8, use_distributed_sampler=False).fit(model, Data())
 """,
             },
-            at=(7,),
+            at=(11, 12),
         ),
         Example(
             {
@@ -332,19 +332,6 @@ def train(model, optimizer, rows, val):
         Example(
             {
                 "train.py": """\
-from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.utils.data import DataLoader, DistributedSampler
-
-
-def train(model, dataset):
-    model = DDP(model)
-    loader = DataLoader(dataset, batch_size=32, sampler=DistributedSampler(dataset))
-"""
-            }
-        ),
-        Example(
-            {
-                "train.py": """\
 from torch.utils.data import DataLoader
 
 
@@ -359,13 +346,15 @@ def train(model, dataset):
         if isinstance(node, ast.ClassDef):
             part = split_by_worker_alone(node, file) if "get_worker_info" in file.text else None
             if part is not None:
-                yield self.local(file, part, _BY_WORKER, advice=OF_A_STREAM)
+                notes = [Note("the worker is asked for here", file.place(at)) for at in workers_in(node, file)[:1]]
+                place, symbol = file.place(part), file.symbol(part)
+                yield self.finding(place, symbol, told.BY_WORKER, notes=notes, advice=told.OF_A_STREAM)
         elif isinstance(node, ast.FunctionDef):
             if (made := trainers_own(node, file)) is not None:
-                yield self.local(file, made, _OF_TRAINER, advice=OF_A_TRAINER)
+                yield self.local(file, made, told.OF_TRAINER, advice=told.OF_A_TRAINER)
         elif isinstance(node, ast.Call) and tail_of(node) in SOURCES:
             if ("process_count" in file.text or "host_count" in file.text) and divides_alone(file):
-                yield self.local(file, node, _SAME_ROWS, advice=OF_JAX)
+                yield self.local(file, node, told.SAME_ROWS, advice=told.OF_JAX)
         elif isinstance(node, ast.Call) and name_of(node, file) in LOADERS and not has_stars(node):
             yield from self._loader(node, file)
 
@@ -375,7 +364,8 @@ def train(model, dataset):
         shuffles = is_constant(keyword(node, "shuffle"), True)
         if shuffles and (model := prepared_without(node, file)) is not None:
             note = Note("the model is prepared here, without it", file.place(model))
-            yield self.finding(file.place(node), file.symbol(node), _UNPREPARED, notes=[note], advice=PREPARED)
+            place, symbol = file.place(node), file.symbol(node)
+            yield self.finding(place, symbol, told.UNPREPARED, notes=[note], advice=told.PREPARED)
         if shuffles and (sampler := sampler_left_out(node, file)) is not None:
             yield self.local(
                 file, node, f"this loader of the whole data set lacks the sampler of line {sampler.lineno}"
@@ -384,16 +374,23 @@ def train(model, dataset):
         reads_all = (shuffles or is_stream(node, file) or trains_in_order(node, file)) and wraps(file)
         dealt = _SPLITS.search(file.text) or (node.args and is_part(node.args[0], file))
         if (share or reads_all) and not dealt:
-            yield self.local(file, node, _NO_SAMPLER, advice=OF_A_STREAM if is_stream(node, file) else self.advice)
+            advice = told.OF_A_STREAM if is_stream(node, file) else self.advice
+            yield self.local(file, node, told.NO_SAMPLER, advice=advice)
+        elif streams_undealt(node, file):
+            led = "lightning" in file.text
+            yield self.local(file, node, told.STREAMED_AS_IT_IS if led else told.STREAMED, advice=told.OF_A_STREAM)
 
     def stands(self, finding: Finding, program: Program) -> bool:
-        several = program.wraps or "lightning" in program.packages
-        return finding.message != _BY_WORKER or (several and program.packages.isdisjoint(_SPLITTING_STREAMS))
+        led = "lightning" in program.packages and not trains_alone(program)
+        if finding.message == told.STREAMED_AS_IT_IS:
+            return led and "split_dataset_by_node" not in program.names
+        several = program.packages.isdisjoint(_SPLITTING_STREAMS) and (program.wraps or led)
+        return finding.message not in (told.BY_WORKER, told.STREAMED) or several
 
     def check(self, program: Program) -> Iterator[Finding]:
         for event in program.calls(*LOADERS):
             if event.place in program.unsplit:
-                yield self.found(event, _NO_SAMPLER)
+                yield self.found(event, told.NO_SAMPLER)
         for event in program.calls(*UNSPLIT):
             if event.active and event.everyone and not HELD_OUT.search(event.symbol.rpartition(".")[2]):
-                yield self.found(event, "every process reads all records: NoSharding splits nothing", advice=OF_GRAIN)
+                yield self.found(event, told.NOT_SHARDED, advice=told.OF_GRAIN)

@@ -320,7 +320,9 @@ def train(test_set, train_set):
         held_out = any(HELD_OUT.search(part) for symbol in symbols for part in symbol.split(".") if "train" not in part)
         if held_out or (made and not any(event.active for event in made)):
             return False
-        return _is_never_told(*program.around.get(finding.place, (program.packages, program.names)), program)
+        packages, names = program.around.get(finding.place, (program.packages, program.names))
+        own = finding.place.path.split("/")  # a framework's own repository
+        return _is_never_told(packages.difference(own), names, program)
 
 
 def _leaves_it(file: File) -> bool:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from allranks.check.rule import Example, LocalRule
+from allranks.check.program import Program
+from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
+from allranks.check.survey.unagreed import trains_alone
 from allranks.check.tables.data import LOADERS
 from allranks.check.tree.origins import latest
 from allranks.check.tree.syntax import function_of, given, has_stars, is_constant, keyword, name_of, own, tail_of
@@ -29,16 +31,22 @@ _PLACES = {
     "split_dataset_by_node": ((2, _SIZES), (1, _RANKS)),
     "shard": ((0, _SIZES), (1, _RANKS)),
 }
+_TWICE = (
+    "this sampler gives each process its part, and Lightning splits that once more: it puts a sampler around it",
+    "Of N processes, each goes through one part in N of its own part; most of the data is never read.",
+    "Let it inherit from torch's DistributedSampler, or give the Trainer use_distributed_sampler=False.",
+)
 _UNUSED = ("Every rank reads all of the data.", "Give the sampler to the loader.")
 
 
-class SamplerMisuse(LocalRule):
+class SamplerMisuse(LocalRule, ProgramRule):
     """
     ## What it does
     Finds a `DistributedSampler` whose `num_replicas` is the number of GPUs of this host, one that is made and given to
     nobody, and a loader that is given one and `shuffle=True` as well. (The local rank as its `rank` is AR306.) Also a
     rank and a number of ranks that do not belong together, of a sampler, `split_dataset_by_node` or `shard`: the two
-    swapped, or one of a data-parallel group and the other of all processes.
+    swapped, or one of a data-parallel group and the other of all processes. And a sampler of the project's own that
+    deals out by rank, in a loader of Lightning's, which splits once more what is no `DistributedSampler`.
 
     ## Why is this bad
     The GPUs of a host are right on one host, and wrong on two. A loader without its sampler reads all.
@@ -96,6 +104,39 @@ def part(rows, rank, world_size):
 """
             },
             at=(8, 9, 10),
+        ),
+        Example(
+            {
+                "module.py": """\
+import lightning as L
+from torch.utils.data import DataLoader
+from buckets import Buckets
+
+
+class Data(L.LightningDataModule):
+    def train_dataloader(self):
+        return DataLoader(self.rows, batch_size=8, sampler=Buckets(self.rows))
+""",
+                "buckets.py": """\
+import torch.distributed as dist
+from torch.utils.data import Sampler
+
+
+class Buckets(Sampler):
+    def __init__(self, rows):
+        self.rows, self.rank, self.num_replicas = rows, dist.get_rank(), dist.get_world_size()
+
+    def __iter__(self):
+        return iter(range(self.rank, len(self.rows), self.num_replicas))
+""",
+                "fit.py": """\
+import lightning as L
+from module import Data
+
+L.Trainer(devices=8).fit(model, Data())
+""",
+            },
+            at=(8,),
         ),
         Example(
             {
@@ -157,6 +198,11 @@ def outside(data):
             }
         ),
     )
+
+    def check(self, program: Program) -> Iterator[Finding]:
+        for event in program.calls(*LOADERS):
+            if event.place in program.resplit and not trains_alone(program):
+                yield self.found(event, _TWICE[0], cluster=_TWICE[1], advice=_TWICE[2])
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         if not isinstance(node, ast.Call):

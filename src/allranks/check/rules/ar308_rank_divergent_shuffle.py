@@ -28,7 +28,7 @@ from allranks.check.tree.orders import (
 )
 from allranks.check.tree.origins import origins, reached
 from allranks.check.tree.own_seeds import OWN, is_seeded, seeds_sampler
-from allranks.check.tree.pipelines import SEEDERS, ordered_alone
+from allranks.check.tree.pipelines import LISTS, SEEDERS, ordered_alone
 from allranks.check.tree.syntax import distributed, given, name_of, tail_of
 from allranks.findings import Finding, Note
 
@@ -360,7 +360,8 @@ loader = accelerator.prepare(torch.utils.data.DataLoader(halves([])[0]))
                 yield self.local(file, node, how)
         elif tail_of(node) == "shard":
             if (by := ordered_alone(node, file)) is not None:
-                how = f"{tail_of(by)} draws {_UNSEEDED}, and line {node.lineno} splits it by number"
+                what = name_of(by, file) if name_of(by, file) in LISTS else tail_of(by)
+                how = f"{what} draws {_UNSEEDED}, and line {node.lineno} splits it by number"
                 yield self.local(file, by, how)
         elif (data := shuffled(node, file)) is not None:
             split = dealt_out_later(node, data, file)
@@ -382,7 +383,9 @@ loader = accelerator.prepare(torch.utils.data.DataLoader(halves([])[0]))
         if finding.message.endswith(_DRAWN):
             return drawn_apart(program, finding.place)
         if _UNSEEDED in finding.message:
-            return program.names.isdisjoint(SEEDERS)
+            names = program.around.get(finding.place, (program.packages, program.names))[1]
+            seeded = finding.message.startswith(LISTS) and any("seed" in name for name in names)
+            return names.isdisjoint(SEEDERS) and not seeded
         return finding.message != _ORDERED or any(e.name in SAMPLERS and e.active for e in program.events)
 
     def check(self, program: Program) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from allranks.check.tables.names import documented
 _PROPERTIES = ("property", "functools.cached_property", "cached_property")
 _TELLING = re.compile(
     r"(?i)init|set_?up|launch|join|start|spawn|epoch|device|cuda|backward|zero_grad|value_and_grad|cycle|StopIteration|seed|"
-    r"Trainer$|DistributedSampler$|Accelerator$"
+    r"Trainer$|DistributedSampler$|Accelerator$|^split_dataset_by_node$"
 )
 _TRAINER = re.compile(r"Trainer$|TrainingArguments$")
 # Who imports one of these means what is installed, whatever folders of that name there are.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from allranks.check.program import Event
 from allranks.check.summaries.project import Project, mentioned
@@ -43,6 +43,15 @@ def unsplit(project: Project, events: Iterable[Event], lines: Mapping[str, list[
     return frozenset(found)
 
 
+def resplit(project: Project, events: Iterable[Event], lines: Mapping[str, list[str]]) -> frozenset[Place]:
+    """Return the loaders that a class gives Lightning with a sampler of the project's own that takes the part of its
+    process: whatever is no distributed sampler of torch is wrapped in one, unless Lightning is told to put none in."""
+    every = [e for e in events if e.name in LOADERS and e.active and _is_led(project, e)]
+    samplers = ((e, value.instance) for e in every if (value := e.argument("sampler", 3)) is not None)
+    found = {e.place for e, kind in samplers if _is_sampler(project, kind) and _deals_out(project, kind)}
+    return frozenset() if not found or _puts_none_in(lines) else frozenset(found)
+
+
 def _is_wrapped(project: Project, event: Event, wraps: set[str]) -> bool:
     """Whether its program wraps a model in one of these files, and imports nothing that splits data by itself."""
     reach = project.reach(event.chain[0].place.path if event.chain else event.place.path)
@@ -56,11 +65,15 @@ def _puts_none_in(lines: Mapping[str, list[str]]) -> bool:
 
 def _is_of_lightning(project: Project, event: Event) -> bool:
     """Whether it may shuffle, in a class that gives Lightning its loaders."""
-    shuffle, summary = event.argument("shuffle", 2), project.summaries.get(event.place.path)
-    owned = (facts := project.function(event.function)) is not None and bool(facts.owner)
-    held_out = HELD_OUT.search(event.symbol.rpartition(".")[2])
+    shuffle = event.argument("shuffle", 2)
+    return _is_led(project, event) and shuffle is not None and shuffle.constant is not False
+
+
+def _is_led(project: Project, event: Event) -> bool:
+    """Whether it stands in a class of a file that uses Lightning, and is not of held-out data."""
+    summary, facts = project.summaries.get(event.place.path), project.function(event.function)
     uses = summary is not None and any(map(summary.uses, ("lightning", "pytorch_lightning")))
-    return owned and uses and not held_out and shuffle is not None and shuffle.constant is not False
+    return uses and facts is not None and bool(facts.owner) and not HELD_OUT.search(event.symbol.rpartition(".")[2])
 
 
 def _shuffles(event: Event) -> bool:
@@ -93,12 +106,23 @@ def _is_sampler(project: Project, kind: str) -> bool:
     return facts is not None and any(_SAMPLER.search(render(base)) for base in facts.bases)
 
 
+def _deals_out(project: Project, kind: str) -> bool:
+    """Whether a sampler keeps the number of its process and how many there are."""
+    words = set(_words_of(project, kind))
+    return "rank" in words and not words.isdisjoint(("num_replicas", "world_size"))
+
+
 def _knows(project: Project, kind: str) -> bool:
     """Whether a class of the project speaks of the process that it is in."""
+    return any(map(_KNOWS.search, _words_of(project, kind)))
+
+
+def _words_of(project: Project, kind: str) -> Iterator[str]:
+    """Yield what the methods of a class of the project name, and their parameters."""
     path, _, name = kind.partition("::")
     summary = project.summaries.get(path) if name else None
     methods = [f for key, f in summary.functions.items() if key.startswith(f"{name}.")] if summary is not None else []
-    return any(_KNOWS.search(word) for method in methods for word in (*method.words, *method.positional))
+    return (word for method in methods for word in (*method.words, *method.positional))
 
 
 def _deals(project: Project, event: Event) -> bool:

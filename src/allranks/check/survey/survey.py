@@ -27,7 +27,7 @@ from allranks.check.survey.activity import Activity
 from allranks.check.survey.alone import is_tools_main
 from allranks.check.survey.byname import ByName, entries_of
 from allranks.check.survey.folders import makes_folder
-from allranks.check.survey.loaders import unsplit
+from allranks.check.survey.loaders import resplit, unsplit
 from allranks.check.survey.parted import Parted, symbol
 from allranks.check.survey.together import ALWAYS, Held, Together, held
 from allranks.check.tables.apis import Apis
@@ -148,9 +148,10 @@ class Survey:
         results = self.interpreter.results.values()
         bodies_of_modules = (frame.result for frame in self.interpreter.modules.values())
         drawn = alike(self.project, [*results, *bodies_of_modules], events, self._at)
-        more = (gpus.offloading(results), drawn, unsplit(self.project, events, self.lines), frozenset(bound))
+        more = (gpus.offloading(results), drawn, unsplit(self.project, events, self.lines))
         gaps, folders = tuple(self._gaps()), tuple(self.folders)
-        return Program(tuple(events), parted.found(), gaps, *said, *more, folders=folders)
+        known = Program(tuple(events), parted.found(), gaps, *said, *more, folders=folders)
+        return replace(known, resplit=resplit(self.project, events, self.lines), bound=frozenset(bound))
 
     def _go_down(self, entries: Iterable[Result], bodies: Iterable[Result]) -> None:
         """Go down from the entries; to methods that nobody is known to call, for those who call them by name."""

@@ -28,11 +28,16 @@ def drawn_apart(program: Program, place: Place) -> bool:
 
 def _deals(program: Program, packages: frozenset[str], names: frozenset[str]) -> bool:
     """Whether samplers, or trainers that put them in, deal out whatever data set they are given."""
-    trainers = [event for event in program.events if event.name == _TRAINER]
-    if trainers and all(map(_is_alone, trainers)):
+    if trains_alone(program):
         return False
     trained = "Trainer" in names and "lightning" in packages
     return trained or "DistributedSampler" in names or "transformers" in packages or "Accelerator" in names
+
+
+def trains_alone(program: Program) -> bool:
+    """Whether Lightning is given one device wherever it is told of them."""
+    trainers = [event for event in program.events if event.name == _TRAINER]
+    return bool(trainers) and all(map(_is_alone, trainers))
 
 
 def _root(event: Event) -> str:

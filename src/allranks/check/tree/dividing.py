@@ -1,7 +1,17 @@
-"""What to do where processes all read the same data, in the words of the library that reads it."""
+"""What is said where processes all read the same data, and what to do, in the words of the library that reads it."""
 
 from __future__ import annotations
 
+NO_SAMPLER = "every process loads the whole data set: the loader has no distributed sampler"
+UNPREPARED = (
+    "every process goes through the whole data set: this loader is never given to prepare() or setup_dataloaders()"
+)
+STREAMED = "every process reads the whole stream: nothing gives each its part"
+STREAMED_AS_IT_IS = "every process reads the whole stream: Lightning splits none, and nothing here does"
+NOT_SHARDED = "every process reads all records: NoSharding splits nothing"
+OF_TRAINER = "the trainer goes over this loader as it is: nobody splits the data among the processes"
+SAME_ROWS = "the batch is divided by the number of processes, and all read the same rows"
+BY_WORKER = "the data is split among the workers of a loader, and every process reads all of it"
 # A loader refuses a sampler for an IterableDataset.
 OF_A_STREAM = "Give each process and worker its part: items[rank * workers + worker :: world_size * workers]."
 OF_JAX = "Split what is read by jax.process_index() and jax.process_count()."

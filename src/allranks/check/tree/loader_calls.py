@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tables.data import LOADERS, SUBSETS
+from allranks.check.tree.epochs import is_held_out
 from allranks.check.tree.origins import function_called, may_be_skipped, names_ranks, origins, reached, values
 from allranks.check.tree.splits import by_rank, handed_at, split_at, splits
 from allranks.check.tree.syntax import (
@@ -34,6 +35,9 @@ _PREPARES = (
     *_MODELS,
 )
 _PARTS = re.compile(r"rank|shard|world_size|num_processes|process_index|Distributed")
+_DEALS = re.compile(
+    r"split_dataset_by|\.shard\(|num_replicas|world_size|process_index|get_rank|accelerat|webdataset|tensorflow|prepare\("
+)
 _LOOKS_AT = ("skip_first_batches", "len", "enumerate", "tqdm", "iter", "print", "ceil", "progress_bar")
 
 
@@ -170,7 +174,7 @@ def _is_unsampled(call: ast.Call, file: File) -> bool:
 
 def is_stream(loader: ast.Call, file: File) -> bool:
     """The data is an instance of an iterable data set of this file, or a stream of Hugging Face."""
-    if loader.args and any(_is_streamed(at) for one in reached(loader.args[0], file) for at in walk(one)):
+    if _is_of_stream(loader, file):
         return True
     made = [loader.args[0], *values(loader.args[0], file)] if loader.args else []
     names = {tail_of(one) for one in made if isinstance(one, ast.Call)}
@@ -178,13 +182,27 @@ def is_stream(loader: ast.Call, file: File) -> bool:
     return any(base.endswith("IterableDataset") for owner in classes for base in bases_of(owner, file))
 
 
+def streams_undealt(loader: ast.Call, file: File) -> bool:
+    """The training data is a stream of Hugging Face, and nothing in its file speaks of the parts of processes."""
+    sampled = any(keyword(loader, name) is not None for name in ("sampler", "batch_sampler"))
+    return (
+        not sampled and _is_of_stream(loader, file) and not is_held_out(loader, file) and not _DEALS.search(file.text)
+    )
+
+
+def _is_of_stream(loader: ast.Call, file: File) -> bool:
+    data = [loader.args[0], *values(loader.args[0], file)] if loader.args else []
+    return any(_is_streamed(at) for way in data for one in reached(way, file) for at in walk(one))
+
+
 def _is_streamed(node: ast.AST) -> bool:
-    """``load_dataset(..., streaming=True)``, ``rows.to_iterable_dataset()``"""
+    """``load_dataset(..., streaming=True)``, ``rows.to_iterable_dataset()``, ``rows.shuffle(buffer_size=1000)``"""
     if not isinstance(node, ast.Call):
         return False
     streaming = keyword(node, "streaming")
     loaded = tail_of(node) == "load_dataset" and streaming is not None and not is_constant(streaming, False)
-    return tail_of(node) == "to_iterable_dataset" or loaded
+    buffered = tail_of(node) == "shuffle" and keyword(node, "buffer_size") is not None
+    return tail_of(node) == "to_iterable_dataset" or loaded or buffered
 
 
 def is_part(data: ast.expr, file: File) -> bool:

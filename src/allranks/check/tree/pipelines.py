@@ -7,14 +7,27 @@ from collections.abc import Iterator
 
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import MOST, latest
-from allranks.check.tree.own_seeds import is_own_seed
+from allranks.check.tree.own_seeds import is_own_seed, is_seeded
 from allranks.check.tree.splits import by_rank
-from allranks.check.tree.syntax import calls_of, given, inside, is_constant, keyword, name_of, tail_of
+from allranks.check.tree.syntax import (
+    calls_of,
+    function_of,
+    given,
+    inside,
+    is_constant,
+    keyword,
+    name_of,
+    own,
+    tail_of,
+)
 
 # What seeds all that TensorFlow draws without a seed of its own.
 SEEDERS = ("set_seed", "set_random_seed", "seed_everything")
 # Call -> where it is told to shuffle, and its seed; who is not told shuffles.
 _LISTS = {"list_files": ((1, "shuffle"), (2, "seed"))}
+# What shuffles a list in its place.
+LISTS = ("random.shuffle", "numpy.random.shuffle")
+_STARTS = ("from_tensor_slices", "TFRecordDataset")
 _OPENS = ("as_dataset", "load")
 
 
@@ -24,7 +37,7 @@ def ordered_alone(shard: ast.Call, file: File) -> ast.Call | None:
         return None
     if not _deals(shard, file) or any(calls_of(file).get(word) for word in SEEDERS):
         return None
-    drawn = (call for call in _above(shard, file) if _draws(call, file))
+    drawn = (at for call in _above(shard, file) for at in ([call] if _draws(call, file) else _listed(call, file)))
     return next((call for call in drawn if not _are_apart(call, shard, file)), None)
 
 
@@ -78,6 +91,15 @@ def _draws(call: ast.Call, file: File) -> bool:
         known = last == "as_dataset" or name_of(call, file).startswith("tensorflow_datasets")
         return known and told is not None and not is_constant(told, False)
     return False
+
+
+def _listed(call: ast.Call, file: File) -> list[ast.Call]:
+    """Return who shuffles the list that a pipeline begins with: ``shuffle(files)``, ``from_tensor_slices(files)``."""
+    if tail_of(call) not in _STARTS or not call.args:
+        return []
+    shuffles = [at for at in own(function_of(call, file) or file.tree) if isinstance(at, ast.Call) and at.args]
+    mine = [at for at in shuffles if name_of(at, file) in LISTS and ast.dump(at.args[0]) == ast.dump(call.args[0])]
+    return [at for at in mine if at.lineno < call.lineno and not is_seeded(at, file)]
 
 
 def _is_alone(seed: ast.expr | None, file: File) -> bool:

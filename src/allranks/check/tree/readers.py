@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import MOST, RANK_KINDS, origins, values
-from allranks.check.tree.syntax import name_of
+from allranks.check.tree.syntax import name_of, tail_of
 
 SOURCES = ("load_dataset", "as_dataset", "TFRecordDataset", "list_files", "from_tensor_slices", "memmap", "open_source")
 # Somebody in the file has thought about who reads what.
@@ -28,6 +28,11 @@ def split_by_worker_alone(reader: ast.ClassDef, file: File) -> ast.AST | None:
         return None
     taken = next((node for node, bounds in _parts(nodes, file) if any(_by_worker(b, file) for b in bounds)), None)
     return None if taken is None or any(_asks_rank(node, file) for node in nodes) else taken
+
+
+def workers_in(reader: ast.ClassDef, file: File) -> list[ast.AST]:
+    """Return where a class asks for the worker that it is in."""
+    return [at for at in walk(reader) if isinstance(at, ast.Call) and name_of(at, file) == _WORKER]
 
 
 def divides_alone(file: File) -> bool:
@@ -80,6 +85,8 @@ def _asks_rank(node: ast.AST, file: File) -> bool:
     if isinstance(above, ast.Compare) or (isinstance(above, ast.UnaryOp) and isinstance(above.op, ast.Not)):
         return isinstance(above, ast.Compare) and isinstance(above.left, ast.BinOp)
     statement = next((p for p in file.parents(node) if isinstance(p, ast.stmt)), None)
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) and "seed" in tail_of(statement.value):
+        return False  # it reads the same in another order
     return not (isinstance(statement, ast.Assign) and all(map(_is_kept, statement.targets)))
 
 
