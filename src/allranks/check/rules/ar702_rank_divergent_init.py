@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from allranks.check.interpret.values import CLOCK, IDENTITY
 from allranks.check.program import Program
@@ -13,14 +14,19 @@ from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tables.data import WRAPPERS
 from allranks.check.tables.seeds import KEYS
+from allranks.check.tree.copied_early import COPIES, copied_early
 from allranks.check.tree.origins import RANK_KINDS, Origins, function_called, origins, reached, values
 from allranks.check.tree.syntax import distributed, function_of, given, keyword, name_of, own, rank_guard, tail_of
-from allranks.findings import Finding
+from allranks.findings import Finding, Note
 
 _CHANGES = ("half", "float", "double", "bfloat16", "apply", "reset_parameters")
 _CHANCE = frozenset({"clock", "random", "identity"})
 _INITIALIZERS = ("init", "init_with_output", "lazy_init")
 _ON_ALL = "Change the model on every rank, before it is wrapped."
+_OF_COPY = (
+    "The averages of the ranks begin apart; what is validated with them is no one model's score.",
+    "Take the copy behind the wrapper (of `model.module`), or make the model under one seed on all ranks.",
+)
 _FSDP = "torch.distributed.fsdp.FullyShardedDataParallel"
 _SYNCED = re.compile("DistributedDataParallel|DDP|FullyShardedDataParallel|FSDP|fully_shard|broadcast|Accelerator")
 # What the groups of a mesh are called by.
@@ -37,7 +43,8 @@ class RankDivergentInit(LocalRule, ProgramRule):
     Finds a JAX key made of a clock, a random number or the process id in a program of several processes; a key that
     holds the rank and initialises parameters; gradients that are averaged by hand (`all_reduce(p.grad)`) for a torch
     model that was neither seeded nor broadcast; a model that is changed on one rank after it was wrapped in DDP (`if
-    rank == 0: model.half().float()`), or of which one rank alone replaces a layer; and FSDP that fills a model of the
+    rank == 0: model.half().float()`), or of which one rank alone replaces a layer; an average or a copy of the model
+    that is taken before DDP wraps it, under a seed that holds the rank; and FSDP that fills a model of the
     meta device under a seed that holds the rank, without `sync_module_states`.
 
     ## Why is this bad
@@ -61,10 +68,38 @@ class RankDivergentInit(LocalRule, ProgramRule):
     code, name, severity, row = "AR702", "rank-divergent-init", "error", "randomness"
     cluster = "Every process begins with parameters of its own; averaging gradients never brings them together."
     advice = "Give all processes the same seed for the parameters, or broadcast them once before the first step."
-    words = ("PRNGKey", "random.key", "all_reduce", "DistributedDataParallel", "is_main_process", "rank", "master")
+    words = (
+        "PRNGKey",
+        "random.key",
+        "all_reduce",
+        "DistributedDataParallel",
+        "DDP",
+        "is_main_process",
+        "rank",
+        "master",
+    )
     nodes = (ast.Call, ast.Assign)
-    calls = (*_CHANGES, *KEYS, "torch.distributed.all_reduce", *_INITIALIZERS, _FSDP)
+    calls = (*_CHANGES, *KEYS, "torch.distributed.all_reduce", *_INITIALIZERS, *COPIES, _FSDP)
     bad = (
+        Example(
+            {
+                "train.py": """\
+import copy
+import torch
+from timm.utils import ModelEmaV2
+from torch.nn.parallel import DistributedDataParallel
+
+def main(args):
+    torch.manual_seed(args.seed + args.rank)
+    model = create_model(args)
+    averaged = ModelEmaV2(model, decay=0.99)
+    teacher = copy.deepcopy(model)
+    model = DistributedDataParallel(model)
+    teacher.load_state_dict(model.module.state_dict())
+"""
+            },
+            at=(9,),
+        ),
         Example(
             {
                 "train.py": """\
@@ -235,6 +270,12 @@ def train(layout):
         name, last = name_of(node, file), tail_of(node)
         if last in _CHANGES and _wrapped_before(node, file) and rank_guard(node, file) is not None:
             yield self.local(file, node, "the wrapped model is changed on one rank alone", advice=_ON_ALL)
+        if last in COPIES and not file.is_test and (wraps := copied_early(node, file)) is not None:
+            note = Note("the ranks' models are made equal here", file.place(wraps))
+            what = "each rank copies a model of its own: DDP makes them equal only afterwards"
+            yield replace(
+                self.local(file, node, what, cluster=_OF_COPY[0], advice=_OF_COPY[1]), severity="warning", notes=(note,)
+            )
         if name == _FSDP and _seeded_by_rank(node, file):
             yield self.local(file, node, "FSDP initialises this model under a seed that depends on the rank")
         elif name in KEYS:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.sources.source import File
-from allranks.check.tree.one_rank import Parted, attributes_of_one, bound_on_one, emptied_on_one
+from allranks.check.tree.one_rank import Parted, attributes_of_one, begun_on_one, bound_on_one, emptied_on_one
 from allranks.check.tree.syntax import (
     Function,
     asks_rank,
@@ -30,8 +30,9 @@ class StateWrittenOnOneRank(LocalRule, ProgramRule):
     """
     ## What it does
     Finds what one rank alone has, where every rank goes by it: a variable that is bound behind a guard on the rank and
-    nowhere else, and used after it; an attribute that is set there alone and that all ranks load by; a counter that
-    all ranks raise and one resets; a list that all bring to a gathering and one empties.
+    nowhere else, and used after it; the first epoch of a loop, which one rank alone reads from a checkpoint; an
+    attribute that is set there alone and that all ranks load by; a counter that all ranks raise and one resets; a list
+    that all bring to a gathering and one empties.
 
     With `--confidence low` also: a variable or attribute that is set behind a guard and later decides on every rank
     whether a collective is called; one of a framework's that ends its loop (`trainer.should_stop`,
@@ -91,9 +92,17 @@ class Trainer:
             metric.results.clear()
         dist.barrier()
         return score
+
+def train(path, rank, epochs):
+    start = 0
+    if path and rank == 0:
+        start = torch.load(path)["epoch"]
+    print(start)
+    for epoch in range(start, epochs):
+        step(epoch)
 """,
             },
-            at=(16, 20, 23, 28),
+            at=(16, 20, 23, 28, 35),
         ),
         Example(
             {
@@ -209,6 +218,14 @@ class Trainer:
         if is_chief and deep:
             print(shown, folder)
         return score
+
+def train(path, rank, epochs):
+    start = 0
+    if path and rank == 0:
+        start = torch.load(path)["epoch"]
+    start = agreed(start)
+    for epoch in range(start, epochs):
+        step(epoch)
 """,
             },
         ),
@@ -273,6 +290,8 @@ def fit(settings, is_main_process):
         """Yield what one rank alone has in a function, or at the top level and in attributes of the file."""
         for one in bound_on_one(scope, file):
             yield self._of(one, file, f"{one.name} is bound on one rank alone, and used on every rank")
+        for one in begun_on_one(scope, file):
+            yield self._of(one, file, f"every rank loops by {one.name}, which is changed on one rank alone")
         for one in emptied_on_one(scope, file):
             yield self._of(one, file, f"{one.name} is brought by every rank, and emptied on one rank alone")
         if isinstance(scope, ast.Module):

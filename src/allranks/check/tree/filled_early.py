@@ -9,8 +9,8 @@ from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.handovers import Handover, Meets, met_on_both_sides
 from allranks.check.tree.one_rank import on_one
-from allranks.check.tree.origins import reached
-from allranks.check.tree.syntax import asks_rank, function_of, inside, leaves, own, rank_guard, tail_of
+from allranks.check.tree.origins import function_called, reached
+from allranks.check.tree.syntax import asks_rank, calls_of, function_of, inside, leaves, own, rank_guard, tail_of
 
 _MAKES = ("makedirs", "mkdir")
 # What fills a folder, with the position of the path.
@@ -35,7 +35,7 @@ def filled_early(makes: ast.Call, file: File, meets: Meets) -> Handover | None:
         or _is_waited_for(folder, function)
     ):
         return None
-    if met_on_both_sides(makes, file, meets):
+    if met_on_both_sides(makes, file, meets) or _is_called_by_one(function, file):
         return None
     calls = (at for at in own(function) if isinstance(at, ast.Call))
     for call in sorted(calls, key=lambda at: at.lineno):
@@ -49,6 +49,16 @@ def filled_early(makes: ast.Call, file: File, meets: Meets) -> Handover | None:
             what = f"every rank writes into {folder} while rank 0 may not have made it yet"
             return Handover(makes, call, what, sure=True)
     return None
+
+
+def _is_called_by_one(function: ast.AST, file: File) -> bool:
+    """All calls of it in this file ask for the rank before: which it is, or whether there are others."""
+    name = getattr(function, "name", "")
+    calls = [at for at in calls_of(file).get(name, ()) if function_called(at, file) is function]
+    guards = (
+        [p.test for p, child in inside(at, file) if isinstance(p, ast.If) and child is not p.test] for at in calls
+    )
+    return bool(calls) and all(any("rank" in ast.unparse(test) for test in tests) for tests in guards)
 
 
 def _folder(makes: ast.Call) -> str | None:

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
@@ -20,6 +21,8 @@ _IS_ONE = re.compile(r"(?i)main|master|chief|primary|zero|rank_?0|first|should_(
 _NUMBER = re.compile(r"(?i)(rank|index|id|rank\(\)|index\(\)|id\(\))$")
 _SENDS = re.compile(r"(?i)broadcast|bcast|reduce|gather|sync|scatter")
 _LOADS = re.compile(r"^_*(load|restore|resume)")
+_SHOWN = ("tqdm", "trange", "enumerate", "track", "list")
+_SAYS = ("print", "info", "debug", "warning", "log", "format", "set_epoch", "print_rank_0")
 _GATHERS = re.compile(r"(?i)gather|collect_results")
 
 
@@ -132,13 +135,43 @@ def _parameters(function: ast.AST) -> set[str]:
     return {at.arg for at in walk(arguments) if isinstance(at, ast.arg)}
 
 
-def _guards(bound: list[ast.AST], file: File) -> list[ast.If]:
+def _guards(bound: Sequence[ast.AST], file: File) -> list[ast.If]:
     """Return the conditions for one rank around what binds a name."""
     found = []
     for node in bound:
         around = [p for p, child in inside(node, file) if isinstance(p, ast.If) and child in p.body]
         found += [p for p in around[::-1] if holds_on_one(p.test)][:1]
     return found
+
+
+def begun_on_one(scope: ast.AST, file: File) -> Iterator[Parted]:
+    """Yield where all ranks count from, or up to, what one rank alone has changed: ``range(start_epoch, epochs)``."""
+    for loop in (at for at in own(scope) if isinstance(at, ast.For)):
+        source = loop.iter
+        while isinstance(source, ast.Call) and tail_of(source) in _SHOWN and source.args:
+            source = source.args[0]
+        if not (isinstance(source, ast.Call) and tail_of(source) == "range") or _is_alone(loop, file):
+            continue
+        for use in (at for at in source.args if isinstance(at, ast.Name | ast.Attribute)):
+            stored = [at for at in own(scope) if _is_stored(at, use) and at.lineno < loop.lineno]
+            alone = [at for at in stored if _guards([at], file)]
+            guard = _guards(alone, file)[0] if alone else None
+            if guard is None or not _is_for_all(loop, guard, file) or _is_told(use, guard, loop, scope):
+                continue
+            if all(at in alone or at.lineno < guard.lineno for at in stored):
+                yield Parted(ast.unparse(use), alone[0], loop.iter, guard.test)
+
+
+def _is_stored(node: ast.AST, use: ast.expr) -> TypeGuard[ast.Name | ast.Attribute]:
+    named = isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store)
+    return named and ast.unparse(node) == ast.unparse(use)
+
+
+def _is_told(use: ast.expr, guard: ast.If, loop: ast.For, scope: ast.AST) -> bool:
+    """Between, a call takes it, or the others learn it as they learn all of an object that it is a part of."""
+    name = ast.unparse(use)
+    calls = (at for at in own(scope) if isinstance(at, ast.Call) and (guard.end_lineno or 0) < at.lineno < loop.lineno)
+    return any(name in _texts(at) and tail_of(at) not in _SAYS for at in calls)
 
 
 def _is_bound_otherwise(bound: list[ast.AST], guard: ast.If, use: ast.Name, file: File) -> bool:
