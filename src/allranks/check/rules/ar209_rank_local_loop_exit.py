@@ -11,9 +11,10 @@ from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.sources.source import File
 from allranks.check.tree.agreeing import FAILED, PARTED, agreed, is_of_jax
 from allranks.check.tree.own_scores import leaves_by_score
-from allranks.check.tree.skips import ENDS, STOPS, Steps, asks_to_stop, leaving
+from allranks.check.tree.own_stops import ENDS, GIVES, STOPS, asks_to_stop, gives_no_loss, leaves_by_rank
+from allranks.check.tree.skips import Leaving, Steps, leaving
 from allranks.check.tree.syntax import EVIDENCE
-from allranks.findings import Finding
+from allranks.findings import Finding, Note
 
 
 class RankLocalLoopExit(LocalRule, ProgramRule):
@@ -23,10 +24,10 @@ class RankLocalLoopExit(LocalRule, ProgramRule):
     backward pass in a branch, on a condition on this process' own loss or divergence (a NaN, a KL over its limit)
     or on what is in its batch (nothing that is valid), where nothing was reduced over the processes first; and
     exceptions in a step, or while its data is read, that are caught in the loop, so that this process goes on to
-    its next step. An end of the training, for want of patience or because a goal is reached, by the score of this
-    process' part of the data. And a `break` from a loop whose rounds meet in a collective behind a guard on the
-    rank, or on what one process alone knows: its clock, a signal it was sent, a counter that rank 0 alone counts
-    up.
+    its next step; and a step of Lightning that gives back no loss. An end of the training, for want of patience or
+    because a goal is reached, by the score of this process' part of the data. And a `break` from a loop of steps, or
+    whose rounds meet in a collective, behind a guard on the rank, or on what one process alone knows: its clock, a
+    signal it was sent, a counter that rank 0 alone counts up.
 
     ## Why is this bad
     Each process has other data, so each has another loss. A backward pass of a wrapped model is a collective.
@@ -49,9 +50,10 @@ class RankLocalLoopExit(LocalRule, ProgramRule):
     """
 
     code, name, severity, row = "AR209", "rank-local-loop-exit", "error", "collectives"
+    instead_of = ("AR703",)
     cluster = "One process skips its backward pass, and the others wait for it there."
     advice = agreed(of_jax=False)
-    words = (*EVIDENCE, "accelerator", "DDP", "FSDP", "is_distributed", "distributed_world_size", *STOPS, ENDS)
+    words = (*EVIDENCE, "accelerator", "DDP", "FSDP", "is_distributed", "distributed_world_size", *STOPS, ENDS, GIVES)
     nodes = (ast.If, ast.ExceptHandler, ast.Assign, ast.Call)
     calls = (ENDS,)
     bad = (
@@ -70,13 +72,7 @@ def train(model, loader, optimizer):
             continue
         loss.backward()
         optimizer.step()
-""",
-            },
-            at=(9,),
-        ),
-        Example(
-            {
-                "train.py": """\
+
 class Trainer:
     def fit(self, loader):
         for batch in loader:
@@ -88,9 +84,21 @@ class Trainer:
         loss = self.model(batch)
         self.accelerator.backward(loss)
         return {"policykl": loss}
+
+def adapt(box, loader, accelerator, stopper):
+    for step, x in enumerate(loader):
+        loss = box(x)
+        box.update_params(loss)
+        if torch.isnan(loss):
+            break
+    for step, x in enumerate(loader):
+        box.update_params(box(x))
+        if step % 100 == 0 and accelerator.is_main_process:
+            if stopper.over(box):
+                break
 """,
             },
-            at=(5,),
+            at=(9, 18, 30, 35),
         ),
         Example(
             {
@@ -140,24 +148,6 @@ def fit(engine, self_made_data, optimizer):
         ),
         Example(
             {
-                "fit.py": """\
-import torch.distributed as dist
-
-def fit(trainer, steps, patience):
-    for step in range(steps):
-        trainer.step()
-        if step % 100 == 0 and dist.get_rank() == 0:
-            patience.look(trainer.validate())
-            if patience.is_over():
-                print("no patience left")
-                break
-        dist.barrier()
-""",
-            },
-            at=(11,),
-        ),
-        Example(
-            {
                 "loops.py": """\
 import signal
 import time
@@ -200,9 +190,18 @@ def third(batches, score, patience):
             bad = 0 if score(batch) > best else bad + 1
         if bad > patience:
             break
+
+def fit(trainer, steps, patience):
+    for step in range(steps):
+        trainer.step()
+        if step % 100 == 0 and dist.get_rank() == 0:
+            patience.look(trainer.validate())
+            if patience.is_over():
+                break
+        dist.barrier()
 """,
             },
-            at=(23, 30, 37),
+            at=(23, 30, 37, 50),
         ),
         Example(
             {
@@ -215,15 +214,24 @@ class Limits(TrainerCallback):
         loss = outputs["loss"].item()
         if self.mean is not None and loss > 3 * self.mean:
             trainer.should_stop = True
+        if trainer.is_global_zero and self.socket.asked():
+            trainer.should_stop = True
 
     def on_step_end(self, args, state, control, **more):
         gone = time.monotonic() - self.start
         if gone > self.limit:
             control.should_save = True
             control.should_training_stop = True
+
+class Guarded(LightningModule):
+    def training_step(self, batch, index):
+        loss = self.model(batch)
+        if not torch.isfinite(loss):
+            return None
+        return loss
 """,
             },
-            at=(8, 14),
+            at=(8, 10, 16, 21),
         ),
     )
     good = (
@@ -231,6 +239,8 @@ class Limits(TrainerCallback):
             {
                 "hooks.py": """\
 import time
+import torch
+import torch.distributed as dist
 from transformers import TrainerCallback
 
 class Limits(TrainerCallback):
@@ -242,15 +252,6 @@ class Limits(TrainerCallback):
     def on_epoch_end(self, args, state, control, **more):
         if state.epoch > 10:
             control.should_training_stop = True
-""",
-            },
-        ),
-        Example(
-            {
-                "loops.py": """\
-import time
-import torch
-import torch.distributed as dist
 
 def first(batches, hours):
     end = time.time() + 3600 * hours
@@ -310,17 +311,8 @@ def fit(model, loader, optimizer):
         if not torch.isfinite(grad_norm):
             continue
         optimizer.step()
-""",
-            },
-        ),
-        Example(
-            {
-                "loop.py": """\
-import torch
-import torch.distributed as dist
 
-
-def fit(net, loader, optimizer, lambda_kl, drop):
+def drop(net, loader, optimizer, lambda_kl, drop):
     net = DDP(net)
     for step, batch in enumerate(loader):
         if len(batch) < 8 or batch.shape[0] == 1:
@@ -337,7 +329,6 @@ def fit(net, loader, optimizer, lambda_kl, drop):
             kl.backward()
         optimizer.step()
 
-
 def catch_up(net, loader, optimizer):
     for batch in loader:
         try:
@@ -346,10 +337,8 @@ def catch_up(net, loader, optimizer):
         except RuntimeError:
             fake_step(net)
 
-
 def fake_step(net):
     net(None).backward()
-
 
 def profile(layers, loader):
     for layer in layers:
@@ -389,12 +378,21 @@ def profile(layers, loader):
                 yield found if failed.certain else replace(found, confidence="low")
             return
         assert isinstance(node, ast.If)
-        how = leaving(node.body)
-        if how and steps.leaves(node, how, file):
-            yield self.local(file, node.test, f"each process decides for itself to {how}, in a loop of backward passes")
-        elif not how and steps.guards(node, file):
+        left = leaving(node.body)
+        if left is not None and (told := _leaves(node, left, steps, file)):
+            yield replace(self.local(file, node.test, told), notes=(Note("here it leaves", file.place(left)),))
+        elif left is None and steps.guards(node, file):
             yield self.local(file, node.test, "each process decides for itself whether a backward pass runs")
         elif (decided := leaves_by_score(node, file)) is not None:
             message = f"training ends here by {decided.score}, a score of this process' part of the data alone"
             found = self.local(file, node.test, message, cluster=PARTED)
             yield found if decided.certain else replace(found, confidence="low")
+
+
+def _leaves(node: ast.If, left: Leaving, steps: Steps, file: File) -> str:
+    """Say how a process leaves alone; empty if it does not."""
+    if steps.leaves(node, left, file):
+        return f"each process decides for itself to {type(left).__name__.lower()}, in a loop of backward passes"
+    if gives_no_loss(node, file):
+        return "each process decides for itself to give back no loss, and then has no backward pass"
+    return "some ranks leave the loop of steps here, and the others go on" if leaves_by_rank(node, file) else ""

@@ -15,7 +15,7 @@ from allranks.check.sources.nodes import children, walk
 from allranks.check.sources.source import File
 from allranks.check.tables.items import counts, is_batch, may_hold_samples
 from allranks.check.tree.namesakes import only_sounds
-from allranks.check.tree.syntax import asks_rank, calls_of, is_constant, own, tail_of, variables, words_of
+from allranks.check.tree.syntax import asks_rank, calls_of, own, tail_of, variables, words_of
 
 _LOSS = re.compile(r"loss|(?<![a-z])kl(?![a-z])|policykl|approxkl|isnan|isinf|isfinite", re.IGNORECASE)
 AGREES = re.compile(r"reduce|gather|broadcast|sync|agree|psum|pmean|allreduce")
@@ -30,7 +30,7 @@ _LOOKS = frozenset(
 )
 _STEP = re.compile(
     r"^_*((train|training|forward_backward|fwd_bwd|optimi[sz]e)_(step|batch|iter|iteration|one_step|one_batch|one_iter)"
-    r"|(step|batch|iter)_train|forward_backward|forward_and_backward)$"
+    r"|(step|batch|iter)_train|forward_backward|forward_and_backward|update_params)$"
 )
 _OPTIMIZER = re.compile(r"optim|scaler|update_params|zero_grad", re.IGNORECASE)
 _READS = re.compile(
@@ -53,12 +53,7 @@ _ALIKE = frozenset(
         *("NotImplementedError", "StopAsyncIteration", "GeneratorExit"),
     )
 )
-# What the loop of a framework asks on every rank: Lightning's Trainer, the control of transformers.
-STOPS = ("should_stop", "should_training_stop", "should_epoch_stop")
-ENDS = "stop_training"  # a method of the state that a hook is given
-_OUTPUTS = ("outputs", "output", "state", "batch", "out")
-_CLOCKS = ("time.time", "time.monotonic", "time.perf_counter", "datetime.datetime.now", "datetime.datetime.utcnow")
-_LEAVING = (ast.Break, ast.Continue, ast.Return)
+Leaving = ast.Break | ast.Continue | ast.Return
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
@@ -82,27 +77,32 @@ class Steps:
     @classmethod
     def of(cls, file: File) -> Steps:
         passes = [call for call in calls_of(file).get("backward", ()) if tail_of(call) == "backward"]
-        around = {above for one in passes for above in file.parents(one) if isinstance(above, ast.FunctionDef)}
-        stepping = [function for function in around if function.name != "forward"]
+        parents = {above for one in passes for above in file.parents(one) if isinstance(above, ast.FunctionDef)}
+        stepping = [function for function in parents if function.name != "forward"]
         updating = frozenset(function.name for function in stepping if _optimises(function))
         return cls(frozenset(function.name for function in stepping), updating, bool(passes))
 
-    def leaves(self, branch: ast.If, how: str, file: File) -> bool:
+    def leaves(self, branch: ast.If, left: Leaving, file: File) -> bool:
         """Whether ``branch`` leaves a round of a loop of steps, or a step before its backward pass, by what is own."""
-        if not self.backward:
-            return False
-        loops, function = _around(branch, file)
+        loops, function = around(branch, file)
         if loops:
-            there = any(name == "backward" or name in self.stepping for name in _called(loops[0]))
+            there = self._steps_in(loops[0], branch.test)
         else:
-            there = how == "return" and isinstance(function, ast.FunctionDef) and _steps_later(function, branch)
+            there = isinstance(left, ast.Return) and _steps_later(function, branch)
         return there and by_its_own(branch.test, loops, function)
+
+    def _steps_in(self, loop: ast.AST, test: ast.expr) -> bool:
+        """Whether a loop runs backward passes of this file, or where a loss is asked, what is a step by its name."""
+        called = set(called_in(loop))
+        if "backward" in called or not called.isdisjoint(self.stepping):
+            return True
+        return _on_loss(test, list(words_of(test))) and any(map(_STEP.search, called))
 
     def guards(self, branch: ast.If, file: File) -> bool:
         """Whether a backward pass stands in a branch on what is own, and none in the other one."""
         if not self.backward or not any(tail_of(call) == "backward" for call in calls_in(branch.body)):
             return False
-        loops, function = _around(branch, file)
+        loops, function = around(branch, file)
         apart = any(self._is_step(call) for call in calls_in(branch.orelse))
         stepping = bool(loops) or (isinstance(function, ast.FunctionDef) and _STEP.search(function.name) is not None)
         if apart or not stepping or not _optimises(function) or not _compares(branch.test, function):
@@ -111,12 +111,12 @@ class Steps:
 
     def fails_in(self, handler: ast.ExceptHandler, file: File) -> bool:
         """Whether the exceptions of a step in a loop, or in the function that is one, come to ``handler``."""
-        around = next(p for p in file.parents(handler) if isinstance(p, ast.Try | ast.TryStar))
-        loops, function = _around(handler, file)
+        tried = next(p for p in file.parents(handler) if isinstance(p, ast.Try | ast.TryStar))
+        loops, function = around(handler, file)
         whole = isinstance(function, ast.FunctionDef) and _STEP.search(function.name) is not None
         data = any(_is_data(loop.iter) for loop in loops if isinstance(loop, ast.For))
-        drawn = bool(loops) and "next" in _called(function)
-        steps = [call for call in calls_in(around.body) if self._is_step(call)]
+        drawn = bool(loops) and "next" in called_in(function)
+        steps = [call for call in calls_in(tried.body) if self._is_step(call)]
         if not (data or drawn or whole) or not steps:
             return False
         caught_up = any(tail_of(call) in self.stepping for call in calls_in(handler.body))
@@ -135,18 +135,18 @@ class Steps:
     def _unread(self, handler: ast.ExceptHandler, file: File) -> bool | None:
         """Return whether what cannot be read, so that this process leaves the round of a loop before its step, is known
         to be of its own data; None if nothing is read there, or the step is not left."""
-        around = next(p for p in file.parents(handler) if isinstance(p, ast.Try))
-        loops, function = _around(handler, file)
+        trying = next(p for p in file.parents(handler) if isinstance(p, ast.Try))
+        loops, function = around(handler, file)
         if not self.backward or not loops or not isinstance(handler.body[-1], ast.Continue | ast.Break):
             return None
-        ends = around.end_lineno or around.lineno
+        ends = trying.end_lineno or trying.lineno
         later = [call for call in calls_in((loops[0],)) if self._is_step(call) and call.lineno > ends]
-        tried = list(calls_in(around.body))
+        tried = list(calls_in(trying.body))
         reads = any(_READS.search(tail_of(call)) for call in tried) and not any(map(self._is_step, tried))
         if not (later and reads and self._trains(function, later)) or _is_told(handler, function):
             return None
         data = isinstance(loops[0], ast.For) and _is_data(loops[0].iter)
-        return data or any(tail_of(call) == "next" for call in tried) or any(map(asks_rank, around.body))
+        return data or any(tail_of(call) == "next" for call in tried) or any(map(asks_rank, trying.body))
 
     def _trains(self, function: ast.AST, steps: Iterable[ast.Call]) -> bool:
         """Whether the optimizer is at work in a function, or in one of this file that it calls as its step."""
@@ -162,14 +162,14 @@ class Steps:
         )
 
 
-def _steps_later(function: ast.FunctionDef, branch: ast.If) -> bool:
+def _steps_later(function: ast.AST, branch: ast.If) -> bool:
     """Whether a function is a step of training that has yet to come to its backward pass."""
-    if _STEP.search(function.name) is None:
+    if not isinstance(function, ast.FunctionDef) or _STEP.search(function.name) is None:
         return False
     return any(tail_of(call) == "backward" and call.lineno > branch.lineno for call in calls_in(function.body))
 
 
-def _around(node: ast.AST, file: File) -> tuple[list[ast.AST], ast.AST]:
+def around(node: ast.AST, file: File) -> tuple[list[ast.AST], ast.AST]:
     """Return the loops around a node in its function, nearest first, and the function (or the module)."""
     loops: list[ast.AST] = []
     for above in file.parents(node):
@@ -184,8 +184,8 @@ def _is_told(handler: ast.ExceptHandler, function: ast.AST) -> bool:
     """Whether a handler notes the failure in what is reduced over the processes afterwards."""
     assigned = [part for part in walk(function) if isinstance(part, ast.Assign)]
     told = agreed(function)
-    told |= {name for part in assigned if _targets(part) & told for name in names_in(part.value)}
-    return any(_targets(part) & told for part in walk(handler) if isinstance(part, ast.Assign))
+    told |= {name for part in assigned if targets_of(part) & told for name in names_in(part.value)}
+    return any(targets_of(part) & told for part in walk(handler) if isinstance(part, ast.Assign))
 
 
 def _optimises(function: ast.AST) -> bool:
@@ -197,7 +197,7 @@ def _compares(test: ast.expr, function: ast.AST) -> bool:
     """Whether a condition looks at numbers that are computed in a function, not at settings."""
     if any(isinstance(part, ast.Call) and tail_of(part) in _LOOKS for part in walk(test)):
         return True
-    made = {name for part in walk(function) if isinstance(part, ast.Assign) for name in _targets(part)}
+    made = {name for part in walk(function) if isinstance(part, ast.Assign) for name in targets_of(part)}
     orders = (ast.Lt, ast.Gt, ast.LtE, ast.GtE)
     compared = [part for part in walk(test) if isinstance(part, ast.Compare) and isinstance(part.ops[0], orders)]
     sides = [side for part in compared for side in (part.left, *part.comparators)] or [test]
@@ -235,7 +235,7 @@ def _on_loss(test: ast.expr, words: list[str]) -> bool:
 
 def _sets(body: Iterable[ast.stmt], name: str) -> bool:
     """Whether a block sets a variable to a constant."""
-    return any(isinstance(p, ast.Assign) and isinstance(p.value, ast.Constant) and name in _targets(p) for p in body)
+    return any(isinstance(p, ast.Assign) and isinstance(p.value, ast.Constant) and name in targets_of(p) for p in body)
 
 
 def _data_of(loop: ast.AST) -> tuple[set[str], set[str]]:
@@ -261,7 +261,7 @@ def _with_made(given: set[str], tree: ast.AST) -> tuple[set[str], set[str]]:
     made = set(given)
     for part in walk(tree) if given else ():
         if isinstance(part, ast.Assign) and names_in(part.value) & made and not _agrees(part.value):
-            made |= {name for name in _targets(part) if not counts(name)}
+            made |= {name for name in targets_of(part) if not counts(name)}
     return given, made
 
 
@@ -296,40 +296,11 @@ def agreed(function: ast.AST) -> set[str]:
     found: set[str] = set()
     renamed: list[tuple[str, str]] = []
     for part in walk(function):
-        if isinstance(part, ast.Assign | ast.Expr) and any(map(AGREES.search, _called(part))):
+        if isinstance(part, ast.Assign | ast.Expr) and any(map(AGREES.search, called_in(part))):
             found |= names_in(part)
         elif isinstance(part, ast.Assign) and isinstance(part.value, ast.Name):
             renamed += [(target.id, part.value.id) for target in part.targets if isinstance(target, ast.Name)]
     return (found | {name for name, other in renamed if other in found}) - {"self"}
-
-
-def asks_to_stop(node: ast.Assign | ast.Call, file: File) -> bool:
-    """Whether a hook tells the loop of its framework to stop, by its own clock or by the loss of its own batch."""
-    function = _around(node, file)[1]
-    if not _stops(node) or not isinstance(function, ast.FunctionDef) or any(map(AGREES.search, _called(function))):
-        return False
-    made = {name: part.value for part in walk(function) if isinstance(part, ast.Assign) for name in _targets(part)}
-    tests = [above.test for above in file.parents(node) if isinstance(above, ast.If) and above in list(walk(function))]
-    waiting, asked = list(tests), set[str]()
-    for test in waiting:
-        asked |= (more := {name for name in names_in(test) if name in made} - asked)
-        waiting += [made[name] for name in sorted(more)]
-    parts = [at for test in waiting for at in walk(test)]
-    return any((isinstance(at, ast.Call) and file.qualified(at.func) in _CLOCKS) or _is_loss(at) for at in parts)
-
-
-def _stops(node: ast.Assign | ast.Call) -> bool:
-    if isinstance(node, ast.Call):
-        return ast.unparse(node.func) == f"state.{ENDS}"
-    target = node.targets[0]
-    return isinstance(target, ast.Attribute) and target.attr in STOPS and is_constant(node.value, True)
-
-
-def _is_loss(node: ast.AST) -> bool:
-    """``outputs["loss"]``, ``state.loss``: of this process' batch."""
-    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
-        return node.slice.value == "loss" and isinstance(node.value, ast.Name) and node.value.id in _OUTPUTS
-    return isinstance(node, ast.Attribute) and node.attr == "loss" and ast.unparse(node.value) in _OUTPUTS
 
 
 def swallowed(handler: ast.ExceptHandler) -> bool:
@@ -354,9 +325,9 @@ def _always_raises(body: Iterable[ast.stmt]) -> bool:
     return False
 
 
-def leaving(body: Iterable[ast.stmt]) -> str:
-    """Return how a block leaves its round of the loop; empty if it does not."""
-    return next((type(s).__name__.lower() for s in body if isinstance(s, _LEAVING)), "")
+def leaving(body: Iterable[ast.stmt]) -> Leaving | None:
+    """Return the statement by which a block leaves its round of the loop, if it does."""
+    return next((s for s in body if isinstance(s, Leaving)), None)
 
 
 def calls_in(body: Iterable[ast.AST]) -> Iterator[ast.Call]:
@@ -373,7 +344,7 @@ def _is_data(source: ast.expr) -> bool:
 
 
 def _agrees(node: ast.AST) -> bool:
-    return any(map(AGREES.search, _called(node)))
+    return any(map(AGREES.search, called_in(node)))
 
 
 def names_in(node: ast.AST) -> set[str]:
@@ -381,10 +352,10 @@ def names_in(node: ast.AST) -> set[str]:
     return variables(node) - {"self"}
 
 
-def _targets(part: ast.Assign) -> set[str]:
+def targets_of(part: ast.Assign) -> set[str]:
     found = (name for target in part.targets for name in (target, *children(target)))
     return {name.id for name in found if isinstance(name, ast.Name)}
 
 
-def _called(node: ast.AST) -> Iterator[str]:
+def called_in(node: ast.AST) -> Iterator[str]:
     return (tail_of(part) for part in walk(node) if isinstance(part, ast.Call) and not only_sounds(part))

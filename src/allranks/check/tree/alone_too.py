@@ -1,0 +1,141 @@
+"""Where code runs in a program of one process too, which has made no process group. Pure.
+
+What tells the two apart is a switch (`args.distributed`, `self.use_ddp`) that the same function or class asks
+elsewhere, or that says there whether a group is made. A size of 1 tells nothing: a group may have one process.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from allranks.check.sources.nodes import children, walk
+from allranks.check.sources.source import File
+from allranks.check.tree.earlier import callers
+from allranks.check.tree.syntax import (
+    Function,
+    asks_rank,
+    calls_of,
+    class_of,
+    inside,
+    keyword,
+    leaves,
+    name_of,
+    own,
+    speaks_of,
+    tail_of,
+)
+
+_MAKERS = ("init_process_group", "init_distributed")
+_BRANCHES = (ast.If, ast.IfExp)
+_THERE = re.compile("is_initialized")
+_OPS = (
+    *("barrier", "all_reduce", "all_gather", "broadcast", "all_gather_object", "broadcast_object_list", "reduce"),
+    *("gather", "gather_object", "all_gather_into_tensor", "reduce_scatter", "get_world_size", "get_rank"),
+)
+MEETINGS = frozenset(f"torch.distributed.{word}" for word in _OPS)
+# Who asks so is there with others, or knows of no others.
+_ASKS = re.compile(
+    r"(?i)distributed|world|is_initialized|ddp|fsdp|multi|n_?gpus?|num_gpus|parallel|launcher"
+    r"|(^|_)dist(_|$)|n_?procs?|num_(workers|processes)|deepspeed|rank|group|workers|sync|main_process|master|primary"
+)
+_SWITCH = re.compile(
+    r"^_?(is_|use_|run_|do_|enable_|with_)?(distributed|dist|ddp|multi_?gpu|multiprocessing_distributed)"
+    r"(_run|_training|_mode)?$"
+)
+# What has such a name is called where there are others.
+_OF_MANY = re.compile(
+    r"(?i)ddp|dist|parallel|fsdp|reduce|gather|sync|broadcast|rank|multi|zero|shard|expert|pipeline|megatron|bcast"
+    r"|barrier|nccl|mesh|world|group|collect|average"
+)
+_FIRST = re.compile(r"^[\w.]*rank(\(\))? == 0$|^[\w.]*(main_process|is_master|is_primary|is_main)(\(\))?$")
+
+
+def meets_alone(function: Function, file: File) -> Iterator[ast.Call]:
+    """Yield the calls of a function that fail where it runs without a process group, as its program may."""
+    calls = [at for at in own(function) if isinstance(at, ast.Call) and name_of(at, file) in MEETINGS]
+    open_ones = [call for call in calls if keyword(call, "group") is None and not _asked(call, file)]
+    if open_ones and not _is_always_made(file) and _may_be_alone(function, file):
+        yield from open_ones
+
+
+def _may_be_alone(function: Function, file: File) -> bool:
+    """Whether a function, or its class, asks a switch for many processes, and is called whatever that says."""
+    owner = class_of(function, file)
+    if any(_OF_MANY.search(one.name) for one in (function, owner) if one is not None):
+        return False
+    sites = callers(function, file)
+    if sites and all(_asked(site, file) for site in sites):
+        return False
+    branches = [at for one in (function, owner) if one is not None for at in walk(one) if isinstance(at, _BRANCHES)]
+    return any(_is_switch(at.test, file) or (isinstance(at, ast.If) and _makes(at)) for at in branches)
+
+
+def _is_always_made(file: File) -> bool:
+    """Whether this file makes a group in any case, also one of one process."""
+    for maker in (call for name in _MAKERS for call in calls_of(file).get(name, ())):
+        above = next((at for at, _ in inside(maker, file) if isinstance(at, ast.If)), None)
+        if above is None or speaks_of(above.test, _THERE) or asks_rank(above.test):
+            return True
+        if above.orelse and (leaves(above.orelse) or (_makes(above) and any(map(_calls_maker, above.orelse)))):
+            return True
+    return False
+
+
+def _makes(branch: ast.If) -> bool:
+    return any(map(_calls_maker, branch.body))
+
+
+def _calls_maker(statement: ast.stmt) -> bool:
+    return any(isinstance(at, ast.Call) and tail_of(at) in _MAKERS for at in walk(statement))
+
+
+def _asked(call: ast.Call, file: File) -> bool:
+    """Whether somebody asks on the way to a call in its function whether there are others."""
+    for above, child in inside(call, file):
+        if isinstance(above, ast.BoolOp) and any(speaks_of(at, _ASKS) for at in above.values if at is not child):
+            return True
+        if isinstance(above, _BRANCHES) and child is not above.test and speaks_of(above.test, _ASKS):
+            holds = child not in above.orelse if isinstance(above, ast.If) else child is above.body
+            if not _is_alone(above.test, holds, file):
+                return True
+        if any(_stays_behind(at, file) for at in _above(above, child)):
+            return True
+    return False
+
+
+def _above(parent: ast.AST, child: ast.AST) -> list[ast.stmt]:
+    """Return the statements above one in its block."""
+    blocks = (getattr(parent, name, None) for name in ("body", "orelse", "finalbody"))
+    return next((at[: at.index(child)] for at in blocks if isinstance(at, list) and child in at), [])
+
+
+def _stays_behind(statement: ast.stmt, file: File) -> bool:
+    """Whether one process alone does not come by a statement."""
+    if isinstance(statement, ast.Assert):
+        return speaks_of(statement.test, _ASKS) and not _is_alone(statement.test, True, file)
+    if not isinstance(statement, ast.If) or not leaves(statement.body):
+        return False
+    return speaks_of(statement.test, _ASKS) and not _is_alone(statement.test, False, file)
+
+
+def _is_alone(test: ast.expr, holds: bool, file: File) -> bool:
+    """Whether one process alone comes by a condition too, where it ``holds`` or does not."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return _is_alone(test.operand, not holds, file)
+    if isinstance(test, ast.Name | ast.Attribute) and _is_switch(test, file):
+        return not holds
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) and not holds:
+        return any(_is_alone(value, False, file) for value in test.values)
+    return holds and _FIRST.search(ast.unparse(test)) is not None
+
+
+def _is_switch(test: ast.AST, file: File) -> bool:
+    """Whether a condition asks a switch for many processes: not one of the modules that are called so."""
+    if isinstance(test, ast.Attribute | ast.Name):
+        word = test.attr if isinstance(test, ast.Attribute) else test.id
+        return _SWITCH.search(word) is not None and not (file.qualified(test) or "").startswith("torch.")
+    if isinstance(test, ast.Subscript) and isinstance(test.slice, ast.Constant):
+        return isinstance(test.slice.value, str) and _SWITCH.search(test.slice.value) is not None
+    return any(_is_switch(at, file) for at in children(test))
