@@ -16,8 +16,9 @@ from allranks.check.tree.own_logs import logged_by_data
 from allranks.check.tree.own_losses import meets_by_loss
 from allranks.check.tree.own_scores import meets_by_score
 from allranks.check.tree.reduced_later import leaves_before, meets_if_any
+from allranks.check.tree.sent_later import leaves_with_nothing
 from allranks.check.tree.syntax import function_of, leaves, tail_of
-from allranks.findings import Finding
+from allranks.findings import Finding, Note
 
 _CHANGES = ("checkpoint", "file", "append", "delete", "mkdir", "folder", "download", "publish")
 _MEETS = re.compile(r"all_?gather|^gather(_object|_for_metrics)?$|all_?reduce|pad_across_processes|process_allgather")
@@ -27,10 +28,10 @@ class CollectiveUnderProcessLocalCondition(LocalRule, ProgramRule):
     """
     ## What it does
     Finds a collective that depends on what one process finds by itself: whether a file exists, a clock, whether work in
-    the background is done, whether anything is left of this process' data after a mask picked from it, the score of
-    this process' part of the data, the loss of its batch, and whether a number is zero that is to be reduced over all
-    processes. Lightning's `self.log(..., sync_dist=True)` is a collective: also where a mask of this batch says what is
-    logged.
+    the background is done, whether anything is left of this process' data after a mask picked from it, whether it has
+    any of the objects (or gradients) that all are about to send, the score of this process' part of the data, the loss
+    of its batch, and whether a number is zero that is to be reduced over all processes. Lightning's
+    `self.log(..., sync_dist=True)` is a collective: also where a mask of this batch says what is logged.
 
     ## Why is this bad
     Processes need not find the same: a file is not there yet on another host, a clock is a little late.
@@ -132,6 +133,31 @@ def mean_loss(losses, mask):
         ),
         Example(
             {
+                "send.py": """\
+import torch.distributed as dist
+
+class Tracer:
+    def finish(self):
+        if not self.on or not self.events:
+            print("nothing to send")
+            return
+        every = [None] * dist.get_world_size()
+        rows = [event.row() for event in self.events]
+        dist.all_gather_object(every, rows)
+
+def norm(grads, group):
+    if len(grads) == 0:
+        return 0.0
+    norms = [grad.norm() for grad in grads]
+    total = sum(norms)
+    dist.all_reduce(total, group=group)
+    return total
+""",
+            },
+            at=(5, 13),
+        ),
+        Example(
+            {
                 "module.py": """\
 import lightning as L
 
@@ -177,6 +203,26 @@ def mean_loss(losses, mask, level):
         return count
     dist.all_reduce(losses)
     return losses.sum() / count
+""",
+            },
+        ),
+        Example(
+            {
+                "send.py": """\
+import torch.distributed as dist
+
+def share(rows, goes_on, tensors):
+    dist.all_reduce(count(rows))
+    every = [None] * dist.get_world_size()
+    if not goes_on:
+        return None
+    if not tensors:
+        return every
+    for row in rows:
+        print(row)
+    result = work(rows, goes_on, [name for name, _ in tensors])
+    dist.all_gather_object(every, result)
+    return every
 """,
             },
         ),
@@ -265,6 +311,9 @@ dist.barrier()
                 node.test,
                 f"a process returns or raises because of its own {name}, and the others go on to reduce it",
             )
+        if not file.is_test and (name := leaves_with_nothing(node, file)):
+            says = f"a process leaves when it has no {name}, and the others go on to send theirs"
+            yield replace(self.local(file, node.test, says), notes=(Note("here it leaves", file.place(node.body[-1])),))
         name, function = _empty(node.test), function_of(node, file)
         if not name or function is None or file.is_test or not leaves(node.body):
             return

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
-from allranks.check.program import Program
+from allranks.check.program import Divergence, Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.sources.source import File
 from allranks.check.tree.agreeing import FAILED, PARTED, agreed, is_of_jax
@@ -295,7 +295,6 @@ def train(model, loader, optimizer):
         checked = reduced
         if checked.isnan():
             continue
-
 def evaluate(model, loader):
     for x in loader:
         if torch.isnan(model.loss(x)):
@@ -311,7 +310,6 @@ def fit(model, loader, optimizer):
         if not torch.isfinite(grad_norm):
             continue
         optimizer.step()
-
 def drop(net, loader, optimizer, lambda_kl, drop):
     net = DDP(net)
     for step, batch in enumerate(loader):
@@ -328,7 +326,6 @@ def drop(net, loader, optimizer, lambda_kl, drop):
         if lambda_kl > 0:
             kl.backward()
         optimizer.step()
-
 def catch_up(net, loader, optimizer):
     for batch in loader:
         try:
@@ -336,10 +333,8 @@ def catch_up(net, loader, optimizer):
             optimizer.step()
         except RuntimeError:
             fake_step(net)
-
 def fake_step(net):
     net(None).backward()
-
 def profile(layers, loader):
     for layer in layers:
         try:
@@ -352,14 +347,16 @@ def profile(layers, loader):
     )
 
     def check(self, program: Program) -> Iterator[Finding]:
-        for parting in program.divergences():
-            if parting.cause == "exit" and parting.op != "destroy_process_group":
-                left = (
-                    f"some ranks leave the loop, or a round of it, at {parting.condition} (line {parting.guard.line})"
-                )
-                message = f"{left}, and the others wait in {parting.named}"
-                advice = agreed(of_jax=is_of_jax(parting))
-                yield self.found(parting, message, cluster=PARTED, advice=advice, notes=parting.sides())
+        for parting in _exits(program):
+            left = f"some ranks leave the loop, or a round of it, at {parting.condition} (line {parting.guard.line})"
+            message = f"{left}, and the others wait in {parting.named}"
+            advice = agreed(of_jax=is_of_jax(parting))
+            yield self.found(parting, message, cluster=PARTED, advice=advice, notes=parting.sides())
+
+    def stands(self, finding: Finding, program: Program) -> bool:
+        """Whether the interpreted program does not tell the same, and where the others go on to."""
+        told = {(parting.guard.path, parting.guard.line) for parting in _exits(program)}
+        return (finding.place.path, finding.place.line) not in told
 
     def applies(self, file: File) -> bool:
         return not file.is_test
@@ -387,6 +384,10 @@ def profile(layers, loader):
             message = f"training ends here by {decided.score}, a score of this process' part of the data alone"
             found = self.local(file, node.test, message, cluster=PARTED)
             yield found if decided.certain else replace(found, confidence="low")
+
+
+def _exits(program: Program) -> Iterator[Divergence]:
+    return (at for at in program.divergences() if at.cause == "exit" and at.op != "destroy_process_group")
 
 
 def _leaves(node: ast.If, left: Leaving, steps: Steps, file: File) -> str:
