@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 
 from allranks.check.interpret.values import CLOCK, IDENTITY
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
-from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tables.data import WRAPPERS
 from allranks.check.tables.seeds import KEYS
 from allranks.check.tree.copied_early import COPIES, copied_early
-from allranks.check.tree.origins import RANK_KINDS, Origins, function_called, origins, reached, values
+from allranks.check.tree.origins import RANK_KINDS, origins, values
+from allranks.check.tree.same_start import CHANCE, same_start
 from allranks.check.tree.syntax import distributed, function_of, given, keyword, name_of, own, rank_guard, tail_of
 from allranks.findings import Finding, Note
 
 _CHANGES = ("half", "float", "double", "bfloat16", "apply", "reset_parameters")
-_CHANCE = frozenset({"clock", "random", "identity"})
 _INITIALIZERS = ("init", "init_with_output", "lazy_init")
 _ON_ALL = "Change the model on every rank, before it is wrapped."
 _OF_COPY = (
@@ -28,13 +26,6 @@ _OF_COPY = (
     "Take the copy behind the wrapper (of `model.module`), or make the model under one seed on all ranks.",
 )
 _FSDP = "torch.distributed.fsdp.FullyShardedDataParallel"
-_SYNCED = re.compile("DistributedDataParallel|DDP|FullyShardedDataParallel|FSDP|fully_shard|broadcast|Accelerator")
-# What the groups of a mesh are called by.
-_AXIS = re.compile(
-    r"(?i)(?<![a-z])(dp|ddp|data|tp|tensor|mp|model|pp|pipe|pipeline|cp|context|sp|sequence|ep|expert)(?![a-z])"
-)
-# They seed other generators than the one that parameters are drawn from.
-_OTHER_SEEDS = ("random.seed", "numpy.random.seed")
 
 
 class RankDivergentInit(LocalRule, ProgramRule):
@@ -256,6 +247,29 @@ def train(layout):
 """
             }
         ),
+        Example(
+            {
+                "train.py": """\
+import copy
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+class Run:
+    def __init__(self, args):
+        torch.manual_seed(args.seed)
+        net = create_model(args)
+        self.average = copy.deepcopy(net)
+        self.net = DistributedDataParallel(net)
+        torch.manual_seed(args.seed + args.rank)
+
+def main(args):
+    torch.manual_seed(args.seed + args.rank)
+    model = create_model(args)
+    average = copy.deepcopy(model) if args.rank == 0 else None
+    model = DistributedDataParallel(model)
+"""
+            }
+        ),
         Example({"alone.py": "import jax\nimport time\n\nkey = jax.random.PRNGKey(int(time.time()))\n"}),
     )
 
@@ -279,10 +293,10 @@ def train(layout):
         if name == _FSDP and _seeded_by_rank(node, file):
             yield self.local(file, node, "FSDP initialises this model under a seed that depends on the rank")
         elif name in KEYS:
-            if node.args and origins(node.args[0], file) & _CHANCE and distributed(file):
+            if node.args and origins(node.args[0], file) & CHANCE and distributed(file):
                 yield self.local(file, node, "this key is made of something that differs from process to process")
         elif name == "torch.distributed.all_reduce":
-            if _of_gradient(node) and not _same_start(file, given(node, 2, "group")):
+            if _of_gradient(node) and not same_start(file, given(node, 2, "group")):
                 message = "gradients are averaged, and nothing makes the parameters equal at the start"
                 yield self.local(file, node, message)
         elif last in _INITIALIZERS and isinstance(node.func, ast.Attribute):
@@ -339,48 +353,3 @@ def _of_gradient(call: ast.Call) -> bool:
     while isinstance(tensor, ast.Attribute) and tensor.attr == "data":
         tensor = tensor.value
     return isinstance(tensor, ast.Attribute) and tensor.attr == "grad"
-
-
-def _same_start(file: File, group: ast.expr | None) -> bool:
-    """The model is wrapped or broadcast, comes from elsewhere, or the same seed is set on all processes (of those that
-    average, if that is a ``group``)."""
-    if "load_state_dict" in file.text or any(_SYNCED.search(word) for n in file.nodes for word in _used(n)):
-        return True
-    if not any(isinstance(n, ast.Call) and name_of(n, file).startswith("torch.nn.") for n in file.nodes):
-        return True
-    return any(_seeds_alike(n, file, group) for n in file.nodes if isinstance(n, ast.Call) and "seed" in tail_of(n))
-
-
-def _used(node: ast.AST) -> tuple[str, ...]:
-    """Return the name that code uses or defines at a node: what is imported alone does nothing."""
-    if isinstance(node, ast.Name):
-        return (node.id,)
-    if isinstance(node, ast.Attribute):
-        return (node.attr,)
-    return (node.name,) if isinstance(node, ast.FunctionDef | ast.ClassDef) else ()
-
-
-def _seeds_alike(seed: ast.Call, file: File, group: ast.expr | None) -> bool:
-    """Whether a call seeds the parameters with what is the same on all; one of this file is asked what it calls."""
-    if function_called(seed, file) is not None or name_of(seed, file) in _OTHER_SEEDS:
-        return False
-    made = frozenset().union(*(origins(one, file) for one in seed.args))
-    if made & RANK_KINDS and not isinstance(group, ast.Constant | None) and not made & _CHANCE:
-        return _is_of_another_group(seed, group, made, file)
-    return not made & (_CHANCE | RANK_KINDS)
-
-
-def _is_of_another_group(seed: ast.Call, group: ast.expr, made: Origins, file: File) -> bool:
-    """The rank in the seed is that in groups which cross those that average: equal on all that do.
-
-    ``manual_seed(dist.get_rank(tp_group))``, and gradients are averaged over ``dp_group``.
-    """
-    parts = [at for one in reached(seed, file) for at in walk(one)]
-    named = {axis for one in reached(seed, file) for axis in _AXIS.findall(ast.unparse(one))}
-    if ast.unparse(group) in [ast.unparse(at) for at in parts if isinstance(at, ast.expr)]:
-        return False
-    if not named.isdisjoint(_AXIS.findall(ast.unparse(group))):
-        return False
-    asked = [at for at in parts if isinstance(at, ast.Call) and name_of(at, file) == "torch.distributed.get_rank"]
-    of_groups = bool(asked) and all(given(at, 0, "group") is not None for at in asked)
-    return made & RANK_KINDS <= ({"group", "global"} if of_groups else {"group"})

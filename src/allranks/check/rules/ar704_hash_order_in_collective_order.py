@@ -22,7 +22,7 @@ _MEETS = frozenset(
 )
 # A method that meets by its name; what keeps an order as it comes; what numbers are called, which have one order.
 _SYNCS = re.compile(
-    r"^_?(sync|all_?reduce|all_?gather|broadcast)_\w*(stats|state|grads?|gradients|params?|parameters|metrics?|tensors?|buffers|weights)$"
+    r"^_?(sync|all_?reduce|all_?gather|broadcast)_\w*(stats|statistics|state|grads?|gradients|params?|parameters|metrics?|tensors?|buffers|weights)$"
 )
 _KEEP = ("enumerate", "list", "tuple", "reversed", "tqdm", "iter")
 _NUMBERS = re.compile(r"(?i)^range$|rank|size|(^|_)(idx|index|indices|ids?|steps?|layers?)$|num|degree")
@@ -32,7 +32,8 @@ _DEEPEST = 5
 class HashOrderInCollectiveOrder(LocalRule):
     """
     ## What it does
-    Finds a loop over a set, or over a list made of one, whose body calls a collective.
+    Finds a loop over a set, or over a list made of one, whose body calls a collective; and a set that a method is given
+    which by its name synchronizes what is in it.
 
     ## Why is this bad
     Python orders the strings of a set by a hash that differs from process to process (PYTHONHASHSEED).
@@ -55,7 +56,7 @@ class HashOrderInCollectiveOrder(LocalRule):
     cluster = "Each process has its own order, so different things are reduced together, without an error."
     advice = "Loop over sorted(...) of it."
     words = (*_MEETS, "sync_")
-    nodes = (ast.For, ast.ListComp)
+    nodes = (ast.For, ast.ListComp, ast.Call)
     bad = (
         Example(
             {
@@ -84,10 +85,11 @@ class Observers:
             dist.broadcast(self.weights[name], 0)
         for module in set(modules):
             module.observer.sync_activation_stats()
+        self.sync_statistics({module for module in modules if module.ready})
         return [dist.all_reduce(new[key]) for key in list(old.keys() & new.keys())]
 """,
             },
-            at=(8, 10, 12),
+            at=(8, 10, 12, 13),
         ),
         Example(
             {
@@ -124,9 +126,15 @@ def reduce_all(metrics, ranks):
     )
 
     def applies(self, file: File) -> bool:
-        return not file.is_test and distributed(file)
+        return not file.is_test and (distributed(file) or "is_distributed" in file.text)
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
+        if isinstance(node, ast.Call):
+            for given in node.args if _meets(node, file) and not _MEETS & {tail_of(node)} else ():
+                if _is_unordered(given, file):
+                    what = f"{tail_of(node)} goes by the order of a set: {ast.unparse(given)}"
+                    yield self.local(file, given, what)
+            return
         first = node if isinstance(node, ast.For) else node.generators[0]  # type: ignore[attr-defined]
         body = node.body if isinstance(node, ast.For) else [node.elt]  # type: ignore[attr-defined]
         if any(_meets(at, file) for part in body for at in walk(part)) and _is_unordered(first.iter, file):

@@ -7,7 +7,7 @@ import re
 
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import RANK_KINDS, origins
-from allranks.check.tree.syntax import arguments, asks_rank, calls_of, function_of, own, tail_of
+from allranks.check.tree.syntax import arguments, asks_rank, calls_of, function_of, own, rank_guard, tail_of
 
 COPIES = (
     *("deepcopy", "ModelEma", "ModelEmaV2", "ModelEmaV3", "ModelEMA", "EMAModel", "EMA", "Ema"),
@@ -20,25 +20,34 @@ _SENDS = re.compile(r"broadcast|load_state_dict|^set$")
 def copied_early(call: ast.Call, file: File) -> ast.Call | None:
     """Return what wraps the model behind the copy that ``call`` takes of it, where each rank seeds its own."""
     scope = function_of(call, file)
-    if scope is None or tail_of(call) not in COPIES or not call.args:
+    if scope is None or tail_of(call) not in COPIES or not call.args or rank_guard(call, file) is not None:
         return None
     first = call.args[0]
     copied = {_named(first), *map(_named, first.args if isinstance(first, ast.Call) else ())} - {""}
-    later = [at for at in own(scope) if isinstance(at, ast.Call) and at.lineno > call.lineno]
-    wraps = (at for at in later if _WRAPS.search(tail_of(at)) and at.args and _named(at.args[0]) in copied)
-    found = next(wraps, None)
-    if found is None or not _seeds_by_rank(file):
+    calls = [at for at in own(scope) if isinstance(at, ast.Call)]
+    wraps = (at for at in calls if _WRAPS.search(tail_of(at)) and at.args and _named(at.args[0]) in copied)
+    found = next((at for at in wraps if at.lineno > call.lineno), None)
+    if found is None or not _seeds_by_rank(call, calls, file):
         return None
     above = next(file.parents(call), None)
     made = _named(above.targets[0]) if isinstance(above, ast.Assign) else ""
-    sent = (at for at in later if _SENDS.search(tail_of(at)))
-    return None if made and any(made in ast.unparse(at) for at in sent) else found
+    later = (at for at in calls if at.lineno > call.lineno and _SENDS.search(tail_of(at)))
+    given = (at for at in calls if at.lineno < call.lineno and tail_of(at) == "load_state_dict")
+    alike = any(ast.unparse(at.func).removesuffix(".load_state_dict") in copied for at in given)
+    return None if alike or (made and any(made in ast.unparse(at) for at in later)) else found
 
 
 def _named(node: ast.expr) -> str:
     return ast.unparse(node) if isinstance(node, ast.Name | ast.Attribute) else ""
 
 
-def _seeds_by_rank(file: File) -> bool:
-    seeds = (call for name, calls in calls_of(file).items() if "seed" in name for call in calls)
+def _seeds_by_rank(copies: ast.Call, calls: list[ast.Call], file: File) -> bool:
+    """The last seed above in the function holds the rank, or if there is none, one of the file."""
+    above = [at for at in calls if "seed" in tail_of(at) and at.lineno < copies.lineno and not _is_of_generator(at)]
+    every = (at for name, found in calls_of(file).items() if "seed" in name for at in found if not _is_of_generator(at))
+    seeds = above[-1:] or every
     return any(origins(at, file) & RANK_KINDS or asks_rank(at) for call in seeds for at in arguments(call))
+
+
+def _is_of_generator(seeds: ast.Call) -> bool:
+    return isinstance(seeds.func, ast.Attribute) and "enerator" in ast.unparse(seeds.func.value)
