@@ -37,6 +37,19 @@ COMMANDS = {
     "{command}": None,
 }
 DONE = {
+    "a data set that nobody knows": (
+        "from medmnist import PathMNIST\n\nPathMNIST(split='train', download=True)\n",
+        ["AR106"],
+    ),
+    "a data set that is there": ("from medmnist import PathMNIST\n\nPathMNIST(split='train', download=False)\n", []),
+    "a log of loguru": ("from loguru import logger\n\nlogger.add('log.txt')\n", ["AR102"]),
+    "lines of loguru": ("import sys\nfrom loguru import logger\n\nlogger.add(sys.stderr)\n", []),
+    "a file beside another, with the rank in its name": (
+        "from pathlib import Path\n\nbeside = Path('a.txt').with_name(f'{dist.get_rank()}.txt')\nopen(beside, 'w')\n",
+        [],
+    ),
+    "a file beside another": ("from pathlib import Path\n\nopen(Path('a.txt').with_name('b.txt'), 'w')\n", ["AR102"]),
+    "a trace": ("def keep(profile):\n    profile.export_chrome_trace('a.json')\n\nkeep(None)\n", ["AR102"]),
     "a command in parts": ("subprocess.run(['make', '-C', where])\n", ["AR102"]),
     "a command that is put together": ("os.system('wget -O data.zip ' + url)\n", ["AR106"]),
     "a command in a variable": (

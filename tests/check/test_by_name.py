@@ -154,6 +154,119 @@ build(CONFIG)
 """,
         ["AR103", "AR102"],
     ),
+    "a method of a class that a setting picks": (
+        """
+class Plain:
+    def train(self, model):
+        print(model)
+
+class Boarded:
+    def train(self, model):
+        self.writer = SummaryWriter("runs")
+
+trainer = {"plain": Plain, "boarded": Boarded}[CONFIG.kind]()
+trainer.train(CONFIG.model)
+""",
+        ["AR103"],
+    ),
+    "one decorator on a function and on what that calls": (
+        """
+def checked(function):
+    def wrapper(*args):
+        return function(*args)
+    return wrapper
+
+@checked
+def save(state):
+    torch.save(state, "last.pt")
+
+@checked
+def train(state):
+    save(state)
+
+def main():
+    train({})
+
+main()
+""",
+        ["AR101"],
+    ),
+    "what one class alone does, and its base declares": (
+        """
+from abc import abstractmethod
+
+class Storage:
+    @abstractmethod
+    def save_config(self, text): ...
+
+class Folder(Storage):
+    def save_config(self, text):
+        open("config.json", "w").write(text)
+
+class Checkpoints:
+    def __init__(self, url):
+        self.storage = find(url)
+
+    def keep(self, text):
+        self.storage.save_config(text)
+
+Checkpoints(CONFIG.url).keep("{}")
+""",
+        ["AR102"],
+    ),
+    "a function that is handed over by its keyword": (
+        """
+def keep(state):
+    torch.save(state, "last.pt")
+
+class Trainer:
+    def __init__(self, saving):
+        self.saving = saving
+
+    def go(self):
+        self.saving({})
+
+Trainer(saving=keep).go()
+""",
+        ["AR101"],
+    ),
+    "a thread of a class of its own, and what an object hands on": (
+        """
+import threading
+
+class Keep(threading.Thread):
+    def run(self):
+        torch.save({}, "last.pt")
+
+class Writer:
+    def write_log(self, name):
+        open(name, "a")
+
+class Around:
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+Keep().start()
+Around(Writer()).write_log("log.txt")
+""",
+        ["AR101", "AR102"],
+    ),
+    "functions in a list": (
+        """
+def keep():
+    torch.save({}, "last.pt")
+
+def rest():
+    pass
+
+for step in (rest, keep):
+    step()
+""",
+        ["AR101"],
+    ),
     "a class that a setting picks on rank 0": (
         """
 class Board:

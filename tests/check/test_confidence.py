@@ -56,12 +56,59 @@ pickle.dump({}, open('last.pkl', 'wb'))
 MEETS = ASKS.replace("    print('begin')", "    print('begin')\nmultihost_utils.sync_global_devices('begin')").replace(
     "import jax\n", "import jax\nfrom jax.experimental import multihost_utils\n"
 )
+SAYS_SO = "import torch\nimport utils\n\nutils.init_distributed_mode(None)\ntorch.save({}, 'last.pt')\n"
 GPU = """\
 import os
 import torch
 
 torch.cuda.set_device(int(os.environ['LOCAL_RANK']))
 torch.save({}, 'last.pt')
+"""
+COUNTS = """\
+import jax
+import pickle
+
+def main(state):
+    hosts = jax.device_count() // jax.local_device_count()
+    if jax.process_index() == 0:
+        print(hosts)
+    pickle.dump(state, open('last.pkl', 'wb'))
+
+if __name__ == '__main__':
+    main({})
+"""
+# A class that joins the processes when it is made; nobody here does that.
+JOINED = """\
+import torch
+from accelerate import Accelerator
+
+class Trainer:
+    def __init__(self):
+        self.accelerator = Accelerator()
+
+    def save(self, path):
+        torch.save({}, path)
+
+    def run(self):
+        self.accelerator.wait_for_everyone()
+        self.save('last.pt')
+"""
+LIGHTNING = """\
+import lightning.pytorch as pl
+
+def fit_model(model):
+    pl.Trainer(strategy='ddp').fit(model)
+"""
+AROUND = """\
+import torch
+from fitting import fit_model
+
+def main():
+    torch.save({}, 'first.pt')
+    fit_model(None)
+
+if __name__ == '__main__':
+    main()
 """
 HOOK = """\
 import lightning.pytorch as pl
@@ -89,7 +136,13 @@ def confidences(files: Mapping[str, str], **more) -> list[str]:
         ({"runner.py": JOINS}, ["high"]),
         ({"train.py": ASKS}, ["low"]),
         ({"train.py": MEETS}, ["high"]),
+        ({"train.py": COUNTS}, ["high"]),
+        ({"trainer.py": JOINED}, ["high"]),
+        ({"trainer.py": JOINED.replace("        self.accelerator.wait_for_everyone()\n", "")}, ["low"]),
+        ({"fitting.py": LIGHTNING, "train.py": AROUND}, ["high"]),
+        ({"fitting.py": LIGHTNING.replace("'ddp'", "'auto'"), "train.py": AROUND}, []),
         ({"train.py": GPU}, ["high"]),
+        ({"train.py": SAYS_SO}, ["high"]),
         ({"keep.py": HOOK.format("on_train_epoch_end")}, ["high"]),
         ({"keep.py": HOOK.format("dump")}, ["low"]),
     ],
@@ -102,7 +155,13 @@ def confidences(files: Mapping[str, str], **more) -> list[str]:
         "it joins",
         "asks jax",
         "meets",
+        "counts the hosts",
+        "a class that joins and meets",
+        "a class that joins",
+        "a trainer of several in another file",
+        "a trainer of one in another file",
         "asks",
+        "a function of a stranger says that it joins",
         "a hook",
         "no hook",
     ],

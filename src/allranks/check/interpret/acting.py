@@ -26,7 +26,7 @@ from allranks.check.interpret.values import (
     boolean,
 )
 from allranks.check.summaries.render import render
-from allranks.check.summaries.summary import Node
+from allranks.check.summaries.summary import Node, body_of
 from allranks.check.tables.collectives import Collective
 from allranks.check.tables.commands import doing
 from allranks.check.tables.effects import MOVES, Effect, Kind
@@ -91,7 +91,8 @@ class Acting(Computed):
                 return made
         if path == ANYTHING and node in _HANDLES and node[1] in frame.facts.positional:
             path = Value(flags=frozenset({"perhaps"}))  # what is open already, and where, nobody knows
-        if entry.path and (path is None or path.constant is None) and entry.kind in ("file", "checkpoint", "append"):
+        nowhere = path is None or path.constant is None or path.reference in _STREAMS
+        if entry.path and nowhere and entry.kind in ("file", "checkpoint", "append"):
             return made  # without a path, such a call returns the text
         for key, constant in entry.unless:
             value = given.argument(key)
@@ -259,6 +260,19 @@ class Acting(Computed):
             text = render(given.node[1][1]) if itself else given.text(0)
             self._record(frame, Effect("*.open", "file"), "*.open", given, path, text)
         return Value(path.taint, handle=given.span, flags=path.flags)
+
+    def _signalled(self, given: Given) -> None:
+        """What a handler of signals stores, this process alone may have been told."""
+        handler = given.argument(1, "handler")
+        facts = self.project.function(handler.reference) if handler is not None else None
+        if handler is None or facts is None:
+            return
+        path, told = handler.reference.partition("::")[0], boolean(BY_PROCESS, PROCESS)
+        for name in facts.stored if facts.owner else ():
+            self.keep(f"{path}::{facts.owner}", name, told)
+        for name in (one for part in body_of(facts) if part[0] == "global" for one in part[2]):
+            self.keep(f"@{path}", name, told)
+            self.module_frame(path).env[name] = told
 
     def _locked(self, frame: Frame, given: Given) -> None:
         """What is done from here on is done by one process after the other; so is what the file was opened for."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from allranks.check.interpret import gpus
 from allranks.check.interpret.computed import COMPILED, laid_out
 from allranks.check.interpret.ending import leave_with
-from allranks.check.interpret.few import of_few, of_strangers, stays_alone
+from allranks.check.interpret.few import of_few, of_strangers, stays_alone, trainer
 from allranks.check.interpret.given import Given
 from allranks.check.interpret.held import filled
 from allranks.check.interpret.in_parts import IN_PARTS, forward_of
-from allranks.check.interpret.logged import MADE, TRAINER
+from allranks.check.interpret.logged import TRAINER
 from allranks.check.interpret.plain import Plain
 from allranks.check.interpret.spread import created
 from allranks.check.interpret.started import is_told_its_gpu, joins
@@ -34,7 +34,7 @@ from allranks.check.interpret.values import (
     tainted,
 )
 from allranks.check.summaries.render import render
-from allranks.check.summaries.summary import Node, body_of
+from allranks.check.summaries.summary import Node
 from allranks.check.tables.collectives import GROUPS, Collective
 from allranks.check.tables.effects import Effect
 from allranks.check.tables.evidence import JOIN, JOINING
@@ -42,10 +42,10 @@ from allranks.check.tables.gates import GATED
 from allranks.check.tables.local import LocalQuery
 from allranks.check.tables.names import documented
 from allranks.check.tables.passing import BAGS, FILLING, PASSING, PASSING_METHODS, SELVES, TELLING
-from allranks.check.tables.ranks import BESIDE
-from allranks.check.tables.receivers import BASES, ONE_PROCESS, RECEIVERS, REGISTERS, RETURNS, is_trainer, trainer_of
+from allranks.check.tables.ranks import BEGUN, BESIDE
+from allranks.check.tables.receivers import BASES, RECEIVERS, REGISTERS, RETURNS, is_trainer, trainer_of
 from allranks.check.tables.shown import SHOWN
-from allranks.check.tables.spoken import effect_of
+from allranks.check.tables.spoken import data_set, effect_of
 
 
 def unknown(given: Given) -> Value:
@@ -149,7 +149,7 @@ class Caller(Plain):
         self._missed(frame, base, function, given)
         if "::" in base.instance or base.elements is not None or base.truth:
             found = self.attribute(frame, base, name, ())
-            if found.reference or found.instance:
+            if found.reference or found.instance or found.flags & ONE_OF:
                 return self.called(frame, found, given)
         if name in FILLING and given.values:
             if (held := filled(frame, base)) is not None and function[1][0] in ("name", "attr"):
@@ -158,6 +158,8 @@ class Caller(Plain):
         key = f"{function[1][1]}.{name}" if function[1][0] == "name" else ""
         if key in frame.env:
             return self.called(frame, frame.env[key], given)
+        if "::" in base.instance and self.method(base.instance, "__getattr__") is not None:
+            base = ANYTHING  # it hands on what it has not
         return self._known_method(frame, base, name, given)
 
     def _fill(self, frame: Frame, target: Node, base: Value, value: Value) -> None:
@@ -179,6 +181,8 @@ class Caller(Plain):
             return computed
         if name in REGISTERS.values():
             frame.result.loose.append((name, frame.mask, ()))
+        if name == "call":  # of hooks by their name: `fabric.call("on_save")`
+            self._named(frame, given)
         if any(f"{k}.{name}" in GATED for k in kin) and not any(
             self.apis.collectives["call"].named(f"{k}.{name}") for k in kin
         ):
@@ -188,7 +192,7 @@ class Caller(Plain):
                 if (entry := tables.method(kin, name)) is not None:
                     return self._entry(frame, entry, f"{kin[0] if kin else '*'}.{name}", given, base)
         if not base.instance and (meant := self.likely(name, given.node[1][1])):
-            if not (certain := len(self.project.defined(name)) == 1):
+            if not (certain := self.is_certain(name)):
                 self._called_by_name(frame, name, given)
             return self.among(frame, meant, given, certain=certain)
         if not base.instance:
@@ -197,6 +201,8 @@ class Caller(Plain):
             if (spoken := self._told_by_what(frame, name, given, base)) is not None:
                 return spoken
         self._callbacks(frame, given, name)
+        if name == "start" and not BEGUN.isdisjoint(kin) and (begun := self.method(base.instance, "run")) is not None:
+            self._apart(frame, Value(reference=begun, receiver=base), Given((), (), given.node))
         if name == "open" and given.values:
             return self._opened(frame, base, given)
         if name == "acquire" and "lock" in base.flags:
@@ -206,7 +212,9 @@ class Caller(Plain):
         if name in ("get", "get_nowait") and "queue" in render(given.node[1]).lower():
             return Value(flags=frozenset({"own"}))  # what this process has put in
         if name in SELVES and (kin or base.flags & IN_PARTS):
-            return base
+            own = given.all() if base.instance == "pathlib.Path" else ()  # who is named in the path
+            flags = base.flags.union(*(value.flags & PRIVATE for value in own))
+            return replace(base, taint=tainted(base, *own).taint, flags=flags) if own else base
         if name in BAGS:
             self.bag(given)
         if name in ("get", "pop", "setdefault") and given.values and isinstance(given.values[0].constant, str):
@@ -227,9 +235,11 @@ class Caller(Plain):
             return device
         if (plain := self.plain_call(frame, name, given)) is not None:
             return plain
-        if (sign := self.apis.signs.named(name)) is not None and not stays_alone(frame, given):
+        sign = self.apis.signs.named(name) or self.apis.signs.tail(name.rpartition(".")[2])
+        if sign is not None and not stays_alone(frame, given):
             frame.shows(sign.kind)
-        if name in JOINING or is_trainer(name):
+        says_it = sign is not None and sign.pattern.startswith("*.")
+        if name in JOINING or is_trainer(name) or says_it:
             frame.result.meetings.append(JOIN)
         for table in (self.apis.ranks["call"], self.apis.collectives["call"], self.apis.effects, self.apis.local):
             if (entry := table.named(name)) is not None:
@@ -244,6 +254,8 @@ class Caller(Plain):
             return self._local(frame, own, name, given)
         if (spoken := effect_of(name)) is not None and (given.values or given.keywords):
             return self._spoken(frame, spoken, name, given)
+        if (fetching := data_set(name)) is not None:
+            self._effect(frame, fetching, name, given, None)
         if sign is not None or name in SHOWN or is_trainer(name):
             self._record(frame, None, name, given, None, "")
         if name == "signal.signal":
@@ -261,7 +273,7 @@ class Caller(Plain):
         if (layout := laid_out(name, given)) is not None:
             return layout
         if name == TRAINER:
-            return Value(instance=ONE_PROCESS) if stays_alone(frame, given) else Value(instance=name, flags=MADE)
+            return trainer(frame, given)
         return Value(instance=name) if "." in name and name.rpartition(".")[2][:1].isupper() else unknown(given)
 
     def _named(self, frame: Frame, given: Given) -> None:
@@ -278,19 +290,6 @@ class Caller(Plain):
             return
         values = () if given.keywords else tuple(value.passed() for value in given.values)
         frame.result.loose.append((name, frame.mask, values))
-
-    def _signalled(self, given: Given) -> None:
-        """What a handler of signals stores, this process alone may have been told."""
-        handler = given.argument(1, "handler")
-        facts = self.project.function(handler.reference) if handler is not None else None
-        if handler is None or facts is None:
-            return
-        path, told = handler.reference.partition("::")[0], boolean(BY_PROCESS, PROCESS)
-        for name in facts.stored if facts.owner else ():
-            self.keep(f"{path}::{facts.owner}", name, told)
-        for name in (one for part in body_of(facts) if part[0] == "global" for one in part[2]):
-            self.keep(f"@{path}", name, told)
-            self.module_frame(path).env[name] = told
 
     def _starts(self, frame: Frame, name: str, given: Given) -> None:
         """A function that is passed to somebody else is called there, by all that pass it, or that are started so."""
@@ -335,7 +334,7 @@ class Caller(Plain):
         passed = Given((spread.elements or ()) if spread else (), (), given.node)
         if name == "submit":
             passed = Given(given.values[1:], given.keywords, given.node)
-        call = self._apart if name in BESIDE or name.startswith("register_") else self.run_call
+        call = self._apart if name in BESIDE or name.startswith("register") else self.run_call
         calls, before = frame.result.calls, len(frame.result.calls)
         for value in functions:
             call(frame, value, passed)

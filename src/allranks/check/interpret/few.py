@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from allranks.check.interpret.given import Given, has_one_device
+from allranks.check.interpret.given import Given, has_one_device, has_several
+from allranks.check.interpret.logged import MADE, TRAINER
 from allranks.check.interpret.state import Frame
 from allranks.check.interpret.truth import FIRST, roles_where
-from allranks.check.interpret.values import NODE, RANKS
+from allranks.check.interpret.values import NODE, RANKS, Value
 from allranks.check.summaries.render import render
 from allranks.check.summaries.summary import Node, body_of
 from allranks.check.tables.collectives import Collective
+from allranks.check.tables.receivers import ONE_PROCESS
 
 _RANK_0, _OF_EACH_NODE = roles_where(FIRST["global"], "T"), roles_where(FIRST["local"], "T")
 _SIZE, _ONE = ("const", "WORLD_SIZE"), ("const", "1")
@@ -55,6 +57,16 @@ def stays_alone(frame: Frame, given: Given) -> bool:
     that were put together before."""
     told = given.argument("devices", "gpus", "num_nodes") is not None
     return has_one_device(given) if told else any(_names_one_device(frame, n) for name, n in given.node[3] if not name)
+
+
+def trainer(frame: Frame, given: Given) -> Value:
+    """Return a trainer of Lightning's that a program makes: with others, or alone."""
+    if stays_alone(frame, given):
+        frame.result.evidence.add("alone")
+        return Value(instance=ONE_PROCESS)
+    if has_several(given):
+        frame.shows("wrap")
+    return Value(instance=TRAINER, flags=MADE)
 
 
 def _names_one_device(frame: Frame, node: Node) -> bool:

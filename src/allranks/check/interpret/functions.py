@@ -64,12 +64,11 @@ class Runner(Caller):
 
     def again(self) -> None:
         """Forget what functions do, keep what attributes hold: a second run knows what the first one stored."""
-        for kept in (self.results, self.contexts, self.gaps, self.modules, self.decorated, self.scopes):
-            kept.clear()
+        kept = (self.results, self.contexts, self.gaps, self.modules, self.decorated, self.scopes, self.lineages)
+        for found in (*kept, self.related):
+            found.clear()
         self.entered.clear()
         self.callees.clear()
-        self.lineages.clear()
-        self.related.clear()
 
     # modules and functions
 
@@ -188,7 +187,7 @@ class Runner(Caller):
             itself = function.receiver if facts is not None and gives_itself(facts) else None
             return itself or self._believed(frame, function.reference, unknown(given))
         mask, may = frame.mask & roles_where(gate, "TUP"), frame.may & roles_where(gate, "TUPWD")
-        alone = self._without_others(function, given)
+        alone = self._without_others(function, given) or result.stays_alone
         met, turns = len(frame.result.meetings), bool(frame.turns)
         called = Called(
             *(given.span, result, mask, may, turns, met, frame.implicit, frame.guard, alone),
@@ -256,8 +255,7 @@ class Runner(Caller):
             if (method := self.method(function.reference, "__post_init__")) is not None:  # of a dataclass
                 self.invoke(frame, Value(reference=method, receiver=made), given.span)
         for owner in self.lineage(function.reference)[1:]:
-            entry = self.apis.collectives["call"].named(owner)
-            if entry is not None:
+            if (entry := self.apis.collectives["call"].named(owner)) is not None:
                 self._collective(frame, entry, owner, given)
         return made
 
@@ -276,7 +274,7 @@ class Runner(Caller):
         found = self.results.get(key)
         if found is not None:
             return found
-        if reference in self.running:
+        if (here := f"{reference} {id(function.scope)}" if function.scope else reference) in self.running:
             return None
         if len(self.running) >= DEEPEST:
             self.gaps.setdefault(reference, f"it is called at the end of {DEEPEST} calls that lead into each other")
@@ -294,7 +292,7 @@ class Runner(Caller):
         frame = Frame(path, facts, Result(reference), env, parent=function.scope, owner=facts.owner)
         frame.mask, frame.may = roles
         frame.graphless = sum(render(d[1] if d[0] == "call" else d) in GRAPHLESS for d in facts.decorators)
-        self.running.append(reference)
+        self.running.append(here)
         try:
             self._finish_or_tell(frame, self._body(frame))
         finally:

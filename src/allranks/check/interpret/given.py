@@ -10,6 +10,9 @@ from allranks.check.summaries.render import render
 from allranks.check.summaries.summary import Node
 from allranks.check.tables.passing import NAMING
 
+# Strategies of Lightning that start no other process.
+_OF_ONE = ("auto", "dp", "single_device")
+
 
 class Given(NamedTuple):
     """The arguments of a call."""
@@ -74,6 +77,15 @@ class Given(NamedTuple):
         """Return an argument as it stands in the source."""
         found = self.expression(*keys)
         return render(found) if found is not None else ""
+
+
+def has_several(given: Given) -> bool:
+    """Whether what starts processes, one for each device, is told how those meet, or that there are more nodes."""
+    strategy, nodes = given.argument("strategy"), given.argument("num_nodes")
+    devices = given.argument("devices", "gpus")
+    meets = strategy is not None and strategy.constant not in (*_OF_ONE, None)
+    more = nodes is not None and nodes.constant not in (1, "1", None)
+    return meets or more or (devices is not None and isinstance(devices.constant, int) and devices.constant > 1)
 
 
 def has_one_device(given: Given) -> bool:

@@ -42,7 +42,7 @@ def is_partial(value: Value) -> bool:
 def hands_over(given: Given | None) -> bool:
     """Whether a function is given one that it may call, what only some ranks have, an array that lies on all, or how
     one is to lie."""
-    values = given.values if given is not None else ()
+    values = given.all() if given is not None else ()
     return any("::" in v.reference or is_partial(v) or v.flags & (SPREAD | LAYOUT | KEYED) for v in values)
 
 

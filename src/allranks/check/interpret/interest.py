@@ -15,7 +15,7 @@ from allranks.check.tables.apis import Apis
 from allranks.check.tables.arrays import COMPILERS
 from allranks.check.tables.collectives import COLLECTIVES
 from allranks.check.tables.data import LEADERS, SAMPLERS
-from allranks.check.tables.evidence import DEALING
+from allranks.check.tables.evidence import DEALING, OF_EACH_HOST
 from allranks.check.tables.items import COPIES
 from allranks.check.tables.local import LOCAL
 from allranks.check.tables.names import documented
@@ -53,6 +53,7 @@ _OWN = {
 _SEEKS = re.compile(r"(?i)latest|last|resum|newest|recent|ckpt|checkpoint|complete|commit|saved|steps$")
 MORE_WORDS = 2000
 SHORT = 300  # bytes of a body: a line or two
+_TOLD_TO_FETCH = b"\x08download"  # an option of that name, as it stands in a body
 # Parameters under which wrapped models are handed on: calling one names nothing of the tables.
 _MODELS = frozenset(["model", "net", "network", "ddp_model", "fsdp_model", "model_engine"])
 
@@ -119,7 +120,9 @@ def stored_elsewhere(project: Project, interesting: frozenset[str]) -> dict[str,
 
 def deals(facts: FunctionFacts | None) -> bool:
     """Whether it asks which process of JAX it is and of how many: who reads data so, reads a part of them."""
-    return facts is not None and all(not asks.isdisjoint(facts.words) for asks in DEALING)
+    if facts is None or DEALING[0].isdisjoint(facts.words):
+        return False
+    return not DEALING[1].isdisjoint(facts.words) or OF_EACH_HOST.issubset(facts.words)
 
 
 def _reaching(project: Project, names: Names, words: Mapping[str, frozenset[str]], *, models: bool = False) -> set[str]:
@@ -132,7 +135,11 @@ def _reaching(project: Project, names: Names, words: Mapping[str, frozenset[str]
             here |= {bound for dotted, bound in summary.imports if dotted[:1] != "." and effect_of(dotted)}
         for key, facts in summary.functions.items():
             runs = models and "torch" in packages and (_runs_model(facts) or _runs_own(facts, project, path))
-            if runs or (models and _dispatches(facts)) or not here.isdisjoint(facts.words):
+            if (
+                runs
+                or (models and (_dispatches(facts) or _TOLD_TO_FETCH in facts.body))
+                or not here.isdisjoint(facts.words)
+            ):
                 walk.found(f"{path}::{key}", facts)
                 if not key or (models and not _COMPILES.isdisjoint(facts.words)):  # what it leaves for others to call
                     walk.waiting += [(name, path) for name in facts.stored if name not in _COMMON]

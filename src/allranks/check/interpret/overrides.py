@@ -7,6 +7,7 @@ from allranks.check.interpret.given import Given
 from allranks.check.interpret.state import Frame, Trace
 from allranks.check.interpret.truth import UNKNOWN
 from allranks.check.interpret.values import ANYTHING, Value, join, replace
+from allranks.check.summaries.render import render
 from allranks.check.summaries.summary import Node, body_of
 from allranks.check.tables.passing import OF_MANY
 
@@ -39,6 +40,16 @@ class Overrides(Acting):
             return found
         families = {self.family(self._owner(one)) for one in found} if len(found) <= MOST else {"", " "}
         return tuple(one for one in found if not self._is_left_open(one)) if len(families) == 1 else ()
+
+    def is_certain(self, name: str) -> bool:
+        """Whether one method alone may be meant by a name: others only say that there is one."""
+        return sum(not self._is_declared(one) for one in self.project.defined(name)) == 1
+
+    def _is_declared(self, method: str) -> bool:
+        """Whether a method stands for those of the classes that are made of its own: it is abstract, or it raises."""
+        facts = self.project.function(method)
+        marked = facts is not None and any(render(one).endswith("abstractmethod") for one in facts.decorators)
+        return marked or (self._is_left_open(method) and bool(facts and body_of(facts)))
 
     def _of_namesake(self, name: str, receiver: Node) -> tuple[str, ...]:
         called = receiver[1] if receiver[0] == "name" else receiver[2] if receiver[0] == "attr" else ""

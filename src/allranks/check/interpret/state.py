@@ -130,7 +130,12 @@ class Result:
     @property
     def several(self) -> bool:
         """Whether it shows itself that it is one of several processes: not, that it starts them."""
-        return bool(self.evidence - {"launch"})
+        return bool(self.evidence - {"launch", "alone"})
+
+    @property
+    def stays_alone(self) -> bool:
+        """Whether it trains on one device, and shows nothing of other processes."""
+        return "alone" in self.evidence and self.evidence.isdisjoint({"wrap", "initialise"})
 
 
 @dataclass(slots=True, eq=False)

@@ -23,7 +23,7 @@ _LAUNCH, _JOIN, _MEET = "<launch>", "<join>", "<meet>"  # no file's name
 # Methods of HOOKED classes that a framework calls, or that the constructor's caller does.
 _HOOK = re.compile(
     r"on_\w+|(before|after)_\w+|init|run_event|log_\w+|\w+_start|\w+_step|\w+_dataloader|\w+_epoch_(start|end)|\w+_end|configure_\w+|__init__|setup|teardown|forward|train"
-    r"|compute_loss|evaluate|predict|log|save_model|_save\w*|_load\w*|_inner_training_loop|get_\w+_dataloader"
+    r"|compute_loss|evaluate|predict|log|\w+_checkpoint|save_model|_save\w*|_load\w*|_inner_training_loop|get_\w+_dataloader"
 )
 
 
@@ -48,6 +48,7 @@ class Activity:
         self.alone = alone
         self.together = together
         self.parts: set[str] = set()  # files that ask for the rank, where what joins the processes is out of sight
+        self.several: set[str] = set()  # classes of which objects are made for several processes
         self._known: dict[int, frozenset[str]] = {}
 
     def active(self, roots: Iterable[Result]) -> list[Result]:
@@ -55,6 +56,8 @@ class Activity:
         every = list(roots)
         if not any(self._shown(root) & {"", _LAUNCH, _JOIN} for root in every):
             self.parts = {root.path for root in every if root.path in self._shown(root)}
+        makers = [made for made in self.interpreter.results.values() if made.reference.endswith(".__init__")]
+        self.several = {self._owner(maker) for maker in makers if "" in self._shown(maker)}
         families: dict[str, list[Result]] = {}
         for root in every:
             families.setdefault(self._family(root), []).append(root)
@@ -62,16 +65,16 @@ class Activity:
 
     def is_sure(self, root: Result) -> bool:
         """Whether somebody is known to run an entry in several processes: it joins them, it is a program, a framework
-        calls it, or its file asks for the rank and nothing that was read joins processes. A program of JAX that only
-        asks for its rank is mostly run alone, on all devices of a host; a program of torch is alone where scripts start
-        it so, and it starts no processes itself.
+        calls it, it meets others and its class is made for that, or its file asks for the rank and nothing that was
+        read joins processes. A program of JAX that only asks for its rank is mostly run alone, on all devices of a
+        host; a program of torch is alone where scripts start it so, and it starts no processes itself.
         """
         if self.everywhere:
             return True
         facts, shown = self.project.function(root.reference), self._shown(root)
         if facts is not None and facts.name:
             is_part = root.path in self.parts and not self._is_of_jax(root.path)
-            return "" in shown or is_part or self._is_hook(root)
+            return "" in shown or is_part or self._is_hook(root) or (_MEET in shown and self._is_of_several(root))
         if self._is_launched(root):
             return True
         of_jax = any(map(self._is_of_jax, shown))
@@ -110,11 +113,19 @@ class Activity:
         """Whether it is a program of which a launcher starts several processes."""
         return root.reference.endswith("::") and root.path in self.together
 
+    def _owner(self, root: Result) -> str:
+        facts = self.project.function(root.reference)
+        return f"{root.path}::{facts.owner}" if facts is not None and facts.owner else ""
+
+    def _is_of_several(self, root: Result) -> bool:
+        """Whether it is a method of objects that are made for several processes."""
+        owner = self._owner(root)
+        return bool(owner) and not self.several.isdisjoint(self.interpreter.lineage(owner))
+
     def _is_hook(self, root: Result) -> bool:
         """Whether a framework calls it on every process."""
-        facts = self.project.function(root.reference)
-        hook = facts is not None and _HOOK.fullmatch(facts.name)
-        return bool(hook and facts and facts.owner and self._is_hooked(f"{root.path}::{facts.owner}"))
+        owner = self._owner(root)
+        return bool(owner and _HOOK.fullmatch(root.reference.rpartition(".")[2]) and self._is_hooked(owner))
 
     def is_started(self, root: Result) -> bool:
         """Whether an entry joins processes, or starts them, or meets them itself."""
@@ -148,10 +159,9 @@ class Activity:
             return False
         if self._evidence(root, path) or self._is_launched(root):
             return True
-        facts = self.project.function(root.reference)
-        if facts is None or not facts.owner:
+        owner = self._owner(root)
+        if not owner:
             return False
-        owner = f"{path}::{facts.owner}"
         if self._is_hooked(owner):
             return True
         family = self.interpreter.family(owner)
@@ -170,8 +180,7 @@ class Activity:
         return any(documented(kin) in HOOKED for kin in self.interpreter.lineage(owner))
 
     def _family(self, root: Result) -> str:
-        facts = self.project.function(root.reference)
-        owner = f"{root.path}::{facts.owner}" if facts is not None and facts.owner else ""
+        owner = self._owner(root)
         return self.interpreter.family(owner) if owner else ""
 
     def _evidence(self, result: Result, path: str) -> bool:

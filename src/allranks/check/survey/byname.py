@@ -126,9 +126,13 @@ class ByName:
                     yield Unmet(method, owner, makers & self.always[name], {name, owner} <= self.sure, values)
 
     def is_sure(self, root: Result) -> bool:
-        """Whether several processes are known to make an object with such a method, and to call it."""
+        """Whether several processes are known to call such a method, and to make an object that has it: that of the
+        one class which has it, somebody must have made."""
         facts = self.project.function(root.reference)
-        return bool(facts and facts.owner and {facts.name, f"{root.path}::{facts.owner}"} <= self.sure)
+        if facts is None or not facts.owner or facts.name not in self.sure:
+            return False
+        alone = "_" in facts.name.strip("_") and len(self.project.defined(facts.name)) == 1
+        return alone or f"{root.path}::{facts.owner}" in self.sure
 
     def come_to(self, methods: Iterable[Result], down: Callable[[Result, int], None]) -> None:
         """Go ``down`` into methods for the roles that call them by name, who may call others so; in the end for all

@@ -91,6 +91,9 @@ def _checkpoints() -> Iterator[Effect]:
     yield Effect("fvcore.common.checkpoint.Checkpointer", "checkpoint", (1, "save_dir"), unless=off)
     yield Effect("torch.jit.save", "checkpoint", (1, "f"))
     yield Effect("torch.onnx.export", "checkpoint", (2, "f"))
+    yield from _each("onnx.save onnx.save_model", "checkpoint", 1, "f")
+    for owner in ("keras.callbacks", "tensorflow.keras.callbacks"):
+        yield from _of(owner, "ModelCheckpoint", "checkpoint", 0, "filepath")
 
 
 def _files() -> Iterator[Effect]:
@@ -133,6 +136,21 @@ def _files() -> Iterator[Effect]:
         yield Effect(name, "file", (0, "name", "filename"), modes="wax+", unless=((driven, ...),))
     for name in ("zipfile.ZipFile", "tarfile.open", "zarr.open"):
         yield Effect(name, "file", (0, "file", "name", "store"), modes="wax+")
+    yield Effect("jsonlines.open", "file", (0, "file"), modes="wax+")
+    yield from _of("*", "export_chrome_trace export_stacks export_memory_timeline", "file", 0, "path")
+    yield Effect("torch.cuda.memory._dump_snapshot", "file", (0, "filename"))
+    yield from _of("*", "to_netcdf to_zarr write_parquet", "file", 0, "path", "store", "file")
+    yield from _each("pyarrow.parquet.write_table pyarrow.csv.write_csv", "file", 1, "where", "output_file")
+    yield from _each("mmcv.dump mmengine.dump mmengine.fileio.dump faiss.write_index", "file", 1, "file", "fname")
+    yield from _each("cv2.VideoWriter imageio.get_writer imageio.v2.get_writer", "file", 0, "filename", "uri")
+    yield from _each("tensorflow.io.TFRecordWriter tensorflow.python_io.TFRecordWriter", "file", 0, "path")
+    yield from _each(
+        "tensorflow.io.write_file tifffile.imwrite skimage.io.imsave", "file", 0, "filename", "fname", "file"
+    )
+    yield from _each("scipy.sparse.save_npz ase.io.write", "file", 0, "file", "filename")
+    yield from _each("nibabel.save SimpleITK.WriteImage", "file", 1, "filename", "fileName")
+    yield from _of("open3d.io", "write_point_cloud write_triangle_mesh", "file", 0, "filename")
+    yield Effect("loguru.logger.add", "append", (0, "sink"))
     yield from _each("shutil.copy shutil.copyfile shutil.copy2 shutil.copytree", "file", 1, "dst")
     yield from _each("shutil.make_archive", "file", 0, "base_name")
 
@@ -206,13 +224,15 @@ def _downloads() -> Iterator[Effect]:
         yield Effect(f"{owner}.snapshot_download", "fetched", ("local_dir",), only_if="local_dir")
     yield from _each("urllib.request.urlretrieve", "download", 1, "filename")
     yield from _each("wget.download", "download", 1, "out")
-    yield from _each("gdown.download gdown.cached_download", "download", 1, "output")
+    yield from _each("gdown.download gdown.cached_download gdown.download_folder", "download", 1, "output")
     yield from _each("torch.hub.download_url_to_file", "download", 1, "dst")
     yield from _of("torchvision.datasets.utils", "download_url download_and_extract_archive", "download", 1, "root")
     yield from _of("*", "extractall", "download", 0, "path")
     yield from _of("torchvision.datasets.utils", "extract_archive", "download", 1, "to_path")
     yield from _of("torchvision.datasets.utils", "download_file_from_google_drive", "download", 1, "root")
     yield from _each("nltk.download gensim.downloader.load torch.hub.load spacy.cli.download", "download")
+    for owner in ("timm.models.hub", "timm.models._hub"):
+        yield from _of(owner, "download_cached_file", "download", 0, "url")
     yield from _each("clip.load", "download", "download_root")  # OpenAI's: looks for the file, then writes it
     yield from _each("whisper.load_model", "download", "download_root")
     yield from _each("keras.utils.get_file tensorflow.keras.utils.get_file", "download", 0, "fname", "cache_dir")
@@ -225,6 +245,9 @@ def _downloads() -> Iterator[Effect]:
         yield from _of(owner, "download_to_filename", "download", 0, "filename")
     yield from _of("*", "download_file download_fileobj", "download", 2, "Filename", "Fileobj", 1)
     yield from _each("shutil.unpack_archive", "download", 1, "extract_dir")
+    for owner in ("keras.datasets", "tensorflow.keras.datasets"):
+        for name in ("mnist", "fashion_mnist", "cifar10", "cifar100", "imdb", "reuters"):
+            yield Effect(f"{owner}.{name}.load_data", "download", (0, "path"))
 
 
 _SKLEARN = "fetch_20newsgroups fetch_california_housing fetch_covtype fetch_kddcup99 fetch_lfw_people fetch_openml"

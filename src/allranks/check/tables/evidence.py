@@ -23,7 +23,14 @@ INITIALISERS = (
     *("lightning.fabric.Fabric", "deepspeed.initialize", "deepspeed.init_distributed", "jax.distributed.initialize"),
     *("mmengine.dist.init_dist", "mmengine.dist.init_pytorch_dist", "torch.distributed.init_device_mesh"),
     *("horovod.init", "torch.distributed.init_process_group", "allranks.init", "composer.utils.dist.initialize_dist"),
-    "composer.Trainer",
+    *("composer.Trainer", "torchtnt.utils.init_from_env", "levanter.initialize", "ignite.distributed.Parallel"),
+)
+# Functions of packages that nobody here knows, which join the processes as their names say.
+_SAYS_IT = (
+    *("init_distributed", "init_distributed_mode", "init_distributed_device", "init_distributed_environment"),
+    *("initialize_distributed", "setup_distributed", "distributed_setup", "init_torch_distributed", "init_dist"),
+    *("dist_init", "setup_ddp", "ddp_setup", "init_ddp", "init_process_group", "setup_process_group"),
+    *("initialize_megatron", "launch_from_torch", "launch_from_slurm", "launch_from_openmpi", "init_parallel_env"),
 )
 # What joins the processes, or finds them joined, and is no collective by itself; and the op under which that counts.
 JOIN = "join"
@@ -69,10 +76,12 @@ SIGNS: tuple[Sign, ...] = (
     *(Sign(name, "wrap") for name in sorted(WRAPPERS)),
     *(Sign(name, "sample") for name in sorted(SAMPLERS)),
     *(Sign(name, "launch") for name in STARTERS),
+    *(Sign(f"*.{word}", "initialise") for word in _SAYS_IT),
     *(Sign(name, "launch") for name in ("ray.tune.with_parameters", "ray.tune.Tuner")),
 )
-# Who asks JAX for one of each deals something out among the processes.
+# Who asks JAX for one of each deals something out among the processes; of how many there are, both of these tell too.
 DEALING = (frozenset(["process_index", "host_id"]), frozenset(["process_count", "host_count"]))
+OF_EACH_HOST = frozenset(["device_count", "local_device_count"])
 # Classes whose hooks a framework calls on every process.
 HOOKED = (
     "lightning.pytorch.LightningModule",

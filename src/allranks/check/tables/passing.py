@@ -48,5 +48,5 @@ NAMING = _each(
 WRAPPING = _each(
     "jax.jit jax.pmap jax.checkpoint jax.remat torch.compile functools.wraps functools.lru_cache functools.cache",
     "torch.no_grad torch.inference_mode contextlib.contextmanager staticmethod classmethod functools.update_wrapper",
-    "equinox.filter_jit eqx.filter_jit atexit.register",
+    "equinox.filter_jit eqx.filter_jit",
 )

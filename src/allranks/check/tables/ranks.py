@@ -285,3 +285,5 @@ QUERIES: tuple[RankQuery, ...] = (
 RUN_STARTS = frozenset({"init", "start_run"})
 # Classes that call the function they are given beside the program.
 BESIDE = frozenset({"Process", "Thread"})
+# Classes whose `start` begins to `run`.
+BEGUN = frozenset({"threading.Thread", "multiprocessing.Process", "torch.multiprocessing.Process"})

@@ -71,6 +71,7 @@ def trainer_of(imports: Iterable[str]) -> str:
 
 # What calls return: function or method -> class of the result.
 RETURNS: Mapping[str, str] = {
+    "lightning.pytorch.Trainer.from_argparse_args": "lightning.pytorch.Trainer",
     "deepspeed.initialize": "deepspeed.DeepSpeedEngine",
     "torch.distributed.device_mesh.init_device_mesh": "torch.distributed.device_mesh.DeviceMesh",
     "transformers.HfArgumentParser.parse_args_into_dataclasses": "transformers.TrainingArguments",

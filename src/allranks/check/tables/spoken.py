@@ -62,6 +62,13 @@ def effect_of(dotted: str) -> Effect | None:
     return Effect(dotted, kind) if kind is not None else None
 
 
+def data_set(dotted: str) -> Effect | None:
+    """Return what a constructor of a package does that is told to download (``download=True``)."""
+    package, _, last = dotted.rpartition(".")
+    named = last[:1].isupper() and package.partition(".")[0] not in _CAREFUL | {"", "torch"}
+    return Effect(dotted, "download", ("root", 0), only_if="download") if named else None
+
+
 def is_blob(receiver: str) -> bool:
     """Whether an object, by its name, is what lies in a bucket, or the bucket."""
     return bool(_BLOBS.search(receiver))
