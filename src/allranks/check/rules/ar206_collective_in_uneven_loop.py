@@ -47,7 +47,7 @@ class CollectiveInUnevenLoop(LocalRule, ProgramRule):
     default = False
     cluster = "The rank with more to do calls it once more than the others and waits for them."
     advice = "Call it after the loop, or make the number of rounds the same on all ranks."
-    words = ("all_reduce", "gather", "reduce")
+    words = ("all_reduce", "gather", "reduce", "average_")
     nodes = (ast.For,)
     bad = (
         Example(
@@ -68,6 +68,29 @@ class Errors:
 """,
             },
             at=(11,),
+        ),
+        Example(
+            {
+                "sums.py": """\
+from collections import defaultdict
+from project.processes import average_main
+
+class Sums:
+    def __init__(self):
+        self.sums, self.weights = defaultdict(float), defaultdict(float)
+
+    def update(self, rows):
+        for key, (value, weight) in rows.items():
+            self.sums[key] += value * weight
+            self.weights[key] += weight
+
+    def averages(self):
+        here = {key: self.sums[key] / self.weights[key] for key in self.sums.keys()}
+        for key, value in here.items():
+            yield key, average_main(value)
+""",
+            },
+            at=(15,),
         ),
         Example(
             {

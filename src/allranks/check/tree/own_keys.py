@@ -12,17 +12,20 @@ from collections.abc import Iterator
 
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
+from allranks.check.tree.origins import values
 from allranks.check.tree.syntax import function_of, inside, name_of, tail_of
 
 _VIEWS = ("items", "keys", "values")
 _COPIES = ("sorted", "list", "tuple", "enumerate", "tqdm")
 # Whatever has such a name has keys that the code writes down.
+_REDUCES = re.compile(r"^_?(all_?reduce|all_?gather|gather_object|average_(main|all)|reduce_(mean|sum|tensor|value))")
 _ALIKE = re.compile(r"(?i)loss|metric|log|stat|scalar|info|time|weight|state|param|kwargs|config|output|result")
 
 
 def met_by_key(loop: ast.For, file: File) -> ast.expr | None:
     """Return the dictionary of this process' own keys that ``loop`` goes through with a collective for each."""
     filled = _dictionary(loop.iter)
+    filled = _copied(filled, file) if isinstance(filled, ast.Name) else filled
     if filled is None or not any(
         isinstance(at, ast.Call) and _meets(at, file) for part in loop.body for at in walk(part)
     ):
@@ -38,9 +41,17 @@ def _dictionary(over: ast.expr) -> ast.expr | None:
     return over if isinstance(over, ast.Name | ast.Attribute) else None
 
 
+def _copied(name: ast.Name, file: File) -> ast.expr:
+    """Return the dictionary of which another is made, key by key: ``{key: sums[key] / 2 for key in sums}``."""
+    made = [at for at in values(name, file) if isinstance(at, ast.DictComp)]
+    return _dictionary(made[0].generators[0].iter) or name if len(made) == 1 else name
+
+
 def _meets(call: ast.Call, file: File) -> bool:
     name = name_of(call, file)
-    return name.startswith("torch.distributed.") and ("reduce" in name or "gather" in name)
+    if name.startswith("torch.distributed."):
+        return "reduce" in name or "gather" in name
+    return _REDUCES.search(tail_of(call)) is not None
 
 
 def _fills(filled: ast.expr, loop: ast.For, file: File) -> Iterator[ast.Subscript]:
@@ -60,6 +71,7 @@ def _comes_with_data(at: ast.Subscript, file: File) -> bool:
         return False
     blocks = [parent for parent, _ in inside(at, file)]
     first = any(isinstance(one, ast.If) and _asks_absent(one.test, at.value) for one in blocks)
+    first = first or any(isinstance(one, ast.Call) and tail_of(one) == "defaultdict" for one in values(at.value, file))
     given = {argument.arg for argument in function.args.args} - {"self"}
     loops = (one.iter for one in blocks if isinstance(one, ast.For))
     over = (_dictionary(one) for one in loops if isinstance(one, ast.Call) and tail_of(one) in _VIEWS)
