@@ -14,7 +14,6 @@ from allranks.check.tree.syntax import (
     Function,
     asks_rank,
     calls_of,
-    distributed,
     function_of,
     is_constant,
     own,
@@ -281,7 +280,7 @@ def fit(settings, is_main_process):
         return not file.is_test
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
-        if not isinstance(node, ast.Assign) and (distributed(file) or "host_id" in file.text):
+        if not isinstance(node, ast.Assign):
             yield from self._parted(node, file)
         if isinstance(node, ast.Assign | ast.FunctionDef):
             yield from (replace(finding, confidence="low") for finding in self._told(node, file))

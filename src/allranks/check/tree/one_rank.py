@@ -19,6 +19,7 @@ _BRANCHES = (ast.If, ast.IfExp, ast.While)
 # What is true on one rank, as people call it; a number that is false on one rank.
 _IS_ONE = re.compile(r"(?i)main|master|chief|primary|zero|rank_?0|first|should_(log|save)|logging_process")
 _NUMBER = re.compile(r"(?i)(rank|index|id|rank\(\)|index\(\)|id\(\))$")
+_OF_TENSOR = re.compile(r"shape|ndim|tensor|matrix|lora")
 _SENDS = re.compile(r"(?i)broadcast|bcast|reduce|gather|sync|scatter")
 _LOADS = re.compile(r"^_*(load|restore|resume)")
 _SHOWN = ("tqdm", "trange", "enumerate", "track", "list")
@@ -45,7 +46,8 @@ def holds_on_one(test: ast.expr) -> bool:
     if isinstance(test, ast.Compare):
         first = isinstance(test.ops[0], ast.Eq) and is_constant(test.comparators[0], 0)
         few = isinstance(test.ops[0], ast.In) and ast.unparse(test.comparators[0]) in ("[-1, 0]", "(-1, 0)")
-        return (first or few) and not isinstance(test.left, ast.BinOp) and asks_rank(test.left)
+        counts = isinstance(test.left, ast.BinOp) or _OF_TENSOR.search(ast.unparse(test.left))
+        return (first or few) and not counts and asks_rank(test.left)
     return asks_rank(test) and bool(_IS_ONE.search(tail_of(test)))
 
 
