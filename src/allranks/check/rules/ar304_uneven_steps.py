@@ -5,17 +5,18 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.source import File
 from allranks.check.tables.data import HELD_OUT, LOADERS
-from allranks.check.tree.drained import EVEN, is_drained, is_loaded, is_of_loaded_dataset, is_stepped
-from allranks.check.tree.evened import is_evened
+from allranks.check.tree.drained import EVEN, is_drained, is_kept, is_loaded, is_of_loaded_dataset, is_stepped
+from allranks.check.tree.evened import is_evened, is_rest_of_all
 from allranks.check.tree.padding import padded_once
 from allranks.check.tree.rounds_of_jax import is_run_apart
 from allranks.check.tree.splits import SPLITTERS, Split, split_at
-from allranks.check.tree.syntax import function_of, inside, is_constant, keyword, name_of, own, speaks_of, tail_of
+from allranks.check.tree.syntax import function_of, is_constant, keyword, name_of, own, speaks_of, tail_of
 from allranks.findings import Finding
 
 # Data that each process makes for itself while it trains.
@@ -26,6 +27,7 @@ _MEETS = ("all_reduce", "backward", "gather", "barrier")
 _STREAMS = ("webdataset.WebDataset", "webdataset.WebLoader", "webdataset.DataPipeline")
 _BY_NODE = re.compile(r"^split_by_node$")
 _WAYS = (is_drained, is_loaded, is_of_loaded_dataset, is_stepped)
+_REST = "what is left of a batch of all is cut by rank: some get less of it, or nothing"
 _OF_JAX = "Cut to what all have, or pad and mask, or ask at each step (process_allgather) whether all have one more."
 _EVEN_STREAM = re.compile(r"with_epoch|ddp_equalize|resampled|Resampled|\.repeat\(|with_length|Join\(|islice")
 
@@ -38,8 +40,9 @@ class UnevenSteps(LocalRule):
     kept; `dataset.shard(n, rank)` of the rows to train on as they come; WebDataset shards that are split by node and
     read to their end; and a loader without `drop_last=True` over the buffer of experience that each process has filled
     for itself, in a loop whose steps are collective; a backward pass of a wrapped model for each item of
-    `files[rank::world]`; a loader over every N-th sample, by its number (`range(rank, len(rows), world)`); and groups
-    of samples that are padded with their own beginning (`xs + xs[:missing]`): too little for a small one.
+    `files[rank::world]`; a loader over every N-th sample, by its number (`range(rank, len(rows), world)`); groups of
+    samples that are padded with their own beginning (`xs + xs[:missing]`): too little for a small one; and what is left
+    of a batch of all, cut by rank where it is not dropped (confidence is low: who uses it may drop it).
 
     ## Why is this bad
     If the number of items is no multiple of N, some processes get one item more; an item that is skipped after the
@@ -133,9 +136,14 @@ class Shards(DistributedSampler):
 
     def __len__(self):
         return sum(map(len, self.shards)) // self.num_replicas
+
+
+def rest(self, batch):
+    if batch and not self.drop_last:
+        yield batch[self.rank * 8 : self.rank * 8 + 8]
 """
             },
-            at=(6,),
+            at=(6, 15),
         ),
         Example(
             {
@@ -322,7 +330,7 @@ with state.split_between_processes(["a", "b", "c"]) as prompts:
     )
 
     def stands(self, finding: Finding, program: Program) -> bool:
-        return finding.place.path not in program.steady
+        return finding.message == _REST or finding.place.path not in program.steady
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         if isinstance(node, ast.Call):
@@ -340,9 +348,11 @@ with state.split_between_processes(["a", "b", "c"]) as prompts:
         if split.how in ("stride", "block") and (short := padded_once(split, file)) is not None:
             yield self.local(file, short, "what is shorter than its padding is padded too little: some ranks get less")
             return
-        if "split_between_processes" in ast.unparse(node) and isinstance(node, ast.Call):
+        if is_rest_of_all(split, file):
+            yield replace(self.local(file, node, _REST), confidence="low")
+        elif "split_between_processes" in ast.unparse(node) and isinstance(node, ast.Call):
             padding = keyword(node, "apply_padding")
-            if (padding is None or is_constant(padding, False)) and _is_kept(node, file):
+            if (padding is None or is_constant(padding, False)) and is_kept(node, file):
                 yield self.local(
                     file,
                     node,
@@ -383,18 +393,3 @@ def _is_endless_split(call: ast.Call, file: File) -> bool:
         return False
     function = function_of(call, file)
     return not (speaks_of(call, HELD_OUT) or (function is not None and HELD_OUT.search(function.name)))
-
-
-def _is_kept(call: ast.Call, file: File) -> bool:
-    """``with ... as part:`` whose body stores ``part`` itself in something that outlives it."""
-    for parent, _ in inside(call, file):
-        if isinstance(parent, ast.With):
-            names = {i.optional_vars.id for i in parent.items if isinstance(i.optional_vars, ast.Name)}
-            return any(
-                isinstance(s, ast.Assign)
-                and isinstance(s.value, ast.Name)
-                and s.value.id in names
-                and isinstance(s.targets[0], ast.Attribute | ast.Subscript)
-                for s in parent.body
-            )
-    return False

@@ -14,6 +14,7 @@ from allranks.check.tree.syntax import (
     bases_of,
     class_of,
     function_of,
+    inside,
     is_called,
     is_constant,
     keyword,
@@ -194,3 +195,18 @@ def _speaking_of(names: set[str], function: ast.AST) -> str:
 
 def _is_loader(call: ast.Call) -> bool:
     return tail_of(call).endswith("Loader")
+
+
+def is_kept(call: ast.Call, file: File) -> bool:
+    """``with ... as part:`` whose body stores ``part`` itself in something that outlives it."""
+    for parent, _ in inside(call, file):
+        if isinstance(parent, ast.With):
+            names = {i.optional_vars.id for i in parent.items if isinstance(i.optional_vars, ast.Name)}
+            return any(
+                isinstance(s, ast.Assign)
+                and isinstance(s.value, ast.Name)
+                and s.value.id in names
+                and isinstance(s.targets[0], ast.Attribute | ast.Subscript)
+                for s in parent.body
+            )
+    return False

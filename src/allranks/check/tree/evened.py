@@ -8,7 +8,7 @@ from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import RANK_KINDS, origins, values
 from allranks.check.tree.splits import Split
-from allranks.check.tree.syntax import leaves
+from allranks.check.tree.syntax import inside, leaves, tail_of
 
 _MOST = 40
 
@@ -22,6 +22,20 @@ def is_evened(split: Split, file: File) -> bool:
         return True
     tests = (at for kind in (ast.If, ast.Assert) for at in file.kinds.get(kind, ()))
     return any(_refuses(at, file) for at in tests)
+
+
+def is_rest_of_all(split: Split, file: File) -> bool:
+    """Whether the rest of a batch of all is cut by rank, if it is not to be dropped."""
+    for parent, child in inside(split.node, file):
+        if isinstance(parent, ast.For | ast.While):
+            return False
+        if isinstance(parent, ast.If) and child in parent.body and any(map(_keeps, walk(parent.test))):
+            return True
+    return False
+
+
+def _keeps(node: ast.AST) -> bool:
+    return isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not) and tail_of(node.operand) == "drop_last"
 
 
 def _is_reckoned(node: ast.AST, file: File) -> bool:
