@@ -165,7 +165,7 @@ class Buckets(Sampler):
         return iter(self.order())
 
 
-def loaders():
+def train_loaders():
     yield DataLoader(Rows(), batch_size=32, shuffle=True)
     yield DataLoader(Rows(), sampler=Buckets())
 """,
@@ -174,7 +174,7 @@ import data
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 model = DDP(make_model())
-for loader in data.loaders():
+for loader in data.train_loaders():
     model(next(loader))
 """,
             },
@@ -385,7 +385,9 @@ def train(model, dataset):
         if finding.message == told.STREAMED_AS_IT_IS:
             return led and "split_dataset_by_node" not in program.names
         several = program.packages.isdisjoint(_SPLITTING_STREAMS) and (program.wraps or led)
-        return finding.message not in (told.BY_WORKER, told.STREAMED) or several
+        if finding.message == told.STREAMED:
+            return several and any(e.active for e in program.calls(*LOADERS) if e.place == finding.place)
+        return finding.message != told.BY_WORKER or several
 
     def check(self, program: Program) -> Iterator[Finding]:
         for event in program.calls(*LOADERS):

@@ -318,7 +318,9 @@ def train(test_set, train_set):
         made = [event for event in program.calls(*SAMPLERS) if event.place == finding.place]
         symbols = [at for event in made for at in (event.symbol, *(step.symbol for step in event.chain))]
         held_out = any(HELD_OUT.search(part) for symbol in symbols for part in symbol.split(".") if "train" not in part)
-        if held_out or (made and not any(event.active for event in made)):
+        told = [event.argument(3, "shuffle") for event in made]
+        kept = bool(told) and all(value is not None and value.constant is False for value in told)
+        if held_out or kept or (made and not any(event.active for event in made)):
             return False
         packages, names = program.around.get(finding.place, (program.packages, program.names))
         own = finding.place.path.split("/")  # a framework's own repository

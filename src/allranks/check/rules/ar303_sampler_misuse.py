@@ -12,7 +12,17 @@ from allranks.check.sources.source import File
 from allranks.check.survey.unagreed import trains_alone
 from allranks.check.tables.data import LOADERS
 from allranks.check.tree.origins import latest
-from allranks.check.tree.syntax import function_of, given, has_stars, is_constant, keyword, name_of, own, tail_of
+from allranks.check.tree.syntax import (
+    arguments,
+    function_of,
+    given,
+    has_stars,
+    is_constant,
+    keyword,
+    name_of,
+    own,
+    tail_of,
+)
 from allranks.check.tree.worlds import World, swapped, world_of
 from allranks.findings import Finding
 
@@ -281,7 +291,9 @@ def _left_lying(call: ast.Call, file: File) -> str | None:
     nodes = walk(function)
     read = any(isinstance(at, ast.Name) and at.id == name and isinstance(at.ctx, ast.Load) for at in nodes)
     declared = any(isinstance(at, ast.Global | ast.Nonlocal) and name in at.names for at in nodes)
-    loads = any(isinstance(at, ast.Call) and name_of(at, file) in LOADERS for at in nodes)
+    loaders = [at for at in nodes if isinstance(at, ast.Call) and name_of(at, file) in LOADERS]
+    data = {ast.dump(at) for one in loaders for at in arguments(one)}
+    loads = bool(loaders) and (not call.args or ast.dump(call.args[0]) in data)
     return name if loads and not read and not declared else None
 
 

@@ -11,10 +11,11 @@ from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import origins, reached
 from allranks.check.tree.splits import SPLITTERS, handed, split_at, splits
-from allranks.check.tree.syntax import bases_of, class_of, distributed, function_of, name_of, own, tail_of
+from allranks.check.tree.syntax import bases_of, class_of, distributed, function_of, name_of, own, speaks_of, tail_of
 from allranks.findings import Edit, Finding, Fix, Note
 
 _LISTS = re.compile(r"(^|_)(glob|files|paths|shards|filenames)($|_)", re.IGNORECASE)
+_NO_DATA = re.compile(r"(^|_)(logs?|trace|artifact|ckpt|checkpoint|weights)", re.IGNORECASE)
 _NUMBERS = re.compile(r"ShardByJaxProcess|ShardOptions")
 _LISTINGS = ("os.listdir", "glob.glob", "glob")
 _STORES = ("fs", "gfile", "gcs")  # object stores list in order
@@ -238,6 +239,8 @@ def _names_files(call: ast.Call, file: File) -> bool:
     function = function_of(call, file)
     if function is None or file.path.endswith("setup.py") or not _LISTS.search(function.name):
         return False
+    if _NO_DATA.search(function.name) or speaks_of(call, _NO_DATA):
+        return False
     if splits(file.tree, file):  # it is not by this list that data is dealt out here
         return False
     return any(_leads(value, call) for value in file.once("returned", function, lambda it: _returned(it, file)))
@@ -249,7 +252,12 @@ def _returned(function: ast.AST, file: File) -> tuple[ast.AST, ...]:
     results = [result for result in results if not _counts(result, function, file)]
     if any(_is_sorted(result, file) for result in results):
         return ()
-    return tuple(value for result in results for value in reached(result, file))
+    values = tuple(value for result in results for value in reached(result, file))
+    return () if any(_sorts(value) for value in values) else values
+
+
+def _sorts(value: ast.AST) -> bool:
+    return isinstance(value, ast.Call) and tail_of(value) in ("sorted", "natsorted")
 
 
 def _counts(result: ast.AST, function: ast.AST, file: File) -> bool:

@@ -21,6 +21,8 @@ _SPLITTING = frozenset(
 _OFF = re.compile(r"\b(use_distributed_sampler|replace_sampler_ddp)[\"']?\s*[=:]\s*False\b")
 # Words of a function that chooses between loaders, and of a data set that knows its process.
 _CHOOSES = re.compile(r"sampler|shard|split_|prepare|replica", re.IGNORECASE)
+_TRAINS = re.compile(r"(^|_)train")
+_MEASURES = re.compile(r"(^|_)(mean|std|stats|statistics)(_|$)")  # it goes over all data once, to normalise them
 _SAMPLER = re.compile(r"(^|\.)(Batch)?Sampler(\[|$)")
 _KNOWS = re.compile(r"rank|shard|replica|process_index|world|worker_info|split_by|node", re.IGNORECASE)
 
@@ -88,10 +90,11 @@ def _is_sampled(event: Event) -> bool:
 
 def _picks_for_all(project: Project, event: Event) -> bool:
     """Whether a sampler of the project's own that knows no ranks says what is read, and the data knows none either."""
-    held_out = HELD_OUT.search(event.symbol.rpartition(".")[2])
+    facts, last = project.function(event.function), event.symbol.rpartition(".")[2]
+    trains = facts is not None and any(map(_TRAINS.search, (last, *facts.words)))
     samplers = [event.argument("sampler", 3), event.argument("batch_sampler", 4)]
     kinds = [value.instance for value in samplers if value is not None and value.instance]
-    if held_out or not any(_is_sampler(project, kind) for kind in kinds):
+    if HELD_OUT.search(last) or not trains or not any(_is_sampler(project, kind) for kind in kinds):
         return False
     data = event.argument(0, "dataset")
     unknown = data is None or data.ranked or data.flags
@@ -128,7 +131,7 @@ def _words_of(project: Project, kind: str) -> Iterator[str]:
 def _deals(project: Project, event: Event) -> bool:
     """Whether the function that makes the loader chooses among several, or the data set knows its process."""
     facts = project.function(event.function)
-    if facts is None or any(map(_CHOOSES.search, facts.words)):
+    if facts is None or any(map(_CHOOSES.search, facts.words)) or _MEASURES.search(facts.name):
         return True
     given = event.argument(0, "dataset")
     return given is None or given.ranked or bool(given.flags) or _knows(project, given.instance)
