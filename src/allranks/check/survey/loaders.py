@@ -21,6 +21,7 @@ _SPLITTING = frozenset(
 _OFF = re.compile(r"\b(use_distributed_sampler|replace_sampler_ddp)[\"']?\s*[=:]\s*False\b")
 # Words of a function that chooses between loaders, and of a data set that knows its process.
 _CHOOSES = re.compile(r"sampler|shard|split_|prepare|replica", re.IGNORECASE)
+_ASKS = re.compile(r"rank|world_size|replicas|[Dd]istributed")
 _TRAINS = re.compile(r"(^|_)train")
 _MEASURES = re.compile(r"(^|_)(mean|std|stats|statistics)(_|$)")  # it goes over all data once, to normalise them
 _SAMPLER = re.compile(r"(^|\.)(Batch)?Sampler(\[|$)")
@@ -91,7 +92,9 @@ def _is_sampled(event: Event) -> bool:
 def _picks_for_all(project: Project, event: Event) -> bool:
     """Whether a sampler of the project's own that knows no ranks says what is read, and the data knows none either."""
     facts, last = project.function(event.function), event.symbol.rpartition(".")[2]
-    trains = facts is not None and any(map(_TRAINS.search, (last, *facts.words)))
+    if facts is None or any(map(_ASKS.search, facts.words)):
+        return False
+    trains = any(map(_TRAINS.search, (last, *facts.words)))
     samplers = [event.argument("sampler", 3), event.argument("batch_sampler", 4)]
     kinds = [value.instance for value in samplers if value is not None and value.instance]
     if HELD_OUT.search(last) or not trains or not any(_is_sampler(project, kind) for kind in kinds):
@@ -102,11 +105,12 @@ def _picks_for_all(project: Project, event: Event) -> bool:
 
 
 def _is_sampler(project: Project, kind: str) -> bool:
-    """Whether a class of the project's own inherits from torch's sampler alone."""
+    """Whether a class of the project's own inherits from torch's sampler alone, and goes through no other sampler."""
     path, _, name = kind.partition("::")
     summary = project.summaries.get(path) if name else None
     facts = summary.classes.get(name) if summary is not None else None
-    return facts is not None and any(_SAMPLER.search(render(base)) for base in facts.bases)
+    around = any("sampler" in word for word in _words_of(project, kind))
+    return facts is not None and not around and any(_SAMPLER.search(render(base)) for base in facts.bases)
 
 
 def _deals_out(project: Project, kind: str) -> bool:
