@@ -162,3 +162,70 @@ def test_a_mean_that_is_reduced_under_another_name_is_that_of_all() -> None:
     later = "told = torch.tensor(scores); dist.all_reduce(told)"
     source = TRAIN.format(name="validate", after="pass", sampler="DistributedSampler(val_set)", later=later)
     assert lines(source.replace("held", "val_set")) == []
+
+
+EVALUATION = """\
+import torch
+
+
+@torch.no_grad()
+def evaluate(model, {loader}):
+    losses = []
+    for x, y in {loader}:
+        losses.append(model(x, y).item())
+    {after}
+    return sum(losses) / len(losses)
+"""
+PROGRAM = """\
+import torch.distributed as dist
+from torch.utils.data import DataLoader, DistributedSampler
+from evaluation import evaluate
+
+
+def main(model, val_set):
+    dist.init_process_group("nccl")
+    val_loader = DataLoader(val_set, 32, sampler={sampler})
+    loss = evaluate(model, val_loader)
+    {later}
+    print(loss)
+
+
+main(make_model(), make_set())
+"""
+
+
+def found(loader: str = "loader", **changed: str) -> list[tuple[str, int]]:
+    told = {"after": "pass", "later": "pass", "sampler": "DistributedSampler(val_set)", **changed}
+    sources = {
+        "evaluation.py": EVALUATION.format(loader=loader, after=told["after"]),
+        "train.py": PROGRAM.format(sampler=told["sampler"], later=told["later"]),
+    }
+    outcome = check({path: text.encode() for path, text in sources.items()}, Settings(select=("AR310",)))
+    return [(finding.place.path, finding.place.line) for finding in outcome.findings]
+
+
+def test_who_gives_his_part_to_a_function_of_another_file_is_told() -> None:
+    """The loader is dealt out in one file, and its mean made in another; who speaks of held-out data there is told."""
+    assert found() == [("evaluation.py", 10), ("train.py", 9)]
+    assert found("rows") == [("train.py", 9)]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"after": "dist.all_reduce(losses)"},
+        {"later": "dist.all_reduce(loss)"},
+        {"sampler": "None"},
+        {"after": "print(f'{rank}: {losses}')", "loader": "rows", "later": "loss = comm.mean(loss)"},
+    ],
+)
+def test_what_one_of_the_files_brings_together_is_not_found(changed: dict[str, str]) -> None:
+    """Or nobody deals anything out."""
+    assert found(**changed) == []
+
+
+@pytest.mark.parametrize(("test", "expected"), [("shuffled", []), ("dist.is_initialized()", [12])])
+def test_a_sampler_that_the_user_chooses_says_nothing(test: str, expected: list[int]) -> None:
+    """By default the data is not dealt out."""
+    sampler = f"DistributedSampler(held) if {test} else None"
+    assert lines(TRAIN.format(name="validate", after="pass", sampler=sampler, later="pass")) == expected

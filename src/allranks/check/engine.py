@@ -21,6 +21,7 @@ from allranks.check.summaries.summary import Summary
 from allranks.check.survey.feeds import fed_alike
 from allranks.check.survey.first_alone import first_alone, starts_by_trainer
 from allranks.check.survey.launches import by_launchers, on_one_host, on_several_nodes, started
+from allranks.check.survey.own_parts import own_parts
 from allranks.check.survey.several import awaits_saves, cuts_state, files_with_own_seeds, several
 from allranks.check.survey.steady import steady
 from allranks.check.survey.survey import Survey
@@ -141,7 +142,7 @@ def interpreted(
     )
     program = replace(survey.program(), one_host=on_one_host(sources), assumed=everywhere, steady=steady(project))
     if MetricNotReduced.code in told:
-        program = replace(program, by_trainer=trained_by_several(project, sources))
+        program = replace(program, by_trainer=trained_by_several(project, sources), own_parts=own_parts(project, lines))
     first = not everywhere and starts_by_trainer(program.packages, program.events) and not by_launchers(sources)
     by_node = not everywhere and any(event.first_of_each_node for event in program.effects("mkdir"))
     if (first or by_node) and not on_several_nodes(sources):

@@ -263,7 +263,9 @@ class Program:
     their way; ``one_host``: all processes that are joined were started by one on its own host; ``folders``: what makes
     a folder, by each way that leads there, also before there are several processes; ``assumed``: the user says that all
     programs run as several; ``steady``: files whose data feeds steps that are the same number for all;
-    ``by_trainer``: files of programs that a trainer runs as several processes, as its settings say."""
+    ``by_trainer``: files of programs that a trainer runs as several processes, as its settings say;
+    ``own_parts``: functions of programs that deal out held-out data, where neither they nor who calls them meet the
+    other processes."""
 
     events: tuple[Event, ...] = ()
     parted: tuple[Divergence, ...] = ()
@@ -289,6 +291,7 @@ class Program:
     folders: tuple[Event, ...] = ()
     steady: frozenset[str] = frozenset()
     by_trainer: frozenset[str] = frozenset()
+    own_parts: frozenset[str] = frozenset()
 
     @property
     def wraps(self) -> bool:

@@ -10,14 +10,12 @@ from allranks.check.program import Event, Program
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.source import File
 from allranks.check.tree.one_device import taken_for_all
-from allranks.check.tree.origins import function_called, values
-from allranks.check.tree.own_means import own_mean
+from allranks.check.tree.origins import values
+from allranks.check.tree.own_means import given_away, own_mean
 from allranks.check.tree.own_scores import follows_own_score
-from allranks.check.tree.splits import deals_held_out
 from allranks.check.tree.syntax import (
+    calls_of,
     distributed,
-    function_of,
-    own,
     rank_guard,
     tail_of,
 )
@@ -29,9 +27,7 @@ _REDUCES = (
     *("all_reduce", "all_gather", "reduce(", "gather", "broadcast", "torchmetrics", "synchronize", "reduce_tensor"),
     *("pmean", "psum", "sync_", "allreduce", "reduce_dict", "reduce_mean"),
 )
-_METRICS = ("loss", "acc", "score", "metric", "auc", "f1", "bleu", "map", "wer", "perplexity", "ppl")
 _LOGGED = "the value of this process' part is logged as that of the whole"
-_EVALUATES = ("val", "eval", "test")
 _OF_JAX = "Reduce it in the mapped function: jax.lax.pmean(value, axis_name)."
 _KEPT = (
     "The processes meet, and each goes on with its own value.",
@@ -39,6 +35,10 @@ _KEPT = (
 )
 
 
+_STEERS = "the learning rate of each process follows the score of its own part of the data"
+_OF_PART = "makes its mean of this process' part of the data"
+_OF_SOME = "makes its mean of what this process has of data that is dealt out"
+_ELSEWHERE = "is given this process' part of the data, and nobody brings the results together"
 _TRAINER = ("lightning.pytorch.Trainer", "lightning.pytorch.cli.LightningCLI")
 _REDUCTIONS = (*IN_PLACE, *RETURNING)
 
@@ -46,9 +46,10 @@ _REDUCTIONS = (*IN_PLACE, *RETURNING)
 class MetricNotReduced(LocalRule):
     """
     ## What it does
-    Finds a program that shards its validation data by a `DistributedSampler`, takes the score from a function of its
-    own that reduces nothing, and compares it with the best one so far. A function that goes over held-out data which
-    its file deals out, and returns the mean, where neither it nor who calls it reduces that. A score that a function
+    Finds a function that goes over held-out data, and makes a mean of what it has added up or collected, where a
+    sampler or the rank deals that data out (in its file, or elsewhere in its program), and neither it, what it calls
+    nor who calls it brings the results of the processes together; also who gives a part to such a function of another
+    file. A score that a function
     under `pmap` returns unreduced, and of which the host takes the first device's. A reduction whose result nobody
     keeps: `dist.all_reduce(loss / n)`, `hvd.allreduce(loss)` as a statement. Also a `ReduceLROnPlateau` that follows
     such a score, and Lightning's `self.log` of a loss or score in `validation_step`, `test_step` and the hooks behind
@@ -63,10 +64,9 @@ class MetricNotReduced(LocalRule):
     the job hangs.
 
     ## Known problems
-    A reduction in another file is not seen; a metric object that reduces by itself (torchmetrics) is known by its
-    name only. That is why confidence is low for what is compared or steers a rate, but where the same file shows the
-    function that goes through validation data that is dealt out, and gives what a `ReduceLROnPlateau` is told; and for
-    what is logged where nothing in the program speaks of several devices.
+    Of other files the names tell: a metric object (torchmetrics), or a function that is called as if it reduced, is
+    believed. Confidence is low for what steers a rate, but where the same file shows the function that goes through
+    validation data that is dealt out; and for what is logged where nothing in the program speaks of several devices.
 
     ## Use instead
     Sum the totals and counts over all processes (`dist.all_reduce`), then divide; `sync_dist=True` in Lightning.
@@ -80,9 +80,9 @@ class MetricNotReduced(LocalRule):
     advice = "all_reduce the sum and the count before dividing; with Lightning, log with sync_dist=True."
     words = (
         *("DistributedSampler", "validation_step", "test_step", "_epoch_end", "best", *_REDUCTIONS),
-        *("setup_dataloaders", "process_index", "pmap"),
+        *("setup_dataloaders", "process_index", "pmap", "loader"),
     )
-    nodes = (ast.Compare, ast.Call, ast.FunctionDef)
+    nodes = (ast.Call, ast.FunctionDef)
     calls = ("step", "log", "log_dict", *_REDUCTIONS)
     bad = (
         # The mean that a function returns of its part; the loss of one device, taken for that of all.
@@ -95,7 +95,9 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 
 def validate(model, val_loader):
-    losses = [model(batch) for batch in val_loader]
+    losses = []
+    for batch in val_loader:
+        losses.append(model(batch))
     return torch.stack(losses).mean()
 
 
@@ -106,7 +108,7 @@ def main(model, val_set):
         print(loss)
 """
             },
-            at=(8,),
+            at=(10,),
         ),
         Example(
             {
@@ -153,7 +155,7 @@ def main(model, train_set, val_set):
             best = val_loss
 """
             },
-            at=(18,),
+            at=(9,),
         ),
         Example(
             {
@@ -312,39 +314,42 @@ class Alone(L.LightningModule):
             if not file.is_test and is_unsynced(node, file):
                 found = self.local(file, node, _LOGGED)
                 yield from (found, replace(found, confidence="low"))  # the surer one stands or falls with the program
-        elif (message := _what_is_local(node, file)) is not None:
-            found = self.local(file, node, message)
-            sure = isinstance(node, ast.Call) and follows_own_score(node, file)
-            yield found if sure else replace(found, confidence="low")
+        elif isinstance(node, ast.Call) and _steers_rate(node, file):
+            found = self.local(file, node, _STEERS)
+            yield found if follows_own_score(node, file) else replace(found, confidence="low")
 
     def _returned(self, function: ast.FunctionDef, file: File) -> Iterator[Finding]:
         """Look at what a function returns of its process' part of the data, or of its device's."""
-        compared = (at for at in file.kinds.get(ast.Compare, ()) if isinstance(at, ast.Compare))
-        if (mean := own_mean(function, file)) is not None and not any(_local_score(at, file) for at in compared):
-            yield self.local(file, mean, f"{function.name} returns the mean over this process' part of the data")
+        given = list(given_away(function, file))
+        if (own := own_mean(function, file)) is not None:
+            calls = calls_of(file).get(function.name, ())
+            notes = [Note("it is called here", file.place(call)) for call in calls]
+            notes += [Note("it is dealt out here", file.place(own.source))] if own.source is not None else []
+            message = f"{function.name} {_OF_PART}" if own.sure else f"{function.name} {_OF_SOME}"
+            yield self.finding(file.place(own.mean), file.symbol(own.mean), message, notes=notes)
+        for called in dict.fromkeys(tail_of(call) for call, _ in given):
+            first, *others = [(call, source) for call, source in given if tail_of(call) == called]
+            notes = [Note("it is dealt out here", file.place(first[1]))]
+            notes += [Note("it is called here too", file.place(call)) for call, _ in others]
+            yield self.finding(file.place(first[0]), file.symbol(first[0]), f"{called} {_ELSEWHERE}", notes=notes)
         if distributed(file) and (taken := taken_for_all(function, file)) is not None:
-            places = (("one device's is taken here", taken.use), ("it is computed here", taken.computed))
+            places = [("one device's is taken here", taken.use), ("it is computed here", taken.computed)]
             notes = [Note(text, file.place(at)) for text, at in places if at is not None]
             message = f"{ast.unparse(taken.value)} of each device is returned unreduced, and that of one taken for all"
             yield self.finding(file.place(taken.value), file.symbol(function), message, notes=notes, advice=_OF_JAX)
 
     def stands(self, finding: Finding, program: Program) -> bool:
         """Whether what Lightning logs is logged by several processes."""
+        if finding.message.endswith(_ELSEWHERE):
+            called = f".{finding.message.partition(' ')[0]}"
+            return any(function.endswith(called) for function in program.own_parts)
         if finding.message != _LOGGED:
-            return True
+            return not finding.message.endswith(_OF_SOME) or finding.symbol in program.own_parts
         if finding.confidence == "high" and finding.place.path not in program.by_trainer:
             return False
         trainers = [event for event in program.events if event.name in _TRAINER]
         here = [event for event in trainers if event.place.path == finding.place.path]
         return not trainers or not all(map(_has_one, here or trainers))
-
-
-def _what_is_local(node: ast.AST, file: File) -> str | None:
-    """Return what is said of a score that is used as if it were that of all processes."""
-    if isinstance(node, ast.Call) and _steers_rate(node, file):
-        return "the learning rate of each process follows the score of its own part of the data"
-    score = _local_score(node, file) if isinstance(node, ast.Compare) else None
-    return f"{score} is the score of this process' part of the validation data" if score is not None else None
 
 
 def _has_one(trainer: Event) -> bool:
@@ -362,39 +367,3 @@ def _steers_rate(call: ast.Call, file: File) -> bool:
     made = values(call.func.value, file)
     plateau = any(isinstance(one, ast.Call) and tail_of(one) == "ReduceLROnPlateau" for one in made)
     return plateau and not any(word in file.text for word in _REDUCES)
-
-
-def _local_score(node: ast.Compare, file: File) -> str | None:
-    """Return the score that is compared with a best one, if it comes from a function here that reduces nothing."""
-    sides = [node.left, *node.comparators]
-    if len(sides) != 2 or not isinstance(node.ops[0], ast.Lt | ast.Gt | ast.LtE | ast.GtE):
-        return None
-    best = [s for s in sides if "best" in ast.unparse(s).lower()]
-    others = [s for s in sides if s not in best]
-    if len(best) != 1 or not deals_held_out(file):
-        return None
-    score = others[0]
-    if not any(word in ast.unparse(score).lower() for word in _METRICS) or rank_guard(node, file) is not None:
-        return None
-    made = [v for v in values(score, file) if isinstance(v, ast.Call) and function_called(v, file) is not None]
-    evaluated = [v for v in made if any(word in tail_of(v).lower() for word in _EVALUATES)]
-    scope = function_of(node, file) or file.tree
-    reduced = any(isinstance(at, ast.Call) and _speaks_of_score(at, score) for at in own(scope))
-    alone = evaluated and not reduced and not any(_reduces(function_called(v, file), file, 0) for v in evaluated)
-    return ast.unparse(score) if alone else None
-
-
-def _speaks_of_score(call: ast.Call, score: ast.expr) -> bool:
-    """``dist.all_reduce(score)`` beside the comparison."""
-    named = ast.unparse(score)
-    return any(word in ast.unparse(call.func) + "(" for word in _REDUCES) and named in ast.unparse(call)
-
-
-def _reduces(function: ast.AST | None, file: File, depth: int) -> bool:
-    """It, or what it calls in this file, reduces; or leaves the score to something that may."""
-    if function is None or depth > 3 or any(word in ast.unparse(function) for word in (*_REDUCES, "compute(")):
-        return True
-    if not any(isinstance(at, ast.For) for at in own(function)) and depth == 0:
-        return True  # where the data is gone through is not seen
-    below = (function_called(at, file) for at in own(function) if isinstance(at, ast.Call))
-    return any(_reduces(one, file, depth + 1) for one in below if one is not None and one is not function)

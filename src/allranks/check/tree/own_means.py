@@ -1,57 +1,220 @@
-"""A function that goes over held-out data which is dealt out to the processes, and returns the mean of its own part."""
+"""A function that goes over held-out data and gives, shows or compares the mean of what this process saw of it."""
 
 from __future__ import annotations
 
 import ast
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
-from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
-from allranks.check.tree.origins import function_called, reached
-from allranks.check.tree.own_scores import counts, goes_through_data, reduces
+from allranks.check.tables.data import HELD_OUT
+from allranks.check.tree.dealt_loaders import dealt_at, passed_on
+from allranks.check.tree.namesakes import only_sounds
+from allranks.check.tree.origins import function_called, values
 from allranks.check.tree.skips import AGREES
-from allranks.check.tree.splits import deals_held_out, split_at
-from allranks.check.tree.syntax import Function, calls_of, class_of, function_of, own, places_in, rank_guard, tail_of
+from allranks.check.tree.splits import deals_held_out
+from allranks.check.tree.syntax import (
+    Function,
+    asks_rank,
+    calls_of,
+    class_of,
+    function_of,
+    own,
+    places_in,
+    rank_guard,
+    tail_of,
+    words_of,
+)
 
-_EVALUATES = re.compile(r"(^|_)(val|valid|validate|validation|eval|evaluate|evaluation|test|dev)(_|$)")
-# Somebody else may bring the parts together: metrics and evaluators that reduce when they are asked.
-_LEFT = re.compile(rf"{AGREES.pattern}|torchmetrics|[Ee]valuator|\.compute\(|interleave")
+_EVALUATES = re.compile(r"(?i)(^|_)(val|valid|validate|validation|eval|evaluate|evaluation|test|dev)(_|$)")
+_LOADER = re.compile(r"(?i)(loader|dataset|_dl|data|batches|samples|iterator|_set|_ds|queue)$")
+_TRAINS = re.compile(r"^(backward|zero_grad|apply_gradients|train_step|manual_backward|train_batch)$")
+_QUIET = ("no_grad", "inference_mode", "eval", "disable_grad")
+# Somebody else may bring the parts together: metrics and evaluators that reduce when they are asked, and whoever is
+# named after all processes.
+_LEFT = re.compile(
+    rf"{AGREES.pattern}|Gather|Reduce|torchmetrics|[Ee]valuator|\.compute\(|interleave|[Dd]istributed|\b(average|avg)_(?!precision)"
+    r"|_(average|avg)\(|across|all_ranks|\bhvd\.|\bxm\.|mesh|pjit|NamedSharding|pmap"
+)
+_OTHERS = re.compile(r"(^|[._])(world|comm|comms|dist|mpi|hvd|horovod|accelerator|fabric|group|utils_dist)([._]|$)")
+# What says who is here, deals out, waits or wraps: nothing is brought together.
+_ASKS = re.compile(
+    r"(world_size|rank|Sampler|DataParallel|barrier|prepare|unwrap_model|print|autocast|log|process_group|is_initialized|is_available)$"
+)
+_MEANS = re.compile(r"(?i)mean|average|accuracy|score|metric|wer|cer|bleu|rouge|iou|auc|f1|compute|calc|summar")
+_METER = re.compile(r"^(Running)?(Average|Avg)(Value)?Meter$|^Averager?$")
+_PUTS = ("append", "extend", "update", "add")
 
 
-def own_mean(function: Function, file: File) -> ast.Return | None:
-    """Return where a function returns the mean over this process' part, if neither it nor who calls it reduces that."""
-    if not _EVALUATES.search(function.name) or not counts(function):
-        return None
-    if not (_goes_over_part(function, file) or (goes_through_data(function, file) and deals_held_out(file))):
-        return None
-    if _LEFT.search(ast.unparse(function)) or reduces(function, file, 3):
-        return None
-    callers = list(_calls(function, file))
-    if not callers or any(_is_agreed(call, file) or rank_guard(call, file) for call in callers):
-        return None
-    returned = [at for at in own(function) if isinstance(at, ast.Return) and at.value is not None]
-    return returned[-1] if returned else None
+class OwnMean(NamedTuple):
+    """``mean``: what is made of this process' part; ``source``: what deals the data out, if this file shows it;
+    ``sure``: this file shows that held-out data is dealt out."""
+
+    mean: ast.AST
+    source: ast.AST | None
+    sure: bool
 
 
-def _goes_over_part(function: Function, file: File) -> bool:
-    """``for case in held[rank::world]``"""
-    loops = (at.iter for at in own(function) if isinstance(at, ast.For))
-    return any(split_at(at, file) for loop in loops for one in reached(loop, file) for at in walk(one))
+def given_away(function: Function, file: File) -> Iterator[tuple[ast.Call, ast.AST]]:
+    """Yield the calls of functions of other files that evaluate, and are given data that this file deals out, whose
+    result a function keeps as it is; and what deals it out."""
+    for call in own(function):
+        if not isinstance(call, ast.Call) or not _EVALUATES.search(tail_of(call)) or _defined(call, file):
+            continue
+        given = (one for one in (*call.args, *(k.value for k in call.keywords)) if _is_held_out(one))
+        source = next((found for one in given if (found := dealt_at(one, file)) is not None), None)
+        if source is not None and not _is_agreed(call, file):
+            yield call, source
 
 
-def _calls(function: Function, file: File) -> Iterator[ast.Call]:
-    """Yield the calls of a function in its file; of a method by any object."""
+def _defined(call: ast.Call, file: File) -> bool:
+    return not isinstance(call.func, ast.Name) or function_called(call, file) is not None
+
+
+def _is_held_out(given: ast.expr) -> bool:
+    words = set(words_of(given))
+    return bool(words) and not any("train" in word.lower() for word in words)
+
+
+def own_mean(function: Function, file: File) -> OwnMean | None:
+    """Return where a function makes one number of what it has seen of held-out data, if nothing of this file brings it
+    together with those of the other processes."""
+    for loop in own(function):
+        if not isinstance(loop, ast.For) or _trains(loop, file):
+            continue
+        source = dealt_at(loop.iter, file)
+        if not _looks(loop, function, known=source is not None):
+            continue
+        mean = _mean_behind(loop, function, file)
+        if mean is not None and not _is_together(function, file):
+            return OwnMean(mean, source, sure=source is not None or _deals_for(function, file))
+    return None
+
+
+def _deals_for(function: Function, file: File) -> bool:
+    """Whether the file deals held-out data out, and calls the function on every rank."""
+    calls = _calls(function, file)
+    return bool(calls) and deals_held_out(file) and all(rank_guard(call, file) is None for call in calls)
+
+
+def _calls(function: Function, file: File) -> list[ast.Call]:
+    """Return the calls of a function in its file; of a method by any object."""
     method = class_of(function, file) is not None
-    for call in calls_of(file).get(function.name, ()):
-        if isinstance(call.func, ast.Attribute) == method:
-            yield call
+    return [at for at in calls_of(file).get(function.name, ()) if isinstance(at.func, ast.Attribute) == method]
+
+
+def _looks(loop: ast.For, function: Function, *, known: bool) -> bool:
+    """``for batch in val_loader``; in a function that evaluates, over any data."""
+    data = passed_on(loop.iter)
+    words = list(words_of(data))
+    if any("train" in word.lower() for word in words) or "train" in function.name:
+        return False
+    if any(HELD_OUT.search(word) for word in words if not word.endswith(("_step", "_fn"))):
+        return True
+    quiet = any(tail_of(at) in _QUIET for at in own(function) if isinstance(at, ast.Call))
+    quiet = quiet or any(tail_of(at) in _QUIET for at in function.decorator_list)
+    over_data = known or bool(words and _LOADER.search(words[-1]))
+    return over_data and (quiet or bool(_EVALUATES.search(function.name)))
+
+
+def _trains(loop: ast.For, file: File) -> bool:
+    calls = [at for part in loop.body for at in (part, *own(part)) if isinstance(at, ast.Call)]
+    below = [f for call in calls if (f := function_called(call, file)) is not None]
+    calls += [at for f in below for at in own(f) if isinstance(at, ast.Call)]
+    return any(_TRAINS.search(tail_of(call)) for call in calls)
+
+
+def _mean_behind(loop: ast.For, function: Function, file: File) -> ast.AST | None:
+    """Return the first number, behind a loop, that is made of what the loop has added up."""
+    names = set(_gathered(loop, file))
+    if not names:
+        return None
+    end = loop.end_lineno or 0
+    behind = [at for at in own(function) if getattr(at, "lineno", getattr(getattr(at, "iter", at), "lineno", 0)) > end]
+    for at in behind:
+        targets = at.targets if isinstance(at, ast.Assign) else []
+        made = at.value if isinstance(at, ast.Assign) else None
+        if isinstance(at, ast.For | ast.comprehension):
+            targets, made = [at.target], at.iter
+        if made is not None and names & places_in(made):
+            names |= {place for target in targets for place in places_in(target)}
+    return next((at for at in behind if _is_mean(at, names)), None)
+
+
+def _is_mean(at: ast.AST, names: set[str]) -> bool:
+    if isinstance(at, ast.BinOp | ast.AugAssign) and isinstance(at.op, ast.Div):
+        one = at.left if isinstance(at, ast.BinOp) else at.target
+        return not names.isdisjoint(places_in(one))
+    if isinstance(at, ast.Attribute) and at.attr in ("avg", "global_avg"):
+        return not names.isdisjoint(places_in(at.value))
+    if isinstance(at, ast.Call) and _MEANS.search(tail_of(at)):
+        return not names.isdisjoint(places_in(at))
+    return False
+
+
+def _gathered(loop: ast.For, file: File) -> Iterator[str]:
+    """Yield the names under which a loop adds up or collects what it computes."""
+    inner = [at for part in loop.body for at in (part, *own(part))]
+    for at in inner:
+        if isinstance(at, ast.AugAssign) and isinstance(at.op, ast.Add) and not isinstance(at.value, ast.Constant):
+            yield from _base(at.target)
+        elif isinstance(at, ast.Call) and isinstance(at.func, ast.Attribute) and at.func.attr in _PUTS and at.args:
+            if at.func.attr != "update" or _is_meter(at.func.value, file):
+                yield from _base(at.func.value)
+        elif isinstance(at, ast.Assign) and isinstance(at.value, ast.BinOp) and isinstance(at.value.op, ast.Add):
+            kept = places_in(at.targets[0])
+            if kept & places_in(at.value.left):
+                yield from _base(at.targets[0])
+
+
+def _base(node: ast.expr) -> Iterator[str]:
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    if isinstance(node, ast.Name | ast.Attribute):
+        yield ast.unparse(node)
+
+
+def _is_meter(node: ast.expr, file: File) -> bool:
+    made = [at for at in values(node, file) if isinstance(at, ast.Call)]
+    return any(_METER.search(tail_of(at)) for at in made)
+
+
+def _is_together(function: Function, file: File) -> bool:
+    """Whether the function, what it calls in this file, or who calls it meets the other processes, or each tells of
+    itself."""
+    if _meets(function, file, 3) or _tells_rank(function):
+        return True
+    return any(_is_agreed(call, file) for call in _calls(function, file))
+
+
+def _meets(function: Function, file: File, depth: int) -> bool:
+    loops = [at.iter for at in own(function) if isinstance(at, ast.For)]
+    calls = [at for at in own(function) if isinstance(at, ast.Call) and at not in loops]
+    for call in calls:
+        told = _told(call, file)
+        if _ASKS.search(told) or only_sounds(call):
+            continue
+        if _LEFT.search(told + "(") or (_OTHERS.search(told) and call.args):
+            return True
+    below = (function_called(call, file) for call in calls) if depth else ()
+    return any(_meets(one, file, depth - 1) for one in below if one is not None and one is not function)
+
+
+def _told(call: ast.Call, file: File) -> str:
+    """Return the name of what is called, as far as it is one."""
+    return file.qualified(call.func) or tail_of(call)
+
+
+def _tells_rank(function: Function) -> bool:
+    """``print(f"rank {rank}: {loss}")``, ``open(f"{rank}.json")``"""
+    return any(isinstance(at, ast.JoinedStr) and asks_rank(at) for at in own(function))
 
 
 def _is_agreed(call: ast.Call, file: File) -> bool:
     """What it returns is reduced where it is called, or handed to a function of this file that does so."""
     statement = next((above for above in file.parents(call) if isinstance(above, ast.stmt)), None)
-    if statement is None or AGREES.search(ast.unparse(statement)):
+    if statement is None or _LEFT.search(ast.unparse(statement).partition(ast.unparse(call))[0]):
         return True
     nodes, names = own(function_of(call, file) or file.tree), _stored(statement)
     for at in nodes:
@@ -68,4 +231,6 @@ def _stored(statement: ast.stmt) -> set[str]:
 
 def _agrees(call: ast.Call, file: File) -> bool:
     called = function_called(call, file)
-    return bool(_LEFT.search(tail_of(call))) or (called is not None and reduces(called, file, 2))
+    told = _told(call, file)
+    by_name = not _ASKS.search(told) and (_LEFT.search(told) or _OTHERS.search(told))
+    return bool(by_name) or (called is not None and _meets(called, file, 2))

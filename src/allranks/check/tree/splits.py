@@ -25,7 +25,7 @@ from allranks.check.tree.syntax import (
 # Calls that may deal data out.
 SPLITTERS = ("itertools.islice", "split_dataset_by_node", "split_between_processes", "shard")
 # Methods of Accelerate, Fabric and Ray that deal out what a loader that they are given gives.
-_PREPARING = ("prepare", "prepare_data_loader", "setup_dataloaders")
+PREPARING = ("prepare", "prepare_data_loader", "setup_dataloaders")
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,7 @@ def _deals_held_out(file: File) -> bool:
     if any(_is_of_held_out(sampler, file) for sampler in samplers):
         return True
     given_ones = [n.args[0] for n in samplers]
-    given_ones += [one for n in calls if tail_of(n) in _PREPARING for one in n.args]
+    given_ones += [one for n in calls if tail_of(n) in PREPARING for one in n.args]
     if any(word in ast.unparse(one).lower() for one in given_ones for word in ("val", "eval", "test")):
         return True
     return any(speaks_of(split.source, HELD_OUT) for split in splits(file.tree, file))
