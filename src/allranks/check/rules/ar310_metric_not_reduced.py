@@ -11,6 +11,7 @@ from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.source import File
 from allranks.check.tree.one_device import taken_for_all
 from allranks.check.tree.origins import values
+from allranks.check.tree.own_counts import counts_alone
 from allranks.check.tree.own_means import given_away, own_mean
 from allranks.check.tree.own_scores import follows_own_score
 from allranks.check.tree.syntax import (
@@ -39,6 +40,8 @@ _STEERS = "the learning rate of each process follows the score of its own part o
 _OF_PART = "makes its mean of this process' part of the data"
 _OF_SOME = "makes its mean of what this process has of data that is dealt out"
 _ELSEWHERE = "is given this process' part of the data, and nobody brings the results together"
+_COUNTS = "a metric of torcheval gives what this process alone has counted"
+_OF_TORCHEVAL = "Ask torcheval.metrics.toolkit.sync_and_compute(metric), on every rank."
 _TRAINER = ("lightning.pytorch.Trainer", "lightning.pytorch.cli.LightningCLI")
 _REDUCTIONS = (*IN_PLACE, *RETURNING)
 
@@ -49,8 +52,8 @@ class MetricNotReduced(LocalRule):
     Finds a function that goes over held-out data, and makes a mean of what it has added up or collected, where a
     sampler or the rank deals that data out (in its file, or elsewhere in its program), and neither it, what it calls
     nor who calls it brings the results of the processes together; also who gives a part to such a function of another
-    file. A score that a function
-    under `pmap` returns unreduced, and of which the host takes the first device's. A reduction whose result nobody
+    file. A metric of torcheval that is computed and never synced. A score that a function under `pmap` returns
+    unreduced, and of which the host takes the first device's. A reduction whose result nobody
     keeps: `dist.all_reduce(loss / n)`, `hvd.allreduce(loss)` as a statement. Also a `ReduceLROnPlateau` that follows
     such a score, and Lightning's `self.log` of a loss or score in `validation_step`, `test_step` and the hooks behind
     them (or what these call) without `sync_dist=True`, in a program whose trainer is given several devices.
@@ -80,10 +83,10 @@ class MetricNotReduced(LocalRule):
     advice = "all_reduce the sum and the count before dividing; with Lightning, log with sync_dist=True."
     words = (
         *("DistributedSampler", "validation_step", "test_step", "_epoch_end", "best", *_REDUCTIONS),
-        *("setup_dataloaders", "process_index", "pmap", "loader"),
+        *("setup_dataloaders", "process_index", "pmap", "loader", "torcheval"),
     )
     nodes = (ast.Call, ast.FunctionDef)
-    calls = ("step", "log", "log_dict", *_REDUCTIONS)
+    calls = ("step", "log", "log_dict", "compute", *_REDUCTIONS)
     bad = (
         # The mean that a function returns of its part; the loss of one device, taken for that of all.
         Example(
@@ -212,6 +215,24 @@ def main(optimizer, train, epoch_loss):
             },
             at=(8,),
         ),
+        Example(
+            {
+                "train.py": """\
+import torch.distributed as dist
+from torcheval.metrics import BinaryAUROC
+
+
+def evaluate(model, loader):
+    auroc = BinaryAUROC()
+    for x, y in loader:
+        auroc.update(model(x), y)
+    if dist.is_initialized():
+        dist.barrier()
+    return auroc.compute()
+"""
+            },
+            at=(11,),
+        ),
     )
     good = (
         # A warm-up, and a part of a tensor that somebody holds.
@@ -314,6 +335,9 @@ class Alone(L.LightningModule):
             if not file.is_test and is_unsynced(node, file):
                 found = self.local(file, node, _LOGGED)
                 yield from (found, replace(found, confidence="low"))  # the surer one stands or falls with the program
+        elif isinstance(node, ast.Call) and tail_of(node) == "compute":
+            if not file.is_test and counts_alone(node, file):
+                yield self.local(file, node, _COUNTS, advice=_OF_TORCHEVAL)
         elif isinstance(node, ast.Call) and _steers_rate(node, file):
             found = self.local(file, node, _STEERS)
             yield found if follows_own_score(node, file) else replace(found, confidence="low")
