@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.source import File
 from allranks.check.tree.alone_too import meets_alone
 from allranks.check.tree.syntax import name_of
-from allranks.findings import Finding
+from allranks.findings import Finding, Note
 
 
 class CollectiveWithoutInitCheck(LocalRule):
@@ -97,6 +98,14 @@ def main(args):
         dist.barrier()
 
 
+def several(args):
+    if torch.cuda.device_count() > 1:
+        dist.init_process_group("nccl")
+    train(args)
+    if torch.cuda.device_count() > 1:
+        dist.barrier()
+
+
 def other(args):
     if not dist.is_initialized():
         dist.init_process_group("nccl")
@@ -119,6 +128,8 @@ def third(args):
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         assert isinstance(node, ast.FunctionDef)
-        for call in meets_alone(node, file):
-            called = name_of(call, file).rpartition(".")[2]
-            yield self.local(file, call, f"{called} is called also where no process group was made")
+        if not (calls := meets_alone(node, file)):
+            return
+        called = name_of(calls[0], file).rpartition(".")[2]
+        found = self.local(file, calls[0], f"{called} is called also where no process group was made")
+        yield replace(found, notes=tuple(Note("so it goes on here", file.place(call)) for call in calls[1:]))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 
 from allranks.check.sources.nodes import children, walk
 from allranks.check.sources.source import File
@@ -37,7 +36,7 @@ _OPS = (
 MEETINGS = frozenset(f"torch.distributed.{word}" for word in _OPS)
 # Who asks so is there with others, or knows of no others.
 _ASKS = re.compile(
-    r"(?i)distributed|world|is_initialized|ddp|fsdp|multi|n_?gpus?|num_gpus|parallel|launcher"
+    r"(?i)distributed|world|is_initialized|ddp|fsdp|multi|n_?gpus?|num_gpus|device_count|parallel|launcher"
     r"|(^|_)dist(_|$)|n_?procs?|num_(workers|processes)|deepspeed|rank|group|workers|sync|main_process|master|primary"
 )
 _SWITCH = re.compile(
@@ -52,12 +51,12 @@ _OF_MANY = re.compile(
 _FIRST = re.compile(r"^[\w.]*rank(\(\))? == 0$|^[\w.]*(main_process|is_master|is_primary|is_main)(\(\))?$")
 
 
-def meets_alone(function: Function, file: File) -> Iterator[ast.Call]:
-    """Yield the calls of a function that fail where it runs without a process group, as its program may."""
+def meets_alone(function: Function, file: File) -> list[ast.Call]:
+    """Return the calls of a function that fail where it runs without a process group, as its program may."""
     calls = [at for at in own(function) if isinstance(at, ast.Call) and name_of(at, file) in MEETINGS]
     open_ones = [call for call in calls if keyword(call, "group") is None and not _asked(call, file)]
-    if open_ones and not _is_always_made(file) and _may_be_alone(function, file):
-        yield from open_ones
+    told = open_ones and not _is_always_made(file) and _may_be_alone(function, file)
+    return sorted(open_ones, key=lambda call: (call.lineno, call.col_offset)) if told else []
 
 
 def _may_be_alone(function: Function, file: File) -> bool:
@@ -83,6 +82,13 @@ def _is_always_made(file: File) -> bool:
     return False
 
 
+def _made_under(file: File) -> set[str]:
+    """Return the conditions under which this file makes a group: where one of them holds again, there is one."""
+    makers = (call for name in _MAKERS for call in calls_of(file).get(name, ()))
+    around = ((at, child) for call in makers for at, child in inside(call, file))
+    return {ast.unparse(at.test) for at, child in around if isinstance(at, ast.If) and child in at.body}
+
+
 def _makes(branch: ast.If) -> bool:
     return any(map(_calls_maker, branch.body))
 
@@ -100,6 +106,8 @@ def _asked(call: ast.Call, file: File) -> bool:
             holds = child not in above.orelse if isinstance(above, ast.If) else child is above.body
             if not _is_alone(above.test, holds, file):
                 return True
+        if isinstance(above, ast.If) and child in above.body and ast.unparse(above.test) in _made_under(file):
+            return True
         if any(_stays_behind(at, file) for at in _above(above, child)):
             return True
     return False
