@@ -95,6 +95,21 @@ def main(url, folder):
         Example(
             {
                 "train.py": """\
+import torch
+import torch.distributed as dist
+from monai.apps import DecathlonDataset, download_url
+
+dist.init_process_group("nccl")
+data = DecathlonDataset("data", task="Task09_Spleen", section="training", download=True)
+download_url("https://example.org/w.pt", filepath="w.pt")
+state = torch.load("w.pt", map_location="cpu")
+"""
+            },
+            at=(6, 7),
+        ),
+        Example(
+            {
+                "train.py": """\
 import os
 import torch
 import torch.distributed as dist

@@ -82,6 +82,20 @@ if int(os.environ["LOCAL_RANK"]) == 0 and not os.path.isdir("runs"):
             },
             at=(6,),
         ),
+        Example(
+            {
+                "writer.py": """\
+import os
+from lightning.pytorch.callbacks import BasePredictionWriter
+
+class Writer(BasePredictionWriter):
+    def write_on_epoch_end(self, trainer, pl_module, predictions, batch_indices):
+        if not os.path.exists(self.output_dir):
+            os.mkdir(self.output_dir)
+"""
+            },
+            at=(7,),
+        ),
     )
     good = (
         Example(

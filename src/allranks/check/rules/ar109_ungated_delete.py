@@ -51,6 +51,20 @@ shutil.rmtree("out")
             },
             at=(5,),
         ),
+        Example(
+            {
+                "train.py": """\
+import torch.distributed as dist
+from fsspec.core import url_to_fs
+
+dist.init_process_group("nccl")
+fs, path = url_to_fs("gs://bucket/run/last")
+if fs.exists(path):
+    fs.rm(path, recursive=True)
+"""
+            },
+            at=(7,),
+        ),
     )
     good = (
         Example(

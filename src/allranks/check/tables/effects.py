@@ -173,6 +173,7 @@ def _changes() -> Iterator[Effect]:
     yield Effect("*.link_to", "delete", receiver=True)
     yield Effect("*.unlink", "delete", receiver=True, unless=(("missing_ok", True),))
     yield from _of("*", "delete_blob delete_blobs delete_object delete_objects", "delete", 0, "Key", "Delete")
+    yield Effect("*.rm", "delete", (0, "path"))  # of file systems: those of fsspec, the path managers of iopath
     yield Effect("os.mkdir", "mkdir", (0, "path"))
     yield Effect("os.makedirs", "mkdir", (0, "name"), unless=_THERE)
     yield Effect("pathlib.Path.mkdir", "mkdir", receiver=True, unless=_THERE)
@@ -239,6 +240,9 @@ def _downloads() -> Iterator[Effect]:
     yield from _of("torchtext.vocab", "Vectors GloVe FastText CharNGram", "download", "cache")
     yield from _each("torchtext.utils.download_from_url", "download", 1, "path", "root")
     yield from _each("torchtext.utils.extract_archive", "download", 1, "to_path")
+    for owner in ("monai.apps", "monai.apps.utils"):
+        yield from _of(owner, "download_url", "download", 1, "filepath")
+        yield from _of(owner, "download_and_extract", "download", 2, "output_dir")
     yield from _of("torch_geometric.data", "download_url extract_zip extract_tar", "download", 1, "folder")
     yield from _of("sklearn.datasets", _SKLEARN, "download", "data_home")
     for owner in ("google.cloud.storage.Blob", "*"):
@@ -272,6 +276,7 @@ _DOWNLOADING = {
         *("Caltech101", "Caltech256", "Food101", "Flowers102", "StanfordCars", "VOCDetection", "VOCSegmentation"),
         *("OxfordIIITPet", "DTD", "EuroSAT", "FGVCAircraft", "GTSRB", "Places365", "USPS", "Omniglot"),
     ),
+    "monai.apps": ("DecathlonDataset", "MedNISTDataset", "TciaDataset"),
     "torchaudio.datasets": ("LIBRISPEECH", "LJSPEECH", "SPEECHCOMMANDS", "YESNO", "VCTK_092"),
 }
 
@@ -279,7 +284,7 @@ _DOWNLOADING = {
 def _datasets() -> Iterator[Effect]:
     for owner, names in _DOWNLOADING.items():
         for name in names:
-            yield Effect(f"{owner}.{name}", "download", (0, "root"), only_if="download")
+            yield Effect(f"{owner}.{name}", "download", (0, "root", "root_dir"), only_if="download")
     for owner, names in _FETCHING.items():
         for name in names:
             yield Effect(f"{owner}.{name}", "download", ("root", "raw_dir", 0))
