@@ -146,7 +146,7 @@ QUERIES: tuple[RankQuery, ...] = (
     *_of("lightning.fabric.Fabric", "local_rank", "local", "attribute"),
     *_of("lightning.fabric.Fabric", "node_rank", "node", "attribute"),
     *_of("lightning.fabric.Fabric", "world_size", "size", "attribute"),
-    *_each("*.is_global_zero", "global", "attribute", first=True),
+    *_each("*.is_global_zero *.should_rank_save_checkpoint", "global", "attribute", first=True),
     *_each("*.global_rank", "global", "attribute"),
     *_each("*.node_rank", "node", "attribute"),
     *_each("*.rank_zero_only", "global", "decorator", first=True),
