@@ -92,6 +92,13 @@ DistributedSampler(rows, num_replicas=dist.get_world_size(), rank=int(os.environ
         ({}, "low"),
         ({"run.sh": b"torchrun --standalone --nproc_per_node 8 train.py"}, "low"),
         ({"run.sh": b"torchrun --nnodes 2 --nproc_per_node 8 train.py"}, "high"),
+        ({"run.sh": b"torchrun --nnodes=1 --node_rank 0 --nproc_per_node 8 train.py"}, "low"),
+        ({"job.sh": b"#SBATCH --nodes=1\n#SBATCH -N 1\nsrun -N1 -n 8 --nodes=1 python train.py"}, "low"),
+        ({"run.sh": b"torchrun --nnodes=1:4 train.py"}, "high"),
+        ({"run.sh": b"torchrun --nnodes=$NNODES --node_rank 0 train.py"}, "high"),
+        ({"run.sh": b"torchrun --nnodes 1 --node_rank=$RANK train.py"}, "high"),
+        ({"run.sh": b"srun -N 2 python train.py"}, "high"),
+        ({"args.py": b"if num_nodes == 1: pass"}, "high"),
         ({"README.md": b"For multi-node training see below."}, "high"),
         ({"job.sbatch": b"#SBATCH --nodes=4"}, "high"),
         ({"args.py": b"parser.add_argument('--node_rank', type=int)"}, "high"),
@@ -102,6 +109,30 @@ def test_what_goes_wrong_on_several_nodes_alone(beside: dict[str, bytes], expect
     settings = Settings(select=("AR306",))
     found = check({"train.py": LOCAL.encode(), **beside}, settings).findings
     assert [finding.confidence for finding in found] == [expected]
+
+
+LISTS = """
+import glob
+import torch.distributed as dist
+
+mine = glob.glob('*.wav')[dist.get_rank() :: dist.get_world_size()]
+"""
+
+
+@pytest.mark.parametrize(
+    ("joins", "expected"),
+    [
+        ("os.environ['MASTER_ADDR'] = 'localhost'", 0),
+        ("if 'MASTER_ADDR' not in os.environ: os.environ['MASTER_ADDR'] = 'localhost'", 1),
+        ("os.environ['MASTER_ADDR'] = host", 1),
+    ],
+)
+def test_processes_that_are_started_and_meet_on_one_host(joins: str, expected: int) -> None:
+    """All of them see one order of the files."""
+    joined = f"import os\nimport torch.distributed as dist\n{joins}\ndist.init_process_group('nccl', rank=rank)\n"
+    sources = {"data.py": LISTS, "join.py": joined, "start.py": "import argparse\nspawn(work, nprocs=8)\n"}
+    settings = Settings(select=("AR307",))
+    assert len(check({p: text.encode() for p, text in sources.items()}, settings).findings) == expected
 
 
 MAKES = """
@@ -142,3 +173,26 @@ def test_programs_of_which_a_launcher_starts_several_processes(text: str, togeth
     sources = {"tools/train.py": program.encode(), "README.md": text.encode()}
     assert started(sources).together == ({"tools/train.py"} if together else set())
     assert [f.code for f in check(sources, Settings(select=("AR101",))).findings] == (["AR101"] if together else [])
+
+
+PARTED = """\
+import torch.distributed as dist
+from monai.data import partition_dataset
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
+
+def prepare(files):
+    return DataLoader(Cached(data=files), batch_size=2, shuffle=True)
+
+def main(files, model):
+    loader = prepare(PART)
+    train_loader = DataLoader(stream_of("train"), batch_size=None)
+    return DistributedDataParallel(model), loader, train_loader
+"""
+
+
+@pytest.mark.parametrize(("part", "lines"), [("files", [7]), ("partition_dataset(files)[dist.get_rank()]", [])])
+def test_data_that_was_dealt_out_before(part: str, lines: list[int]) -> None:
+    """The loader gets the part of its process; and what makes its own batches may deal itself out."""
+    sources = {"train.py": PARTED.replace("PART", part).encode()}
+    assert [one.place.line for one in check(sources, Settings(select=("AR301",))).findings] == lines

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
@@ -35,7 +36,8 @@ class UnorderedBeforeSplit(LocalRule):
     Item 7 is another file on another node. Some files are read twice and others never, and nothing says so.
 
     ## Known problems
-    Where all processes list one shared file system, they often see one order; nothing promises it.
+    Where all processes list one shared file system, they often see one order; nothing promises it. Silent where all
+    processes are started on one host and told to meet there.
 
     ## Use instead
     `sorted(...)` around the listing.
@@ -150,6 +152,9 @@ class Images(Dataset):
             fix = _sorted_fix(split.source, file)
             message = f"the order of {ast.unparse(split.source)}, split by rank, may differ from process to process"
             yield self.local(file, node, message, fix=fix)
+
+    def stands(self, finding: Finding, program: Program) -> bool:  # noqa: ARG002 - it holds of all
+        return not program.one_host
 
     def _handed_on(self, listing: ast.Call, file: File) -> Iterator[Finding]:
         """Look for a call that is given the list together with the rank."""

@@ -25,10 +25,12 @@ _TOGETHER = re.compile(
 _BUT_ONE = re.compile(
     r"--?(?:nproc[-_]per[-_]node|num[-_]processes|np|n|num[-_]gpus|nproc|world[-_]size|num[-_]proc)[=\s]+[\"']?1(?![\d.])"
 )
-# Whoever writes one of these thinks of several machines.
+# Whoever writes one of these thinks of several machines, unless he says that there is one, or that this is the first.
 _NODES = re.compile(
-    rb"(?i)nnodes|num_nodes|node_rank|SLURM_NODEID|SLURM_NNODES|SLURM_JOB_NUM_NODES|SLURM_(?:JOB_)?NODELIST|hostfile"
-    rb"|multi-?_?nodes?\b|#SBATCH\s+(?:-N|--nodes)|num_machines|machine_rank|submitit"
+    rb"(?i)(?:nnodes|num_nodes|num_machines|SLURM_JOB_NUM_NODES)(?!(?:\s*[=:]|[ \t])\s*[\"']?1(?![\d.:]))"
+    rb"|(?:node_rank|machine_rank)(?!(?:\s*[=:]|[ \t])\s*[\"']?0(?![\d.]))"
+    rb"|(?:#SBATCH|\bsrun\b[^\n|;&]*?)\s(?:(?-i:-N)|--nodes)(?![=\s]*1(?![\d-]))"
+    rb"|SLURM_NODEID|SLURM_(?:JOB_)?NODELIST|hostfile|multi-?_?nodes?\b|submitit"
 )
 # Whoever writes one of these in a script or on a page starts processes himself. What SLURM or PBS runs as a job is one.
 _OUTSIDE = re.compile(
@@ -39,6 +41,7 @@ _OUTSIDE = re.compile(
 _JOINS, _SPAWNS = re.compile(rb"init_process_group\("), re.compile(rb"\b(?:spawn|start_processes)\(")
 _LOOPBACK = re.compile(rb"127\.0\.0\.1|localhost")
 _ELSEWHERE = re.compile(rb"(?i)\bnodes?\b|node_|_node|env://|(?:\.get\(|getenv\()\s*[\"']MASTER_ADDR|argparse")
+_SETS_HERE = re.compile(rb"environ\[[\"']MASTER_ADDR[\"']\]\s*=\s*[\"'](?:127\.0\.0\.1|localhost)[\"']")
 _JOINS_HERE = re.compile(rb"init_process_group\((?:[^()]|\([^()]*\))*\btcp://(?:127\.0\.0\.1|localhost)\b")
 _JOINED = re.compile(r"\\\r?\n")
 _SET = re.compile(r"(?<![\w$-])(?P<name>\w+)=[\"']?(?P<value>[^\s\"';]*\.py)\b")
@@ -86,14 +89,21 @@ def by_launchers(sources: Mapping[str, bytes]) -> bool:
 def on_one_host(sources: Mapping[str, bytes]) -> bool:
     """Return whether each file that joins processes has them meet on this host and on no other: it says so where it
     does, or starts them too."""
-    joining = [raw for path, raw in sources.items() if path.endswith(".py") and _JOINS.search(raw)]
-    return bool(joining) and all(map(_joins_here, joining))
+    code = [raw for path, raw in sources.items() if path.endswith(".py")]
+    joining, spawned = [raw for raw in code if _JOINS.search(raw)], any(map(_SPAWNS.search, code))
+    return bool(joining) and all(_joins_here(raw) or (spawned and _meets_here(raw)) for raw in joining)
 
 
 def _joins_here(raw: bytes) -> bool:
     if len(_JOINS_HERE.findall(raw)) == len(_JOINS.findall(raw)):
         return True
     return bool(_SPAWNS.search(raw) and _LOOPBACK.search(raw) and not _ELSEWHERE.search(raw))
+
+
+def _meets_here(raw: bytes) -> bool:
+    """It says that this host is where they meet, and asks nobody."""
+    said = len(_SETS_HERE.findall(raw))
+    return said > 0 and said == raw.count(b"MASTER_ADDR") and not _ELSEWHERE.search(raw)
 
 
 def _of_script(text: str) -> Iterator[tuple[str, bool]]:

@@ -14,6 +14,7 @@ from allranks.check.tree.origins import function_called, may_be_skipped, names_r
 from allranks.check.tree.splits import by_rank, handed_at, split_at, splits
 from allranks.check.tree.syntax import (
     bases_of,
+    calls_of,
     class_of,
     function_of,
     given,
@@ -42,7 +43,9 @@ _LOOKS_AT = ("skip_first_batches", "len", "enumerate", "tqdm", "iter", "print", 
 
 
 def trains_in_order(loader: ast.Call, file: File) -> bool:
-    """A loader of training data without an order of its own."""
+    """A loader of training data without an order of its own, which makes its batches."""
+    if is_constant(given(loader, 1, "batch_size"), None):
+        return False
     if any(keyword(loader, name) is not None for name in ("shuffle", "sampler", "batch_sampler")) or not loader.args:
         return False
     above = next(file.parents(loader), None)
@@ -209,7 +212,8 @@ def is_part(data: ast.expr, file: File) -> bool:
     """The data was dealt out by rank: here, in a function of this file that gives it, or by its own class."""
     if not names_ranks(file):
         return False
-    made = [at for one in reached(data, file) for at in walk(one)]
+    ways = [data, *_handed_in(data, file)]
+    made = [at for way in ways for one in reached(way, file) for at in walk(one)]
     kinds = {tail_of(at) for at in made if isinstance(at, ast.Call)}
     classes = (n for n in file.kinds.get(ast.ClassDef, ()) if isinstance(n, ast.ClassDef) and n.name in kinds)
     if any(splits(owner, file) for owner in classes):
@@ -217,7 +221,29 @@ def is_part(data: ast.expr, file: File) -> bool:
     functions = (function_called(at, file) for at in made if isinstance(at, ast.Call))
     returned = (at.value for function in functions if function for at in own(function) if isinstance(at, ast.Return))
     made += [at for value in returned if value is not None for one in reached(value, file) for at in walk(one)]
-    return any(split_at(at, file) or handed_at(at, file) or _is_own_subset(at, file) for at in made)
+    return any(split_at(at, file) or handed_at(at, file) or _is_own(at, file) for at in made)
+
+
+def _handed_in(data: ast.expr, file: File) -> list[ast.expr]:
+    """Return what the callers of its function in this file give for the parameters that the data is made of."""
+    function = function_of(data, file)
+    if not isinstance(function, ast.FunctionDef):
+        return []
+    names = {at.id for one in reached(data, file) for at in walk(one) if isinstance(at, ast.Name)}
+    listed = [*function.args.posonlyargs, *function.args.args]
+    places = [(i, one.arg) for i, one in enumerate(listed) if one.arg in names]
+    calls = calls_of(file).get(function.name, [])
+    found = (given(call, i, name) for call in calls if not has_stars(call) for i, name in places)
+    return [one for one in found if one is not None]
+
+
+def _is_own(node: ast.AST, file: File) -> bool:
+    """``parts[rank]``, ``Subset(rows, range(rank * n, (rank + 1) * n))``"""
+    if isinstance(node, ast.Subscript):
+        return not isinstance(node.slice, ast.Slice) and (
+            by_rank(node.slice, file) or tail_of(node.slice).endswith("rank")
+        )
+    return _is_own_subset(node, file)
 
 
 def _is_own_subset(node: ast.AST, file: File) -> bool:
