@@ -40,10 +40,12 @@ _BINDERS = frozenset(
 )
 # What may bind it in this file, or where it calls.
 _BOUND = re.compile(
-    r"set_device|device_id\s*=|CUDA_VISIBLE_DEVICES|cuda\.device\(|set_device_index|get_device\(|jax|deepspeed|ray\.|accelerat",
+    r"set_device|device_id\s*=|CUDA_VISIBLE_DEVICES|cuda\.device\(|set_device_index|get_device\(|jax|deepspeed|\bray\.|accelerat",
     re.IGNORECASE,
 )
-_MAY_BIND = re.compile(r"bind|(set|init|setup|get|choose|select)_?\w*(device|gpu|cuda)", re.IGNORECASE)
+_MAY_BIND = re.compile(
+    r"bind|(set|init|setup|get|choose|select)_?\w*(device|gpu|cuda)(?!_(name|cap|prop|count))", re.IGNORECASE
+)
 _BINDS = re.compile(
     r"set_device|device_id|CUDA_VISIBLE_DEVICES|cuda\.device\(|deepspeed\.initialize|get_device|jax|ray\.|torch_xla|[\"']cpu[\"']|[\"']gloo[\"']|\bnpu\b"
 )
@@ -55,13 +57,8 @@ _ONE_GPU = "All processes of a host load the whole model onto GPU 0, and run out
 _MAP = "Give each process its own: device_map={'': local_rank}."
 _JOINS = ("torch.distributed.init_process_group", "deepspeed.init_distributed")
 _MEETS = (
-    "barrier",
-    "synchronize",
-    "all_reduce",
-    "broadcast",
-    "all_gather",
-    "broadcast_object_list",
-    "all_gather_object",
+    *("barrier", "synchronize", "all_reduce", "broadcast", "all_gather"),
+    *("broadcast_object_list", "all_gather_object"),
 )
 
 
@@ -110,16 +107,18 @@ class DeviceNotBound(LocalRule, ProgramRule):
             {
                 "train.py": """\
 import os
+import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 
 def main(model):
+    print(torch.cuda.get_device_name())
     dist.init_process_group(backend="nccl")
     return DDP(model, device_ids=[int(os.environ["LOCAL_RANK"])])
 """
             },
-            at=(7,),
+            at=(9,),
         ),
         Example(
             {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.nodes import walk
@@ -21,6 +22,9 @@ _NOT_ROWS = re.compile(r"worker|world|node|cpu|thread|per_node", re.IGNORECASE)
 _PROCESSES = re.compile(r"RANK|local_rank|get_rank|init_process_group|init_distributed")
 _ONE_PROCESS = re.compile(r"local_rank (==|<|in) |not .*distributed|not .*ddp|DataParallel", re.IGNORECASE)
 _THIS_HOST = re.compile(r"local", re.IGNORECASE)
+_OF_HOST = re.compile(r"local|gpu|device", re.IGNORECASE)
+_OTHER_HOSTS = "Where hosts have another number of GPUs, ranks share some, or get the number of one that is not there."
+_LOCAL_RANK = "Take the local rank that the launcher gives: int(os.environ['LOCAL_RANK'])."
 _ALONE = re.compile(r"\bDataParallel\(")
 
 
@@ -29,7 +33,8 @@ class SingleNodeAssumption(LocalRule):
     ## What it does
     Finds `MASTER_ADDR = "localhost"` without a condition, `init_method="tcp://localhost:..."`, and the number of this
     host's GPUs in the place of the number of processes: as `world_size`, or as what batches and steps are divided by or
-    multiplied with (`batch_size // torch.cuda.device_count()`); `CUDA_VISIBLE_DEVICES` set to the rank in the job. Also
+    multiplied with (`batch_size // torch.cuda.device_count()`); `CUDA_VISIBLE_DEVICES` set to the rank in the job; a
+    local rank that is reckoned from a written number of GPUs (`local_rank = rank % 8`). Also
     `assert jax.device_count() == 8` in a program that asks for its process: the job may have more devices than one
     host.
 
@@ -41,7 +46,7 @@ class SingleNodeAssumption(LocalRule):
 
     ## Known problems
     Programs that are meant for one host do this on purpose; those that start their processes themselves
-    (`mp.spawn`) are left alone. Confidence is low for addresses and the size of the world.
+    (`mp.spawn`) are left alone. Confidence is low for addresses and the size of the world or a host.
 
     ## Use instead
     Let the launcher set the address and the ranks (`torchrun`, `allranks run`), or `os.environ.setdefault`.
@@ -51,7 +56,7 @@ class SingleNodeAssumption(LocalRule):
     of_nodes = True
     cluster = "On two hosts, each trains alone, or waits for ranks that never come."
     advice = "Let the launcher set MASTER_ADDR, RANK and WORLD_SIZE."
-    words = ("MASTER_ADDR", "init_process_group", "device_count", "CUDA_VISIBLE_DEVICES")
+    words = ("MASTER_ADDR", "init_process_group", "device_count", "CUDA_VISIBLE_DEVICES", "rank")
     nodes = (ast.Assign, ast.Call, ast.Assert, ast.AugAssign, ast.BinOp)
     calls = ("torch.distributed.init_process_group",)
     bad = (
@@ -88,9 +93,10 @@ import torch
 rank = int(os.environ["RANK"])
 steps = 40
 steps //= torch.cuda.device_count()
+local_rank = rank % 8
 """
             },
-            at=(6,),
+            at=(6, 7),
         ),
         Example(
             {
@@ -180,6 +186,10 @@ dist.init_process_group("nccl", init_method="env://")
                 yield self._meant(file, node, "the address of rank 0 is this host, on every host")
             if not asked and _is(target.slice, "CUDA_VISIBLE_DEVICES") and _is_rank(node.value, file):
                 yield self.local(file, node, "the rank in the job is used as the number of a GPU of this host")
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
+            if _is_of_fixed_host(node, file):
+                found = self._meant(file, node, f"every host is taken to have {ast.unparse(node.right)} processes")
+                yield replace(found, cluster=_OTHER_HOSTS, advice=_LOCAL_RANK)
         elif isinstance(node, ast.AugAssign | ast.BinOp):
             if isinstance(node.op, ast.FloorDiv | ast.Div | ast.Mult) and _shared_out(node, file):
                 yield self.local(
@@ -215,6 +225,15 @@ def _is_rank(value: ast.expr, file: File) -> bool:
         and not speaks_of(value, _THIS_HOST)
         and not any(isinstance(at, ast.BinOp) for at in walk(value))
     )
+
+
+def _is_of_fixed_host(node: ast.BinOp, file: File) -> bool:
+    """``local_rank = rank % 8``"""
+    above = next(file.parents(node), None)
+    size = node.right.value if isinstance(node.right, ast.Constant) else None
+    if not isinstance(above, ast.Assign) or not isinstance(size, int) or size < 2:
+        return False
+    return speaks_of(above.targets[0], _OF_HOST) and "global" in origins(node.left, file)
 
 
 def _shared_out(node: ast.AugAssign | ast.BinOp, file: File) -> bool:
