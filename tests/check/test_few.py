@@ -74,6 +74,43 @@ class Sender:
 dist.init_process_group("nccl")
 Sender().run(1)
 """
+LISTED = """\
+import torch.distributed as dist
+
+class Server:
+    def __init__(self):
+        self.rank = dist.get_rank()
+
+    def join(self, ranks):
+        if self.rank not in ranks:
+            return
+        dist.init_process_group("nccl", world_size={size}, rank=ranks.index(self.rank))
+
+    def update(self, ranks):
+        dist.destroy_process_group()
+        self.join(ranks)
+        if self.rank not in ranks:
+            return
+        dist.barrier()
+
+Server().update([0, 1])
+"""
+HANDED = """\
+from mpi4py import MPI
+
+class Search:
+    def __init__(self, comm=MPI.COMM_WORLD):
+        self.comm = comm
+
+    def run(self):
+        if self.comm is None:
+            return
+        {meets}
+
+world = MPI.COMM_WORLD
+comm = world if world.rank in range(0, world.size, 2) else None
+Search(comm).run()
+"""
 
 
 def lines(program: str) -> list[int]:
@@ -100,3 +137,13 @@ def test_one_process_of_each_node_joins_by_its_number(number: str, expected: lis
 @pytest.mark.parametrize(("guard", "expected"), [("if dist.get_rank() == 0:", []), ("if True:", [6])])
 def test_a_group_that_only_rank_0_has_is_handed_on(guard: str, expected: list[int]) -> None:
     assert lines(ENGINES.format(guard=guard)) == expected
+
+
+@pytest.mark.parametrize(("size", "expected"), [("len(ranks)", []), ("8", [10, 17])])
+def test_those_of_a_list_make_a_world_of_as_many(size: str, expected: list[int]) -> None:
+    assert lines(LISTED.format(size=size)) == expected
+
+
+@pytest.mark.parametrize(("meets", "expected"), [("self.comm.barrier()", []), ("MPI.COMM_WORLD.barrier()", [10])])
+def test_who_has_a_communicator_meets_on_it(meets: str, expected: list[int]) -> None:
+    assert lines(HANDED.format(meets=meets)) == expected

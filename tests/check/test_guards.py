@@ -556,6 +556,20 @@ if Env.rank == 0:
         "Env.rank == 0",
         "Env.world == 0",
     ),
+    "in a field of what a configuration holds": (
+        """
+import dataclasses
+@dataclasses.dataclass
+class Env:
+    size: int
+    lead: bool
+config = elsewhere.config(env=Env(size=dist.get_world_size(), lead=(rank == 0)))
+if config.env.lead:
+    torch.save(1, 'last.pt')
+""",
+        "config.env.lead",
+        "config.env.size",
+    ),
     "in the only property of its name": (
         """
 class World:

@@ -375,7 +375,8 @@ class Caller(Plain):
         whole = whole or (
             group is not None and group.constant is None and not self._made_elsewhere(frame, entry, given)
         )
-        kind = "hidden" if entry.hidden else "" if whole else "sub"
+        theirs = name.startswith("mpi4py.") and given.owner is not None and self.value(frame, given.owner).ranked
+        kind = "hidden" if entry.hidden else "" if whole and not theirs else "sub"  # who has it, meets on it
         frame.nodes.append(("meet", entry.op, kind, given.span, name))
         if not name.startswith("orbax."):  # which processes that are alone save with too
             frame.result.evidence.add("collective")

@@ -8,7 +8,7 @@ from typing import Any
 from allranks.check.interpret.given import Given, has_one_device, has_several
 from allranks.check.interpret.logged import MADE, TRAINER
 from allranks.check.interpret.state import Frame
-from allranks.check.interpret.truth import FIRST, roles_where
+from allranks.check.interpret.truth import EVERY, FIRST, roles_where
 from allranks.check.interpret.values import NODE, RANKS, Value
 from allranks.check.summaries.render import render
 from allranks.check.summaries.summary import Node, body_of
@@ -35,11 +35,20 @@ def leave_world(frame: Frame, node: Node) -> None:
 
 def of_few(frame: Frame, entry: Collective, given: Given) -> bool:
     """Whether a collective is met by all who have stayed: rank 0 has left the world, or one process of each node,
-    where the others do not come, joins by the number of its node."""
+    where the others do not come, joins by the number of its node, or those of a list make a world of as many."""
+    size = given.expression("world_size", 3) if entry.op == "init_process_group" else None
+    if size is not None and size[0] == "call" and size[1] == ("name", "len") and _have_left(frame, render(size[2][0])):
+        frame.few |= EVERY
     number = given.argument("rank", 4) if entry.op == "init_process_group" else None
     if number is not None and frame.may == _OF_EACH_NODE and number.number and number.taint & RANKS == NODE:
         frame.few |= _OF_EACH_NODE
     return frame.are_few
+
+
+def _have_left(frame: Frame, ranks: str) -> bool:
+    """Whether who is not in a list has returned before."""
+    gone = (node for node in frame.nodes if node[0] == "branch" and node[3][-1:] == (("exit", "return"),))
+    return any(node[6].endswith(f" not in {ranks}") for node in gone)
 
 
 def of_strangers(frame: Frame, entry: Collective, name: str, given: Given) -> bool:
