@@ -252,7 +252,7 @@ class Runner(Caller):
             given = left_out(frame, tuple(fields), fields.items(), given)
             for name, value in (*zip(fields, given.values, strict=False), *given.keywords):
                 self.keep(function.reference, name, value)
-                if value.says_who:  # kept in a configuration, it is asked for by its name
+                if value.says_who and not value.number:  # kept in a configuration, it is asked for by its name
                     self.keep("*", name, value)
             if (method := self.method(function.reference, "__post_init__")) is not None:  # of a dataclass
                 self.invoke(frame, Value(reference=method, receiver=made), given.span)
