@@ -80,7 +80,7 @@ def plain_jsonl(at: Rank) -> Opened:
     import orjson
 
     def samples() -> Iterator[Any]:
-        for path in at.files("jsonl")[at.rank :: at.size]:  # allranks: ignore[AR304] files do divide here
+        for path in at.files("jsonl")[at.rank :: at.size]:
             with open(path, "rb") as file:
                 yield from map(orjson.loads, file)
 
@@ -92,7 +92,7 @@ def plain_parquet(at: Rank) -> Opened:
     import pyarrow.parquet as pq
 
     def samples() -> Iterator[Any]:
-        for path in at.files("parquet")[at.rank :: at.size]:  # allranks: ignore[AR304] files do divide here
+        for path in at.files("parquet")[at.rank :: at.size]:
             file = pq.ParquetFile(path)
             for number in range(file.num_row_groups):
                 columns = file.read_row_group(number).to_pydict()
