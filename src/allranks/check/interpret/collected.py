@@ -97,17 +97,20 @@ def _pairs(value: Value) -> list[tuple[Value, Value]]:
     return [(key, one) for key, one in pairs]
 
 
+def _is_own(value: Value) -> bool:
+    return "::" in value.instance + value.reference or value.instance == COLLECTION
+
+
 def _has_own(value: Value) -> bool:
     """Whether an object of a class of the project, or a function, is it, or in it."""
-    if "::" in value.instance + value.reference or value.instance == COLLECTION:
+    if _is_own(value):
         return True
     return bool(value.elements) and not value.flags & (KEYED | SPREAD) and any(map(_has_own, value.elements or ()))
 
 
 def _classes(value: Value, taint: int) -> Value:
     """Return no more of what is in a collection than what objects there are in it."""
-    known = "::" in value.instance + value.reference or value.instance == COLLECTION
-    if known or (value.flags & ONE_OF and _has_own(value)):
+    if _is_own(value) or (value.flags & ONE_OF and _has_own(value)):
         return value
     if value.elements is not None and _has_own(value):
         return Value(taint, elements=tuple(_classes(one, taint) for one in value.elements))

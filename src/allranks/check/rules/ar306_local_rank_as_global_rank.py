@@ -13,7 +13,7 @@ from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import origins, reached, values
 from allranks.check.tree.splits import handed_at, split_at
-from allranks.check.tree.syntax import calls_of, function_of, given, name_of, speaks_of, tail_of, words_of
+from allranks.check.tree.syntax import blocks, calls_of, function_of, given, name_of, speaks_of, tail_of, words_of
 from allranks.findings import Finding
 
 # Call -> position and keyword of the rank that it takes.
@@ -363,14 +363,14 @@ def _is_kept_as_rank(assign: ast.Assign, file: File) -> bool:
         return False
     if not any(isinstance(at, ast.Constant) and at.value in _VARIABLES for at in walk(assign.value)):
         return False
-    block = next((b for b in _blocks(next(file.parents(assign))) if assign in b), [])
+    block = next((b for b in blocks(next(file.parents(assign))) if assign in b), [])
     sizes = [at for at in block if isinstance(at, ast.Assign) and "world_size" in tail_of(at.targets[0]).lower()]
     return any(_asks_world(at.value) for at in sizes)
 
 
 def _meets_here(assign: ast.Assign, file: File) -> bool:
     """Beside it the processes are told to meet on this host, where those of another would never come."""
-    beside = [at for block in _blocks(next(file.parents(assign))) for at in block if isinstance(at, ast.Assign)]
+    beside = [at for block in blocks(next(file.parents(assign))) for at in block if isinstance(at, ast.Assign)]
     told = (at.value for at in beside if "MASTER_ADDR" in ast.unparse(at.targets[0]))
     return any(isinstance(value, ast.Constant) and value.value in ("localhost", "127.0.0.1") for value in told)
 
@@ -382,10 +382,6 @@ def _plain(text: ast.expr) -> ast.expr:
 
 def _asks_world(node: ast.AST) -> bool:
     return any(isinstance(at, ast.Constant) and at.value in _WORLDS for at in walk(node))
-
-
-def _blocks(parent: ast.AST) -> list[list[ast.stmt]]:
-    return [block for name in ("body", "orelse", "finalbody") if isinstance(block := getattr(parent, name, None), list)]
 
 
 def _within_node(node: ast.AST) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
+from allranks.check.interpret.values import Value
 from allranks.check.program import Event
 from allranks.check.summaries.project import Project, mentioned
 from allranks.check.summaries.render import render
@@ -85,8 +86,13 @@ def _shuffles(event: Event) -> bool:
 
 
 def _is_sampled(event: Event) -> bool:
-    given = [event.argument("sampler", 3), event.argument("batch_sampler", 4)]
-    return "**" in {name for name, _ in event.keywords} or any(v is not None and v.constant is not None for v in given)
+    return "**" in {name for name, _ in event.keywords} or any(v.constant is not None for v in _samplers(event))
+
+
+def _samplers(event: Event) -> list[Value]:
+    """Return what a loader is given to pick its samples or its batches by."""
+    given = (event.argument("sampler", 3), event.argument("batch_sampler", 4))
+    return [value for value in given if value is not None]
 
 
 def _picks_for_all(project: Project, event: Event) -> bool:
@@ -95,8 +101,7 @@ def _picks_for_all(project: Project, event: Event) -> bool:
     if facts is None or any(map(_ASKS.search, facts.words)):
         return False
     trains = any(map(_TRAINS.search, (last, *facts.words)))
-    samplers = [event.argument("sampler", 3), event.argument("batch_sampler", 4)]
-    kinds = [value.instance for value in samplers if value is not None and value.instance]
+    kinds = [value.instance for value in _samplers(event) if value.instance]
     if HELD_OUT.search(last) or not trains or not any(_is_sampler(project, kind) for kind in kinds):
         return False
     data = event.argument(0, "dataset")
@@ -106,9 +111,7 @@ def _picks_for_all(project: Project, event: Event) -> bool:
 
 def _is_sampler(project: Project, kind: str) -> bool:
     """Whether a class of the project's own inherits from torch's sampler alone, and goes through no other sampler."""
-    path, _, name = kind.partition("::")
-    summary = project.summaries.get(path) if name else None
-    facts = summary.classes.get(name) if summary is not None else None
+    facts = project.cls(kind)
     around = any("sampler" in word for word in _words_of(project, kind))
     return facts is not None and not around and any(_SAMPLER.search(render(base)) for base in facts.bases)
 

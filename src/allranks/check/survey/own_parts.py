@@ -36,11 +36,10 @@ def own_parts(project: Project, lines: Mapping[str, list[str]]) -> frozenset[str
         return frozenset()
     users = closed(dealing, lambda path: [user for user in project.importers(path) if not path.endswith("__init__.py")])
     around = closed(users, project.imported) & files.keys()
-    functions = [(path, key, facts) for path in around for key, facts in files[path].functions.items() if key]
+    every = [(path, key, facts) for path in around for key, facts in files[path].functions.items()]
+    functions = [one for one in every if one[1]]  # not the bodies of modules
     meeting = _meeting([facts for _, _, facts in functions])
-    told = {word for _, _, facts in functions if any(map(_MEETS.search, facts.words)) for word in facts.words}
-    bodies = (files[path].functions[""] for path in around)
-    told |= {word for facts in bodies if any(map(_MEETS.search, facts.words)) for word in facts.words}
+    told = {word for _, _, facts in every if any(map(_MEETS.search, facts.words)) for word in facts.words}
     return frozenset(
         f"{module_name(path)}.{key}"
         for path, key, facts in functions

@@ -15,6 +15,7 @@ from allranks.check.tree.earlier import callers
 from allranks.check.tree.syntax import (
     Function,
     asks_rank,
+    blocks,
     calls_of,
     class_of,
     inside,
@@ -73,7 +74,7 @@ def _may_be_alone(function: Function, file: File) -> bool:
 
 def _is_always_made(file: File) -> bool:
     """Whether this file makes a group in any case, also one of one process."""
-    for maker in (call for name in _MAKERS for call in calls_of(file).get(name, ())):
+    for maker in _makers(file):
         above = next((at for at, _ in inside(maker, file) if isinstance(at, ast.If)), None)
         if above is None or speaks_of(above.test, _THERE) or asks_rank(above.test):
             return True
@@ -84,9 +85,12 @@ def _is_always_made(file: File) -> bool:
 
 def _made_under(file: File) -> set[str]:
     """Return the conditions under which this file makes a group: where one of them holds again, there is one."""
-    makers = (call for name in _MAKERS for call in calls_of(file).get(name, ()))
-    around = ((at, child) for call in makers for at, child in inside(call, file))
+    around = ((at, child) for call in _makers(file) for at, child in inside(call, file))
     return {ast.unparse(at.test) for at, child in around if isinstance(at, ast.If) and child in at.body}
+
+
+def _makers(file: File) -> list[ast.Call]:
+    return [call for name in _MAKERS for call in calls_of(file).get(name, ())]
 
 
 def _makes(branch: ast.If) -> bool:
@@ -99,6 +103,7 @@ def _calls_maker(statement: ast.stmt) -> bool:
 
 def _asked(call: ast.Call, file: File) -> bool:
     """Whether somebody asks on the way to a call in its function whether there are others."""
+    made_under = file.once("conditions of groups", file.tree, lambda _: _made_under(file))
     for above, child in inside(call, file):
         if isinstance(above, ast.BoolOp) and any(speaks_of(at, _ASKS) for at in above.values if at is not child):
             return True
@@ -106,7 +111,7 @@ def _asked(call: ast.Call, file: File) -> bool:
             holds = child not in above.orelse if isinstance(above, ast.If) else child is above.body
             if not _is_alone(above.test, holds, file):
                 return True
-        if isinstance(above, ast.If) and child in above.body and ast.unparse(above.test) in _made_under(file):
+        if made_under and isinstance(above, ast.If) and child in above.body and ast.unparse(above.test) in made_under:
             return True
         if any(_stays_behind(at, file) for at in _above(above, child)):
             return True
@@ -115,8 +120,7 @@ def _asked(call: ast.Call, file: File) -> bool:
 
 def _above(parent: ast.AST, child: ast.AST) -> list[ast.stmt]:
     """Return the statements above one in its block."""
-    blocks = (getattr(parent, name, None) for name in ("body", "orelse", "finalbody"))
-    return next((at[: at.index(child)] for at in blocks if isinstance(at, list) and child in at), [])
+    return next((block[: block.index(child)] for block in blocks(parent) if child in block), [])
 
 
 def _stays_behind(statement: ast.stmt, file: File) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import function_called
-from allranks.check.tree.syntax import Function, calls_of, function_of, inside, own
+from allranks.check.tree.syntax import Function, blocks, calls_of, function_of, inside, own
 
 DEEPEST = 4
 Sought = Callable[[ast.Call], bool]
@@ -54,8 +54,8 @@ def _before(parent: ast.AST, child: ast.AST) -> Iterator[ast.AST]:
     """Yield what runs before ``child`` in its parent: the test of its `if`, the statements above that do not branch."""
     if isinstance(parent, ast.If | ast.While) and child is not parent.test:
         yield parent.test
-    for block in (getattr(parent, name, None) for name in ("body", "orelse", "finalbody")):
-        if isinstance(block, list) and child in block:
+    for block in blocks(parent):
+        if child in block:
             yield from (s for s in block[: block.index(child)] if is_plain(s))
 
 

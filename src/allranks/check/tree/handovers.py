@@ -19,6 +19,7 @@ from allranks.check.tree.syntax import (
     Function,
     arguments,
     asks_rank,
+    blocks,
     calls_of,
     function_of,
     inside,
@@ -222,16 +223,12 @@ def _waits(call: ast.Call, file: File) -> bool:
 def goes_on(made: ast.AST, read: ast.AST, file: File) -> bool:
     """A process that comes to ``made`` may come to ``read`` afterwards: no other branch, no return between."""
     for parent, child in inside(made, file):
-        block = next((b for b in _blocks(parent) if child in b), None)
+        block = next((b for b in blocks(parent) if child in b), None)
         if any(at is read for at in walk(parent)):
             return block is None or any(at is read for part in block for at in walk(part))
         if block is not None and leaves(block):
             return False
     return True
-
-
-def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
-    yield from (b for name in ("body", "orelse", "finalbody") if isinstance(b := getattr(node, name, None), list))
 
 
 def _loops(read: ast.Call, made: ast.Call, file: File) -> bool:

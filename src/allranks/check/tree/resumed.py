@@ -21,9 +21,8 @@ _OF_A_PART = re.compile(r"\b(dp|tp|pp|ep|mp)\w*\}|_(dp|tp|pp|ep|mp)\b")
 
 def feeds_optimizer(load: ast.Call, file: File) -> bool:
     """An optimizer takes what is loaded: its state was on the GPU of the rank that saved it."""
-    scope, above = function_of(load, file) or file.tree, next(file.parents(load), None)
-    names = {ast.unparse(t) for t in above.targets} if isinstance(above, ast.Assign) else set()
-    restores = (at for at in own(scope) if isinstance(at, ast.Call) and tail_of(at) == "load_state_dict" and at.args)
+    nodes, names = own(function_of(load, file) or file.tree), _names(load, file)
+    restores = (at for at in nodes if isinstance(at, ast.Call) and tail_of(at) == "load_state_dict" and at.args)
     taken = (at for at in restores if OPTIMIZER.search(ast.unparse(at.func).removesuffix(".load_state_dict")))
     fed = any(at is load or (isinstance(at, ast.expr) and ast.unparse(at) in names) for t in taken for at in walk(t))
     return fed and bool(_SEVERAL.search(file.text)) and not _OF_A_PART.search(ast.unparse(load.args[0]))
@@ -31,9 +30,8 @@ def feeds_optimizer(load: ast.Call, file: File) -> bool:
 
 def is_saved_here(load: ast.Call, file: File) -> bool:
     """The file saves it, too: a dictionary with states of what is trained, under a key that is taken out here."""
-    scope, above = function_of(load, file) or file.tree, next(file.parents(load), None)
-    names = {ast.unparse(t) for t in above.targets} if isinstance(above, ast.Assign) else set()
-    taken = (at for at in own(scope) if isinstance(at, ast.Subscript) and ast.unparse(at.value) in names)
+    nodes, names = own(function_of(load, file) or file.tree), _names(load, file)
+    taken = (at for at in nodes if isinstance(at, ast.Subscript) and ast.unparse(at.value) in names)
     keys = {at.slice.value for at in taken if isinstance(at.slice, ast.Constant)}
     made = (at for at in file.kinds.get(ast.Dict, ()) if isinstance(at, ast.Dict))
     saved = (
@@ -43,6 +41,12 @@ def is_saved_here(load: ast.Call, file: File) -> bool:
         if isinstance(k, ast.Constant) and _is_state(v)
     )
     return bool(_SEVERAL.search(file.text)) and not keys.isdisjoint(saved)
+
+
+def _names(load: ast.Call, file: File) -> set[str]:
+    """Return what the loaded is called by, as it is written."""
+    above = next(file.parents(load), None)
+    return {ast.unparse(target) for target in above.targets} if isinstance(above, ast.Assign) else set()
 
 
 def _is_state(value: ast.expr) -> bool:

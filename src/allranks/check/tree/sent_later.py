@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
-from allranks.check.tree.syntax import Function, asks_rank, calls_of, function_of, own, places_in, tail_of
+from allranks.check.tree.syntax import Function, asks_rank, calls_of, function_of, is_constant, own, places_in, tail_of
 
 # Objects are sent where each process may have more or fewer.
 _OBJECTS = re.compile(r"^_?(all_)?gather_(obj|object|list)$|^all_gather_list$")
@@ -71,16 +71,12 @@ def _empty(test: ast.expr) -> Iterator[str]:
             yield from _empty(value)
     elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         asked = test.operand
-    elif isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq) and _is_zero(test.comparators[0]):
+    elif isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq) and is_constant(test.comparators[0], 0):
         asked = test.left if isinstance(test.left, ast.Call) else None
     if isinstance(asked, ast.Call) and tail_of(asked) == "len" and asked.args:
         asked = asked.args[0]
     if isinstance(asked, ast.Name | ast.Attribute):
         yield ast.unparse(asked)
-
-
-def _is_zero(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and type(node.value) is int and node.value == 0
 
 
 def _made_of(name: str, function: Function) -> frozenset[str]:

@@ -97,6 +97,11 @@ def is_constant(node: ast.AST | None, value: object) -> bool:
     return isinstance(node, ast.Constant) and node.value is value
 
 
+def blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
+    """Yield the blocks of a statement, but for those of handlers and cases."""
+    yield from (b for name in ("body", "orelse", "finalbody") if isinstance(b := getattr(node, name, None), list))
+
+
 def variables(node: ast.AST) -> set[str]:
     """Return the names of the variables in ``node``."""
     return {at.id for at in walk(node) if isinstance(at, ast.Name)}
