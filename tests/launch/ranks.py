@@ -83,9 +83,12 @@ def run(job: Job, folder: Path, *, base: dict[str, str] | None = None) -> Outcom
 
 
 def listen(channel: socket.socket, ranks: list[subprocess.Popen[bytes]], deadline: float) -> list[dict[str, Any]]:
+    """Until all have ended, or none but ranks that did not fail for `GRACE` seconds after the first failure."""
     said: list[dict[str, Any]] = []
-    while time.monotonic() < deadline:
-        over = all(rank.poll() is not None for rank in ranks)
+    enough = deadline
+    while (now := time.monotonic()) < deadline:
+        failed = [rank for rank in ranks if any(m["kind"] == "failed" and m["pid"] == rank.pid for m in said)]
+        over = all(rank.poll() is not None for rank in (ranks if now < enough else failed))
         try:
             said.append(json.loads(channel.recv(1 << 20)))
         except TimeoutError:
@@ -93,7 +96,7 @@ def listen(channel: socket.socket, ranks: list[subprocess.Popen[bytes]], deadlin
                 break
             continue
         if said[-1]["kind"] == "failed":
-            deadline = min(deadline, time.monotonic() + GRACE)
+            enough = min(enough, time.monotonic() + GRACE)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(said[-1]["pid"], signal.SIGTERM)  # the rank may go
     return said
