@@ -64,9 +64,10 @@ REPORT = Report(
     prints={HANG: "abc"},
     rules=(
         RuleNote("AR102", "ungated-file-write", "Finds writes."),
-        RuleNote("AR201", "collective-under-rank-guard", "Finds collectives."),
+        RuleNote("AR201", "collective-under-rank-guard", "Finds collectives.", precision=0.755),
     ),
     hidden=2,
     withheld=1,
+    unsure=4,
 )
 EMPTY = Report((), (), 1, 10, "0.1.0")

@@ -40,6 +40,7 @@ class Config:
     per_file_ignores: tuple[tuple[str, tuple[str, ...]], ...] = ()
     assume: str = "auto"
     confidence: str = "high"
+    precision: float = 0.0
     entry_points: tuple[str, ...] = ()
     rank_zero_predicates: tuple[str, ...] = ()
     collectives: tuple[str, ...] = ()
@@ -87,6 +88,9 @@ def _value(key: str, value: object, where: str) -> object:
         return _must(
             value in CHOICES[key], value, f"{where}: {key} must be one of {', '.join(CHOICES[key])}, not {value!r}"
         )
+    if key == "precision":
+        good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+        return _must(good, value, f"{where}: precision must be a number from 0 to 1, not {value!r}")
     if key in ("baseline", "cache-dir"):
         return _must(isinstance(value, str), value, f"{where}: {key} must be a path, not {value!r}")
     return _words(key, value, where)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 
+from allranks.check.measured import measured
 from allranks.check.program import Program
 from allranks.check.reading import Cache, examined
 from allranks.check.registry import all_rules, selected
 from allranks.check.results.rows import rows
-from allranks.check.rule import Assume, LocalRule, ProgramRule
+from allranks.check.rule import ABOUT_ITSELF, Assume, LocalRule, ProgramRule
 from allranks.check.rules.ar305_jax_host_input import JaxHostInput
 from allranks.check.rules.ar310_metric_not_reduced import MetricNotReduced
 from allranks.check.rules.ar604_unknown_env_var import UnknownEnvVar
@@ -42,12 +43,24 @@ class Settings:
     rank_zero_predicates: tuple[str, ...] = ()
     collectives: tuple[str, ...] = ()
     confidence: Confidence = "high"
+    precision: float = 0.0
     shared_paths: tuple[str, ...] = ()
     node_local_paths: tuple[str, ...] = ()
 
     def shows(self, finding: Finding) -> bool:
         """Return whether a finding is sure enough to be shown."""
-        return self.confidence == "low" or finding.confidence == "high"
+        return (self.confidence == "low" or finding.confidence == "high") and not self.unsure(finding)
+
+    def unsure(self, finding: Finding) -> bool:
+        """Return whether findings of its rule were right less often than is asked for: nothing that ``extend_select``
+        names, nor what the check says of itself."""
+        if (
+            not self.precision
+            or finding.code.startswith(ABOUT_ITSELF)
+            or selected((finding.code,), self.extend_select, ())
+        ):
+            return False
+        return (measured(finding.code).precision or 0.0) < self.precision
 
     def codes(self) -> frozenset[str]:
         """Return the codes of the rules that run: those selected, or all that run by default."""

@@ -10,6 +10,7 @@ from typing import cast
 from allranks.check.config import Config, ConfigWrong
 from allranks.check.engine import Settings, check
 from allranks.check.kept import Judged
+from allranks.check.measured import measured
 from allranks.check.reading import Cache
 from allranks.check.registry import all_rules
 from allranks.check.results.page import summary
@@ -43,6 +44,7 @@ def settings_of(config: Config) -> Settings:
         extend_select=config.extend_select,
         assume=cast(Assume, config.assume),
         confidence=cast(Confidence, config.confidence),
+        precision=config.precision,
         entries=config.entry_points,
         rank_zero_predicates=config.rank_zero_predicates,
         collectives=config.collectives,
@@ -91,12 +93,18 @@ def judge(
     found = _without_suppressed(found, {path: sources[path] for path in sources if path in shown}, decided)
     ignored = [(glob, tuple(selectors)) for glob, selectors in config.per_file_ignores]
     found = [finding for finding in found if not _ignored(finding, ignored)]
-    every = len(found)
+    unsure = sum(1 for finding in found if settings.unsure(finding))
+    withheld = sum(1 for finding in found if not settings.shows(finding)) - unsure
     found = [_mendable(finding) for finding in found if settings.shows(finding)]
     found.sort(key=lambda finding: (finding.place, finding.code))
-    rules = {finding.code for finding in found}
-    notes = tuple(RuleNote(rule.code, rule.name, summary(rule)) for rule in all_rules() if rule.code in rules)
-    return Judged(tuple(found), outcome.rows, outcome.files + len(broken), outcome.lines, notes, every - len(found))
+    notes = _notes({finding.code for finding in found})
+    files_read = outcome.files + len(broken)
+    return Judged(tuple(found), outcome.rows, files_read, outcome.lines, notes, withheld, unsure)
+
+
+def _notes(codes: Collection[str]) -> tuple[RuleNote, ...]:
+    rules = [rule for rule in all_rules() if rule.code in codes]
+    return tuple(RuleNote(rule.code, rule.name, summary(rule), measured(rule.code).precision) for rule in rules)
 
 
 def _mendable(finding: Finding) -> Finding:

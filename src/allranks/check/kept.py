@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from allranks.findings import Edit, Finding, Fix, Note, Place, Row
@@ -14,7 +14,7 @@ from allranks.report.base import RuleNote
 @dataclass(frozen=True, slots=True)
 class Judged:
     """What is to be shown. ``rules`` says what the rules that found something are about; ``withheld`` how many more
-    findings there are, of low confidence."""
+    findings there are, of low confidence, and ``unsure`` how many of rules that are less precise than was asked for."""
 
     findings: tuple[Finding, ...]
     rows: tuple[Row, ...]
@@ -22,6 +22,7 @@ class Judged:
     lines: int
     rules: tuple[RuleNote, ...]
     withheld: int = 0
+    unsure: int = 0
 
 
 def written(judged: Judged) -> bytes:
@@ -30,8 +31,8 @@ def written(judged: Judged) -> bytes:
         {
             "findings": plain(judged.findings),
             "rows": [[row.topic, row.verdict, [_from_note(note) for note in row.evidence]] for row in judged.rows],
-            "read": [judged.files, judged.lines, judged.withheld],
-            "rules": [[rule.code, rule.name, rule.summary] for rule in judged.rules],
+            "read": [judged.files, judged.lines, judged.withheld, judged.unsure],
+            "rules": [list(astuple(rule)) for rule in judged.rules],
         }
     ).encode()
 
@@ -47,6 +48,7 @@ def read(raw: bytes) -> Judged | None:
             lines=int(found["read"][1]),
             rules=tuple(RuleNote(*rule) for rule in found["rules"]),
             withheld=int(found["read"][2]),
+            unsure=int(found["read"][3]),
         )
     except (ValueError, TypeError, KeyError, IndexError, RecursionError):
         return None

@@ -69,6 +69,8 @@ from allranks.check.program import Divergence, Event, Program
 from allranks.check.sources.source import File
 from allranks.findings import Confidence, Finding, Fix, Note, Place, Severity
 
+# How the codes of `MetaRule` begin.
+ABOUT_ITSELF = "AR9"
 Assume: TypeAlias = Literal["auto", "multi-host"]
 
 
@@ -90,7 +92,8 @@ class Rule:
     """One fault. A subclass sets the class variables; its docstring is its documentation page.
 
     ``of_nodes``: the fault shows on several nodes alone: confidence is low where nothing in a project speaks of them.
-    ``default``: False for a rule whose precision on real code is under 0.9; it runs when it is selected.
+    ``default``: False for a rule that runs when it is selected: one that says much of right code, or advises. How often
+    each was right is told by `measured`.
     ``instead_of``: rules that say the same less exactly: what they find at one place with this one is not shown.
     ``cluster`` and ``advice`` are what findings say when they have nothing more exact to say.
     """

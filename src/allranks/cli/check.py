@@ -51,6 +51,12 @@ def _about_what(p: argparse.ArgumentParser) -> None:
     p.add_argument(
         "--confidence", choices=CHOICES["confidence"], help="low: also effects that no program was seen to reach"
     )
+    p.add_argument(
+        "--precision",
+        type=_part,
+        metavar="PART",
+        help="only rules of whose findings this part, from 0 to 1, was right in code that nobody had seen (default: 0)",
+    )
     p.add_argument("--exclude", type=_list, metavar="GLOBS", help="what is left out, beside what .gitignore leaves out")
     p.add_argument("--no-cache", action="store_true", help="neither read nor write .allranks_cache")
     p.add_argument("--stdin-filename", type=Path, metavar="FILE", help="the file whose text comes on standard input")
@@ -105,6 +111,16 @@ def main(argv: Sequence[str]) -> int:
 
 def _list(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def _part(text: str) -> float:
+    try:
+        part = float(text)
+    except ValueError:
+        part = -1.0
+    if not 0 <= part <= 1:
+        raise argparse.ArgumentTypeError(f"must be a number from 0 to 1, not {text!r}")
+    return part
 
 
 def _codes(text: str) -> tuple[str, ...]:

@@ -68,6 +68,7 @@ def overridden(config: Config, arguments: Namespace) -> Config:
         extend_select=(*config.extend_select, *arguments.extend_select) if arguments.extend_select else None,
         assume=arguments.assume,
         confidence=arguments.confidence,
+        precision=arguments.precision,
         entry_points=tuple(arguments.entry) if arguments.entry else None,
         extend_exclude=(*config.extend_exclude, *arguments.exclude) if arguments.exclude else None,
         fail_on=arguments.fail_on,

@@ -57,6 +57,8 @@ def _figures(report: Report) -> Iterator[str]:
         yield f'<div class="figure none"><b>{report.hidden}</b>known to the baseline</div>'
     if report.withheld:
         yield f'<div class="figure none"><b>{report.withheld}</b>of low confidence, not shown</div>'
+    if report.unsure:
+        yield f'<div class="figure none"><b>{report.unsure}</b>of less precise rules, not shown</div>'
     yield "</section>"
 
 

@@ -8,9 +8,10 @@ from typing import Any
 from urllib.parse import quote
 
 from allranks.findings import Edit, Finding, Note, Place
-from allranks.report.base import Report
+from allranks.report.base import Report, RuleNote
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+PRECISIONS = ((0.9, "very-high"), (0.75, "high"), (0.5, "medium"), (0.0, "low"))
 LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 
 
@@ -31,12 +32,20 @@ def log(report: Report) -> dict[str, Any]:
             "shortDescription": {"text": rule.summary or rule.name},
             "help": {"text": f"allranks explain {rule.code}"},
             "defaultConfiguration": {"level": LEVELS[severities[rule.code]]},
+            **_properties(rule),
         }
         for rule in report.rules
     ]
     results = [_result(report, finding, index) for finding in report.findings]
     run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
+
+
+def _properties(rule: RuleNote) -> dict[str, Any]:
+    """Return how precise the rule is, in the words that code scanning has for it; nothing where that is not known."""
+    if rule.precision is None:
+        return {}
+    return {"properties": {"precision": next(word for least, word in PRECISIONS if rule.precision >= least)}}
 
 
 def _result(report: Report, finding: Finding, index: dict[str, int]) -> dict[str, Any]:

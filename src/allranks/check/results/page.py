@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from inspect import cleandoc
 from types import MappingProxyType
 
-from allranks.check.rule import Example, Rule
+from allranks.check.measured import measured
+from allranks.check.rule import ABOUT_ITSELF, Example, Rule
 
 FAMILIES = MappingProxyType(
     {
@@ -19,7 +20,7 @@ FAMILIES = MappingProxyType(
         "AR6": "start-up and devices",
         "AR7": "randomness and determinism",
         "AR8": "hang hygiene",
-        "AR9": "about the check itself",
+        ABOUT_ITSELF: "about the check itself",
     }
 )
 LONG = 300
@@ -37,9 +38,11 @@ def page(rule: Rule) -> str:
 
 
 def facts(rule: Rule) -> str:
-    """Return its severity, whether it runs by default, and the row of the readiness report that it belongs to."""
+    """Return its severity, whether it runs by default, its row of the readiness report, how often it was right."""
     runs = "runs by default" if rule.default else f"runs if selected (`--extend-select {rule.code}`)"
-    return f"{rule.severity.capitalize()}, {runs}. Row of the readiness report: {rule.row}."
+    known = measured(rule.code)
+    right = f" In code that nobody had seen {known.right} of {known.read} findings were right." if known.read else ""
+    return f"{rule.severity.capitalize()}, {runs}. Row of the readiness report: {rule.row}.{right}"
 
 
 def index(rules: Iterable[Rule]) -> str:
@@ -48,17 +51,26 @@ def index(rules: Iterable[Rule]) -> str:
         "# Rules of `allranks check`",
         "",
         MADE_BY.replace("This page is", "These pages are").replace("rule:", "rules:"),
+        "",
+        "Right: of its findings in code that nobody had seen while the rule was written, how many were.",
     ]
     family = ""
     for rule in rules:
         if rule.code[:3] != family:
             family = rule.code[:3]
-            lines += ["", f"## {family}xx: {FAMILIES[family]}", "", "| code | name | severity | by default | fix |"]
-            lines += ["|---|---|---|---|---|"]
+            lines += [
+                "",
+                f"## {family}xx: {FAMILIES[family]}",
+                "",
+                "| code | name | severity | by default | right | fix |",
+            ]
+            lines += ["|---|---|---|---|---|---|"]
         safety = section(rule, "Fix safety")
         fix = "yes" if safety and not safety.startswith("There is no automatic fix") else ""
         runs = "yes" if rule.default else "no"
-        lines.append(f"| [{rule.code}]({rule.code}.md) | {rule.name} | {rule.severity} | {runs} | {fix} |")
+        known = measured(rule.code)
+        right = f"{known.right} of {known.read}" if known.read else ""
+        lines.append(f"| [{rule.code}]({rule.code}.md) | {rule.name} | {rule.severity} | {runs} | {right} | {fix} |")
     return "\n".join(lines) + "\n"
 
 

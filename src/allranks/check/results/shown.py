@@ -45,6 +45,7 @@ def report_of(
         rules=tuple(rule for rule in judged.rules if rule.code in codes),
         hidden=len(judged.findings) - len(findings),
         withheld=judged.withheld,
+        unsure=judged.unsure,
     )
 
 

@@ -1,0 +1,97 @@
+"""How often what each rule finds was right, in public code that nobody had seen while its rules were written. Pure.
+
+Time and again people who knew no rule collected code, the rules of that day were run over it once, and people who
+knew no rule either read what was found (``bench/check``, docs/check-evaluation.md). A rule has been mended since
+wherever it was wrong: these are the rules as they were, and nothing surer is known of those of today.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+# Fewer findings that were read say nothing.
+ENOUGH = 5
+# Findings that were right/wrong in each half of the evaluation set, the first one first ("-": none was read).
+_AT_FIRST_SIGHT = """
+AR101     6/7   21/27   16/24   23/30    14/8   17/18   14/13
+AR102    8/16   47/49   46/50   35/37   23/10   27/52   10/15
+AR103     4/5    10/8   10/15    9/11     4/1     8/2     3/4
+AR105     1/0    25/1    3/19     5/5       -       -     7/0
+AR106       -     5/1     5/3     4/2   26/11    32/0    14/0
+AR107     1/0     2/8       -       -     2/2       -       -
+AR108     4/0    10/3    7/25    8/15     9/5     8/1    15/4
+AR109     1/7     4/8    10/7     1/5     8/5     2/3    10/5
+AR110       -     0/6       -     1/0       -       -       -
+AR201     5/2     3/8     2/7   11/13    12/7     3/6     1/5
+AR202       -     1/0     1/0     6/3       -     1/3    1/11
+AR203     3/2     7/2     3/4     1/9     1/1     0/3     4/2
+AR204       -       -     1/0       -       -     3/0       -
+AR205       -       -       -     1/1       -       -    0/16
+AR206       -     0/1     0/1     0/3       -       -       -
+AR207       -     0/3       -       -       -     1/0       -
+AR208     1/0       -       -     0/1     0/2       -       -
+AR209       -     1/0     4/2     4/3     8/4    12/3     4/1
+AR210       -       -       -       -       -     1/0       -
+AR301       -       -       -     0/2     1/1     1/2     0/5
+AR302     1/1     3/1     2/3     4/0     1/0     5/3     6/1
+AR303       -     5/1     0/3       -       -       -       -
+AR304       -       -       -     0/2     1/0     0/1     0/1
+AR306     0/3    18/0     1/3    2/12     1/3     2/1    1/14
+AR307       -     2/1     0/2     2/1     1/1     0/3     1/3
+AR308       -     6/0     1/0     1/0     3/0       -     1/1
+AR309       -       -       -       -       -     0/1       -
+AR310       -     5/0     4/0       -       -     3/1     1/8
+AR401       -       -       -       -       -     1/0       -
+AR404       -       -     0/2     0/2       -       -       -
+AR405       -     1/0     1/4     1/0       -     1/3     0/1
+AR406       -       -     2/0       -       -     1/0     0/1
+AR501       -     0/3       -       -       -       -       -
+AR503       -     4/0     1/0       -       -       -       -
+AR504       -    24/7    4/11     1/0     4/3     5/0     8/0
+AR505       -     2/1       -       -       -       -       -
+AR601       -     0/1       -       -       -       -       -
+AR602       -       -     1/0     1/0     1/0       -       -
+AR603       -     1/1     1/0       -       -       -       -
+AR604       -       -       -       -       -     2/0       -
+AR605       -     6/5     2/8     7/4     4/2     1/4     4/3
+AR606       -     2/0       -       -       -     2/1       -
+AR608       -       -     3/5     4/0     0/2       -       -
+AR609       -       -       -     5/0       -       -       -
+AR610       -     4/0     2/0       -     0/1       -       -
+AR611       -       -       -       -     3/0       -     2/0
+AR612       -     3/0     1/0       -     1/0       -       -
+AR701       -     2/3     1/0     3/0     1/0       -       -
+AR702       -     0/1     3/4     0/2       -       -     3/0
+AR703       -       -       -       -       -     1/0     1/0
+AR801       -       -       -       -       -     2/0       -
+AR803     1/0     0/1       -     5/3     0/2       -     0/1
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Of ``read`` findings, ``right`` were right."""
+
+    right: int
+    read: int
+
+    @property
+    def precision(self) -> float | None:
+        """The part that was right; None where too few were read to say."""
+        return self.right / self.read if self.read >= ENOUGH else None
+
+
+@cache
+def _all() -> dict[str, Measured]:
+    found = {}
+    for line in _AT_FIRST_SIGHT.strip().split("\n"):
+        code, *cells = line.split()
+        pairs = [tuple(map(int, cell.split("/"))) for cell in cells if cell != "-"]
+        found[code] = Measured(sum(right for right, _ in pairs), sum(right + wrong for right, wrong in pairs))
+    return found
+
+
+def measured(code: str) -> Measured:
+    """Return what is known of a rule by its code."""
+    return _all().get(code, Measured(0, 0))

@@ -1,0 +1,67 @@
+"""How often a rule was right in code that nobody had seen: told, and asked for by ``--precision``."""
+
+from __future__ import annotations
+
+import pytest
+
+from allranks.check import measured as home
+from allranks.check.config import Config
+from allranks.check.judge import judge
+from allranks.check.measured import ENOUGH, Measured, measured
+from allranks.check.registry import all_rules, rule
+from allranks.check.results.page import facts
+
+# AR101, AR109, and AR902: what the check says of itself.
+TRAIN = b"""
+import os, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+torch.save(torch.nn.Linear(2, 2).state_dict(), "last.pt")
+os.remove("old.pt")
+x = 1  # allranks: ignore
+"""
+
+
+@pytest.fixture
+def known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """AR101 was right once in ten times, AR109 nine times."""
+    numbers = {"AR101": Measured(1, 10), "AR109": Measured(9, 10)}
+    monkeypatch.setattr(home, "_all", lambda: numbers)
+
+
+def codes(**options: object) -> tuple[list[str], int]:
+    judged = judge({"train.py": TRAIN}, Config().with_(**options))
+    return [finding.code for finding in judged.findings], judged.unsure
+
+
+def test_only_rules_of_which_it_is_known_are_measured() -> None:
+    assert set(home._all()) <= {rule.code for rule in all_rules()}
+    assert all(0 <= one.right <= one.read for one in home._all().values())
+
+
+def test_few_findings_say_nothing() -> None:
+    assert Measured(ENOUGH, ENOUGH).precision == 1.0
+    assert Measured(ENOUGH - 1, ENOUGH - 1).precision is None
+    assert measured("AR999").precision is None
+
+
+@pytest.mark.usefixtures("known")
+def test_who_asks_for_precision_sees_what_is_measured_to_have_it() -> None:
+    assert codes() == (["AR101", "AR109", "AR902"], 0)
+    assert codes(precision=0.5) == (["AR109", "AR902"], 1)
+    assert codes(precision=0.95) == (["AR902"], 2)
+    assert codes(precision=0.9, select=("AR1",)) == (["AR109"], 1)
+    assert codes(precision=0.95, extend_select=("AR101",)) == (["AR101", "AR902"], 1)
+
+
+@pytest.mark.usefixtures("known")
+def test_what_is_not_shown_speaks_for_no_row() -> None:
+    """The save is as wrong as it was: its row is not good for that."""
+    judged = judge({"train.py": TRAIN}, Config(precision=0.95))
+    assert {row.topic: row.verdict for row in judged.rows}["checkpoint save"] == "not seen"
+
+
+@pytest.mark.usefixtures("known")
+def test_a_rules_page_tells_it() -> None:
+    told = {code: facts(found) for code in ("AR101", "AR102") if (found := rule(code))}
+    assert told["AR101"].endswith("In code that nobody had seen 1 of 10 findings were right.")
+    assert "nobody had seen" not in told["AR102"]
