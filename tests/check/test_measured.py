@@ -54,10 +54,12 @@ def test_who_asks_for_precision_sees_what_is_measured_to_have_it() -> None:
 
 
 @pytest.mark.usefixtures("known")
-def test_what_is_not_shown_speaks_for_no_row() -> None:
-    """The save is as wrong as it was: its row is not good for that."""
-    judged = judge({"train.py": TRAIN}, Config(precision=0.95))
-    assert {row.topic: row.verdict for row in judged.rows}["checkpoint save"] == "not seen"
+def test_nothing_speaks_for_the_row_of_what_is_not_shown() -> None:
+    """The save is as wrong as it was, and one line more that would be right does not make it good."""
+    program = TRAIN + b"if dist.get_rank() == 0:\n    torch.save({}, 'best.pt')\n"
+    asked = [judge({"train.py": program}, Config(precision=part, ignore=("AR109",))) for part in (0.0, 0.95)]
+    verdicts = [{row.topic: row.verdict for row in judged.rows}["checkpoint save"] for judged in asked]
+    assert verdicts == ["bad", "not determined"]
 
 
 @pytest.mark.usefixtures("known")

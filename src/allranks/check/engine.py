@@ -102,7 +102,9 @@ def check(sources: Mapping[str, bytes], settings: Settings, *, cache: Cache | No
     doubled = {(f.place, code) for f in once.values() for code in instead_of[f.code]}
     found = [once[key] for key in sorted(once.keys() - doubled)]
     shown = [f for f in found if settings.shows(f)]
-    report = rows(program, shown, {r.code: r.row for r in all_rules()}, Lines(sources), doubted=found)
+    unsure = [f for f in found if settings.unsure(f)]
+    topics = {r.code: r.row for r in all_rules()}
+    report = rows(program, shown, topics, Lines(sources), doubted=found, unsure=unsure)
     counted = [raw for path, raw in sources.items() if not is_page(path)]
     return Outcome(tuple(found), report, len(counted), sum(raw.count(b"\n") for raw in counted))
 

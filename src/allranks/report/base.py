@@ -92,6 +92,11 @@ class Report:
         """Return what part of the findings of this one's rule was right; None where that is not known."""
         return next((rule.precision for rule in self.rules if rule.code == finding.code), None)
 
+    def right_of_100(self) -> int | None:
+        """Return how many of 100 findings like these were right; None where nothing is known of their rules."""
+        known = [part for finding in self.findings if (part := self.precision(finding)) is not None]
+        return round(100 * sum(known) / len(known)) if known else None
+
     def counts(self) -> dict[Severity, int]:
         """Return how many findings there are of each severity."""
         found = Counter(finding.severity for finding in self.findings)
@@ -123,9 +128,7 @@ def summary(report: Report) -> str:
     safe = sum(1 for finding in report.findings if finding.fix and finding.fix.safe)
     if safe:
         text += f"\n[*] {safe} fixable with --fix."
-    measured = [part for finding in report.findings if (part := report.precision(finding)) is not None]
-    if measured:
-        right = round(100 * sum(measured) / len(measured))
+    if (right := report.right_of_100()) is not None:
         text += (
             f"\nOf such findings {right} in 100 were right in code that nobody had seen (--precision 0.7: surer ones)."
         )

@@ -191,9 +191,11 @@ def rows(
     topics: Mapping[str, str],
     lines: Lines,
     doubted: Iterable[Finding] = (),
+    unsure: Iterable[Finding] = (),
 ) -> tuple[Row, ...]:
     """Return the report. ``topics``: code of a rule -> row; findings decide before anything that speaks for a row.
-    ``doubted``: what is not shown, for it is not sure enough: what stands there speaks for nothing."""
+    ``doubted``: what is not shown, for it is not sure enough: what stands there speaks for nothing. ``unsure``: those
+    of them that the user wants of surer rules alone: nothing speaks for their rows."""
     against: dict[str, list[Finding]] = {}
     findings = [f for f in findings if f.severity != "info"]
     for finding in findings:
@@ -207,7 +209,13 @@ def rows(
         against.setdefault(topic, []).extend(more)
     wrong = frozenset(line for f in (*findings, *doubted) if f.severity != "info" for line in _lines(f.place))
     seen = [event for event in events if not _lines(event.place) & wrong]
-    return tuple(_row(topic, seen, against.get(topic, []), lines) for topic in ROWS)
+    known = {topic: _row(topic, seen, against.get(topic, []), lines) for topic in ROWS}
+    for finding in unsure:
+        topic = topics.get(finding.code, "")
+        if topic in known and known[topic].verdict not in ("bad", "warning"):
+            hidden = Note(f"{finding.code} is less precise than is asked for, and not shown", finding.place)
+            known[topic] = Row(topic, "not determined", (hidden,))
+    return tuple(known.values())
 
 
 def _row(topic: str, seen: list[Event], against: list[Finding], lines: Lines) -> Row:
