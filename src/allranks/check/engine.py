@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from allranks.check.measured import measured
@@ -11,22 +11,15 @@ from allranks.check.reading import Cache, examined
 from allranks.check.registry import all_rules, selected
 from allranks.check.results.rows import rows
 from allranks.check.rule import ABOUT_ITSELF, Assume, LocalRule, ProgramRule
-from allranks.check.rules.ar305_jax_host_input import JaxHostInput
-from allranks.check.rules.ar310_metric_not_reduced import MetricNotReduced
 from allranks.check.rules.ar604_unknown_env_var import UnknownEnvVar
 from allranks.check.rules.ar903_analysis_incomplete import AnalysisIncomplete
 from allranks.check.sources.scripts import is_page, is_text
 from allranks.check.sources.source import Unreadable, decode, split
 from allranks.check.summaries.project import Project
 from allranks.check.summaries.summary import Summary
-from allranks.check.survey.feeds import fed_alike
 from allranks.check.survey.first_alone import first_alone, starts_by_trainer
-from allranks.check.survey.launches import by_launchers, on_one_host, on_several_nodes, started
-from allranks.check.survey.own_parts import own_parts
-from allranks.check.survey.several import awaits_saves, cuts_state, files_with_own_seeds, several
-from allranks.check.survey.steady import steady
+from allranks.check.survey.launches import by_launchers, on_several_nodes, started
 from allranks.check.survey.survey import Survey
-from allranks.check.survey.trained_by_several import trained_by_several
 from allranks.check.tables.apis import apis
 from allranks.findings import Confidence, Finding, Place, Row
 
@@ -89,7 +82,7 @@ def check(sources: Mapping[str, bytes], settings: Settings, *, cache: Cache | No
     summaries, findings = read(sources, cache=cache)
     if UnknownEnvVar.code in codes:
         findings.extend(UnknownEnvVar().in_scripts(sources))
-    program = interpreted(sources, summaries, settings, told={f.code for f in findings})
+    program = interpreted(sources, summaries, settings)
     asked = {r.code: r for r in all_rules() if isinstance(r, LocalRule) and (r.whole or settings.assume == "auto")}
     findings = [f for f in findings if f.code not in asked or asked[f.code].stands(f, program)]
     chosen = [r for r in all_rules() if isinstance(r, ProgramRule) and r.code in codes]
@@ -104,7 +97,7 @@ def check(sources: Mapping[str, bytes], settings: Settings, *, cache: Cache | No
     shown = [f for f in found if settings.shows(f)]
     unsure = [f for f in found if settings.unsure(f)]
     topics = {r.code: r.row for r in all_rules()}
-    report = rows(program, shown, topics, Lines(sources), doubted=found, unsure=unsure)
+    report = rows(program, shown, topics, program.facts.lines, doubted=found, unsure=unsure)
     counted = [raw for path, raw in sources.items() if not is_page(path)]
     return Outcome(tuple(found), report, len(counted), sum(raw.count(b"\n") for raw in counted))
 
@@ -137,11 +130,8 @@ def _by_nodes(findings: list[Finding], program: Program, sources: Mapping[str, b
     return [replace(f, confidence="low") if f.code in of_nodes else f for f in findings]
 
 
-def interpreted(
-    sources: Mapping[str, bytes], summaries: Mapping[str, Summary], settings: Settings, *, told: Set[str] = frozenset()
-) -> Program:
-    """Return what interpreting ``sources`` finds out; ``summaries``: of those Python files that can be read; ``told``:
-    the codes of what single files show, for facts that cost much and that one rule alone asks for."""
+def interpreted(sources: Mapping[str, bytes], summaries: Mapping[str, Summary], settings: Settings) -> Program:
+    """Return what interpreting ``sources`` finds out; ``summaries``: of those Python files that can be read."""
     tables = apis(
         predicates=settings.rank_zero_predicates,
         collectives=settings.collectives,
@@ -155,24 +145,13 @@ def interpreted(
     survey = Survey(
         project, tables, lines, everywhere=everywhere, entries=settings.entries, alone=alone, together=together
     )
-    program = replace(survey.program(), one_host=on_one_host(sources), assumed=everywhere, steady=steady(project))
-    if MetricNotReduced.code in told:
-        program = replace(program, by_trainer=trained_by_several(project, sources), own_parts=own_parts(project, lines))
+    program = replace(survey.program(sources), assumed=everywhere)
     first = not everywhere and starts_by_trainer(program.packages, program.events) and not by_launchers(sources)
     by_node = not everywhere and any(event.first_of_each_node for event in program.effects("mkdir"))
     if (first or by_node) and not on_several_nodes(sources):
         early = first_alone(program.events, survey.interpreter.lineage) if first else frozenset()
         program = replace(program, one_node=True, first_alone=early)
-    if not program.packages & {"jax", "orbax"}:
-        return program
-    return replace(
-        program,
-        several=several(project),
-        awaits_saves=awaits_saves(project, lines),
-        cuts_state=cuts_state(project, lines),
-        own_seeds=files_with_own_seeds(project, lines),
-        fed_alike=fed_alike(project, lines) if JaxHostInput.code in told else frozenset(),
-    )
+    return program
 
 
 class Lines(Mapping[str, list[str]]):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from allranks.check.interpret.state import Arms
 from allranks.check.interpret.values import PROCESS, Value
 from allranks.check.sources.source import module_name
+from allranks.check.survey.facts import Facts
 from allranks.check.tables.arrays import COMPUTATION, EAGER
 from allranks.check.tables.collectives import Collective
 from allranks.check.tables.data import BARE, WRAPPERS
@@ -251,22 +252,15 @@ class Program:
     """All that was found out by interpreting the entries. ``packages``: what its files import, by the first part of
     the name; ``names``: of the words in its functions, those that may speak of a start, of training or of devices;
     ``around``: the same, by the place of a sampler or of what orders data, for the program that leads there and the
-    files that import it; ``several``: files of JAX programs that ask which of several processes they are;
-    ``own_seeds``: those that have a seed of their process; ``fed_alike``: those of programs that feed all processes the
-    same as rows of their own; ``awaits_saves``: something waits for saves in the
-    background; ``cuts_state``: arrays of JAX may lie in parts of more than rows; ``offloads``: the functions that bring
-    to the CPU what they save; ``drawn``: by the place that seeds all processes of a program alike, what each of them
-    draws from that for itself; ``unsplit``: loaders that give every process all of their data; ``resplit``: those of
-    Lightning's whose sampler has dealt it out already; ``one_node``: it was
-    asked whether anything speaks of several nodes, and nothing does; ``first_alone``: effects that are over on the one
-    node before its other processes are started; ``bound``: where processes are joined that are given a GPU each on
-    their way; ``one_host``: all processes that are joined were started by one on its own host; ``folders``: what makes
-    a folder, by each way that leads there, also before there are several processes; ``assumed``: the user says that all
-    programs run as several; ``steady``: files whose data feeds steps that are the same number for all;
-    ``by_trainer``: files of programs that a trainer runs as several processes, as its settings say;
-    ``own_parts``: functions of programs that deal out held-out data, where neither they nor who calls them meet the
-    other processes."""
+    files that import it; ``offloads``: the functions that bring to the CPU what they save; ``drawn``: by the place that
+    seeds all processes of a program alike, what each of them draws from that for itself; ``unsplit``: loaders that give
+    every process all of their data; ``resplit``: those of Lightning's whose sampler has dealt it out already;
+    ``one_node``: it was asked whether anything speaks of several nodes, and nothing does; ``first_alone``: effects that
+    are over on the one node before its other processes are started; ``bound``: where processes are joined that are
+    given a GPU each on their way; ``folders``: what makes a folder, by each way that leads there, also before there are
+    several processes; ``assumed``: the user says that all programs run as several; ``facts``: what its files show."""
 
+    facts: Facts
     events: tuple[Event, ...] = ()
     parted: tuple[Divergence, ...] = ()
     gaps: tuple[Gap, ...] = ()
@@ -279,19 +273,10 @@ class Program:
     unsplit: frozenset[Place] = frozenset()
     resplit: frozenset[Place] = frozenset()
     bound: frozenset[Place] = frozenset()
-    one_host: bool = False
-    several: frozenset[str] = frozenset()
-    own_seeds: frozenset[str] = frozenset()
-    fed_alike: frozenset[str] = frozenset()
-    awaits_saves: bool = True
-    cuts_state: bool = True
     one_node: bool = False
     assumed: bool = False
     first_alone: frozenset[Place] = frozenset()
     folders: tuple[Event, ...] = ()
-    steady: frozenset[str] = frozenset()
-    by_trainer: frozenset[str] = frozenset()
-    own_parts: frozenset[str] = frozenset()
 
     @property
     def wraps(self) -> bool:

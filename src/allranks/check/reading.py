@@ -14,7 +14,7 @@ from allranks.check.registry import all_rules
 from allranks.check.registry import rule as rule_of
 from allranks.check.rule import LocalRule
 from allranks.check.rules.ar903_analysis_incomplete import AnalysisIncomplete
-from allranks.check.sources.source import File, Unreadable, decode, module_name, parse
+from allranks.check.sources.source import File, Tangled, Unreadable, decode, module_name, parse
 from allranks.check.summaries.lower import lower
 from allranks.check.summaries.summary import Summary, dump, load
 from allranks.check.tree.syntax import calls_of
@@ -103,14 +103,19 @@ def _local(file: File) -> list[Finding]:
 
 
 def _findings(rule: LocalRule, file: File) -> list[Finding]:
-    """Return what a rule finds in a file; where it fails, that is told, and the others go on."""
+    """Return what a rule finds in a file; where it fails or gives up, that is told, and the others go on."""
+    found: list[Finding] = []
+    file.steps.taken = 0
     try:
-        nodes = _asked_about(rule, file) if rule.applies(file) else ()
-        return [finding for node in nodes for finding in rule.visit(node, file)]
+        for node in _asked_about(rule, file) if rule.applies(file) else ():
+            found += rule.visit(node, file)
     except RecursionError:
         raise
+    except Tangled as why:
+        found.append(AnalysisIncomplete().given_up(Place(file.path, 1, 1, 1, 1), rule.code, why))
     except Exception as error:  # a fault of ours must not hide what else is wrong
-        return [AnalysisIncomplete().failed(Place(file.path, 1, 1, 1, 1), rule.code, error)]
+        found.append(AnalysisIncomplete().failed(Place(file.path, 1, 1, 1, 1), rule.code, error))
+    return found
 
 
 def _asked_about(rule: LocalRule, file: File) -> list[ast.AST]:

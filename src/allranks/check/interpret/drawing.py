@@ -9,7 +9,7 @@ from allranks.check.interpret.values import CLOCK, IDENTITY, PROCESS, RANKS
 from allranks.check.program import Event, Step
 from allranks.check.summaries.project import Project
 from allranks.check.summaries.render import render
-from allranks.check.summaries.summary import FunctionFacts, Node, Summary, blocks, body_of
+from allranks.check.summaries.summary import FunctionFacts, Node, Summary, blocks, body_of, calls_below
 from allranks.check.tables.names import documented
 from allranks.check.tables.seeds import APART, DRAWN, GROUPED, LATENT, NORMAL, SEEDERS, TIMES, UNIFORM, WHOLE, WINDOWS
 from allranks.findings import Place
@@ -154,16 +154,6 @@ def _calls_with_lambdas(node: object, summary: Summary) -> Iterator[Node]:
         for given in (*call[2], *(value for _, value in call[3])):
             if given[0] == "fn" and given[1] in summary.functions:
                 yield from calls_below(body_of(summary.functions[given[1]]))
-
-
-def calls_below(node: object) -> Iterator[Node]:
-    """Yield the calls in statements or an expression."""
-    if not isinstance(node, tuple):
-        return
-    if len(node) == 5 and node[0] == "call":
-        yield node
-    for part in node:
-        yield from calls_below(part)
 
 
 def _statements(body: Iterable[Node], *, looped: bool) -> Iterator[tuple[Node, bool]]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import re
 
-from allranks.check.interpret.drawing import calls_below
 from allranks.check.interpret.given import Given
 from allranks.check.interpret.values import ANYTHING, ONE_OF, Value, replace
 from allranks.check.summaries.render import render
-from allranks.check.summaries.summary import FunctionFacts, body_of
+from allranks.check.summaries.summary import FunctionFacts, body_of, calls_below
 from allranks.check.tables.receivers import RETURNS
 
 FULLY_SHARD = "torch.distributed.fsdp.fully_shard"

@@ -330,7 +330,7 @@ with state.split_between_processes(["a", "b", "c"]) as prompts:
     )
 
     def stands(self, finding: Finding, program: Program) -> bool:
-        return finding.message == _REST or finding.place.path not in program.steady
+        return finding.message == _REST or finding.place.path not in program.facts.steady
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         if isinstance(node, ast.Call):

@@ -209,7 +209,7 @@ batch = jax.device_put(data[:8]["tokens"])
 
     def stands(self, finding: Finding, program: Program) -> bool:
         """Who reads all rows may be no program of several processes, or another file divides them."""
-        return not finding.message.startswith(_ALL_READ) or finding.place.path in program.fed_alike
+        return not finding.message.startswith(_ALL_READ) or finding.place.path in program.facts.fed_alike
 
 
 def _is_told(node: ast.Call, file: File) -> bool:

@@ -154,7 +154,7 @@ class Images(Dataset):
             yield self.local(file, node, message, fix=fix)
 
     def stands(self, finding: Finding, program: Program) -> bool:  # noqa: ARG002 - it holds of all
-        return not program.one_host
+        return not program.facts.one_host
 
     def _handed_on(self, listing: ast.Call, file: File) -> Iterator[Finding]:
         """Look for a call that is given the list together with the rank."""

@@ -366,10 +366,10 @@ class Alone(L.LightningModule):
         """Whether what Lightning logs is logged by several processes."""
         if finding.message.endswith(_ELSEWHERE):
             called = f".{finding.message.partition(' ')[0]}"
-            return any(function.endswith(called) for function in program.own_parts)
+            return any(function.endswith(called) for function in program.facts.own_parts)
         if finding.message != _LOGGED:
-            return not finding.message.endswith(_OF_SOME) or finding.symbol in program.own_parts
-        if finding.confidence == "high" and finding.place.path not in program.by_trainer:
+            return not finding.message.endswith(_OF_SOME) or finding.symbol in program.facts.own_parts
+        if finding.confidence == "high" and finding.place.path not in program.facts.by_trainer:
             return False
         trainers = [event for event in program.events if event.name in _TRAINER]
         here = [event for event in trainers if event.place.path == finding.place.path]

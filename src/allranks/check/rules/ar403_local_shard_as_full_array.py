@@ -200,7 +200,7 @@ def save(params, path):
             yield self.local(file, node, f"{ast.unparse(node)} is {_FIRST}")
 
     def stands(self, finding: Finding, program: Program) -> bool:
-        return program.cuts_state or not finding.message.endswith(_FIRST)
+        return program.facts.cuts_state or not finding.message.endswith(_FIRST)
 
 
 def _together(call: ast.Call) -> bool:

@@ -228,7 +228,7 @@ def main(state, path):
             yield self._unawaited(node, name, file)
 
     def stands(self, finding: Finding, program: Program) -> bool:
-        return not finding.message.startswith(_NOBODY) or not program.awaits_saves
+        return not finding.message.startswith(_NOBODY) or not program.facts.awaits_saves
 
     def _unawaited(self, node: ast.Call, name: str, file: File) -> Finding:
         """Return a finding at a saver, with where it is handed on to others."""

@@ -313,7 +313,7 @@ def main(rank, world):
 
     def stands(self, finding: Finding, program: Program) -> bool:
         if finding.message == _IN_JOB:
-            return not program.one_host
+            return not program.facts.one_host
         return finding.message != _UNBOUND or finding.place not in program.bound
 
     def check(self, program: Program) -> Iterator[Finding]:

@@ -352,7 +352,7 @@ old = jax.pmap(lambda x: x)
                 yield self.finding(file.place(node), file.symbol(node), wrong.what, notes=notes)
 
     def stands(self, finding: Finding, program: Program) -> bool:
-        return finding.place.path in program.several
+        return finding.place.path in program.facts.several
 
     def _counted(self, file: File, node: ast.AST, count: Scale, message: str) -> Finding:
         """Return a finding that shows where the count was asked for; one that stands in the call can be mended."""

@@ -232,7 +232,7 @@ print(np.asarray(jax.device_put(np.ones(8), NamedSharding(mesh, P("data")))))
     def check(self, program: Program) -> Iterator[Finding]:
         for event in program.calls(*FETCHES, *FETCHING_METHODS):
             parts = any("parts" in value.flags for value in event.arguments)
-            if parts and (event.active or event.place.path in program.several):
+            if parts and (event.active or event.place.path in program.facts.several):
                 yield self.found(event, "an array of which this process holds only a part is fetched as a whole")
 
 

@@ -307,7 +307,7 @@ keys = jax.random.split(jax.random.PRNGKey(0), jax.local_device_count())
 
     def stands(self, finding: Finding, program: Program) -> bool:
         """A seed that another file makes this process' own is not the same on all."""
-        return not (finding.message.startswith(_SPLIT) and finding.place.path in program.own_seeds)
+        return not (finding.message.startswith(_SPLIT) and finding.place.path in program.facts.own_seeds)
 
 
 def _stays_alike(copies: ast.Call, file: File) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from allranks.check.program import Program
 from allranks.check.rule import Example, ProgramRule
-from allranks.check.sources.source import module_name
+from allranks.check.sources.source import Tangled, module_name
 from allranks.findings import Finding, Note, Place
 
 _DEEP = "\n".join(f"def f{n}(x):\n    return f{n + 1}(x)\n" for n in range(24))
@@ -17,7 +17,8 @@ class AnalysisIncomplete(ProgramRule):
     """
     ## What it does
     Names, in one remark, the functions that could not be followed to their end: too many calls lead into each other, or
-    their statements are nested too deeply. Names also, as a warning, a file or a function at which a rule or the check
+    their statements are nested too deeply; and a file that a rule did not read to its end, for too many ways lead from
+    name to name there. Names also, as a warning, a file or a function at which a rule or the check
     itself failed, which is a fault of allranks: all other findings stand.
 
     ## Why is this bad
@@ -62,6 +63,16 @@ f0(1)
         message = f"{code} failed here ({type(error).__name__}: {error}{where}): a fault of allranks, not of this code"
         advice = "Please report it, with the statement that it failed at; what the other rules found stands."
         return self.finding(place, module_name(place.path), message, severity="warning", cluster="", advice=advice)
+
+    def given_up(self, place: Place, code: str, why: Tangled) -> Finding:
+        """Return a finding about a rule that did not look at all of a file."""
+        return self.finding(
+            place,
+            module_name(place.path),
+            f"{code} did not look at all of this file: {why}",
+            cluster="What the rule would have found in the rest is not known.",
+            advice="Split the file, or look at it yourself.",
+        )
 
     def check(self, program: Program) -> Iterator[Finding]:
         for gap in program.gaps:

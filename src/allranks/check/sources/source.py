@@ -28,6 +28,9 @@ _STORING = (
 _TESTS = ("tests/*", "test/*", "*/tests/*", "*/test/*", "test_*.py", "*/test_*.py", "*_test.py", "conftest.py")
 
 
+MOST_STEPS = 100_000
+
+
 @dataclass(frozen=True, slots=True)
 class Unreadable:
     """Why a file has no tree, and where."""
@@ -67,6 +70,23 @@ def parse(text: str) -> ast.Module | Unreadable:
         return Unreadable(f"not Python: {error}")
 
 
+class Tangled(Exception):
+    """More ways lead through a file to what a rule looks for than can be gone."""
+
+
+class Steps:
+    """The steps that a rule goes in a file, from a name or a call to what it stands for."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+
+    def take(self) -> None:
+        """Count one. Raises Tangled where there are too many."""
+        self.taken += 1
+        if self.taken > MOST_STEPS:
+            raise Tangled(f"it takes more than {MOST_STEPS:,} steps from name to name")
+
+
 @dataclass(frozen=True)
 class File:
     """One parsed file, as a LocalRule sees it."""
@@ -77,6 +97,7 @@ class File:
     _parents: dict[ast.AST, ast.AST] = field(default_factory=dict)
     _names: dict[ast.AST, str | None] = field(default_factory=dict)
     noted: dict[tuple[str, ast.AST], Any] = field(default_factory=dict)  # what rules found out and will ask again
+    steps: Steps = field(default_factory=Steps)
 
     @cached_property
     def lines(self) -> list[str]:

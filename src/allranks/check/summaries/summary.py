@@ -15,6 +15,7 @@ interpreted.
 from __future__ import annotations
 
 import marshal
+from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeAlias
 
 Node: TypeAlias = tuple[Any, ...]
@@ -90,6 +91,16 @@ def body_of(facts: FunctionFacts | ClassFacts) -> tuple[Node, ...]:
     """Return the statements of a function or a class."""
     statements: tuple[Node, ...] = marshal.loads(facts.body)
     return statements
+
+
+def calls_below(node: object) -> Iterator[Node]:
+    """Yield the calls in statements or an expression."""
+    if not isinstance(node, tuple):
+        return
+    if len(node) == 5 and node[0] == "call":
+        yield node
+    for part in node:
+        yield from calls_below(part)
 
 
 def blocks(statement: Node) -> tuple[tuple[Node, ...], ...]:

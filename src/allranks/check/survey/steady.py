@@ -6,10 +6,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from allranks.check.interpret.drawing import calls_below
 from allranks.check.sources.source import is_test
 from allranks.check.summaries.project import Project, closed
-from allranks.check.summaries.summary import FunctionFacts, Node, blocks, body_of
+from allranks.check.summaries.summary import FunctionFacts, Node, blocks, body_of, calls_below
 
 _JOINS = frozenset({"Join", "join_uneven_inputs"})
 _LEARNS = re.compile(r"^(backward|(\w+_)?step(_fn)?|train_batch|apply_gradients)$")

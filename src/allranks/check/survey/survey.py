@@ -26,6 +26,7 @@ from allranks.check.summaries.summary import FunctionFacts
 from allranks.check.survey.activity import Activity
 from allranks.check.survey.alone import is_tools_main
 from allranks.check.survey.byname import ByName, entries_of
+from allranks.check.survey.facts import Facts
 from allranks.check.survey.folders import makes_folder
 from allranks.check.survey.loaders import resplit, unsplit
 from allranks.check.survey.parted import Parted, symbol
@@ -110,8 +111,8 @@ class Survey:
         self.reached: set[str] = set()  # functions to which programs of several processes come
         self.inside: set[str] = set()  # functions that show, with what they call, that there are several processes
 
-    def program(self) -> Program:
-        """Return all that was found."""
+    def program(self, sources: Mapping[str, bytes]) -> Program:
+        """Return all that was found; ``sources``: the files of the project, with its scripts."""
         roots = self._roots()
         if self.interpreter.stale:
             self.interpreter.again()
@@ -144,13 +145,15 @@ class Survey:
         watched = [root for root in entries if not self.activity.left_out(root.path)]
         bound: set[Place] = set()
         early = tuple(gpus.astray(watched, self.project, self.inside, self._step, bound))
-        said = (*mentioned(self.project), early, around(self.project, events))
+        packages, names = mentioned(self.project)
+        facts = Facts(self.project, sources, self.lines, jax=bool(packages & {"jax", "orbax"}))
+        said = (packages, names, early, around(self.project, events))
         results = self.interpreter.results.values()
         bodies_of_modules = (frame.result for frame in self.interpreter.modules.values())
         drawn = alike(self.project, [*results, *bodies_of_modules], events, self._at)
         more = (gpus.offloading(results), drawn, unsplit(self.project, events, self.lines))
         gaps, folders = tuple(self._gaps()), tuple(self.folders)
-        known = Program(tuple(events), parted.found(), gaps, *said, *more, folders=folders)
+        known = Program(facts, tuple(events), parted.found(), gaps, *said, *more, folders=folders)
         return replace(known, resplit=resplit(self.project, events, self.lines), bound=frozenset(bound))
 
     def _go_down(self, entries: Iterable[Result], bodies: Iterable[Result]) -> None:

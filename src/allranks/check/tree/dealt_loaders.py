@@ -18,7 +18,6 @@ _SAMPLER = re.compile(r"Distributed\w*Sampler|DistSampler|Sampler\w*Distributed"
 _ASKED = re.compile(
     r"(?i)dist|rank|world|ddp|gpu|parallel|multi|horovod|hvd|replica|launch|train|val|eval|test|is None"
 )
-_DEEPEST = 8
 
 
 def passed_on(node: ast.expr) -> ast.expr:
@@ -28,27 +27,32 @@ def passed_on(node: ast.expr) -> ast.expr:
     return node
 
 
-def dealt_at(node: ast.expr, file: File, depth: int = 0) -> ast.AST | None:
+def dealt_at(node: ast.expr, file: File) -> ast.AST | None:
     """Return what deals out the data that an expression gives, as far as this file shows it."""
+    return _dealt(node, file, set())
+
+
+def _dealt(node: ast.expr, file: File, seen: set[ast.expr]) -> ast.AST | None:
     data = passed_on(node)
-    if depth > _DEEPEST:
+    if data in seen:
         return None
+    seen.add(data)
     if (found := next((at for at in walk(data) if split_at(at, file) is not None), None)) is not None:
         return found
     if isinstance(data, ast.Name | ast.Attribute):
         stored = values(data, file) or passed(data, file)
-        return _first(stored, file, depth)
+        return _first(stored, file, seen)
     if isinstance(data, ast.Tuple):
-        return _first([one for one in data.elts if speaks_of(one, HELD_OUT)], file, depth)
+        return _first([one for one in data.elts if speaks_of(one, HELD_OUT)], file, seen)
     if not isinstance(data, ast.Call):
         return None
     if (sampler := keyword(data, "sampler") or keyword(data, "batch_sampler")) is not None:
-        return _sampler(sampler, file, 0) or _first(data.args[:1], file, depth)
+        return _sampler(sampler, file, set()) or _first(data.args[:1], file, seen)
     if tail_of(data) in PREPARING:
         return data
     called = function_called(data, file)
     given = [at.value for at in own(called) if isinstance(at, ast.Return) and at.value] if called is not None else []
-    return _first(given or (data.args[:1] if tail_of(data).endswith("Loader") else []), file, depth)
+    return _first(given or (data.args[:1] if tail_of(data).endswith("Loader") else []), file, seen)
 
 
 def _tests(node: ast.AST, file: File) -> Iterator[str]:
@@ -63,16 +67,19 @@ def _of_processes(test: str) -> bool:
     return bool(_ASKED.search(test))
 
 
-def _first(nodes: list[ast.expr], file: File, depth: int) -> ast.AST | None:
-    found = (dealt_at(one, file, depth + 1) for one in nodes)
+def _first(nodes: list[ast.expr], file: File, seen: set[ast.expr]) -> ast.AST | None:
+    found = (_dealt(one, file, seen) for one in nodes)
     return next((one for one in found if one is not None), None)
 
 
-def _sampler(node: ast.expr, file: File, depth: int) -> ast.AST | None:
+def _sampler(node: ast.expr, file: File, seen: set[ast.expr]) -> ast.AST | None:
     """Return the call of a sampler that deals out samples, also within one that makes batches."""
+    if node in seen:
+        return None
+    seen.add(node)
     if isinstance(node, ast.Call) and _SAMPLER.search(tail_of(node)):
         return node if all(map(_of_processes, _tests(node, file))) else None
     parts = [*node.args, *(k.value for k in node.keywords)] if isinstance(node, ast.Call) else values(node, file)
     parts = [node.body, node.orelse] if isinstance(node, ast.IfExp) else parts
-    found = (_sampler(one, file, depth + 1) for one in parts if depth < _DEEPEST)
+    found = (_sampler(one, file, seen) for one in parts)
     return next((one for one in found if one is not None), None)

@@ -149,6 +149,7 @@ def _names_in(file: File) -> Iterator[str]:
 
 def function_called(call: ast.Call, file: File) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
     """Return the function of this file that ``call`` runs: one of the module, or a method by ``self``."""
+    file.steps.take()
     name = call.func
     if isinstance(name, ast.Attribute) and isinstance(name.value, ast.Name) and name.value.id == "self":
         around = class_of(call, file)
@@ -163,6 +164,7 @@ def _functions(owner: ast.Module | ast.ClassDef) -> dict[str, ast.FunctionDef | 
 
 def values(node: ast.AST, file: File) -> list[ast.expr]:
     """Return the expressions that are stored under a name or attribute, where ``node`` stands; kept."""
+    file.steps.take()
     kept: list[ast.expr] | None = node.__dict__.get("values")
     if kept is None:
         kept = node.__dict__["values"] = _values(node, file)
@@ -231,6 +233,7 @@ def _looked_up(name: str, node: ast.AST, file: File) -> list[ast.expr]:
 
 def passed(node: ast.AST, file: File) -> list[ast.expr]:
     """Return what calls in this file pass for the parameter that ``node`` names."""
+    file.steps.take()
     if not isinstance(node, ast.Name):
         return []
     for scope in _scopes(node, file):

@@ -26,8 +26,9 @@ def leaves_with_nothing(branch: ast.If, file: File) -> str:
         return ""
     if not isinstance(branch.body[-1], ast.Return) or any(map(_meets, branch.body)):
         return ""
-    found = (name for name in _empty(branch.test) if not _OF_MODEL.search(name) and _holds_many(name, file))
-    return next((name for name in found if _is_sent(name, function, branch)), "")
+    found = [name for name in _empty(branch.test) if not _OF_MODEL.search(name)]
+    many = file.once("counted, gone through or filled", file.tree, lambda _: _of_many(file)) if found else frozenset()
+    return next((name for name in found if name in many and _is_sent(name, function, branch)), "")
 
 
 def _is_sent(name: str, function: Function, branch: ast.If) -> bool:
@@ -41,17 +42,17 @@ def _is_sent(name: str, function: Function, branch: ast.If) -> bool:
     return any(not made.isdisjoint(names) for names in given)
 
 
-def _holds_many(name: str, file: File) -> bool:
-    """Whether something of this name is counted, gone through or filled anywhere: no switch is."""
+def _of_many(file: File) -> frozenset[str]:
+    """Return what is counted, gone through or filled anywhere in a file, as it is written: no switch is."""
     loops = (at.iter for at in file.nodes if isinstance(at, ast.For | ast.comprehension))
-    counted = (at for at in calls_of(file).get("len", ()) if at.args)
+    counted = (at.args[0] for at in calls_of(file).get("len", ()) if at.args)
     filled = (
         at.func.value
         for word in ("append", "extend")
         for at in calls_of(file).get(word, ())
         if isinstance(at.func, ast.Attribute)
     )
-    return any(name in places_in(at) for at in (*loops, *(at.args[0] for at in counted), *filled))
+    return frozenset[str]().union(*map(places_in, (*loops, *counted, *filled)))
 
 
 def _sends(call: ast.Call, name: str) -> bool:

@@ -1,0 +1,72 @@
+"""What one rule or another asks of a whole project, found out when it does and once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+
+from allranks.check.summaries.project import Project
+from allranks.check.survey import feeds
+from allranks.check.survey import own_parts as parts
+from allranks.check.survey import several as files
+from allranks.check.survey import steady as steps
+from allranks.check.survey.launches import on_one_host
+from allranks.check.survey.trained_by_several import trained_by_several
+
+
+class Facts:
+    """Facts about a project: its Python files as ``project``, the bytes of these and its scripts (``sources``), and its
+    ``lines``. ``jax``: whether any of its files imports JAX."""
+
+    def __init__(
+        self, project: Project, sources: Mapping[str, bytes], lines: Mapping[str, list[str]], *, jax: bool
+    ) -> None:
+        self._project = project
+        self._sources = sources
+        self.lines = lines
+        self._jax = jax
+
+    @cached_property
+    def one_host(self) -> bool:
+        """Whether all processes that are joined were started by one on its own host."""
+        return on_one_host(self._sources)
+
+    @cached_property
+    def steady(self) -> frozenset[str]:
+        """Files whose data feeds steps that are the same number for all."""
+        return steps.steady(self._project)
+
+    @cached_property
+    def by_trainer(self) -> frozenset[str]:
+        """Files of programs that a trainer runs as several processes, as its settings say."""
+        return trained_by_several(self._project, self._sources)
+
+    @cached_property
+    def own_parts(self) -> frozenset[str]:
+        """Functions of programs that deal out held-out data, where neither they nor who calls them meet the others."""
+        return parts.own_parts(self._project, self.lines)
+
+    @cached_property
+    def several(self) -> frozenset[str]:
+        """Files of JAX programs that ask which of several processes they are."""
+        return files.several(self._project) if self._jax else frozenset()
+
+    @cached_property
+    def own_seeds(self) -> frozenset[str]:
+        """Files of JAX programs that have a seed of their process."""
+        return files.files_with_own_seeds(self._project, self.lines) if self._jax else frozenset()
+
+    @cached_property
+    def fed_alike(self) -> frozenset[str]:
+        """Files of JAX programs that feed all processes the same as rows of their own."""
+        return feeds.fed_alike(self._project, self.lines) if self._jax else frozenset()
+
+    @cached_property
+    def awaits_saves(self) -> bool:
+        """Whether something may wait for saves in the background."""
+        return not self._jax or files.awaits_saves(self._project, self.lines)
+
+    @cached_property
+    def cuts_state(self) -> bool:
+        """Whether arrays of JAX may lie in parts of more than rows."""
+        return not self._jax or files.cuts_state(self._project, self.lines)
