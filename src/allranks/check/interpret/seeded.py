@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from allranks.check.interpret.drawing import calls_below, dotted
+from allranks.check.interpret.drawing import dotted
 from allranks.check.summaries.project import Project
 from allranks.check.summaries.render import render
-from allranks.check.summaries.summary import Node, Summary, body_of
+from allranks.check.summaries.summary import Node, Summary, body_of, calls_below
 
 _FAMILIES = {"random.seed": "random", "numpy.random.seed": "numpy"}
 _WHOLE = re.compile(
