@@ -31,6 +31,7 @@ from allranks.check.interpret.values import (
     chosen,
     known,
     replace,
+    tainted,
 )
 from allranks.check.summaries.project import Project
 from allranks.check.summaries.render import render
@@ -64,11 +65,9 @@ class Runner(Caller):
 
     def again(self) -> None:
         """Forget what functions do, keep what attributes hold: a second run knows what the first one stored."""
-        kept = (self.results, self.contexts, self.gaps, self.modules, self.decorated, self.scopes, self.lineages)
-        for found in (*kept, self.related):
+        known = (self.results, self.contexts, self.gaps, self.modules, self.decorated, self.scopes, self.lineages)
+        for found in (*known, self.related, self.entered, self.callees):
             found.clear()
-        self.entered.clear()
-        self.callees.clear()
 
     # modules and functions
 
@@ -317,8 +316,9 @@ class Runner(Caller):
         elif function.receiver is not None and not facts.owner:  # what a decorator has made of a method
             values = (function.receiver, *values)
         env.update(zip(names, (v.passed() for v in values), strict=False))
-        if facts.variadic[0] and function.receiver is not None and not facts.owner:
-            env[facts.variadic[0]] = Value(elements=tuple(v.passed() for v in values[len(names) :]))
+        if facts.variadic[0]:
+            rest, of_method = values[len(names) :], function.receiver is not None and not facts.owner
+            env[facts.variadic[0]] = Value(elements=tuple(v.passed() for v in rest)) if of_method else tainted(*rest)
         known_names = {*names, *facts.keyword_only}
         if given is not None:
             env.update((name, v.passed()) for name, v in given.keywords if name in known_names)

@@ -49,6 +49,7 @@ _OWN = {
     package: frozenset(q.pattern.rpartition(".")[2] for q in LOCAL if q.pattern.startswith(f"{package}."))
     for package in ("time", "datetime", "os", "pathlib", "glob", "random", "secrets")
 }
+_SIZES = frozenset(("WORLD_SIZE", "get_world_size"))
 # What looks for a checkpoint, by its name, may be longer.
 _SEEKS = re.compile(r"(?i)latest|last|resum|newest|recent|ckpt|checkpoint|complete|commit|saved|steps$")
 MORE_WORDS = 2000
@@ -78,15 +79,16 @@ def interesting(project: Project, names: Names, apis: Apis) -> frozenset[str]:
 
 
 def _own(project: Project) -> set[str]:
-    """Return functions of few words that ask for what each process finds for itself, or end it: others decide by it;
-    and those of few words that call one which looks for a checkpoint."""
+    """Return functions of few words that ask for what each process finds for itself, or how many there are, or end it:
+    others decide by it; and those of few words that call one which looks for a checkpoint."""
     found: set[str] = set()
     for path, summary in project.summaries.items():
         imports = {dotted.partition(".")[0] for dotted, _ in summary.imports}
         words = _EXITS.union(COPIES, *(_OWN[package] for package in imports & _OWN.keys()))
         for key, facts in summary.functions.items():
             most = MORE_WORDS if _SEEKS.search(facts.name) else FEW_WORDS
-            if key and len(facts.body) < most and not words.isdisjoint(facts.words):
+            counts = len(facts.body) < SHORT and not _SIZES.isdisjoint(facts.words)
+            if key and (counts or (len(facts.body) < most and not words.isdisjoint(facts.words))):
                 found.add(f"{path}::{key}")
     seekers = {name for key in found if _SEEKS.search(name := key.rpartition(".")[2].rpartition("::")[2])}
     for path, summary in project.summaries.items():

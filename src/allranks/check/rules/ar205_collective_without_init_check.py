@@ -6,9 +6,10 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
+from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule
-from allranks.check.sources.source import File
-from allranks.check.tree.alone_too import meets_alone
+from allranks.check.sources.source import File, parse
+from allranks.check.tree.alone_too import MAKERS, makes_always, meets_alone
 from allranks.check.tree.syntax import name_of
 from allranks.findings import Finding, Note
 
@@ -82,8 +83,70 @@ class Trainer:
             },
             at=(15,),
         ),
+        Example(
+            {
+                "train.py": """\
+import torch.distributed as dist
+from start import join
+
+
+def main(args, loader):
+    join(args)
+    for batch in loader:
+        step(batch)
+    if args.distributed:
+        print("one of several")
+    dist.barrier()
+""",
+                "start.py": """\
+import os
+import torch.distributed as dist
+
+
+def join(args):
+    if "RANK" in os.environ:
+        args.distributed = True
+    else:
+        args.distributed = False
+        return
+    dist.init_process_group("nccl")
+""",
+            },
+            at=(11,),
+        ),
     )
     good = (
+        Example(
+            {
+                "trainer.py": """\
+import torch
+import torch.distributed as dist
+
+
+class Trainer:
+    def __init__(self, model):
+        self.use_ddp = torch.cuda.is_available()
+        self.model = DDP(model) if self.use_ddp else model
+        self.size = dist.get_world_size()
+""",
+                "start.py": """\
+import torch.distributed as dist
+
+
+def join():
+    if dist.is_initialized():
+        return
+    dist.init_process_group("gloo")
+""",
+                "train.py": """\
+from start import join
+from trainer import Trainer
+
+join()
+Trainer(model)
+""",
+            }
+        ),
         Example(
             {
                 "train.py": """\
@@ -133,3 +196,12 @@ def third(args):
         called = name_of(calls[0], file).rpartition(".")[2]
         found = self.local(file, calls[0], f"{called} is called also where no process group was made")
         yield replace(found, notes=tuple(Note("so it goes on here", file.place(call)) for call in calls[1:]))
+
+    def stands(self, finding: Finding, program: Program) -> bool:
+        """Another file of its programs may make the group in any case."""
+        around = program.facts.around(finding.place.path)
+        texts = {path: "\n".join(program.facts.lines[path]) for path in around}
+        trees = {path: parse(text) for path, text in texts.items() if any(name in text for name in MAKERS)}
+        files = [File(path, texts[path], tree) for path, tree in trees.items() if isinstance(tree, ast.Module)]
+        makes = [made for file in files if (made := makes_always(file)) is not None]
+        return not makes or not all(makes)

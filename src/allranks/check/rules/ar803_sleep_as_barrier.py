@@ -9,7 +9,7 @@ from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tables.effects import EFFECTS
-from allranks.check.tree.syntax import asks_rank, function_of, inside, name_of, own, rank_guard, tail_of
+from allranks.check.tree.syntax import asks_rank, function_of, inside, name_of, own, places_in, rank_guard, tail_of
 from allranks.findings import Finding
 
 _TRACKERS = frozenset(effect.pattern for effect in EFFECTS if effect.kind == "tracker")
@@ -131,6 +131,26 @@ def start(rank, config):
 """
             }
         ),
+        Example(
+            {
+                "train.py": """\
+import os
+import subprocess
+import time
+
+
+def unpack(local_rank, archive, target):
+    done = os.path.join(target, "done.txt")
+    if local_rank == 0:
+        subprocess.run(["tar", "-xf", archive, "-C", target])
+        with open(done, "w") as file:
+            print("unpacked", file=file)
+    else:
+        while not os.path.exists(done):
+            time.sleep(60)
+"""
+            }
+        ),
         Example({"train.py": "import time\n\n\ndef retry(f):\n    for i in range(3):\n        time.sleep(2**i)\n"}),
         Example({"train.py": "import time\n\nif rank is not None:\n    time.sleep(rank * 0.1)\n"}),
         Example({"train.py": "import time\n\nif rank == 0:\n    time.sleep(0.1)\n"}),
@@ -220,8 +240,15 @@ def _waits_for_half_a_file(call: ast.Call, file: File) -> bool:
         elif loop is not None and isinstance(parent, ast.If) and asks_rank(parent.test):
             writes = parent.body if child in parent.orelse else parent.orelse
             calls = [tail_of(at) for s in writes for at in walk(s) if isinstance(at, ast.Call)]
-            return bool(calls) and not _PUBLISHES & set(calls)
+            return bool(calls) and not _PUBLISHES & set(calls) and not _is_marked(loop, writes)
     return False
+
+
+def _is_marked(loop: ast.While, writes: list[ast.stmt]) -> bool:
+    """What is waited for is made last, after something else: it says that this is done, and is not read itself."""
+    awaited = {name for name in places_in(loop.test) if name.partition(".")[0] not in ("os", "self")}
+    *before, last = (places_in(statement) for statement in writes)
+    return bool(before and awaited & last) and not any(awaited & places for places in before)
 
 
 def _is_about_another(guard: ast.expr) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 
-from allranks.check.summaries.project import Project
+from allranks.check.sources.source import is_test
+from allranks.check.summaries.project import Project, closed
 from allranks.check.survey import feeds
 from allranks.check.survey import own_parts as parts
 from allranks.check.survey import several as files
@@ -45,6 +46,15 @@ class Facts:
     def own_parts(self) -> frozenset[str]:
         """Functions of programs that deal out held-out data, where neither they nor who calls them meet the others."""
         return parts.own_parts(self._project, self.lines)
+
+    def around(self, path: str) -> frozenset[str]:
+        """Return the files of the programs that a file belongs to: those that import it, and all that these import."""
+        users = closed([path], self._importers)
+        return frozenset(one for one in closed(users, self._project.imported) if not is_test(one))
+
+    def _importers(self, path: str) -> Iterator[str]:
+        """Yield who imports a file; who imports a package need not mean that part of it."""
+        return (user for user in self._project.importers(path) if not user.endswith("__init__.py"))
 
     @cached_property
     def several(self) -> frozenset[str]:

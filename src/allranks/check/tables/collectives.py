@@ -213,6 +213,8 @@ def _megatron() -> Iterator[Collective]:
 def _others() -> Iterator[Collective]:
     words = "allreduce allreduce_ grouped_allreduce allgather allgather_object broadcast broadcast_ broadcast_object"
     yield from _of("horovod", f"{words} broadcast_parameters broadcast_optimizer_state alltoall barrier join init")
+    yield from _of("bmtrain", "synchronize sum_loss init_distributed")
+    yield from _of("bmtrain", "save load", hidden=True)
     words = "bcast Bcast gather Gather allgather Allgather allreduce Allreduce scatter Scatter reduce Reduce barrier"
     for owner in ("mpi4py.MPI.COMM_WORLD", "mpi4py.MPI.Comm"):
         yield from _of(owner, f"{words} Barrier Split alltoall Alltoall")

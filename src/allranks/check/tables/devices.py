@@ -24,7 +24,7 @@ CONTEXTS: frozenset[str] = frozenset(f"{library}.device" for library in _LIBRARI
 BINDING_PACKAGES: frozenset[str] = frozenset(
     [
         *("accelerate", "lightning", "ray", "colossalai", "composer", "mmengine", "mmcv", "jax", "torch_xla"),
-        *("detectron2", "fairseq2", "ignite", "megatron", "nemo", "torchtnt", "horovod"),
+        *("detectron2", "fairseq2", "ignite", "megatron", "nemo", "torchtnt", "horovod", "bmtrain"),
     ]
 )
 # What a function is called that does so, wherever it comes from.

@@ -23,7 +23,13 @@ INITIALISERS = (
     *("lightning.fabric.Fabric", "deepspeed.initialize", "deepspeed.init_distributed", "jax.distributed.initialize"),
     *("mmengine.dist.init_dist", "mmengine.dist.init_pytorch_dist", "torch.distributed.init_device_mesh"),
     *("horovod.init", "torch.distributed.init_process_group", "allranks.init", "composer.utils.dist.initialize_dist"),
-    *("composer.Trainer", "torchtnt.utils.init_from_env", "levanter.initialize", "ignite.distributed.Parallel"),
+    *(
+        "bmtrain.init_distributed",
+        "composer.Trainer",
+        "torchtnt.utils.init_from_env",
+        "levanter.initialize",
+        "ignite.distributed.Parallel",
+    ),
 )
 # Functions of packages that nobody here knows, which join the processes as their names say.
 _SAYS_IT = (
@@ -40,6 +46,7 @@ JOINING: frozenset[str] = frozenset(
         *("transformers.TrainingArguments", "transformers.Seq2SeqTrainingArguments", "transformers.Trainer"),
         *("trl.SFTConfig", "trl.DPOConfig", "deepspeed.init_distributed", "deepspeed.initialize", "horovod.init"),
         *("composer.utils.dist.initialize_dist", "mmengine.dist.init_dist", "mmengine.dist.init_pytorch_dist"),
+        "bmtrain.init_distributed",
     ]
 )
 # The ops of the collectives that do so.
@@ -56,6 +63,7 @@ JOINING_PACKAGES: frozenset[str] = frozenset(
             "megatron",
             "fairscale",
             "horovod",
+            "bmtrain",
             "ray",
         ),
         *("mmengine", "mmcv", "detectron2", "fairseq", "fairseq2", "ignite", "catalyst", "colossalai", "torch_xla"),

@@ -9,6 +9,7 @@ def _each(*lines: str) -> frozenset[str]:
 
 PASSING = _each(
     "str repr format abs min max sum sorted list tuple set len round any all float next iter reversed enumerate zip",
+    "hash divmod pow",
     "os.path.join os.path.abspath os.path.dirname os.path.basename os.path.expanduser os.path.realpath",
     "os.path.normpath os.fspath pathlib.Path pathlib.PurePath pathlib.Path.joinpath Path",
 )

@@ -229,6 +229,8 @@ QUERIES: tuple[RankQuery, ...] = (
     *_of("horovod", "local_rank", "local"),
     *_of("horovod", "cross_rank", "node"),
     *_of("horovod", "size local_size", "size"),
+    *_of("bmtrain", "rank", "global"),
+    *_of("bmtrain", "world_size", "size"),
     *_of("torch_xla.core.xla_model", "get_ordinal", "global"),
     *_of("torch_xla.core.xla_model", "get_local_ordinal", "local"),
     *_of("torch_xla.core.xla_model", "is_master_ordinal", "global", first=True),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 
 from allranks.check.sources.nodes import children, walk
 from allranks.check.sources.source import File
@@ -18,6 +19,7 @@ from allranks.check.tree.syntax import (
     blocks,
     calls_of,
     class_of,
+    function_of,
     inside,
     keyword,
     leaves,
@@ -27,7 +29,7 @@ from allranks.check.tree.syntax import (
     tail_of,
 )
 
-_MAKERS = ("init_process_group", "init_distributed")
+MAKERS = ("init_process_group", "init_distributed")
 _BRANCHES = (ast.If, ast.IfExp)
 _THERE = re.compile("is_initialized")
 _OPS = (
@@ -56,7 +58,7 @@ def meets_alone(function: Function, file: File) -> list[ast.Call]:
     """Return the calls of a function that fail where it runs without a process group, as its program may."""
     calls = [at for at in own(function) if isinstance(at, ast.Call) and name_of(at, file) in MEETINGS]
     open_ones = [call for call in calls if keyword(call, "group") is None and not _asked(call, file)]
-    told = open_ones and not _is_always_made(file) and _may_be_alone(function, file)
+    told = open_ones and not makes_always(file) and _may_be_alone(function, file)
     return sorted(open_ones, key=lambda call: (call.lineno, call.col_offset)) if told else []
 
 
@@ -72,15 +74,37 @@ def _may_be_alone(function: Function, file: File) -> bool:
     return any(_is_switch(at.test, file) or (isinstance(at, ast.If) and _makes(at)) for at in branches)
 
 
-def _is_always_made(file: File) -> bool:
-    """Whether this file makes a group in any case, also one of one process."""
-    for maker in _makers(file):
-        above = next((at for at, _ in inside(maker, file) if isinstance(at, ast.If)), None)
-        if above is None or speaks_of(above.test, _THERE) or asks_rank(above.test):
-            return True
-        if above.orelse and (leaves(above.orelse) or (_makes(above) and any(map(_calls_maker, above.orelse)))):
-            return True
-    return False
+def makes_always(file: File) -> bool | None:
+    """Whether this file makes a group in any case, also one of one process; None if it makes none."""
+    makers = _makers(file)
+    return any(_is_made_always(maker, file) for maker in makers) if makers else None
+
+
+def _is_made_always(maker: ast.Call, file: File) -> bool:
+    above = next((at for at, _ in inside(maker, file) if isinstance(at, ast.If)), None)
+    if above is None or speaks_of(above.test, _THERE) or asks_rank(above.test):
+        return not _is_left_before(maker, file)
+    return bool(above.orelse) and (leaves(above.orelse) or (_makes(above) and any(map(_calls_maker, above.orelse))))
+
+
+def _is_left_before(maker: ast.Call, file: File) -> bool:
+    """Whether its function ends above it where something says that there are no others: `if "RANK" in os.environ: ...
+    else: return`."""
+    function = function_of(maker, file)
+    above = (at for at in function.body if at.lineno < maker.lineno) if function is not None else ()
+    branches = [at for statement in above for at in _arms(statement)]
+    return any(isinstance(block[-1], ast.Return) and not speaks_of(test, _THERE) for test, block in branches)
+
+
+def _arms(statement: ast.stmt) -> Iterator[tuple[ast.expr, list[ast.stmt]]]:
+    """Yield the blocks of an `if` with its `elif` and `else`, each with its condition, the last one for `else`."""
+    while isinstance(statement, ast.If):
+        yield statement.test, statement.body
+        if len(statement.orelse) != 1 or not isinstance(statement.orelse[0], ast.If):
+            if statement.orelse:
+                yield statement.test, statement.orelse
+            return
+        statement = statement.orelse[0]
 
 
 def _made_under(file: File) -> set[str]:
@@ -90,7 +114,7 @@ def _made_under(file: File) -> set[str]:
 
 
 def _makers(file: File) -> list[ast.Call]:
-    return [call for name in _MAKERS for call in calls_of(file).get(name, ())]
+    return [call for name in MAKERS for call in calls_of(file).get(name, ())]
 
 
 def _makes(branch: ast.If) -> bool:
@@ -98,7 +122,7 @@ def _makes(branch: ast.If) -> bool:
 
 
 def _calls_maker(statement: ast.stmt) -> bool:
-    return any(isinstance(at, ast.Call) and tail_of(at) in _MAKERS for at in walk(statement))
+    return any(isinstance(at, ast.Call) and tail_of(at) in MAKERS for at in walk(statement))
 
 
 def _asked(call: ast.Call, file: File) -> bool:

@@ -18,7 +18,7 @@ from allranks.check.tree.namesakes import only_sounds
 from allranks.check.tree.syntax import asks_rank, calls_of, own, tail_of, variables, words_of
 
 _LOSS = re.compile(r"loss|(?<![a-z])kl(?![a-z])|policykl|approxkl|isnan|isinf|isfinite", re.IGNORECASE)
-AGREES = re.compile(r"reduce|gather|broadcast|sync|agree|psum|pmean|allreduce")
+AGREES = re.compile(r"reduce|gather|broadcast|sync|agree|psum|pmean|allreduce|\bsum_loss\b")
 _TOLD = re.compile(f"{AGREES.pattern}|(?i:distributed)|world_size")
 _DATA = re.compile(r"(?i)(loader|dataset|dl|data_?iter|iterator|batch(es)?|samples|data)\b")
 # Methods and functions that make one number, or one truth, of what is in a tensor.
