@@ -155,7 +155,7 @@ def test_who_leaves_by_a_value_that_is_reduced_later_is_told_in_plain_words() ->
             dist.all_reduce(loss)
         """
     assert [one.message for one in found(text, "AR203")] == [
-        "a process returns or raises because of its own loss, and the others go on to reduce it"
+        "a process leaves because of its own loss, and the others go on to reduce it"
     ]
 
 

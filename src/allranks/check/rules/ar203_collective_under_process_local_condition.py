@@ -17,7 +17,7 @@ from allranks.check.tree.own_losses import meets_by_loss
 from allranks.check.tree.own_scores import meets_by_score
 from allranks.check.tree.reduced_later import leaves_before, meets_if_any
 from allranks.check.tree.sent_later import leaves_with_nothing
-from allranks.check.tree.syntax import function_of, leaves, tail_of
+from allranks.check.tree.syntax import fails, function_of, leaves, tail_of
 from allranks.findings import Finding, Note
 
 _CHANGES = ("checkpoint", "file", "append", "delete", "mkdir", "folder", "download", "publish")
@@ -305,11 +305,11 @@ dist.barrier()
             yield self.local(
                 file, call, f"{ast.unparse(call.func)} depends on {name}, of which a process may have nothing"
             )
-        if not file.is_test and not isinstance(node.body[-1], ast.Raise) and (name := leaves_before(node, file)):
+        if not file.is_test and not fails(node.body) and (name := leaves_before(node, file)):
             yield self.local(
                 file,
                 node.test,
-                f"a process returns or raises because of its own {name}, and the others go on to reduce it",
+                f"a process leaves because of its own {name}, and the others go on to reduce it",
             )
         if not file.is_test and (name := leaves_with_nothing(node, file)):
             says = f"a process leaves when it has no {name}, and the others go on to send theirs"

@@ -198,10 +198,20 @@ def third(args):
         yield replace(found, notes=tuple(Note("so it goes on here", file.place(call)) for call in calls[1:]))
 
     def stands(self, finding: Finding, program: Program) -> bool:
-        """Another file of its programs may make the group in any case."""
-        around = program.facts.around(finding.place.path)
-        texts = {path: "\n".join(program.facts.lines[path]) for path in around}
-        trees = {path: parse(text) for path, text in texts.items() if any(name in text for name in MAKERS)}
-        files = [File(path, texts[path], tree) for path, tree in trees.items() if isinstance(tree, ast.Module)]
+        """Its file is no part left lying, and no file of its programs makes the group in any case."""
+        facts, path = program.facts, finding.place.path
+        texts = {one: "\n".join(facts.lines[one]) for one in facts.around(path)}
+        trees = {one: parse(text) for one, text in texts.items() if one == path or any(name in text for name in MAKERS)}
+        files = [File(one, texts[one], tree) for one, tree in trees.items() if isinstance(tree, ast.Module)]
         makes = [made for file in files if (made := makes_always(file)) is not None]
-        return not makes or not all(makes)
+        runs = any(map(_does_something, (file.tree for file in files if file.path == path)))
+        return (runs or not facts.is_left_out(path)) and not (makes and all(makes))
+
+
+def _does_something(module: ast.Module) -> bool:
+    """It does not only define something."""
+    return any(isinstance(at, ast.If | ast.For | ast.With | ast.Try) or _is_call(at) for at in module.body)
+
+
+def _is_call(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)

@@ -52,6 +52,12 @@ class Facts:
         users = closed([path], self._importers)
         return frozenset(one for one in closed(users, self._project.imported) if not is_test(one))
 
+    def is_left_out(self, path: str) -> bool:
+        """Whether nobody imports a file, in a project with other files that are programs."""
+        files = self._project.summaries.items()
+        programs = (one for one, summary in files if "__name__" in summary.functions[""].words and not is_test(one))
+        return not any(one != path for one in self._project.importers(path)) and any(one != path for one in programs)
+
     def _importers(self, path: str) -> Iterator[str]:
         """Yield who imports a file; who imports a package need not mean that part of it."""
         return (user for user in self._project.importers(path) if not user.endswith("__init__.py"))

@@ -222,6 +222,15 @@ def leaves(body: Iterable[ast.stmt]) -> bool:
     return isinstance(last, ast.Return | ast.Raise | ast.Continue | ast.Break)
 
 
+def fails(body: Iterable[ast.stmt]) -> bool:
+    """Say whether a block ends with an error, which ends the job: ``raise ...``, ``sys.exit(1)``."""
+    *_, last = body
+    if isinstance(last, ast.Expr) and isinstance(last.value, ast.Call) and leaves([last]):
+        given = last.value.args
+        return tail_of(last.value) == "abort" or (bool(given) and not is_constant(given[0], 0))
+    return isinstance(last, ast.Raise)
+
+
 def own(function: ast.AST) -> Sequence[ast.AST]:
     """Return the nodes of a function or module in order, not those of functions and classes defined in it; kept."""
     kept: list[ast.AST] | None = function.__dict__.get("own")
