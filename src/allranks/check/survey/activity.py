@@ -15,10 +15,15 @@ from allranks.check.summaries.project import Project, closed
 from allranks.check.survey.alone import is_apart, is_tool, uses_model
 from allranks.check.tables.evidence import HOOKED
 from allranks.check.tables.names import documented
+from allranks.check.tables.receivers import WITH_TRAINERS
 
 _STRONG = frozenset({"initialise", "wrap", "sample"})
 _INTERFACES = ("gradio", "streamlit")
 _STARTERS = ("lightning", "pytorch_lightning", "catalyst", "ray")
+# Whoever names one of these thinks of other processes.
+_OF_OTHERS = re.compile(
+    r"(?i)(^|_)rank(_|$)|world_|process_index|distributed|deepspeed|fsdp|ddp|main_process|n_gpu|device_count|should_save|zero_?3|accelerat|nproc"
+)
 _LAUNCH, _JOIN, _MEET = "<launch>", "<join>", "<meet>"  # no file's name
 # Methods of HOOKED classes that a framework calls, or that the constructor's caller does.
 _HOOK = re.compile(
@@ -67,7 +72,8 @@ class Activity:
         """Whether somebody is known to run an entry in several processes: it joins them, it is a program, a framework
         calls it, it meets others and its class is made for that, or its file asks for the rank and nothing that was
         read joins processes. A program of JAX that only asks for its rank is mostly run alone, on all devices of a
-        host; a program of torch is alone where scripts start it so, and it starts no processes itself.
+        host; a program of torch is alone where scripts start it so, and it starts no processes itself, and may well be
+        where a trainer of transformers is all that it has of others.
         """
         if self.everywhere:
             return True
@@ -80,7 +86,15 @@ class Activity:
         of_jax = any(map(self._is_of_jax, shown))
         if root.path in self.alone and _LAUNCH not in shown and not of_jax and not self._may_start(root.path):
             return False
-        return not of_jax or bool(shown & {"", _LAUNCH, _JOIN, _MEET})
+        return not self._only_trains(root) and (not of_jax or bool(shown & {"", _LAUNCH, _JOIN, _MEET}))
+
+    def _only_trains(self, root: Result) -> bool:
+        """Whether all that a program has of other processes is the trainer of transformers, which works alone as well,
+        and it speaks of none."""
+        summary = self.project.summaries.get(root.path)
+        if summary is None or self._shown(root) - {root.path, _MEET} or not any(map(summary.uses, WITH_TRAINERS)):
+            return False
+        return not any(_OF_OTHERS.search(word) for facts in summary.functions.values() for word in facts.words)
 
     def is_alone(self, root: Result) -> bool:
         """Whether one process runs an entry: a tool, an interface for people, or what only shows that it can tell its
