@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatch
 
-from allranks.check.interpret.below import deepest_first
+from allranks.check.interpret.below import calls, deepest_first
 from allranks.check.interpret.interest import deals
 from allranks.check.interpret.state import Result
 from allranks.check.interpret.statements import Interpreter
@@ -106,22 +106,18 @@ class Activity:
         return (apart or shows or is_tool(root.reference) or self._borrows(root)) and not spared
 
     def _borrows(self, root: Result) -> bool:
-        """Whether a program that uses a model, by its name, has all that joins processes from a class of another
-        program, which trains it."""
+        """Whether a program that uses a model, by its name, has all that joins processes from another program, which
+        trains it."""
         if not root.reference.endswith("::") or not uses_model(root.path):
             return False
-        seen: set[int] = set()
-        found = False
-        for result in deepest_first(root, seen):
-            seen.add(id(result))
-            facts = self.project.function(result.reference)
-            if result.path == root.path and result.several:
-                return False
-            if result.evidence & (_STRONG | {"launch"}):
-                if facts is None or not facts.owner or not self.project.is_program(result.path):
-                    return False
-                found = True
-        return found
+
+        def own(result: Result) -> Iterator[Result]:
+            return (one for one in calls(result) if one.path == root.path or not self.project.is_program(one.path))
+
+        joins = _STRONG | {"launch"}
+        if any(one.evidence & joins or (one.path == root.path and one.several) for one in deepest_first(root, (), own)):
+            return False
+        return any(one.evidence & joins for one in deepest_first(root, ()))
 
     def _is_launched(self, root: Result) -> bool:
         """Whether it is a program of which a launcher starts several processes."""
