@@ -110,6 +110,44 @@ def main():
 if __name__ == '__main__':
     main()
 """
+TRAINED = """\
+import torch
+from transformers import Trainer, TrainingArguments
+
+def main(options):
+    trainer = Trainer(model=None, args=TrainingArguments('out'))
+    trainer.train()
+    torch.save({}, 'last.pt')
+
+if __name__ == '__main__':
+    main(None)
+"""
+# A demo whose options come from the program that trains.
+DEMO = """\
+import torch
+from train import options
+
+def main():
+    state = options()
+    torch.save(state, 'shown.pt')
+
+if __name__ == '__main__':
+    main()
+"""
+TRAINS = """\
+from start import join_all
+
+def options():
+    join_all()
+    return {}
+
+def main():
+    options()
+
+if __name__ == '__main__':
+    main()
+"""
+START = "import torch.distributed as dist\n\ndef join_all():\n    dist.init_process_group('nccl')\n"
 HOOK = """\
 import lightning.pytorch as pl
 import torch
@@ -143,6 +181,15 @@ def confidences(files: Mapping[str, str], **more) -> list[str]:
         ({"fitting.py": LIGHTNING.replace("'ddp'", "'auto'"), "train.py": AROUND}, []),
         ({"train.py": GPU}, ["high"]),
         ({"train.py": SAYS_SO}, ["high"]),
+        ({"train.py": TRAINED}, ["low"]),
+        ({"train.py": TRAINED.replace("options)", "local_rank)").replace("(None)", "(-1)")}, ["low"]),
+        (
+            {"train.py": TRAINED.replace("    trainer.train", "    print(options.local_rank)\n    trainer.train")},
+            ["high"],
+        ),
+        ({"train.py": TRAINED, "README.md": "```\ntorchrun --nproc_per_node 8 train.py\n```\n"}, ["high"]),
+        ({"demo.py": DEMO, "train.py": TRAINS, "start.py": START}, []),
+        ({"show.py": DEMO, "train.py": TRAINS, "start.py": START}, ["high"]),
         ({"keep.py": HOOK.format("on_train_epoch_end")}, ["high"]),
         ({"keep.py": HOOK.format("dump")}, ["low"]),
     ],
@@ -162,6 +209,12 @@ def confidences(files: Mapping[str, str], **more) -> list[str]:
         "a trainer of one in another file",
         "asks",
         "a function of a stranger says that it joins",
+        "only a trainer of transformers",
+        "only a trainer, in a function with such a parameter",
+        "a trainer, and it asks for the rank",
+        "a trainer that a page launches",
+        "a demo with the options of the training",
+        "the same, called as nothing else",
         "a hook",
         "no hook",
     ],

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from allranks.check.sources.nodes import children, walk
 from allranks.check.sources.source import File
+from allranks.check.tables.data import HELD_OUT
 from allranks.check.tables.items import counts, is_batch, may_hold_samples
 from allranks.check.tree.namesakes import only_sounds
 from allranks.check.tree.syntax import asks_rank, calls_of, own, tail_of, variables, words_of
@@ -226,11 +227,12 @@ def _looks(test: ast.expr, loops: Sequence[ast.AST], function: ast.AST) -> bool:
 
 
 def _on_loss(test: ast.expr, words: list[str]) -> bool:
+    # That of held-out data is no loss of this batch, and may be that of all: `own_scores` follows it.
     if isinstance(test, ast.Compare) and ast.unparse(test.comparators[0]) == "None":
         return False  # whether there is a loss at all is the same for all
     if any("grad" in word.lower() for word in words) and not any("loss" in word.lower() for word in words):
         return False  # gradients have been reduced
-    return any(map(_LOSS.search, words))
+    return any(_LOSS.search(word) and not HELD_OUT.search(word) for word in words)
 
 
 def _sets(body: Iterable[ast.stmt], name: str) -> bool:
