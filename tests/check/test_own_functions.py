@@ -87,6 +87,14 @@ def train(model, loader, patience):
         if {counted} == patience:
             return
 """
+LOADS = """
+import os
+import torch.distributed as dist
+dist.init_process_group("nccl")
+local_rank = int(os.environ["LOCAL_RANK"])
+options = resolve({}, {told})
+loader = create_loader(data, options, dist.get_world_size())
+"""
 
 
 def codes(files: dict[str, str], *select: str) -> list[str]:
@@ -120,6 +128,13 @@ def test_who_ends_with_an_error_ends_the_job(leaves: str, found: list[str]) -> N
     assert codes({"train.py": STOPS.format(leaves=leaves)}, "AR203") == found
 
 
-@pytest.mark.parametrize(("counted", "found"), [("eval_loss_increase", []), ("loss_increase", ["AR209"])])
+@pytest.mark.parametrize(
+    ("counted", "found"), [("eval_loss_increase", []), ("loss_increase", ["AR209"]), ("loss_value_increase", ["AR209"])]
+)
 def test_a_loss_of_held_out_data_is_not_that_of_the_batch(counted: str, found: list[str]) -> None:
     assert codes({"train.py": EVALUATES.format(counted=counted)}, "AR209") == found
+
+
+@pytest.mark.parametrize(("told", "found"), [("verbose=local_rank == 0", []), ("rank=local_rank", ["AR306"])])
+def test_a_switch_that_a_call_is_given_makes_no_rank_of_its_result(told: str, found: list[str]) -> None:
+    assert codes({"train.py": LOADS.replace("{told}", told)}, "AR306")[:1] == found

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 # Names of data that is only looked at.
-HELD_OUT = re.compile(r"(^|_)(val|valid|validation|eval|test|dev|held)", re.IGNORECASE)
+HELD_OUT = re.compile(r"(^|_)(val(?!ue)|valid|validation|eval|test|dev|held)", re.IGNORECASE)
 LOADERS: frozenset[str] = frozenset(
     [
         *("torch.utils.data.DataLoader", "torchdata.stateful_dataloader.StatefulDataLoader"),

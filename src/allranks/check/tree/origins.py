@@ -112,7 +112,9 @@ def _of_call(call: ast.Call, file: File, seen: set[int], depth: int) -> Origins:
         new = [n for n in file.once("returns", function, _returns) if id(n) not in seen]
         seen.update(map(id, new))
         return _union(new, file, seen, depth)
-    parts = [*call.args, *(keyword.value for keyword in call.keywords)]
+    # A switch (`verbose=rank == 0`) is no number of which something is made.
+    switched = (keyword.value for keyword in call.keywords if not isinstance(keyword.value, ast.Compare))
+    parts = [*call.args, *switched]
     if isinstance(call.func, ast.Attribute):
         parts.append(call.func.value)
     made = _union(parts, file, seen, depth)

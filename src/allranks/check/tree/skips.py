@@ -227,12 +227,12 @@ def _looks(test: ast.expr, loops: Sequence[ast.AST], function: ast.AST) -> bool:
 
 
 def _on_loss(test: ast.expr, words: list[str]) -> bool:
-    # That of held-out data is no loss of this batch, and may be that of all: `own_scores` follows it.
     if isinstance(test, ast.Compare) and ast.unparse(test.comparators[0]) == "None":
         return False  # whether there is a loss at all is the same for all
     if any("grad" in word.lower() for word in words) and not any("loss" in word.lower() for word in words):
         return False  # gradients have been reduced
-    return any(_LOSS.search(word) and not HELD_OUT.search(word) for word in words)
+    # That of held-out data is no loss of this batch, and may be that of all: `own_scores` follows it.
+    return any(map(_LOSS.search, words)) and not any(map(HELD_OUT.search, words))
 
 
 def _sets(body: Iterable[ast.stmt], name: str) -> bool:
