@@ -42,18 +42,19 @@ class Settings:
 
     def shows(self, finding: Finding) -> bool:
         """Return whether a finding is sure enough to be shown."""
-        return (self.confidence == "low" or finding.confidence == "high") and not self.unsure(finding)
+        return self.confident(finding) and not self.unsure(finding)
+
+    def confident(self, finding: Finding) -> bool:
+        """Return whether a finding has the confidence that is asked for."""
+        return self.confidence == "low" or finding.confidence == "high"
 
     def unsure(self, finding: Finding) -> bool:
-        """Return whether findings of its rule were right less often than is asked for: nothing that ``extend_select``
-        names, nor what the check says of itself."""
-        if (
-            not self.precision
-            or finding.code.startswith(ABOUT_ITSELF)
-            or selected((finding.code,), self.extend_select, ())
-        ):
+        """Return whether a finding is not shown for its rule was right less often than is asked for: nothing that
+        ``extend_select`` names, nor what the check says of itself."""
+        code = finding.code
+        if not self.precision or code.startswith(ABOUT_ITSELF) or selected((code,), self.extend_select, ()):
             return False
-        return (measured(finding.code).precision or 0.0) < self.precision
+        return self.confident(finding) and (measured(code).precision or 0.0) < self.precision
 
     def codes(self) -> frozenset[str]:
         """Return the codes of the rules that run: those selected, or all that run by default."""

@@ -93,8 +93,8 @@ def judge(
     found = _without_suppressed(found, {path: sources[path] for path in sources if path in shown}, decided)
     ignored = [(glob, tuple(selectors)) for glob, selectors in config.per_file_ignores]
     found = [finding for finding in found if not _ignored(finding, ignored)]
-    unsure = sum(1 for finding in found if settings.unsure(finding))
-    withheld = sum(1 for finding in found if not settings.shows(finding)) - unsure
+    unsure = sum(map(settings.unsure, found))
+    withheld = sum(not settings.confident(finding) for finding in found)
     found = [_mendable(finding) for finding in found if settings.shows(finding)]
     found.sort(key=lambda finding: (finding.place, finding.code))
     notes = _notes({finding.code for finding in found})
