@@ -105,6 +105,17 @@ FOUND = {
     ),
 }
 SILENT = {
+    "a loss that holds no tensor": """
+        import torch
+        import torch.distributed as dist
+        criterion = torch.nn.KLDivLoss(reduction="batchmean").cuda()
+        def main(local_rank, model):
+            torch.cuda.set_device(local_rank)
+            dist.init_process_group("nccl")
+            model.cuda()
+            dist.barrier()
+        main(0, None)
+        """,
     "the GPU is bound in a helper": """
         import os
         import torch.distributed as dist

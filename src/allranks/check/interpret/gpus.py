@@ -6,6 +6,7 @@ A process that was told nothing is on GPU 0, whatever its rank.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,6 +19,7 @@ from allranks.check.interpret.truth import ROLES
 from allranks.check.interpret.values import NO_CONSTANT, Value
 from allranks.check.program import Astray, Step
 from allranks.check.summaries.project import Project, mentioned
+from allranks.check.summaries.render import render
 from allranks.check.summaries.summary import Node
 from allranks.check.tables.devices import BINDERS, BINDING_PACKAGES, BINDS, CONTEXTS, JOINS, MEETS
 from allranks.findings import Place
@@ -27,6 +29,8 @@ CURRENT, HOST = frozenset({"gpu"}), frozenset({"host"})
 MOST, DEEPEST, TWICE = 400, 25, 2
 # What tells where in the source a place in a function is.
 Tell: TypeAlias = Callable[[Result, Span], Step]
+# A module that holds no tensor: `nn.KLDivLoss()`, but for one with weights.
+_EMPTY = re.compile(r"^(torch\.)?nn\.\w*Loss\((?!.*weight)[^()]*\)$")
 _BARRIER = "torch.distributed.barrier"
 _BINDING = ("bind", "context")
 _OTHERS = sum(1 << at for at, role in enumerate(ROLES) if role != "first")
@@ -52,6 +56,7 @@ def called_method(frame: Frame, name: str, given: Given) -> None:
         return
     if name == "cuda":
         uses = not given.values and all(key == "non_blocking" for key, _ in given.keywords)
+        uses = uses and not (given.owner is not None and _EMPTY.search(render(given.owner)))
     elif name == "to":
         device = given.argument("device", 0)
         uses = device is not None and is_current(device) and _is_plain(given.expression("device", 0))
