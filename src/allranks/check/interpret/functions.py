@@ -30,8 +30,11 @@ from allranks.check.interpret.values import (
     also,
     chosen,
     known,
+    plainly,
     replace,
+    roughly,
     tainted,
+    vague,
 )
 from allranks.check.summaries.project import Project
 from allranks.check.summaries.render import render
@@ -40,7 +43,7 @@ from allranks.check.tables.apis import Apis
 from allranks.check.tables.passing import GRAPHLESS
 from allranks.check.tables.receivers import HOOK_PARAMETERS, HOOKS, RECEIVERS
 
-DEEPEST, MOST_CONTEXTS = 20, 4
+DEEPEST, MOST_CONTEXTS, MOST_ROUGHLY = 20, 4, 10
 SMALL = 300  # bytes of a body: a line or two
 _GIVES_RANK = re.compile(r"^_?((try|safe|maybe)_)?get_((global|world|dist|mpi|process)_)?rank(_|$)(?!of|in_|for|group)")
 _BLANK = FunctionFacts("", "", (), (), ("", ""), (), (), (), (1, 0, 1, 0), (), (), b"")
@@ -217,8 +220,8 @@ class Runner(Caller):
         names = facts.positional[1 if function.receiver is not None and facts.owner else 0 :]
         ranks = self.apis.ranks["name"].named
         told = ((ranks(name), value) for name, value in zip(names, given.values, strict=False))
-        spawned = function.reference in self.spawned and _plainly(given.values[0])  # as in each that is spawned
-        return spawned or any(q is not None and q.kind == "global" and not q.first and _plainly(v) for q, v in told)
+        spawned = function.reference in self.spawned and plainly(given.values[0])  # as in each that is spawned
+        return spawned or any(q is not None and q.kind == "global" and not q.first and plainly(v) for q, v in told)
 
     def _believed(self, frame: Frame, reference: str, value: Value) -> Value:
         """A function called ``get_rank`` whose value is not understood returns a rank; others what they say. So does
@@ -285,7 +288,12 @@ class Runner(Caller):
             owner = Value(instance=f"{path}::{facts.owner}") if facts.owner and function.receiver else None
             plain = self._bound(self.module_frame(path), facts, replace(function, receiver=owner, bound=()), None)
             ranks = self.apis.ranks["name"].named  # what is given for a rank counts all the same, and a function
-            env = plain | {name: v for name, v in env.items() if name in plain and (ranks(name) or "::" in v.reference)}
+            some = self.contexts[kind] < MOST_ROUGHLY
+            env = plain | {
+                name: v if ranks(name) or "::" in v.reference else roughly(v)
+                for name, v in env.items()
+                if name in plain and (ranks(name) or "::" in v.reference or (some and roughly(v) != ANYTHING))
+            }
             key = (reference, id(function.scope), tuple(env.items()), roles)
             if key in self.results:
                 return self.results[key]
@@ -330,9 +338,7 @@ class Runner(Caller):
             if name not in env and default[0] == "const" and (flags := self.value(module, default).flags & PRIVATE):
                 env[name] = Value(flags=flags)  # a name with the rank in it: nobody would give one without
         for name in (*names, *facts.keyword_only):
-            if (value := env.get(name, ANYTHING)) == ANYTHING or (
-                _vague(value) and self.apis.ranks["name"].named(name)
-            ):
+            if (value := env.get(name, ANYTHING)) == ANYTHING or (vague(value) and self.apis.ranks["name"].named(name)):
                 env[name] = self._unknown(module, facts, name)
         return env
 
@@ -372,17 +378,6 @@ class Runner(Caller):
 def _under_main(statement: Node) -> bool:
     """Whether a statement of a module is what it does as a program alone."""
     return statement[0] == "if" and "__main__" in render(statement[2])
-
-
-def _plainly(value: Value) -> bool:
-    """Whether a value is a constant, whatever ranks there are."""
-    return value.constant is not NO_CONSTANT and not value.taint
-
-
-def _vague(value: Value) -> bool:
-    """Whether nothing is known of a number but what it was made of: a rank, if it is called one."""
-    told = value.ranked or value.reference or value.instance or value.truth or value.elements is not None
-    return value.constant is NO_CONSTANT and not told
 
 
 def _names(function: Value, facts: FunctionFacts, given: Given | None) -> bool:

@@ -108,7 +108,7 @@ class Value:
     @property
     def says_who(self) -> bool:
         """Whether it says which rank this is: a rank, or a truth that is certain for each of them."""
-        return self.ranked and bool(self.truth) and set(self.truth) <= {"T", "F"}
+        return self.ranked and set(self.truth) == {"T", "F"}
 
     def true(self) -> str:
         """Return its truth for the four roles."""
@@ -251,6 +251,27 @@ def chosen(truth: str, one: Value, other: Value, taint: int = 0) -> Value:
         flags=_flags(one, other),
         gate=one.gate or other.gate,
     )
+
+
+def roughly(value: Value) -> Value:
+    """Return the little of a value that tells the calls of a function apart which is called in many ways: that it is
+    None, true or false, or this process' own."""
+    if value.constant is None or isinstance(value.constant, bool):
+        return known(value.constant)
+    if value.private:
+        return Value(value.taint & (RANKS | IDENTITY), none=value.none, flags=value.flags & PRIVATE)
+    return ANYTHING
+
+
+def plainly(value: Value) -> bool:
+    """Whether a value is a constant, whatever ranks there are."""
+    return value.constant is not NO_CONSTANT and not value.taint
+
+
+def vague(value: Value) -> bool:
+    """Whether nothing is known of a number but what it was made of: a rank, if it is called one."""
+    told = value.ranked or value.reference or value.instance or value.truth or value.elements is not None
+    return value.constant is NO_CONSTANT and not told
 
 
 def options(value: Value) -> tuple[Value, ...]:
