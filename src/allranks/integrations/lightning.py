@@ -211,7 +211,6 @@ class CheckpointIO(TorchCheckpointIO):  # type: ignore[misc]
             return theirs
         storage = open_storage(path)
         words, like = _template(storage)
-        # allranks: ignore[AR203] a world of one meets nobody
         restored = Checkpointer(storage, single_world(), read_only=True).restore(like)
         assert restored is not None
         arrays = restored[0]

@@ -39,6 +39,7 @@ def of_few(frame: Frame, entry: Collective, given: Given) -> bool:
     size = given.expression("world_size", 3) if entry.op == "init_process_group" else None
     if size is not None and size[0] == "call" and size[1] == ("name", "len") and _have_left(frame, render(size[2][0])):
         frame.few |= EVERY
+    frame.few |= frame.may if size is not None and is_world_of_one(given) else 0
     number = given.argument("rank", 4) if entry.op == "init_process_group" else None
     if number is not None and frame.may == _OF_EACH_NODE and number.number and number.taint & RANKS == NODE:
         frame.few |= _OF_EACH_NODE
@@ -63,9 +64,17 @@ def of_strangers(frame: Frame, entry: Collective, name: str, given: Given) -> bo
 
 def stays_alone(frame: Frame, given: Given) -> bool:
     """Whether what starts processes, one for each device, starts no other, for all that its options say, also those
-    that were put together before."""
+    that were put together before, or joins a world of one."""
+    if is_world_of_one(given):
+        return True
     told = given.argument("devices", "gpus", "num_nodes") is not None
     return has_one_device(given) if told else any(_names_one_device(frame, n) for name, n in given.node[3] if not name)
+
+
+def is_world_of_one(given: Given) -> bool:
+    """Whether what joins processes is told that there is one."""
+    size = given.argument("world_size")
+    return size is not None and size.constant == 1
 
 
 def trainer(frame: Frame, given: Given) -> Value:

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from allranks.check.interpret.below import deepest_first
+from allranks.check.interpret.few import is_world_of_one
 from allranks.check.interpret.given import Given
 from allranks.check.interpret.state import Arms, Called, Frame, Mark, Result, Span
 from allranks.check.interpret.truth import ROLES
@@ -71,6 +72,8 @@ def called_method(frame: Frame, name: str, given: Given) -> None:
 def _kind(name: str, given: Given) -> str:
     if name in JOINS:
         device, backend = given.argument("device_id"), given.argument("backend", "dist_backend", 0)
+        if is_world_of_one(given):
+            return ""
         if device is not None and device.constant is NO_CONSTANT:
             return "bind"
         told = backend.constant if backend is not None else NO_CONSTANT

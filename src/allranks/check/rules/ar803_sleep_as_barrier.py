@@ -14,6 +14,7 @@ from allranks.findings import Finding
 
 _TRACKERS = frozenset(effect.pattern for effect in EFFECTS if effect.kind == "tracker")
 _JOINS = ("jax.distributed.initialize", "torch.distributed.init_process_group")
+_BARRIERS = {"barrier", "wait_for_everyone", "sync_global_devices", "rendezvous", "synchronize"}
 # Whoever ends with one of these shows the others a whole file.
 _AGAIN = (ast.While, ast.For, ast.Try, ast.TryStar)
 _PUBLISHES = {"rename", "replace", "move", "renames", "touch"}
@@ -157,6 +158,22 @@ def unpack(local_rank, archive, target):
         Example(
             {
                 "train.py": """\
+import time
+import torch.distributed as dist
+
+
+def prepare(path, rank):
+    if rank == 0:
+        download(path)
+    else:
+        time.sleep(10)  # the store is asked less often
+    dist.barrier()
+"""
+            }
+        ),
+        Example(
+            {
+                "train.py": """\
 import os
 import time
 import jax
@@ -188,7 +205,7 @@ def start(rank, path, size):
         guard = rank_guard(node, file)
         if guard is None or _is_about_another(guard):
             return
-        if not _joins_later(node, file) and not _tracker_comes_first(guard, file):
+        if not (_joins_later(node, file) or _all_meet_next(guard, file) or _tracker_comes_first(guard, file)):
             asked = ast.unparse(guard)
             yield self.local(file, node, f"a sleep for some ranks only ({asked}) stands where a barrier is meant")
 
@@ -198,6 +215,16 @@ def _joins_later(call: ast.Call, file: File) -> bool:
     function = function_of(call, file)
     later = own(function) if function is not None else ()
     return any(isinstance(at, ast.Call) and at.lineno > call.lineno and name_of(at, file) in _JOINS for at in later)
+
+
+def _all_meet_next(guard: ast.expr, file: File) -> bool:
+    """Right behind the branch all ranks come to a barrier: the sleep stands in nobody's stead."""
+    for parent, child in inside(guard, file):
+        for block in (getattr(parent, name, None) for name in ("body", "orelse", "finalbody")):
+            if isinstance(child, ast.If) and isinstance(block, list) and child in block:
+                following = block[block.index(child) + 1 :][:1]
+                return any(isinstance(at, ast.Call) and tail_of(at) in _BARRIERS for s in following for at in walk(s))
+    return False
 
 
 def _tracker_comes_first(guard: ast.expr, file: File) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from allranks.check.summaries.render import render
 from allranks.check.summaries.summary import ClassFacts, FunctionFacts, Node, Summary, body_of
 from allranks.check.tables.names import documented
+from allranks.check.tables.python import OWN_MODULES
 
 _PROPERTIES = ("property", "functools.cached_property", "cached_property")
 _TELLING = re.compile(
@@ -204,7 +204,7 @@ class Project:
         root = stem.removesuffix(dotted.replace(".", "/"))
         if dotted in _INSTALLED:
             return root in ("", "src/")
-        if dotted in sys.stdlib_module_names:  # only what lies beside a script comes before Python's own
+        if dotted in OWN_MODULES:  # only what lies beside a script comes before Python's own
             return root == seen_from.rpartition("/")[0] + "/" * ("/" in seen_from) and not self._in_package(seen_from)
         return seen_from.startswith(root) or root in ("", "src/") or f"{root}__init__.py" not in self.summaries
 

@@ -25,6 +25,7 @@ _TOGETHER = re.compile(
 _BUT_ONE = re.compile(
     r"--?(?:nproc[-_]per[-_]node|num[-_]processes|np|n|num[-_]gpus|nproc|world[-_]size|num[-_]proc)[=\s]+[\"']?1(?![\d.])"
 )
+_MORE_NODES = re.compile(r"--?(?:nnodes|num[-_]machines|num[-_]nodes|N)[=\s]+(?![\"']?1(?![\d.:]))")
 # Whoever writes one of these thinks of several machines, unless he says that there is one, or that this is the first.
 _NODES = re.compile(
     rb"(?i)(?:nnodes|num_nodes|num_machines|SLURM_JOB_NUM_NODES)(?!(?:\s*[=:]|[ \t])\s*[\"']?1(?![\d.:]))"
@@ -52,8 +53,9 @@ _KNOWN_START = re.compile(r"^(?:\$\{?\w+\}?/)+")
 class Started(NamedTuple):
     """The programs of a project by how its scripts and pages start them.
 
-    ``alone``: scripts start them, always as ``python train.py``, and no page does by a launcher. A script that names a
-    launcher, or the variables of one, anywhere says nothing of being alone: whatever it starts may be one of several.
+    ``alone``: scripts start them, always as ``python train.py``, or by a launcher once (``--nproc_per_node 1``), and no
+    page starts several. Of what it starts plainly, a script that names a launcher, or the variables of one, anywhere
+    says nothing: it may be one of several.
     ``together``: a script or a page starts several processes of them, by a launcher. Of a program that no script starts
     nothing is known.
     """
@@ -106,6 +108,18 @@ def _meets_here(raw: bytes) -> bool:
     return said > 0 and said == raw.count(b"MASTER_ADDR") and not _ELSEWHERE.search(raw)
 
 
+def _by_itself(command: str) -> str:
+    """Return the program that a launcher starts once, on one node; '' if there is none."""
+    for match in _TOGETHER.finditer(command):
+        if _is_one(match["options"]):
+            return _program(match)
+    return ""
+
+
+def _is_one(options: str) -> bool:
+    return _BUT_ONE.search(options) is not None and _MORE_NODES.search(options) is None
+
+
 def _of_script(text: str) -> Iterator[tuple[str, bool]]:
     """Yield the programs that a script names, and whether each is started there as one process."""
     launches = _LAUNCHER.search(text) is not None
@@ -114,6 +128,8 @@ def _of_script(text: str) -> Iterator[tuple[str, bool]]:
         for command in _filled(line.partition("#")[0], values):
             if not launches and (match := _PLAIN.search(command)) is not None:
                 yield _program(match), True
+            elif program := _by_itself(command):
+                yield program, True
             elif _SET.search(command) is None:
                 yield from ((found["path"], False) for found in _ANY.finditer(command))
 
@@ -125,8 +141,7 @@ def _together(text: str) -> Iterator[str]:
     values = _values(text)
     for line in filter(_LAUNCHER.search, text.splitlines()):
         for command in _filled(line, values):
-            found = (match for match in _TOGETHER.finditer(command) if not _BUT_ONE.search(match["options"]))
-            yield from map(_program, found)
+            yield from (_program(match) for match in _TOGETHER.finditer(command) if not _is_one(match["options"]))
 
 
 def _values(text: str) -> dict[str, list[str]]:
@@ -150,7 +165,10 @@ def _of_page(text: str) -> Iterator[tuple[str, bool]]:
     if ".py" not in text:
         return
     for line in filter(_LAUNCHER.search, (line for line in text.splitlines() if ".py" in line)):
-        yield from ((found["path"], False) for found in _ANY.finditer(line))
+        if program := _by_itself(line):
+            yield program, True
+        else:
+            yield from ((found["path"], False) for found in _ANY.finditer(line))
 
 
 def _program(match: re.Match[str]) -> str:

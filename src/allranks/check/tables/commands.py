@@ -12,7 +12,7 @@ _BUCKETS = ("s3://", "gs://", "hdfs://", "oss://", "obs://", "azure://")
 # Program -> what it does, whatever it is told.
 _ALWAYS: Mapping[str, Kind] = {
     **dict.fromkeys(("wget", "aria2c", "axel", "gdown", "unzip", "gunzip", "unrar", "rsync", "scp"), "download"),
-    **dict.fromkeys(("make", "ninja", "nvcc", "gcc", "g++", "cythonize"), "file"),
+    **dict.fromkeys(("make", "ninja"), "file"),
     **dict.fromkeys(("rm", "mv", "rmdir"), "delete"),
     "cp": "file",
 }
@@ -33,6 +33,7 @@ _TOLD: tuple[tuple[str, str, Kind], ...] = (
     ("modelscope|kaggle", r"(^|\s)download\b", "download"),
     ("pip|pip3|conda|uv", r"^(pip )?install\b", "download"),
     (r"python\d?(\.\d+)?", r"^(-m pip install\b|\S*setup\.py (build_ext|install|develop))", "file"),
+    (r"nvcc|gcc|g\+\+|cythonize", r".", "file"),
     ("mkdir", r"^(?!.*(^|\s)(-\w*p|--parents))", "mkdir"),
     ("ln", r"^(?!.*(^|\s)-\w*f)", "delete"),
 )

@@ -231,7 +231,8 @@ def _downloads() -> Iterator[Effect]:
     yield from _of("*", "extractall", "download", 0, "path")
     yield from _of("torchvision.datasets.utils", "extract_archive", "download", 1, "to_path")
     yield from _of("torchvision.datasets.utils", "download_file_from_google_drive", "download", 1, "root")
-    yield from _each("nltk.download gensim.downloader.load torch.hub.load spacy.cli.download", "download")
+    yield from _each("nltk.download gensim.downloader.load spacy.cli.download", "download")
+    yield Effect("torch.hub.load", "download", unless=(("source", "local"),))
     for owner in ("timm.models.hub", "timm.models._hub"):
         yield from _of(owner, "download_cached_file", "download", 0, "url")
     yield from _each("clip.load", "download", "download_root")  # OpenAI's: looks for the file, then writes it
