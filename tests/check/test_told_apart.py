@@ -130,3 +130,81 @@ def test_a_program_that_turns_one_format_into_another_is_a_tool(name: str) -> No
 
 def test_the_names_of_pythons_own_modules_are_all_there() -> None:
     assert {name for name in sys.stdlib_module_names if name[0] != "_"} <= OWN_MODULES
+
+
+LOGGED = """\
+from pytorch_lightning import Callback, LightningModule, Trainer
+from pytorch_lightning.utilities.rank_zero import rank_zero_only
+
+
+class Counts(Callback):
+    @rank_zero_only
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        number = sum(p.numel() for p in pl_module.model.parameters())
+        pl_module.log("parameters", float(number), sync_dist=True{more})
+"""
+
+
+@pytest.mark.parametrize(("more", "found"), [("", ["AR201"]), (", rank_zero_only=True", [])])
+def test_what_one_rank_logs_for_itself_is_not_reduced(more: str, found: list[str]) -> None:
+    assert [code for code, _, _ in _found({"counts.py": LOGGED.format(more=more)})] == found
+
+
+SAVERS = """\
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("nccl")
+
+
+class Saver:
+    def save(self, model):
+        torch.save(model, "last.pt")
+
+
+class {stand_in}:
+    def __getattr__(self, name):
+        return lambda *args: None
+
+
+saver = Saver() if dist.get_rank() == 0 else {stand_in}()
+saver.save(1)
+Saver.save(Saver(), 1) if {again} else None
+"""
+
+
+@pytest.mark.parametrize(("again", "found"), [("False", []), ("True", ["AR101"])])
+def test_an_object_that_does_nothing_is_that_of_the_other_ranks(again: str, found: list[str]) -> None:
+    text = SAVERS.format(stand_in="NoOp", again=again)
+    assert [code for code, _, _ in _found({"train.py": text})] == found
+
+
+@pytest.mark.parametrize(("mode", "found"), [("r:xz", []), ("w:xz", ["AR102"]), ("r|*", []), ("x:gz", ["AR102"])])
+def test_how_an_archive_is_packed_says_not_that_it_is_written(mode: str, found: list[str]) -> None:
+    text = f"import tarfile\n{JOIN}\nwith tarfile.open('data.tar', '{mode}') as tar:\n    print(tar.getnames())\n"
+    assert [code for code, _, _ in _found({"train.py": text})] == found
+
+
+HOOK = """\
+class Base:
+    def __init__(self):
+        self._rank, self._size = who()
+
+    @property
+    def rank(self):
+        return self._rank
+
+
+def dump(text):
+    runner = Base()
+    if runner.rank == 0:
+        with open("log.txt", "w") as file:
+            file.write(text)
+
+
+dump("a")
+"""
+
+
+def test_a_property_called_rank_is_one_where_nothing_more_is_known() -> None:
+    assert _found({"train.py": f"from elsewhere import who\n{JOIN}\n{HOOK}"}) == []

@@ -85,7 +85,7 @@ class Acting(Computed):
         if entry.modes:
             mode = given.argument("mode", 0 if entry.receiver else 1)
             letters = mode.constant if mode is not None else "r"
-            if not isinstance(letters, str) or not set(letters) & set(entry.modes):
+            if not isinstance(letters, str) or not set(re.split("[:|]", letters)[0]) & set(entry.modes):  # "r:xz"
                 if isinstance(letters, str):
                     self._record(frame, entry.doing("read"), name, given, path, text, node)
                 return made

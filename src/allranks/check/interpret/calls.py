@@ -7,7 +7,7 @@ from allranks.check.interpret.computed import COMPILED, laid_out
 from allranks.check.interpret.ending import leave_with
 from allranks.check.interpret.few import of_few, of_strangers, stays_alone, trainer
 from allranks.check.interpret.given import Given
-from allranks.check.interpret.held import filled
+from allranks.check.interpret.held import filled, of_those_who_have
 from allranks.check.interpret.in_parts import IN_PARTS, forward_of
 from allranks.check.interpret.logged import TRAINER
 from allranks.check.interpret.plain import Plain
@@ -150,7 +150,7 @@ class Caller(Plain):
         if "::" in base.instance or base.elements is not None or base.truth:
             found = self.attribute(frame, base, name, ())
             if found.reference or found.instance or found.flags & ONE_OF:
-                return self.called(frame, found, given)
+                return self.called(frame, of_those_who_have(base, found), given)
         if name in FILLING and given.values:
             if (held := filled(frame, base)) is not None and function[1][0] in ("name", "attr"):
                 self.store(frame, function[1], held)
@@ -286,7 +286,8 @@ class Caller(Plain):
     def _called_by_name(self, frame: Frame, name: str, given: Given) -> None:
         """Keep that a method of something unknown is called, if classes here have one, and what it is given by
         position."""
-        if name and not self.project.defined(name):
+        levels = any(value.reference.startswith("logging.") for value in given.values)  # of a logger
+        if levels or (name and not self.project.defined(name)):
             return
         values = () if given.keywords else tuple(value.passed() for value in given.values)
         frame.result.loose.append((name, frame.mask, values))

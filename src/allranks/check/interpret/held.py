@@ -39,6 +39,13 @@ def is_partial(value: Value) -> bool:
     return value.none[:1] not in ("T", "") and "T" in value.none and bool(value.instance)
 
 
+def of_those_who_have(owner: Value, method: Value) -> Value:
+    """Return a method of an object in whose place other ranks have one that does nothing: they do not run it."""
+    if not owner.gate or method.gate or not method.reference:
+        return method
+    return replace(method, gate=owner.gate, text="who has it")
+
+
 def hands_over(given: Given | None) -> bool:
     """Whether a function is given one that it may call, what only some ranks have, an array that lies on all, or how
     one is to lie."""

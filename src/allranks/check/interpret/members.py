@@ -10,7 +10,7 @@ from allranks.check.interpret.logged import meets_nobody
 from allranks.check.interpret.spread import SPREAD, viewed
 from allranks.check.interpret.state import Frame, Seen
 from allranks.check.interpret.strangers import constant_of, outside, rank_of
-from allranks.check.interpret.truth import BY_RANK, FALSE, FIRST, TRUE, UNKNOWN
+from allranks.check.interpret.truth import BY_RANK, FALSE, FIRST, TRUE
 from allranks.check.interpret.values import (
     ANYTHING,
     ASKED,
@@ -27,6 +27,7 @@ from allranks.check.interpret.values import (
     join,
     rank,
     replace,
+    says_less,
 )
 from allranks.check.sources.source import module_name
 from allranks.check.summaries.project import Project, is_property
@@ -205,9 +206,12 @@ class Members(Evaluator):
             bound = facts is not None and ("name", "classmethod") in facts.decorators
             value = self.function_value(found, None)
             return replace(value, receiver=Value(instance=reference)) if bound else value
-        held = self.held(reference, name) or ANYTHING
-        query = self.apis.ranks["attribute"].tail(name) if not held.ranked else None
-        return self.answer(frame, query) if query is not None and query.kind != "size" else held
+        return self._or_by_name(frame, self.held(reference, name) or ANYTHING, name)
+
+    def _or_by_name(self, frame: Frame, value: Value, name: str) -> Value:
+        """Return what an attribute is, or what its name says where that is no rank."""
+        query = self.apis.ranks["attribute"].tail(name) if not value.ranked else None
+        return self.answer(frame, query) if query is not None and query.kind != "size" else value
 
     def of_heirs(self, reference: str, name: str) -> str | None:
         """Return the method that a mixin finds in the classes that are made of it, if they agree which."""
@@ -228,12 +232,13 @@ class Members(Evaluator):
             value = replace(self.function_value(found, None), receiver=base)
             if is_property(decorators):
                 end_line, end = (node[3], node[4]) if len(node) > 4 else (1, 0)
-                return self.invoke(frame, value, (end_line, max(end - len(name), 0), end_line, end))
+                made = self.invoke(frame, value, (end_line, max(end - len(name), 0), end_line, end))
+                return self._or_by_name(frame, made, name) if made == ANYTHING else made
             if ("name", "staticmethod") in decorators:
                 return self.function_value(found, None)
             return value
         heaped = self.held(base.instance, name)
-        return None if heaped is not None and _vague(heaped) else heaped
+        return None if heaped is not None and says_less(heaped) else heaped
 
     def _of_stranger(self, frame: Frame, base: Value, name: str, node: Node) -> Value:
         kin = self.lineage(base.instance)
@@ -392,9 +397,3 @@ class Members(Evaluator):
             stored = [s for body in bodies for s in body if s[0] == "assign"]
             self.made_of[reference] = {s[2][0][1]: s[3] for s in stored if s[2][0][0] == "name"}
         return self.made_of[reference]
-
-
-def _vague(value: Value) -> bool:
-    """Whether so little is known of an attribute that its name says more."""
-    plain = value.instance and "." not in value.instance  # an int, a bool: which one, its name may tell
-    return bool(value == ANYTHING or plain or (value.truth == UNKNOWN and not value.taint and not value.instance))

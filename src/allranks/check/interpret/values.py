@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable
 from dataclasses import dataclass
 from enum import Enum
@@ -47,8 +48,8 @@ class Value:
     ``number``: a rank, its truth says where it is not 0. ``reference``: the function, class or module that it is
     (``torch.save``; ``train.py::Trainer.save`` in the project); ``instance``: the class that it is an instance of.
     ``receiver``: of a bound method. ``scope``: the frame that a nested function sees. ``gate``: a function that runs
-    only where this is true. ``elements`` of a tuple or list. ``bound``: first arguments, given by functools.partial;
-    what is in a collection (`collected`).
+    only where this is true, or an object whose methods do. ``elements`` of a tuple or list. ``bound``: first
+    arguments, given by functools.partial; what is in a collection (`collected`).
     ``handle``: the place of the call that opened this file. ``flags``: ``memory``, ``temporary``, ``lock``, ``turn``,
     ``dict``, ``agreed``; ``own``: a name, or what holds names, that the rank or this process is part of; of a path,
     whose disk it is on: ``shared`` by all nodes, or each ``node``'s own; ``perhaps``: nobody knows whether it is what
@@ -169,6 +170,8 @@ ANYTHING = Value()
 NONE = Value(constant=None)
 AGREED = Value(flags=frozenset({"agreed"}))
 ONE_OF = frozenset({"one of"})  # the flag of what is one of its elements: which, a setting says, to all ranks alike
+# Classes of objects that do nothing, in the place of those that other ranks have.
+_STANDS_IN = re.compile(r"(?i)^_?no_?op|dummy|null|silent|stub|black_?hole")
 MOST_OPTIONS = 6
 MOST_ELEMENTS = 8  # so many of a list are kept
 TEXT = frozenset({"text"})  # the flag of a rank as its variable holds it: "0" is true
@@ -220,6 +223,9 @@ def chosen(truth: str, one: Value, other: Value, taint: int = 0) -> Value:
         for asking, plain in ((one, other), (other, one)):
             if asking.ranked and asking.truth and (plain.constant is None or isinstance(plain.constant, int)):
                 return asking  # what it is where there are several processes; the constant is for one alone
+    for kept, idle, there in ((one, other, truth), (other, one, negate(truth))):
+        if set(there) == {"T", "F"} and kept.instance and _STANDS_IN.search(idle.instance.rpartition("::")[2]):
+            return replace(kept, gate=there)
     if truth == UNKNOWN and (either := _either(one, other)):
         return Value(one.taint | other.taint, elements=either, flags=ONE_OF)
     has_say = one.ranked or other.ranked or decides(one.true()) or decides(other.true())
@@ -272,6 +278,12 @@ def vague(value: Value) -> bool:
     """Whether nothing is known of a number but what it was made of: a rank, if it is called one."""
     told = value.ranked or value.reference or value.instance or value.truth or value.elements is not None
     return value.constant is NO_CONSTANT and not told
+
+
+def says_less(value: Value) -> bool:
+    """Whether so little is known of an attribute that its name says more."""
+    plain = value.instance and "." not in value.instance  # an int, a bool
+    return bool(value == ANYTHING or plain or (value.truth == UNKNOWN and not value.taint and not value.instance))
 
 
 def options(value: Value) -> tuple[Value, ...]:

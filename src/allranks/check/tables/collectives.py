@@ -160,7 +160,8 @@ def _lightning() -> Iterator[Collective]:
     module = "lightning.pytorch.LightningModule"
     yield from _of(module, "all_gather")
     for word in ("log", "log_dict"):
-        yield Collective(f"{module}.{word}", f"{word} (sync_dist)", only_if=(("sync_dist", True),), hidden=True)
+        asked, alone = (("sync_dist", True),), (("rank_zero_only", True),)
+        yield Collective(f"{module}.{word}", f"{word} (sync_dist)", only_if=asked, unless=alone, hidden=True)
 
 
 def _accelerate() -> Iterator[Collective]:
