@@ -28,6 +28,8 @@ from allranks.check.tree.syntax import (
 )
 from allranks.findings import Confidence, Edit, Finding, Fix, Place
 
+# A file of each worker's, which has saved it from its own device.
+_OWN_FILE = re.compile(r"(?i)worker_?(id|num|index)|process_?(id|num|index)")
 _WHAT = "torch.load without map_location: every rank loads onto the device that saved it"
 # What was saved from a device, by the names that people give it.
 _CHECKPOINT = re.compile(r"ckpt|checkpoint|snapshot|resume|weights|state_dict|pretrained|finetune|model", re.IGNORECASE)
@@ -160,6 +162,20 @@ model.load_state_dict(pt_load("last"))
         ),
     )
     good = (
+        # Each worker has saved its own file, from its own device.
+        Example(
+            {
+                "train.py": """\
+import os
+import torch
+
+
+def resume(model, checkpoint_path, worker_id):
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    model.load_state_dict(torch.load(checkpoint_path / f"worker{worker_id}_model.pt"))
+"""
+            }
+        ),
         Example(
             {
                 "train.py": """\
@@ -255,7 +271,12 @@ store.save_weights(net, "last.pt")
             return
         if _is_of_one_process(node, file) or saves_from_cpu(node, file) or _is_beside(node, file):
             return
-        if asks_rank(node.args[0]) or _is_mapped_elsewhere(node, file) or _is_called_on_one_rank(node, file):
+        if (
+            asks_rank(node.args[0])
+            or _OWN_FILE.search(ast.unparse(node.args[0]))
+            or _is_mapped_elsewhere(node, file)
+            or _is_called_on_one_rank(node, file)
+        ):
             return
         whole = file.place(node)
         end = Place(whole.path, whole.end_line, whole.end_column - 1, whole.end_line, whole.end_column - 1)

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tables.effects import EFFECTS
-from allranks.check.tree.syntax import asks_rank, function_of, inside, name_of, own, places_in, rank_guard, tail_of
+from allranks.check.tree.syntax import (
+    Function,
+    asks_rank,
+    function_of,
+    inside,
+    name_of,
+    own,
+    places_in,
+    rank_guard,
+    tail_of,
+)
 from allranks.findings import Finding
 
 _TRACKERS = frozenset(effect.pattern for effect in EFFECTS if effect.kind == "tracker")
 _JOINS = ("jax.distributed.initialize", "torch.distributed.init_process_group")
+_MAKES_FOLDERS = {"makedirs", "mkdir", "join", "dirname", "print", "info", "exists", "isdir", "Path"}
 _BARRIERS = {"barrier", "wait_for_everyone", "sync_global_devices", "rendezvous", "synchronize"}
+_CLOSES = re.compile(r"^(close|destroy\w*|finish|shutdown|cleanup|info|print|log|flush|join)$|^destroy_")
 # Whoever ends with one of these shows the others a whole file.
 _AGAIN = (ast.While, ast.For, ast.Try, ast.TryStar)
 _PUBLISHES = {"rename", "replace", "move", "renames", "touch"}
@@ -152,6 +165,22 @@ def unpack(local_rank, archive, target):
 """
             }
         ),
+        Example(
+            {
+                "train.py": """\
+import time
+import torch.distributed as dist
+
+
+def main(steps, metrics):
+    train(steps)
+    if dist.get_rank() == 0:
+        time.sleep(2)  # the dashboard is still fetching
+    metrics.close()
+    dist.destroy_process_group()
+"""
+            }
+        ),
         Example({"train.py": "import time\n\n\ndef retry(f):\n    for i in range(3):\n        time.sleep(2**i)\n"}),
         Example({"train.py": "import time\n\nif rank is not None:\n    time.sleep(rank * 0.1)\n"}),
         Example({"train.py": "import time\n\nif rank == 0:\n    time.sleep(0.1)\n"}),
@@ -205,7 +234,7 @@ def start(rank, path, size):
         guard = rank_guard(node, file)
         if guard is None or _is_about_another(guard):
             return
-        if not (_joins_later(node, file) or _all_meet_next(guard, file) or _tracker_comes_first(guard, file)):
+        if not (_joins_later(node, file) or _all_meet_or_end(guard, file) or _tracker_comes_first(guard, file)):
             asked = ast.unparse(guard)
             yield self.local(file, node, f"a sleep for some ranks only ({asked}) stands where a barrier is meant")
 
@@ -217,13 +246,17 @@ def _joins_later(call: ast.Call, file: File) -> bool:
     return any(isinstance(at, ast.Call) and at.lineno > call.lineno and name_of(at, file) in _JOINS for at in later)
 
 
-def _all_meet_next(guard: ast.expr, file: File) -> bool:
-    """Right behind the branch all ranks come to a barrier: the sleep stands in nobody's stead."""
+def _all_meet_or_end(guard: ast.expr, file: File) -> bool:
+    """Right behind the branch all ranks come to a barrier: the sleep stands in nobody's stead. Or all that is left of
+    the function is to close what is open: nobody reads what another one wrote."""
     for parent, child in inside(guard, file):
         for block in (getattr(parent, name, None) for name in ("body", "orelse", "finalbody")):
-            if isinstance(child, ast.If) and isinstance(block, list) and child in block:
-                following = block[block.index(child) + 1 :][:1]
-                return any(isinstance(at, ast.Call) and tail_of(at) in _BARRIERS for s in following for at in walk(s))
+            if isinstance(child, ast.If) and isinstance(block, list) and child in block[:-1]:
+                following = block[block.index(child) + 1 :]
+                calls = [[tail_of(at) or "" for at in walk(s) if isinstance(at, ast.Call)] for s in following]
+                left = [name for names in calls for name in names]
+                ends = isinstance(parent, Function) and bool(left) and all(map(_CLOSES.search, left))
+                return ends or not _BARRIERS.isdisjoint(calls[0])
     return False
 
 
@@ -267,7 +300,8 @@ def _waits_for_half_a_file(call: ast.Call, file: File) -> bool:
         elif loop is not None and isinstance(parent, ast.If) and asks_rank(parent.test):
             writes = parent.body if child in parent.orelse else parent.orelse
             calls = [tail_of(at) for s in writes for at in walk(s) if isinstance(at, ast.Call)]
-            return bool(calls) and not _PUBLISHES & set(calls) and not _is_marked(loop, writes)
+            fills = bool(set(calls) - _MAKES_FOLDERS)
+            return fills and not _PUBLISHES & set(calls) and not _is_marked(loop, writes)
     return False
 
 
