@@ -295,12 +295,13 @@ store.save_weights(net, "last.pt")
                 continue
             start = event.chain[0].place.path if event.chain else event.place.path
             way = (event.place.path, start, event.symbol, *(step.symbol for step in event.chain))
-            if any(map(_BESIDE.search, _named(event.target))) or any(map(_ALONE.search, way)):
+            own = event.per_process or _OWN_FILE.search(event.target) is not None
+            if own or any(map(_BESIDE.search, _named(event.target))) or any(map(_ALONE.search, way)):
                 continue
             others = len(event.roles - {"first"}) > 1
             if _is_saved_from_cpu(event, program.offloads):
                 continue
-            if event.active and others and not event.per_process and _feeds_model(event, restores):
+            if event.active and others and _feeds_model(event, restores):
                 found = self.found(event, _WHAT)
                 yield found if event.symbol in optimizers else replace(found, confidence="low")
 
