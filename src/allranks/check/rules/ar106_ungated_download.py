@@ -13,9 +13,9 @@ from allranks.check.sources.source import File
 from allranks.check.tree.half_filled import lets_others_by
 from allranks.findings import Finding
 
-# Functions that fetch what is not there yet.
 # It fetches into a file of another name and moves that: whoever finds the file finds all of it.
 _WHOLE = frozenset(["torch.hub.download_url_to_file"])
+# Functions that fetch what is not there yet.
 _LOOKING = frozenset(
     [
         *("torch.hub.load", "nltk.download", "clip.load", "whisper.load_model", "gensim.downloader.load"),
@@ -45,7 +45,8 @@ class UngatedDownload(LocalRule, ProgramRule):
     Calls that lock by themselves (`snapshot_download`, `hf_hub_download`, `load_dataset`, `hf download`) are not
     reported, but for `snapshot_download` into a folder that is only looked for: `if not os.path.isdir(folder)` lets
     another process by as soon as the folder is there. Before Lightning's Trainer starts the other processes of a node,
-    one is alone: where it alone starts them, and nothing speaks of several nodes, confidence is low.
+    one is alone: where it alone starts them, and nothing speaks of several nodes, confidence is low. It is low for
+    `torch.hub.download_url_to_file`, too: that fetches once for each process, but moves whole files into place.
 
     ## Use instead
     Let one process of each node download, and the others wait: `with accelerator.main_process_first():`, Lightning's
