@@ -289,11 +289,12 @@ class Runner(Caller):
             plain = self._bound(self.module_frame(path), facts, replace(function, receiver=owner, bound=()), None)
             ranks = self.apis.ranks["name"].named  # what is given for a rank counts all the same, and a function
             some = self.contexts[kind] < MOST_ROUGHLY
-            env = plain | {
-                name: v if ranks(name) or "::" in v.reference else roughly(v)
+            told = {
+                name: v if ranks(name) or "::" in v.reference else roughly(v) if some else ANYTHING
                 for name, v in env.items()
-                if name in plain and (ranks(name) or "::" in v.reference or (some and roughly(v) != ANYTHING))
+                if name in plain
             }
+            env = plain | {name: v for name, v in told.items() if v != ANYTHING}
             key = (reference, id(function.scope), tuple(env.items()), roles)
             if key in self.results:
                 return self.results[key]

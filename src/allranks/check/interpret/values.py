@@ -223,9 +223,10 @@ def chosen(truth: str, one: Value, other: Value, taint: int = 0) -> Value:
         for asking, plain in ((one, other), (other, one)):
             if asking.ranked and asking.truth and (plain.constant is None or isinstance(plain.constant, int)):
                 return asking  # what it is where there are several processes; the constant is for one alone
-    for kept, idle, there in ((one, other, truth), (other, one, negate(truth))):
-        if set(there) == {"T", "F"} and kept.instance and _STANDS_IN.search(idle.instance.rpartition("::")[2]):
-            return replace(kept, gate=there)
+    if one.instance and other.instance and set(truth) == {"T", "F"}:
+        for kept, idle, there in ((one, other, truth), (other, one, negate(truth))):
+            if _STANDS_IN.search(idle.instance.rpartition("::")[2]):
+                return replace(kept, gate=there)
     if truth == UNKNOWN and (either := _either(one, other)):
         return Value(one.taint | other.taint, elements=either, flags=ONE_OF)
     has_say = one.ranked or other.ranked or decides(one.true()) or decides(other.true())
