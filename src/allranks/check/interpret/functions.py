@@ -43,6 +43,7 @@ from allranks.check.tables.apis import Apis
 from allranks.check.tables.passing import GRAPHLESS
 from allranks.check.tables.receivers import HOOK_PARAMETERS, HOOKS, RECEIVERS
 
+# So many calls of a function are told apart by all that they are given, and so many by the little of it that counts.
 DEEPEST, MOST_CONTEXTS, MOST_ROUGHLY = 20, 4, 10
 SMALL = 300  # bytes of a body: a line or two
 _GIVES_RANK = re.compile(r"^_?((try|safe|maybe)_)?get_((global|world|dist|mpi|process)_)?rank(_|$)(?!of|in_|for|group)")
