@@ -35,11 +35,13 @@ def leave_world(frame: Frame, node: Node) -> None:
 
 def of_few(frame: Frame, entry: Collective, given: Given) -> bool:
     """Whether a collective is met by all who have stayed: rank 0 has left the world, or one process of each node,
-    where the others do not come, joins by the number of its node, or those of a list make a world of as many."""
+    where the others do not come, joins by the number of its node, or those of a list make a world of as many, or each
+    makes one of its own."""
     size = given.expression("world_size", 3) if entry.op == "init_process_group" else None
     if size is not None and size[0] == "call" and size[1] == ("name", "len") and _have_left(frame, render(size[2][0])):
         frame.few |= EVERY
-    frame.few |= frame.may if size is not None and is_world_of_one(given) else 0
+    if size is not None and is_world_of_one(given):
+        frame.few |= frame.may
     number = given.argument("rank", 4) if entry.op == "init_process_group" else None
     if number is not None and frame.may == _OF_EACH_NODE and number.number and number.taint & RANKS == NODE:
         frame.few |= _OF_EACH_NODE

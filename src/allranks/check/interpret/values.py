@@ -283,7 +283,7 @@ def vague(value: Value) -> bool:
 
 def says_less(value: Value) -> bool:
     """Whether so little is known of an attribute that its name says more."""
-    plain = value.instance and "." not in value.instance  # an int, a bool
+    plain = value.instance and "." not in value.instance  # an int, a bool: which one, its name may tell
     return bool(value == ANYTHING or plain or (value.truth == UNKNOWN and not value.taint and not value.instance))
 
 

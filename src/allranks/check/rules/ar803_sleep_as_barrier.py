@@ -25,11 +25,12 @@ from allranks.findings import Finding
 
 _TRACKERS = frozenset(effect.pattern for effect in EFFECTS if effect.kind == "tracker")
 _JOINS = ("jax.distributed.initialize", "torch.distributed.init_process_group")
-_MAKES_FOLDERS = {"makedirs", "mkdir", "join", "dirname", "print", "info", "exists", "isdir", "Path"}
 _BARRIERS = {"barrier", "wait_for_everyone", "sync_global_devices", "rendezvous", "synchronize"}
-_CLOSES = re.compile(r"^(close|destroy\w*|finish|shutdown|cleanup|info|print|log|flush|join)$|^destroy_")
-# Whoever ends with one of these shows the others a whole file.
+_CLOSES = re.compile(r"^(close|destroy\w*|finish|shutdown|cleanup|info|print|log|flush|join)$")
 _AGAIN = (ast.While, ast.For, ast.Try, ast.TryStar)
+# Who calls nothing else fills no file.
+_MAKES_FOLDERS = {"makedirs", "mkdir", "join", "dirname", "print", "info", "exists", "isdir", "Path"}
+# Whoever ends with one of these shows the others a whole file.
 _PUBLISHES = {"rename", "replace", "move", "renames", "touch"}
 
 
@@ -246,29 +247,34 @@ def _joins_later(call: ast.Call, file: File) -> bool:
     return any(isinstance(at, ast.Call) and at.lineno > call.lineno and name_of(at, file) in _JOINS for at in later)
 
 
+def _branches(guard: ast.expr, file: File) -> Iterator[tuple[ast.AST, list[ast.stmt], ast.If]]:
+    """Yield the branch that a guard is about, and those around it, from within: in what each stands, and in which of
+    its blocks."""
+    for parent, child in inside(guard, file):
+        for block in (getattr(parent, name, None) for name in ("body", "orelse", "finalbody")):
+            if isinstance(child, ast.If) and isinstance(block, list) and child in block:
+                yield parent, block, child
+
+
 def _all_meet_or_end(guard: ast.expr, file: File) -> bool:
     """Right behind the branch all ranks come to a barrier: the sleep stands in nobody's stead. Or all that is left of
     the function is to close what is open: nobody reads what another one wrote."""
-    for parent, child in inside(guard, file):
-        for block in (getattr(parent, name, None) for name in ("body", "orelse", "finalbody")):
-            if isinstance(child, ast.If) and isinstance(block, list) and child in block[:-1]:
-                following = block[block.index(child) + 1 :]
-                calls = [[tail_of(at) or "" for at in walk(s) if isinstance(at, ast.Call)] for s in following]
-                left = [name for names in calls for name in names]
-                ends = isinstance(parent, Function) and bool(left) and all(map(_CLOSES.search, left))
-                return ends or not _BARRIERS.isdisjoint(calls[0])
+    for parent, block, branch in _branches(guard, file):
+        if following := block[block.index(branch) + 1 :]:
+            calls = [[tail_of(at) or "" for at in walk(s) if isinstance(at, ast.Call)] for s in following]
+            left = [name for names in calls for name in names]
+            ends = isinstance(parent, Function) and bool(left) and all(map(_CLOSES.search, left))
+            return ends or not _BARRIERS.isdisjoint(calls[0])
     return False
 
 
 def _tracker_comes_first(guard: ast.expr, file: File) -> bool:
     """All that rank 0 does meanwhile is to start the run of a tracker, of which the others need nothing."""
-    for parent, child in inside(guard, file):
-        if isinstance(parent, ast.If) and child is guard and parent.orelse:
-            return _only_tracks(parent.orelse, file)
-        for block in (getattr(parent, name, None) for name in ("body", "orelse", "finalbody")):
-            if isinstance(child, ast.If) and isinstance(block, list) and child in block:
-                sooner = [s for s in block[: block.index(child)] if isinstance(s, ast.If) and asks_rank(s.test)]
-                return bool(sooner) and _only_tracks(sooner[-1].body, file)
+    for _, block, branch in _branches(guard, file):
+        if branch.test is guard and branch.orelse:
+            return _only_tracks(branch.orelse, file)
+        sooner = [s for s in block[: block.index(branch)] if isinstance(s, ast.If) and asks_rank(s.test)]
+        return bool(sooner) and _only_tracks(sooner[-1].body, file)
     return False
 
 

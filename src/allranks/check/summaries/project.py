@@ -187,8 +187,9 @@ class Project:
             return found[0] if "." in dotted or self._plausible(found[0], dotted, seen_from) else None
         near = [p for p in found if self._plausible(p, dotted, seen_from)] or (found if "." in dotted else [])
         near = [p for p in near if self._has(p, name)] or near
-        order = {p: (_shared(p, seen_from), -p.removesuffix("/__init__.py").count("/"), -len(p)) for p in near}
-        return max(order, key=order.__getitem__, default=None)
+        if not near:
+            return None
+        return max(near, key=lambda p: (_shared(p, seen_from), -p.removesuffix("/__init__.py").count("/"), -len(p)))
 
     def _has(self, path: str, name: str) -> bool:
         """Whether a module of several of one name is that which has what is asked of it."""
@@ -204,12 +205,10 @@ class Project:
         root = stem.removesuffix(dotted.replace(".", "/"))
         if dotted in _INSTALLED:
             return root in ("", "src/")
+        in_package = f"{root}__init__.py" in self.summaries
         if dotted in OWN_MODULES:  # only what lies beside a script comes before Python's own
-            return root == seen_from.rpartition("/")[0] + "/" * ("/" in seen_from) and not self._in_package(seen_from)
-        return seen_from.startswith(root) or root in ("", "src/") or f"{root}__init__.py" not in self.summaries
-
-    def _in_package(self, path: str) -> bool:
-        return f"{path.rpartition('/')[0]}/__init__.py".lstrip("/") in self.summaries
+            return root == seen_from[: seen_from.rfind("/") + 1] and not in_package
+        return seen_from.startswith(root) or root in ("", "src/") or not in_package
 
     def _relative(self, dotted: str, seen_from: str) -> str | None:
         level = len(dotted) - len(dotted.lstrip("."))

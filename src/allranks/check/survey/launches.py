@@ -108,16 +108,16 @@ def _meets_here(raw: bytes) -> bool:
     return said > 0 and said == raw.count(b"MASTER_ADDR") and not _ELSEWHERE.search(raw)
 
 
+def _launched(command: str) -> Iterator[tuple[str, bool]]:
+    """Yield the programs behind the launchers of a command, and whether each is started once, on one node."""
+    for match in _TOGETHER.finditer(command):
+        options = match["options"]
+        yield _program(match), _BUT_ONE.search(options) is not None and _MORE_NODES.search(options) is None
+
+
 def _by_itself(command: str) -> str:
     """Return the program that a launcher starts once, on one node; '' if there is none."""
-    for match in _TOGETHER.finditer(command):
-        if _is_one(match["options"]):
-            return _program(match)
-    return ""
-
-
-def _is_one(options: str) -> bool:
-    return _BUT_ONE.search(options) is not None and _MORE_NODES.search(options) is None
+    return next((program for program, once in _launched(command) if once), "")
 
 
 def _of_script(text: str) -> Iterator[tuple[str, bool]]:
@@ -141,7 +141,7 @@ def _together(text: str) -> Iterator[str]:
     values = _values(text)
     for line in filter(_LAUNCHER.search, text.splitlines()):
         for command in _filled(line, values):
-            yield from (_program(match) for match in _TOGETHER.finditer(command) if not _is_one(match["options"]))
+            yield from (program for program, once in _launched(command) if not once)
 
 
 def _values(text: str) -> dict[str, list[str]]:
