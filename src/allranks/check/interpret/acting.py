@@ -9,7 +9,14 @@ from functools import cached_property
 
 from allranks.check.interpret.computed import Computed
 from allranks.check.interpret.given import Given
-from allranks.check.interpret.held import is_guarded, is_partial, is_quiet, names_path, settings_of, silenced
+from allranks.check.interpret.held import (
+    is_guarded,
+    is_partial,
+    is_quiet,
+    names_path,
+    settings_of,
+    silenced,
+)
 from allranks.check.interpret.seeded import seeded
 from allranks.check.interpret.state import Frame, Seen, Span
 from allranks.check.interpret.truth import BY_PROCESS, FALSE, negate, roles_where
@@ -24,6 +31,7 @@ from allranks.check.interpret.values import (
     STATE,
     Value,
     boolean,
+    still_open,
 )
 from allranks.check.summaries.render import render
 from allranks.check.summaries.summary import Node, body_of
@@ -32,15 +40,16 @@ from allranks.check.tables.commands import doing
 from allranks.check.tables.effects import MOVES, Effect, Kind
 from allranks.check.tables.local import LOCKING, LocalQuery
 from allranks.check.tables.runs import NAMED, TOLD_BY_KEYWORD, is_place, names_the_next
-from allranks.check.tables.spoken import is_blob
+from allranks.check.tables.spoken import is_blob, told_by
 
 # What a call does that is told not to do what it does.
 _INSTEAD: Mapping[Kind, Kind] = {"mkdir": "folder", "tracker": "muted"}
 # Where `print` writes to that is no file of the program.
 _STREAMS = ("sys.stdout", "sys.stderr", "sys.__stdout__", "sys.__stderr__")
 _TRACKER = re.compile(r"(?i)wandb|writer|logger|tensorboard|tracker|recorder|mlflow|comet|neptune|visdom|clearml|aim\.")
-_IMAGE = re.compile(r"\.(png|jpe?g|gif|webp|bmp|tiff?)['\"]\)*$", re.IGNORECASE)
 _CHECKPOINT = re.compile(r"(?i)ckpt|checkpoint")
+# What writes nothing without a path.
+_INTO = ("file", "checkpoint", "append")
 _LETTERS = frozenset("rwaxbtU+")
 # What open files are called that a function is given.
 _HANDLES = frozenset(
@@ -92,7 +101,7 @@ class Acting(Computed):
         if path == ANYTHING and node in _HANDLES and node[1] in frame.facts.positional:
             path = Value(flags=frozenset({"perhaps"}))  # what is open already, and where, nobody knows
         nowhere = path is None or path.constant is None or path.reference in _STREAMS
-        if entry.path and nowhere and entry.kind in ("file", "checkpoint", "append"):
+        if entry.path and nowhere and entry.kind in _INTO:
             return made  # without a path, such a call returns the text
         for key, constant in entry.unless:
             value = given.argument(key)
@@ -106,7 +115,11 @@ class Acting(Computed):
                 return made
         if entry.kind == "file" and not _FETCHES.isdisjoint(frame.facts.words) and _is_binary(given, entry):
             entry = entry.doing("download")
+        mask, may = frame.mask, frame.may
+        if entry.path and path is not None and entry.kind in _INTO:  # who is given None
+            frame.mask, frame.may = (roles & ~roles_where(path.none, "T") for roles in (mask, may))
         self._record(frame, entry, name, given, path, text, node)
+        frame.mask, frame.may = mask, may
         if name.rpartition(".")[2] in MOVES:
             self._moved(frame, entry, name, given)
         if entry.kind == "tracker":
@@ -173,10 +186,11 @@ class Acting(Computed):
         """Record what a method of something unknown does, by what that, or the file it is given, is called."""
         if name == "delete" and is_blob(render(given.node[1][1])):
             return self._spoken(frame, Effect("*.delete", "delete"), "*.delete", given)
-        if name == "save" and given.node[2] and _IMAGE.search(render(given.node[2][0])):
-            image = self.apis.effects.named("PIL.Image.Image.save")
-            return self._effect(frame, image, image.pattern, given, base) if image is not None else None
-        return None
+        first = render(given.node[2][0]) if given.node[2] else ""
+        told = told_by(render(given.node[1][1]), name, first)
+        if told is None or (told.kind == "checkpoint" and self.project.defined(name)):
+            return None
+        return self._effect(frame, told, told.pattern, given, base)
 
     def names(self, frame: Frame, node: Node, value: Value) -> Value:
         """Return what is assigned, marked if it gives the folder of a run its name: what is made of that, is told."""
@@ -190,7 +204,7 @@ class Acting(Computed):
     def put(self, frame: Frame, target: Node, base: Value, value: Value) -> None:
         """Store a value in an attribute of an object."""
         told, ours = is_guarded(frame), "::" in base.instance
-        quiet = silenced(frame, value)
+        quiet, value = silenced(frame, value), still_open(value)
         plain = not (value.reference or value.instance or value.elements is not None)
         if told and plain and ours:
             value = replace(value, taint=value.taint | frame.implicit | STATE | RANK)

@@ -52,7 +52,7 @@ def unknown(given: Given) -> Value:
     """Return what a call of an unknown function gives: of a name that is this process' own, another such."""
     if (state := created(given.node[1], given.keywords)) is not None:
         return state
-    own = any(value.private and not value.number for value in given.all())
+    own = any(value.private and not (value.number or value.truth) for value in given.all())
     return Value(flags=frozenset({"own"})) if own else ANYTHING
 
 
@@ -168,7 +168,7 @@ class Caller(Plain):
         if found and not base.taint & PROCESS and target[0] == "name":
             base = replace(base, elements=None, constant=NO_CONSTANT, truth=UNKNOWN, taint=base.taint | found)
             self.store(frame, target, base)
-        if value.private and not base.private and frame.may == EVERY and target[0] in ("name", "attr"):
+        if value.names_own and not base.private and frame.may == EVERY and target[0] in ("name", "attr"):
             held = replace(base, elements=None, constant=NO_CONSTANT, truth=UNKNOWN, flags=base.flags | {"own"})
             self.store(frame, target, held)
 

@@ -33,6 +33,7 @@ from allranks.check.interpret.values import (
     known,
     rank,
     replace,
+    still_open,
     tainted,
 )
 from allranks.check.summaries.render import absorbed, condition, denied, render
@@ -96,9 +97,9 @@ class Evaluator:
             scope: Frame | None = frame
             while scope is not None:
                 if (found := scope.env.get(name)) is not None:
-                    return found
+                    return found if scope is frame else still_open(found)
                 scope = scope.parent
-        return self.global_name(frame, name)
+        return still_open(self.global_name(frame, name))
 
     def under(self, frame: Frame, truth: str, test: Value, node: Node, asked: tuple[Node, Any]) -> Value:
         """Evaluate ``node`` where ``truth``, that of a test, holds; meetings in it hang on a branch. ``asked``: the

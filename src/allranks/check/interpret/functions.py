@@ -328,7 +328,9 @@ class Runner(Caller):
         env.update(zip(names, (v.passed() for v in values), strict=False))
         if facts.variadic[0]:
             rest, of_method = values[len(names) :], function.receiver is not None and not facts.owner
-            env[facts.variadic[0]] = Value(elements=tuple(v.passed() for v in rest)) if of_method else tainted(*rest)
+            each = of_method or any(v.private for v in rest)  # handed on, the file's name is still one of them
+            made = Value() if of_method else tainted(*rest)
+            env[facts.variadic[0]] = replace(made, elements=tuple(v.passed() for v in rest)) if each else made
         known_names = {*names, *facts.keyword_only}
         if given is not None:
             env.update((name, v.passed()) for name, v in given.keywords if name in known_names)

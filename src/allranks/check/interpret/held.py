@@ -22,9 +22,7 @@ from allranks.check.interpret.values import (
     replace,
 )
 from allranks.check.summaries.summary import Node
-
-# Names of objects that hold settings.
-_SETTINGS = re.compile(r"(?i)(^|[._])(args|cfg|config|conf|opts?|options|hparams|hps|flags|settings)$")
+from allranks.check.tables.spoken import is_settings
 
 _PATH = re.compile(r"(?i)path|file|dir\b|_dir|folder|fname")
 
@@ -80,11 +78,13 @@ def guarded(frame: Frame, given: Given) -> Given:
 
 
 def filled(frame: Frame, base: Value) -> Value | None:
-    """Return a list that some ranks alone put something in; None if all do, or if something is in it on all."""
-    empty = base.elements == () or (base.truth and base.ranked)
-    if not is_guarded(frame) or not empty:
+    """Return an empty list that something is put in: how much, nobody knows, and on these ranks alone if others do not
+    come here; None if something is in it on all."""
+    if base.elements != () and not (base.truth and base.ranked):
         return None
-    return replace(base, elements=None, constant=NO_CONSTANT, taint=base.taint | RANK, truth=there(frame))
+    if is_guarded(frame):
+        return replace(base, elements=None, constant=NO_CONSTANT, taint=base.taint | RANK, truth=there(frame))
+    return replace(base, elements=None, constant=NO_CONSTANT, truth=UNKNOWN) if base.elements == () else None
 
 
 def silenced(frame: Frame, value: Value) -> Value | None:
@@ -142,7 +142,7 @@ def stored_twice(before: Value, value: Value) -> Value:
 def part_of(whole: Value, name: str) -> Value:
     """Return what is known of an attribute of what is called ``name``, and of which no class is known."""
     dealt = whole.ranked and not whole.taint & STATE and not whole.truth.strip("D")
-    if dealt and _SETTINGS.search(name):
+    if dealt and is_settings(name):
         # Settings that are dealt out have names of their own in them, and say all the same what is to be done.
         return Value(whole.taint & ~RANKS, flags=whole.flags | {"own"})
     plain, flags = not whole.instance or whole.flags, whole.flags - IN_PARTS

@@ -292,7 +292,8 @@ def _makers(project: Project, found: set[str]) -> set[str]:
 
 
 def _factories(project: Project, names: Names, found: set[str]) -> set[str]:
-    """Return functions that may return an object of a class that matters: whoever calls its methods asks what it is."""
+    """Return functions that may return an object of a class that matters, or keep one in their own object: whoever
+    calls its methods asks what it is."""
     walk, more = _Walk(project, names), set[str]()
     split = (one.split("::") for one in found)
     for path, owner in {(path, project.summaries[path].functions[key].owner) for path, key in split}:
@@ -300,5 +301,7 @@ def _factories(project: Project, names: Names, found: set[str]) -> set[str]:
         users = names.named_by.get(name, {})
         for seen_from in walk.sees(name, path, users):
             functions = project.summaries[seen_from].functions
-            more.update(f"{seen_from}::{key}" for key in users.get(seen_from, ()) if b"return" in functions[key].body)
+            makes = ((key, functions[key]) for key in users.get(seen_from, ()))
+            gives = (key for key, facts in makes if b"return" in facts.body or (facts.owner and facts.stored))
+            more.update(f"{seen_from}::{key}" for key in gives)
     return more

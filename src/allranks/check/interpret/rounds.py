@@ -6,9 +6,21 @@ from collections.abc import Iterator
 
 from allranks.check.interpret.state import Frame
 from allranks.check.interpret.truth import BY_PROCESS, BY_RANK, UNKNOWN
-from allranks.check.interpret.values import ALONE, DEALT, GROUP, NO_CONSTANT, PROCESS, RANKS, STATE, Value, replace
+from allranks.check.interpret.values import (
+    ALONE,
+    DEALT,
+    GROUP,
+    NO_CONSTANT,
+    PROCESS,
+    RANKS,
+    STATE,
+    Value,
+    replace,
+    still_open,
+)
 from allranks.check.summaries.render import render
 from allranks.check.summaries.summary import Node, blocks
+from allranks.check.tables.passing import FILLING
 
 
 class Rounds:
@@ -18,12 +30,15 @@ class Rounds:
         self.known: dict[int, tuple[tuple[Node, ...], tuple[str, ...]]] = {}
 
     def later(self, env: dict[str, Value], body: tuple[Node, ...]) -> dict[str, Value]:
-        """Return the variables as any round finds them: a number that the body sets is not known."""
+        """Return the variables as any round finds them: a number that the body sets is not known, nor what is in a list
+        that it fills."""
         kept = self.known.get(id(body))
         if kept is None:
             kept = self.known[id(body)] = (body, tuple(dict.fromkeys(assigned(body))))
-        changed = [name for name in kept[1] if (value := env.get(name)) is not None and _is_plain(value)]
-        return {**env, **{name: replace(env[name], constant=NO_CONSTANT) for name in changed}} if changed else env
+        found = {name: value for name in kept[1] if (value := env.get(name)) is not None}
+        changed = {name: replace(v, constant=NO_CONSTANT) for name, v in found.items() if _is_plain(v)}
+        changed |= {name: v for name, was in found.items() if (v := still_open(was)) is not was}
+        return {**env, **changed} if changed else env
 
 
 def comes_late(before: Value, after: Value) -> bool:
@@ -58,9 +73,13 @@ def _told_apart(frame: Frame, bound: Node) -> bool:
 
 
 def assigned(statements: tuple[Node, ...]) -> Iterator[str]:
-    """Yield what statements assign, ``step`` or ``self.step``, in those inside them too: not in functions."""
+    """Yield what statements assign, ``step`` or ``self.step``, or put something in, in those inside them too: not in
+    functions."""
     for statement in statements:
         tag = statement[0]
+        called: Node = statement[2][1] if tag == "expr" and statement[2][0] == "call" else ("",)
+        if called[0] == "attr" and called[2] in FILLING:
+            yield from _names(called[1])
         for target in statement[2] if tag == "assign" else (statement[2],) if tag == "for" else ():
             yield from _names(target)
         for block in blocks(statement):

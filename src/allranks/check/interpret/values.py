@@ -102,6 +102,11 @@ class Value:
         return bool(self.taint & (RANKS | IDENTITY)) or not PRIVATE.isdisjoint(self.flags)
 
     @property
+    def names_own(self) -> bool:
+        """Whether it is a name that is this process' own, or a tuple with such a name in it."""
+        return self.private or any(part.private and not part.number for part in self.elements or ())
+
+    @property
     def ranked(self) -> bool:
         """Whether it differs from rank to rank."""
         return bool(self.taint & RANKS)
@@ -275,6 +280,11 @@ def plainly(value: Value) -> bool:
     return value.constant is not NO_CONSTANT and not value.taint
 
 
+def still_open(value: Value) -> Value:
+    """Return a list that was empty where it was made: elsewhere, something may have been put in it."""
+    return replace(value, truth=UNKNOWN) if value.elements == () and value.truth == FALSE else value
+
+
 def vague(value: Value) -> bool:
     """Whether nothing is known of a number but what it was made of: a rank, if it is called one."""
     told = value.ranked or value.reference or value.instance or value.truth or value.elements is not None
@@ -284,7 +294,8 @@ def vague(value: Value) -> bool:
 def says_less(value: Value) -> bool:
     """Whether so little is known of an attribute that its name says more."""
     plain = value.instance and "." not in value.instance  # an int, a bool: which one, its name may tell
-    return bool(value == ANYTHING or plain or (value.truth == UNKNOWN and not value.taint and not value.instance))
+    told = value.taint or value.instance or value.flags & OWN or value.elements is not None
+    return bool(value == ANYTHING or plain or (value.truth == UNKNOWN and not told))
 
 
 def options(value: Value) -> tuple[Value, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
-from allranks.check.tables.effects import EFFECTS
+from allranks.check.tables.all_effects import EFFECTS
 from allranks.check.tree.syntax import (
     Function,
     asks_rank,

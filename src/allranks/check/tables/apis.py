@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from allranks.check.sources.globs import matches
+from allranks.check.tables.all_effects import EFFECTS
 from allranks.check.tables.arrays import COMPILERS, MAKERS
 from allranks.check.tables.collectives import COLLECTIVES, Collective
 from allranks.check.tables.data import LOADERS, SAMPLERS, UNSPLIT
 from allranks.check.tables.devices import BINDERS, CONTEXTS, VISIBLE
-from allranks.check.tables.effects import EFFECTS, WRITING, Effect
+from allranks.check.tables.effects import WRITING, Effect
 from allranks.check.tables.evidence import SIGNS, TRAINERS, Sign
 from allranks.check.tables.gates import NODE_LOCAL_PATHS
 from allranks.check.tables.local import LOCAL, LocalQuery

@@ -1,0 +1,72 @@
+"""Lists that are empty where they are made: what is put in them later, nobody knows."""
+
+from __future__ import annotations
+
+import pytest
+
+from allranks.check.engine import Settings, check
+
+START = "import torch\nimport torch.distributed as dist\n\n"
+LOCAL = """\
+def main(batches):
+    dist.init_process_group("nccl")
+    losses = []
+    {fills}
+    if not losses:
+        return
+    torch.save(losses, "losses.pt")
+
+main(load())
+"""
+ROUND = """\
+def main(batches):
+    dist.init_process_group("nccl")
+    best = []
+    for batch in batches:
+        if best:
+            torch.save(best, "best.pt")
+        best.append(batch)
+
+main(load())
+"""
+KEPT = """\
+waiting = []
+
+class Keeper:
+    def __init__(self):
+        self.kept = []
+
+    def save(self):
+        if {where}:
+            torch.save({{}}, "kept.pt")
+
+dist.init_process_group("nccl")
+Keeper().save()
+"""
+
+
+def lines(text: str) -> list[int]:
+    found = check({"train.py": (START + text).encode()}, Settings(select=("AR101",))).findings
+    return [one.place.line for one in found]
+
+
+@pytest.mark.parametrize(
+    ("fills", "expected"),
+    [
+        ("losses.append(1)", [10]),
+        ("for batch in batches:\n        losses.append(batch)", [11]),
+        ("for batch in batches:\n        if batch.ok:\n            losses.append(batch)", [12]),
+        ("print(batches)", []),
+    ],
+)
+def test_what_comes_behind_an_empty_list_that_is_filled_is_reached(fills: str, expected: list[int]) -> None:
+    assert lines(LOCAL.format(fills=fills)) == expected
+
+
+def test_a_later_round_finds_what_an_earlier_one_put_in() -> None:
+    assert lines(ROUND) == [9]
+
+
+@pytest.mark.parametrize("where", ["self.kept", "waiting"])
+def test_others_may_fill_a_list_of_an_object_or_of_a_module(where: str) -> None:
+    assert lines(KEPT.format(where=where)) == [12]
