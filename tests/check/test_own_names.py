@@ -8,6 +8,17 @@ from pairs import Pair, codes
 from allranks.check.engine import Settings, check
 
 PAIRS = {
+    "the index of a sample that comes with it": Pair(
+        """
+        for sample, sample_idx in log_every(data_loader):
+            torch.save(sample, f'{sample_idx[0].item():06d}.pt')
+        """,
+        """
+        for sample_idx, sample in enumerate(data_loader):
+            torch.save(sample, f'{sample_idx:06d}.pt')
+        """,
+        "AR101",
+    ),
     "a folder of all, and a beginning of the name that is one's own": Pair(
         """
         from flax.training import checkpoints

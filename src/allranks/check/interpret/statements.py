@@ -198,7 +198,7 @@ class Interpreter(Runner):
                 self._name_samples(frame, name, source)
             elif name[0] == "name":
                 frame.samples.add(name[1])
-                if yields_samples(source) and not counts(name[1]):
+                if yields_samples(source) and not counts(name[1], source):
                     self.store(frame, name, Value(flags=frozenset({"own"})))
 
     def _while(self, frame: Frame, node: Node) -> bool:

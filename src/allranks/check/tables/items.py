@@ -7,6 +7,7 @@ import re
 _NAMES = r"(file_?)?names?|ids?|uids?|uuids?|paths?|keys?|files?|fnames?|stems?|utts?|datetimes?|timestamps?|dates?"
 _OF = r"(\w+_|img|image|video|audio|wav|utt|sample|file)?"
 _COUNTER = re.compile(r"(?i)^(i|j|k|n|it|num\w*|count\w*)$|idx|index|step|iter|epoch")
+_INDEX = re.compile(r"(?i)^(sample|image|img|data|item|example|dataset|video|utt|doc)_?(idx|index|idxs|indices)$")
 _STEPS = re.compile(r"(?i)(^|_)(steps?|iters?|iterations?|epochs?)$")
 _KEY = re.compile(rf"(?i)^{_OF}({_NAMES}|idx|index|indices)$")
 _DATA = re.compile(r"(?i)(loader|dataset|_dl|data_?iter|iterator|batch|samples|predictions)\b")
@@ -34,9 +35,11 @@ def may_hold_samples(source: str) -> bool:
     return not _SETTINGS.search(source)
 
 
-def counts(variable: str) -> bool:
-    """Whether a variable of a loop counts: it is alike on all ranks, whatever data they have."""
-    return bool(_COUNTER.search(variable))
+def counts(variable: str, source: str = "") -> bool:
+    """Whether a variable of a loop counts: it is alike on all ranks, whatever data they have. What comes with a sample
+    out of a loader, and is called its index, does not."""
+    told = source and "enumerate(" not in source and _INDEX.search(variable)
+    return bool(_COUNTER.search(variable)) and not told
 
 
 def is_step(name: str) -> bool:
