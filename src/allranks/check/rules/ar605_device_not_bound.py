@@ -70,8 +70,9 @@ class DeviceNotBound(LocalRule, ProgramRule):
     same function before the device is set; on a program's way from its entry, through calls and files, the first
     barrier, object collective or use of `"cuda"` without a number before the device is set, or where it is never
     set; a model that every rank loads with `device_map={"": 0}`; the rank in the job where the number of a GPU of
-    this host is meant: `torch.cuda.set_device(dist.get_rank())`, `device_map={"": accelerator.process_index}`; and
-    `.cuda()` in a started process that names its own GPU by number elsewhere and does not set it.
+    this host is meant: `torch.cuda.set_device(dist.get_rank())`, `device_map={"": accelerator.process_index}`;
+    `.cuda()` in a started process that names its own GPU by number elsewhere and does not set it; and
+    `torch.cuda.device(local_rank)` that stands by itself, so that nothing enters it.
 
     ## Why is this bad
     The current device of every process is GPU 0 until it is set. `barrier`, object collectives and `.cuda()` use
@@ -292,10 +293,8 @@ def main(rank, world):
             yield self.local(file, node, _IN_JOB, cluster=_SECOND_HOST, advice=_LOCAL_RANK)
         if not isinstance(node, ast.Call):
             return
-        if node in file.once("off its own", file.tree, lambda _: off_its_own(file)):
-            yield self.local(
-                file, node, "the process has the number of its own GPU, and this call uses the current one instead"
-            )
+        if (what := file.once("off its own", file.tree, lambda _: off_its_own(file)).get(node)) is not None:
+            yield self.local(file, node, what)
         name = name_of(node, file)
         if name in _JOINS:
             if name == _JOINS[0] and _never_binds(node, file):

@@ -12,7 +12,7 @@ from allranks.check.sources.source import File
 from allranks.check.tree.batches import READERS, oversized
 from allranks.check.tree.counts import Scale
 from allranks.check.tree.leading import BATCHING, MAKERS, SHAPERS, STEPS, collected, leading
-from allranks.check.tree.placed import CALLS, misplaced
+from allranks.check.tree.placed import CALLS, OF_HOST, misplaced
 from allranks.findings import Edit, Finding, Fix, Note
 
 
@@ -249,6 +249,25 @@ def everywhere(tree):
             },
             at=(6, 15, 19, 21),
         ),
+        # The processes are joined, so that their CPUs are everybody's too.
+        Example(
+            {
+                "train.py": """\
+import jax
+import jax.numpy as jnp
+
+jax.distributed.initialize()
+print(jax.process_index())
+seed = jax.device_put(0, jax.devices("cpu")[0])
+
+
+def rows(backend):
+    devices = jax.devices(backend=backend)
+    return [jnp.ones(8, device=device) for device in devices[::-1]]
+"""
+            },
+            at=(6, 11),
+        ),
     )
     good = (
         # One process fetches for all devices of a mesh; what was gathered has a row for each of them.
@@ -287,6 +306,15 @@ def place(x):
         x = jax.device_put(x, jax.devices()[0])
     kind = jax.devices()[0].device_kind
     return jax.device_put(x, jax.local_devices()[0]), jax.device_put(x, jax.devices("cpu")[0]), kind
+
+
+def copies(x):
+    own = [jax.device_put(x, d) for d in jax.devices() if d.process_index == jax.process_index()]
+    for device in jax.devices():
+        if device.process_index != jax.process_index():
+            continue
+        own.append(jax.numpy.zeros(3, device=device))
+    return own
 """
             }
         ),
@@ -352,7 +380,12 @@ old = jax.pmap(lambda x: x)
                 yield self.finding(file.place(node), file.symbol(node), wrong.what, notes=notes)
 
     def stands(self, finding: Finding, program: Program) -> bool:
-        return finding.place.path in program.facts.several
+        path, facts = finding.place.path, program.facts
+        if finding.message.endswith(OF_HOST) and not any(
+            "distributed.initialize" in line for one in facts.around(path) for line in facts.lines[one]
+        ):
+            return False
+        return path in facts.several
 
     def _counted(self, file: File, node: ast.AST, count: Scale, message: str) -> Finding:
         """Return a finding that shows where the count was asked for; one that stands in the call can be mended."""

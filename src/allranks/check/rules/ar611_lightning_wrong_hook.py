@@ -39,7 +39,7 @@ class LightningWrongHook(LocalRule):
 
     ## Known problems
     A class whose base is not named `LightningDataModule` or `LightningModule` here is recognised only by a
-    `training_step` beside its `prepare_data`.
+    `training_step`, or a `setup` that is told the stage, beside its `prepare_data`.
 
     ## Use instead
     Download in `prepare_data` and keep nothing; open the data and set attributes in `setup`. Leave the step to all, and
@@ -87,6 +87,31 @@ import lightning as L
 class Task(L.LightningModule):
     def __init__(self, files):
         self.files = files
+""",
+            },
+            at=(6,),
+        ),
+        Example(
+            {
+                "atoms.py": """\
+from store import Store
+
+
+class Atoms(Store):
+    def prepare_data(self):
+        self.path = self.folder / "atoms.db"
+        self.fetch(self.path)
+
+    def setup(self, stage=None):
+        self.rows = self.read(self.path)
+""",
+                "store.py": """\
+import lightning as L
+
+
+class Store(L.LightningDataModule):
+    def __init__(self, folder):
+        self.folder = folder
 """,
             },
             at=(6,),
@@ -153,7 +178,7 @@ class Data(L.LightningDataModule):
             return
         if function is None or owner is None or function not in owner.body:
             return
-        if not _is_lightning(owner, file) and not _inherits_steps(owner, file):
+        if not _is_lightning(owner, file) and not _has_its_hooks(owner, file):
             return
         if isinstance(node, ast.Assign | ast.AnnAssign) and function.name == "prepare_data":
             for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
@@ -172,10 +197,12 @@ def _is_lightning(owner: ast.ClassDef, file: File) -> bool:
     return any(base.rpartition(".")[2] in _MODULES for base in bases_of(owner, file))
 
 
-def _inherits_steps(owner: ast.ClassDef, file: File) -> bool:
+def _has_its_hooks(owner: ast.ClassDef, file: File) -> bool:
     """Whether a class of another base has `prepare_data` beside what Lightning alone calls, and calls none of it."""
-    has = {at.name for at in owner.body if isinstance(at, ast.FunctionDef)}
-    known = bool(owner.bases) and "prepare_data" in has and bool(has & {"training_step", "configure_optimizers"})
+    has = {at.name: at for at in owner.body if isinstance(at, ast.FunctionDef)}
+    steps = not has.keys().isdisjoint(("training_step", "configure_optimizers"))
+    module = steps or ("setup" in has and any(at.arg == "stage" for at in has["setup"].args.args))
+    known = bool(owner.bases) and "prepare_data" in has and module
     return known and not any(name in calls_of(file) for name in ("prepare_data", "training_step"))
 
 

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import function_called, may_be_skipped, passed, values
-from allranks.check.tree.syntax import Function, function_of, keyword, name_of, own
+from allranks.check.tree.syntax import Function, function_of, name_of, own
 
 DEVICES, OWN_DEVICES = "jax.devices", "jax.local_devices"
 DEEPEST = 8
@@ -94,7 +95,7 @@ def _of_call(call: ast.Call, file: File, seen: frozenset[int], depth: int) -> Sc
         own_part, processes = _COUNTS[name]
         return Scale(own_part, processes, pure=True, source=call)
     if name == "len" and len(call.args) == 1:
-        whose = devices_of(call.args[0], file)
+        whose = devices_of(call.args[0], file) if not is_of_hosts(call) else None
         return Scale(1, int(whose == "all"), pure=True, source=call) if whose else None
     if (name in _ROUNDED or name in ("max", "min")) and call.args:
         return _agreed([_scale(argument, file, seen, depth) for argument in call.args])
@@ -165,7 +166,7 @@ def devices_of(node: ast.AST | None, file: File, depth: int = 0) -> Whose | None
     if isinstance(node, ast.Call):
         name = name_of(node, file)
         if name == DEVICES:
-            return None if node.args or keyword(node, "backend") is not None else "all"
+            return "all"
         if name == OWN_DEVICES:
             return "own"
         if name in _LISTED and node.args:
@@ -178,6 +179,11 @@ def devices_of(node: ast.AST | None, file: File, depth: int = 0) -> Whose | None
         whose = {devices_of(value, file, depth + 1) for value in stored if _is_stored_whole(value, file)}
         return whose.pop() if len(whose) == 1 and len(stored) > 0 else None
     return None
+
+
+def is_of_hosts(asked: ast.AST) -> bool:
+    """Say whether CPUs are asked for: ``jax.devices("cpu")``."""
+    return any(isinstance(at, ast.Constant) and at.value == "cpu" for at in walk(asked))
 
 
 def _is_stored_whole(value: ast.expr, file: File) -> bool:

@@ -12,7 +12,18 @@ from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tables.data import WRAPPERS
 from allranks.check.tree.origins import origins, passed, values
-from allranks.check.tree.syntax import calls_of, given, inside, is_constant, keyword, name_of, own, speaks_of, tail_of
+from allranks.check.tree.syntax import (
+    calls_of,
+    distributed,
+    given,
+    inside,
+    is_constant,
+    keyword,
+    name_of,
+    own,
+    speaks_of,
+    tail_of,
+)
 
 SET_DEVICE = re.compile(r"^torch\.(cuda|npu|mlu|xpu|musa|accelerator)\.set_device")
 # The same through what hides the kind of accelerator: deepspeed's get_accelerator().
@@ -26,6 +37,8 @@ _RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
 _SIZE_VARIABLES = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
 _STARTERS = ("Process", "spawn", "start_processes")
 _BINDS = re.compile(r"set_device|cuda\.device\(|VISIBLE_DEVICES")
+_SETS = re.compile(r"set_device|VISIBLE_DEVICES")
+_NEEDS_CURRENT = re.compile(r"""\.cuda\(\)|["']cuda["']\)|device=["']cuda["']|\bbarrier\(|_object(_list)?\(""")
 
 
 def by_rank_in_job(file: File) -> tuple[ast.expr, ...]:
@@ -193,7 +206,24 @@ def fixed_map(call: ast.Call) -> ast.expr | None:
     return where if isinstance(where, ast.Constant) and where.value == "cuda:0" else None
 
 
-def off_its_own(file: File) -> tuple[ast.expr, ...]:
+def off_its_own(file: File) -> dict[ast.expr, str]:
+    """Return the calls that leave a process on the current GPU though it has the number of its own, and what is wrong
+    with each."""
+    used = "the process has the number of its own GPU, and this call uses the current one instead"
+    left = "nothing enters this context, so that the process stays on the current GPU"
+    return {**dict.fromkeys(_current_in_started(file), used), **dict.fromkeys(_never_entered(file), left)}
+
+
+def _never_entered(file: File) -> Iterator[ast.Call]:
+    """Yield ``torch.cuda.device(local_rank)`` as a statement, where what goes through the current GPU needs it."""
+    if not distributed(file) or _SETS.search(file.text) or not _NEEDS_CURRENT.search(file.text):
+        return
+    for call in calls_of(file).get("device", ()):
+        if name_of(call, file) == "torch.cuda.device" and isinstance(next(file.parents(call), None), ast.Expr):
+            yield call
+
+
+def _current_in_started(file: File) -> tuple[ast.expr, ...]:
     """Return the first use of the current GPU in each function that is started as a process and is told the number of
     its GPU, where nothing makes that GPU the current one."""
     if _BINDS.search(file.text):

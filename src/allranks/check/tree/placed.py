@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
-from allranks.check.tree.counts import DEEPEST, DEVICES, device_of, devices_of
+from allranks.check.tree.counts import DEEPEST, DEVICES, device_of, devices_of, is_of_hosts
 from allranks.check.tree.origins import passed, values
 from allranks.check.tree.syntax import given, inside, name_of, rank_guard, tail_of
 
@@ -18,8 +18,13 @@ ONE: dict[str, tuple[int, str]] = {
     "jax.default_device": (0, "new_val"),
     "jax.sharding.SingleDeviceSharding": (0, "device"),
     "jax.jit": (9, "device"),
-    "jax.numpy.array": (9, "device"),
-    "jax.numpy.asarray": (9, "device"),
+    **{
+        f"jax.numpy.{name}": (9, "device")
+        for name in (
+            *("array", "asarray", "zeros", "ones", "full", "empty", "arange", "eye", "linspace"),
+            *("zeros_like", "ones_like", "full_like", "empty_like"),
+        )
+    },
 }
 # Name -> the argument that holds devices of this process.
 MANY: dict[str, tuple[int, str]] = {
@@ -30,6 +35,9 @@ MANY: dict[str, tuple[int, str]] = {
 }
 # What only the process can ask that has the device.
 ASKED = ("memory_stats", "live_buffers", "memory_usage")
+_FOREIGN = "may be a device of another process: this one can put nothing on it"
+# CPUs are everybody's only where the processes have been joined.
+OF_HOST = "may be a CPU of another process: this one can put nothing on it"
 CALLS = (*(name.rpartition(".")[2] for name in (*ONE, *MANY)), *ASKED, "update")
 
 
@@ -48,7 +56,8 @@ def misplaced(call: ast.Call, file: File) -> Misplaced | None:
         device = given(call, *ONE.get(name, (1, "val")))
         if device is None or device_of(device, file) != "all":
             return None
-        what = f"{ast.unparse(device)} may be a device of another process: this one can put nothing on it"
+        asked = _asked(device, file)
+        what = f"{ast.unparse(device)} {OF_HOST if asked is not None and is_of_hosts(asked) else _FOREIGN}"
     elif name in MANY:
         device = given(call, *MANY[name])
         if device is None or devices_of(device, file) != "all":
@@ -82,6 +91,16 @@ def _reached(node: ast.expr, file: File) -> Iterator[ast.AST]:
 
 
 def _is_alone(call: ast.Call, file: File) -> bool:
-    """A condition asks how many processes there are."""
-    tests = (parent.test for parent, _ in inside(call, file) if isinstance(parent, ast.If | ast.IfExp))
-    return any("process_count" in ast.unparse(test) for test in tests)
+    """A condition asks how many processes there are, or whose a device of the loop is."""
+    for parent, child in inside(call, file):
+        tests = [parent.test] if isinstance(parent, ast.If | ast.IfExp) else []
+        if isinstance(parent, ast.For):
+            tests += [at.test for at in parent.body if isinstance(at, ast.If) and at is not child]
+        tests += [test for one in getattr(parent, "generators", ()) for test in one.ifs]
+        if any(_asks_whose(test) for test in tests):
+            return True
+    return False
+
+
+def _asks_whose(test: ast.expr) -> bool:
+    return any(word in ast.unparse(test) for word in ("process_count", "process_index", "local_devices"))
