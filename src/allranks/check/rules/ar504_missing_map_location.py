@@ -26,7 +26,7 @@ from allranks.check.tree.syntax import (
     rank_guard,
     speaks_of,
 )
-from allranks.findings import Confidence, Edit, Finding, Fix, Place
+from allranks.findings import Edit, Finding, Fix, Place
 
 # A file of each worker's, which has saved it from its own device.
 _OWN_FILE = re.compile(r"(?i)worker_?(id|num|index)|process_?(id|num|index)")
@@ -47,6 +47,7 @@ _ALONE = re.compile(
     r"(^|[/_.])(tests?|api|app)([/_.]|$)|_(to|2)_|challenge",
     re.IGNORECASE,
 )
+_PUBLISHED = re.compile(r"(?i)pre_?train|(^|_)init_(?!_)|backbone")
 _SHARDS = re.compile(r"shard", re.IGNORECASE)
 # The file gives each process its own GPU.
 _DEVICES = (
@@ -61,6 +62,7 @@ _ACCELERATED = frozenset({"accelerate", "lightning", "deepspeed"})
 _GPU = re.compile(r"cuda|gpu|nccl|accelerator", re.IGNORECASE)
 # A program for one GPU, whatever it may ask of several.
 _ONE_GPU = re.compile(r"set_device\(\s*0\s*\)")
+_JOINS = ("torch.distributed.init_process_group", "deepspeed.init_distributed", "accelerate.Accelerator")
 # What is saved has been brought to the CPU before.
 _OFFLOADED = re.compile(r"(offload_to_cpu|cpu_offload)\s*=\s*True")
 
@@ -263,11 +265,8 @@ store.save_weights(net, "last.pt")
         if not program and not any(word in file.text for word in _DEVICES):
             return
         elsewhere = _OFFLOADED.search(file.text) or _ONE_GPU.search(file.text) or not _GPU.search(file.text)
-        if (
-            elsewhere
-            or not (_is_checkpoint(node, file) or feeds_optimizer(node, file))
-            or rank_guard(node, file) is not None
-        ):
+        sure = feeds_optimizer(node, file) or is_saved_here(node, file)
+        if elsewhere or not (sure or _is_checkpoint(node, file)) or rank_guard(node, file) is not None:
             return
         if _is_of_one_process(node, file) or saves_from_cpu(node, file) or _is_beside(node, file):
             return
@@ -281,8 +280,7 @@ store.save_weights(net, "last.pt")
         whole = file.place(node)
         end = Place(whole.path, whole.end_line, whole.end_column - 1, whole.end_line, whole.end_column - 1)
         fix = Fix("map_location", (Edit(end, ', map_location="cpu"'),), safe=False)
-        sure: Confidence = "high" if feeds_optimizer(node, file) or is_saved_here(node, file) else "low"
-        yield self.finding(whole, file.symbol(node), _WHAT, fix=fix, confidence=sure)
+        yield self.finding(whole, file.symbol(node), _WHAT, fix=fix, confidence="high" if sure else "low")
 
     def check(self, program: Program) -> Iterator[Finding]:
         """Look at loads in functions that other files call."""
@@ -290,20 +288,30 @@ store.save_weights(net, "last.pt")
             return
         restores = {event.symbol for event in program.effects("restore")}
         optimizers = {event.symbol for event in program.effects("restore") if OPTIMIZER.search(event.target)}
+        saving = {
+            event.place.path for event in program.effects("checkpoint") if event.name == "torch.save" and event.active
+        }
+        joined = {_start(event) for event in program.calls(*_JOINS) if event.active}
         for event in program.effects("load"):
             if event.name != "torch.load" or event.argument(1, "map_location", "mmap") is not None:
                 continue
-            start = event.chain[0].place.path if event.chain else event.place.path
-            way = (event.place.path, start, event.symbol, *(step.symbol for step in event.chain))
-            own = event.per_process or _OWN_FILE.search(event.target) is not None
-            if own or any(map(_BESIDE.search, _named(event.target))) or any(map(_ALONE.search, way)):
+            way = (event.place.path, event.symbol, *(step.symbol for step in event.chain))
+            mine = event.per_process or _OWN_FILE.search(event.target) is not None
+            alone = _start(event) not in joined and any(map(_ALONE.search, (_start(event), *way)))
+            if mine or alone or any(map(_BESIDE.search, _named(event.target))):
                 continue
-            others = len(event.roles - {"first"}) > 1
+            others = len(event.may - {"first"}) > 1
             if _is_saved_from_cpu(event, program.offloads):
                 continue
-            if event.active and others and _feeds_model(event, restores):
-                found = self.found(event, _WHAT)
-                yield found if event.symbol in optimizers else replace(found, confidence="low")
+            if event.active and others and _feeds(event, restores):
+                found, told = self.found(event, _WHAT), f"{event.symbol} {event.target}"
+                own = event.place.path in saving and event.symbol in restores and not _PUBLISHED.search(told)
+                yield found if own or _feeds(event, optimizers) else replace(found, confidence="low")
+
+
+def _start(event: Event) -> str:
+    """Return the file of the program that leads to it."""
+    return (event.chain[0] if event.chain else event).place.path
 
 
 def _is_of_one_process(call: ast.Call, file: File) -> bool:
@@ -353,7 +361,7 @@ def _named(path: str) -> list[str]:
         return [path]
 
 
-def _feeds_model(event: Event, restores: set[str]) -> bool:
+def _feeds(event: Event, restores: set[str]) -> bool:
     """The function it stands in, or the one that calls it, loads what it reads into something."""
     return not restores.isdisjoint({event.symbol, *(step.symbol for step in event.chain[-1:])})
 

@@ -7,10 +7,12 @@ import re
 
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
-from allranks.check.tree.syntax import function_of, own, tail_of
+from allranks.check.tree.origins import values
+from allranks.check.tree.syntax import calls_of, class_of, function_of, name_of, own, tail_of
 
 OPTIMIZER = re.compile(r"(?i)optim|(^|[._])opt(_\w+)?$")
-_TRAINED = re.compile(r"(?i)model|net\b|module|generator|discriminator|encoder|decoder|student|policy|actor|critic")
+# What has a state, and none on a GPU.
+_BESIDE = re.compile(r"(?i)sched|scaler|sampler|loader|(^|[._])rng|generator_state|metric|callback|early_?stop|queue")
 # The file is for several processes, whoever runs it; a path that is told the place in a group of parallel models.
 _SEVERAL = re.compile(
     r"Distributed(DataParallel|Sampler)|init_(process_group|distributed)|set_device|horovod|deepspeed\.init|Accelerator|"
@@ -29,10 +31,15 @@ def feeds_optimizer(load: ast.Call, file: File) -> bool:
 
 
 def is_saved_here(load: ast.Call, file: File) -> bool:
-    """The file saves it, too: a dictionary with states of what is trained, under a key that is taken out here."""
+    """The file saves it, too: a dictionary with states of what is trained, under a key that is taken out here; or such
+    a state by itself, where one is loaded whole."""
+    if not _SEVERAL.search(file.text):
+        return False
     nodes, names = own(function_of(load, file) or file.tree), _names(load, file)
     taken = (at for at in nodes if isinstance(at, ast.Subscript) and ast.unparse(at.value) in names)
     keys = {at.slice.value for at in taken if isinstance(at.slice, ast.Constant)}
+    for at in (one for one in nodes if isinstance(one, ast.Assign) and ast.unparse(one.value) in names):
+        names |= {ast.unparse(target) for target in at.targets}
     made = (at for at in file.kinds.get(ast.Dict, ()) if isinstance(at, ast.Dict))
     saved = (
         k.value
@@ -40,7 +47,27 @@ def is_saved_here(load: ast.Call, file: File) -> bool:
         for k, v in zip(d.keys, d.values, strict=True)
         if isinstance(k, ast.Constant) and _is_state(v)
     )
-    return bool(_SEVERAL.search(file.text)) and not keys.isdisjoint(saved)
+    return not keys.isdisjoint(saved) or (_is_restored_whole(load, names, file) and _saves_states(file))
+
+
+def _is_restored_whole(load: ast.Call, names: set[str], file: File) -> bool:
+    """``model.load_state_dict(torch.load(path))``, or of a name of what was loaded, in a method or in what this file
+    calls."""
+    function = function_of(load, file)
+    if function is not None and class_of(load, file) is None and function.name not in calls_of(file):
+        return False
+    nodes = own(function_of(load, file) or file.tree)
+    restores = (at for at in nodes if isinstance(at, ast.Call) and tail_of(at) == "load_state_dict" and at.args)
+    fed = ((at.func, at.args[0]) for at in restores)
+    return any(
+        (given is load or ast.unparse(given) in names) and not _BESIDE.search(ast.unparse(func)) for func, given in fed
+    )
+
+
+def _saves_states(file: File) -> bool:
+    """Something is saved that is the state of what is trained, and nothing else."""
+    saves = (at for at in calls_of(file).get("save", ()) if at.args and name_of(at, file) == "torch.save")
+    return any(_is_state(one) for at in saves for one in (at.args[0], *values(at.args[0], file)))
 
 
 def _names(load: ast.Call, file: File) -> set[str]:
@@ -50,5 +77,4 @@ def _names(load: ast.Call, file: File) -> set[str]:
 
 
 def _is_state(value: ast.expr) -> bool:
-    trained = isinstance(value, ast.Call) and tail_of(value) == "state_dict"
-    return trained and bool(_TRAINED.search(ast.unparse(value)) or OPTIMIZER.search(ast.unparse(value)))
+    return isinstance(value, ast.Call) and tail_of(value) == "state_dict" and not _BESIDE.search(ast.unparse(value))

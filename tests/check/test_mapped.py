@@ -1,0 +1,85 @@
+"""Which loads without map_location bring what a GPU saved onto one GPU of all ranks."""
+
+from __future__ import annotations
+
+import pytest
+
+from allranks.check.engine import Settings, check
+
+FILES = """\
+import torch
+
+def load(name, map_location=None):
+    with open(name, "rb") as f:
+        return torch.load(f)
+"""
+KEPT = """\
+import torch
+
+def read(model, path):
+    state = torch.load(path)
+    model.load_state_dict(state)
+
+def read_pretrained(model, path):
+    model.load_state_dict(torch.load(path))
+
+def write(model, path):
+    state = {saved}
+    torch.save(state, path)
+"""
+START = """\
+import os
+import torch
+import torch.distributed as dist
+from files import load
+from kept import read, read_pretrained, write
+
+class Evaluator:
+    def __init__(self, path, own):
+        self.model = torch.nn.Linear(2, 2).cuda()
+        {reads}
+
+if __name__ == "__main__":
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    {joins}
+    net = torch.nn.Linear(2, 2).cuda()
+    optimizer = torch.optim.Adam(net.parameters())
+    {body}
+"""
+JOINS = 'dist.init_process_group("nccl")'
+
+
+def found(body: str, *, saved: str = "model.state_dict()", reads: str = "pass", joins: str = JOINS) -> list[str]:
+    """Return the files in which AR504 is told with confidence."""
+    start = START.format(body=body, reads=reads, joins=joins)
+    sources = {"files.py": FILES, "kept.py": KEPT.format(saved=saved), "eval.py": start}
+    outcome = check({path: text.encode() for path, text in sources.items()}, Settings(select=("AR504",)))
+    return [f"{one.place.path}:{one.place.line}" for one in outcome.findings if one.confidence == "high"]
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        pytest.param('read(net, "last.pt"); write(net, "last.pt")', ["kept.py:4"], id="its file saves it"),
+        pytest.param('read_pretrained(net, "x.pt"); write(net, "x.pt")', [], id="published weights"),
+        pytest.param('read(net, "last.pt")', [], id="nobody saves it"),
+        pytest.param(
+            'if os.path.exists("x"):\n        state = load("x", "cpu"); optimizer.load_state_dict(state["opt"])',
+            ["files.py:5"],
+            id="where it is there, for an optimizer of who calls, which says where in vain",
+        ),
+    ],
+)
+def test_what_is_loaded_was_on_a_gpu_where_training_saved_it(body: str, expected: list[str]) -> None:
+    assert found(body) == expected
+
+
+def test_what_comes_from_the_cpu_goes_there() -> None:
+    assert not found('read(net, "x"); write(net, "x")', saved="{k: v.cpu() for k, v in model.state_dict().items()}")
+
+
+def test_an_evaluation_of_several_processes_is_no_program_of_one() -> None:
+    """What is called as one process would be counts as one only where it joins nobody."""
+    reads = 'read(self.model, path); write(self.model, "last.pt")'
+    assert found('Evaluator("last.pt", None)', reads=reads) == ["kept.py:4"]
+    assert found('Evaluator("last.pt", None)', reads=reads, joins="pass") == []
