@@ -25,6 +25,7 @@ def work(rank):
 
 mp.spawn(work, nprocs=2)
 """
+SHELL = "import os\nos.system"
 FITS = """\
 import lightning as L
 import torch
@@ -57,6 +58,9 @@ torch.save({}, 'last.pt')
         ({"run.sh": "python tools/train.py\n", "README.md": "torchrun \\\n  tools/train.py\n"}, False),
         ({"run.sh": "python tools/train.py\n", "docs/start.rst": "torchrun tools/other.py\n"}, True),
         ({"README.md": "python tools/train.py\n"}, False),
+        ({"run.py": f"{SHELL}('python -m torch.distributed.launch --nproc_per_node 1 \\\n  tools/train.py')\n"}, True),
+        ({"run.py": f"{SHELL}('torchrun --nproc_per_node 4 tools/train.py')\n"}, False),
+        ({"run.py": f"{SHELL}('torchrun --nproc_per_node 1 tools/other.py')\n"}, False),
     ],
 )
 def test_what_scripts_say(scripts: dict[str, str], *, alone: bool) -> None:
@@ -196,3 +200,12 @@ def test_data_that_was_dealt_out_before(part: str, lines: list[int]) -> None:
     """The loader gets the part of its process; and what makes its own batches may deal itself out."""
     sources = {"train.py": PARTED.replace("PART", part).encode()}
     assert [one.place.line for one in check(sources, Settings(select=("AR301",))).findings] == lines
+
+
+@pytest.mark.parametrize(("processes", "confidence"), [(1, "low"), (2, "high")])
+def test_nobody_waits_in_a_program_that_scripts_start_as_one_process(processes: int, confidence: str) -> None:
+    text = "import torch.distributed as dist\n\ndist.init_process_group('nccl')\n"
+    text += "if dist.get_rank() == 0:\n    dist.barrier()\n"
+    files = {"train.py": text, "run.sh": f"torchrun --nproc_per_node {processes} train.py\n"}
+    outcome = check({path: text.encode() for path, text in files.items()}, Settings(select=("AR201",)))
+    assert [f.confidence for f in outcome.findings] == [confidence]

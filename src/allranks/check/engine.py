@@ -89,7 +89,7 @@ def check(sources: Mapping[str, bytes], settings: Settings, *, cache: Cache | No
     chosen = [r for r in all_rules() if isinstance(r, ProgramRule) and r.code in codes]
     findings.extend(finding for r in chosen for finding in _findings(r, program, min(sources, default="")))
     if settings.assume == "auto":
-        findings = _by_nodes(findings, program, sources)
+        findings = _by_launches(_by_nodes(findings, program, sources), program)
     surest_last = sorted(findings, key=lambda finding: finding.confidence == "high")
     once = {(f.place, f.code): f for f in surest_last if f.code in codes}
     instead_of = {r.code: r.instead_of for r in all_rules()}
@@ -131,6 +131,15 @@ def _by_nodes(findings: list[Finding], program: Program, sources: Mapping[str, b
     return [replace(f, confidence="low") if f.code in of_nodes else f for f in findings]
 
 
+def _by_launches(findings: list[Finding], program: Program) -> list[Finding]:
+    """Lower the confidence of a collective that not all reach in a program that scripts always start as one process."""
+    waits = {r.code for r in all_rules() if r.row == "collectives"}
+    return [
+        replace(f, confidence="low") if f.code in waits and program.facts.starts_alone(f.place.path) else f
+        for f in findings
+    ]
+
+
 def interpreted(sources: Mapping[str, bytes], summaries: Mapping[str, Summary], settings: Settings) -> Program:
     """Return what interpreting ``sources`` finds out; ``summaries``: of those Python files that can be read."""
     tables = apis(
@@ -147,6 +156,7 @@ def interpreted(sources: Mapping[str, bytes], summaries: Mapping[str, Summary], 
         project, tables, lines, everywhere=everywhere, entries=settings.entries, alone=alone, together=together
     )
     program = replace(survey.program(sources), assumed=everywhere)
+    program.facts.alone = alone
     first = not everywhere and starts_by_trainer(program.packages, program.events) and not by_launchers(sources)
     by_node = not everywhere and any(event.first_of_each_node for event in program.effects("mkdir"))
     if (first or by_node) and not on_several_nodes(sources):

@@ -20,12 +20,15 @@ _ALONE = frozenset(
     ["none", "no", "off", "single", "single_gpu", "single-gpu", "singlegpu", "single_device", "single_process", "null"]
 )
 _NOBODY = re.compile(r"\bDistributedType\.NO$")
+# Modules that are tried, and None if they are not there, by programs that several processes run with them alone.
+_JOINED_BY = frozenset(["mpi4py.MPI", "mpi4py", "horovod"])
 _DDP = frozenset(name for name in WRAPPERS if name.endswith("DistributedDataParallel"))
 
 
 def says_alone(apis: Apis, sides: tuple[Node, Node], left: Value, symbol: str, right: Value) -> bool | None:
     """Return what a comparison gives where there are several processes, if that is what it asks: a launcher's
-    variable is there, and a setting is not the one of a process alone. None for other comparisons."""
+    variable is there, a setting is not the one of a process alone, and what they meet with could be imported. None for
+    other comparisons."""
     if symbol in ("in", "not in"):
         asked = isinstance(left.constant, str) and right.reference == "os.environ"
         query = apis.ranks["environment"].named(str(left.constant)) if asked else None
@@ -33,6 +36,8 @@ def says_alone(apis: Apis, sides: tuple[Node, Node], left: Value, symbol: str, r
     if symbol not in ("==", "!=", "is", "is not"):
         return None
     for one, value, other, its in ((sides[0], left, sides[1], right), (sides[1], right, sides[0], left)):
+        if its.constant is None and not value.taint and value.reference in _JOINED_BY:
+            return symbol in ("!=", "is not")
         if value.taint or value.true() != UNKNOWN:
             continue
         word = its.constant.lower() in _ALONE if isinstance(its.constant, str) else bool(_NOBODY.search(render(other)))

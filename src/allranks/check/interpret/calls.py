@@ -10,11 +10,11 @@ from allranks.check.interpret.given import Given
 from allranks.check.interpret.held import filled, of_those_who_have
 from allranks.check.interpret.in_parts import IN_PARTS, forward_of
 from allranks.check.interpret.logged import TRAINER
+from allranks.check.interpret.measuring import METRIC, is_metric
 from allranks.check.interpret.plain import Plain
-from allranks.check.interpret.spread import created
 from allranks.check.interpret.started import is_told_its_gpu, joins
 from allranks.check.interpret.state import Frame, Span
-from allranks.check.interpret.strangers import meeting_of, own_of, rank_of
+from allranks.check.interpret.strangers import meeting_of, own_of, rank_of, unknown
 from allranks.check.interpret.truth import BY_PROCESS, EVERY, UNKNOWN
 from allranks.check.interpret.values import (
     AGREED,
@@ -32,7 +32,9 @@ from allranks.check.interpret.values import (
     rank,
     replace,
     tainted,
+    uncounted,
 )
+from allranks.check.interpret.whole import is_whole
 from allranks.check.summaries.render import render
 from allranks.check.summaries.summary import Node
 from allranks.check.tables.collectives import GROUPS, Collective
@@ -46,14 +48,6 @@ from allranks.check.tables.ranks import BEGUN, BESIDE
 from allranks.check.tables.receivers import BASES, RECEIVERS, REGISTERS, RETURNS, is_trainer, trainer_of
 from allranks.check.tables.shown import SHOWN
 from allranks.check.tables.spoken import data_set, effect_of
-
-
-def unknown(given: Given) -> Value:
-    """Return what a call of an unknown function gives: of a name that is this process' own, another such."""
-    if (state := created(given.node[1], given.keywords)) is not None:
-        return state
-    own = any(value.private and not (value.number or value.truth) for value in given.all())
-    return Value(flags=frozenset({"own"})) if own else ANYTHING
 
 
 class Caller(Plain):
@@ -147,6 +141,8 @@ class Caller(Plain):
     def _method_call(self, frame: Frame, base: Value, function: Node, given: Given) -> Value:
         name = function[2]
         self._missed(frame, base, function, given)
+        if name == "compute" and is_metric(self.project, frame.path, self.lineage, base, given):
+            base = Value(instance=METRIC)
         if "::" in base.instance or base.elements is not None or base.truth:
             found = self.attribute(frame, base, name, ())
             if found.reference or found.instance or found.flags & ONE_OF:
@@ -332,9 +328,9 @@ class Caller(Plain):
         if not functions:
             return
         spread = given.argument("args")
-        passed = Given((spread.elements or ()) if spread else (), (), given.node)
+        passed = Given(uncounted((spread.elements or ()) if spread else ()), (), given.node)
         if name == "submit":
-            passed = Given(given.values[1:], given.keywords, given.node)
+            passed = Given(uncounted(given.values[1:]), given.keywords, given.node)
         call = self._apart if name in BESIDE or name.startswith("register") else self.run_call
         calls, before = frame.result.calls, len(frame.result.calls)
         for value in functions:
@@ -363,7 +359,7 @@ class Caller(Plain):
         self._callbacks(frame, given)
         if off or (on and not any(on)):
             return ANYTHING
-        if entry.sharded and (frame.whole or not self.project.shards(frame.path)):
+        if entry.sharded and is_whole(self.project, frame, given):
             self._record(frame, None, name, given, None, "")
             return ANYTHING
         group = given.argument(*entry.group) if entry.group else None

@@ -28,6 +28,8 @@ _PLAIN: dict[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
+# Kinds of devices: all ranks have the same, and a number each.
+_KINDS = ("cuda", "cpu", "mps", "gpu", "xpu", "npu", "tpu", "hpu", "meta")
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 
 
@@ -58,7 +60,7 @@ def compared(left: Value, symbol: str, right: Value) -> Value:
     if symbol in ("in", "not in") and not right.ranked and right.elements is None:
         return boolean(BY_PROCESS if right.taint & PROCESS else UNKNOWN, right.taint)
     if taint & RANKS:
-        return boolean(BY_RANK, taint)
+        return boolean(UNKNOWN if one in _KINDS or two in _KINDS else BY_RANK, taint)
     # Numbers that come from a listing (the step of the latest checkpoint) are mostly the same everywhere.
     own = taint & (CLOCK | ALONE) or (taint & PROCESS and symbol in ("==", "!=") and isinstance(two, str))
     return boolean(BY_PROCESS if own else UNKNOWN, taint)

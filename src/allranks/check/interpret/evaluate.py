@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
-from allranks.check.interpret import collected, spread
+from allranks.check.interpret import collected, rounds, spread
 from allranks.check.interpret.asked import says_alone
 from allranks.check.interpret.compare import compared
 from allranks.check.interpret.state import Frame
@@ -305,6 +305,7 @@ class Evaluator:
             iterated = self.value(frame, source)
             frame.nodes = inside
             self.store(frame, target, collected.through(frame, source, iterated) or spread.each(iterated))
+            rounds.count(frame, target, source, self.apis.ranks["name"].named)
             taint |= iterated.taint
             flags |= iterated.flags & DEALT
             for asked in conditions:

@@ -10,7 +10,7 @@ from functools import reduce
 from operator import or_
 from typing import Any
 
-from allranks.check.interpret.calls import Caller, unknown
+from allranks.check.interpret.calls import Caller
 from allranks.check.interpret.ending import ended
 from allranks.check.interpret.given import Given
 from allranks.check.interpret.held import guarded, hands_over
@@ -19,6 +19,7 @@ from allranks.check.interpret.logged import BEHIND, MADE, TRAINER
 from allranks.check.interpret.making import left_out, outcome, roles_of
 from allranks.check.interpret.spread import streamed
 from allranks.check.interpret.state import Called, Frame, Result, meets
+from allranks.check.interpret.strangers import unknown
 from allranks.check.interpret.truth import EVERY, FALSE, TRUE, roles_where
 from allranks.check.interpret.values import (
     ANYTHING,
@@ -34,10 +35,11 @@ from allranks.check.interpret.values import (
     replace,
     roughly,
     tainted,
+    uncounted,
     vague,
 )
 from allranks.check.summaries.project import Project
-from allranks.check.summaries.render import render
+from allranks.check.summaries.render import render, under_main
 from allranks.check.summaries.summary import FunctionFacts, Node, body_of, gives_itself
 from allranks.check.tables.apis import Apis
 from allranks.check.tables.passing import GRAPHLESS
@@ -92,7 +94,7 @@ class Runner(Caller):
     def program(self, path: str) -> Result:
         """Return what a file does that is run: its body, and, when all that it imports is known, its ``__main__``."""
         frame = self.module_frame(path)
-        self._finish_or_tell(frame, tuple(s for s in body_of(frame.facts) if _under_main(s)))
+        self._finish_or_tell(frame, tuple(s for s in body_of(frame.facts) if under_main(s)))
         return frame.result
 
     def imported_body(self, path: str) -> Result:
@@ -107,7 +109,7 @@ class Runner(Caller):
         if reference not in self.bodies:
             body = body_of(frame.facts)
             module = reference.endswith("::")
-            self.bodies[reference] = tuple(s for s in body if not _under_main(s)) if module else body
+            self.bodies[reference] = tuple(s for s in body if not under_main(s)) if module else body
         return self.bodies[reference]
 
     def finish(self, frame: Frame, statements: tuple[Node, ...]) -> None:
@@ -342,8 +344,9 @@ class Runner(Caller):
             if name not in env and default[0] == "const" and (flags := self.value(module, default).flags & PRIVATE):
                 env[name] = Value(flags=flags)  # a name with the rank in it: nobody would give one without
         for name in (*names, *facts.keyword_only):
-            if (value := env.get(name, ANYTHING)) == ANYTHING or (vague(value) and self.apis.ranks["name"].named(name)):
-                env[name] = self._unknown(module, facts, name)
+            value, called = env.get(name, ANYTHING), self.apis.ranks["name"].named(name)
+            value = value if called else uncounted((value,))[0]
+            env[name] = self._unknown(module, facts, name) if value == ANYTHING or (called and vague(value)) else value
         return env
 
     def _unknown(self, module: Frame, facts: FunctionFacts, name: str) -> Value:
@@ -377,11 +380,6 @@ class Runner(Caller):
 
     def block(self, frame: Frame, statements: tuple[Node, ...]) -> bool:
         raise NotImplementedError
-
-
-def _under_main(statement: Node) -> bool:
-    """Whether a statement of a module is what it does as a program alone."""
-    return statement[0] == "if" and "__main__" in render(statement[2])
 
 
 def _names(function: Value, facts: FunctionFacts, given: Given | None) -> bool:

@@ -20,6 +20,7 @@ from allranks.check.interpret.values import (
     Value,
     join,
     replace,
+    uncounted,
 )
 from allranks.check.summaries.summary import Node
 from allranks.check.tables.spoken import is_settings
@@ -71,6 +72,7 @@ def only_here(frame: Frame, value: Value) -> Value:
 
 def guarded(frame: Frame, given: Given) -> Given:
     """Return what a constructor is given that some ranks alone call: other ranks may make one without."""
+    given = given._replace(values=uncounted(given.values))
     if not is_guarded(frame):
         return given
     values = tuple(only_here(frame, value) for value in given.values)

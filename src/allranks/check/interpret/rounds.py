@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from allranks.check.interpret.state import Frame
 from allranks.check.interpret.truth import BY_PROCESS, BY_RANK, UNKNOWN
 from allranks.check.interpret.values import (
     ALONE,
+    ANYTHING,
+    COUNTER,
     DEALT,
     GROUP,
     NO_CONSTANT,
@@ -52,6 +54,17 @@ def set_apart(frame: Frame, before: dict[str, Value]) -> Iterator[str]:
     for name, value in frame.env.items():
         if value.ranked and value.taint & STATE and (name not in before or not before[name].taint & STATE):
             yield name
+
+
+def count(frame: Frame, target: Node, iterated: Node, ranks: Callable[[str], object]) -> None:
+    """Note which variables of a loop are counters: those over a range and the places of an enumeration, and what is
+    called a rank and goes through a list of them."""
+    function = iterated[1] if iterated[0] == "call" else ()
+    if function == ("name", "enumerate") and target[0] == "seq" and target[1][0][0] == "name" and len(iterated[2]) == 1:
+        frame.env[target[1][0][1]] = COUNTER
+    for name in _names(target):
+        if frame.env.get(name) == ANYTHING and (function == ("name", "range") or ranks(name) is not None):
+            frame.env[name] = COUNTER
 
 
 def how_often(frame: Frame, iterated: Node, source: Value) -> tuple[str, int]:

@@ -12,7 +12,7 @@ from allranks.check.interpret.ending import how_it_ends, stayed
 from allranks.check.interpret.few import leave_world
 from allranks.check.interpret.functions import Runner
 from allranks.check.interpret.making import members
-from allranks.check.interpret.rounds import Rounds, comes_late, how_often, set_apart
+from allranks.check.interpret.rounds import Rounds, comes_late, count, how_often, set_apart
 from allranks.check.interpret.spread import enter, unpacked
 from allranks.check.interpret.state import Called, Frame, Trace, in_turns, meets, meets_last, turn
 from allranks.check.interpret.taken import taken_apart
@@ -179,6 +179,7 @@ class Interpreter(Runner):
             self.store(frame, node[2], variables[0])  # each launcher has one of its own for the same thing
         else:
             self.store(frame, node[2], through(frame, node[3], source) or unpacked(source, RANKS | PROCESS))
+            count(frame, node[2], node[3], self.apis.ranks["name"].named)
         self._name_samples(frame, node[2], render(node[3]))
         often, taint = how_often(frame, node[3], source)
         before, may, truth = frame.mask, frame.may, source.truth

@@ -5,7 +5,9 @@ from __future__ import annotations
 import builtins
 import re
 
-from allranks.check.interpret.values import Value
+from allranks.check.interpret.given import Given
+from allranks.check.interpret.spread import created
+from allranks.check.interpret.values import ANYTHING, Value
 from allranks.check.summaries.project import Project
 from allranks.check.tables.apis import PLAIN, WEAK, Apis
 from allranks.check.tables.collectives import Collective
@@ -28,6 +30,14 @@ _LOCK = re.compile(
 _OF_PROCESSES = re.compile(r"(?i)(^|_)(dist|comm|ddp|mpi|hvd)|distributed|parallel|process|multihost|rank")
 _OWN_PROCESSES = ("threading", "multiprocessing", "asyncio", "ray", "dask", "torch", "jax")
 _ROOT = frozenset(["is_root", "is_first", "is_lead", "is_leader", "is_head", "is_zero"])
+
+
+def unknown(given: Given) -> Value:
+    """Return what a call of an unknown function gives: of a name that is this process' own, another such."""
+    if (state := created(given.node[1], given.keywords)) is not None:
+        return state
+    own = any(value.private and not (value.number or value.truth) for value in given.all())
+    return Value(flags=frozenset({"own"})) if own else ANYTHING
 
 
 def rank_of(apis: Apis, dotted: str, form: str, *, bare: bool = True) -> RankQuery | None:

@@ -180,6 +180,8 @@ _STANDS_IN = re.compile(r"(?i)^_?no_?op|dummy|null|silent|stub|black_?hole")
 MOST_OPTIONS = 6
 MOST_ELEMENTS = 8  # so many of a list are kept
 TEXT = frozenset({"text"})  # the flag of a rank as its variable holds it: "0" is true
+# What a loop counts: whatever it is called, it is no rank of this process.
+COUNTER = Value(none=FALSE, flags=frozenset({"counted"}))
 DEALT = frozenset({"dealt"})  # the flag of a list that is longer on some ranks than on others
 
 
@@ -275,6 +277,11 @@ def roughly(value: Value) -> Value:
     return ANYTHING
 
 
+def uncounted(values: tuple[Value, ...]) -> tuple[Value, ...]:
+    """Return what another process, or another object, is made with: there what is counted here may well be its rank."""
+    return tuple(ANYTHING if value.flags == COUNTER.flags else value for value in values)
+
+
 def plainly(value: Value) -> bool:
     """Whether a value is a constant, whatever ranks there are."""
     return value.constant is not NO_CONSTANT and not value.taint
@@ -288,7 +295,7 @@ def still_open(value: Value) -> Value:
 def vague(value: Value) -> bool:
     """Whether nothing is known of a number but what it was made of: a rank, if it is called one."""
     told = value.ranked or value.reference or value.instance or value.truth or value.elements is not None
-    return value.constant is NO_CONSTANT and not told
+    return value.constant is NO_CONSTANT and not told and not value.flags & COUNTER.flags
 
 
 def says_less(value: Value) -> bool:

@@ -1,10 +1,17 @@
-"""Branches that say whether a model lies in parts. Pure."""
+"""Whether a model lies in parts, as far as branches and the function say that keeps it. Pure."""
 
 from __future__ import annotations
 
-from allranks.check.summaries.project import SHARDS
+import re
+
+from allranks.check.interpret.given import Given
+from allranks.check.interpret.state import Frame
+from allranks.check.summaries.project import SHARDS, Project
 from allranks.check.summaries.render import render
-from allranks.check.summaries.summary import Node
+from allranks.check.summaries.summary import Node, body_of, calls_below
+
+# Copies of a model that nobody wraps: averages of its parameters.
+_COPIED = re.compile(r"deepcopy$|(?i:ema\w*|averaged_?model|average)$")
 
 
 def where_whole(node: Node) -> tuple[Node, ...] | None:
@@ -14,3 +21,19 @@ def where_whole(node: Node) -> tuple[Node, ...] | None:
         return None
     side: tuple[Node, ...] = node[3] if asked.startswith("not ") or " != " in asked else node[4]
     return side
+
+
+def is_whole(project: Project, frame: Frame, given: Given) -> bool:
+    """Whether what meets the other ranks for a model in parts alone, is given one that each rank has as a whole."""
+    return bool(frame.whole) or not project.shards(frame.path) or _is_copy(frame, given)
+
+
+def _is_copy(frame: Frame, given: Given) -> bool:
+    """Whether the function has made the model itself, as a copy of another, and does not let it be cut up."""
+    model = given.expression("model", 0)
+    made = frame.result.stored.get(model[1]) if model is not None and model[0] == "name" else None
+    if made is None or made[0] != "call" or not _COPIED.search(render(made[1])):
+        return False
+    calls = calls_below(body_of(frame.facts))
+    others = (call for call in calls if render(call[1]).rpartition(".")[2] in ("prepare", "prepare_model"))
+    return not any(model in (*call[2], *(value for _, value in call[3])) for call in others)

@@ -99,6 +99,34 @@ for epoch in range(start, 10):
             },
             at=(10,),
         ),
+        Example(
+            {
+                "train.py": """\
+import torch.distributed as dist
+from torchmetrics import MeanMetric
+from torchmetrics.aggregation import BaseAggregator
+
+class Last(BaseAggregator):
+    def compute(self):
+        return self.value
+
+class Method:
+    def add(self, losses):
+        self.means = {name: MeanMetric() for name in losses}
+
+    def end(self):
+        if self.rank == 0:
+            print({name: mean.compute() for name, mean in self.means.items()})
+
+def main():
+    dist.init_process_group("nccl")
+    last = Last()
+    if dist.get_rank() == 0:
+        print(last.compute())
+""",
+            },
+            at=(15, 21),
+        ),
     )
     good = (
         Example(

@@ -19,7 +19,8 @@ class CollectiveWithoutInitCheck(LocalRule):
     ## What it does
     Finds a collective, or a question for the rank or the size, without a condition, in a function that makes the
     process group under a condition, or that asks elsewhere, as its class does, a switch for many processes
-    (`args.distributed`, `self.use_ddp`).
+    (`args.distributed`, `self.use_ddp`). And one in a file that makes an `Accelerator`, which joins nobody where there
+    is one process, and that asks elsewhere whether the processes are joined.
 
     ## Why is this bad
     Where the group was not made, the collective raises.
@@ -87,6 +88,30 @@ class Trainer:
             {
                 "train.py": """\
 import torch.distributed as dist
+from accelerate import Accelerator
+
+accelerator = Accelerator()
+
+
+def load(path):
+    data = read(path)
+    dist.barrier()
+    return data
+
+
+def main(path):
+    data = load(path)
+    train(accelerator, data)
+    if dist.is_initialized():
+        dist.barrier()
+"""
+            },
+            at=(9,),
+        ),
+        Example(
+            {
+                "train.py": """\
+import torch.distributed as dist
 from start import join
 
 
@@ -116,6 +141,26 @@ def join(args):
         ),
     )
     good = (
+        Example(
+            {
+                "train.py": """\
+import torch.distributed as dist
+from accelerate import Accelerator
+
+
+def load(path):
+    data = read(path)
+    dist.barrier()
+    return data
+
+
+def main(path):
+    accelerator = Accelerator()
+    train(accelerator, load(path))
+    dist.barrier()
+"""
+            }
+        ),
         Example(
             {
                 "trainer.py": """\

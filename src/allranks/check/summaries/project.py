@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from allranks.check.summaries.render import render
+from allranks.check.summaries.render import under_main
 from allranks.check.summaries.summary import ClassFacts, FunctionFacts, Node, Summary, body_of
 from allranks.check.tables.names import documented
 from allranks.check.tables.python import OWN_MODULES
@@ -158,7 +158,7 @@ class Project:
     def is_program(self, path: str) -> bool:
         """Return whether a file does something where it is run that it does not do where it is imported."""
         body = body_of(self.summaries[path].functions[""])
-        return any(s[0] == "if" and "__main__" in render(s[2]) for s in body)
+        return any(map(under_main, body))
 
     def reach(self, path: str) -> frozenset[str]:
         """Return the files that a file imports, those that these import, and so on, and itself."""

@@ -86,3 +86,8 @@ def _without(both: Node, denied: set[str]) -> Node:
     if not left or len(left) == len(both[1]):
         return both
     return left[0] if len(left) == 1 else (both[0], left, *both[2:])
+
+
+def under_main(statement: Node) -> bool:
+    """Whether a statement of a module is what it does as a program alone."""
+    return bool(statement[0] == "if" and "__main__" in render(statement[2]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 
@@ -14,14 +15,18 @@ from allranks.check.survey import steady as steps
 from allranks.check.survey.launches import on_one_host
 from allranks.check.survey.trained_by_several import trained_by_several
 
+_STARTS = re.compile(r"\b(spawn|start_processes|Process|launch\w*|Trainer|Fabric)\(")
+
 
 class Facts:
     """Facts about a project: its Python files as ``project``, the bytes of these and its scripts (``sources``), and its
-    ``lines``. ``jax``: whether any of its files imports JAX."""
+    ``lines``. ``jax``: whether any of its files imports JAX; ``alone``: programs that its scripts start as one process
+    each (`launches`)."""
 
     def __init__(
         self, project: Project, sources: Mapping[str, bytes], lines: Mapping[str, list[str]], *, jax: bool
     ) -> None:
+        self.alone = frozenset[str]()
         self._project = project
         self._sources = sources
         self.lines = lines
@@ -46,6 +51,12 @@ class Facts:
     def own_parts(self) -> frozenset[str]:
         """Functions of programs that deal out held-out data, where neither they nor who calls them meet the others."""
         return parts.own_parts(self._project, self.lines)
+
+    def starts_alone(self, path: str) -> bool:
+        """Whether the scripts start a program of torch as one process, and it starts no others itself."""
+        if path not in self.alone or _STARTS.search("\n".join(self.lines[path])):
+            return False
+        return not self._project.summaries[path].uses("jax")
 
     def around(self, path: str) -> frozenset[str]:
         """Return the files of the programs that a file belongs to: those that import it, and all that these import."""

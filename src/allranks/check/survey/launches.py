@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from allranks.check.sources.scripts import is_page, is_script, is_text
+from allranks.check.sources.source import is_test
 
 _LAUNCHER = re.compile(
     r"torchrun|torch\.distributed|torch_xla|\baccelerate\b|deepspeed|\bsrun\b|\bmpirun\b|\bmpiexec\b|horovodrun|jsrun|aprun"
@@ -44,6 +45,8 @@ _LOOPBACK = re.compile(rb"127\.0\.0\.1|localhost")
 _ELSEWHERE = re.compile(rb"(?i)\bnodes?\b|node_|_node|env://|(?:\.get\(|getenv\()\s*[\"']MASTER_ADDR|argparse")
 _SETS_HERE = re.compile(rb"environ\[[\"']MASTER_ADDR[\"']\]\s*=\s*[\"'](?:127\.0\.0\.1|localhost)[\"']")
 _JOINS_HERE = re.compile(rb"init_process_group\((?:[^()]|\([^()]*\))*\btcp://(?:127\.0\.0\.1|localhost)\b")
+# A program that gives commands to a shell starts others as a script does.
+_COMMANDS = re.compile(rb"\bos\.system\(|\bsubprocess\.\w+\(")
 _JOINED = re.compile(r"\\\r?\n")
 _SET = re.compile(r"(?<![\w$-])(?P<name>\w+)=[\"']?(?P<value>[^\s\"';]*\.py)\b")
 _USED = re.compile(r"[\"']?\$\{?(?P<name>\w+)\}?[\"']?")
@@ -54,8 +57,8 @@ class Started(NamedTuple):
     """The programs of a project by how its scripts and pages start them.
 
     ``alone``: scripts start them, always as ``python train.py``, or by a launcher once (``--nproc_per_node 1``), and no
-    page starts several. Of what it starts plainly, a script that names a launcher, or the variables of one, anywhere
-    says nothing: it may be one of several.
+    page starts several; a Python file that gives such a command to a shell is a script too. Of what it starts plainly,
+    a script that names a launcher, or the variables of one, anywhere says nothing: it may be one of several.
     ``together``: a script or a page starts several processes of them, by a launcher. Of a program that no script starts
     nothing is known.
     """
@@ -75,6 +78,10 @@ def started(sources: Mapping[str, bytes]) -> Started:
                 (alone if by_itself else several).update(_meant(name, path, programs))
             for name in _together(text):
                 together |= _meant(name, path, programs)
+        elif path.endswith(".py") and _COMMANDS.search(raw) and not is_test(path):
+            for name, once in _launched(_JOINED.sub(" ", raw.decode("utf-8", "replace"))):
+                for found in (alone,) if once else (several, together):
+                    found |= _meant(name, path, programs)
     return Started(frozenset(alone - several), frozenset(together))
 
 

@@ -143,7 +143,7 @@ class Comparison:
 
     def _branch(self, node: TraceNode, role: int, look: Look, rest: Items, loop: bool) -> Items:
         _, truth, _, then, orelse, _, _, condition = node
-        letter = "W" if "W" in truth else truth[role]
+        letter = "W" if _is_vague(truth) else truth[role]
         if letter in "TF":
             return self.items(then if letter == "T" else orelse, role, look, rest, loop)
         if (over := ends_job(node)) is not None:
@@ -289,7 +289,7 @@ class Comparison:
         truth, then, orelse, condition = node[1], node[3], node[4], node[7]
         roles = _roles(alive)
         letters = {truth[role] for role in roles}
-        if "W" in truth or ends_job(node) is not None or not (letters & set("DP") or len(letters) > 1):
+        if _is_vague(truth) or ends_job(node) is not None or not (letters & set("DP") or len(letters) > 1):
             return None
         if ahead.level and not letters & set("DP"):
             return None
@@ -375,6 +375,11 @@ def _settles(items: Items, open_still: frozenset[str]) -> bool:
 def _is_open(node: TraceNode, alive: int) -> bool:
     """Whether it is not known of some role which side it takes."""
     return any(node[1][role] in "DP" for role in _roles(alive))
+
+
+def _is_vague(truth: str) -> bool:
+    """Whether the rank has a say, and of no two roles is it known that they go different ways."""
+    return "W" in truth and not {"T", "F"} <= set(truth)
 
 
 def _look(node: TraceNode, alive: int) -> Look:

@@ -1,7 +1,8 @@
 """Where code runs in a program of one process too, which has made no process group. Pure.
 
 What tells the two apart is a switch (`args.distributed`, `self.use_ddp`) that the same function or class asks
-elsewhere, or that says there whether a group is made. A size of 1 tells nothing: a group may have one process.
+elsewhere, or that says there whether a group is made. A size of 1 tells nothing: a group may have one process. Or
+Accelerate joins the processes, if there are several, and other places of the file ask whether they are joined.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from allranks.check.tree.syntax import (
 
 MAKERS = ("init_process_group", "init_distributed")
 _BRANCHES = (ast.If, ast.IfExp)
+_ACCELERATOR = "accelerate.Accelerator"
 _THERE = re.compile("is_initialized")
 _OPS = (
     *("barrier", "all_reduce", "all_gather", "broadcast", "all_gather_object", "broadcast_object_list", "reduce"),
@@ -70,8 +72,16 @@ def _may_be_alone(function: Function, file: File) -> bool:
     sites = callers(function, file)
     if sites and all(_asked(site, file) for site in sites):
         return False
+    if file.once("joined by accelerate", file.tree, lambda _: _joined_if_several(file)):
+        return True
     branches = [at for one in (function, owner) if one is not None for at in walk(one) if isinstance(at, _BRANCHES)]
     return any(_is_switch(at.test, file) or (isinstance(at, ast.If) and _makes(at)) for at in branches)
+
+
+def _joined_if_several(file: File) -> bool:
+    """Whether the file leaves it to Accelerate to make a group, which makes none of one, and knows that."""
+    made = any(name_of(call, file) == _ACCELERATOR for call in calls_of(file).get("Accelerator", ()))
+    return made and bool(calls_of(file).get("is_initialized")) and not _makers(file)
 
 
 def makes_always(file: File) -> bool | None:
