@@ -191,3 +191,49 @@ def test_a_seed_by_the_rank_gives_nobody_a_part(first: str, found: list[int]) ->
     """Every process reads all of it, in its own order."""
     findings = check({"a.py": WORKERS.format(first=first).encode()}, Settings(select=("AR301",))).findings
     assert [finding.place.line for finding in findings] == found
+
+
+OF_ALL = """\
+from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
+from {module} import wrapped
+
+
+def main(rows, held):
+    loader = DataLoader(rows, {how})
+    val_loader = DataLoader(held, 8, sampler=SequentialSampler(held))
+    model = wrapped(make_model())
+    for batch in loader:
+        model(batch)
+
+
+main(read("rows"), read("held"))
+"""
+WRAPPED = """\
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+
+def wrapped(model):
+    dist.init_process_group("gloo")
+    return DistributedDataParallel(model)
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "found"),
+    [
+        ("8, sampler=RandomSampler(rows)", [6]),
+        ("batch_size=8, sampler=RandomSampler(rows)", [6]),
+        ("batch_size=None, sampler=RandomSampler(rows)", []),
+        ("8, sampler=sampler_of(rows)", []),
+    ],
+)
+def test_a_sampler_of_all_rows_is_no_part_of_them(how: str, found: list[int]) -> None:
+    """Each process draws all of them; only a data set that gives whole batches may deal them out below."""
+    apart = {"train.py": OF_ALL.format(how=how, module="models"), "models.py": WRAPPED}
+    together = {"train.py": OF_ALL.format(how=how, module="models").replace("from models import wrapped\n", "")}
+    together["train.py"] = together["train.py"].replace("\n\n\ndef main", "\n\n\n\ndef main") + WRAPPED
+    for files in (apart, together):
+        sources = {path: text.encode() for path, text in files.items()}
+        findings = check(sources, Settings(select=("AR301",))).findings
+        assert [finding.place.line for finding in findings] == found

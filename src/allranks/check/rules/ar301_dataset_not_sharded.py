@@ -15,6 +15,7 @@ from allranks.check.tree import dividing as told
 from allranks.check.tree.loader_calls import (
     is_part,
     is_stream,
+    picks_of_all,
     prepared_without,
     sampler_left_out,
     streams_undealt,
@@ -29,7 +30,7 @@ from allranks.findings import Finding, Note
 
 # Somebody in this file thinks about who reads what.
 _SPLITS = re.compile(
-    r"Sampler|split_dataset|\.shard\(|num_shards|num_replicas|worker_info|\[\s*(\w+\.)*\w*rank\s*::|prepare_data_loader|"
+    r"(?<!Random)(?<!Sequential)Sampler|split_dataset|\.shard\(|num_shards|num_replicas|worker_info|\[\s*(\w+\.)*\w*rank\s*::|prepare_data_loader|"
     r"accelerat|lightning|deepspeed|webdataset|StreamingDataset|process_index|\bsplit_by_"
 )
 # These split an IterableDataset themselves.
@@ -361,7 +362,7 @@ def train(model, dataset):
     def _loader(self, node: ast.Call, file: File) -> Iterator[Finding]:
         if is_called(node, HELD_OUT, file):
             return
-        shuffles = is_constant(keyword(node, "shuffle"), True)
+        shuffles = is_constant(keyword(node, "shuffle"), True) or picks_of_all(node, file)
         if shuffles and (model := prepared_without(node, file)) is not None:
             note = Note("the model is prepared here, without it", file.place(model))
             place, symbol = file.place(node), file.symbol(node)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.source import File
 from allranks.check.tree.averaging import applied_alone, is_shared_elsewhere
+from allranks.check.tree.bypassed import bypass
 from allranks.check.tree.mapped import MAPS, Mapped, mapped, parts
 from allranks.check.tree.syntax import is_constant, keyword, name_of
 from allranks.findings import Finding, Note
@@ -16,6 +17,7 @@ from allranks.findings import Finding, Note
 _PMAP = "jax.pmap"
 _UNCHECKED = ("check_rep", "check_vma")
 _COPIES = re.compile(r"replicate\(|device_put_replicated|broadcast_to\(|jnp\.stack\(\[")
+_BY_WRAPPER = "Call the wrapped model itself; what else it must do is done in its forward."
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -24,11 +26,14 @@ class GradientsNotAveraged(LocalRule):
     ## What it does
     Finds a training step under `jax.pmap`, or under `shard_map` with `check_rep=False` (`check_vma=False`), that
     computes gradients and changes the parameters by them, while nothing averages the gradients, the updates or the
-    parameters over the devices (`jax.lax.pmean`, `psum`): at most the loss is averaged.
+    parameters over the devices (`jax.lax.pmean`, `psum`): at most the loss is averaged. And a step of torch that goes
+    back from what `model.module(...)` or one of its methods gives, where the file wraps `model` in
+    `DistributedDataParallel` and nothing on the way calls the wrapper.
 
     ## Why is this bad
     Each device computes gradients of its own rows. Only when they are averaged is that one training; to average the
-    loss afterwards changes what is printed, and nothing else.
+    loss afterwards changes what is printed, and nothing else. The wrapper prepares the averaging when it is called:
+    who calls the model inside leaves it out.
 
     ## What happens with N processes
     Nothing fails. Each device trains a model of its own on its part of the data, and they drift apart. The one that is
@@ -41,7 +46,8 @@ class GradientsNotAveraged(LocalRule):
 
     ## Use instead
     `grads = jax.lax.pmean(grads, axis_name)` before the optimizer sees them; or `jax.jit` with a sharded batch, which
-    needs no such call. Under `shard_map`, leave the check on: it refuses parameters that differ.
+    needs no such call. Under `shard_map`, leave the check on: it refuses parameters that differ. With torch, call the
+    wrapped model, and let its `forward` choose what is computed.
 
     ## Fix safety
     There is no automatic fix.
@@ -50,7 +56,7 @@ class GradientsNotAveraged(LocalRule):
     code, name, severity, row = "AR705", "gradients-not-averaged", "error", "collectives"
     cluster = "Each device trains a model of its own on its part of the data: they drift apart, and nothing fails."
     advice = "Average before the optimizer sees them: grads = jax.lax.pmean(grads, axis_name)."
-    words = ("pmap", "shard_map")
+    words = ("pmap", "shard_map", "DistributedDataParallel")
     nodes = (ast.Call, *_FUNCTIONS)
     calls = (*MAPS, "functools.partial")
     bad = (
@@ -135,8 +141,56 @@ def main(state, batches):
             },
             at=(8,),
         ),
+        Example(
+            {
+                "train.py": """\
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+class Trainer:
+    def __init__(self, model, rank):
+        self.model = DDP(model, device_ids=[rank])
+
+    def loss_of(self, batch):
+        found = self.model.module.loss_function(batch)
+        found["loss"] = sum(found.values())
+        return found
+
+    def fit(self, loader):
+        for batch in loader:
+            found = self.loss_of(batch)
+            found["loss"].backward()
+            self.optimizer.step()
+"""
+            },
+            at=(9,),
+        ),
     )
     good = (
+        Example(
+            {
+                "train.py": """\
+import torch
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+class Trainer:
+    def __init__(self, model, rank):
+        self.model = DDP(model, device_ids=[rank])
+
+    def fit(self, loader):
+        for batch in loader:
+            out = self.model(batch)
+            self.model.module.loss_of(out).backward()
+
+    def distil(self, loader, student):
+        for batch in loader:
+            with torch.no_grad():
+                wanted = self.model.module.encode(batch)
+            student(batch, wanted).backward()
+"""
+            }
+        ),
         Example(
             {
                 "train.py": """\
@@ -218,9 +272,12 @@ def step(params, rows):
     )
 
     def applies(self, file: File) -> bool:
-        return not file.is_test and "grad" in file.text
+        return not file.is_test and ("grad" in file.text or "backward" in file.text)
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
+        if isinstance(node, _FUNCTIONS) and (call := bypass(node, file)) is not None:
+            message = f"the loss is that of {ast.unparse(call.func)}, not of the wrapper that averages gradients"
+            yield self.local(file, call, message, advice=_BY_WRAPPER)
         step = _step(node, file)
         applied = applied_alone(step, file) if step is not None else None
         if step is None or applied is None or is_shared_elsewhere(file):

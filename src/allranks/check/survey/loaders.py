@@ -9,7 +9,7 @@ from allranks.check.interpret.values import Value
 from allranks.check.program import Event
 from allranks.check.summaries.project import Project, mentioned
 from allranks.check.summaries.render import render
-from allranks.check.tables.data import HELD_OUT, LOADERS
+from allranks.check.tables.data import HELD_OUT, LOADERS, OF_ALL
 from allranks.findings import Place
 
 # Who imports one of these may leave it to them to split the data.
@@ -22,6 +22,7 @@ _SPLITTING = frozenset(
 _OFF = re.compile(r"\b(use_distributed_sampler|replace_sampler_ddp)[\"']?\s*[=:]\s*False\b")
 # Words of a function that chooses between loaders, and of a data set that knows its process.
 _CHOOSES = re.compile(r"sampler|shard|split_|prepare|replica", re.IGNORECASE)
+_OF_ALL = {"sampler", *(name.rpartition(".")[2] for name in OF_ALL), "SequentialSampler"}
 _ASKS = re.compile(r"rank|world_size|replicas|[Dd]istributed")
 _TRAINS = re.compile(r"(^|_)train")
 _MEASURES = re.compile(r"(^|_)(mean|std|stats|statistics)(_|$)")  # it goes over all data once, to normalise them
@@ -82,11 +83,21 @@ def _is_led(project: Project, event: Event) -> bool:
 
 def _shuffles(event: Event) -> bool:
     shuffle = event.argument("shuffle", 2)
-    return shuffle is not None and shuffle.constant is True
+    return (shuffle is not None and shuffle.constant is True) or _picks_of_all(event)
 
 
 def _is_sampled(event: Event) -> bool:
-    return "**" in {name for name, _ in event.keywords} or any(v.constant is not None for v in _samplers(event))
+    """Whether it has a sampler that may know of the other processes."""
+    if "**" in {name for name, _ in event.keywords}:
+        return True
+    return any(value.constant is not None for value in _samplers(event)) and not _picks_of_all(event)
+
+
+def _picks_of_all(event: Event) -> bool:
+    """Whether its sampler draws of all samples, and its data is no loader of another kind that gives whole batches."""
+    sampler, size = event.argument("sampler", 3), event.argument("batch_size", 1)
+    whole = size is not None and size.constant is None
+    return sampler is not None and sampler.instance in OF_ALL and not whole
 
 
 def _samplers(event: Event) -> list[Value]:
@@ -138,7 +149,9 @@ def _words_of(project: Project, kind: str) -> Iterator[str]:
 def _deals(project: Project, event: Event) -> bool:
     """Whether the function that makes the loader chooses among several, or the data set knows its process."""
     facts = project.function(event.function)
-    if facts is None or any(map(_CHOOSES.search, facts.words)) or _MEASURES.search(facts.name):
+    words = set(facts.words) if facts is not None else set()
+    words -= _OF_ALL if _picks_of_all(event) else set()
+    if facts is None or any(map(_CHOOSES.search, words)) or _MEASURES.search(facts.name):
         return True
     given = event.argument(0, "dataset")
     return given is None or given.ranked or bool(given.flags) or _knows(project, given.instance)

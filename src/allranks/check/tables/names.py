@@ -53,6 +53,7 @@ ALIASES: tuple[tuple[str, str], ...] = (
     ("lightning.LightningModule", "lightning.pytorch.LightningModule"),
     ("lightning.seed_everything", "lightning.pytorch.seed_everything"),
     ("torch.utils.data.dataset", "torch.utils.data"),
+    ("torch.utils.data.sampler", "torch.utils.data"),
     ("torch.serialization.save", "torch.save"),
     ("torch.serialization.load", "torch.load"),
     ("horovod.tensorflow.keras", "horovod"),

@@ -8,9 +8,9 @@ from collections.abc import Collection, Sequence
 
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
-from allranks.check.tables.data import LOADERS, SUBSETS
+from allranks.check.tables.data import LOADERS, OF_ALL, SUBSETS
 from allranks.check.tree.epochs import is_held_out
-from allranks.check.tree.origins import function_called, may_be_skipped, names_ranks, origins, reached, values
+from allranks.check.tree.origins import function_called, latest, may_be_skipped, names_ranks, origins, reached, values
 from allranks.check.tree.splits import by_rank, handed_at, split_at, splits
 from allranks.check.tree.syntax import (
     bases_of,
@@ -50,6 +50,16 @@ def trains_in_order(loader: ast.Call, file: File) -> bool:
         return False
     above = next(file.parents(loader), None)
     return isinstance(above, ast.Assign) and any(speaks_of(t, _TRAINS) for t in (*above.targets, loader.args[0]))
+
+
+def picks_of_all(loader: ast.Call, file: File) -> bool:
+    """Its sampler draws each of all samples once, in every process; what gives whole batches may deal these out."""
+    sampler = None if is_constant(given(loader, 1, "batch_size"), None) else keyword(loader, "sampler")
+    made = [] if sampler is None else latest(sampler, file) or [sampler]
+    return bool(made) and all(
+        isinstance(one, ast.Call) and name_of(one, file) in OF_ALL and keyword(one, "replacement") is None
+        for one in made
+    )
 
 
 def prepared_without(loader: ast.Call, file: File) -> ast.Call | None:

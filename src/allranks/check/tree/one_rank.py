@@ -95,7 +95,7 @@ def bound_on_one(scope: ast.AST, file: File) -> Iterator[Parted]:
         something = [at for at in bound[use.id] if not (_is_none(at, file) and _wants_it(use, nodes, file))]
         if _is_bound_otherwise(something, guard, use, file):
             continue
-        if _is_for_all(use, guard, file) and not _is_of_comprehension(use, file):
+        if is_for_all(use, guard, file) and not _is_of_comprehension(use, file):
             told.append(guard)
             yield Parted(use.id, guard, use, guard.test)
 
@@ -166,7 +166,7 @@ def begun_on_one(scope: ast.AST, file: File) -> Iterator[Parted]:
             stored = [at for at in own(scope) if _is_stored(at, use) and at.lineno < loop.lineno]
             alone = [at for at in stored if _guards([at], file)]
             guard = _guards(alone, file)[0] if alone else None
-            if guard is None or not _is_for_all(loop, guard, file) or _is_told(use, guard, loop, scope):
+            if guard is None or not is_for_all(loop, guard, file) or _is_told(use, guard, loop, scope):
                 continue
             if all(at in alone or at.lineno < guard.lineno for at in stored):
                 yield Parted(ast.unparse(use), alone[0], loop.iter, guard.test)
@@ -200,7 +200,7 @@ def _is_bound_otherwise(bound: list[ast.AST], guard: ast.If, use: ast.Name, file
     return False
 
 
-def _is_for_all(use: ast.AST, guard: ast.If, file: File) -> bool:
+def is_for_all(use: ast.AST, guard: ast.If, file: File) -> bool:
     """Every rank that comes by ``guard`` may come to ``use``: nothing that the rank decides stands between."""
     if rank_guard(use, file) is not None or _others_leave(use, file) or not goes_on(guard, use, file):
         return False
@@ -283,8 +283,13 @@ def _is_set_by_all(store: ast.Attribute, file: File) -> bool:
     return not (_is_beginning(store, file) and empty)
 
 
+def sends(call: ast.AST) -> bool:
+    """Say whether a call, by its name, tells other processes."""
+    return bool(_SENDS.search(tail_of(call)))
+
+
 def _is_sent(name: str, file: File) -> bool:
-    calls = (at for at in file.kinds.get(ast.Call, ()) if _SENDS.search(tail_of(at)))
+    calls = filter(sends, file.kinds.get(ast.Call, ()))
     return any(isinstance(at, ast.Attribute) and at.attr == name for call in calls for at in walk(call))
 
 

@@ -1,0 +1,122 @@
+"""A step of training whose loss the model inside a wrapper computes: the wrapper is never called."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+
+from allranks.check.sources.nodes import walk
+from allranks.check.sources.source import File
+from allranks.check.tree.origins import function_called, values
+from allranks.check.tree.syntax import Function, calls_of, function_of, inside, name_of, own, places_in, tail_of
+
+_WRAPPERS = ("torch.nn.parallel.DistributedDataParallel", "apex.parallel.DistributedDataParallel")
+# The file averages the gradients by itself.
+_AVERAGES = re.compile(r"(?i)(average|reduce|sync\w*)_?\w*grad|reduce\w*\(.*\bgrad|\bgrad\w*\b.*all_?reduce")
+# What a model of its own kind is asked for, of which nobody learns.
+_TELLS = re.compile(r"^(state_dict|parameters|named_\w+|train|eval|to|cuda|cpu|half|float|register_\w+|no_sync|apply)$")
+_QUIET = ("no_grad", "inference_mode")
+_DEEPEST = 2
+
+
+def bypass(function: Function, file: File) -> ast.Call | None:
+    """Return the call of the model inside a wrapper of this file whose loss a step of training goes back from."""
+    wrapped = file.once("wrapped for several", file.tree, lambda _: _wrapped(file))
+    if not wrapped or ".module" not in file.text:
+        return None
+    calls = (at for at in own(function) if isinstance(at, ast.Call) and not _is_quiet(at, file))
+    for call in calls:
+        outer = _wrapper_of(call.func, file)
+        if outer is None or tail_of(outer) not in wrapped:
+            continue
+        if _is_learned_from(call, function, ast.unparse(outer), file, 0):
+            return call
+    return None
+
+
+def _wrapped(file: File) -> frozenset[str]:
+    """Return the last parts of the names under which the file keeps wrapped models; none if it averages gradients."""
+    calls = [at for at in calls_of(file).get("DistributedDataParallel", ()) if name_of(at, file) in _WRAPPERS]
+    if not calls or _AVERAGES.search(file.text):
+        return frozenset()
+    stored = (above for call in calls if isinstance(above := next(file.parents(call), None), ast.Assign))
+    return frozenset(tail_of(target) for above in stored for target in above.targets)
+
+
+def _wrapper_of(called: ast.expr, file: File) -> ast.expr | None:
+    """Return ``model`` of ``model.module``, of one of its methods, or of a name that this is stored under."""
+    parts = [called.value, called] if isinstance(called, ast.Attribute) else [called]
+    if isinstance(called, ast.Attribute) and _TELLS.search(called.attr):
+        return None
+    for part in parts:
+        for one in (part, *(values(part, file) if isinstance(part, ast.Name) else ())):
+            if isinstance(one, ast.Attribute) and one.attr == "module" and tail_of(one.value) not in ("", "self"):
+                return one.value
+    return None
+
+
+def _is_quiet(call: ast.Call, file: File) -> bool:
+    """Nobody learns from what is computed there."""
+    around = [
+        item.context_expr for above, _ in inside(call, file) if isinstance(above, ast.With) for item in above.items
+    ]
+    function = function_of(call, file)
+    return any(tail_of(one) in _QUIET for one in (*around, *(function.decorator_list if function else ())))
+
+
+def _is_learned_from(call: ast.Call, function: Function, wrapper: str, file: File, depth: int) -> bool:
+    """Whether what a call gives is gone back from, here or by who calls this function, and nothing on the way calls
+    the wrapper."""
+    if _calls_wrapper(function, wrapper, file, _DEEPEST):
+        return False
+    names = _made_of(call, function)
+    nodes = own(function)
+    if any(_goes_back(at, call, names) for at in nodes):
+        return True
+    given = (at.value for at in nodes if isinstance(at, ast.Return) and at.value is not None)
+    if depth == _DEEPEST or not any(call in walk(one) or names & places_in(one) for one in given):
+        return False
+    others = (at for at in calls_of(file).get(function.name, ()) if function_called(at, file) is function)
+    around = ((at, above) for at in others if (above := function_of(at, file)) is not None and above is not function)
+    return any(_is_learned_from(at, above, wrapper, file, depth + 1) for at, above in around)
+
+
+def _calls_wrapper(function: Function, wrapper: str, file: File, depth: int) -> bool:
+    calls = [at for at in own(function) if isinstance(at, ast.Call)]
+    if any(ast.unparse(at.func) in (wrapper, f"{wrapper}.forward") for at in calls):
+        return True
+    below = (function_called(call, file) for call in calls) if depth else ()
+    return any(
+        _calls_wrapper(one, wrapper, file, depth - 1) for one in below if one is not None and one is not function
+    )
+
+
+def _made_of(call: ast.Call, function: Function) -> set[str]:
+    """Return the names in a function of what is made of the result of a call."""
+    names: set[str] = set()
+    for at in own(function):
+        value = at.value if isinstance(at, ast.Assign | ast.AugAssign | ast.AnnAssign) else None
+        if value is not None and (any(one is call for one in walk(value)) or names & places_in(value)):
+            names.update(_targets(at))
+        elif isinstance(at, ast.For) and names & places_in(at.iter):
+            names |= places_in(at.target)
+    return names
+
+
+def _targets(assignment: ast.AST) -> Iterator[str]:
+    targets: Sequence[ast.expr] = getattr(assignment, "targets", None) or [assignment.target]  # type: ignore[attr-defined]
+    for target in targets:
+        parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
+        for part in parts:
+            base = part
+            while isinstance(base, ast.Subscript):
+                base = base.value
+            yield ast.unparse(base)
+
+
+def _goes_back(node: ast.AST, call: ast.Call, names: set[str]) -> bool:
+    """``loss.backward()``, ``scaler.scale(loss).backward()``, ``accelerator.backward(loss)``"""
+    if not isinstance(node, ast.Call) or tail_of(node) != "backward":
+        return False
+    return any(one is call for one in walk(node)) or bool(names & places_in(node))

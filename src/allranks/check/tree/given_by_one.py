@@ -1,0 +1,65 @@
+"""What one rank alone has, and the others None for, where every rank makes a model of it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from allranks.check.sources.source import File
+from allranks.check.tree.one_rank import Parted, holds_on_one, is_for_all, sends
+from allranks.check.tree.syntax import arguments, is_constant, own, tail_of, variables
+
+_MODEL = re.compile(r"(?i)(^|_)(model|net|network|backbone|encoder|decoder|classifier|criterion|optimizer|tokenizer)$")
+
+
+def made_of_one(scope: ast.AST, file: File) -> Iterator[Parted]:
+    """Yield the names that one rank alone binds to something, and the others to None, where every rank makes a model of
+    them, and nobody has sent them."""
+    nodes = own(scope)
+    for branch in (at for at in nodes if isinstance(at, ast.If) and holds_on_one(at.test)):
+        for name, bound in _bound_to_something(branch):
+            if not _is_none_elsewhere(name, branch, nodes):
+                continue
+            uses = _uses_behind(name, branch, nodes)
+            use = next((one for one in uses if is_for_all(one, branch, file)), None)
+            if use is not None:
+                yield Parted(name, bound, use, branch.test)
+
+
+def _uses_behind(name: str, branch: ast.If, nodes: Sequence[ast.AST]) -> Iterator[ast.expr]:
+    """Yield where a model is made of ``name`` behind ``branch``, before it is bound again; of what is sent, nowhere."""
+    later = [at for at in nodes if getattr(at, "lineno", 0) > (branch.end_lineno or 0)]
+    if any(isinstance(at, ast.Call) and sends(at) and name in variables(at) for at in later):
+        return
+    again = [at.lineno for at in _stored(name, later)]
+    for at in later:
+        yield from (use for use in _given_to_model(at, name) if not again or use.lineno < min(again))
+
+
+def _bound_to_something(branch: ast.If) -> Iterator[tuple[str, ast.AST]]:
+    for at in (part for statement in branch.body for part in (statement, *own(statement))):
+        if isinstance(at, ast.Assign) and not is_constant(at.value, None):
+            yield from ((target.id, at) for target in at.targets if isinstance(target, ast.Name))
+
+
+def _is_none_elsewhere(name: str, branch: ast.If, nodes: Sequence[ast.AST]) -> bool:
+    """Whether the other ranks have None: of the other branch, or of before."""
+    if branch.orelse:
+        stored = _stored(name, (at for statement in branch.orelse for at in (statement, *own(statement))))
+    else:
+        stored = [at for at in _stored(name, nodes) if at.lineno < branch.lineno][-1:]
+    return bool(stored) and all(is_constant(at.value, None) for at in stored)
+
+
+def _stored(name: str, nodes: Iterable[ast.AST]) -> list[ast.Assign]:
+    assignments = (at for at in nodes if isinstance(at, ast.Assign))
+    return [at for at in assignments if any(name in variables(target) for target in at.targets)]
+
+
+def _given_to_model(statement: ast.AST, name: str) -> Iterator[ast.expr]:
+    """Yield where ``statement`` stores under the name of a model what a call makes of ``name``."""
+    if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
+        return
+    if any(_MODEL.search(tail_of(target)) for target in statement.targets):
+        yield from (one for one in arguments(statement.value) if isinstance(one, ast.Name) and one.id == name)
