@@ -70,3 +70,32 @@ def test_a_later_round_finds_what_an_earlier_one_put_in() -> None:
 @pytest.mark.parametrize("where", ["self.kept", "waiting"])
 def test_others_may_fill_a_list_of_an_object_or_of_a_module(where: str) -> None:
     assert lines(KEPT.format(where=where)) == [12]
+
+
+ELSEWHERE = {
+    "a function that is given it": "    filled = []\n    fill(filled, batches)\n    if filled:\n        {saves}\n",
+    "all of it at once": "    filled = []\n    filled[:] = batches\n    if filled:\n        {saves}\n",
+    "a function in this one": (
+        "    filled = []\n    def keep(path):\n        torch.load(path)\n        filled.append(path)\n"
+        "    batches.each(keep)\n    if filled:\n        {saves}\n"
+    ),
+    "a text of an earlier round": (
+        "    name = ''\n    for batch in batches:\n        if name:\n            {saves}\n        name = batch.name\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("what", ELSEWHERE)
+def test_what_others_fill_or_set_is_not_what_it_was(what: str) -> None:
+    body = ELSEWHERE[what].format(saves='torch.save(batches, "seen.pt")')
+    text = f'def main(batches):\n    dist.init_process_group("nccl")\n{body}\nmain(load())\n'
+    assert len(lines(text)) == 1
+
+
+@pytest.mark.parametrize("holds", ["waiting = []", "best = -1.0"])
+def test_what_the_body_of_a_class_holds_is_where_its_objects_begin(holds: str) -> None:
+    name = holds.partition(" ")[0]
+    body = (
+        f'class Keeper:\n    {holds}\n    def save(self):\n        if self.{name}:\n            torch.save(1, "k.pt")\n'
+    )
+    assert len(lines(f'{body}\ndist.init_process_group("nccl")\nKeeper().save()\n')) == 1

@@ -21,7 +21,6 @@ CALLS = {
     "import webdataset as wds": ("wds.TarWriter('rows.tar')", "AR102"),
     "from diffusers.utils import export_to_video": ("export_to_video(frames, 'clip.mp4')", "AR102"),
     "import gymnasium as gym": ("gym.wrappers.RecordVideo(env, 'videos')", "AR102"),
-    "from sentencepiece import SentencePieceTrainer": ("SentencePieceTrainer.train(model_prefix='m')", "AR102"),
     "cfg = read()": ("cfg.dump('config.py')", "AR102"),
     "import tensorflow.keras as keras": ("keras.callbacks.TensorBoard(log_dir='logs')", "AR103"),
     "from comet_ml import OfflineExperiment": ("OfflineExperiment()", "AR103"),

@@ -7,7 +7,7 @@ from allranks.check.interpret.computed import COMPILED, laid_out
 from allranks.check.interpret.ending import leave_with
 from allranks.check.interpret.few import of_few, of_strangers, stays_alone, trainer
 from allranks.check.interpret.given import Given
-from allranks.check.interpret.held import filled, of_those_who_have
+from allranks.check.interpret.held import of_those_who_have
 from allranks.check.interpret.in_parts import IN_PARTS, forward_of
 from allranks.check.interpret.logged import TRAINER
 from allranks.check.interpret.measuring import METRIC, is_metric
@@ -15,14 +15,13 @@ from allranks.check.interpret.plain import Plain
 from allranks.check.interpret.started import is_told_its_gpu, joins
 from allranks.check.interpret.state import Frame, Span
 from allranks.check.interpret.strangers import meeting_of, own_of, rank_of, unknown
-from allranks.check.interpret.truth import BY_PROCESS, EVERY, UNKNOWN
+from allranks.check.interpret.truth import BY_PROCESS
 from allranks.check.interpret.values import (
     AGREED,
     ALONE,
     ANYTHING,
     CLOCK,
     IDENTITY,
-    NO_CONSTANT,
     ONE_OF,
     PRIVATE,
     PROCESS,
@@ -31,6 +30,7 @@ from allranks.check.interpret.values import (
     options,
     rank,
     replace,
+    still_open,
     tainted,
     uncounted,
 )
@@ -98,6 +98,8 @@ class Caller(Plain):
         values: tuple[Value, ...] = ()
         for argument in node[2]:
             value = self.value(frame, argument)
+            if argument[0] == "name" and argument[1] in frame.env:  # it may be filled there
+                frame.env[argument[1]] = still_open(value)
             several = argument[0] == "star" and value.elements is not None
             values = (*values, *(value.elements or ())) if several else (*values, value)
         keywords = tuple([(name or "**", self.value(frame, argument)) for name, argument in node[3]])
@@ -148,8 +150,6 @@ class Caller(Plain):
             if found.reference or found.instance or found.flags & ONE_OF:
                 return self.called(frame, of_those_who_have(base, found), given)
         if name in FILLING and given.values:
-            if (held := filled(frame, base)) is not None and function[1][0] in ("name", "attr"):
-                self.store(frame, function[1], held)
             self._fill(frame, function[1], base, given.values[-1])
         key = f"{function[1][1]}.{name}" if function[1][0] == "name" else ""
         if key in frame.env:
@@ -157,16 +157,6 @@ class Caller(Plain):
         if "::" in base.instance and self.method(base.instance, "__getattr__") is not None:
             base = ANYTHING  # it hands on what it has not
         return self._known_method(frame, base, name, given)
-
-    def _fill(self, frame: Frame, target: Node, base: Value, value: Value) -> None:
-        """A list of names that are this process' own holds such names; one of what this process found, what it did."""
-        found = (value.taint | frame.implicit) & PROCESS
-        if found and not base.taint & PROCESS and target[0] == "name":
-            base = replace(base, elements=None, constant=NO_CONSTANT, truth=UNKNOWN, taint=base.taint | found)
-            self.store(frame, target, base)
-        if value.names_own and not base.private and frame.may == EVERY and target[0] in ("name", "attr"):
-            held = replace(base, elements=None, constant=NO_CONSTANT, truth=UNKNOWN, flags=base.flags | {"own"})
-            self.store(frame, target, held)
 
     def _known_method(self, frame: Frame, base: Value, name: str, given: Given) -> Value:
         kin = tuple(k for k in self.lineage(base.instance) if "::" not in k)

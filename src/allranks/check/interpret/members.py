@@ -327,7 +327,7 @@ class Members(Evaluator):
         """Whether what a class stores itself says much of its instances: a default and an annotation do not."""
         number = isinstance(value.constant, int) and self.apis.ranks["attribute"].tail(name) is not None
         annotated = value.instance and "." not in value.instance and "::" not in value.instance and not value.truth
-        return not (number or annotated or isinstance(value.constant, str | bool | None))
+        return not (number or annotated or isinstance(value.constant, str | bool | float | None))
 
     def parts(self, frame: Frame, name: str) -> Value | None:
         """Return what is known of the tuple that a call returns; None of other calls."""

@@ -6,6 +6,7 @@ from allranks.check.interpret import collected
 from allranks.check.interpret.asked import is_wrapped
 from allranks.check.interpret.computed import compiled, parting, placed
 from allranks.check.interpret.given import Given
+from allranks.check.interpret.held import filled
 from allranks.check.interpret.in_parts import FULLY_SHARD, PLUGIN, prepared, sharded, sharded_by
 from allranks.check.interpret.overrides import Overrides
 from allranks.check.interpret.spread import (
@@ -21,13 +22,14 @@ from allranks.check.interpret.spread import (
     merged,
 )
 from allranks.check.interpret.state import Frame, Span
-from allranks.check.interpret.truth import BY_RANK
+from allranks.check.interpret.truth import BY_RANK, EVERY, UNKNOWN
 from allranks.check.interpret.values import (
     AGREED,
     ANYTHING,
     DEALT,
     NO_CONSTANT,
     NONE,
+    PROCESS,
     STATE,
     TEXT,
     Value,
@@ -35,6 +37,7 @@ from allranks.check.interpret.values import (
     replace,
     tainted,
 )
+from allranks.check.summaries.summary import Node
 from allranks.check.tables.arrays import (
     APPLYING,
     COMPILERS,
@@ -131,6 +134,21 @@ class Plain(Overrides):
         for name, value in given.keywords:
             if value.says_who:
                 self.keep("*", name, value)
+
+    def _fill(self, frame: Frame, target: Node, base: Value, value: Value) -> None:
+        """Something is put in a list. One of names that are this process' own holds such names; one of what this
+        process found, what it did."""
+        if target[0] not in ("name", "attr"):
+            return
+        if (now := filled(frame, base)) is not None:
+            self.store(frame.holding(target[1]) if target[0] == "name" else frame, target, now)
+        found = (value.taint | frame.implicit) & PROCESS
+        if found and not base.taint & PROCESS and target[0] == "name":
+            base = replace(base, elements=None, constant=NO_CONSTANT, truth=UNKNOWN, taint=base.taint | found)
+            self.store(frame, target, base)
+        if value.names_own and not base.private and frame.may == EVERY:
+            held = replace(base, elements=None, constant=NO_CONSTANT, truth=UNKNOWN, flags=base.flags | {"own"})
+            self.store(frame, target, held)
 
     def _of_environment(self, frame: Frame, name: str, given: Given) -> Value | None:
         if name == "os.environ.keys":

@@ -109,6 +109,6 @@ def _names(target: Node) -> Iterator[str]:
 
 
 def _is_plain(value: Value) -> bool:
-    """Whether it is a number that says nothing of ranks."""
+    """Whether it is a number, or a text, that says nothing of ranks."""
     kind = type(value.constant)
-    return (kind is int or kind is float) and not value.taint and not value.flags
+    return kind in (int, float, str) and not value.taint and not value.flags

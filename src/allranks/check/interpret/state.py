@@ -180,6 +180,13 @@ class Frame:
         """Whether no other comes here than those who make a world by themselves."""
         return bool(self.few) and not self.may & ~self.few
 
+    def holding(self, name: str) -> Frame:
+        """Return the frame whose variable a name is: this one, or one of those around it."""
+        scope: Frame | None = self
+        while scope is not None and name not in scope.env:
+            scope = scope.parent
+        return scope or self
+
     def shows(self, sign: str) -> None:
         """Put down a sign of several processes, and under which conditions it stands."""
         self.result.evidence.add(sign)

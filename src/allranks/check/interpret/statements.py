@@ -27,6 +27,7 @@ from allranks.check.interpret.values import (
     join,
     known,
     merged,
+    still_open,
 )
 from allranks.check.interpret.whole import where_whole
 from allranks.check.summaries.render import condition, render
@@ -68,6 +69,8 @@ class Interpreter(Runner):
         elif tag == "sub":
             base, key = self.value(frame, target[1]), self.value(frame, target[2]).constant
             enter(frame, target[1], base, key, value)
+            if (filled := still_open(base)) is not base and target[1][0] in ("name", "attr"):
+                self.store(frame, target[1], filled)
             if isinstance(key, str) and value.ranked and value.truth.strip("D"):  # who it is, not what is his alone
                 self.keep("*", key, value)
 
@@ -346,7 +349,7 @@ class Interpreter(Runner):
         self.block(inner, self.project.class_body(reference))
         for name, value in members(self.lineage(reference), inner.env).items():
             if self.says_much(name, value):
-                self.keep(reference, name, value)
+                self.keep(reference, name, still_open(value))
         return False
 
     def _import(self, frame: Frame, node: Node) -> bool:

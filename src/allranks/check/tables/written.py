@@ -127,8 +127,6 @@ def _arrays() -> Iterator[Effect]:
     yield from each("webdataset.TarWriter webdataset.ShardWriter", "file", 0, "fileobj", "pattern")
     yield from each("streaming.MDSWriter streaming.base.MDSWriter", "file", "out")
     yield Effect("array_record.python.array_record_module.ArrayRecordWriter", "file", (0, "path"))
-    yield Effect("sentencepiece.SentencePieceTrainer.train", "file", ("model_prefix",))
-    yield Effect("sentencepiece.SentencePieceTrainer.Train", "file", ("model_prefix",))
     yield Effect("tokenizers.Tokenizer.save", "file", (0, "path"))
     yield from of("*", "to_json_file save_to_json", "file", 0, "json_file_path", "json_path")
     yield Effect("*.to_disk", "file", (0, "path"))
