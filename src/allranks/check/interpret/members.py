@@ -323,11 +323,10 @@ class Members(Evaluator):
         query = self.apis.ranks["name"].named(target[1]) if target[0] == "name" and value == ANYTHING else None
         return self.standing(query) if query is not None and query.kind in ("global", "local", "node") else value
 
-    def says_much(self, name: str, value: Value) -> bool:
+    def says_much(self, value: Value) -> bool:
         """Whether what a class stores itself says much of its instances: a default and an annotation do not."""
-        number = isinstance(value.constant, int) and self.apis.ranks["attribute"].tail(name) is not None
         annotated = value.instance and "." not in value.instance and "::" not in value.instance and not value.truth
-        return not (number or annotated or isinstance(value.constant, str | bool | float | None))
+        return not (annotated or isinstance(value.constant, str | int | float | None))
 
     def parts(self, frame: Frame, name: str) -> Value | None:
         """Return what is known of the tuple that a call returns; None of other calls."""

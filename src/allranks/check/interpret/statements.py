@@ -348,7 +348,7 @@ class Interpreter(Runner):
         inner = Frame(frame.path, frame.facts, frame.result, {}, parent=frame, mask=frame.mask, may=frame.may)
         self.block(inner, self.project.class_body(reference))
         for name, value in members(self.lineage(reference), inner.env).items():
-            if self.says_much(name, value):
+            if self.says_much(value):
                 self.keep(reference, name, still_open(value))
         return False
 
