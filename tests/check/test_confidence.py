@@ -23,6 +23,14 @@ class Runner:
     def save(self, path):
         torch.save(self.state, path)
 """
+STARTS = {
+    "ignite": "import ignite.distributed as idist\nidist.initialize('nccl')\ntorch.save({}, 'a.pt')\n",
+    "tensorflow": "import tensorflow as tf\ntf.distribute.MultiWorkerMirroredStrategy()\ntorch.save({}, 'a.pt')\n",
+    "transformers": (
+        "from transformers import Trainer\nclass Mine(Trainer):\n    def evaluation_loop(self):\n"
+        "        torch.save({}, 'a.pt')\n"
+    ),
+}
 JOINING = "import torch.distributed as dist\n\ndist.init_process_group('nccl')\n"
 PROGRAM = """\
 import torch.distributed as dist
@@ -268,3 +276,9 @@ def test_a_score_that_several_log_is_sure(several: str, monitor: str, confidence
     text = LIGHTNING.format(several=several, monitor=monitor)
     outcome = check({"train.py": text.encode()}, Settings())
     assert [one.confidence for one in outcome.findings if one.code == "AR310"] == [confidence]
+
+
+@pytest.mark.parametrize("library", STARTS)
+def test_what_joins_the_processes_or_is_called_on_all_of_them(library: str) -> None:
+    sources = {"train.py": f"import torch\n{STARTS[library]}".encode()}
+    assert [one.confidence for one in check(sources, Settings(select=("AR101",))).findings] == ["high"]

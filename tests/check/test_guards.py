@@ -8,6 +8,16 @@ from pairs import HEAD, Pair, codes
 from allranks.check.engine import Settings, check
 
 PAIRS = {
+    "a rank among keywords that are not named": Pair(
+        """
+        def save(**options):
+            if options['rank'] == 0:
+                torch.save({}, 'last.pt')
+        save(rank=rank)
+        """,
+        "def save(**options):\n    if options['late']:\n        torch.save({}, 'last.pt')\nsave(rank=rank)",
+        "AR101",
+    ),
     "the run of a tracker, which rank 0 alone has": Pair(
         """
         import wandb

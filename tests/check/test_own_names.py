@@ -8,6 +8,17 @@ from pairs import Pair, codes
 from allranks.check.engine import Settings, check
 
 PAIRS = {
+    "a name in a dictionary": Pair(
+        """
+        names = {'own': f'state-{rank}.pt', 'all': 'state.pt'}
+        torch.save({}, names['own'])
+        """,
+        """
+        names = {'own': f'state-{rank}.pt', 'all': 'state.pt'}
+        torch.save({}, names['all'])
+        """,
+        "AR101",
+    ),
     "the index of a sample that comes with it": Pair(
         """
         for sample, sample_idx in log_every(data_loader):

@@ -19,9 +19,11 @@ _OTHER = KEYED | SPREAD | ONE_OF | {"choice"}
 
 
 def collection(pairs: Iterable[tuple[Value, Value]], taint: int, flags: frozenset[str]) -> Value | None:
-    """Return a collection of these; None if one of them has nothing of the project's own in it."""
+    """Return a collection of these; None if one of them has nothing of the project's own in it, and none in a
+    dictionary is a name that this process alone has."""
     kept = tuple(pairs)
-    if not kept or not all(_has_own(value) for _, value in kept):
+    named = flags & DICT and any(value.private and not (value.number or value.truth) for _, value in kept)
+    if not kept or not (named or all(_has_own(value) for _, value in kept)):
         return None
     bound = tuple(Value(elements=(key, value.passed())) for key, value in kept)
     return Value(taint, instance=COLLECTION, bound=bound, flags=flags)

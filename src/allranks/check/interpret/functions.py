@@ -333,6 +333,7 @@ class Runner(Caller):
             each = of_method or any(v.private for v in rest)  # handed on, the file's name is still one of them
             made = Value() if of_method else tainted(*rest)
             env[facts.variadic[0]] = replace(made, elements=tuple(v.passed() for v in rest)) if each else made
+        env |= {name: ANYTHING for name in facts.variadic[1:] if name}
         known_names = {*names, *facts.keyword_only}
         if given is not None:
             env.update((name, v.passed()) for name, v in given.keywords if name in known_names)

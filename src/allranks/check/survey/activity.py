@@ -28,7 +28,7 @@ _LAUNCH, _JOIN, _MEET = "<launch>", "<join>", "<meet>"  # no file's name
 # Methods of HOOKED classes that a framework calls, or that the constructor's caller does.
 _HOOK = re.compile(
     r"(write_)?on_\w+|(before|after)_\w+|init|run_event|log_\w+|\w+_start|\w+_step|\w+_dataloader|\w+_epoch_(start|end)|\w+_end|configure_\w+|__init__|setup|teardown|forward|train"
-    r"|compute_loss|evaluate|predict|log|\w+_checkpoint|save_model|_save\w*|_load\w*|_inner_training_loop|get_\w+_dataloader"
+    r"|compute_loss|evaluate|predict|log|(evaluation|prediction)_loop|\w+_checkpoint|save_model|_save\w*|_load\w*|_inner_training_loop|get_\w+_dataloader"
 )
 
 

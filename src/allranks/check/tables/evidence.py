@@ -29,6 +29,9 @@ INITIALISERS = (
         "torchtnt.utils.init_from_env",
         "levanter.initialize",
         "ignite.distributed.Parallel",
+        "ignite.distributed.initialize",
+        "tensorflow.distribute.MultiWorkerMirroredStrategy",
+        "tensorflow.distribute.experimental.MultiWorkerMirroredStrategy",
     ),
 )
 # Functions of packages that nobody here knows, which join the processes as their names say.
