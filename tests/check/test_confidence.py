@@ -26,6 +26,18 @@ class Runner:
 STARTS = {
     "ignite": "import ignite.distributed as idist\nidist.initialize('nccl')\ntorch.save({}, 'a.pt')\n",
     "tensorflow": "import tensorflow as tf\ntf.distribute.MultiWorkerMirroredStrategy()\ntorch.save({}, 'a.pt')\n",
+    "a callback of transformers": (
+        "from transformers.trainer_callback import TrainerCallback\nclass Mine(TrainerCallback):\n"
+        "    def on_save(self, *args):\n        torch.save({}, 'a.pt')\n"
+    ),
+    "a heir of a callback": (
+        "from pytorch_lightning.callbacks import EarlyStopping\nclass Mine(EarlyStopping):\n"
+        "    def on_validation_end(self, *args):\n        torch.save({}, 'a.pt')\n"
+    ),
+    "an evaluator": (
+        "from detectron2.evaluation import DatasetEvaluator\nclass Mine(DatasetEvaluator):\n"
+        "    def evaluate(self):\n        torch.save({}, 'a.pt')\n"
+    ),
     "transformers": (
         "from transformers import Trainer\nclass Mine(Trainer):\n    def evaluation_loop(self):\n"
         "        torch.save({}, 'a.pt')\n"

@@ -37,7 +37,8 @@ _COMMON = frozenset(
 # Bases, by the end of their names.
 _HOOKED = (
     *("Trainer", "Callback", "Hook", "HookBase", "LightningModule", "LightningDataModule", "LoggerDestination"),
-    *("Algorithm", "PredictionWriter", "ModelCheckpoint"),
+    *("Algorithm", "PredictionWriter", "ModelCheckpoint", "ProgressBar", "Logger", "LoggerBase", "LightningCLI"),
+    *("DatasetEvaluator", "ModelPT", "TrainUnit", "AutoUnit"),
 )
 _MAKERS = ("__init__", "__post_init__", "setup", "setUp")
 _CLASSES = ("__init__", "__enter__", "__exit__", "__post_init__")

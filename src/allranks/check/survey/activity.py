@@ -13,7 +13,7 @@ from allranks.check.interpret.statements import Interpreter
 from allranks.check.sources.source import is_test
 from allranks.check.summaries.project import Project, closed
 from allranks.check.survey.alone import is_apart, is_tool, uses_model
-from allranks.check.tables.evidence import HOOKED
+from allranks.check.tables.evidence import is_hooked
 from allranks.check.tables.names import documented
 from allranks.check.tables.receivers import WITH_TRAINERS
 
@@ -25,7 +25,7 @@ _OF_OTHERS = re.compile(
     r"(?i)(^|_)rank(_|$)|world_|process_index|distributed|deepspeed|fsdp|ddp|main_process|n_gpu|device_count|should_save|zero_?3|accelerat|nproc"
 )
 _LAUNCH, _JOIN, _MEET = "<launch>", "<join>", "<meet>"  # no file's name
-# Methods of HOOKED classes that a framework calls, or that the constructor's caller does.
+# Methods of such classes that a framework calls, or that the constructor's caller does.
 _HOOK = re.compile(
     r"(write_)?on_\w+|(before|after)_\w+|init|run_event|log_\w+|\w+_start|\w+_step|\w+_dataloader|\w+_epoch_(start|end)|\w+_end|configure_\w+|__init__|setup|teardown|forward|train"
     r"|compute_loss|evaluate|predict|log|(evaluation|prediction)_loop|\w+_checkpoint|save_model|_save\w*|_load\w*|_inner_training_loop|get_\w+_dataloader"
@@ -187,7 +187,7 @@ class Activity:
         return summary is not None and summary.uses("jax")
 
     def _is_hooked(self, owner: str) -> bool:
-        return any(documented(kin) in HOOKED for kin in self.interpreter.lineage(owner))
+        return any(is_hooked(documented(kin)) for kin in self.interpreter.lineage(owner))
 
     def _family(self, root: Result) -> str:
         owner = self._owner(root)

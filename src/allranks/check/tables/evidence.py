@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -117,7 +118,25 @@ HOOKED = (
     "detectron2.engine.train_loop.HookBase",
     "catalyst.dl.Callback",
     "catalyst.core.callback.Callback",
+    *("catalyst.dl.Runner", "catalyst.dl.IRunner", "catalyst.dl.SupervisedRunner"),
+    *("lightning.pytorch.LightningCLI", "lightning.pytorch.loggers.Logger", "lightning.pytorch.loggers.logger.Logger"),
+    *("lightning.pytorch.loggers.base.LightningLoggerBase", "lightning.pytorch.loggers.LightningLoggerBase"),
+    *("mmengine.hooks.hook.Hook", "mmengine.dist.hooks.Hook", "mmengine.dist.hooks.hook.Hook"),
+    *("detectron2.evaluation.DatasetEvaluator", "detectron2.evaluation.evaluator.DatasetEvaluator"),
+    *("composer.core.callback.Callback", "nemo.core.ModelPT", "nemo.core.classes.ModelPT"),
+    *("torchtnt.framework.unit.TrainUnit", "torchtnt.framework.TrainUnit", "torchtnt.framework.AutoUnit"),
 )
+# Heirs of the callbacks that these packages bring along are called as those are.
+_BROUGHT_ALONG = re.compile(
+    r"lightning\.pytorch\.callbacks\.\w+(\.\w+)?|(transformers|composer|mmengine|torchtnt|fastai)\.[\w.]*(Callback|Hook)"
+)
+
+
+def is_hooked(name: str) -> bool:
+    """Whether a class of a framework, by its documented name, has hooks that are called on every process."""
+    return name in HOOKED or _BROUGHT_ALONG.fullmatch(name) is not None
+
+
 # Classes that are made on every process of a program that trains.
 MADE_EVERYWHERE = (
     *("torch.utils.data.Dataset", "torch.utils.data.IterableDataset", "torch.nn.Module"),
