@@ -27,6 +27,7 @@ _READS = ("read", "load")
 _USES = (*_READS, "file", "append", "checkpoint", "folder", "mkdir", "listing")
 _FILLED = ("checkpoint", "file", "append", "download", "moved")
 _WHOLE = ("checkpoint", "download", "moved")  # these may be folders, and what is in them is made with them
+_LISTS = ("os.listdir", "os.scandir", "pathlib.Path.iterdir")  # they raise where there is no such folder
 _SAYS_DONE = re.compile(r"(?i)done|commit|complete|success|finish|latest|tracker|ready|last_")
 _WHOSE = re.compile(r"@[^<>]*")
 _MEETS = re.compile(
@@ -339,6 +340,9 @@ def _races(earlier: Event, later: Event, around: list[Event]) -> tuple[Event, No
         if made and within(inner, outer) and not _made_by_all(outer, around):
             note = Note("rank 0 makes the folder here", earlier.place)
             return later, note, f"every rank uses {later.target} while rank 0 may not have made its folder yet"
+        if one in ("mkdir", "folder") and later.name in _LISTS and inner == outer and not _made_by_all(outer, around):
+            note = Note("rank 0 makes the folder here", earlier.place)
+            return later, note, f"every rank lists {earlier.target} while rank 0 may not have made it yet"
         if later.per_process:
             return None
         if one in _FILLED and other in _READS and (inner == outer or (one in _WHOLE and within(inner, outer))):

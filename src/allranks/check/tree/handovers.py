@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
-from allranks.check.tree.origins import function_called, reached
+from allranks.check.tree.origins import function_called, reached, values
 from allranks.check.tree.splits import by_rank
 from allranks.check.tree.syntax import (
     Function,
@@ -63,6 +63,11 @@ _PATH = re.compile(
 _PREPARES = re.compile(
     r"^_*(download|pre_?process|prepare_(data|input|corpus|cache|vocab|file)|convert|extract|tokenize_|compile_|"
     r"(build|create|generate|make)_(\w+_)?(data|dataset|datasets|index|indices|vocab|cache|corpus|files)$)"
+)
+# What reads all files of a folder.
+_LOOKS_IN = re.compile(
+    r"^(listdir|scandir|walk|i?glob|rglob|iterdir|ImageFolder)$|^(calculate|compute|get|evaluate)_\w*(fid|metric|score)|"
+    r"^fid$|_given_paths$|_from_(folder|dir)s?$"
 )
 _USES = re.compile(r"^_*(load|read|train|fit|get_(data|loader)|(build|create|make)_(\w+_)?(data_?loaders?|datasets?)$)")
 _FETCHES = re.compile(r"^_*(download|fetch|urlretrieve|snapshot_download|hf_hub_download)|_download$")
@@ -124,9 +129,11 @@ def _of_all(made: ast.Call, later: list[ast.Call], file: File, meets: Meets) -> 
 def _of_one(made: ast.Call, later: list[ast.Call], file: File, meets: Meets) -> Handover | None:
     """Rank 0 makes something, and all go on to read it."""
     tail = tail_of(made)
-    paths = {ast.unparse(given) for given in arguments(made) if _is_path(given)} if _MAKES.search(tail) else set()
+    given = [one for argument in arguments(made) for one in (argument, *_other_names(argument, file))]
+    paths = {ast.unparse(one) for one in given if _is_path(one)} if _MAKES.search(tail) else set()
+    folders = set().union(*(_folders(one, file) for one in arguments(made))) if _writes(made) else set[str]()
     prepares = bool(_PREPARES.search(tail)) and _is_statement(made, file)
-    if not paths and not prepares:
+    if not paths and not folders and not prepares:
         return None
     for call in later:
         if meets(call) or _waits(call, file):
@@ -135,10 +142,51 @@ def _of_one(made: ast.Call, later: list[ast.Call], file: File, meets: Meets) -> 
             continue
         if _READS.search(tail_of(call)) and not _opens_to_write(call) and (path := _shared(call, paths)):
             return Handover(made, call, f"every rank reads {path} while rank 0 may still make it", sure=True)
+        if _LOOKS_IN.search(tail_of(call)) and (folder := _looked_in(call, folders)):
+            what = f"every rank looks at what is in {folder} while rank 0 may still fill it"
+            return Handover(made, call, what, sure=True)
         if prepares and _USES.search(tail_of(call)):
             what = f"every rank goes on to {tail_of(call)} while rank 0 may still be at {tail}"
             return Handover(made, call, what, sure=False)
     return None
+
+
+def _other_names(node: ast.expr, file: File) -> list[ast.expr]:
+    """Return what else a path is called: ``folder`` and ``other`` for ``kept = folder if ask() else other``."""
+    stored = values(node, file) if isinstance(node, ast.Name) else []
+    arms = [arm for one in stored for arm in ((one.body, one.orelse) if isinstance(one, ast.IfExp) else (one,))]
+    return [one for one in arms if isinstance(one, ast.Name | ast.Attribute)]
+
+
+def _folders(node: ast.expr, file: File) -> set[str]:
+    """Return the folder of a path that is joined: of ``os.path.join(folder, name)``, ``folder / name``,
+    ``f"{folder}/{name}"``, also under a name."""
+    found: set[str] = set()
+    for at in (node, *values(node, file)):
+        head: ast.AST | None = None
+        if isinstance(at, ast.Call) and tail_of(at) == "join" and len(at.args) > 1:
+            head = at.args[0]
+        elif isinstance(at, ast.BinOp) and isinstance(at.op, ast.Div):
+            head = at.left
+        elif isinstance(at, ast.JoinedStr) and _begins_with_folder(at.values):
+            head = at.values[0].value if isinstance(at.values[0], ast.FormattedValue) else None
+        if isinstance(head, ast.Name | ast.Attribute) and _PATH.search(tail_of(head)):
+            found.add(ast.unparse(head))
+    return found
+
+
+def _begins_with_folder(parts: list[ast.expr]) -> bool:
+    return len(parts) > 1 and isinstance(parts[1], ast.Constant) and str(parts[1].value).startswith("/")
+
+
+def _looked_in(call: ast.Call, folders: set[str]) -> str:
+    """Return the one of ``folders`` that the call is given as it is, or of which it is given all files."""
+    given = [*arguments(call), *([call.func.value] if isinstance(call.func, ast.Attribute) else [])]
+    given += [one for at in given if isinstance(at, ast.List | ast.Tuple) for one in at.elts]
+    given += [
+        at.args[0] for at in given if isinstance(at, ast.Call) and tail_of(at) == "join" and "*" in ast.unparse(at)
+    ]
+    return next((text for text in map(ast.unparse, given) if text in folders), "")
 
 
 def _downloaded(made: ast.Call, later: list[ast.Call], meets: Meets) -> Handover | None:

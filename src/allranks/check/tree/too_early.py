@@ -10,7 +10,7 @@ _PARTS = "Parts of slower ranks are missing in what rank 0 makes of them, or are
 
 def harm(message: str) -> str:
     """Return what happens on the cluster where a finding says this."""
-    if message.endswith("its folder yet"):
+    if message.endswith(("its folder yet", "made it yet")):
         return NO_FOLDER
     if "delete" in message:
         return _DELETED

@@ -1,0 +1,59 @@
+"""What rank 0 alone puts into a folder, and all ranks look at."""
+
+from __future__ import annotations
+
+import pytest
+
+from allranks.check.engine import Settings, check
+
+PROGRAM = """\
+import os
+import torch
+import torch.distributed as dist
+import torchvision
+from metrics import calculate_fid
+from models import Model
+
+def main(args, images, model, adapter_dir, run_dir, out_dir):
+    dist.init_process_group("nccl")
+    rank = dist.get_rank()
+    if rank == 0:
+        {makes}
+    {between}
+    {reads}
+"""
+IMAGES = "for i, g in enumerate(images): torchvision.utils.save_image(g, os.path.join(out_dir, str(i)))"
+MODEL = "kept = adapter_dir if args.lora else run_dir; model.save_pretrained(kept)"
+
+
+@pytest.mark.parametrize(
+    ("makes", "reads"),
+    [
+        pytest.param(IMAGES, "score = calculate_fid([args.real, out_dir], 64)", id="all images of a folder"),
+        pytest.param(
+            "path = f'{out_dir}/x.png'; torchvision.utils.save_image(images, path)",
+            "data = torchvision.datasets.ImageFolder(out_dir)",
+            id="under a name",
+        ),
+        pytest.param(MODEL, "Model.from_pretrained(args.base, adapter_dir)", id="a path with two names"),
+        pytest.param("os.makedirs(out_dir)", "names = os.listdir(out_dir)", id="a folder that is not there yet"),
+    ],
+)
+def test_all_look_at_what_one_makes(makes: str, reads: str) -> None:
+    """A meeting between, or another folder, and nothing is wrong."""
+    assert _found(makes, "pass", reads) == [14]
+    assert _found(makes, "dist.barrier()", reads) == []
+    other = reads.replace("out_dir", "args.data").replace("adapter_dir", "args.adapter")
+    assert _found(makes, "pass", other) == []
+
+
+def test_a_folder_that_every_rank_makes_is_there() -> None:
+    assert (
+        _found("os.makedirs(out_dir, exist_ok=True)", "os.makedirs(out_dir, exist_ok=True)", "os.listdir(out_dir)")
+        == []
+    )
+
+
+def _found(makes: str, between: str, reads: str) -> list[int]:
+    text = PROGRAM.format(makes=makes, between=between, reads=reads)
+    return [one.place.line for one in check({"train.py": text.encode()}, Settings(select=("AR405",))).findings]
