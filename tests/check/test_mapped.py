@@ -83,3 +83,31 @@ def test_an_evaluation_of_several_processes_is_no_program_of_one() -> None:
     reads = 'read(self.model, path); write(self.model, "last.pt")'
     assert found('Evaluator("last.pt", None)', reads=reads) == ["kept.py:4"]
     assert found('Evaluator("last.pt", None)', reads=reads, joins="pass") == []
+
+
+def test_a_program_that_scripts_start_alone_resumes_by_itself() -> None:
+    """It asks for a rank, and its launcher starts one process."""
+    text = """\
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+def main(args):
+    net = torch.nn.Linear(2, 2)
+    if args.local_rank != -1:
+        torch.cuda.set_device(args.local_rank)
+        torch.distributed.init_process_group("nccl")
+        net = DistributedDataParallel(net)
+    net.load_state_dict(torch.load(args.model))
+    torch.save(net.state_dict(), args.model)
+
+if __name__ == "__main__":
+    main(parse())
+"""
+    sources = {"train.py": text.encode()}
+    assert _sure(sources) == [10]
+    assert _sure({**sources, "run.sh": b"python train.py --model last.pt\n"}) == []
+
+
+def _sure(sources: dict[str, bytes]) -> list[int]:
+    outcome = check(sources, Settings(select=("AR504",)))
+    return [one.place.line for one in outcome.findings if one.confidence == "high"]

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from allranks.check.program import Event, Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
-from allranks.check.sources.nodes import children
 from allranks.check.sources.source import File
+from allranks.check.tree.beside import BESIDE, is_beside, named
 from allranks.check.tree.from_cpu import saves_from_cpu
 from allranks.check.tree.origins import function_called
 from allranks.check.tree.resumed import OPTIMIZER, feeds_optimizer, is_saved_here
@@ -36,12 +36,7 @@ _CHECKPOINT = re.compile(r"ckpt|checkpoint|snapshot|resume|weights|state_dict|pr
 _IMPORTS = re.compile(
     r"import torch\.distributed|from torch(\.distributed\S*)? import distributed|from torch\.distributed"
 )
-# What lies beside the weights and holds no tensors of a GPU; programs that one process runs.
-_BESIDE = re.compile(
-    r"meta|config|args|rng|cache|vocab|tokenizer|index|progress|(train|recipe|trainer|random)_state|sched|scaler|"
-    r"data_?(loader|set|module)|sampler|pre_?train|data_?dir|(train|val|test|dev|data)\.pth?\b|loss(es)?\b|steps?\b|metric|history|stats?\b|feat|embed|latent|queue",
-    re.IGNORECASE,
-)
+# Programs that one process runs.
 _ALONE = re.compile(
     r"infer|demo|eval|sampl|generat|export|convert|predict|gradio|web_?ui|merge|prune|quantiz|scoring|"
     r"(^|[/_.])(tests?|api|app)([/_.]|$)|_(to|2)_|challenge",
@@ -268,7 +263,7 @@ store.save_weights(net, "last.pt")
         sure = feeds_optimizer(node, file) or is_saved_here(node, file)
         if elsewhere or not (sure or _is_checkpoint(node, file)) or rank_guard(node, file) is not None:
             return
-        if _is_of_one_process(node, file) or saves_from_cpu(node, file) or _is_beside(node, file):
+        if _is_of_one_process(node, file) or saves_from_cpu(node, file) or is_beside(node, file):
             return
         if (
             asks_rank(node.args[0])
@@ -281,6 +276,11 @@ store.save_weights(net, "last.pt")
         end = Place(whole.path, whole.end_line, whole.end_column - 1, whole.end_line, whole.end_column - 1)
         fix = Fix("map_location", (Edit(end, ', map_location="cpu"'),), safe=False)
         yield self.finding(whole, file.symbol(node), _WHAT, fix=fix, confidence="high" if sure else "low")
+
+    def stands(self, finding: Finding, program: Program) -> bool:
+        """Whether it is not in a program that is known to be started as one process."""
+        here = [event for event in program.effects("load") if event.place == finding.place]
+        return not here or any(event.sure or not event.from_the_top for event in here)
 
     def check(self, program: Program) -> Iterator[Finding]:
         """Look at loads in functions that other files call."""
@@ -298,7 +298,7 @@ store.save_weights(net, "last.pt")
             way = (event.place.path, event.symbol, *(step.symbol for step in event.chain))
             mine = event.per_process or _OWN_FILE.search(event.target) is not None
             alone = _start(event) not in joined and any(map(_ALONE.search, (_start(event), *way)))
-            if mine or alone or any(map(_BESIDE.search, _named(event.target))):
+            if mine or alone or any(map(BESIDE.search, named(event.target))):
                 continue
             others = len(event.may - {"first"}) > 1
             if _is_saved_from_cpu(event, program.offloads):
@@ -328,39 +328,6 @@ def _is_saved_from_cpu(event: Event, offloads: frozenset[str]) -> bool:
     return bool(pair) or (not what and any(one.startswith(f"{path}::") for one in offloads))
 
 
-def _is_beside(call: ast.Call, file: File) -> bool:
-    """It is told by its path, or by what it goes into, that it is no weights; or its path is written down: weights
-    that came with the program."""
-    above = next(file.parents(call), None)
-    into = above.func.value if isinstance(above, ast.Call) and isinstance(above.func, ast.Attribute) else None
-    return isinstance(call.args[0], ast.Constant) or any(
-        _BESIDE.search(word) for part in (call.args[0], into) if part is not None for word in _leaves(part)
-    )
-
-
-def _leaves(node: ast.AST) -> Iterator[str]:
-    """Yield the texts in an expression, and the last parts of the names in it."""
-    if isinstance(node, ast.Attribute):
-        yield node.attr
-    elif isinstance(node, ast.Name):
-        yield node.id
-    elif isinstance(node, ast.Constant):
-        yield str(node.value)
-    elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
-        yield node.slice.value
-    else:
-        for part in [*node.args, *(k.value for k in node.keywords)] if isinstance(node, ast.Call) else children(node):
-            yield from _leaves(part)
-
-
-def _named(path: str) -> list[str]:
-    """Return `_leaves` of a path as it stands in the source: what it is called, not in which settings it stands."""
-    try:
-        return list(_leaves(ast.parse(path, mode="eval").body))
-    except SyntaxError:  # cut off
-        return [path]
-
-
 def _feeds(event: Event, restores: set[str]) -> bool:
     """The function it stands in, or the one that calls it, loads what it reads into something."""
     return not restores.isdisjoint({event.symbol, *(step.symbol for step in event.chain[-1:])})
@@ -369,7 +336,7 @@ def _feeds(event: Event, restores: set[str]) -> bool:
 def _is_checkpoint(call: ast.Call, file: File) -> bool:
     """What is loaded, or where it goes, is called a checkpoint; shards of published weights lie on the CPU."""
     above = next(file.parents(call), None)
-    if speaks_of(call.args[0], _SHARDS) or (isinstance(above, ast.Assign) and speaks_of(above.targets[0], _BESIDE)):
+    if speaks_of(call.args[0], _SHARDS) or (isinstance(above, ast.Assign) and speaks_of(above.targets[0], BESIDE)):
         return False
     if speaks_of(call.args[0], _CHECKPOINT):
         return True

@@ -7,7 +7,7 @@ import re
 
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
-from allranks.check.tree.origins import values
+from allranks.check.tree.origins import function_called, values
 from allranks.check.tree.syntax import calls_of, class_of, function_of, name_of, own, tail_of
 
 OPTIMIZER = re.compile(r"(?i)optim|(^|[._])opt(_\w+)?$")
@@ -54,8 +54,10 @@ def _is_restored_whole(load: ast.Call, names: set[str], file: File) -> bool:
     """``model.load_state_dict(torch.load(path))``, or of a name of what was loaded, in a method or in what this file
     calls."""
     function = function_of(load, file)
-    if function is not None and class_of(load, file) is None and function.name not in calls_of(file):
-        return False
+    if function is not None and class_of(load, file) is None:
+        calls = calls_of(file).get(function.name, ())
+        if not any(function_called(at, file) is function for at in calls):
+            return False
     nodes = own(function_of(load, file) or file.tree)
     restores = (at for at in nodes if isinstance(at, ast.Call) and tail_of(at) == "load_state_dict" and at.args)
     fed = ((at.func, at.args[0]) for at in restores)
