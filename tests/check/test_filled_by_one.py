@@ -7,7 +7,7 @@ import pytest
 from allranks.check.engine import Settings, check
 
 PROGRAM = """\
-import os
+import logging, os, shutil
 import torch
 import torch.distributed as dist
 import torchvision
@@ -36,6 +36,17 @@ MODEL = "kept = adapter_dir if args.lora else run_dir; model.save_pretrained(kep
             id="under a name",
         ),
         pytest.param(MODEL, "Model.from_pretrained(args.base, adapter_dir)", id="a path with two names"),
+        pytest.param(
+            "words = train(args.files); words.save('out_dir/words.json')",
+            "words = Tokenizer.from_file('out_dir/words.json')",
+            id="a file whose name is written down",
+        ),
+        pytest.param("shutil.copytree(args.source, out_dir)", "data = RowDataset(out_dir)", id="a folder is copied"),
+        pytest.param(
+            "os.makedirs(out_dir, exist_ok=True)",
+            "logging.basicConfig(level=20, filename=f'{out_dir}/{rank}.log')",
+            id="a log of each in a folder",
+        ),
         pytest.param("os.makedirs(out_dir)", "names = os.listdir(out_dir)", id="a folder that is not there yet"),
     ],
 )
@@ -54,6 +65,39 @@ def test_a_folder_that_every_rank_makes_is_there() -> None:
     )
 
 
+def test_the_source_of_a_copy_was_there_before() -> None:
+    assert _found("shutil.copytree(data_dir, out_dir)", "pass", "data = RowDataset(data_dir)") == []
+
+
+OWN = """\
+import os
+import numpy as np
+import torch.distributed as dist
+from PIL import Image
+
+def main(args, images, folder):
+    dist.init_process_group("nccl")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    for i, image in enumerate(images):
+        Image.fromarray(image).save(f"{{folder}}/{{i * world + rank:06d}}.png")
+    {between}
+    if rank == 0:
+        {looks}
+"""
+
+
+def test_one_looks_at_what_all_fill() -> None:
+    """A meeting between, or a look at what is its own, and nothing is wrong."""
+    looks = "create_npz_from_folder(folder, len(images))"
+    assert _lines(OWN.format(between="pass", looks=looks)) == [13]
+    assert _lines(OWN.format(between="dist.barrier()", looks=looks)) == []
+    assert _lines(OWN.format(between="pass", looks="create_npz_from_folder(args.other, 8)")) == []
+    assert _lines(OWN.format(between="mine = merge_files(folder, rank)", looks="pass")) == []
+
+
 def _found(makes: str, between: str, reads: str) -> list[int]:
-    text = PROGRAM.format(makes=makes, between=between, reads=reads)
+    return _lines(PROGRAM.format(makes=makes, between=between, reads=reads))
+
+
+def _lines(text: str) -> list[int]:
     return [one.place.line for one in check({"train.py": text.encode()}, Settings(select=("AR405",))).findings]

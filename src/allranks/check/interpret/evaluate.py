@@ -47,7 +47,7 @@ _TEMPLATE = re.compile(r"[{(](\w*_)?rank[})!:]")
 # How many processes a node has.
 _OF_A_NODE = re.compile(r"gpu|nproc|per_(node|host|machine)|local_(world_)?size|device_count|n_?devices")
 _PERHAPS = frozenset({"perhaps"})
-MOST = 8  # so many classes or functions may be picked from
+MOST = 24  # so many classes or functions may be picked from
 # The flags of a dictionary of classes or functions, and of what is picked from it.
 _CHOICE = frozenset({"choice"})
 _JOINING = frozenset({"initialise", "launch"})

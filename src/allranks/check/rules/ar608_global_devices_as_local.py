@@ -264,9 +264,13 @@ seed = jax.device_put(0, jax.devices("cpu")[0])
 def rows(backend):
     devices = jax.devices(backend=backend)
     return [jnp.ones(8, device=device) for device in devices[::-1]]
+
+
+def parts(rows):
+    return [jax.device_put(part, device) for part, device in zip(rows, jax.devices())]
 """
             },
-            at=(6, 11),
+            at=(6, 11, 15),
         ),
     )
     good = (

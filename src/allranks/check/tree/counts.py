@@ -196,15 +196,24 @@ def device_of(node: ast.AST, file: File) -> Whose | None:
     if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant | ast.UnaryOp):
         return devices_of(node.value, file)
     if isinstance(node, ast.Name | ast.Attribute):
-        whose = {_one_of(value, file) for value in values(node, file)}
+        whose = {_one_of(value, node, file) for value in values(node, file)}
         return whose.pop() if len(whose) == 1 else None
     return None
 
 
-def _one_of(value: ast.expr, file: File) -> Whose | None:
+def _one_of(value: ast.expr, name: ast.Name | ast.Attribute, file: File) -> Whose | None:
     if not _is_stored_whole(value, file):
-        return devices_of(value, file)
+        return devices_of(_zipped(value, name, file), file)
     return device_of(value, file) if isinstance(value, ast.Subscript) else None
+
+
+def _zipped(value: ast.expr, name: ast.Name | ast.Attribute, file: File) -> ast.expr:
+    """Return the list of ``for x, device in zip(xs, devices)`` that a name goes through; others as they are."""
+    target = getattr(next(file.parents(value), None), "target", None)
+    if isinstance(value, ast.Call) and name_of(value, file) == "zip" and isinstance(target, ast.Tuple):
+        pairs = zip(target.elts, value.args, strict=False)
+        return next((given for at, given in pairs if ast.unparse(at) == ast.unparse(name)), value)
+    return value
 
 
 def mapped(file: File) -> bool:

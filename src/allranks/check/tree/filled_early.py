@@ -10,7 +10,17 @@ from allranks.check.sources.source import File
 from allranks.check.tree.handovers import Handover, Meets, met_on_both_sides
 from allranks.check.tree.one_rank import on_one
 from allranks.check.tree.origins import function_called, reached
-from allranks.check.tree.syntax import asks_rank, calls_of, function_of, inside, leaves, own, rank_guard, tail_of
+from allranks.check.tree.syntax import (
+    asks_rank,
+    calls_of,
+    function_of,
+    inside,
+    keyword,
+    leaves,
+    own,
+    rank_guard,
+    tail_of,
+)
 
 _MAKES = ("makedirs", "mkdir")
 # What fills a folder, with the position of the path.
@@ -92,10 +102,12 @@ def _is_waited_for(folder: str, function: ast.AST) -> bool:
 def _fills(call: ast.Call, folder: str, file: File) -> bool:
     """It writes a file whose path begins with the folder."""
     at = _FILLS.get(tail_of(call))
-    if at is None or len(call.args) <= at:
+    logs = keyword(call, "filename") if tail_of(call) == "basicConfig" else None
+    path = logs if logs is not None or at is None or len(call.args) <= at else call.args[at]
+    if path is None:
         return False
     told = call.args[1] if tail_of(call) in ("open", "File") and len(call.args) > 1 else None
     opens = told is None and tail_of(call) in ("open", "File")
     mode = told.value if isinstance(told, ast.Constant) else "" if opens else "w"
-    parts = (part for one in reached(call.args[at], file) for part in walk(one) if isinstance(part, ast.expr))
+    parts = (part for one in reached(path, file) for part in walk(one) if isinstance(part, ast.expr))
     return isinstance(mode, str) and bool(_MODES.search(mode)) and any(ast.unparse(part) == folder for part in parts)

@@ -64,10 +64,16 @@ _PREPARES = re.compile(
     r"^_*(download|pre_?process|prepare_(data|input|corpus|cache|vocab|file)|convert|extract|tokenize_|compile_|"
     r"(build|create|generate|make)_(\w+_)?(data|dataset|datasets|index|indices|vocab|cache|corpus|files)$)"
 )
-# What reads all files of a folder.
+# A file or folder that is written down.
+_FILE = re.compile(
+    r"^[\w./~-]*(/[\w.-]+|\w\.(json|jsonl|txt|csv|pt|pth|pkl|npy|npz|bin|yaml|model|safetensors|parquet|h5))/?$"
+)
+# What makes a folder with all that is in it; what reads all files of one.
+_UNPACKS = re.compile(r"^(extract(all)?|unpack_archive|copytree|snapshot_download)$")
 _LOOKS_IN = re.compile(
-    r"^(listdir|scandir|walk|i?glob|rglob|iterdir|ImageFolder)$|^(calculate|compute|get|evaluate)_\w*(fid|metric|score)|"
-    r"^fid$|_given_paths$|_from_(folder|dir)s?$"
+    r"^(listdir|scandir|walk|i?glob|rglob|iterdir|make_archive)$|^[A-Z]\w*(Dataset|Folder|DataModule)$|"
+    r"^(calculate|compute|get|evaluate)_\w*(fid|metric|score)|^fid$|_given_paths$|_from_\w*(folder|dir)s?$|"
+    r"^_?(create_npz|merge|collect|combine|aggregate|concat)(_|$)"
 )
 _USES = re.compile(r"^_*(load|read|train|fit|get_(data|loader)|(build|create|make)_(\w+_)?(data_?loaders?|datasets?)$)")
 _FETCHES = re.compile(r"^_*(download|fetch|urlretrieve|snapshot_download|hf_hub_download)|_download$")
@@ -99,7 +105,7 @@ def handovers(function: Function, file: File, meets: Meets) -> Iterator[Handover
             continue
         test = rank_guard(made, file)
         if test is None:
-            found = _of_all(made, calls[at + 1 :], file, meets)
+            found = _of_all(made, calls[at + 1 :], file, meets) or _filled_by_all(made, calls[at + 1 :], file, meets)
         elif _ONE.search(text := ast.unparse(test)) and not _NOT_ONE.search(text):
             later = calls[at + 1 :]
             found = _downloaded(made, later, meets) if downloads else _of_one(made, later, file, meets)
@@ -126,12 +132,27 @@ def _of_all(made: ast.Call, later: list[ast.Call], file: File, meets: Meets) -> 
     return None
 
 
+def _filled_by_all(made: ast.Call, later: list[ast.Call], file: File, meets: Meets) -> Handover | None:
+    """Every rank writes files of its own into a folder, and somebody goes on to look at all that is in it."""
+    own_names = [one for one in _told(made) if by_rank(one, file)]
+    folders = _filled(made, file) if own_names and _writes(made) else set[str]()
+    for call in later if folders else ():
+        if meets(call):
+            return None
+        if not (_LOOKS_IN.search(tail_of(call)) and goes_on(made, call, file)) or by_rank(call, file):
+            continue
+        if folder := _looked_in(call, folders):
+            who = "rank 0" if rank_guard(call, file) is not None else "every rank"
+            return Handover(made, call, f"{who} looks at what is in {folder} while others may still fill it", sure=True)
+    return None
+
+
 def _of_one(made: ast.Call, later: list[ast.Call], file: File, meets: Meets) -> Handover | None:
     """Rank 0 makes something, and all go on to read it."""
     tail = tail_of(made)
-    given = [one for argument in arguments(made) for one in (argument, *_other_names(argument, file))]
+    given = [one for argument in _told(made) for one in (argument, *_other_names(argument, file))]
     paths = {ast.unparse(one) for one in given if _is_path(one)} if _MAKES.search(tail) else set()
-    folders = set().union(*(_folders(one, file) for one in arguments(made))) if _writes(made) else set[str]()
+    folders = _filled(made, file) | (paths if _UNPACKS.search(tail) else set())
     prepares = bool(_PREPARES.search(tail)) and _is_statement(made, file)
     if not paths and not folders and not prepares:
         return None
@@ -149,6 +170,16 @@ def _of_one(made: ast.Call, later: list[ast.Call], file: File, meets: Meets) -> 
             what = f"every rank goes on to {tail_of(call)} while rank 0 may still be at {tail}"
             return Handover(made, call, what, sure=False)
     return None
+
+
+def _told(made: ast.Call) -> list[ast.expr]:
+    """Return what a call is given, of a copy alone where it goes."""
+    return arguments(made)[1:] if tail_of(made).startswith("copy") else arguments(made)
+
+
+def _filled(made: ast.Call, file: File) -> set[str]:
+    """Return the folders that what a call writes lies in."""
+    return set().union(*(_folders(one, file) for one in _told(made))) if _writes(made) else set()
 
 
 def _other_names(node: ast.expr, file: File) -> list[ast.expr]:
@@ -247,6 +278,8 @@ def _writes(call: ast.Call) -> bool:
 def _is_path(node: ast.expr) -> bool:
     if "pretrained" in ast.unparse(node):  # what is read to make something
         return False
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, str) and bool(_FILE.search(node.value))
     if isinstance(node, ast.Name | ast.Attribute):
         return bool(_PATH.search(tail_of(node)))
     joins = isinstance(node, ast.Call) and tail_of(node) in ("join", "Path")
