@@ -31,7 +31,7 @@ MODEL = "kept = adapter_dir if args.lora else run_dir; model.save_pretrained(kep
     [
         pytest.param(IMAGES, "score = calculate_fid([args.real, out_dir], 64)", id="all images of a folder"),
         pytest.param(
-            "path = f'{out_dir}/x.png'; torchvision.utils.save_image(images, path)",
+            "for i, g in enumerate(images): path = f'{out_dir}/{i}.png'; torchvision.utils.save_image(g, path)",
             "data = torchvision.datasets.ImageFolder(out_dir)",
             id="under a name",
         ),
@@ -63,6 +63,11 @@ def test_a_folder_that_every_rank_makes_is_there() -> None:
         _found("os.makedirs(out_dir, exist_ok=True)", "os.makedirs(out_dir, exist_ok=True)", "os.listdir(out_dir)")
         == []
     )
+
+
+def test_one_file_is_not_what_others_look_for() -> None:
+    makes = "torch.save(args, os.path.join(out_dir, 'args.pt'))"
+    assert _found(makes, "pass", "steps = os.listdir(out_dir)") == []
 
 
 def test_the_source_of_a_copy_was_there_before() -> None:

@@ -152,7 +152,8 @@ def _of_one(made: ast.Call, later: list[ast.Call], file: File, meets: Meets) -> 
     tail = tail_of(made)
     given = [one for argument in _told(made) for one in (argument, *_other_names(argument, file))]
     paths = {ast.unparse(one) for one in given if _is_path(one)} if _MAKES.search(tail) else set()
-    folders = _filled(made, file) | (paths if _UNPACKS.search(tail) else set())
+    many = any(isinstance(p, ast.For | ast.AsyncFor | ast.While) for p, _ in inside(made, file))
+    folders = (_filled(made, file) if many else set()) | (paths if _UNPACKS.search(tail) else set())
     prepares = bool(_PREPARES.search(tail)) and _is_statement(made, file)
     if not paths and not folders and not prepares:
         return None
