@@ -111,3 +111,20 @@ if __name__ == "__main__":
 def _sure(sources: dict[str, bytes]) -> list[int]:
     outcome = check(sources, Settings(select=("AR504",)))
     return [one.place.line for one in outcome.findings if one.confidence == "high"]
+
+
+def test_each_of_a_table_of_models_is_followed() -> None:
+    """Which one it is, a setting says: a dozen of them is no more than two."""
+    made = "def make_{0}(path, **more):\n    net = Net()\n    net.load_state_dict(torch.load(path))\n    return net\n"
+    table = ", ".join(f'"{n}": make_{n}' for n in range(12))
+    models = (
+        "import torch\nfrom net import Net\n"
+        + "".join(map(made.format, range(12)))
+        + f"def make(model, **more):\n    models = {{{table}}}\n    return models[model](**more)\n"
+    )
+    start = START.replace("from files import load", "from models import make").format(
+        reads="self.model = make(own.name, path=path)", joins=JOINS, body='Evaluator("last.pt", os)'
+    )
+    sources = {"models.py": models, "net.py": "import torch\nclass Net(torch.nn.Module):\n    pass\n", "eval.py": start}
+    outcome = check({path: text.encode() for path, text in sources.items()}, Settings(select=("AR504",)))
+    assert len({one.place.line for one in outcome.findings if one.place.path == "models.py"}) == 12
