@@ -62,7 +62,7 @@ DEVICES = {
     "probe(jax.devices())": "all",
     "def f():\n    found = list(jax.devices())[:4]\n    probe(found)": "all",
     "probe(jax.local_devices())": "own",
-    "probe(jax.devices('cpu'))": None,
+    "probe(jax.devices('cpu'))": "all",
     "probe(mesh.devices)": None,
 }
 
