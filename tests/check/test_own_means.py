@@ -229,3 +229,104 @@ def test_a_sampler_that_the_user_chooses_says_nothing(test: str, expected: list[
     """By default the data is not dealt out."""
     sampler = f"DistributedSampler(held) if {test} else None"
     assert lines(TRAIN.format(name="validate", after="pass", sampler=sampler, later="pass")) == expected
+
+
+KEPT = """\
+import torch.distributed as dist
+from torch.utils.data import DataLoader, DistributedSampler
+
+
+class Trainer:
+    def step(self, batch):
+        self.total += self.model(batch).item()
+
+    def validate(self, val_loader):
+        count = 0
+        for batch in val_loader:
+            count += 1
+            {told}
+        {behind}
+
+    def report(self):
+        self.log(self.total / 100)
+
+    def main(self, val_set):
+        dist.init_process_group("nccl")
+        val_loader = DataLoader(val_set, sampler=DistributedSampler(val_set))
+        self.validate(val_loader)
+"""
+
+
+@pytest.mark.parametrize(
+    ("told", "behind", "found"),
+    [
+        ("self.step(batch)", "return self.total / count", [14]),
+        ("self.step(batch)", "self.report()", [17]),
+        ("self.total.append(batch); mean = sum(self.total) / count", "return mean", [13]),
+        ("self.total.append(batch); mean = sum(self.total) / count", "return count", []),
+        ("self.step(batch)", "return dist.all_reduce(self.total) / count", []),
+        ("self.model(batch)", "self.report()", []),
+    ],
+)
+def test_a_sum_is_kept_by_an_object_and_a_mean_as_it_goes(told: str, behind: str, found: list[int]) -> None:
+    """A method that the loop calls adds up, one that is called behind it divides; or the loop keeps a running mean."""
+    assert lines(KEPT.format(told=told, behind=behind)) == found
+
+
+COUNTED = """\
+import torch.distributed as dist
+from torch.utils.data import DataLoader, DistributedSampler
+{imported}
+
+
+def validate(model, val_loader):
+    metric = Confusion(10)
+    for x, y in val_loader:
+        metric.update(model(x), y)
+    return metric.{asked}()
+
+
+def main(model, val_set):
+    dist.init_process_group("nccl")
+    val_loader = DataLoader(val_set, sampler=DistributedSampler(val_set))
+    if validate(model, val_loader) > 0.5:
+        save(model)
+
+
+main(1, 2)
+"""
+CLASS = """\
+import torch.distributed as dist
+
+
+class Confusion{base}:
+    def update(self, predicted, y):
+        {step}
+        self.hits += (predicted == y).sum()
+
+    def iou(self):
+        return self.hits / self.count
+"""
+
+
+@pytest.mark.parametrize(
+    ("imported", "asked", "base", "step", "found"),
+    [
+        ("from scores import Confusion", "iou", "", "self.count += len(y)", [10]),
+        ("from scores import Confusion", "iou", "", "predicted = all_gather(predicted)", []),
+        ("from scores import Confusion", "iou", "(Shared)", "self.count += len(y)", []),
+        ("from scores import Confusion", "reset", "", "self.count += len(y)", []),
+        ("from torchmetrics import Confusion", "iou", "", "self.count += len(y)", []),
+        ("from mxnet.metric import Confusion", "get", "", "self.count += len(y)", [10]),
+    ],
+)
+def test_an_object_that_counts_knows_one_process(
+    imported: str, asked: str, base: str, step: str, found: list[int]
+) -> None:
+    """It is told predictions batch by batch, and asked behind the loop; its class, wherever it stands, meets nobody."""
+    sources = {
+        "train.py": COUNTED.format(imported=imported, asked=asked).encode(),
+        "scores.py": CLASS.format(base=base, step=step).encode(),
+    }
+    findings = check(sources, Settings(select=("AR310",))).findings
+    assert [finding.place.line for finding in findings] == found

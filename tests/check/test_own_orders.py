@@ -159,6 +159,11 @@ def loader(fabric, seed):
     return Packed(names, num_processes=fabric.world_size, process_rank=fabric.global_rank)
 """
     assert lines(source) == [14]
+    assert lines(source.replace("Packed(names", "Packed(sorted(names)")) == []
+    packed = (
+        "\n\ndef Packed(rows, num_processes, process_rank):\n    rows = sorted(rows)\n    return rows[process_rank]\n"
+    )
+    assert lines(source.replace("from reader import Packed\n", "\n") + packed) == []
 
 
 LISTED = """\

@@ -39,6 +39,7 @@ _KEPT = (
 _STEERS = "the learning rate of each process follows the score of its own part of the data"
 _OF_PART = "makes its mean of this process' part of the data"
 _OF_SOME = "makes its mean of what this process has of data that is dealt out"
+_OF_COUNTER = "what it has counted, which is this process' part of the data"
 _ELSEWHERE = "is given this process' part of the data, and nobody brings the results together"
 _COUNTS = "a metric of torcheval gives what this process alone has counted"
 _OF_TORCHEVAL = "Ask torcheval.metrics.toolkit.sync_and_compute(metric), on every rank."
@@ -49,10 +50,10 @@ _REDUCTIONS = (*IN_PLACE, *RETURNING)
 class MetricNotReduced(LocalRule):
     """
     ## What it does
-    Finds a function that goes over held-out data, and makes a mean of what it has added up or collected, where a
-    sampler or the rank deals that data out (in its file, or elsewhere in its program), and neither it, what it calls
-    nor who calls it brings the results of the processes together; also who gives a part to such a function of another
-    file. A metric of torcheval that is computed and never synced. A score that a function under `pmap` returns
+    Finds a function that goes over held-out data, and makes a mean of what it has added up or collected, or asks an
+    object for what that has counted, where a sampler or the rank deals that data out (in its file, or elsewhere in its
+    program), and neither it, what it calls nor who calls it brings the parts together; also who gives a part to one of
+    another file. A metric of torcheval that is computed and never synced. A score that a function under `pmap` returns
     unreduced, and of which the host takes the first device's. A reduction whose result nobody
     keeps: `dist.all_reduce(loss / n)`, `hvd.allreduce(loss)` as a statement. Also a `ReduceLROnPlateau` that follows
     such a score, and Lightning's `self.log` of a loss or score in `validation_step`, `test_step` and the hooks behind
@@ -350,7 +351,8 @@ class Alone(L.LightningModule):
             notes = [Note("it is called here", file.place(call)) for call in calls]
             notes += [Note("it is dealt out here", file.place(own.source))] if own.source is not None else []
             message = f"{function.name} {_OF_PART}" if own.sure else f"{function.name} {_OF_SOME}"
-            yield self.finding(file.place(own.mean), file.symbol(own.mean), message, notes=notes)
+            message = f"{function.name} asks {own.kind} {_OF_COUNTER}" if own.kind else message
+            yield self.finding(file.place(own.mean), file.symbol(function.body[0]), message, notes=notes)
         for called in dict.fromkeys(tail_of(call) for call, _ in given):
             first, *others = [(call, source) for call, source in given if tail_of(call) == called]
             notes = [Note("it is dealt out here", file.place(first[1]))]
@@ -367,6 +369,9 @@ class Alone(L.LightningModule):
         if finding.message.endswith(_ELSEWHERE):
             called = f".{finding.message.partition(' ')[0]}"
             return any(function.endswith(called) for function in program.facts.own_parts)
+        if finding.message.endswith(_OF_COUNTER):
+            kind = finding.message.removesuffix(f" {_OF_COUNTER}").rpartition(" ")[2]
+            return finding.symbol in program.facts.own_parts and kind not in program.facts.meeting_kinds
         if finding.message != _LOGGED:
             return not finding.message.endswith(_OF_SOME) or finding.symbol in program.facts.own_parts
         if finding.confidence == "high" and finding.place.path not in program.facts.by_trainer:

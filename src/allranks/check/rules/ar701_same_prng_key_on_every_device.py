@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
+from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.keys import (
     DRAWS,
@@ -20,7 +21,7 @@ from allranks.check.tree.keys import (
 )
 from allranks.check.tree.mapped import MAPS
 from allranks.check.tree.origins import RANK_KINDS, function_called, origins
-from allranks.check.tree.syntax import asks_rank, distributed, function_of, keyword, name_of, own, tail_of
+from allranks.check.tree.syntax import asks_rank, calls_of, distributed, function_of, keyword, name_of, own, tail_of
 from allranks.findings import Finding, Note
 
 _REPLICATES = ("flax.jax_utils.replicate", "jax_utils.replicate", "jax.device_put_replicated")
@@ -29,6 +30,7 @@ _OF_TORCH = (
     "All ranks draw the same noise, augmentations or samples; nothing fails.",
     "Seed all ranks alike while the model is made, then with seed + rank.",
 )
+_SEEDS = ("manual_seed", "seed_everything", "set_seed", "seed_all", "set_random_seed", "fix_seed", "setup_seed")
 _PER_HOST = ("flax.training.common_utils.shard_prng_key", "shard_prng_key")
 
 
@@ -231,6 +233,12 @@ def loader(dataset, seed, rank):
     return DataLoader(dataset, sampler=DistributedSampler(dataset), num_workers=4, generator=generator)
 
 
+def drawn(dataset):
+    generator = torch.Generator()
+    generator.manual_seed(torch.initial_seed())
+    return DataLoader(dataset, sampler=DistributedSampler(dataset), num_workers=4, generator=generator)
+
+
 def order(rows):
     generator = torch.Generator()
     generator.manual_seed(0)
@@ -278,7 +286,7 @@ keys = jax.random.split(jax.random.PRNGKey(0), jax.local_device_count())
             return
         name, key = name_of(node, file), node.args[0]
         if tail_of(node) == "manual_seed":
-            if _seeds_loader(node, file) and not origins(key, file) & RANK_KINDS:
+            if _seeds_loader(node, file) and not origins(key, file) & RANK_KINDS and not _is_drawn(key, file):
                 what = "the workers of every rank's loader draw the same random numbers"
                 yield self.local(
                     file, node, what, cluster=_OF_TORCH[0], advice="Add the rank to the seed of the generator."
@@ -324,6 +332,14 @@ def _seeds_loader(seeds: ast.Call, file: File) -> bool:
     if function is None or not isinstance(made, ast.Name) or "DistributedSampler" not in file.text:
         return False
     return any(isinstance(at, ast.Call) and _works_with(at, made.id, file) for at in own(function))
+
+
+def _is_drawn(key: ast.expr, file: File) -> bool:
+    """It is the seed that torch has begun with, which each process drew for itself: nothing here has set one."""
+    if not any(isinstance(at, ast.Call) and tail_of(at) == "initial_seed" for at in walk(key)):
+        return False
+    calls = [at for word in _SEEDS for at in calls_of(file).get(word, ())]
+    return not any(tail_of(at) != "manual_seed" or name_of(at, file).startswith("torch.") for at in calls)
 
 
 def _works_with(loader: ast.Call, generator: str, file: File) -> bool:

@@ -58,6 +58,11 @@ class Facts:
             return False
         return not self._project.summaries[path].uses("jax")
 
+    @cached_property
+    def meeting_kinds(self) -> frozenset[str]:
+        """Names of classes whose objects meet the other processes, or may."""
+        return parts.meeting_kinds(self._project)
+
     def around(self, path: str) -> frozenset[str]:
         """Return the files of the programs that a file belongs to: those that import it, and all that these import."""
         users = closed([path], self._importers)

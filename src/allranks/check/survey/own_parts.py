@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from allranks.check.sources.source import is_test, module_name
 from allranks.check.summaries.project import Project, closed
-from allranks.check.summaries.summary import FunctionFacts
+from allranks.check.summaries.render import render
+from allranks.check.summaries.summary import FunctionFacts, Summary, body_of
 
 # Held-out data that a sampler deals out, as it is written.
 _DEALS = re.compile(
@@ -24,6 +25,7 @@ _MEETS = re.compile(
     r"|(loss|tensor|metric|value|scalar)s?_reduce|^reduce$|^gather$|broadcast|psum|pmean|synchronize_between|sync_and_compute"
     r"|average_across|metric_average|torchmetrics|dist_?(mean|sum|concat)|distributed_(concat|mean|sum)"
 )
+_PLAIN = re.compile(r"^object$|^(abc\.)?ABC$|^([\w.]+\.)?(EvalMetric|Module)$")  # bases that meet nobody
 _COMMON = frozenset({"forward", "__call__", "__init__", "main", "train", "fit", "run", "step", "update", "log", "get"})
 
 
@@ -34,12 +36,18 @@ def own_parts(project: Project, lines: Mapping[str, list[str]]) -> frozenset[str
     dealing = {path for path in files if _deals(project, path, lines)}
     if not dealing:
         return frozenset()
-    users = closed(dealing, lambda path: [user for user in project.importers(path) if not path.endswith("__init__.py")])
+    makers = _makers(project, dealing)
+    calling = (path for path in files if _calls(files[path], makers) and not dealing.isdisjoint(project.reach(path)))
+    users = closed(
+        dealing.union(calling),
+        lambda path: [user for user in project.importers(path) if not path.endswith("__init__.py")],
+    )
     around = closed(users, project.imported) & files.keys()
     every = [(path, key, facts) for path in around for key, facts in files[path].functions.items()]
     functions = [one for one in every if one[1]]  # not the bodies of modules
     meeting = _meeting([facts for _, _, facts in functions])
-    told = {word for _, _, facts in every if any(map(_MEETS.search, facts.words)) for word in facts.words}
+    said = [frozenset(facts.words if key else _names_in(facts)) for _, key, facts in every]
+    told = {word for words in said if any(map(_MEETS.search, words)) for word in words}
     return frozenset(
         f"{module_name(path)}.{key}"
         for path, key, facts in functions
@@ -56,16 +64,75 @@ def _deals(project: Project, path: str, lines: Mapping[str, list[str]]) -> bool:
     return any(_STRIDES.search(line) and _HELD_OUT.search(line.replace("_", " ")) for line in lines[path])
 
 
-def _deals_all(facts: FunctionFacts, project: Project) -> bool:
-    """Whether a function deals out whatever data it is given, and those who call it speak of held-out loaders."""
-    if not facts.name or not facts.positional or any(map(_CHOOSES.search, (facts.name, *facts.words))):
+def _makers(project: Project, dealing: Iterable[str]) -> frozenset[str]:
+    """Return what the functions are called by that deal out, of whatever package they are imported."""
+    functions = (facts for path in dealing for facts in project.summaries[path].functions.values())
+    return frozenset(_called(one) for one in functions if any(map(_SAMPLER.search, one.words))) - _COMMON - {""}
+
+
+def _calls(summary: Summary, names: frozenset[str]) -> bool:
+    return any(not names.isdisjoint(facts.words) for facts in summary.functions.values())
+
+
+def _called(facts: FunctionFacts) -> str:
+    """Return what a function is called by: a method that makes an object, by its class."""
+    return facts.owner.rpartition(".")[2] if facts.name == "__init__" else facts.name
+
+
+def _deals_all(facts: FunctionFacts, project: Project, depth: int = 1) -> bool:
+    """Whether a function deals out whatever data it is given, and those who call it, or who call these, speak of
+    held-out loaders."""
+    name = _called(facts)
+    if not name or not facts.positional or _CHOOSES.search(name) or any(map(_CHOOSES.search, _conditions(facts))):
         return False
-    return any(any(map(_LOADER.search, one.words)) for one in _callers(facts.name, project))
+    callers = list(_callers(name, project))
+    if any(any(map(_LOADER.search, one.words)) for one in callers):
+        return True
+    return depth > 0 and any(_deals_all(one, project, depth - 1) for one in callers if one.name not in _COMMON)
+
+
+def _names_in(facts: FunctionFacts) -> Iterator[str]:
+    """Yield the names in the body of a module, not those in its functions."""
+    waiting: list[object] = [body_of(facts)]
+    while waiting:
+        node = waiting.pop()
+        if not isinstance(node, tuple) or node[:1] in (("import",), ("def",), ("class",)):
+            continue
+        place = {"name": 1, "attr": 2}.get(node[0]) if len(node) > 1 and isinstance(node[0], str) else None
+        if place is not None and len(node) > place and isinstance(node[place], str):
+            yield node[place]
+        waiting.extend(node)
+
+
+def _conditions(facts: FunctionFacts) -> Iterator[str]:
+    """Yield the conditions of a function, as text."""
+    waiting: list[object] = [body_of(facts)]
+    while waiting:
+        node = waiting.pop()
+        if not isinstance(node, tuple):
+            continue
+        if node[:1] == ("if",) and len(node) > 3 and isinstance(node[1], int):
+            yield render(node[2])
+        elif node[:1] == ("ifexp",) and len(node) > 3:
+            yield render(node[1])
+        waiting.extend(node)
 
 
 def _callers(name: str, project: Project) -> Iterator[FunctionFacts]:
     functions = (facts for summary in project.summaries.values() for facts in summary.functions.values())
     return (facts for facts in functions if name in facts.words and facts.name != name)
+
+
+def meeting_kinds(project: Project) -> frozenset[str]:
+    """Return the names of classes of which a method meets the other processes, or whose kin of elsewhere may."""
+    found = set[str]()
+    for summary in project.summaries.values():
+        facts = summary.functions.values()
+        found |= {one.owner.rpartition(".")[2] for one in facts if one.owner and any(map(_MEETS.search, one.words))}
+        for kind in summary.classes.values():
+            if any(not _PLAIN.search(render(base)) for base in kind.bases):
+                found.add(kind.name)
+    return frozenset(found)
 
 
 def _meeting(functions: list[FunctionFacts]) -> set[str]:

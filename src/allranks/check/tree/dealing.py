@@ -8,7 +8,7 @@ from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tables.data import SAMPLERS
 from allranks.check.tree.origins import function_called, reached
-from allranks.check.tree.splits import handed, splits
+from allranks.check.tree.splits import Split, handed, splits
 from allranks.check.tree.syntax import class_of, function_of, name_of, own, places_in, tail_of
 
 
@@ -46,9 +46,23 @@ def _holds(source: ast.AST, call: ast.Call) -> bool:
 
 
 def _dealt(scope: ast.AST, file: File) -> tuple[tuple[ast.AST, frozenset[str]], ...]:
-    parts = [(s.node, places_in(s.source)) for s in (*splits(scope, file), *handed(scope, file))]
+    made = [split for split in (*splits(scope, file), *handed(scope, file)) if not _is_put_in_order(split, file)]
+    parts = [(split.node, places_in(split.source)) for split in made]
     samplers = (at for at in own(scope) if isinstance(at, ast.Call) and name_of(at, file) in SAMPLERS and at.args)
     return (*parts, *((at, places_in(at.args[0])) for at in samplers))
+
+
+def _is_put_in_order(split: Split, file: File) -> bool:
+    """``sorted(rows)[rank::world]``, or what a function of this file that takes the part does first."""
+    called = function_called(split.node, file) if isinstance(split.node, ast.Call) else None
+    if split.how != "handed" or called is None:
+        return _sorts(split.source)
+    taken = {at.arg for at in walk(called.args) if isinstance(at, ast.arg)}
+    return any(_sorts(at) and not taken.isdisjoint(places_in(at)) for at in own(called))
+
+
+def _sorts(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and tail_of(node) in ("sorted", "natsorted", "sort")
 
 
 def _dealt_by_callers(shuffle: ast.Call, scope: ast.FunctionDef, file: File) -> int | None:

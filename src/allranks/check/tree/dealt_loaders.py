@@ -8,13 +8,14 @@ from collections.abc import Iterator
 
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
-from allranks.check.tables.data import HELD_OUT
+from allranks.check.tables.data import HELD_OUT, LOADERS
 from allranks.check.tree.origins import function_called, passed, values
 from allranks.check.tree.splits import PREPARING, split_at
-from allranks.check.tree.syntax import inside, keyword, own, speaks_of, tail_of
+from allranks.check.tree.syntax import has_stars, inside, keyword, name_of, own, speaks_of, tail_of
 
 _PASSES_ON = ("tqdm", "trange", "enumerate", "iter", "zip", "islice", "track", "cycle", "list", "log_every", "Subset")
 _SAMPLER = re.compile(r"Distributed\w*Sampler|DistSampler|Sampler\w*Distributed")
+_OF_ALL = re.compile(r"^(Random|Sequential)Sampler$")
 _ASKED = re.compile(
     r"(?i)dist|rank|world|ddp|gpu|parallel|multi|horovod|hvd|replica|launch|train|val|eval|test|is None"
 )
@@ -53,6 +54,26 @@ def _dealt(node: ast.expr, file: File, seen: set[ast.expr]) -> ast.AST | None:
     called = function_called(data, file)
     given = [at.value for at in own(called) if isinstance(at, ast.Return) and at.value] if called is not None else []
     return _first(given or (data.args[:1] if tail_of(data).endswith("Loader") else []), file, seen)
+
+
+def is_whole(node: ast.expr, file: File) -> bool:
+    """Whether this file shows that an expression gives all of the data: by loaders whose samplers know no processes."""
+    return _is_whole(node, file, set())
+
+
+def _is_whole(node: ast.expr, file: File, seen: set[ast.expr]) -> bool:
+    data = passed_on(node)
+    if data in seen:
+        return False
+    seen.add(data)
+    if isinstance(data, ast.Name | ast.Attribute):
+        stored = values(data, file) or passed(data, file)
+        return bool(stored) and all(_is_whole(one, file, seen) for one in stored)
+    if not isinstance(data, ast.Call) or name_of(data, file) not in LOADERS or has_stars(data):
+        return False
+    sampler = keyword(data, "sampler") or keyword(data, "batch_sampler")
+    made = [] if sampler is None else values(sampler, file) or [sampler]
+    return all(isinstance(one, ast.Call) and _OF_ALL.search(tail_of(one)) for one in made)
 
 
 def _tests(node: ast.AST, file: File) -> Iterator[str]:

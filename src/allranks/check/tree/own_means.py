@@ -7,11 +7,13 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tables.data import HELD_OUT
-from allranks.check.tree.dealt_loaders import dealt_at, passed_on
+from allranks.check.tree.counted import counted_by, number_of
+from allranks.check.tree.dealt_loaders import dealt_at, is_whole, passed_on
 from allranks.check.tree.namesakes import only_sounds
-from allranks.check.tree.origins import function_called, values
+from allranks.check.tree.origins import function_called
 from allranks.check.tree.skips import AGREES
 from allranks.check.tree.splits import deals_held_out
 from allranks.check.tree.syntax import (
@@ -29,6 +31,8 @@ from allranks.check.tree.syntax import (
 
 _EVALUATES = re.compile(r"(?i)(^|_)(val|valid|validate|validation|eval|evaluate|evaluation|test|dev)(_|$)")
 _LOADER = re.compile(r"(?i)(loader|dataset|_dl|data|batches|samples|iterator|_set|_ds|queue)$")
+# What is no data to look at: a step, a function, what is not amiss.
+_OTHERWISE = re.compile(r"_(step|fn)$|(^|_)valid_(?!\w*(load|set|data|dl|iter|split|batch|queue|gen|sampl))")
 _TRAINS = re.compile(r"^(backward|zero_grad|apply_gradients|train_step|manual_backward|train_batch)$")
 _QUIET = ("no_grad", "inference_mode", "eval", "disable_grad")
 # Somebody else may bring the parts together: metrics and evaluators that reduce when they are asked, and whoever is
@@ -42,18 +46,16 @@ _OTHERS = re.compile(r"(^|[._])(world|comm|comms|dist|mpi|hvd|horovod|accelerato
 _ASKS = re.compile(
     r"(world_size|rank|Sampler|DataParallel|barrier|prepare|unwrap_model|print|autocast|log|process_group|is_initialized|is_available)$"
 )
-_MEANS = re.compile(r"(?i)mean|average|accuracy|score|metric|wer|cer|bleu|rouge|iou|auc|f1|compute|calc|summar")
-_METER = re.compile(r"^(Running)?(Average|Avg)(Value)?Meter$|^Averager?$")
-_PUTS = ("append", "extend", "update", "add")
 
 
 class OwnMean(NamedTuple):
     """``mean``: what is made of this process' part; ``source``: what deals the data out, if this file shows it;
-    ``sure``: this file shows that held-out data is dealt out."""
+    ``sure``: this file shows that held-out data is dealt out; ``kind``: the class of the object that has counted."""
 
     mean: ast.AST
     source: ast.AST | None
     sure: bool
+    kind: str = ""
 
 
 def given_away(function: Function, file: File) -> Iterator[tuple[ast.Call, ast.AST]]:
@@ -84,11 +86,14 @@ def own_mean(function: Function, file: File) -> OwnMean | None:
         if not isinstance(loop, ast.For) or _trains(loop, file):
             continue
         source = dealt_at(loop.iter, file)
-        if not _looks(loop, function, known=source is not None):
+        if not _looks(loop, function, known=source is not None) or (source is None and is_whole(loop.iter, file)):
             continue
-        mean = _mean_behind(loop, function, file)
+        mean = number_of(loop, function, file)
         if mean is not None and not _is_together(function, file):
             return OwnMean(mean, source, sure=source is not None or _deals_for(function, file))
+        counted = counted_by(loop, function, file)
+        if counted is not None and not _is_together(function, file):
+            return OwnMean(counted[0], source, sure=False, kind=counted[1])
     return None
 
 
@@ -108,14 +113,22 @@ def _looks(loop: ast.For, function: Function, *, known: bool) -> bool:
     """``for batch in val_loader``; in a function that evaluates, over any data."""
     data = passed_on(loop.iter)
     words = list(words_of(data))
-    if any("train" in word.lower() for word in words) or "train" in function.name:
+    if any("train" in word.lower() for word in words) or _is_count(data):
         return False
-    if any(HELD_OUT.search(word) for word in words if not word.endswith(("_step", "_fn"))):
+    if any(HELD_OUT.search(word) for word in words if not _OTHERWISE.search(word)):
         return True
+    if "train" in function.name:
+        return False
     quiet = any(tail_of(at) in _QUIET for at in own(function) if isinstance(at, ast.Call))
     quiet = quiet or any(tail_of(at) in _QUIET for at in function.decorator_list)
     over_data = known or bool(words and _LOADER.search(words[-1]))
     return over_data and (quiet or bool(_EVALUATES.search(function.name)))
+
+
+def _is_count(data: ast.expr) -> bool:
+    """``range(test_batch_size)``: no data, but for that of which it is the length."""
+    counts = isinstance(data, ast.Call) and tail_of(data) == "range"
+    return counts and not any(isinstance(at, ast.Call) and tail_of(at) == "len" for at in walk(data))
 
 
 def _trains(loop: ast.For, file: File) -> bool:
@@ -123,61 +136,6 @@ def _trains(loop: ast.For, file: File) -> bool:
     below = [f for call in calls if (f := function_called(call, file)) is not None]
     calls += [at for f in below for at in own(f) if isinstance(at, ast.Call)]
     return any(_TRAINS.search(tail_of(call)) for call in calls)
-
-
-def _mean_behind(loop: ast.For, function: Function, file: File) -> ast.AST | None:
-    """Return the first number, behind a loop, that is made of what the loop has added up."""
-    names = set(_gathered(loop, file))
-    if not names:
-        return None
-    end = loop.end_lineno or 0
-    behind = [at for at in own(function) if getattr(at, "lineno", getattr(getattr(at, "iter", at), "lineno", 0)) > end]
-    for at in behind:
-        targets = at.targets if isinstance(at, ast.Assign) else []
-        made = at.value if isinstance(at, ast.Assign) else None
-        if isinstance(at, ast.For | ast.comprehension):
-            targets, made = [at.target], at.iter
-        if made is not None and names & places_in(made):
-            names |= {place for target in targets for place in places_in(target)}
-    return next((at for at in behind if _is_mean(at, names)), None)
-
-
-def _is_mean(at: ast.AST, names: set[str]) -> bool:
-    if isinstance(at, ast.BinOp | ast.AugAssign) and isinstance(at.op, ast.Div):
-        one = at.left if isinstance(at, ast.BinOp) else at.target
-        return not names.isdisjoint(places_in(one))
-    if isinstance(at, ast.Attribute) and at.attr in ("avg", "global_avg"):
-        return not names.isdisjoint(places_in(at.value))
-    if isinstance(at, ast.Call) and _MEANS.search(tail_of(at)):
-        return not names.isdisjoint(places_in(at))
-    return False
-
-
-def _gathered(loop: ast.For, file: File) -> Iterator[str]:
-    """Yield the names under which a loop adds up or collects what it computes."""
-    inner = [at for part in loop.body for at in (part, *own(part))]
-    for at in inner:
-        if isinstance(at, ast.AugAssign) and isinstance(at.op, ast.Add) and not isinstance(at.value, ast.Constant):
-            yield from _base(at.target)
-        elif isinstance(at, ast.Call) and isinstance(at.func, ast.Attribute) and at.func.attr in _PUTS and at.args:
-            if at.func.attr != "update" or _is_meter(at.func.value, file):
-                yield from _base(at.func.value)
-        elif isinstance(at, ast.Assign) and isinstance(at.value, ast.BinOp) and isinstance(at.value.op, ast.Add):
-            kept = places_in(at.targets[0])
-            if kept & places_in(at.value.left):
-                yield from _base(at.targets[0])
-
-
-def _base(node: ast.expr) -> Iterator[str]:
-    while isinstance(node, ast.Subscript):
-        node = node.value
-    if isinstance(node, ast.Name | ast.Attribute):
-        yield ast.unparse(node)
-
-
-def _is_meter(node: ast.expr, file: File) -> bool:
-    made = [at for at in values(node, file) if isinstance(at, ast.Call)]
-    return any(_METER.search(tail_of(at)) for at in made)
 
 
 def _is_together(function: Function, file: File) -> bool:
