@@ -78,6 +78,13 @@ def test_a_function_of_a_package_deals_out_what_it_is_given(test: str, behind: s
     )
 
 
+def test_who_refuses_several_processes_evaluates_all_of_the_data() -> None:
+    """Its loader deals out where there are several, and there never are."""
+    evaluate = EVALUATE.format(imported="import data", behind="return total / len(val_loader)")
+    alone = 'def main(model, rows, rank):\n    if rank != -1:\n        raise ValueError("one process")\n'
+    assert lines(evaluate.replace("def main(model, rows):\n", alone), "several") == []
+
+
 @pytest.mark.parametrize(
     "made",
     ["DataLoader(rows, 8)", "DataLoader(rows, 8, sampler=SequentialSampler(rows))"],

@@ -23,6 +23,7 @@ from allranks.check.tree.epochs import (
     is_told_to_shuffle,
     names_set_epoch,
     sets_epoch,
+    told_once,
 )
 from allranks.check.tree.origins import origins, values
 from allranks.check.tree.syntax import (
@@ -49,6 +50,7 @@ _PARTED = (
 )
 _NEVER = "this sampler shuffles, and set_epoch is never called"
 _NOT_HERE = "this sampler shuffles, and nothing in its program calls set_epoch"
+_ONCE = "set_epoch is called once, before the first epoch"
 _SOME = "only some ranks call set_epoch"
 # They call set_epoch themselves.
 _SETTING = frozenset({"lightning", "accelerate", "composer", "transformers", "ray", "mmengine", "mmcv", "catalyst"})
@@ -60,9 +62,9 @@ class MissingSetEpoch(LocalRule):
     ## What it does
     Finds a `DistributedSampler` that shuffles, in a file with a loop over epochs and without any `set_epoch`; and one
     whose loader is gone over elsewhere, where nothing that the program or a user of that file imports calls
-    `set_epoch`, though it learns and counts epochs. Also `set_epoch` under a guard on the rank, and a sampler in a file
-    that tells the epoch to its other samplers alone. Where a setting says whether it shuffles,
-    and no call of this file what it is, confidence is low.
+    `set_epoch`, though it learns and counts epochs. Also `set_epoch` under a guard on the rank, or once before all
+    epochs, and a sampler in a file that tells the epoch to its other samplers alone. Where a setting says whether it
+    shuffles, and no call of this file what it is, confidence is low.
 
     ## Why is this bad
     The order is drawn from seed + epoch. Without `set_epoch` the epoch stays 0.
@@ -288,6 +290,9 @@ def train(test_set, train_set):
         elif isinstance(node, ast.Call) and tail_of(node) == "set_epoch":
             if _is_left_to_some(node, file):
                 yield self.local(file, node, _SOME, cluster=_PARTED[0], advice=_PARTED[1])
+            elif (rounds := told_once(node, file)) is not None:
+                notes = [Note("the epochs are gone through here", file.place(rounds))]
+                yield self.finding(file.place(node), file.symbol(node), _ONCE, notes=notes)
         elif isinstance(node, ast.Call) and name_of(node, file) in SAMPLERS and not has_stars(node):
             yield from self._sampler(node, file)
 

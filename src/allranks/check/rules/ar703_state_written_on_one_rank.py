@@ -9,7 +9,7 @@ from dataclasses import replace
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.sources.source import File
-from allranks.check.tree.given_by_one import made_of_one
+from allranks.check.tree.given_by_one import changed_on_one, made_of_one
 from allranks.check.tree.one_rank import Parted, attributes_of_one, begun_on_one, bound_on_one, emptied_on_one
 from allranks.check.tree.syntax import (
     Function,
@@ -32,7 +32,8 @@ class StateWrittenOnOneRank(LocalRule, ProgramRule):
     Finds what one rank alone has, where every rank goes by it: a variable that is bound behind a guard on the rank and
     nowhere else, and used after it; the first epoch of a loop, which one rank alone reads from a checkpoint; an
     attribute that is set there alone and that all ranks load by; a counter that all ranks raise and one resets; a list
-    that all bring to a gathering and one empties; what a model is made of by all, where the others have None for it.
+    that all bring to a gathering and one empties; what a model is made of by all, where the others have None for it;
+    a state of which one sets a part, and that all load.
 
     With `--confidence low` also: a variable or attribute that is set behind a guard and later decides on every rank
     whether a collective is called; one of a framework's that ends its loop (`trainer.should_stop`,
@@ -100,6 +101,11 @@ class Trainer:
             names = None
         self.model = Detector(names=names)
 
+    def load(self, state, rank):
+        if rank == 0:
+            state["head"] = state["body"]
+        self.model.load_state_dict(state)
+
 def train(path, rank, epochs):
     start = 0
     if path and rank == 0:
@@ -109,7 +115,7 @@ def train(path, rank, epochs):
         step(epoch)
 """,
             },
-            at=(16, 20, 23, 28, 35, 42),
+            at=(16, 20, 23, 28, 35, 40, 47),
         ),
         Example(
             {
@@ -311,6 +317,8 @@ def fit(settings, is_main_process):
             yield self._of(one, file, f"{one.name} is bound on one rank alone, and used on every rank")
         for one in made_of_one(scope, file):
             yield self._of(one, file, f"every rank makes a model of {one.name}, which is None on all ranks but one")
+        for one in changed_on_one(scope, file):
+            yield self._of(one, file, f"every rank loads {one.name}, of which one rank alone has set a part")
         for one in begun_on_one(scope, file):
             yield self._of(one, file, f"every rank loops by {one.name}, which is changed on one rank alone")
         for one in emptied_on_one(scope, file):

@@ -25,6 +25,7 @@ _MEETS = re.compile(
     r"|(loss|tensor|metric|value|scalar)s?_reduce|^reduce$|^gather$|broadcast|psum|pmean|synchronize_between|sync_and_compute"
     r"|average_across|metric_average|torchmetrics|dist_?(mean|sum|concat)|distributed_(concat|mean|sum)"
 )
+_SEVERAL = re.compile(r"rank\w* (!= -1|> -1|>= 0)$|world_size > 1$|distributed$")
 _PLAIN = re.compile(r"^object$|^(abc\.)?ABC$|^([\w.]+\.)?(EvalMetric|Module)$")  # bases that meet nobody
 _COMMON = frozenset({"forward", "__call__", "__init__", "main", "train", "fit", "run", "step", "update", "log", "get"})
 
@@ -48,6 +49,7 @@ def own_parts(project: Project, lines: Mapping[str, list[str]]) -> frozenset[str
     meeting = _meeting([facts for _, _, facts in functions])
     said = [frozenset(facts.words if key else _names_in(facts)) for _, key, facts in every]
     told = {word for words in said if any(map(_MEETS.search, words)) for word in words}
+    told |= {word for _, _, facts in functions if _refuses(facts) for word in facts.words}
     return frozenset(
         f"{module_name(path)}.{key}"
         for path, key, facts in functions
@@ -62,6 +64,12 @@ def _deals(project: Project, path: str, lines: Mapping[str, list[str]]) -> bool:
     if dealing and (_DEALS.search(text) or any(_deals_all(one, project) for one in dealing)):
         return True
     return any(_STRIDES.search(line) and _HELD_OUT.search(line.replace("_", " ")) for line in lines[path])
+
+
+def _refuses(facts: FunctionFacts) -> bool:
+    """Whether a function raises where there are several processes."""
+    tops = (node for node in body_of(facts) if node[0] == "if" and node[3] and node[3][0][0] == "raise")
+    return any(_SEVERAL.search(render(node[2])) for node in tops)
 
 
 def _makers(project: Project, dealing: Iterable[str]) -> frozenset[str]:

@@ -13,9 +13,12 @@ from allranks.check.tree.origins import passed, values
 from allranks.check.tree.syntax import (
     calls_of,
     function_of,
+    inside,
     is_called,
     is_constant,
+    keyword,
     name_of,
+    own,
     speaks_of,
     words_of,
 )
@@ -26,6 +29,7 @@ SAMPLERS = (
 )
 _TRAINS = re.compile(r"(^|_)(is_?)?train", re.IGNORECASE)
 _SETS = re.compile(r"_?set_(\w+_)?epoch")
+_SAMPLER, _LOADER, _RUNS = re.compile(r"sampler$"), re.compile(r"(?i)loader|_dl$"), ("run", "fit")
 _EPOCH = re.compile(r"epoch", re.IGNORECASE)
 
 
@@ -48,6 +52,30 @@ def names_set_epoch(file: File) -> bool:
 def sets_epoch(names: Iterable[str]) -> bool:
     """Whether one of the names tells an epoch: ``set_epoch``, ``set_sampler_epoch``."""
     return any(map(_SETS.fullmatch, names))
+
+
+def told_once(call: ast.Call, file: File) -> ast.AST | None:
+    """Return what goes through all epochs, if a sampler is told its epoch once before, and nowhere else in the file: a
+    loop that goes over the data itself, or the call of a library's."""
+    if len(calls_of(file).get("set_epoch", ())) > 1 or not speaks_of(call.func, _SAMPLER):
+        return None
+    if any(isinstance(above, ast.For | ast.While | ast.AsyncFor) for above, _ in inside(call, file)):
+        return None
+    behind = (at for at in own(function_of(call, file) or file.tree) if getattr(at, "lineno", 0) > call.lineno)
+    return next((at for at in behind if _is_round(at) or _is_run(at)), None)
+
+
+def _is_round(node: ast.AST) -> bool:
+    counted = isinstance(node, ast.For) and isinstance(node.iter, ast.Call) and speaks_of(node.target, _EPOCH)
+    inner = (at for at in own(node) if isinstance(at, ast.For)) if counted else ()
+    return any(speaks_of(at.iter, _LOADER) for at in inner)
+
+
+def _is_run(node: ast.AST) -> bool:
+    """``trainer.run(loader, max_epochs=9)``"""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr not in _RUNS:
+        return False
+    return any(keyword(node, name) is not None for name in ("max_epochs", "num_epochs", "epochs"))
 
 
 def is_held_out(call: ast.AST, file: File) -> bool:

@@ -7,17 +7,18 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from allranks.check.sources.source import File
-from allranks.check.tree.one_rank import Parted, holds_on_one, is_for_all, sends
+from allranks.check.tree.one_rank import Parted, has_guards, holds_on_one, is_for_all, sends
 from allranks.check.tree.syntax import arguments, is_constant, own, tail_of, variables
 
 _MODEL = re.compile(r"(?i)(^|_)(model|net|network|backbone|encoder|decoder|classifier|criterion|optimizer|tokenizer)$")
+_LOADS = re.compile(r"^_*load_(state_dict|weights|parameters|pretrained\w*)$")
 
 
 def made_of_one(scope: ast.AST, file: File) -> Iterator[Parted]:
     """Yield the names that one rank alone binds to something, and the others to None, where every rank makes a model of
     them, and nobody has sent them."""
     nodes = own(scope)
-    for branch in (at for at in nodes if isinstance(at, ast.If) and holds_on_one(at.test)):
+    for branch in _branches(nodes, file):
         for name, bound in _bound_to_something(branch):
             if not _is_none_elsewhere(name, branch, nodes):
                 continue
@@ -25,6 +26,47 @@ def made_of_one(scope: ast.AST, file: File) -> Iterator[Parted]:
             use = next((one for one in uses if is_for_all(one, branch, file)), None)
             if use is not None:
                 yield Parted(name, bound, use, branch.test)
+
+
+def changed_on_one(scope: ast.AST, file: File) -> Iterator[Parted]:
+    """Yield the states that every rank loads, of which one rank alone has set parts."""
+    nodes = own(scope)
+    for branch in _branches(nodes, file):
+        parts = [at for at in _inside(branch.body) if isinstance(at, ast.Subscript) and isinstance(at.ctx, ast.Store)]
+        others = {ast.unparse(at.value) for at in _inside(branch.orelse) if isinstance(at, ast.Subscript)}
+        kept = {at.value.id: at for at in parts if isinstance(at.value, ast.Name)}
+        own_ones = {
+            t.id
+            for at in _inside(branch.body)
+            if isinstance(at, ast.Assign)
+            for t in at.targets
+            if isinstance(t, ast.Name)
+        }
+        for name, part in kept.items():
+            if name in others or name in own_ones:
+                continue
+            uses = _loads_behind(name, branch, nodes)
+            use = next((one for one in uses if is_for_all(one, branch, file)), None)
+            if use is not None:
+                yield Parted(name, part, use, branch.test)
+
+
+def _branches(nodes: Sequence[ast.AST], file: File) -> list[ast.If]:
+    """Return the branches that one rank alone takes."""
+    return [at for at in nodes if isinstance(at, ast.If) and holds_on_one(at.test)] if has_guards(file) else []
+
+
+def _inside(body: Sequence[ast.stmt]) -> list[ast.AST]:
+    return [at for statement in body for at in (statement, *own(statement))]
+
+
+def _loads_behind(name: str, branch: ast.If, nodes: Sequence[ast.AST]) -> Iterator[ast.expr]:
+    """Yield where ``name`` is loaded into a model behind ``branch``; of what is sent, nowhere."""
+    calls = [at for at in nodes if isinstance(at, ast.Call) and at.lineno > (branch.end_lineno or 0)]
+    if any(sends(at) and name in variables(at) for at in calls):
+        return
+    for call in (at for at in calls if _LOADS.search(tail_of(at))):
+        yield from (one for one in arguments(call) if isinstance(one, ast.Name) and one.id == name)
 
 
 def _uses_behind(name: str, branch: ast.If, nodes: Sequence[ast.AST]) -> Iterator[ast.expr]:

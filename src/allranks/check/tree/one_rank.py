@@ -73,7 +73,7 @@ def _holds_on_others(test: ast.expr) -> bool:
 
 def bound_on_one(scope: ast.AST, file: File) -> Iterator[Parted]:
     """Yield the names of a function or module that one rank alone binds, where every rank first uses them."""
-    if not _has_guards(file):
+    if not has_guards(file):
         return
     nodes = own(scope)
     bound: dict[str, list[ast.AST]] = {}
@@ -100,7 +100,7 @@ def bound_on_one(scope: ast.AST, file: File) -> Iterator[Parted]:
             yield Parted(use.id, guard, use, guard.test)
 
 
-def _has_guards(file: File) -> bool:
+def has_guards(file: File) -> bool:
     """Say whether anything in a file stands under a condition that holds on one rank."""
     branches = file.kinds.get(ast.If, ())
     return file.once("guards for one", file.tree, lambda _: any(holds_on_one(at.test) for at in branches))  # type: ignore[attr-defined]
@@ -156,7 +156,7 @@ def _guards(bound: Sequence[ast.AST], file: File) -> list[ast.If]:
 
 def begun_on_one(scope: ast.AST, file: File) -> Iterator[Parted]:
     """Yield where all ranks count from, or up to, what one rank alone has changed: ``range(start_epoch, epochs)``."""
-    for loop in (at for at in own(scope) if isinstance(at, ast.For)) if _has_guards(file) else ():
+    for loop in (at for at in own(scope) if isinstance(at, ast.For)) if has_guards(file) else ():
         source = loop.iter
         while isinstance(source, ast.Call) and tail_of(source) in _SHOWN and source.args:
             source = source.args[0]
