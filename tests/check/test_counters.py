@@ -18,7 +18,8 @@ class Graph:
         self.rank = rank
         self.groups = [self.group(rank) for rank in range(size)]
         for rank in range(size):
-            if not self.passive(rank):
+            peer = turn(rank)
+            if not self.passive(rank) and self.passive(peer):
                 self.group(rank)
 
     def passive(self, rank=None):

@@ -77,6 +77,11 @@ FOUND["a save of a model that may be in parts"] = (
     f"{ACCELERATE}def save(args):\n    print(args.use_fsdp)\n    if accelerator.is_main_process:\n"
     "        accelerator.save_state('x')\n"
 )
+FAMILY = "".join(f"class Kind{at}(Engine):\n    def rate_all(self):\n        print({at})\n\n" for at in range(8))
+FOUND["one of ten classes, of which a setting picks some"] = (
+    f"from base import Engine\n\n{FAMILY}class Gathers(Engine):\n    def rate_all(self):\n        dist.barrier()\n\n"
+    "def run(kinds):\n    if dist.get_rank() == 0:\n        for kind in kinds:\n            kind.rate_all()\n"
+)
 SILENT = {
     "a save where the model is not in parts": (
         f"{ACCELERATE}def save(args):\n    if args.use_fsdp:\n        accelerator.save_state('x')\n        return\n"

@@ -19,6 +19,31 @@ def found(text: str) -> list[tuple[str, int]]:
 
 
 FOUND = {
+    "patience with what a part of the data, known by the name of its loader alone, has scored": (
+        """
+        import torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel as DDP
+        from torch.utils.data import DataLoader, DistributedSampler
+        def score(model, val):
+            return sum((model(x).argmax(1) == y).sum().item() for x, y in val) / len(val)
+        def fit(net, rows, optimizer, train_loader, patience):
+            model = DDP(net)
+            val = DataLoader(rows, sampler=DistributedSampler(rows))
+            best, bad = 0, 0
+            for epoch in range(9):
+                for x, y in train_loader:
+                    model(x).sum().backward()
+                    optimizer.step()
+                acc = score(model, val)
+                if acc > best:
+                    best, bad = acc, 0
+                else:
+                    bad += 1
+                if bad > patience:
+                    break
+        """,
+        ("AR209", 20),
+    ),
     "a loss that takes the numbers of some classes out of a tensor": (
         """
         import torch

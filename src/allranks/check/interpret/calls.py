@@ -14,7 +14,7 @@ from allranks.check.interpret.measuring import METRIC, is_metric
 from allranks.check.interpret.plain import Plain
 from allranks.check.interpret.started import is_told_its_gpu, joins
 from allranks.check.interpret.state import Frame, Span
-from allranks.check.interpret.strangers import meeting_of, own_of, rank_of, unknown
+from allranks.check.interpret.strangers import meeting_of, of_another, own_of, rank_of, unknown
 from allranks.check.interpret.truth import BY_PROCESS
 from allranks.check.interpret.values import (
     AGREED,
@@ -100,6 +100,7 @@ class Caller(Plain):
             value = self.value(frame, argument)
             if argument[0] == "name" and argument[1] in frame.env:  # it may be filled there
                 frame.env[argument[1]] = still_open(value)
+            value = of_another(argument, value)
             several = argument[0] == "star" and value.elements is not None
             values = (*values, *(value.elements or ())) if several else (*values, value)
         keywords = tuple([(name or "**", self.value(frame, argument)) for name, argument in node[3]])

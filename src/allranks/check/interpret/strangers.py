@@ -7,8 +7,9 @@ import re
 
 from allranks.check.interpret.given import Given
 from allranks.check.interpret.spread import created
-from allranks.check.interpret.values import ANYTHING, Value
+from allranks.check.interpret.values import ANYTHING, COUNTER, Value
 from allranks.check.summaries.project import Project
+from allranks.check.summaries.summary import Node
 from allranks.check.tables.apis import PLAIN, WEAK, Apis
 from allranks.check.tables.collectives import Collective
 from allranks.check.tables.local import LOCAL, LocalQuery
@@ -29,6 +30,7 @@ _LOCK = re.compile(
 # Modules whose functions ask about processes: there, `is_root` is not about a tree.
 _OF_PROCESSES = re.compile(r"(?i)(^|_)(dist|comm|ddp|mpi|hvd)|distributed|parallel|process|multihost|rank")
 _OWN_PROCESSES = ("threading", "multiprocessing", "asyncio", "ray", "dask", "torch", "jax")
+_ANOTHER = re.compile(r"(^|_)(peer|neighbou?r|src|dst|dest|source|destination|sender|receiver|other|next|prev)(_|$)")
 _ROOT = frozenset(["is_root", "is_first", "is_lead", "is_leader", "is_head", "is_zero"])
 
 
@@ -38,6 +40,13 @@ def unknown(given: Given) -> Value:
         return state
     own = any(value.private and not (value.number or value.truth) for value in given.all())
     return Value(flags=frozenset({"own"})) if own else ANYTHING
+
+
+def of_another(argument: Node, value: Value) -> Value:
+    """Return what is given to a function: a variable of which nothing is known, and that is called as another process
+    is, is not the rank of this one."""
+    another = value == ANYTHING and argument[0] == "name" and _ANOTHER.search(argument[1])
+    return COUNTER if another else value
 
 
 def rank_of(apis: Apis, dotted: str, form: str, *, bare: bool = True) -> RankQuery | None:

@@ -41,7 +41,10 @@ _MEETS = re.compile(
     r"|(^|[._])(fabric\.save|(dcp|dist_cp|DCP|dist_checkpoint)\.(save|async_save)|(?i:mngr|(ckpt|checkpoint)\w*man\w*r)\.save)$"
 )
 _DEALT = re.compile(r"DistributedSampler|accelerator\.prepare|split_between_processes|shard\(|num_shards|process_index")
-_DATA = re.compile(r"(?i)(loader|dataset|_dl|data|batches|samples|iterator|stream|episodes|envs?|rows|ds)\b")
+_DATA = re.compile(
+    r"(?i)(loader|dataset|_dl|data|batches|samples|iterator|stream|episodes|envs?|rows|ds)\b"
+    r"|\b(val|valid|validation|test|dev|eval)(_?(iter|set|gen|split|dl))?\b"
+)
 _MOST = 40
 
 

@@ -28,7 +28,14 @@ def leaves_with_nothing(branch: ast.If, file: File) -> str:
         return ""
     found = [name for name in _empty(branch.test) if not _OF_MODEL.search(name)]
     many = file.once("counted, gone through or filled", file.tree, lambda _: _of_many(file)) if found else frozenset()
-    return next((name for name in found if name in many and _is_sent(name, function, branch)), "")
+    told = (name for name in found if name in many or _is_given_away(name, function))
+    return next((name for name in told if _is_sent(name, function, branch)), "")
+
+
+def _is_given_away(name: str, function: Function) -> bool:
+    """Whether what is empty is itself what is sent, as it is: no switch is."""
+    calls = (at for at in own(function) if isinstance(at, ast.Call) and _OBJECTS.search(tail_of(at)))
+    return any(isinstance(one, ast.Name) and one.id == name for call in calls for one in call.args)
 
 
 def _is_sent(name: str, function: Function, branch: ast.If) -> bool:

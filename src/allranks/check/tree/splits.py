@@ -196,7 +196,7 @@ def deals_held_out(file: File) -> bool:
 def _deals_held_out(file: File) -> bool:
     calls = [n for n in file.kinds.get(ast.Call, ()) if isinstance(n, ast.Call)]
     samplers = [n for n in calls if name_of(n, file) == "torch.utils.data.DistributedSampler" and n.args]
-    if any(_is_of_held_out(sampler, file) for sampler in samplers):
+    if any(_is_of_held_out(sampler, file) or _is_called_held_out(sampler, file) for sampler in samplers):
         return True
     given_ones = [n.args[0] for n in samplers]
     given_ones += [one for n in calls if tail_of(n) in PREPARING for one in n.args]
@@ -213,6 +213,19 @@ def _is_of_held_out(sampler: ast.Call, file: File) -> bool:
     if not any(isinstance(at, ast.Name) and at.id in _names_of(function) for at in walk(sampler.args[0])):
         return False
     return any(speaks_of(_stored_from(call, file), HELD_OUT) for call in calls_of(file).get(function.name, ()))
+
+
+def _is_called_held_out(sampler: ast.Call, file: File) -> bool:
+    """It, or the loader that it is given to where that is made, is stored under a name of held-out data."""
+    made: ast.AST = sampler
+    for above in file.parents(sampler):
+        if isinstance(above, ast.Assign):
+            return above.value is made and any(speaks_of(target, HELD_OUT) for target in above.targets)
+        if isinstance(above, ast.Call):
+            made = above
+        elif not isinstance(above, ast.keyword):
+            return False
+    return False
 
 
 def _names_of(function: Function) -> set[str]:
