@@ -99,3 +99,13 @@ def test_what_the_body_of_a_class_holds_is_where_its_objects_begin(holds: str) -
         f'class Keeper:\n    {holds}\n    def save(self):\n        if self.{name}:\n            torch.save(1, "k.pt")\n'
     )
     assert len(lines(f'{body}\ndist.init_process_group("nccl")\nKeeper().save()\n')) == 1
+
+
+@pytest.mark.parametrize("begins", ["0.0", "''", "None", "[]"])
+def test_a_method_that_does_nothing_else_may_have_set_it(begins: str) -> None:
+    """It is not run, for nothing in it matters; what it stores does."""
+    keeper = f"class Keeper:\n    def __init__(self):\n        self.best = {begins}\n    def see(self, best):\n"
+    keeper += "        self.best = best\n    def save(self):\n        if self.best:\n            torch.save(1, 'k')\n"
+    looks = "def look(keeper, best):\n    keeper.see(best)\n"
+    main = 'dist.init_process_group("nccl")\nkeeper = Keeper()\nlook(keeper, load())\nkeeper.save()\n'
+    assert len(lines(f"{keeper}\n{looks}\n{main}")) == 1

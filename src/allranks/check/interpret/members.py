@@ -376,7 +376,7 @@ class Members(Evaluator):
 
     def _perhaps(self, owner: str, name: str, value: Value) -> Value:
         """Return what an attribute may hold: if a method that is not run stores it too, no constant it began with."""
-        first = value.constant is None or isinstance(value.constant, int)
+        first = value.constant is None or isinstance(value.constant, int | float | str)
         if not first or value.taint or not self.stored_elsewhere:
             return value
         others = self.stored_elsewhere.get(name, ())

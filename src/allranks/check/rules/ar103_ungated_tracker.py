@@ -10,7 +10,7 @@ from allranks.check.tables.effects import STARTS
 from allranks.findings import Finding
 
 _NO_RUN = "Only some ranks have started a run: the others stop here with an error, and those wait for them."
-_STOPS = "The other ranks stop with an AttributeError, and rank 0 waits for them in its next collective."
+_STOPS = "The other ranks stop with an error, and rank 0 waits for them in its next collective."
 _ASK = "Ask whether there is one (`if writer is not None`), or give the others one that does nothing."
 
 
@@ -18,7 +18,7 @@ class UngatedTracker(ProgramRule):
     """
     ## What it does
     Finds a tracker (`wandb.init`, `SummaryWriter`, `mlflow.start_run`, ...) that every process starts, and one that
-    every process uses where it is None on all but rank 0.
+    every process uses where only rank 0 has one.
 
     ## Why is this bad
     One training becomes N runs, or N event files that a viewer draws over each other.
@@ -77,6 +77,25 @@ def write(writer, epoch):
             at=(2,),
             where="images.py",
         ),
+        Example(
+            {
+                "train.py": """\
+import torch.distributed as dist
+from torch.utils.tensorboard import SummaryWriter
+
+def main(epochs, often):
+    dist.init_process_group("nccl")
+    if dist.get_rank() == 0:
+        writer = SummaryWriter("runs")
+    for epoch in range(epochs):
+        if often:
+            writer.add_scalar("epoch", epoch)
+
+main(3, True)
+"""
+            },
+            at=(10,),
+        ),
     )
     good = (
         Example(
@@ -127,7 +146,7 @@ if dist.get_rank() == 0:
             yield self.found(event, f"every rank calls {event.name}", cluster=_NO_RUN if alone else self.cluster)
         for event in program.effects("absent"):
             if event.active and event.everyone and not event.ordered:
-                what = f"every rank calls {event.name}, and {event.target} is None on all but rank 0"
+                what = f"every rank calls {event.name}, and only rank 0 has {event.target}"
                 yield self.found(event, what, cluster=_STOPS, advice=_ASK)
 
 
