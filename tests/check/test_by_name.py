@@ -485,3 +485,48 @@ def test_a_writer_of_event_files(given: str, codes: list[str]) -> None:
     text = "import jax\nfrom clu import metric_writers\njax.distributed.initialize()\n"
     text += f"metric_writers.create_default_writer(logdir='w'{given})\n"
     assert [finding.code for finding in check({"train.py": text.encode()}, Settings()).findings] == codes
+
+
+BUILDERS = """\
+import torch
+import torch.distributed as dist
+
+class Builder:
+    def get_keepers(self, config):
+        return []
+
+class Plain(Builder):
+    def get_keepers(self, config):
+        return [Keeper()]
+
+class Full(Builder):
+    def get_keepers(self, config):
+        return [Keeper(), Keeper()]
+
+class Keeper:
+    def on_my_end(self):
+        torch.save({}, "last.pt")
+
+def main(config):
+    dist.init_process_group("nccl")
+    builder = config.builder()
+    kept = KEEPS
+    for keeper in kept:
+        keeper.on_my_end()
+
+main(load())
+"""
+
+
+@pytest.mark.parametrize(
+    ("keeps", "expected"),
+    [
+        ("builder.get_keepers(config)", [18]),
+        ("builder.get_keepers(config) if dist.get_rank() == 0 else []", []),
+    ],
+)
+def test_what_one_of_several_methods_of_a_name_makes_is_made(keeps: str, expected: list[int]) -> None:
+    """Which of them it is, nobody knows; the class that all of them make is made by those who call it."""
+    sources = {"train.py": BUILDERS.replace("KEEPS", keeps).encode()}
+    found = check(sources, Settings(select=("AR101",))).findings
+    assert [one.place.line for one in found] == expected

@@ -198,6 +198,7 @@ class Runner(Caller):
             *(given.span, result, mask, may, turns, met, frame.implicit, frame.guard, alone),
             arms=frame.arms,
             node=given.node,
+            guess=frame.guess,
         )
         frame.result.calls.append(called)
         if result.reference != frame.result.reference:

@@ -79,16 +79,16 @@ class Overrides(Acting):
         If it is not ``certain`` which, what they do but meet is not said to be done here, and each stays a way in.
         """
         ways: list[tuple[str, Value, Trace]] = []
-        before, mask, may = frame.nodes, frame.mask, frame.may
+        before, mask, may, guess = frame.nodes, frame.mask, frame.may, frame.guess
         known = [(kept, set(methods) & kept) for kept in (self.entered, self.callees)]
         if not certain:
-            frame.mask = frame.may = 0
+            frame.guess, frame.mask, frame.may = frame.mask, 0, 0
         for method in methods:
             frame.nodes = []
             owner = self._owner(method)
             bound = replace(self.function_value(method, None), receiver=Value(instance=owner))
             ways.append((owner, self.run_call(frame, bound, given), tuple(frame.nodes)))
-        frame.nodes, frame.mask, frame.may = before, mask, may
+        frame.nodes, frame.mask, frame.may, frame.guess = before, mask, may, guess
         for kept, already in () if certain else known:
             kept -= set(methods) - already
         return _folded(frame, ways, given)

@@ -61,7 +61,7 @@ class Called(NamedTuple):
     """A call of the project's own function. ``ordered``: in a lock, or where ranks go one by one; ``alone``: its rank
     is given as a constant, so that there is no other process; ``started``: processes are started that make it;
     ``ready``: it is made only where there are several processes; ``hook``: it is made when this method is called;
-    ``node``: the expression."""
+    ``node``: the expression; ``guess``: who makes it, if it is what is called here, which nobody knows."""
 
     span: Span
     result: Result
@@ -77,6 +77,7 @@ class Called(NamedTuple):
     arms: Arms = ()
     hook: str = ""
     node: Node | None = None
+    guess: int = 0
 
 
 class Ended(NamedTuple):
@@ -145,7 +146,8 @@ class Frame:
     that catch what a second deletion raises; ``graphless``: contexts without gradients around; ``exits``: how many
     jumps were met so far; ``asked``: whether it has asked if the processes are joined; ``whole``: branches around that
     are taken where no model is in parts; ``few``: roles that make a world by themselves; ``line``: of the
-    statement that is run."""
+    statement that is run; ``guess``: the roles that are here, where it is not known whether what is called is what they
+    call."""
 
     path: str
     facts: FunctionFacts
@@ -167,6 +169,7 @@ class Frame:
     whole: int = 0
     few: int = 0
     line: int = 1
+    guess: int = 0
     nodes: list[TraceNode] = field(default_factory=list)
     returned: list[tuple[Value, int, int]] = field(default_factory=list)
     yielded: list[tuple[Value, int, int]] = field(default_factory=list)

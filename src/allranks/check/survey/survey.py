@@ -46,7 +46,7 @@ class _Way(NamedTuple):
     ``ordered``: in a lock, or one by one; ``alone``: the entry is a tool that one process runs; ``sure``: the entry is
     known to be run, in several processes; ``scope``: how it is called; ``passed``: meetings so far; ``arms``:
     the conditions around each call, ``held`` all of them; ``entry``: where the way begins, None where it is known that
-    there are several processes."""
+    there are several processes; ``guess``: who comes to it too, if calls of methods by their names mean these."""
 
     result: Result
     mask: int
@@ -65,6 +65,7 @@ class _Way(NamedTuple):
     arms: tuple[Arms, ...] = ()
     held: Held = ALWAYS
     entry: Result | None = None
+    guess: int = 0
 
 
 class Survey:
@@ -253,7 +254,7 @@ class Survey:
 
     def _effects(self, way: _Way) -> None:
         result, chain = way.result, way.chain
-        key = (id(result), way.mask, way.active, way.ordered, way.alone, way.sure)
+        key = (id(result), way.mask | way.guess << 4, way.active, way.ordered, way.alone, way.sure)
         if key in self.visited or len(chain) > 30:
             return
         self.visited.add(key)
@@ -262,7 +263,7 @@ class Survey:
         way = way._replace(active=shown and not way.alone)
         if way.active:
             self.reached |= {result.reference} if way.mask else set()
-            self.by_name.note(result, way.mask, sure=way.sure)
+            self.by_name.note(result, way.mask | way.guess, sure=way.sure)
         for seen in result.seen:
             self._event(way, seen)
         for called in result.calls:
@@ -296,6 +297,7 @@ class Survey:
             arms=(*way.arms, called.arms),
             held=on,
             entry=None if called.started else way.entry,
+            guess=((way.mask | way.guess) & called.guess) | (way.guess & called.mask),
         )
 
     def _apart(self, way: _Way, on: Held) -> bool:
