@@ -169,3 +169,35 @@ def batches(rows, batch, steps):
     train = "import torch\nfrom stream import batches\n\nfor x in batches(rows, 8, 9):\n    model(x).backward()\n"
     assert lines(drawn, train) == []
     assert lines(drawn.replace("batch * world", "batch"), train) == [8]
+
+
+EMBEDS = """\
+import numpy as np
+import torch.distributed as dist
+
+
+def rows(path, rank, world):
+    with open(path) as file:
+        for i, line in enumerate(file):
+            if i % world == rank:
+                yield line
+
+
+def main(model):
+    dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    found = [{each} for row in rows("rows.txt", rank, world)]
+    np.save(f"part-{{rank}}.npy", found)
+    dist.barrier()
+
+
+if __name__ == "__main__":
+    main(load())
+"""
+
+
+@pytest.mark.parametrize(("each", "lines"), [("model(row)", []), ("model(row).backward()", [8])])
+def test_who_goes_through_a_part_alone_needs_no_equal_parts(each: str, lines: list[int]) -> None:
+    """A program that neither trains nor gathers meets the others in a barrier behind its loop alone."""
+    findings = check({"embed.py": EMBEDS.format(each=each).encode()}, Settings(select=("AR304",))).findings
+    assert [one.place.line for one in findings] == lines

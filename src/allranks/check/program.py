@@ -33,6 +33,8 @@ _OF_THE_NODE = re.compile(r"/te?mp\b|/shm|/scratch|/local|te?mp_?(dir|path)|cach
 # Names of what a training is resumed from, and of modules that write it.
 _STATE = re.compile(r"(?i)ckpt|checkpoint|weights|params|(^|_)state|snapshot|model\b|model_")
 _SAVERS = re.compile(r"(?i)ckpt|checkpoint")
+# Ops that make a value, or a decision, of all ranks.
+_AGREES = re.compile(r"(?i)reduce(?!_scatter)|gather|broadcast|bcast|^(any|all|min|max|agree|exchange)$")
 
 
 def short(name: str) -> str:
@@ -302,6 +304,15 @@ class Program:
     def collectives(self) -> Iterator[Event]:
         """Yield the calls that all processes of a group must make."""
         return (e for e in self.events if isinstance(e.entry, Collective))
+
+    def agreed_in(self, place: Place) -> bool:
+        """Whether a call of ``place`` leads, in whatever file, to what makes a value the same on every rank."""
+        return any(
+            step.place.path == place.path and place.line <= step.place.line <= place.end_line
+            for event in self.collectives()
+            if isinstance(event.entry, Collective) and event.entry.uniform and _AGREES.search(event.op)
+            for step in event.chain
+        )
 
     def calls(self, *patterns: str) -> Iterator[Event]:
         """Yield interpreted calls whose qualified name is one of ``patterns``, as in the tables."""

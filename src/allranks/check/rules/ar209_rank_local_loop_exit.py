@@ -37,10 +37,9 @@ class RankLocalLoopExit(LocalRule, ProgramRule):
     them from then on.
 
     ## Known problems
-    A value that another file reduces under a name that does not say so is reported too. Tests of gradients are
-    taken to be the same on all ranks, because DDP has reduced them by then, and so are whether there is a loss at
-    all, and how long a batch is. Where the file does not show that the validation data is dealt out, confidence is
-    low: all may score the same.
+    Tests of gradients are taken to be the same on all ranks, because DDP has reduced them by then, and so are whether
+    there is a loss at all, and how long a batch is. Where the file does not show that the validation data is dealt out,
+    confidence is low: all may score the same.
 
     ## Use instead
     Reduce the value, or the decision, over all processes, and let all skip or stop together.
@@ -354,9 +353,9 @@ def profile(layers, loader):
             yield self.found(parting, message, cluster=PARTED, advice=advice, notes=parting.sides())
 
     def stands(self, finding: Finding, program: Program) -> bool:
-        """Whether the interpreted program does not tell the same, and where the others go on to."""
+        """Whether no other file makes all decide alike, and the interpreted program does not tell the same."""
         told = {(parting.guard.path, parting.guard.line) for parting in _exits(program)}
-        return (finding.place.path, finding.place.line) not in told
+        return (finding.place.path, finding.place.line) not in told and not program.agreed_in(finding.place)
 
     def applies(self, file: File) -> bool:
         return not file.is_test

@@ -54,7 +54,8 @@ class UnevenSteps(LocalRule):
 
     ## Known problems
     Left alone is what feeds, in the file or one that imports it, steps that are counted (`next` in a loop of so many
-    rounds, `islice`), a generator without an end, a loop that is left where all have agreed, or torch's `Join`.
+    rounds, `islice`), a generator without an end, a loop that is left where all have agreed, or torch's `Join`; and a
+    program that neither trains nor gathers: each process goes through its part alone.
 
     ## Use instead
     Let all processes make the same number of steps: cut or pad the source to a multiple of N before it is split
@@ -330,7 +331,9 @@ with state.split_between_processes(["a", "b", "c"]) as prompts:
     )
 
     def stands(self, finding: Finding, program: Program) -> bool:
-        return finding.message == _REST or finding.place.path not in program.facts.steady
+        path = finding.place.path
+        alone = path in program.facts.steady or program.facts.goes_alone(path)
+        return finding.message == _REST or not alone
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         if isinstance(node, ast.Call):

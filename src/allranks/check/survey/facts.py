@@ -16,6 +16,15 @@ from allranks.check.survey.launches import on_one_host
 from allranks.check.survey.trained_by_several import trained_by_several
 
 _STARTS = re.compile(r"\b(spawn|start_processes|Process|launch\w*|Trainer|Fabric)\(")
+# Words of a program whose processes wait for each other round by round.
+_STEPS = frozenset(
+    [
+        *("backward", "fit", "train", "train_step", "training_step", "Trainer", "grad", "value_and_grad", "optim"),
+        *("optimizer", "apply_gradients", "apply_updates", "prepare", "pmean", "psum", "pmap", "all_reduce"),
+        *("all_gather", "all_gather_object", "gather", "gather_for_metrics", "gather_object", "process_allgather"),
+        *("allreduce", "allgather", "Allreduce", "FullyShardedDataParallel", "FSDP", "fully_shard"),
+    ]
+)
 
 
 class Facts:
@@ -67,6 +76,14 @@ class Facts:
         """Return the files of the programs that a file belongs to: those that import it, and all that these import."""
         users = closed([path], self._importers)
         return frozenset(one for one in closed(users, self._project.imported) if not is_test(one))
+
+    def goes_alone(self, path: str) -> bool:
+        """Whether a file belongs to programs whose processes go through their data without each other: none trains, or
+        gathers."""
+        around = [self._project.summaries[one].functions for one in self.around(path)]
+        is_program = any("__name__" in functions[""].words for functions in around)
+        meets = any(not _STEPS.isdisjoint(facts.words) for functions in around for facts in functions.values())
+        return is_program and not meets
 
     def is_left_out(self, path: str) -> bool:
         """Whether nobody imports a file, in a project with other files that are programs."""
