@@ -218,3 +218,58 @@ rows = DataLoader(made, sampler=DistributedSampler(made))
         sources = {"jets.py": data.encode(), "train.py": program.format(seed=seed).encode()}
         findings = check(sources, Settings(select=("AR308",))).findings
         assert [finding.place.line for finding in findings] == found
+
+
+SPLITS = """\
+import random
+import numpy as np
+
+
+def train_val(files):
+    files = list(files)
+    {drawn}
+    {parts}
+
+
+def main_part(files):
+    random.shuffle(files)
+    return files[:10]
+"""
+PROGRAM = """\
+import random
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler
+from splits import train_val
+
+dist.init_process_group("nccl")
+{seeded}
+train, val = train_val(sorted(find()))
+sampler = DistributedSampler(train)
+model = DDP(make())
+for epoch in range(9):
+    sampler.set_epoch(epoch)
+    for x in DataLoader(train, sampler=sampler):
+        model(x).backward()
+"""
+_GIVEN_BACK = "return files[10:], files[:10]"
+
+
+@pytest.mark.parametrize(
+    ("drawn", "parts", "seeded", "found"),
+    [
+        ("random.shuffle(files)", _GIVEN_BACK, "", [7]),
+        ("random.shuffle(files)", "train, val = files[10:], files[:10]; return train, val", "", [7]),
+        ("order = np.random.permutation(99)", "train, val = files[order[:9]], files[order[9:]]; return 1", "", [7]),
+        ("random.shuffle(files)", _GIVEN_BACK, "random.seed(7)", []),
+        ("random.Random(7).shuffle(files)", _GIVEN_BACK, "", []),
+        ("random.shuffle(files)", "return files", "", []),
+    ],
+)
+def test_training_and_test_data_told_apart_in_another_file_are_found(
+    drawn: str, parts: str, seeded: str, found: list[int]
+) -> None:
+    """What one process tests on, another one trains on, where the program sets no seed and deals out by number."""
+    sources = {"splits.py": SPLITS.format(drawn=drawn, parts=parts), "train.py": PROGRAM.format(seeded=seeded)}
+    findings = check({path: text.encode() for path, text in sources.items()}, Settings(select=("AR308",))).findings
+    assert [(one.place.path, one.place.line) for one in findings] == [("splits.py", line) for line in found]

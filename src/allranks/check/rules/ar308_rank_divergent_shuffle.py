@@ -17,6 +17,7 @@ from allranks.check.tree.orders import (
     DRAWS,
     METHODS,
     SHUFFLES,
+    divides_shuffled,
     draws_alone,
     is_dealt_out,
     is_program,
@@ -355,9 +356,9 @@ loader = accelerator.prepare(torch.utils.data.DataLoader(halves([])[0]))
             if (here := is_dealt_out(node, file)) or tail_of(node) == "train_test_split":
                 yield self.local(file, node, f"{tail_of(node)} draws {_ALONE if here else _DRAWN}")
         elif name in _PERMUTES and tells_apart(node, file) and not is_seeded(node, file):
-            if distributed(file) or "fabric." in file.text or "transformers" in file.imports.values():
-                how = f"training and test data are told apart by this process' own {tail_of(node)}"
-                yield self.local(file, node, how)
+            here = distributed(file) or "fabric." in file.text or "transformers" in file.imports.values()
+            by = f"by this process' own {tail_of(node)}" if here else _DRAWN
+            yield self.local(file, node, f"training and test data are told apart {by}")
         elif tail_of(node) == "shard":
             if (by := ordered_alone(node, file)) is not None:
                 what = name_of(by, file) if name_of(by, file) in LISTS else tail_of(by)
@@ -367,7 +368,7 @@ loader = accelerator.prepare(torch.utils.data.DataLoader(halves([])[0]))
             split = dealt_out_later(node, data, file)
             if split is None and orders_dataset(node, file):
                 yield self.local(file, node, _ORDERED)
-            elif split is None and makes_dataset(node, data, file):
+            elif split is None and (makes_dataset(node, data, file) or divides_shuffled(node, data, file)):
                 yield self.local(file, node, f"{data} is shuffled {_DRAWN}")
             elif split is not None:
                 how = f"each process shuffles {data} by itself, and line {split} splits it by rank"

@@ -32,6 +32,8 @@ DRAWS = {
 }
 SHUFFLES = ("random.shuffle", "numpy.random.shuffle", "numpy.random.permutation", "torch.randperm", "random.sample")
 _TRAINS, _TESTS = re.compile(r"train"), re.compile(r"test|val|eval|dev")
+# Functions that tell what is trained on from what is tested on.
+_APART = re.compile(r"(?i)split|partition|train.*(val|test|dev)")
 # What a data set is made of.
 _ROWS = re.compile(
     r"file|example|sample|item|data|path|image|ids?$|ind(ex|ices)|idx|list|row|entr|record|shard|url|names"
@@ -90,9 +92,24 @@ def tells_apart(call: ast.Call, file: File) -> bool:
         return False
     if not isinstance(above, ast.Assign) or not isinstance(above.targets[0], ast.Name):
         return False
-    order, stored = above.targets[0].id, [at for at in own(scope) if isinstance(at, ast.Assign)]
-    parts = [name for at in stored for name in _slices(at, order)]
-    return any(map(_TRAINS.search, parts)) and any(map(_TESTS.search, parts))
+    return _divides(scope, above.targets[0].id)
+
+
+def divides_shuffled(call: ast.Call, data: str, file: File) -> bool:
+    """``shuffle(rows)``, of which slices are what is trained on and what is tested on."""
+    scope = function_of(call, file)
+    return scope is not None and bool(_ROWS.search(data.lower())) and _divides(scope, data)
+
+
+def _divides(scope: ast.AST, order: str) -> bool:
+    """Whether slices of ``order`` are named for training and for tests, or given back by what is named for both."""
+    nodes = own(scope)
+    parts = [name for at in nodes if isinstance(at, ast.Assign) for name in _slices(at, order)]
+    if any(map(_TRAINS.search, parts)) and any(map(_TESTS.search, parts)):
+        return True
+    pairs = (at.value.elts for at in nodes if isinstance(at, ast.Return) and isinstance(at.value, ast.Tuple))
+    named = bool(_APART.search(getattr(scope, "name", "")))
+    return named and any(sum(any(_is_slice(n, order) for n in walk(one)) for one in pair) > 1 for pair in pairs)
 
 
 def _slices(assign: ast.Assign, order: str) -> list[str]:
