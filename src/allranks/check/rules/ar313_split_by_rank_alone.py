@@ -20,7 +20,8 @@ class SplitByRankAlone(LocalRule):
     """
     ## What it does
     Finds an `IterableDataset` that takes the part of its process (`files[rank::world]`, `i % world == rank`) and never
-    asks which worker of its loader it is, where the program gives it to a loader with `num_workers` above zero.
+    asks which worker of its loader it is, where the program gives it to a loader with `num_workers` above zero, or
+    with a number that is a setting.
 
     ## Why is this bad
     Each worker has a copy of the data set and goes through all of it.
@@ -30,7 +31,7 @@ class SplitByRankAlone(LocalRule):
     long, and the model overfits.
 
     ## Known problems
-    A number of workers that is not written in the program, and a `worker_init_fn`, are left alone.
+    A setting that is always zero is not told from others. A `worker_init_fn` is left alone.
 
     ## Use instead
     ```python
@@ -111,6 +112,7 @@ from torch.utils.data import DataLoader
 dist.init_process_group("nccl")
 loader = DataLoader(Lines(["a", "b"]), batch_size=8, num_workers=4)
 held_out = DataLoader(Alone(["c", "d"]), batch_size=8, num_workers=0)
+few = DataLoader(Alone(["c", "d"]), batch_size=8)
 """,
             }
         ),
@@ -137,5 +139,4 @@ def _is_read_by(loader: Event, finding: Finding) -> bool:
     if data is None or workers is None or loader.argument("worker_init_fn", 9) is not None:
         return False
     path, _, kind = data.instance.partition("::")
-    several = isinstance(workers.constant, int) and workers.constant > 0
-    return several and path == finding.place.path and f".{kind}." in f".{finding.symbol}."
+    return workers.constant not in (0, None) and path == finding.place.path and f".{kind}." in f".{finding.symbol}."
