@@ -330,3 +330,51 @@ def test_an_object_that_counts_knows_one_process(
     }
     findings = check(sources, Settings(select=("AR310",))).findings
     assert [finding.place.line for finding in findings] == found
+
+
+SCORED = """\
+import torch
+from sklearn.metrics import roc_auc_score
+
+
+@torch.no_grad()
+def auc(model, loader):
+    scores, labels = [], []
+    for x, y in loader:
+        scores.append(model(x))
+        labels.append(y)
+    return roc_auc_score(labels, scores)
+"""
+IN_ORDER = """\
+import torch.distributed as dist
+from torch.utils.data import DataLoader, DistributedSampler
+from scores import auc
+
+dist.init_process_group("nccl")
+others = DataLoader(rows(), sampler=DistributedSampler(rows(){how}))
+print(auc(net(), others))
+"""
+BY_FABRIC = """\
+from lightning import Fabric
+from scores import auc
+
+fabric = Fabric()
+train_loader, {held} = fabric.setup_dataloaders(rows(), rows())
+print(auc(net(), {held}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("train", "found"),
+    [
+        (IN_ORDER.format(how=", shuffle=False"), [11]),
+        (IN_ORDER.format(how=""), []),
+        (BY_FABRIC.format(held="val_loader"), [11]),
+        (BY_FABRIC.format(held="more"), []),
+    ],
+)
+def test_what_is_dealt_out_in_its_order_or_by_a_library_is_a_part_too(train: str, found: list[int]) -> None:
+    """Nobody trains on what a sampler leaves in its order; Fabric gives each process its part of every loader."""
+    sources = {"scores.py": SCORED, "train.py": train}
+    findings = check({path: text.encode() for path, text in sources.items()}, Settings(select=("AR310",))).findings
+    assert [one.place.line for one in findings if one.place.path == "scores.py"] == found

@@ -15,6 +15,11 @@ _DEALS = re.compile(
     r"(?i)(?<![a-z])(val|valid|validation|eval|test|dev)\w*\s*=\s*[\w.]*Distributed\w*Sampler\("
     r"|Distributed\w*Sampler\(\s*(dataset\s*=\s*)?[\w.\[\]\"']*(?<![a-z])(val|eval|test|dev)"
 )
+# A sampler that keeps the order of what it deals out: nobody trains so; and loaders that a library splits by rank.
+_IN_ORDER = re.compile(r"Distributed\w*Sampler\((?:[^()]|\([^()]*\))*?\bshuffle\s*=\s*False")
+_PREPARES = re.compile(
+    r"(?i)(?<![a-z])(val|valid|validation|eval|test|dev)\w*(,\s*\w+)*\s*=\s*\(?[\w.]*\.(prepare|setup_dataloaders)\("
+)
 _STRIDES = re.compile(r"(?i)\[\s*[\w.]*rank\w*(\(\))?\s*::|range\(\s*[\w.]*rank\w*(\(\))?,")
 _HELD_OUT = re.compile(r"(?i)(?<![a-z])(val|valid|validation|eval|test|dev|held)(?![a-z])")
 _SAMPLER = re.compile(r"Distributed\w*Sampler$")
@@ -61,9 +66,11 @@ def _deals(project: Project, path: str, lines: Mapping[str, list[str]]) -> bool:
     facts = list(project.summaries[path].functions.values())
     text = "\n".join(lines[path])
     dealing = [one for one in facts if any(map(_SAMPLER.search, one.words))]
-    if dealing and (_DEALS.search(text) or any(_deals_all(one, project) for one in dealing)):
+    if dealing and (_DEALS.search(text) or _IN_ORDER.search(text) or any(_deals_all(one, project) for one in dealing)):
         return True
-    return any(_STRIDES.search(line) and _HELD_OUT.search(line.replace("_", " ")) for line in lines[path])
+    return bool(_PREPARES.search(text)) or any(
+        _STRIDES.search(line) and _HELD_OUT.search(line.replace("_", " ")) for line in lines[path]
+    )
 
 
 def _refuses(facts: FunctionFacts) -> bool:

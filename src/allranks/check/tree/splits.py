@@ -16,6 +16,8 @@ from allranks.check.tree.syntax import (
     function_of,
     given,
     inside,
+    is_constant,
+    keyword,
     name_of,
     own,
     speaks_of,
@@ -196,7 +198,8 @@ def deals_held_out(file: File) -> bool:
 def _deals_held_out(file: File) -> bool:
     calls = [n for n in file.kinds.get(ast.Call, ()) if isinstance(n, ast.Call)]
     samplers = [n for n in calls if name_of(n, file) == "torch.utils.data.DistributedSampler" and n.args]
-    if any(_is_of_held_out(sampler, file) or _is_called_held_out(sampler, file) for sampler in samplers):
+    in_order = any(is_constant(keyword(sampler, "shuffle"), False) for sampler in samplers)
+    if in_order or any(_is_of_held_out(sampler, file) or _is_called_held_out(sampler, file) for sampler in samplers):
         return True
     given_ones = [n.args[0] for n in samplers]
     given_ones += [one for n in calls if tail_of(n) in PREPARING for one in n.args]
