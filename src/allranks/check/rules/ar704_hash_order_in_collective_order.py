@@ -103,6 +103,27 @@ def reduce_all(metrics):
             },
             at=(4,),
         ),
+        Example(
+            {
+                "meters.py": """\
+import torch.distributed as dist
+
+class Meters:
+    def __init__(self):
+        self.sums = {}
+        self.synced = set()
+
+    def add(self, name, value):
+        self.sums[name] = value
+        self.synced.add(name)
+
+    def reduce(self):
+        for name in self.synced:
+            dist.all_reduce(self.sums[name])
+""",
+            },
+            at=(13,),
+        ),
     )
     good = (
         Example(
@@ -120,6 +141,13 @@ def reduce_all(metrics, ranks):
         dist.new_group(list(range(size)))
     for name in metrics:
         dist.all_reduce(metrics[name])
+
+def groups(ranks):
+    first = set()
+    for rank in ranks:
+        first.add(rank)
+    for rank in first:
+        dist.new_group([rank])
 """,
             },
         ),
@@ -159,9 +187,22 @@ def _is_unordered(node: ast.expr, file: File, depth: int = 0) -> bool:
     if isinstance(node, ast.ListComp | ast.GeneratorExp):
         return _is_unordered(node.generators[0].iter, file, depth + 1)
     if isinstance(node, ast.Name | ast.Attribute):
-        stored = [value for value in latest(node, file) if not _is_element(value, file)]
+        held = latest(node, file)
+        stored = [value for value in held if not _is_element(value, file)]
+        filled = [value for value in held if value not in stored]
+        if any(_is_empty_set(value) for value in stored):
+            return bool(filled) and not any(map(_is_number, filled))
         return any(_is_set(value, file) or _is_unordered(value, file, depth + 1) for value in stored)
     return _is_set(node, file)
+
+
+def _is_empty_set(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and tail_of(node) == "set" and not node.args
+
+
+def _is_number(node: ast.expr) -> bool:
+    """Small numbers have the same order in every process."""
+    return (isinstance(node, ast.Constant) and isinstance(node.value, int)) or speaks_of(node, _NUMBERS)
 
 
 def _is_element(value: ast.expr, file: File) -> bool:
