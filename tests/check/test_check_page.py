@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 
 from allranks.check.config import CHOICES, NAMES, read
+from allranks.check.registry import all_rules
 from allranks.cli.check import parser
 from allranks.report.forms import FORMS
 
@@ -27,6 +28,12 @@ def test_the_page_names_no_option_that_is_not_there() -> None:
 def test_every_form_is_on_the_page_and_can_be_chosen() -> None:
     assert CHOICES["output-format"] == FORMS
     assert [form for form in FORMS if f"`{form}`" not in PAGE] == []
+
+
+def test_the_page_names_the_rules_that_are_off() -> None:
+    """All of them, and none that runs."""
+    (told,) = re.findall(r"off until they are selected: ([^.]*)\.", PAGE)
+    assert re.findall(r"AR\d+", told) == [rule.code for rule in all_rules() if not rule.default]
 
 
 def test_the_example_of_a_configuration_is_read() -> None:

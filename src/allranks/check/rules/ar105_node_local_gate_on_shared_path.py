@@ -41,7 +41,6 @@ class NodeLocalGateOnSharedPath(ProgramRule):
 
     code, name, severity, row = "AR105", "node-local-gate-on-shared-path", "warning", "gating"
     of_nodes = True
-    default = False
     cluster = "With M nodes and a shared file system, M processes write or change the same path at once."
     advice = "Guard with the global rank (rank == 0), or write to a disk of the node."
     bad = (

@@ -46,7 +46,6 @@ class RankDivergentRunDir(ProgramRule):
     """
 
     code, name, severity, row = "AR107", "rank-divergent-run-dir", "warning", "checkpoint save"
-    default = False
     cluster = "Ranks that start a second apart choose different folders, and the files of one run are spread over them."
     advice = "Choose the name on rank 0 and broadcast it, or let the launcher pass it to all."
     bad = (
