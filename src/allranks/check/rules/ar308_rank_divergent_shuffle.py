@@ -357,8 +357,8 @@ loader = accelerator.prepare(torch.utils.data.DataLoader(halves([])[0]))
                 yield self.local(file, node, f"{tail_of(node)} draws {_ALONE if here else _DRAWN}")
         elif name in _PERMUTES and tells_apart(node, file) and not is_seeded(node, file):
             here = distributed(file) or "fabric." in file.text or "transformers" in file.imports.values()
-            by = f"by this process' own {tail_of(node)}" if here else _DRAWN
-            yield self.local(file, node, f"training and test data are told apart {by}")
+            how = f"by this process' own {tail_of(node)}" if here else _DRAWN
+            yield self.local(file, node, f"training and test data are told apart {how}")
         elif tail_of(node) == "shard":
             if (by := ordered_alone(node, file)) is not None:
                 what = name_of(by, file) if name_of(by, file) in LISTS else tail_of(by)
