@@ -115,3 +115,31 @@ def test_what_an_optimizer_takes_was_on_a_gpu(load: str, confidence: str) -> Non
     """Weights may have been saved from the CPU; also where both ways of looking find it."""
     (found,) = check({"train.py": (MOVED + load).encode()}, Settings(select=("AR504",))).findings
     assert found.confidence == confidence
+
+
+TWO_WAYS = """\
+import os
+import torch
+import torch.distributed as dist
+
+def load(path):
+    return torch.load(path)
+
+def resume(folder):
+    latest = os.path.join(folder, "last.pt")
+    if os.path.exists(latest):
+        return load(latest)
+
+def main(folder):
+    resume(folder)
+
+dist.init_process_group("nccl")
+load("pretrained.pt")
+main("out")
+"""
+
+
+def test_of_two_ways_to_a_load_the_one_counts_where_each_decides_for_itself() -> None:
+    """Though the other is shorter."""
+    found = check({"train.py": TWO_WAYS.encode()}, Settings(select=("AR503",))).findings
+    assert [one.place.line for one in found] == [6]

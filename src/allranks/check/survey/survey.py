@@ -18,7 +18,7 @@ from allranks.check.interpret.standing import gated, through
 from allranks.check.interpret.state import Arms, Called, Result, Seen, Span
 from allranks.check.interpret.statements import Interpreter
 from allranks.check.interpret.truth import EVERY, FIRST, TRUE, named, roles_where
-from allranks.check.interpret.values import ASKED, Value
+from allranks.check.interpret.values import ASKED, PROCESS, Value
 from allranks.check.program import Event, Gap, Program, Step
 from allranks.check.sources.source import module_name, place
 from allranks.check.summaries.project import Project, mentioned
@@ -392,5 +392,7 @@ def _met_in(result: Result) -> Iterator[Result]:
     return (one.result for one in result.meetings if not isinstance(one, str))
 
 
-def _weight(event: Event) -> tuple[bool, bool, bool, int, int]:
-    return (event.active, event.sure, not event.per_process and not event.ordered, len(event.roles), -len(event.chain))
+def _weight(event: Event) -> tuple[bool, bool, bool, int, bool, int]:
+    whose = not event.per_process and not event.ordered
+    own = bool(event.under & PROCESS) and "load" in event.name  # each decides for itself, by the files that it finds
+    return (event.active, event.sure, whose, len(event.roles), own, -len(event.chain))
