@@ -237,3 +237,35 @@ def test_a_sampler_of_all_rows_is_no_part_of_them(how: str, found: list[int]) ->
         sources = {path: text.encode() for path, text in files.items()}
         findings = check(sources, Settings(select=("AR301",))).findings
         assert [finding.place.line for finding in findings] == found
+
+
+def test_a_loader_that_shuffles_by_default_is_given_a_sampler() -> None:
+    """Another function leaves it out where there are several processes; who says what the sampler leaves is right."""
+    loader = """\
+from torch.utils.data import DataLoader
+
+
+def loader_of(rows, sampler=None, shuffle=True):
+    return DataLoader(rows, 8, shuffle=shuffle, sampler=sampler)
+"""
+    train = """\
+import torch.distributed as dist
+from loader import loader_of
+from torch.utils.data import DistributedSampler
+
+
+def main(rows, several):
+    if several:
+        dist.init_process_group("gloo")
+        sampler = DistributedSampler(rows)
+    else:
+        sampler = None
+    return loader_of(rows, sampler{more})
+
+
+main([], True)
+"""
+    for more, found in (("", [5]), (", shuffle=sampler is None", []), (", shuffle=False", [])):
+        sources = {"train.py": train.replace("{more}", more).encode(), "loader.py": loader.encode()}
+        findings = check(sources, Settings(select=("AR303",))).findings
+        assert [finding.place.line for finding in findings] == found

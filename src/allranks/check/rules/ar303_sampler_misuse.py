@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from allranks.check.program import Program
+from allranks.check.program import Event, Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
@@ -27,6 +27,7 @@ from allranks.check.tree.worlds import World, swapped, world_of
 from allranks.findings import Finding
 
 _SAMPLER = "torch.utils.data.DistributedSampler"
+_BOTH = "the loader is given a sampler and shuffle=True as well"
 _REFUSED = ("The loader raises on all ranks.", "Leave shuffle out: the sampler shuffles.")
 _PARTED = (
     "Some parts of the data are read by several ranks, others by none.",
@@ -52,11 +53,12 @@ _UNUSED = ("Every rank reads all of the data.", "Give the sampler to the loader.
 class SamplerMisuse(LocalRule, ProgramRule):
     """
     ## What it does
-    Finds a `DistributedSampler` whose `num_replicas` is the number of GPUs of this host, one that is made and given to
-    nobody, and a loader that is given one and `shuffle=True` as well. (The local rank as its `rank` is AR306.) Also a
-    rank and a number of ranks that do not belong together, of a sampler, `split_dataset_by_node` or `shard`: the two
-    swapped, or one of a data-parallel group and the other of all processes. And a sampler of the project's own that
-    deals out by rank, in a loader of Lightning's, which splits once more what is no `DistributedSampler`.
+    Finds a `DistributedSampler` whose `num_replicas` is the number of GPUs of this host, one that is made and given
+    to nobody, and a loader that is given one and `shuffle=True` as well, also by the default of the function that
+    makes it. (The local rank as its `rank` is AR306.) Also a rank and a number of ranks that do not belong together,
+    of a sampler, `split_dataset_by_node` or `shard`: the two swapped, or one of a data-parallel group and the other
+    of all processes. And a sampler of the project's own that deals out by rank, in a loader of Lightning's, which
+    splits once more what is no `DistributedSampler`.
 
     ## Why is this bad
     The GPUs of a host are right on one host, and wrong on two. A loader without its sampler reads all.
@@ -213,6 +215,8 @@ def outside(data):
         for event in program.calls(*LOADERS):
             if event.place in program.resplit and not trains_alone(program):
                 yield self.found(event, _TWICE[0], cluster=_TWICE[1], advice=_TWICE[2])
+            elif event.active and _is_refused(event):
+                yield self.found(event, _BOTH, cluster=_REFUSED[0], advice=_REFUSED[1])
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         if not isinstance(node, ast.Call):
@@ -223,13 +227,7 @@ def outside(data):
         if name_of(node, file) in LOADERS:
             sampler = keyword(node, "sampler")
             if sampler is not None and is_constant(keyword(node, "shuffle"), True) and _is_sampler(sampler, file):
-                yield self.local(
-                    file,
-                    node,
-                    "the loader is given a sampler and shuffle=True as well",
-                    cluster=_REFUSED[0],
-                    advice=_REFUSED[1],
-                )
+                yield self.local(file, node, _BOTH, cluster=_REFUSED[0], advice=_REFUSED[1])
             return
         size = given(node, 1, "num_replicas")
         if name_of(node, file) != _SAMPLER:
@@ -246,6 +244,13 @@ def outside(data):
                 cluster=_UNUSED[0],
                 advice=_UNUSED[1],
             )
+
+
+def _is_refused(event: Event) -> bool:
+    """Whether a loader is given a sampler, at least where there are several processes, and is told to shuffle, by what
+    a call of its function passes or leaves out."""
+    shuffle, sampler = event.argument("shuffle", 2), event.argument("sampler", 3)
+    return shuffle is not None and shuffle.constant is True and sampler is not None and bool(sampler.instance)
 
 
 def _told(call: ast.Call, file: File) -> str | None:
