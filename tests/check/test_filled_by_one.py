@@ -70,6 +70,25 @@ def test_one_file_is_not_what_others_look_for() -> None:
     assert _found(makes, "pass", "steps = os.listdir(out_dir)") == []
 
 
+RENEWED = """\
+from tokenizers import Tokenizer, words
+import torch.distributed as dist
+import files
+
+def load(args, rows):
+    cache_path = files.of(args.train)
+    if dist.get_rank() == 0:
+        words(rows).save(cache_path)
+    {between}
+    return Tokenizer.from_file(cache_path)
+"""
+
+
+def test_a_name_may_be_that_of_another_path_by_then() -> None:
+    assert _lines(RENEWED.format(between="pass")) == [10]
+    assert _lines(RENEWED.format(between="cache_path = files.of(args.held_out)")) == []
+
+
 def test_the_source_of_a_copy_was_there_before() -> None:
     assert _found("shutil.copytree(data_dir, out_dir)", "pass", "data = RowDataset(data_dir)") == []
 

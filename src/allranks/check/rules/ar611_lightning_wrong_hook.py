@@ -24,9 +24,9 @@ _ALONE = (
 class LightningWrongHook(LocalRule):
     """
     ## What it does
-    Finds attributes that are set in `prepare_data`, and data sets with `download=True` in `setup` or `__init__`, of a
-    Lightning module or data module; and a step of a module (`validation_step`, ...) that `rank_zero_only` keeps to
-    rank 0.
+    Finds attributes that are set in `prepare_data`, or in a method that it alone calls, and data sets with
+    `download=True` in `setup` or `__init__`, of a Lightning module or data module; and a step of a module
+    (`validation_step`, ...) that `rank_zero_only` keeps to rank 0.
 
     ## Why is this bad
     `prepare_data` runs on one process of each node alone; `setup` and `__init__` run on all, and so do the steps, each
@@ -116,6 +116,33 @@ class Store(L.LightningDataModule):
             },
             at=(6,),
         ),
+        # Two at once; set to nothing before.
+        Example(
+            {
+                "data.py": """\
+import lightning as L
+from torch.utils.data import DataLoader, random_split
+
+
+class Data(L.LightningDataModule):
+    def __init__(self, folder):
+        self.words = self.kept = None
+
+    def prepare_data(self):
+        self.train, self.held_out = random_split(self.rows, [90, 10])
+        self.kept = self.read()
+
+    def read(self):
+        self.words = self.count(self.train)
+
+    def train_dataloader(self):
+        if self.kept is None:
+            raise ValueError
+        return DataLoader(self.train, collate_fn=self.words.collate)
+"""
+            },
+            at=(10, 14),
+        ),
         Example(
             {
                 "data.py": """\
@@ -180,10 +207,12 @@ class Data(L.LightningDataModule):
             return
         if not _is_lightning(owner, file) and not _has_its_hooks(owner, file):
             return
-        if isinstance(node, ast.Assign | ast.AnnAssign) and function.name == "prepare_data":
-            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-                if _is_missing(target, owner, function):
-                    told = f"{ast.unparse(target)} is set in prepare_data, which runs on one process of a node"
+        if isinstance(node, ast.Assign | ast.AnnAssign) and function in (alone := _on_one(owner, file)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            for target in (part for whole in targets for part in getattr(whole, "elts", [whole])):
+                if _is_missing(target, owner, alone):
+                    by = "" if function.name == "prepare_data" else f"{function.name}, for "
+                    told = f"{ast.unparse(target)} is set in {by}prepare_data, which runs on one process of a node"
                     yield self.local(file, node, told)
         elif function.name in _ON_ALL and isinstance(node, ast.Call) and is_constant(keyword(node, "download"), True):
             yield self.local(file, node, f"{tail_of(node)} downloads in {function.name}, which all processes run")
@@ -210,11 +239,38 @@ def _is_kept_to_one(function: ast.FunctionDef) -> bool:
     return function.name in _STEPS and any(tail_of(at) == "rank_zero_only" for at in function.decorator_list)
 
 
-def _is_missing(target: ast.expr, owner: ast.ClassDef, function: ast.AST) -> bool:
-    """``target`` is an attribute that no other method sets: it is missing where prepare_data did not run."""
+def _on_one(owner: ast.ClassDef, file: File) -> list[ast.stmt]:
+    """Return `prepare_data`, and the methods that it alone calls, or these do."""
+    found = [at for at in owner.body if isinstance(at, ast.FunctionDef) and at.name == "prepare_data"]
+    for method in found:
+        called = {tail_of(at): at for at in walk(method) if isinstance(at, ast.Call) and _is_own(at.func)}
+        for at in owner.body:
+            if isinstance(at, ast.FunctionDef) and at.name in called and at not in found and not at.decorator_list:
+                named = [one for one in walk(owner) if isinstance(one, ast.Attribute) and one.attr == at.name]
+                if all(function_of(one, file) in found for one in named):
+                    found.append(at)
+    return list(found)
+
+
+def _is_own(called: ast.expr) -> bool:
+    return isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name) and called.value.id == "self"
+
+
+def _is_missing(target: ast.expr, owner: ast.ClassDef, alone: list[ast.stmt]) -> bool:
+    """``target`` is an attribute that no other method sets but those on one process (``alone``): it is missing on the
+    others; or others set it to None, and use it and never ask."""
     if not isinstance(target, ast.Attribute) or not isinstance(target.value, ast.Name) or target.value.id != "self":
         return False
-    others = (at for s in owner.body if s is not function for at in walk(s))
-    return not any(
-        isinstance(at, ast.Attribute) and at.attr == target.attr and isinstance(at.ctx, ast.Store) for at in others
+    nodes = [at for s in owner.body if s not in alone for at in walk(s)]
+    empty = [at for at in nodes if isinstance(at, ast.Assign | ast.AnnAssign) and is_constant(at.value, None)]
+    emptied = {id(t) for at in empty for t in (at.targets if isinstance(at, ast.Assign) else [at.target])}
+    others = [at for at in nodes if isinstance(at, ast.Attribute) and at.attr == target.attr]
+    stores = [at for at in others if isinstance(at.ctx, ast.Store)]
+    if not stores:
+        return bool(others) or any(at is target for at in walk(alone[0]))
+    asks = (at for at in nodes if isinstance(at, ast.If | ast.IfExp | ast.Assert | ast.BoolOp))
+    asked = any(
+        f"self.{target.attr}" in ast.unparse(at.values[0] if isinstance(at, ast.BoolOp) else at.test) for at in asks
     )
+    again = any(isinstance(at, ast.Call) and tail_of(at) == "prepare_data" for at in nodes)
+    return len(stores) < len(others) and all(id(at) in emptied for at in stores) and not asked and not again

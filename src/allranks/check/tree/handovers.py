@@ -132,6 +132,13 @@ def _of_all(made: ast.Call, later: list[ast.Call], file: File, meets: Meets) -> 
     return None
 
 
+def _is_renewed(path: str, made: ast.Call, read: ast.Call, file: File) -> bool:
+    """Another path is stored under this name between the two calls."""
+    stores = (at for at in own(function_of(made, file) or file.tree) if isinstance(at, ast.Assign))
+    between = (at for at in stores if made.lineno < at.lineno <= read.lineno)
+    return any(ast.unparse(target) == path for at in between for target in at.targets)
+
+
 def _filled_by_all(made: ast.Call, later: list[ast.Call], file: File, meets: Meets) -> Handover | None:
     """Every rank writes files of its own into a folder, and somebody goes on to look at all that is in it."""
     own_names = [one for one in _told(made) if by_rank(one, file)]
@@ -162,9 +169,11 @@ def _of_one(made: ast.Call, later: list[ast.Call], file: File, meets: Meets) -> 
             return None
         if rank_guard(call, file) is not None or not goes_on(made, call, file):
             continue
-        if _READS.search(tail_of(call)) and not _opens_to_write(call) and (path := _shared(call, paths)):
+        path = _shared(call, paths) if _READS.search(tail_of(call)) and not _opens_to_write(call) else ""
+        if path and not _is_renewed(path, made, call, file):
             return Handover(made, call, f"every rank reads {path} while rank 0 may still make it", sure=True)
-        if _LOOKS_IN.search(tail_of(call)) and (folder := _looked_in(call, folders)):
+        folder = _looked_in(call, folders) if _LOOKS_IN.search(tail_of(call)) else ""
+        if folder and not _is_renewed(folder, made, call, file):
             what = f"every rank looks at what is in {folder} while rank 0 may still fill it"
             return Handover(made, call, what, sure=True)
         if prepares and _USES.search(tail_of(call)):
