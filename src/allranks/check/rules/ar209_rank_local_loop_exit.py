@@ -10,7 +10,7 @@ from allranks.check.program import Divergence, Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.sources.source import File
 from allranks.check.tree.agreeing import FAILED, PARTED, agreed, is_of_jax
-from allranks.check.tree.own_scores import leaves_by_score
+from allranks.check.tree.own_scores import leaves_by_score, made_by
 from allranks.check.tree.own_stops import ENDS, GIVES, STOPS, asks_to_stop, gives_no_loss, leaves_by_rank
 from allranks.check.tree.skips import Leaving, Steps, leaving
 from allranks.check.tree.syntax import EVIDENCE
@@ -355,7 +355,8 @@ def profile(layers, loader):
     def stands(self, finding: Finding, program: Program) -> bool:
         """Whether no other file makes all decide alike, and the interpreted program does not tell the same."""
         told = {(parting.guard.path, parting.guard.line) for parting in _exits(program)}
-        return (finding.place.path, finding.place.line) not in told and not program.agreed_in(finding.place)
+        places = [finding.place, *(note.place for note in finding.notes if note.place is not None)]
+        return (finding.place.path, finding.place.line) not in told and not any(map(program.agreed_in, places))
 
     def applies(self, file: File) -> bool:
         return not file.is_test
@@ -381,7 +382,8 @@ def profile(layers, loader):
             yield self.local(file, node.test, "each process decides for itself whether a backward pass runs")
         elif (decided := leaves_by_score(node, file)) is not None:
             message = f"training ends here by {decided.score}, a score of this process' part of the data alone"
-            found = self.local(file, node.test, message, cluster=PARTED)
+            notes = tuple(Note("it comes from here", file.place(one)) for one in made_by(node.test, file))
+            found = replace(self.local(file, node.test, message, cluster=PARTED), notes=notes)
             yield found if decided.certain else replace(found, confidence="low")
 
 

@@ -64,6 +64,14 @@ def leaves_by_score(branch: ast.If, file: File) -> Decided | None:
     return _decided(branch.test, loop, function, file) if isinstance(branch.body[-1], ast.Break | ast.Return) else None
 
 
+def made_by(test: ast.expr, file: File) -> list[ast.expr]:
+    """Return the first calls that give the names of a condition their values: ``s, n = total(sums).tolist()``."""
+    names = (at for at in walk(test) if isinstance(at, ast.Name))
+    stored = (value for name in names for value in values(name, file))
+    called = (value for value in stored if any(isinstance(at, ast.Call) for at in walk(value)))
+    return list(dict.fromkeys(called))[:2]
+
+
 def meets_by_score(branch: ast.If, file: File) -> tuple[ast.Call, Decided] | None:
     """Return the call that all processes must make which hangs on a score of one of them, in a loop of training."""
     function = function_of(branch, file)
