@@ -67,3 +67,41 @@ def test_data_that_cannot_be_read_for_a_step_that_is_a_method() -> None:
     source = source.replace("loss = self.step(x)", "x = torch.load(x)").replace("print(i, loss)", "self.step(x)")
     findings = check({"train.py": source.encode()}, Settings(select=("AR209",))).findings
     assert [one.place.line for one in findings] == [22]
+
+
+LOOP = """\
+import torch
+
+class Loop:
+    def __init__(self, model, opt):
+        self.model, self.opt = model, opt
+
+    def step(self, batch):
+        try:
+            self.model(batch).backward()
+        except torch.cuda.OutOfMemoryError:
+            self.opt.zero_grad()
+            return
+        self.opt.step()
+"""
+WRAPS = """\
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+from loop import Loop
+
+dist.init_process_group("nccl")
+loop = Loop({model}, torch.optim.SGD)
+for batch in data():
+    loop.step(batch)
+"""
+
+
+@pytest.mark.parametrize(("model", "lines"), [("DDP(make())", [10]), ("make()", [])])
+def test_a_file_that_speaks_of_no_processes_steps_in_several_if_it_is_given_a_wrapped_model(
+    model: str, lines: list[int]
+) -> None:
+    """Where the model is wrapped stands in another file."""
+    sources = {"loop.py": LOOP.encode(), "train.py": WRAPS.format(model=model).encode()}
+    findings = check(sources, Settings(select=("AR209",))).findings
+    assert [one.place.line for one in findings if one.place.path == "loop.py"] == lines

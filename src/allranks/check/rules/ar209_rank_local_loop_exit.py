@@ -11,10 +11,13 @@ from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.sources.source import File
 from allranks.check.tree.agreeing import FAILED, PARTED, agreed, is_of_jax
 from allranks.check.tree.own_scores import leaves_by_score, made_by
-from allranks.check.tree.own_stops import ENDS, GIVES, STOPS, asks_to_stop, gives_no_loss, leaves_by_rank
-from allranks.check.tree.skips import Leaving, Steps, leaving
+from allranks.check.tree.own_stops import ENDS, GIVES, STOPS, asks_to_stop, leaves_alone
+from allranks.check.tree.skips import Steps, leaving
 from allranks.check.tree.syntax import EVIDENCE
 from allranks.findings import Finding, Note
+
+# Words of a file that shows by itself that there are several processes.
+_HERE = (*EVIDENCE, "accelerator", "DDP", "FSDP", "is_distributed", "distributed_world_size", *STOPS, ENDS, GIVES)
 
 
 class RankLocalLoopExit(LocalRule, ProgramRule):
@@ -52,7 +55,7 @@ class RankLocalLoopExit(LocalRule, ProgramRule):
     instead_of = ("AR703",)
     cluster = "One process skips its backward pass, and the others wait for it there."
     advice = agreed(of_jax=False)
-    words = (*EVIDENCE, "accelerator", "DDP", "FSDP", "is_distributed", "distributed_world_size", *STOPS, ENDS, GIVES)
+    words = (*_HERE, "backward")
     nodes = (ast.If, ast.ExceptHandler, ast.Assign, ast.Call)
     calls = (ENDS,)
     bad = (
@@ -353,10 +356,10 @@ def profile(layers, loader):
             yield self.found(parting, message, cluster=PARTED, advice=advice, notes=parting.sides())
 
     def stands(self, finding: Finding, program: Program) -> bool:
-        """Whether no other file makes all decide alike, and the interpreted program does not tell the same."""
-        told = {(parting.guard.path, parting.guard.line) for parting in _exits(program)}
-        places = [finding.place, *(note.place for note in finding.notes if note.place is not None)]
-        return (finding.place.path, finding.place.line) not in told and not any(map(program.agreed_in, places))
+        """Whether it runs in several processes, no other file makes all decide alike, and the program tells no more."""
+        here, places = finding.place, [finding.place, *(n.place for n in finding.notes if n.place is not None)]
+        again = any((at.guard.path, at.guard.line) == (here.path, here.line) for at in _exits(program))
+        return not again and _is_of_several(finding, program) and not any(map(program.agreed_in, places))
 
     def applies(self, file: File) -> bool:
         return not file.is_test
@@ -376,7 +379,7 @@ def profile(layers, loader):
             return
         assert isinstance(node, ast.If)
         left = leaving(node.body)
-        if left is not None and (told := _leaves(node, left, steps, file)):
+        if left is not None and (told := leaves_alone(node, left, steps, file)):
             yield replace(self.local(file, node.test, told), notes=(Note("here it leaves", file.place(left)),))
         elif left is None and steps.guards(node, file):
             yield self.local(file, node.test, "each process decides for itself whether a backward pass runs")
@@ -391,10 +394,7 @@ def _exits(program: Program) -> Iterator[Divergence]:
     return (at for at in program.divergences() if at.cause == "exit" and at.op != "destroy_process_group")
 
 
-def _leaves(node: ast.If, left: Leaving, steps: Steps, file: File) -> str:
-    """Say how a process leaves alone; empty if it does not."""
-    if steps.leaves(node, left, file):
-        return f"each process decides for itself to {type(left).__name__.lower()}, in a loop of backward passes"
-    if gives_no_loss(node, file):
-        return "each process decides for itself to give back no loss, and then has no backward pass"
-    return "some ranks leave the loop of steps here, and the others go on" if leaves_by_rank(node, file) else ""
+def _is_of_several(finding: Finding, program: Program) -> bool:
+    """Whether the file says so itself, or another one has wrapped the model that is used there."""
+    told = any(word in line for line in program.facts.lines[finding.place.path] for word in _HERE)
+    return told or any(e.active and e.wraps and e.symbol == finding.symbol for e in program.events)

@@ -9,7 +9,17 @@ import re
 
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
-from allranks.check.tree.skips import AGREES, around, by_its_own, called_in, calls_in, names_in, targets_of
+from allranks.check.tree.skips import (
+    AGREES,
+    Leaving,
+    Steps,
+    around,
+    by_its_own,
+    called_in,
+    calls_in,
+    names_in,
+    targets_of,
+)
 from allranks.check.tree.syntax import asks_rank, class_of, inside, is_constant, rank_guard, tail_of
 
 # What the loop of a framework asks on every rank: Lightning's Trainer, the control of transformers.
@@ -79,3 +89,12 @@ def _is_loss(node: ast.AST) -> bool:
     if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
         return node.slice.value == "loss" and isinstance(node.value, ast.Name) and node.value.id in _OUTPUTS
     return isinstance(node, ast.Attribute) and node.attr == "loss" and ast.unparse(node.value) in _OUTPUTS
+
+
+def leaves_alone(node: ast.If, left: Leaving, steps: Steps, file: File) -> str:
+    """Say how a process leaves alone; empty if it does not."""
+    if steps.leaves(node, left, file):
+        return f"each process decides for itself to {type(left).__name__.lower()}, in a loop of backward passes"
+    if gives_no_loss(node, file):
+        return "each process decides for itself to give back no loss, and then has no backward pass"
+    return "some ranks leave the loop of steps here, and the others go on" if leaves_by_rank(node, file) else ""

@@ -114,7 +114,7 @@ class Steps:
         """Whether the exceptions of a step in a loop, or in the function that is one, come to ``handler``."""
         tried = next(p for p in file.parents(handler) if isinstance(p, ast.Try | ast.TryStar))
         loops, function = around(handler, file)
-        whole = isinstance(function, ast.FunctionDef) and _STEP.search(function.name) is not None
+        whole = isinstance(function, ast.FunctionDef) and (_STEP.search(function.name) or _is_step(function))
         data = any(_is_data(loop.iter) for loop in loops if isinstance(loop, ast.For))
         drawn = bool(loops) and "next" in called_in(function)
         steps = [call for call in calls_in(tried.body) if self._is_step(call)]
@@ -161,6 +161,12 @@ class Steps:
             or _STEP.search(name) is not None
             or (name in self.stepping and _PART.search(name) is not None)
         )
+
+
+def _is_step(function: ast.FunctionDef) -> bool:
+    """Whether it is one step of training by what it does: one backward pass, then the optimizer, in no loop."""
+    called, loops = called_in(function), (at for at in own(function) if isinstance(at, _LOOPS))
+    return {"backward", "step"} <= set(called) and not any("backward" in called_in(loop) for loop in loops)
 
 
 def _steps_later(function: ast.AST, branch: ast.If) -> bool:
