@@ -105,3 +105,10 @@ def test_a_file_that_speaks_of_no_processes_steps_in_several_if_it_is_given_a_wr
     sources = {"loop.py": LOOP.encode(), "train.py": WRAPS.format(model=model).encode()}
     findings = check(sources, Settings(select=("AR209",))).findings
     assert [one.place.line for one in findings if one.place.path == "loop.py"] == lines
+
+
+def test_a_step_that_is_made_in_another_way_where_it_fails_is_made() -> None:
+    """The backward pass stands in the handler too."""
+    source = LOOP.replace("self.opt.zero_grad()", "self.model(batch).backward()").replace("            return\n", "")
+    sources = {"loop.py": source.encode(), "train.py": WRAPS.format(model="DDP(make())").encode()}
+    assert check(sources, Settings(select=("AR209",))).findings == ()

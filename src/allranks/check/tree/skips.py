@@ -120,7 +120,7 @@ class Steps:
         steps = [call for call in calls_in(tried.body) if self._is_step(call)]
         if not (data or drawn or whole) or not steps:
             return False
-        caught_up = any(tail_of(call) in self.stepping for call in calls_in(handler.body))
+        caught_up = any(tail_of(c) in self.stepping or self._is_step(c) for c in calls_in(handler.body))
         return self._trains(function, steps) and not caught_up and not _is_told(handler, function)
 
     def failed(self, handler: ast.ExceptHandler, file: File) -> Failed | None:
