@@ -54,6 +54,23 @@ def test_the_number_that_a_node_gives_to_its_processes_is_no_rank(rank: str) -> 
     assert found(SPAWNED.format(rank=rank), "AR101", "AR105") == [("AR105", 11)]
 
 
+@pytest.mark.parametrize(("joined", "expected"), [("i", [("AR201", 7)]), ("n", [])])
+def test_the_number_that_a_process_joins_with_is_its_rank(joined: str, expected: list[tuple[str, int]]) -> None:
+    """Whatever the variable is called, and however the process was started."""
+    text = f"""
+        import multiprocessing as mp
+        import torch.distributed as dist
+        def run(i, n):
+            dist.init_process_group("gloo", rank={joined}, world_size=8)
+            if i == 0:
+                dist.barrier()
+        if __name__ == "__main__":
+            for at in range(8):
+                mp.Process(target=run, args=(at, 8)).start()
+    """
+    assert found(text, "AR201") == expected
+
+
 def test_who_takes_the_number_for_his_rank_is_on_one_node() -> None:
     """Where nothing is added, the number that a process is started with is its rank."""
     assert found(SPAWNED.format(rank="gpu"), "AR101", "AR105") == []

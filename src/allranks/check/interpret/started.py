@@ -1,12 +1,14 @@
-"""Functions that processes are started with: what is the number that they are given, do they join others? Pure."""
+"""Functions that processes are started with: what is the number that they are given, do they join others, as whom?"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from allranks.check.interpret.below import deepest_first
-from allranks.check.interpret.state import Result
-from allranks.check.summaries.summary import FunctionFacts, body_of
+from allranks.check.interpret.state import Frame, Result
+from allranks.check.interpret.values import ANYTHING, COUNTER, rank
+from allranks.check.summaries.render import render
+from allranks.check.summaries.summary import FunctionFacts, Node, body_of
 
 
 def is_told_its_gpu(facts: FunctionFacts | None) -> bool:
@@ -20,6 +22,16 @@ def is_told_its_gpu(facts: FunctionFacts | None) -> bool:
 def joins(result: Result) -> bool:
     """Whether what a process is started with joins others, in itself or in what it calls."""
     return any("initialise" in one.evidence for one in deepest_first(result, ()))
+
+
+def joins_as(frame: Frame, call: Node) -> None:
+    """Note that a number of which nothing is known is the rank, where a process joins with it:
+    ``init_process_group("gloo", rank=i)``."""
+    if call[0] != "call" or render(call[1]).rpartition(".")[2] != "init_process_group":
+        return
+    number = next((value for name, value in call[3] if name == "rank"), ("",))
+    if number[0] == "name" and frame.env.get(number[1]) in (ANYTHING, COUNTER):
+        frame.env[number[1]] = rank("global")
 
 
 def _adds(node: Any, number: tuple[str, str]) -> bool:

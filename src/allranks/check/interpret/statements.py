@@ -14,6 +14,7 @@ from allranks.check.interpret.functions import Runner
 from allranks.check.interpret.making import members
 from allranks.check.interpret.rounds import Rounds, comes_late, count, how_often, set_apart
 from allranks.check.interpret.spread import enter, unpacked
+from allranks.check.interpret.started import joins_as
 from allranks.check.interpret.state import Called, Frame, Trace, in_turns, meets, meets_last, turn
 from allranks.check.interpret.taken import taken_apart
 from allranks.check.interpret.truth import FALSE, TRUE, UNKNOWN, certain, decides, negate, roles_where
@@ -77,6 +78,7 @@ class Interpreter(Runner):
     def _expr(self, frame: Frame, node: Node) -> bool:
         self.value(frame, node[2])
         leave_world(frame, node[2])
+        joins_as(frame, node[2])
         if how := how_it_ends(node[2]):
             frame.exits += 1
             frame.nodes.append(("exit", how))
