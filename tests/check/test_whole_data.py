@@ -269,3 +269,57 @@ main([], True)
         sources = {"train.py": train.replace("{more}", more).encode(), "loader.py": loader.encode()}
         findings = check(sources, Settings(select=("AR303",))).findings
         assert [finding.place.line for finding in findings] == found
+
+
+STREAM = """\
+from torch.utils.data import IterableDataset
+
+class Packed(IterableDataset):
+    def __init__(self, source):
+        self.source = source
+
+    def __iter__(self):
+        {part}
+            yield encode(row)
+"""
+GOES_THROUGH = """\
+import torch.distributed as dist
+from stream import Packed
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader
+from transformers import {used}
+
+class Trainer:
+    def __init__(self):
+        self.model = DDP(AutoModel.from_pretrained("gpt2"))
+        self.loader = DataLoader(Packed({source}), batch_size=8, num_workers=2)
+
+    def fit(self):
+        for x in self.loader:
+            self.model(x).backward()
+
+dist.init_process_group("nccl")
+Trainer().fit()
+"""
+
+
+@pytest.mark.parametrize(
+    ("part", "source", "used", "lines"),
+    [
+        ("for row in self.source:", "read()", "AutoModel", [10]),
+        ("for row in self.source[dist.get_rank() :: 8]:", "read()", "AutoModel", []),
+        ("for row in self.source:", "read().shard(8, me)", "AutoModel", []),
+        ("for row in self.source:", "read()[rank::8]", "AutoModel", []),
+        ("for row in self.source:", "read()", "TrainingArguments", []),
+    ],
+)
+def test_a_stream_of_another_file_is_read_whole_by_every_process(
+    part: str, source: str, used: str, lines: list[int]
+) -> None:
+    """Neither the stream nor who makes the loader asks which process this is; a class called Trainer is no library's."""
+    sources = {
+        "stream.py": STREAM.format(part=part).encode(),
+        "train.py": GOES_THROUGH.format(source=source, used=used).encode(),
+    }
+    findings = check(sources, Settings(select=("AR301",))).findings
+    assert [one.place.line for one in findings if one.place.path == "train.py"] == lines

@@ -192,15 +192,16 @@ def around(project: Project, events: Iterable[Event]) -> dict[Place, tuple[froze
             led = event.name in ORDERS and start != event.place.path
             paths = project.reach(start) | (frozenset() if led else project.users(event.place.path))
             packages, words = mentioned(project, paths)
-            found[event.place] = packages - _idle(project, paths), words
+            found[event.place] = packages - idle(project, paths), words
     return found
 
 
-def _idle(project: Project, paths: Iterable[str]) -> frozenset[str]:
+def idle(project: Project, paths: Iterable[str]) -> frozenset[str]:
     """Return the packages of which files import nothing that goes over loaders by itself."""
     summaries = [project.summaries[path] for path in paths]
-    used = {dotted.rpartition(".")[2] for summary in summaries for dotted, _ in summary.imports}
-    used |= {word for summary in summaries for facts in summary.functions.values() for word in facts.words}
+    used = {word for summary in summaries for facts in summary.functions.values() for word in facts.words}
+    used -= {name for summary in summaries for name in summary.classes}  # a Trainer of its own
+    used |= {dotted.rpartition(".")[2] for summary in summaries for dotted, _ in summary.imports if dotted[:1] != "."}
     classes = (facts for summary in summaries for facts in summary.classes.values())
     used |= {render(base).rpartition(".")[2] for facts in classes for base in facts.bases}
     return frozenset(package for package, leaders in LEADERS.items() if used.isdisjoint(leaders))

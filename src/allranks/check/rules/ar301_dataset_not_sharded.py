@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.sources.source import File
+from allranks.check.survey.loaders import is_plain
 from allranks.check.survey.unagreed import trains_alone
 from allranks.check.tables.data import HELD_OUT, LOADERS, UNSPLIT
 from allranks.check.tree import dividing as told
@@ -279,7 +280,6 @@ def train(model, optimizer, rows):
 import data
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-
 def main(model):
     model = DDP(model)
     for batch in data.loader(data.Lines("train.txt"), 0):
@@ -393,7 +393,8 @@ def train(model, dataset):
     def check(self, program: Program) -> Iterator[Finding]:
         for event in program.calls(*LOADERS):
             if event.place in program.unsplit:
-                yield self.found(event, told.NO_SAMPLER)
+                says, advice = told.of_loader(self.advice, streamed=is_plain(event))
+                yield self.found(event, says, advice=advice)
         for event in program.calls(*UNSPLIT):
             if event.active and event.everyone and not HELD_OUT.search(event.symbol.rpartition(".")[2]):
                 yield self.found(event, told.NOT_SHARDED, advice=told.OF_GRAIN)

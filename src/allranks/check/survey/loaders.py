@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
+from allranks.check.interpret.interest import idle
 from allranks.check.interpret.values import Value
 from allranks.check.program import Event
 from allranks.check.summaries.project import Project, mentioned
@@ -39,7 +40,8 @@ def unsplit(project: Project, events: Iterable[Event], lines: Mapping[str, list[
         for e in every
         if e.name in LOADERS and e.active and e.everyone and not _is_sampled(e) and not _deals(project, e)
     ]
-    found = {e.place for e in candidates if _shuffles(e) and _is_wrapped(project, e, wraps)}
+    whole = (e for e in candidates if _shuffles(e) or (is_plain(e) and _is_stream(project, e)))
+    found = {e.place for e in whole if _is_wrapped(project, e, wraps)}
     picking = (e for e in every if e.name in LOADERS and e.active and e.everyone and _picks_for_all(project, e))
     found |= {e.place for e in picking if _is_wrapped(project, e, wraps)}
     lightning = {e.place for e in candidates if _is_of_lightning(project, e)}
@@ -58,9 +60,10 @@ def resplit(project: Project, events: Iterable[Event], lines: Mapping[str, list[
 
 
 def _is_wrapped(project: Project, event: Event, wraps: set[str]) -> bool:
-    """Whether its program wraps a model in one of these files, and imports nothing that splits data by itself."""
+    """Whether its program wraps a model in one of these files, and uses nothing that splits data by itself."""
     reach = project.reach(event.chain[0].place.path if event.chain else event.place.path)
-    return not wraps.isdisjoint(reach) and mentioned(project, reach)[0].isdisjoint(_SPLITTING)
+    packages = mentioned(project, reach)[0] - idle(project, reach)
+    return not wraps.isdisjoint(reach) and packages.isdisjoint(_SPLITTING)
 
 
 def _puts_none_in(lines: Mapping[str, list[str]]) -> bool:
@@ -84,6 +87,22 @@ def _is_led(project: Project, event: Event) -> bool:
 def _shuffles(event: Event) -> bool:
     shuffle = event.argument("shuffle", 2)
     return (shuffle is not None and shuffle.constant is True) or _picks_of_all(event)
+
+
+def is_plain(event: Event) -> bool:
+    """Whether it is told nothing of how its samples are picked: as it must be for a stream."""
+    return event.argument("shuffle", 2) is None and not _samplers(event)
+
+
+def _is_stream(project: Project, event: Event) -> bool:
+    """Whether it goes through a stream of the project's own to train on, where nobody speaks of who is here: not even
+    the function that makes the loader, which may give the stream a part."""
+    data, facts = event.argument(0, "dataset"), project.function(event.function)
+    kind = project.cls(data.instance) if data is not None else None
+    if kind is None or data is None or facts is None or any(map(_KNOWS.search, facts.words)):
+        return False
+    named = f"{event.symbol.rpartition('.')[2]} {data.instance.rpartition('::')[2]}"
+    return not HELD_OUT.search(named) and any(render(base).endswith("IterableDataset") for base in kind.bases)
 
 
 def _is_sampled(event: Event) -> bool:
