@@ -316,10 +316,12 @@ Trainer().fit()
 def test_a_stream_of_another_file_is_read_whole_by_every_process(
     part: str, source: str, used: str, lines: list[int]
 ) -> None:
-    """Neither the stream nor who makes the loader asks which process this is; a class called Trainer is no library's."""
+    """Neither the stream nor who makes the loader asks who it is; a class called Trainer is no library's."""
     sources = {
         "stream.py": STREAM.format(part=part).encode(),
         "train.py": GOES_THROUGH.format(source=source, used=used).encode(),
     }
     findings = check(sources, Settings(select=("AR301",))).findings
     assert [one.place.line for one in findings if one.place.path == "train.py"] == lines
+    made_up = {path: text.replace(b"Packed", b"FakeRows") for path, text in sources.items()}
+    assert check(made_up, Settings(select=("AR301",))).findings == ()

@@ -28,6 +28,7 @@ _ASKS = re.compile(r"rank|world_size|replicas|[Dd]istributed")
 _TRAINS = re.compile(r"(^|_)train")
 _MEASURES = re.compile(r"(^|_)(mean|std|stats|statistics)(_|$)")  # it goes over all data once, to normalise them
 _SAMPLER = re.compile(r"(^|\.)(Batch)?Sampler(\[|$)")
+_MADE_UP = re.compile(r"(?i)dummy|fake|synthetic|random|mock|toy")  # data that tries the program on
 _KNOWS = re.compile(r"rank|shard|replica|process_index|world|worker_info|split_by|node", re.IGNORECASE)
 
 
@@ -40,8 +41,9 @@ def unsplit(project: Project, events: Iterable[Event], lines: Mapping[str, list[
         for e in every
         if e.name in LOADERS and e.active and e.everyone and not _is_sampled(e) and not _deals(project, e)
     ]
-    whole = (e for e in candidates if _shuffles(e) or (is_plain(e) and _is_stream(project, e)))
-    found = {e.place for e in whole if _is_wrapped(project, e, wraps)}
+    found = {e.place for e in candidates if _shuffles(e) and _is_wrapped(project, e, wraps)}
+    streams = (e for e in candidates if is_plain(e) and _is_stream(project, e))
+    found |= {e.place for e in streams if _is_wrapped(project, e, wraps, led=True)}
     picking = (e for e in every if e.name in LOADERS and e.active and e.everyone and _picks_for_all(project, e))
     found |= {e.place for e in picking if _is_wrapped(project, e, wraps)}
     lightning = {e.place for e in candidates if _is_of_lightning(project, e)}
@@ -59,10 +61,11 @@ def resplit(project: Project, events: Iterable[Event], lines: Mapping[str, list[
     return frozenset() if not found or _puts_none_in(lines) else frozenset(found)
 
 
-def _is_wrapped(project: Project, event: Event, wraps: set[str]) -> bool:
-    """Whether its program wraps a model in one of these files, and uses nothing that splits data by itself."""
+def _is_wrapped(project: Project, event: Event, wraps: set[str], *, led: bool = False) -> bool:
+    """Whether its program wraps a model in one of these files, and imports nothing that splits data by itself; ``led``:
+    it counts only where that goes over the loaders."""
     reach = project.reach(event.chain[0].place.path if event.chain else event.place.path)
-    packages = mentioned(project, reach)[0] - idle(project, reach)
+    packages = mentioned(project, reach)[0] - (idle(project, reach) if led else frozenset())
     return not wraps.isdisjoint(reach) and packages.isdisjoint(_SPLITTING)
 
 
@@ -102,7 +105,8 @@ def _is_stream(project: Project, event: Event) -> bool:
     if kind is None or data is None or facts is None or any(map(_KNOWS.search, facts.words)):
         return False
     named = f"{event.symbol.rpartition('.')[2]} {data.instance.rpartition('::')[2]}"
-    return not HELD_OUT.search(named) and any(render(base).endswith("IterableDataset") for base in kind.bases)
+    told_apart = HELD_OUT.search(named) or _MADE_UP.search(named)
+    return not told_apart and any(render(base).endswith("IterableDataset") for base in kind.bases)
 
 
 def _is_sampled(event: Event) -> bool:
