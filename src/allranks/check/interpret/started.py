@@ -29,9 +29,10 @@ def joins_as(frame: Frame, call: Node) -> None:
     ``init_process_group("gloo", rank=i)``."""
     if call[0] != "call" or render(call[1]).rpartition(".")[2] != "init_process_group":
         return
-    number = next((value for name, value in call[3] if name == "rank"), ("",))
-    if number[0] == "name" and frame.env.get(number[1]) in (ANYTHING, COUNTER):
-        frame.env[number[1]] = rank("global")
+    names = [value[1] for name, value in call[3] if name == "rank" and value[0] == "name"]
+    for name in names:
+        if (known := frame.env.get(name)) is not None and known in (ANYTHING, COUNTER):
+            frame.env[name] = rank("global")
 
 
 def _adds(node: Any, number: tuple[str, str]) -> bool:

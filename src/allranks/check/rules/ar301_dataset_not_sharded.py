@@ -280,6 +280,7 @@ def train(model, optimizer, rows):
 import data
 from torch.nn.parallel import DistributedDataParallel as DDP
 
+
 def main(model):
     model = DDP(model)
     for batch in data.loader(data.Lines("train.txt"), 0):
@@ -393,8 +394,7 @@ def train(model, dataset):
     def check(self, program: Program) -> Iterator[Finding]:
         for event in program.calls(*LOADERS):
             if event.place in program.unsplit:
-                says, advice = told.of_loader(self.advice, streamed=is_plain(event))
-                yield self.found(event, says, advice=advice)
+                yield self.found(event, told.NO_SAMPLER, advice=told.OF_A_STREAM if is_plain(event) else None)
         for event in program.calls(*UNSPLIT):
             if event.active and event.everyone and not HELD_OUT.search(event.symbol.rpartition(".")[2]):
                 yield self.found(event, told.NOT_SHARDED, advice=told.OF_GRAIN)

@@ -18,8 +18,3 @@ OF_JAX = "Split what is read by jax.process_index() and jax.process_count()."
 OF_GRAIN = "Use ShardByJaxProcess(drop_remainder=True)."
 PREPARED = "Give the loader to accelerator.prepare(), with Fabric to setup_dataloaders()."
 OF_A_TRAINER = "Return self.accelerator.prepare(loader), or leave the method out: the trainer's own loader is split."
-
-
-def of_loader(advice: str, *, streamed: bool) -> tuple[str, str]:
-    """Return what is said of a loader of all data, and what to do: of a stream, or by the ``advice`` for all others."""
-    return (STREAMED, OF_A_STREAM) if streamed else (NO_SAMPLER, advice)
