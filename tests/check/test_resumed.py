@@ -143,3 +143,50 @@ def test_of_two_ways_to_a_load_the_one_counts_where_each_decides_for_itself() ->
     """Though the other is shorter."""
     found = check({"train.py": TWO_WAYS.encode()}, Settings(select=("AR503",))).findings
     assert [one.place.line for one in found] == [6]
+
+
+CHECKPOINT = """\
+import functools
+import os
+import torch
+import torch.distributed as dist
+
+{reader}
+
+class Checkpoint:
+    def __init__(self, path, **objects):
+        self.path, self.objects = path, objects
+
+    def save(self):
+        if dist.get_rank() == 0:
+            torch.save({{k: v.state_dict() for k, v in self.objects.items()}}, self.path + ".tmp")
+            os.replace(self.path + ".tmp", self.path)
+
+    def load(self):
+        state = {read}(self.path)
+        for k, v in self.objects.items():
+            v.load_state_dict(state.pop(k))
+"""
+RESUMES = """\
+import torch
+import torch.distributed as dist
+from checkpoint import Checkpoint
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("nccl")
+model = DDP(torch.nn.Linear(1, 1).cuda())
+kept = Checkpoint("last.pth", model=model.module, opt=torch.optim.AdamW(model.parameters()))
+kept.load()
+kept.save()
+"""
+
+
+@pytest.mark.parametrize(
+    ("reader", "read", "lines"),
+    [("", "torch.load", [18]), ('load_cpu = functools.partial(torch.load, map_location="cpu")', "load_cpu", [])],
+)
+def test_a_partial_of_a_load_may_know_where_it_loads_to(reader: str, read: str, lines: list[int]) -> None:
+    """Its keywords stand where it is made."""
+    sources = {"checkpoint.py": CHECKPOINT.format(reader=reader, read=read).encode(), "train.py": RESUMES.encode()}
+    findings = check(sources, Settings(select=("AR504",))).findings
+    assert [one.place.line for one in findings] == lines
