@@ -156,7 +156,6 @@ def interpreted(sources: Mapping[str, bytes], summaries: Mapping[str, Summary], 
         project, tables, lines, everywhere=everywhere, entries=settings.entries, alone=alone, together=together
     )
     program = replace(survey.program(sources), assumed=everywhere)
-    program.facts.alone = alone
     first = not everywhere and starts_by_trainer(program.packages, program.events) and not by_launchers(sources)
     by_node = not everywhere and any(event.first_of_each_node for event in program.effects("mkdir"))
     if (first or by_node) and not on_several_nodes(sources):

@@ -33,9 +33,15 @@ class Facts:
     each (`launches`)."""
 
     def __init__(
-        self, project: Project, sources: Mapping[str, bytes], lines: Mapping[str, list[str]], *, jax: bool
+        self,
+        project: Project,
+        sources: Mapping[str, bytes],
+        lines: Mapping[str, list[str]],
+        *,
+        jax: bool,
+        alone: frozenset[str],
     ) -> None:
-        self.alone = frozenset[str]()
+        self._alone = alone
         self._project = project
         self._sources = sources
         self.lines = lines
@@ -63,7 +69,7 @@ class Facts:
 
     def starts_alone(self, path: str) -> bool:
         """Whether the scripts start a program of torch as one process, and it starts no others itself."""
-        if path not in self.alone or _STARTS.search("\n".join(self.lines[path])):
+        if path not in self._alone or _STARTS.search("\n".join(self.lines[path])):
             return False
         return not self._project.summaries[path].uses("jax")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from allranks.check.sources.source import is_test, module_name
 from allranks.check.summaries.project import Project, closed
@@ -108,29 +109,29 @@ def _deals_all(facts: FunctionFacts, project: Project, depth: int = 1) -> bool:
 
 def _names_in(facts: FunctionFacts) -> Iterator[str]:
     """Yield the names in the body of a module, not those in its functions."""
-    waiting: list[object] = [body_of(facts)]
-    while waiting:
-        node = waiting.pop()
-        if not isinstance(node, tuple) or node[:1] in (("import",), ("def",), ("class",)):
-            continue
+    for node in _nodes(facts, without=("import", "def", "class")):
         place = {"name": 1, "attr": 2}.get(node[0]) if len(node) > 1 and isinstance(node[0], str) else None
         if place is not None and len(node) > place and isinstance(node[place], str):
             yield node[place]
-        waiting.extend(node)
 
 
 def _conditions(facts: FunctionFacts) -> Iterator[str]:
     """Yield the conditions of a function, as text."""
-    waiting: list[object] = [body_of(facts)]
-    while waiting:
-        node = waiting.pop()
-        if not isinstance(node, tuple):
-            continue
+    for node in _nodes(facts):
         if node[:1] == ("if",) and len(node) > 3 and isinstance(node[1], int):
             yield render(node[2])
         elif node[:1] == ("ifexp",) and len(node) > 3:
             yield render(node[1])
-        waiting.extend(node)
+
+
+def _nodes(facts: FunctionFacts, without: tuple[str, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the nodes of a body, but those of these kinds and what is in them."""
+    waiting: list[Any] = [body_of(facts)]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, tuple) and not (node and node[0] in without):
+            yield node
+            waiting.extend(node)
 
 
 def _callers(name: str, project: Project) -> Iterator[FunctionFacts]:

@@ -147,7 +147,9 @@ class Survey:
         bound: set[Place] = set()
         early = tuple(gpus.astray(watched, self.project, self.inside, self._step, bound))
         packages, names = mentioned(self.project)
-        facts = Facts(self.project, sources, self.lines, jax=bool(packages & {"jax", "orbax"}))
+        facts = Facts(
+            self.project, sources, self.lines, jax=bool(packages & {"jax", "orbax"}), alone=self.activity.alone
+        )
         said = (packages, names, early, around(self.project, events))
         results = self.interpreter.results.values()
         bodies_of_modules = (frame.result for frame in self.interpreter.modules.values())

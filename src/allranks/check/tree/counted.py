@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import function_called, values
-from allranks.check.tree.syntax import Function, name_of, own, places_in, tail_of
+from allranks.check.tree.syntax import Function, name_of, nodes_in, own, places_in, tail_of
 
 MEANS = re.compile(r"(?i)mean|average|accuracy|score|metric|wer|cer|bleu|rouge|iou|auc|f1|compute|calc|summar")
 _METER = re.compile(r"^(Running)?(Average|Avg)(Value)?Meter$|^Averager?$")
@@ -50,7 +50,7 @@ _TOGETHER = frozenset(
 
 def gathered(loop: ast.For, file: File) -> Iterator[str]:
     """Yield the names under which a loop adds up or collects what it computes; also in methods that it calls."""
-    inner = [at for part in loop.body for at in (part, *own(part))]
+    inner = nodes_in(loop.body)
     yield from _put_in(inner, file)
     below = (function_called(at, file) for at in inner if isinstance(at, ast.Call))
     for method in dict.fromkeys(one for one in below if one is not None):
@@ -114,7 +114,7 @@ def _made_of(names: set[str], nodes: Sequence[ast.AST]) -> set[str]:
 
 def _running(loop: ast.For, behind: Sequence[ast.AST], names: set[str]) -> ast.AST | None:
     """Return the mean of what there was so far that the loop keeps under a name, if that is used behind it."""
-    inner = [at for part in loop.body for at in (part, *own(part))]
+    inner = nodes_in(loop.body)
     used = {at.id for at in behind if isinstance(at, ast.Name) and isinstance(at.ctx, ast.Load)}
     for at in inner:
         kept = {t.id for t in at.targets if isinstance(t, ast.Name)} if isinstance(at, ast.Assign) else set()
@@ -149,7 +149,7 @@ def _is_mean(at: ast.AST, names: set[str]) -> bool:
 
 def counted_by(loop: ast.For, function: Function, file: File) -> tuple[ast.Call, str] | None:
     """Return where an object that the loop tells its predictions is asked for its number, and its class."""
-    inner = [at for part in loop.body for at in (part, *own(part))]
+    inner = nodes_in(loop.body)
     told = (at.func for at in inner if isinstance(at, ast.Call) and at.args and isinstance(at.func, ast.Attribute))
     objects = {ast.unparse(one.value): one.value for one in told if one.attr in _TELLS}
     kinds = {name: kind for name, one in objects.items() if (kind := _kind_of(one, file))}

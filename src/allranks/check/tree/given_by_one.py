@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from allranks.check.sources.source import File
 from allranks.check.tree.one_rank import Parted, has_guards, holds_on_one, is_for_all, sends
-from allranks.check.tree.syntax import arguments, is_constant, own, tail_of, variables
+from allranks.check.tree.syntax import arguments, is_constant, nodes_in, own, tail_of, variables
 
 _MODEL = re.compile(r"(?i)(^|_)(model|net|network|backbone|encoder|decoder|classifier|criterion|optimizer|tokenizer)$")
 _LOADS = re.compile(r"^_*load_(state_dict|weights|parameters|pretrained\w*)$")
@@ -32,12 +32,12 @@ def changed_on_one(scope: ast.AST, file: File) -> Iterator[Parted]:
     """Yield the states that every rank loads, of which one rank alone has set parts."""
     nodes = own(scope)
     for branch in _branches(nodes, file):
-        parts = [at for at in _inside(branch.body) if isinstance(at, ast.Subscript) and isinstance(at.ctx, ast.Store)]
-        others = {ast.unparse(at.value) for at in _inside(branch.orelse) if isinstance(at, ast.Subscript)}
+        parts = [at for at in nodes_in(branch.body) if isinstance(at, ast.Subscript) and isinstance(at.ctx, ast.Store)]
+        others = {ast.unparse(at.value) for at in nodes_in(branch.orelse) if isinstance(at, ast.Subscript)}
         kept = {at.value.id: at for at in parts if isinstance(at.value, ast.Name)}
         own_ones = {
             t.id
-            for at in _inside(branch.body)
+            for at in nodes_in(branch.body)
             if isinstance(at, ast.Assign)
             for t in at.targets
             if isinstance(t, ast.Name)
@@ -54,10 +54,6 @@ def changed_on_one(scope: ast.AST, file: File) -> Iterator[Parted]:
 def _branches(nodes: Sequence[ast.AST], file: File) -> list[ast.If]:
     """Return the branches that one rank alone takes."""
     return [at for at in nodes if isinstance(at, ast.If) and holds_on_one(at.test)] if has_guards(file) else []
-
-
-def _inside(body: Sequence[ast.stmt]) -> list[ast.AST]:
-    return [at for statement in body for at in (statement, *own(statement))]
 
 
 def _loads_behind(name: str, branch: ast.If, nodes: Sequence[ast.AST]) -> Iterator[ast.expr]:
@@ -80,7 +76,7 @@ def _uses_behind(name: str, branch: ast.If, nodes: Sequence[ast.AST]) -> Iterato
 
 
 def _bound_to_something(branch: ast.If) -> Iterator[tuple[str, ast.AST]]:
-    for at in (part for statement in branch.body for part in (statement, *own(statement))):
+    for at in nodes_in(branch.body):
         if isinstance(at, ast.Assign) and not is_constant(at.value, None):
             yield from ((target.id, at) for target in at.targets if isinstance(target, ast.Name))
 
@@ -88,7 +84,7 @@ def _bound_to_something(branch: ast.If) -> Iterator[tuple[str, ast.AST]]:
 def _is_none_elsewhere(name: str, branch: ast.If, nodes: Sequence[ast.AST]) -> bool:
     """Whether the other ranks have None: of the other branch, or of before."""
     if branch.orelse:
-        stored = _stored(name, (at for statement in branch.orelse for at in (statement, *own(statement))))
+        stored = _stored(name, nodes_in(branch.orelse))
     else:
         stored = [at for at in _stored(name, nodes) if at.lineno < branch.lineno][-1:]
     return bool(stored) and all(is_constant(at.value, None) for at in stored)

@@ -14,7 +14,7 @@ from allranks.check.tree.counted import counted_by, number_of
 from allranks.check.tree.dealt_loaders import dealt_at, is_whole, passed_on
 from allranks.check.tree.namesakes import only_sounds
 from allranks.check.tree.origins import function_called
-from allranks.check.tree.skips import AGREES
+from allranks.check.tree.skips import AGREES, calls_in
 from allranks.check.tree.splits import deals_held_out
 from allranks.check.tree.syntax import (
     Function,
@@ -132,7 +132,7 @@ def _is_count(data: ast.expr) -> bool:
 
 
 def _trains(loop: ast.For, file: File) -> bool:
-    calls = [at for part in loop.body for at in (part, *own(part)) if isinstance(at, ast.Call)]
+    calls = list(calls_in(loop.body))
     below = [f for call in calls if (f := function_called(call, file)) is not None]
     calls += [at for f in below for at in own(f) if isinstance(at, ast.Call)]
     return any(_TRAINS.search(tail_of(call)) for call in calls)

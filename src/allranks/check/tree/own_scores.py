@@ -16,7 +16,7 @@ from allranks.check.sources.source import File
 from allranks.check.tables.data import HELD_OUT
 from allranks.check.tree.namesakes import only_sounds
 from allranks.check.tree.origins import function_called, values
-from allranks.check.tree.skips import AGREES
+from allranks.check.tree.skips import AGREES, calls_in
 from allranks.check.tree.splits import deals_held_out
 from allranks.check.tree.syntax import Function, asks_rank, function_of, inside, keyword, own, speaks_of, tail_of
 
@@ -85,8 +85,7 @@ def meets_by_score(branch: ast.If, file: File) -> tuple[ast.Call, Decided] | Non
 
 def meeting_in(body: Iterable[ast.stmt], file: File) -> ast.Call | None:
     """Return the first call of a block that all processes must make."""
-    calls = (at for part in body for at in (part, *own(part)) if isinstance(at, ast.Call))
-    return next((call for call in calls if _meets(call, file)), None)
+    return next((call for call in calls_in(body) if _meets(call, file)), None)
 
 
 def _meets(call: ast.Call, file: File) -> bool:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 
 from allranks.check.sources.source import File
+from allranks.check.tree.skips import calls_in
 from allranks.check.tree.syntax import Function, asks_rank, function_of, leaves, own, tail_of, variables
 
 _REDUCES = re.compile(r"^_?(all_?reduce(_sum|_mean)?|reduce_(sum|mean|tensor)|all_?gather|gather_for_metrics)$")
@@ -55,12 +56,10 @@ def meets_if_any(branch: ast.If, file: File) -> tuple[ast.Call, str] | None:
         return None
     if any(call.lineno < branch.lineno and name in variables(call) for call in _reductions(function)):
         return None
-    inside = [at for part in branch.body for at in (part, *own(part)) if isinstance(at, ast.Call)]
-    others = [at for part in branch.orelse for at in (part, *own(part)) if isinstance(at, ast.Call)]
-    if any(_REDUCES.search(tail_of(call)) for call in others):
+    if any(_REDUCES.search(tail_of(call)) for call in calls_in(branch.orelse)):
         return None
     named = {name, *_packed(function, name, branch.end_lineno or branch.lineno)}
-    found = (call for call in inside if _REDUCES.search(tail_of(call)) and call.args)
+    found = (call for call in calls_in(branch.body) if _REDUCES.search(tail_of(call)) and call.args)
     call = next((call for call in found if isinstance(call.args[0], ast.Name) and call.args[0].id in named), None)
     return (call, name) if call is not None else None
 

@@ -16,7 +16,7 @@ from allranks.check.sources.source import File
 from allranks.check.tables.data import HELD_OUT
 from allranks.check.tables.items import counts, is_batch, may_hold_samples
 from allranks.check.tree.namesakes import only_sounds
-from allranks.check.tree.syntax import asks_rank, calls_of, own, tail_of, variables, words_of
+from allranks.check.tree.syntax import asks_rank, calls_of, nodes_in, own, tail_of, variables, words_of
 
 _LOSS = re.compile(r"loss|(?<![a-z])kl(?![a-z])|policykl|approxkl|isnan|isinf|isfinite", re.IGNORECASE)
 AGREES = re.compile(r"reduce|gather|broadcast|sync|agree|psum|pmean|allreduce|\bsum_loss\b")
@@ -114,7 +114,7 @@ class Steps:
         """Whether the exceptions of a step in a loop, or in the function that is one, come to ``handler``."""
         tried = next(p for p in file.parents(handler) if isinstance(p, ast.Try | ast.TryStar))
         loops, function = around(handler, file)
-        whole = isinstance(function, ast.FunctionDef) and (_STEP.search(function.name) or _is_step(function))
+        whole = isinstance(function, ast.FunctionDef) and (_STEP.search(function.name) or _is_one_step(function))
         data = any(_is_data(loop.iter) for loop in loops if isinstance(loop, ast.For))
         drawn = bool(loops) and "next" in called_in(function)
         steps = [call for call in calls_in(tried.body) if self._is_step(call)]
@@ -163,7 +163,7 @@ class Steps:
         )
 
 
-def _is_step(function: ast.FunctionDef) -> bool:
+def _is_one_step(function: ast.FunctionDef) -> bool:
     """Whether it is one step of training by what it does: one backward pass, then the optimizer, in no loop."""
     called, loops = called_in(function), (at for at in own(function) if isinstance(at, _LOOPS))
     return {"backward", "step"} <= set(called) and not any("backward" in called_in(loop) for loop in loops)
@@ -340,8 +340,7 @@ def leaving(body: Iterable[ast.stmt]) -> Leaving | None:
 
 def calls_in(body: Iterable[ast.AST]) -> Iterator[ast.Call]:
     """Yield the calls of a block, those of nested functions left out."""
-    for part in body:
-        yield from (at for at in (part, *own(part)) if isinstance(at, ast.Call))
+    return (at for at in nodes_in(body) if isinstance(at, ast.Call))
 
 
 def _is_data(source: ast.expr) -> bool:

@@ -245,6 +245,11 @@ def own(function: ast.AST) -> Sequence[ast.AST]:
     return kept
 
 
+def nodes_in(body: Iterable[ast.AST]) -> list[ast.AST]:
+    """Return the statements of a block and the nodes in them in order, those of nested functions left out."""
+    return [at for part in body for at in (part, *own(part))]
+
+
 def raises(handler: ast.ExceptHandler) -> bool:
     """Say whether an exception handler lets nobody go on: it raises, or ends the process."""
     for node in own(handler):
