@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
 from allranks.check.interpret import collected, rounds, spread
 from allranks.check.interpret.asked import says_alone
 from allranks.check.interpret.compare import compared
+from allranks.check.interpret.naming import alike, is_local, is_sample, takes_rank
 from allranks.check.interpret.state import Frame
 from allranks.check.interpret.truth import FALSE, TRUE, both, either, negate, roles_where
 from allranks.check.interpret.values import (
     ANYTHING,
-    CLOCK,
     DEALT,
-    LOCAL_RANK,
     MANY,
     MOST_ELEMENTS,
-    NODE,
     NONE,
     ONE_OF,
     OWN,
     PRIVATE,
     PROCESS,
-    RANK,
     RANKS,
     Value,
     also,
@@ -40,12 +36,8 @@ from allranks.check.summaries.render import absorbed, condition, denied, render
 from allranks.check.summaries.summary import Node
 from allranks.check.tables.apis import Apis
 from allranks.check.tables.gates import PRIVATE_PATHS
-from allranks.check.tables.items import COPIES, is_batch, is_step, key_of_name
+from allranks.check.tables.items import key_of_name
 
-# A name that is filled in with the rank: "log-{rank:03d}.txt", "%(local_rank)s.txt".
-_TEMPLATE = re.compile(r"[{(](\w*_)?rank[})!:]")
-# How many processes a node has.
-_OF_A_NODE = re.compile(r"gpu|nproc|per_(node|host|machine)|local_(world_)?size|device_count|n_?devices")
 _PERHAPS = frozenset({"perhaps"})
 MOST = 24  # so many classes or functions may be picked from
 # The flags of a dictionary of classes or functions, and of what is picked from it.
@@ -137,7 +129,7 @@ class Evaluator:
             return NONE
         if not isinstance(constant, str):
             return known(constant)
-        if constant.startswith(PRIVATE_PATHS) or ("rank" in constant and _TEMPLATE.search(constant)):
+        if constant.startswith(PRIVATE_PATHS) or takes_rank(constant):
             return Value(constant=constant, flags=OWN)
         disk = self.disk(constant)
         return Value(constant=constant, flags=disk) if disk else known(constant)
@@ -154,10 +146,10 @@ class Evaluator:
             return computed
         if node[3] == "%" and isinstance(left.constant, str):  # a name that is filled in
             parts = node[2][1] if node[2][0] == "seq" else (node[2],)
-            right = tainted(*map(_alike, parts, right.elements or (right,)))
+            right = tainted(*map(alike, parts, right.elements or (right,)))
         if isinstance(left.constant, str) and isinstance(right.constant, str) and node[3] == "+":
             return Value(constant=left.constant + right.constant, flags=left.flags)
-        if node[3] == "+" and (_is_local(left, right, node[2]) or _is_local(right, left, node[1])):
+        if node[3] == "+" and (is_local(left, right, node[2]) or is_local(right, left, node[1])):
             return rank("global")
         made = tainted(left, right)
         flags = left.flags | right.flags
@@ -235,7 +227,7 @@ class Evaluator:
         return also(chosen(truth, one, other, test.taint), test.taint)
 
     def _text(self, frame: Frame, node: Node) -> Value:
-        parts = [_alike(part, self.value(frame, part)) for part in node[1]]
+        parts = [alike(part, self.value(frame, part)) for part in node[1]]
         made = tainted(*parts)
         flags = frozenset().union(*(part.flags for part in parts)) if parts else frozenset()
         return replace(made, text=render(node), flags=flags)
@@ -282,7 +274,7 @@ class Evaluator:
             return elements[at]
         if base.flags & {"spread", "agreed"}:
             return base
-        if key_of_name(at) and _is_sample(frame, node[1]):
+        if key_of_name(at) and is_sample(frame, node[1]):
             return Value(base.taint, flags=OWN)
         if isinstance(at, str) and (found := self.entry(frame, base, at)) is not None:
             return found
@@ -367,27 +359,6 @@ class Evaluator:
         "star": _star,
         "typed": _typed,
     }
-
-
-def _is_local(one: Value, other: Value, node: Node) -> bool:
-    """Whether one number is the rank on its node, or among those that it started, and the other (``node``) is made of
-    which node that is, or is so many times what a node has: as a sum, the rank."""
-    ours = one.number and one.taint & (LOCAL_RANK | RANK) and not other.number
-    before = other.taint & (NODE if one.taint & RANK else NODE | RANK)
-    return bool(ours and (before or (node[0] == "op" and node[3] == "*" and _OF_A_NODE.search(render(node)))))
-
-
-def _alike(node: Node, value: Value) -> Value:
-    """Return what a part of a name is: the step in it is no rank, though it was set under a guard on one."""
-    name = node[1] if node[0] == "name" else node[2] if node[0] == "attr" else ""
-    if value == ANYTHING and name in COPIES:
-        return Value(flags=OWN)
-    return ANYTHING if name and is_step(name) and not value.number and not value.taint & CLOCK else value
-
-
-def _is_sample(frame: Frame, node: Node) -> bool:
-    name = node[1] if node[0] == "name" else ""
-    return name in frame.samples or (is_batch(name) and name in frame.facts.positional)
 
 
 def _is_class(reference: str) -> bool:

@@ -10,12 +10,11 @@ from functools import reduce
 from operator import or_
 from typing import Any
 
-from allranks.check.interpret.calls import Caller
+from allranks.check.interpret.binding import Binder
 from allranks.check.interpret.ending import ended
 from allranks.check.interpret.given import Given
 from allranks.check.interpret.held import guarded, hands_over
 from allranks.check.interpret.interest import stored_elsewhere
-from allranks.check.interpret.logged import BEHIND, MADE, TRAINER
 from allranks.check.interpret.making import left_out, outcome, roles_of
 from allranks.check.interpret.spread import streamed
 from allranks.check.interpret.state import Called, Frame, Result, meets
@@ -25,7 +24,6 @@ from allranks.check.interpret.values import (
     ANYTHING,
     NO_CONSTANT,
     NONE,
-    PRIVATE,
     RANKS,
     Value,
     also,
@@ -34,16 +32,12 @@ from allranks.check.interpret.values import (
     plainly,
     replace,
     roughly,
-    tainted,
-    uncounted,
-    vague,
 )
 from allranks.check.summaries.project import Project
 from allranks.check.summaries.render import render, under_main
 from allranks.check.summaries.summary import FunctionFacts, Node, body_of, gives_itself
 from allranks.check.tables.apis import Apis
 from allranks.check.tables.passing import GRAPHLESS
-from allranks.check.tables.receivers import HOOK_PARAMETERS, HOOKS, RECEIVERS
 
 # So many calls of a function are told apart by all that they are given, and so many by the little of it that counts.
 DEEPEST, MOST_CONTEXTS, MOST_ROUGHLY = 20, 4, 10
@@ -52,7 +46,7 @@ _GIVES_RANK = re.compile(r"^_?((try|safe|maybe)_)?get_((global|world|dist|mpi|pr
 _BLANK = FunctionFacts("", "", (), (), ("", ""), (), (), (), (1, 0, 1, 0), (), (), b"")
 
 
-class Runner(Caller):
+class Runner(Binder):
     """Runs functions. ``interesting``: references whose effect, trace or value can matter; others are not run."""
 
     def __init__(self, project: Project, apis: Apis, interesting: frozenset[str]) -> None:
@@ -242,7 +236,7 @@ class Runner(Caller):
             frame.result.evidence &= evidence
             return made
         if query is None and value == ANYTHING:
-            return self._noted(self.module_frame(reference.partition("::")[0]), facts, "return")
+            return self.noted(self.module_frame(reference.partition("::")[0]), facts, "return")
         return self.answer(frame, query) if query is not None else value
 
     def _instantiate(self, frame: Frame, function: Value, given: Given) -> Value:
@@ -277,7 +271,7 @@ class Runner(Caller):
             return None
         self.entered.add(reference)
         path = reference.partition("::")[0]
-        env = self._bound(self.module_frame(path), facts, function, given)
+        env = self.parameters(self.module_frame(path), facts, function, given)
         key = (reference, id(function.scope), tuple(env.items()), roles)
         found = self.results.get(key)
         if found is not None:
@@ -290,7 +284,7 @@ class Runner(Caller):
         kind = f"{reference} {id(function.scope)}" if function.receiver is not None and not facts.owner else reference
         if self.contexts.get(kind, 0) >= MOST_CONTEXTS:
             owner = Value(instance=f"{path}::{facts.owner}") if facts.owner and function.receiver else None
-            plain = self._bound(self.module_frame(path), facts, replace(function, receiver=owner, bound=()), None)
+            plain = self.parameters(self.module_frame(path), facts, replace(function, receiver=owner, bound=()), None)
             ranks = self.apis.ranks["name"].named  # what is given for a rank counts all the same, and a function
             some = self.contexts[kind] < MOST_ROUGHLY
             told = {
@@ -318,57 +312,6 @@ class Runner(Caller):
         """Whether a nested function sees one that matters, which was given to the function around it: a decorator's."""
         given = (scope.env.get(name, ANYTHING) for name in scope.facts.positional) if scope is not None else ()
         return any(value.reference in self.interesting for value in given)
-
-    def _bound(self, module: Frame, facts: FunctionFacts, function: Value, given: Given | None) -> dict[str, Value]:
-        """Return the parameters of a call; what is not given is its default, or unknown."""
-        names = list(facts.positional)
-        env: dict[str, Value] = {}
-        values = (*function.bound, *(given.values if given else ()))
-        if function.receiver is not None and facts.owner and names:
-            env[names.pop(0)] = function.receiver.passed()
-        elif function.receiver is not None and not facts.owner:  # what a decorator has made of a method
-            values = (function.receiver, *values)
-        env.update(zip(names, (v.passed() for v in values), strict=False))
-        if facts.variadic[0]:
-            rest, of_method = values[len(names) :], function.receiver is not None and not facts.owner
-            each = of_method or any(v.private for v in rest)  # handed on, the file's name is still one of them
-            made = Value() if of_method else tainted(*rest)
-            env[facts.variadic[0]] = replace(made, elements=tuple(v.passed() for v in rest)) if each else made
-        env |= {name: ANYTHING for name in facts.variadic[1:] if name}
-        known_names = {*names, *facts.keyword_only}
-        if given is not None:
-            env.update((name, v.passed()) for name, v in given.keywords if name in known_names)
-            spread = any(name == "**" for name, _ in given.keywords)  # what is not named may be in there
-            for name, default in () if spread else facts.defaults:
-                if name not in env and default[0] in ("const", "attr", "name"):
-                    env[name] = self.value(module, default)
-        for name, default in facts.defaults if given is None else ():
-            if name not in env and default[0] == "const" and (flags := self.value(module, default).flags & PRIVATE):
-                env[name] = Value(flags=flags)  # a name with the rank in it: nobody would give one without
-        for name in (*names, *facts.keyword_only):
-            value, called = env.get(name, ANYTHING), self.apis.ranks["name"].named(name)
-            value = value if called else uncounted((value,))[0]
-            env[name] = self._unknown(module, facts, name) if value == ANYTHING or (called and vague(value)) else value
-        return env
-
-    def _unknown(self, module: Frame, facts: FunctionFacts, name: str) -> Value:
-        query = self.apis.ranks["name"].named(name)
-        if query is not None:
-            return self.answer(module, query)
-        kind = self._noted(module, facts, name)
-        if kind == ANYTHING:
-            hooked = HOOK_PARAMETERS.get(name, "") if facts.name in HOOKS else ""
-            kind = Value(instance=hooked or RECEIVERS[name]) if hooked or name in RECEIVERS else ANYTHING
-        return replace(kind, flags=MADE) if facts.name in BEHIND and kind.instance == TRAINER else kind
-
-    def _noted(self, module: Frame, facts: FunctionFacts, name: str) -> Value:
-        """Return what an annotation says of a parameter, or of the result (``return``)."""
-        for noted, annotation in facts.annotations:
-            if noted == name and annotation[0] in ("name", "attr"):
-                kind = self.value(module, annotation).reference
-                if kind and kind[:1] != "@" and "." in kind:
-                    return Value(instance=kind)
-        return ANYTHING
 
     def before(self, frame: Frame, statements: tuple[Node, ...]) -> None:
         """Run what a process does while it is not joined with the others, for what it does about its GPU alone."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import reduce
 
-from allranks.check.interpret.evaluate import Evaluator
+from allranks.check.interpret.classes import Classes
 from allranks.check.interpret.held import is_quiet, names_path, part_of, settings_of, stored_twice
 from allranks.check.interpret.logged import meets_nobody
 from allranks.check.interpret.spread import SPREAD, viewed
@@ -38,34 +38,23 @@ from allranks.check.tables.collectives import Collective
 from allranks.check.tables.gates import NODE_LOCAL_VARIABLES
 from allranks.check.tables.names import documented
 from allranks.check.tables.ranks import RUN_STARTS, RankQuery
-from allranks.check.tables.receivers import ATTRIBUTES, RECEIVERS, TRAINER, TUPLES, is_trainer
+from allranks.check.tables.receivers import ATTRIBUTES, RECEIVERS, TUPLES
 
 
-class Members(Evaluator):
+class Members(Classes):
     """Looks names and attributes up. ``heap``: attribute -> class -> what was ever stored there; the variables of a
     module are kept under ``@path``, what is stored in an object of no known class under ``*`` (``*path``: a path)."""
 
-    project: Project
-    apis: Apis
-
     def __init__(self, project: Project, apis: Apis) -> None:
-        self.project = project
-        self.apis = apis
+        super().__init__(project, apis)
         self.heap: dict[str, dict[str, Value]] = {}
         self.answers: dict[str, dict[str, Value | None]] = {}
         self.asked: set[tuple[str, str]] = set()
         self.spawned: set[str] = set()  # functions that processes are started with
         self.stale = False  # something was stored after somebody had asked for it
         self.modules: dict[str, Frame] = {}
-        self.lineages: dict[str, tuple[str, ...]] = {}
-        self.related: dict[str, dict[str, None]] = {}  # class -> those that are in a line with it
-        self.mixed: dict[tuple[str, str], str | None] = {}
-        self.made_of: dict[str, dict[str, Node]] = {}
         self.left_open: dict[str, bool] = {}
         self.stored_elsewhere: dict[str, set[str]] = {}  # attribute -> classes with a method that stores it, not run
-
-    def module_frame(self, path: str) -> Frame:
-        raise NotImplementedError
 
     def function_value(self, reference: str, scope: Frame | None) -> Value:
         raise NotImplementedError
@@ -122,48 +111,6 @@ class Members(Evaluator):
                 return Value(reference=dotted)
         return found if found is not None else ANYTHING
 
-    # classes
-
-    def lineage(self, reference: str) -> tuple[str, ...]:
-        """Return a class and what it inherits, nearest first: references of the project, dotted names of others."""
-        if reference in self.lineages:
-            return self.lineages[reference]
-        facts = self.project.cls(reference)
-        if facts is None:
-            name = documented(reference)
-            trains = is_trainer(name) and name != TRAINER
-            return (reference, TRAINER) if trains else (reference,) if reference else ()
-        self.lineages[reference] = (reference,)  # a circle ends here
-        found = [reference]
-        module = self.module_frame(reference.partition("::")[0])
-        for base in facts.bases:
-            found += self.lineage(self.value(module, base).reference) if base[0] in ("name", "attr") else ()
-        self.lineages[reference] = tuple(dict.fromkeys(found))
-        return self.lineages[reference]
-
-    def heirs(self, reference: str) -> tuple[str, ...]:
-        """Return what a class inherits, and what those inherit that are made of it: a mixin knows its base by them."""
-        if not self.related:
-            classes = (f"{path}::{key}" for path, summary in self.project.summaries.items() for key in summary.classes)
-            related: dict[str, dict[str, None]] = {}
-            for line in [self.lineage(kin) for kin in classes]:
-                for kin in line:
-                    related.setdefault(kin, {}).update(dict.fromkeys(line))
-            self.related = related
-        return tuple(self.related.get(reference, ()))
-
-    def family(self, reference: str) -> str:
-        """Return the name under which all classes that share attributes keep them: the furthest ancestor here."""
-        own = [name for name in self.lineage(reference) if "::" in name]
-        return own[-1] if own else reference
-
-    def method(self, reference: str, name: str) -> str | None:
-        """Return the function that ``name`` is on an instance of a class of the project."""
-        for owner in self.lineage(reference):
-            if (found := self.project.methods(owner).get(name)) is not None:
-                return found
-        return None
-
     # attributes
 
     def attribute(self, frame: Frame, base: Value, name: str, node: Node) -> Value:
@@ -212,15 +159,6 @@ class Members(Evaluator):
         """Return what an attribute is, or what its name says where that is no rank."""
         query = self.apis.ranks["attribute"].tail(name) if not value.ranked else None
         return self.answer(frame, query) if query is not None and query.kind != "size" else value
-
-    def of_heirs(self, reference: str, name: str) -> str | None:
-        """Return the method that a mixin finds in the classes that are made of it, if they agree which."""
-        key = (reference, name)
-        if key not in self.mixed:
-            found = {self.method(kin, name) for kin in self.heirs(reference) if "::" in kin}
-            only = found - {None}
-            self.mixed[key] = only.pop() if len(only) == 1 else None
-        return self.mixed[key]
 
     def _of_instance(self, frame: Frame, base: Value, name: str, node: Node) -> Value | None:
         found = self.method(base.instance, name)
@@ -370,7 +308,7 @@ class Members(Evaluator):
         if owner not in answers:
             self.asked.add((self.family(owner), name))
             stored = list(self.heap.get(name, {}).items())  # to look at bases may store more
-            found = [v for kin, v in stored if kin == owner or self._related(kin, owner)]
+            found = [v for kin, v in stored if kin == owner or self.in_line(kin, owner)]
             answers[owner] = self._perhaps(owner, name, reduce(stored_twice, found)) if found else None
         return answers[owner]
 
@@ -381,18 +319,5 @@ class Members(Evaluator):
             return value
         others = self.stored_elsewhere.get(name, ())
         return (
-            replace(value, constant=NO_CONSTANT)
-            if any(o == owner or self._related(o, owner) for o in others)
-            else value
+            replace(value, constant=NO_CONSTANT) if any(o == owner or self.in_line(o, owner) for o in others) else value
         )
-
-    def _related(self, one: str, other: str) -> bool:
-        return "::" in one and "::" in other and (one in self.lineage(other) or other in self.lineage(one))
-
-    def fields(self, reference: str) -> dict[str, Node]:
-        """Return what a class without a constructor is made of, as a dataclass has it: in order, with defaults."""
-        if reference not in self.made_of:
-            bodies = map(self.project.class_body, reversed(self.lineage(reference)))
-            stored = [s for body in bodies for s in body if s[0] == "assign"]
-            self.made_of[reference] = {s[2][0][1]: s[3] for s in stored if s[2][0][0] == "name"}
-        return self.made_of[reference]

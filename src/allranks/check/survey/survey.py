@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from allranks.check.interpret import gpus
-from allranks.check.interpret.below import deepest_first
 from allranks.check.interpret.drawing import alike
 from allranks.check.interpret.given import Given
 from allranks.check.interpret.held import is_own
@@ -29,6 +28,7 @@ from allranks.check.survey.byname import ByName, entries_of
 from allranks.check.survey.facts import Facts
 from allranks.check.survey.folders import makes_folder
 from allranks.check.survey.loaders import resplit, unsplit
+from allranks.check.survey.meetings import Meetings
 from allranks.check.survey.parted import Parted, symbol
 from allranks.check.survey.together import ALWAYS, Held, Together, held
 from allranks.check.tables.apis import Apis
@@ -100,9 +100,7 @@ class Survey:
         self.events: dict[tuple[str, Span, str], Event] = {}
         self.folders: list[Event] = []
         self.visited: set[tuple[int, int, bool, bool, bool, bool]] = set()
-        self.ahead: dict[int, frozenset[str]] = {}
-        self.between: dict[tuple[int, int, int], frozenset[str]] = {}
-        self.sizes: dict[int, int] = {}
+        self.meetings = Meetings()
         self.speller = Speller(project, self.interpreter.modules)
         self.hooks: list[tuple[_Way, str]] = []
         self.by_name = ByName(project, self.interpreter.lineage)
@@ -281,6 +279,7 @@ class Survey:
     def _into(self, way: _Way, called: Called, step: Step) -> _Way:
         """Return the way on, into a call."""
         result, on = way.result, way.held | held(way.result.path, called.arms)
+        after = called.met + bool(called.result.meets or called.result.meetings)
         return _Way(
             called.result,
             way.mask & called.mask,
@@ -288,14 +287,14 @@ class Survey:
             way.active or called.started,
             chain=(*way.chain, step),
             ordered=way.ordered or called.ordered,
-            earlier=way.earlier | self._ops(result, 0, called.met),
-            later=way.later | self._ops(result, called.met + bool(called.result.meets or called.result.meetings)),
+            earlier=way.earlier | self.meetings.between(result, 0, called.met),
+            later=way.later | self.meetings.between(result, after),
             under=way.under | called.under,
             guard=self._place(result.path, called.guard) if called.guard else way.guard,
             sure=called.started or (way.sure and not self._apart(way, on)),
             alone=way.alone or (not self.everywhere and (called.alone or is_tools_main(called.result.reference))),
             scope=Scope(called.result, called.node, self._scope(way)),
-            passed=way.passed + self._size(result, called.met),
+            passed=way.passed + self.meetings.before(result, called.met),
             arms=(*way.arms, called.arms),
             held=on,
             entry=None if called.started else way.entry,
@@ -309,36 +308,17 @@ class Survey:
     def _scope(self, way: _Way) -> Scope:
         return way.scope or Scope(way.result)
 
-    def _size(self, start: Result, stop: int = 1 << 30) -> int:
-        """Return how many meetings there are in ``start`` before meeting ``stop``, in what it calls too."""
-        for result in deepest_first(start, self.sizes, _met_in) if stop else ():
-            self.sizes[id(result)] = self._sum(result.meetings)
-        return self._sum(start.meetings[:stop])
-
-    def _sum(self, meetings: list[str | Called]) -> int:
-        return sum(1 if isinstance(one, str) else self.sizes.get(id(one.result), 0) for one in meetings)
-
     def _spelled(self, way: _Way, seen: Seen) -> str:
         if seen.node is None or not (way.active or makes_folder(seen)):
             return ""
         return self.speller.spelled(self._scope(way), seen.node)
 
-    def _ops(self, start: Result, first: int, stop: int = 1 << 30) -> frozenset[str]:
-        """Return what is met in ``start`` from meeting ``first`` on, before meeting ``stop``."""
-        for result in deepest_first(start, self.ahead, _met_in):
-            self.ahead[id(result)] = self._union(result.meetings)
-        key = (id(start), first, stop)
-        if key not in self.between:
-            self.between[key] = self._union(start.meetings[first:stop])
-        return self.between[key]
-
-    def _union(self, meetings: list[str | Called]) -> frozenset[str]:
-        met = ({one} if isinstance(one, str) else self.ahead.get(id(one.result), frozenset()) for one in meetings)
-        return frozenset().union(*met)
-
     def _event(self, way: _Way, seen: Seen) -> None:
         result, mask = way.result, way.mask & seen.mask
-        earlier, later = way.earlier | self._ops(result, 0, seen.met), way.later | self._ops(result, seen.met)
+        earlier, later = (
+            way.earlier | self.meetings.between(result, 0, seen.met),
+            way.later | self.meetings.between(result, seen.met),
+        )
         early = mask == 1 and (way.under | seen.under) & ASKED and not earlier & JOINED and later & JOINED
         mask = EVERY if early else mask  # nobody is joined yet: each takes itself for rank 0
         path = seen.receiver
@@ -366,7 +346,7 @@ class Survey:
             guard=self._place(result.path, seen.guard) if seen.guard else way.guard,
             met=seen.met,
             spelled=self._spelled(way, seen) if mask in (1, EVERY) or makes_folder(seen) else "",
-            passed=way.passed + self._size(result, seen.met),
+            passed=way.passed + self.meetings.before(result, seen.met),
             arms=(*way.arms, seen.arms),
             earlier=earlier,
             later=later,
@@ -388,10 +368,6 @@ class Survey:
 
     def _place(self, path: str, span: Span) -> Place:
         return place(path, self.lines.get(path, []), span)
-
-
-def _met_in(result: Result) -> Iterator[Result]:
-    return (one.result for one in result.meetings if not isinstance(one, str))
 
 
 def _weight(event: Event) -> tuple[bool, bool, bool, int, bool, int]:
