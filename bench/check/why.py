@@ -12,8 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
-from allranks.check.engine import Settings, check, interpreted, read
+from allranks.check.engine import Settings, check, interpreted, summaries_of
 from allranks.check.program import Event, Program
+from allranks.check.reading import Memory
 from allranks.check.rule import Assume
 from allranks.check.sources.source import decode
 from allranks.findings import Place
@@ -51,8 +52,7 @@ def why(label: Label, sources: Mapping[str, bytes], settings: Settings = ALL, ar
     for finding in check(sources, settings).findings:
         if near(finding, label):
             yield f"finding: {finding.code} ({finding.confidence}) {finding.place} {finding.message}"
-    summaries, _ = read(sources)
-    yield from _reached(interpreted(sources, summaries, settings), label, around)
+    yield from _reached(interpreted(sources, summaries_of(sources, Memory()), settings), label, around)
 
 
 def _reached(program: Program, label: Label, around: int) -> Iterator[str]:

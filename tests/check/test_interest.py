@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from textwrap import dedent
 
+from allranks.check.engine import summaries_of
 from allranks.check.interpret.interest import MANY, Names, interesting
-from allranks.check.reading import examined
+from allranks.check.reading import Memory
 from allranks.check.summaries.project import Project
 from allranks.check.tables.apis import apis
 
@@ -14,8 +15,7 @@ DRAWS = "def draw():\n    return mean_of_all\n"
 
 
 def matter(files: dict[str, str]) -> frozenset[str]:
-    summaries = {path: examined(path, dedent(text).encode())[0] for path, text in files.items()}
-    project = Project({path: summary for path, summary in summaries.items() if summary is not None})
+    project = Project(summaries_of({path: dedent(text).encode() for path, text in files.items()}, Memory()))
     return interesting(project, Names(project), apis())
 
 

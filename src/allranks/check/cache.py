@@ -71,14 +71,6 @@ def secret() -> bytes:
     return known if len(known) == _SECRET else made
 
 
-class Memory(dict[bytes, bytes]):
-    """Summaries for this run alone."""
-
-    def put(self, key: bytes, value: bytes) -> None:
-        """Take a summary."""
-        self[key] = value
-
-
 @dataclass(slots=True)
 class Folder:
     """A cache folder. Nothing is made before something is put. ``lost``: why entries were left out."""

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import gc
-import multiprocessing
 import os
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkContext, SpawnContext
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import TypeAlias
 
-from allranks.check.reading import Cache, digested, key_of, missing
+from allranks.check.reading import Cache, Part, key_of, missing, parsed
 
 ENOUGH, WORKERS, AT_ONCE = 500_000, 2, 8  # bytes, processes, files
+HELD = 4_000_000  # bytes of files whose trees a process keeps until the local rules are asked
+
+_Files: TypeAlias = Sequence[tuple[str, bytes]]
+_PARTS: tuple[Part, ...] = ("summary", "findings")
 
 
 @contextmanager
@@ -27,24 +34,94 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def read_ahead(sources: Mapping[str, bytes], cache: Cache) -> None:
-    """Put what the cache lacks of these files into it, in processes of their own if there is much and cores for them.
+@contextmanager
+def read_ahead(sources: Mapping[str, bytes], cache: Cache) -> Iterator[Cache]:
+    """Have what the cache lacks of these files read in processes of their own, if there is much and cores for them.
 
-    Little is left to whoever asks for it. The processes are forked from a process of one thread, and started anew from
-    any other.
+    Whoever asks the cache that this gives for what is under way waits for it: summaries come first, all of them, then
+    findings. The processes are forked from a process of one thread, and started anew from any other.
     """
     todo = missing(sources, cache)
     cores = len(os.sched_getaffinity(0))
     if sum(len(raw) for _, raw in todo) < ENOUGH or cores < 2:
+        yield cache
         return
-    # Large files first, so that no process is left with one at the end.
     todo.sort(key=lambda item: len(item[1]), reverse=True)
-    how = multiprocessing.get_context("fork" if _has_one_thread() else "spawn")
-    # Not a multiprocessing.Pool: one of its threads spins while there are results to be taken in.
-    with ProcessPoolExecutor(min(WORKERS, cores), mp_context=how, initializer=gc.disable) as crew:
-        every = crew.map(digested, *zip(*todo, strict=True), chunksize=AT_ONCE)
-        for (path, raw), made in zip(todo, every, strict=True):
-            cache.put(key_of(path, raw), made)
+    # Dealt out from the largest on, there and back, so that each has as much to do.
+    count = min(WORKERS, cores)
+    turns = [*range(count), *reversed(range(count))]
+    shares: list[list[tuple[str, bytes]]] = [[] for _ in range(count)]
+    for at, item in enumerate(todo):
+        shares[turns[at % len(turns)]].append(item)
+    how: ForkContext | SpawnContext = get_context("fork") if _has_one_thread() else get_context("spawn")
+    workers: list[BaseProcess] = []
+    arriving = _Arriving(cache)
+    for share in shares:
+        ours, theirs = how.Pipe(duplex=False)
+        worker: BaseProcess = how.Process(target=_read, args=(share, theirs), daemon=True)
+        worker.start()
+        theirs.close()
+        workers.append(worker)
+        arriving.expect(share, ours)
+    try:
+        yield arriving
+    finally:
+        arriving.close()
+        for worker in workers:
+            worker.terminate()
+            worker.join()
+
+
+class _Arriving:
+    """A cache of which some of the entries are under way. What does not come, as a process died, is never there."""
+
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
+        self._from: dict[bytes, Connection] = {}
+        self._open: list[Connection] = []
+
+    def expect(self, files: _Files, connection: Connection) -> None:
+        """Take in what will be made of files when somebody asks for it."""
+        self._from.update({key_of(path, raw, part): connection for path, raw in files for part in _PARTS})
+        self._open.append(connection)
+
+    def get(self, key: bytes) -> bytes | None:
+        while (connection := self._from.get(key)) is not None and connection in self._open:
+            self._receive(connection)
+        return self._cache.get(key)
+
+    def put(self, key: bytes, value: bytes) -> None:
+        self._cache.put(key, value)
+
+    def close(self) -> None:
+        for connection in self._open:
+            connection.close()
+
+    def _receive(self, connection: Connection) -> None:
+        try:
+            arrived: list[tuple[bytes, bytes]] = connection.recv()
+        except (EOFError, OSError):  # the process died, perhaps in the middle of a message
+            connection.close()
+            self._open.remove(connection)
+            return
+        for key, value in arrived:
+            self._from.pop(key, None)
+            self._cache.put(key, value)
+
+
+def _read(files: _Files, connection: Connection) -> None:
+    """Send what is made of files: summaries as they are made, then findings, all at once, as nobody takes them in
+    before the program is interpreted."""
+    gc.disable()
+    held, size = [], 0
+    for first in range(0, len(files), AT_ONCE):
+        made = [parsed(path, raw) for path, raw in files[first : first + AT_ONCE]]
+        connection.send([one.kept_summary() for one in made])
+        size += sum(len(one.raw) for one in made)
+        held += made if size < HELD else []
+    found = [one.kept_findings() for one in held]
+    found += [parsed(path, raw).kept_findings() for path, raw in files[len(held) :]]
+    connection.send(found)
 
 
 def _has_one_thread() -> bool:

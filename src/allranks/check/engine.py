@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from allranks.check.measured import measured
 from allranks.check.program import Program
-from allranks.check.reading import Cache, examined
+from allranks.check.reading import Cache, Memory, findings_in, summary_of
 from allranks.check.registry import all_rules, selected
 from allranks.check.results.rows import rows
 from allranks.check.rule import ABOUT_ITSELF, Assume, LocalRule, ProgramRule
@@ -80,10 +80,11 @@ class Outcome:
 def check(sources: Mapping[str, bytes], settings: Settings, *, cache: Cache | None = None) -> Outcome:
     """Check the Python files and scripts ``sources`` (path from the project's root -> bytes)."""
     codes = settings.codes()
-    summaries, findings = read(sources, cache=cache)
+    cache = Memory() if cache is None else cache
+    program = interpreted(sources, summaries_of(sources, cache), settings)
+    findings = [found for path in _python(sources) for found in findings_in(path, sources[path], cache)]
     if UnknownEnvVar.code in codes:
         findings.extend(UnknownEnvVar().in_scripts(sources))
-    program = interpreted(sources, summaries, settings)
     asked = {r.code: r for r in all_rules() if isinstance(r, LocalRule) and (r.whole or settings.assume == "auto")}
     findings = [f for f in findings if f.code not in asked or asked[f.code].stands(f, program)]
     chosen = [r for r in all_rules() if isinstance(r, ProgramRule) and r.code in codes]
@@ -111,16 +112,14 @@ def _findings(rule: ProgramRule, program: Program, first: str) -> list[Finding]:
         return [AnalysisIncomplete().failed(Place(first, 1, 1, 1, 1), rule.code, error)]
 
 
-def read(sources: Mapping[str, bytes], *, cache: Cache | None = None) -> tuple[dict[str, Summary], list[Finding]]:
-    """Return the summaries of the Python files of ``sources`` that can be read, and what is found in each alone."""
-    summaries: dict[str, Summary] = {}
-    findings: list[Finding] = []
-    for path in sorted(path for path in sources if not is_text(path)):
-        summary, local = examined(path, sources[path], cache)
-        findings.extend(local)
-        if summary is not None:
-            summaries[path] = summary
-    return summaries, findings
+def summaries_of(sources: Mapping[str, bytes], cache: Cache) -> dict[str, Summary]:
+    """Return the summaries of the Python files of ``sources`` that can be read."""
+    made = ((path, summary_of(path, sources[path], cache)) for path in _python(sources))
+    return {path: summary for path, summary in made if summary is not None}
+
+
+def _python(sources: Mapping[str, bytes]) -> list[str]:
+    return sorted(path for path in sources if not is_text(path))
 
 
 def _by_nodes(findings: list[Finding], program: Program, sources: Mapping[str, bytes]) -> list[Finding]:

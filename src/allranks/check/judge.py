@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import cast
+from typing import TypeAlias, cast
 
 from allranks.check.config import Config, ConfigWrong
 from allranks.check.engine import Settings, check
 from allranks.check.kept import Judged
 from allranks.check.measured import measured
-from allranks.check.reading import Cache
+from allranks.check.reading import Cache, Memory
 from allranks.check.registry import all_rules
 from allranks.check.results.page import summary
 from allranks.check.results.suppress import MENTION, suppressed, suppressions, unused
@@ -24,6 +25,7 @@ from allranks.check.sources.text import python_of
 from allranks.findings import Confidence, Finding, Place
 from allranks.report.base import RuleNote
 
+Ahead: TypeAlias = Callable[[Mapping[str, bytes], Cache], AbstractContextManager[Cache]]
 _SELECTOR = re.compile(r"ALL|AR\d{0,3}")
 
 
@@ -61,12 +63,12 @@ def judge(
     shown: Collection[str] | None = None,
     whole: bool = True,
     cache: Cache | None = None,
-    ahead: Callable[[Mapping[str, bytes], Cache], None] | None = None,
+    ahead: Ahead = lambda _, cache: nullcontext(cache),
 ) -> Judged:
     """Check files by path from the root; ``failed`` could not be read, and why.
 
     Findings are those of the files ``shown``, all without: the others are there to be followed into. ``whole``: these
-    are all files of the project, so that what is not found is not there. ``ahead`` may fill the cache beforehand
+    are all files of the project, so that what is not found is not there. ``ahead`` may fill the cache meanwhile
     (`crew.read_ahead`).
     """
     settings = settings_of(config)
@@ -80,9 +82,9 @@ def judge(
             broken[path] = code
         else:
             sources[path] = code
-    if ahead is not None and cache is not None:
-        ahead({path: raw for path, raw in sources.items() if not is_text(path)}, cache)
-    outcome = check(sources, settings, cache=cache)
+    programs = {path: raw for path, raw in sources.items() if not is_text(path)}
+    with ahead(programs, Memory() if cache is None else cache) as filled:
+        outcome = check(sources, settings, cache=filled)
     found = [finding for finding in outcome.findings if finding.place.path in shown]
     decided = codes if whole and not settings.entries else codes - _of_programs()
     found += (

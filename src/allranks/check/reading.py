@@ -1,13 +1,17 @@
-"""What one file comes to, whatever the others are: its summary, and what the local rules say. Kept as bytes. Pure."""
+"""What one file comes to, whatever the others are: its summary, and what the local rules say. Kept as bytes. Pure.
+
+The two are kept apart: the program is interpreted by summaries, and nobody need wait for the local rules until then.
+"""
 
 from __future__ import annotations
 
 import ast
 import marshal
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
-from typing import Protocol
+from typing import Literal, Protocol, TypeAlias
 
 from allranks.check.kept import findings_of, plain
 from allranks.check.registry import all_rules
@@ -20,6 +24,8 @@ from allranks.check.summaries.summary import Summary, dump, load
 from allranks.check.tree.syntax import calls_of
 from allranks.findings import Finding, Place
 
+Part: TypeAlias = Literal["summary", "findings"]
+
 
 class Cache(Protocol):
     """Bytes by key; whatever it loses is computed again."""
@@ -28,51 +34,87 @@ class Cache(Protocol):
     def put(self, key: bytes, value: bytes) -> None: ...
 
 
-def key_of(path: str, raw: bytes) -> bytes:
-    """Return the key of what `digested` makes of a file."""
+class Memory(dict[bytes, bytes]):
+    """What is known in this run alone."""
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Take what is known under a key."""
+        self[key] = value
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A file of which a summary was made; of one that cannot be read there is no summary, but ``why``."""
+
+    path: str
+    raw: bytes
+    summary: Summary | None
+    file: File | None = None
+    why: Unreadable | None = None
+
+    def kept_summary(self) -> tuple[bytes, bytes]:
+        """Return the summary for a cache: its key and its bytes."""
+        packed = b"" if self.summary is None else dump(self.summary)
+        return key_of(self.path, self.raw, "summary"), packed
+
+    def kept_findings(self) -> tuple[bytes, bytes]:
+        """Return what the local rules find, for a cache: its key and its bytes."""
+        return key_of(self.path, self.raw, "findings"), marshal.dumps(plain(self.findings()))
+
+    def findings(self) -> list[Finding]:
+        """Return what the local rules find, or why the file cannot be read."""
+        if self.file is None:
+            return [_unreadable(self.path, self.why)] if self.why is not None else []
+        try:
+            return _local(self.file)
+        except RecursionError:
+            return [_unreadable(self.path, Unreadable("nested too deeply to be checked"))]
+
+
+def key_of(path: str, raw: bytes, part: Part) -> bytes:
+    """Return the key of a part of what is known of a file."""
     name = blake2b(path.encode(errors="surrogatepass"), digest_size=32).digest()
-    return blake2b(raw, digest_size=16, key=name).digest()
+    return blake2b(raw, digest_size=16, key=name, person=part.encode()).digest()
 
 
 def missing(sources: Mapping[str, bytes], cache: Cache) -> list[tuple[str, bytes]]:
-    """Return the files that the cache does not know."""
-    return [(path, raw) for path, raw in sources.items() if cache.get(key_of(path, raw)) is None]
+    """Return the files of which the cache does not know both parts."""
+    parts: tuple[Part, ...] = ("summary", "findings")
+    return [(p, raw) for p, raw in sources.items() if any(cache.get(key_of(p, raw, part)) is None for part in parts)]
 
 
-def digested(path: str, raw: bytes) -> bytes:
-    """Return a file's summary, if it has one, and the findings of the local rules."""
-    return _packed(*_examined(path, raw))
+def summary_of(path: str, raw: bytes, cache: Cache) -> Summary | None:
+    """Return a file's summary, None for one that is no Python; what is new is put into the cache, findings too."""
+    kept = cache.get(key_of(path, raw, "summary"))
+    if kept is not None:
+        return load(kept) if kept else None
+    new = parsed(path, raw)
+    cache.put(*new.kept_summary())
+    cache.put(*new.kept_findings())
+    return new.summary
 
 
-def examined(path: str, raw: bytes, cache: Cache | None = None) -> tuple[Summary | None, list[Finding]]:
-    """Return a file's summary (None for one that is no Python) and the findings of the local rules."""
-    if cache is None:
-        return _examined(path, raw)
-    key = key_of(path, raw)
-    kept = cache.get(key)
-    if kept is None:
-        summary, findings = _examined(path, raw)
-        cache.put(key, _packed(summary, findings))
-        return summary, findings
-    packed, lists = marshal.loads(kept)
-    return None if packed is None else load(packed), findings_of(lists)
+def findings_in(path: str, raw: bytes, cache: Cache) -> list[Finding]:
+    """Return what the local rules find in a file; what is new is put into the cache."""
+    key = key_of(path, raw, "findings")
+    if (kept := cache.get(key)) is None:
+        _, kept = parsed(path, raw).kept_findings()
+        cache.put(key, kept)
+    return findings_of(marshal.loads(kept))
 
 
-def _packed(summary: Summary | None, findings: list[Finding]) -> bytes:
-    return marshal.dumps((None if summary is None else dump(summary), plain(findings)))
-
-
-def _examined(path: str, raw: bytes) -> tuple[Summary | None, list[Finding]]:
+def parsed(path: str, raw: bytes) -> Parsed:
+    """Return a file parsed, with its summary."""
     text = decode(raw)
     if isinstance(text, Unreadable):
-        return None, [_unreadable(path, text)]
+        return Parsed(path, raw, None, why=text)
     tree = parse(text)
     if isinstance(tree, Unreadable):
-        return None, [_unreadable(path, tree)]
+        return Parsed(path, raw, None, why=tree)
     try:
-        return lower(tree), _local(File(path, text, tree))
+        return Parsed(path, raw, lower(tree), File(path, text, tree))
     except RecursionError:
-        return None, [_unreadable(path, Unreadable("nested too deeply to be checked"))]
+        return Parsed(path, raw, None, why=Unreadable("nested too deeply to be checked"))
 
 
 def _unreadable(path: str, why: Unreadable) -> Finding:

@@ -12,7 +12,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from allranks.check.cache import Folder, Memory, key_of, secret, version
+from allranks.check.cache import Folder, key_of, secret, version
 from allranks.check.config import Config, ConfigWrong
 from allranks.check.kept import Judged, read, written
 from allranks.cli.check_project import MANY, Files, Project, files_of, overridden, part_of, project_of
@@ -83,7 +83,7 @@ def _show_settings(project: Project) -> int:
 def _judged(project: Project, files: Files, *, keep: bool) -> Judged:
     config = project.config
     if not keep:
-        return _judge(config, files, Memory())
+        return _judge(config, files, None)
     folder = Folder(project.root / config.cache_dir, version(), secret())
     shown = sorted(files.shown) if files.shown is not None else None
     told = replace(config, fail_on="", output_format="", baseline="", cache_dir="")
@@ -98,7 +98,7 @@ def _judged(project: Project, files: Files, *, keep: bool) -> Judged:
     return judged
 
 
-def _judge(config: Config, files: Files, cache: Cache) -> Judged:
+def _judge(config: Config, files: Files, cache: Cache | None) -> Judged:
     from allranks.check.crew import read_ahead, uncollected
     from allranks.check.judge import judge
 
@@ -115,6 +115,7 @@ def _judge(config: Config, files: Files, cache: Cache) -> Judged:
 
 
 def _mend(project: Project, files: Files, arguments: Namespace) -> int:
+    from allranks.check.reading import Memory
     from allranks.check.results.edit import diff
     from allranks.check.results.mend import mend
     from allranks.check.sources.text import text_of
