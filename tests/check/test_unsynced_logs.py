@@ -42,6 +42,13 @@ def test_a_loss_that_several_devices_log_is_that_of_the_first(trainer: str) -> N
     assert found(trainer) == [(8, "high")]
 
 
+def test_what_is_there_before_anything_is_computed_says_nothing_of_it() -> None:
+    """A list that is filled below; and a number that stays what it was."""
+    summed = "[]\n        for out in self(batch):\n            loss += [out.mean()]\n        loss = sum(loss)"
+    assert found("devices=8", made=summed) == [(11, "high")]
+    assert found("devices=8", made="0.0") == []
+
+
 def test_where_nothing_speaks_of_several_devices_that_is_not_certain() -> None:
     """Nor is anything said of one device alone."""
     assert found("") == [(8, "low")]

@@ -6,28 +6,22 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
-from allranks.check.program import Event, Program
+from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.source import File
+from allranks.check.survey.on_one_device import on_one_device
 from allranks.check.tree.one_device import taken_for_all
-from allranks.check.tree.origins import values
+from allranks.check.tree.metric_classes import left_apart
 from allranks.check.tree.own_counts import counts_alone
 from allranks.check.tree.own_means import given_away, own_mean
+from allranks.check.tree.own_rates import REDUCES, steers_rate
 from allranks.check.tree.own_scores import follows_own_score
-from allranks.check.tree.syntax import (
-    calls_of,
-    distributed,
-    rank_guard,
-    tail_of,
-)
+from allranks.check.tree.syntax import calls_of, distributed, tail_of
 from allranks.check.tree.thrown_away import IN_PLACE, RETURNING, thrown_away
-from allranks.check.tree.unsynced_logs import is_unsynced
+from allranks.check.tree.unaveraged_fits import is_unaveraged
+from allranks.check.tree.unsynced_logs import unsynced
 from allranks.findings import Finding, Note
 
-_REDUCES = (
-    *("all_reduce", "all_gather", "reduce(", "gather", "broadcast", "torchmetrics", "synchronize", "reduce_tensor"),
-    *("pmean", "psum", "sync_", "allreduce", "reduce_dict", "reduce_mean"),
-)
 _LOGGED = "the value of this process' part is logged as that of the whole"
 _OF_JAX = "Reduce it in the mapped function: jax.lax.pmean(value, axis_name)."
 _KEPT = (
@@ -43,7 +37,12 @@ _OF_COUNTER = "what it has counted, which is this process' part of the data"
 _ELSEWHERE = "is given this process' part of the data, and nobody brings the results together"
 _COUNTS = "a metric of torcheval gives what this process alone has counted"
 _OF_TORCHEVAL = "Ask torcheval.metrics.toolkit.sync_and_compute(metric), on every rank."
-_TRAINER = ("lightning.pytorch.Trainer", "lightning.pytorch.cli.LightningCLI")
+_APART = "what each process has added there is never brought together"
+_OF_STATE = (
+    "Keep it where the framework brings it together: add_state(..., dist_reduce_fx=...), self.results, a gather."
+)
+_FITS = "what is measured on this process' part of the validation data is never averaged"
+_OF_KERAS = "Give fit hvd.callbacks.MetricAverageCallback(), before the callbacks that follow or store a metric."
 _REDUCTIONS = (*IN_PLACE, *RETURNING)
 
 
@@ -55,7 +54,9 @@ class MetricNotReduced(LocalRule):
     nor who calls it brings the results of the processes together. So with an object that is told predictions and
     asked for what it has counted; also who gives a part to such a function of another file. A metric of torcheval
     that is computed and never synced. A score that a function under `pmap` returns unreduced, and of which the host
-    takes the first device's. A reduction whose result nobody keeps: `dist.all_reduce(loss / n)`,
+    takes the first device's. A metric class of torchmetrics, mmengine or detectron2 that adds up under a name of which
+    its framework does not know (no `add_state`, not `results`, no gather). `model.fit` of Keras under Horovod with
+    validation data of this process' part and no `MetricAverageCallback`. A reduction whose result nobody keeps: `dist.all_reduce(loss / n)`,
     `hvd.allreduce(loss)` as a statement. Also a `ReduceLROnPlateau` that follows such a score, and Lightning's
     `self.log` of a loss or score in `validation_step`, `test_step` and the hooks behind them (or what these call)
     without `sync_dist=True`, in a program whose trainer is given several devices.
@@ -84,11 +85,20 @@ class MetricNotReduced(LocalRule):
     cluster = "The score is that of 1/N of the data; if each process decides by its own, some stop and others go on."
     advice = "all_reduce the sum and the count before dividing; with Lightning, log with sync_dist=True."
     words = (
-        *("DistributedSampler", "validation_step", "test_step", "_epoch_end", "best", *_REDUCTIONS),
-        *("setup_dataloaders", "process_index", "pmap", "loader", "torcheval"),
+        *("DistributedSampler", "validation_step", "test_step", "_epoch_end", "best", "BaseMetric", *_REDUCTIONS),
+        *(
+            "setup_dataloaders",
+            "process_index",
+            "pmap",
+            "loader",
+            "torcheval",
+            "torchmetrics",
+            "DatasetEvaluator",
+            "hvd",
+        ),
     )
-    nodes = (ast.Call, ast.FunctionDef)
-    calls = ("step", "log", "log_dict", "compute", *_REDUCTIONS)
+    nodes = (ast.Call, ast.FunctionDef, ast.ClassDef)
+    calls = ("step", "log", "log_dict", "compute", "fit", *_REDUCTIONS)
     bad = (
         # The mean that a function returns of its part; the loss of one device, taken for that of all.
         Example(
@@ -326,23 +336,41 @@ class Alone(L.LightningModule):
         ),
     )
 
+    def applies(self, file: File) -> bool:
+        return not file.is_test
+
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
-        if isinstance(node, ast.Call) and (lost := thrown_away(node, file)) is not None:
-            if not file.is_test:
-                lost_one = f"{ast.unparse(lost)} is reduced, and nobody keeps the result"
-                yield self.local(file, node, lost_one, cluster=_KEPT[0], advice=_KEPT[1])
-        elif isinstance(node, ast.FunctionDef) and not file.is_test:
+        if isinstance(node, ast.ClassDef):
+            yield from self._left_apart(node, file)
+        elif isinstance(node, ast.FunctionDef):
             yield from self._returned(node, file)
-        elif isinstance(node, ast.Call) and tail_of(node) in ("log", "log_dict"):
-            if not file.is_test and is_unsynced(node, file):
-                found = self.local(file, node, _LOGGED)
-                yield from (found, replace(found, confidence="low"))  # the surer one stands or falls with the program
-        elif isinstance(node, ast.Call) and tail_of(node) == "compute":
-            if not file.is_test and counts_alone(node, file):
-                yield self.local(file, node, _COUNTS, advice=_OF_TORCHEVAL)
-        elif isinstance(node, ast.Call) and _steers_rate(node, file):
-            found = self.local(file, node, _STEERS)
-            yield found if follows_own_score(node, file) else replace(found, confidence="low")
+        elif isinstance(node, ast.Call) and (lost := thrown_away(node, file)) is not None:
+            lost_one = f"{ast.unparse(lost)} is reduced, and nobody keeps the result"
+            yield self.local(file, node, lost_one, cluster=_KEPT[0], advice=_KEPT[1])
+        elif isinstance(node, ast.Call):
+            yield from self._called(node, file)
+
+    def _called(self, call: ast.Call, file: File) -> Iterator[Finding]:
+        if tail_of(call) in ("log", "log_dict") and (kept := unsynced(call, file)):
+            notes = [Note("so is this", file.place(other)) for other in kept[1:]]
+            found = self.finding(file.place(call), file.symbol(call), _LOGGED, notes=notes)
+            yield from (found, replace(found, confidence="low"))  # the surer one stands or falls with the program
+        elif tail_of(call) == "compute" and counts_alone(call, file):
+            yield self.local(file, call, _COUNTS, advice=_OF_TORCHEVAL)
+        elif tail_of(call) == "fit" and is_unaveraged(call, file):
+            yield self.local(file, call, _FITS, advice=_OF_KERAS)
+        elif steers_rate(call, file):
+            found = self.local(file, call, _STEERS)
+            yield found if follows_own_score(call, file) else replace(found, confidence="low")
+
+    def _left_apart(self, owner: ast.ClassDef, file: File) -> Iterator[Finding]:
+        """Look at what a metric keeps under names that its framework does not know."""
+        if (left := left_apart(owner, file)) is not None:
+            notes = [Note("each process adds its own here", file.place(left.filled))]
+            message = f"{owner.name} makes its number of {left.name}: {_APART}"
+            symbol, place = file.symbol(left.read), file.place(left.read)
+            found = self.finding(place, symbol, message, notes=notes, advice=_OF_STATE)
+            yield from (found, replace(found, confidence="low"))  # as above
 
     def _returned(self, function: ast.FunctionDef, file: File) -> Iterator[Finding]:
         """Look at what a function returns of its process' part of the data, or of its device's."""
@@ -373,27 +401,11 @@ class Alone(L.LightningModule):
         if finding.message.endswith(_OF_COUNTER):
             kind = finding.message.removesuffix(f" {_OF_COUNTER}").rpartition(" ")[2]
             return finding.symbol in program.facts.own_parts and kind not in program.facts.meeting_kinds
+        if finding.message.endswith(_APART):
+            several = program.wraps or not program.packages.isdisjoint(("mmengine", "detectron2"))
+            return finding.confidence == "low" or several or finding.place.path in program.facts.by_trainer
         if finding.message != _LOGGED:
             return not finding.message.endswith(_OF_SOME) or finding.symbol in program.facts.own_parts
         if finding.confidence == "high" and finding.place.path not in program.facts.by_trainer:
             return False
-        trainers = [event for event in program.events if event.name in _TRAINER]
-        here = [event for event in trainers if event.place.path == finding.place.path]
-        return not trainers or not all(map(_has_one, here or trainers))
-
-
-def _has_one(trainer: Event) -> bool:
-    """One device for certain: who leaves it to Lightning gets all that there are."""
-    devices, nodes = trainer.argument("devices", "gpus"), trainer.argument("num_nodes")
-    return nodes is None and devices is not None and devices.constant in (1, "1")
-
-
-def _steers_rate(call: ast.Call, file: File) -> bool:
-    """``ReduceLROnPlateau(...).step(loss)`` where the data is dealt out and nothing is reduced."""
-    if "ReduceLROnPlateau" not in file.text or "DistributedSampler" not in file.text or not call.args:
-        return False
-    if not isinstance(call.func, ast.Attribute) or call.func.attr != "step" or rank_guard(call, file) is not None:
-        return False
-    made = values(call.func.value, file)
-    plateau = any(isinstance(one, ast.Call) and tail_of(one) == "ReduceLROnPlateau" for one in made)
-    return plateau and not any(word in file.text for word in _REDUCES)
+        return not on_one_device(program.events, finding.place.path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
+from allranks.check.sources.nodes import children
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import function_called, values
 from allranks.check.tree.own_scores import SCORE, reduces
@@ -32,23 +33,24 @@ _EVALUATES = re.compile(r"val|eval|test")
 _BY_ITSELF = re.compile(rf"{AGREES.pattern}|^(compute|aggregate)$")
 _GATHERED = re.compile(r"out|loss|result|metric|pred")  # what the steps of an epoch have left
 _PASSES_ON = ("zip", "enumerate", "sum", "float", "list", "dict", "min", "max")
-_DEEPEST = 5
+_DEEPEST = 8
 
 
-def is_unsynced(call: ast.Call, file: File) -> bool:
-    """Whether ``self.log`` of a loss or score, where held-out data is looked at, keeps to this process' part: of
-    several in a function the first."""
+def unsynced(call: ast.Call, file: File) -> list[ast.Call]:
+    """Return the calls ``self.log`` of a function that keep a loss or score, where held-out data is looked at, to this
+    process' part: at the first of them, so that each function tells of its own once."""
     function = function_of(call, file)
-    return function is not None and file.once("unsynced", function, lambda it: _first(it, file)) is call
+    found = [] if function is None else file.once("unsynced", function, lambda it: _unsynced(it, file))
+    return found if found and found[0] is call else []
 
 
-def _first(function: Function, file: File) -> ast.Call | None:
+def _unsynced(function: Function, file: File) -> list[ast.Call]:
     owner = class_of(function, file)
     if owner is None or not (_LOOKS.search(function.name) or _is_called_to_look(function.name, owner)):
-        return None
-    unsynced = (at for at in own(function) if isinstance(at, ast.Call) and _keeps(at, owner))
-    found = next((at for at in unsynced if _is_own(at, function, file)), None)
-    return None if found is None or any(reduces(one, file, 2) for one in _before(function, owner)) else found
+        return []
+    kept = (at for at in own(function) if isinstance(at, ast.Call) and _keeps(at, owner))
+    found = [at for at in kept if _is_own(at, function, file)]
+    return [] if found and any(reduces(one, file, 2) for one in _before(function, owner)) else found
 
 
 def _before(function: Function, owner: ast.ClassDef) -> list[Function]:
@@ -78,25 +80,32 @@ def _is_own(log: ast.Call, function: Function, file: File) -> bool:
     told = _LOOKS.search(function.name) or not isinstance(under, ast.Constant) or _EVALUATES.search(str(under.value))
     named = (under, value, *(values(value, file) if value is under else ()))
     scores = any(speaks_of(one, pattern) for one in named for pattern in (_LOSS, SCORE))
-    return bool(told) and not of_training and scores and _is_plain(value, file, 0)
+    return bool(told) and not of_training and scores and _is_plain(value, file, ())
 
 
-def _is_plain(value: ast.expr, file: File, depth: int) -> bool:
-    """Whether a value is computed here, of what this process has."""
-    if depth > _DEEPEST or isinstance(value, ast.Constant):
+def _is_plain(value: ast.expr, file: File, above: tuple[ast.expr, ...]) -> bool:
+    """Whether a value is computed here, of what this process has. ``above``: what it is a part of."""
+    if len(above) > _DEEPEST or isinstance(value, ast.Constant):
         return False
+    within = (*above, value)
     if isinstance(value, ast.Name):
         stored = values(value, file)
-        return all(_is_plain(one, file, depth + 1) for one in stored) if stored else depth > 0
+        made = [one for one in stored if not _is_beginning(one) and one not in above]
+        return all(_is_plain(one, file, within) for one in made) if made else bool(above) and not stored
     if isinstance(value, ast.Attribute | ast.Subscript) and ast.unparse(value).startswith("self."):
         return False
     if isinstance(value, ast.Call):
-        return _is_computed(value, file, depth)
+        return _is_computed(value, file, within)
     parts = value.values if isinstance(value, ast.Dict) else list(ast.iter_child_nodes(value))
-    return any(_is_plain(one, file, depth + 1) for one in parts if isinstance(one, ast.expr))
+    return any(_is_plain(one, file, within) for one in parts if isinstance(one, ast.expr))
 
 
-def _is_computed(call: ast.Call, file: File, depth: int) -> bool:
+def _is_beginning(value: ast.expr) -> bool:
+    """``losses = []``, ``loss = None``: what is there before anything is computed."""
+    return isinstance(value, ast.List | ast.Dict | ast.Constant) and not any(children(value))
+
+
+def _is_computed(call: ast.Call, file: File, within: tuple[ast.expr, ...]) -> bool:
     if _BY_ITSELF.search(tail_of(call)):
         return False
     if (called := function_called(call, file)) is not None:
@@ -107,7 +116,7 @@ def _is_computed(call: ast.Call, file: File, depth: int) -> bool:
             return bool(_COMPUTES.search(call.func.attr))
         parts = parts or ([] if call.args else [call.func.value])
     inner = (one.value if isinstance(one, ast.Starred) else one for one in parts[:1])
-    return all(_is_plain(one, file, depth + 1) for one in inner)
+    return all(_is_plain(one, file, within) for one in inner)
 
 
 def _is_called_to_look(name: str, owner: ast.ClassDef) -> bool:
