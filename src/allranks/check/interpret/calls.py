@@ -44,7 +44,7 @@ from allranks.check.tables.gates import GATED
 from allranks.check.tables.local import LocalQuery
 from allranks.check.tables.names import documented
 from allranks.check.tables.passing import BAGS, FILLING, PASSING, PASSING_METHODS, SELVES, TELLING
-from allranks.check.tables.ranks import BEGUN, BESIDE
+from allranks.check.tables.ranks import BEGUN, BESIDE, OF_MESH
 from allranks.check.tables.receivers import BASES, RECEIVERS, REGISTERS, RETURNS, is_trainer, trainer_of
 from allranks.check.tables.shown import SHOWN
 from allranks.check.tables.spoken import data_set, effect_of
@@ -338,8 +338,8 @@ class Caller(Plain):
             return self._local(frame, entry, name, given)
         if given.values and name.startswith("torch.distributed.get_rank"):
             return rank("group")
-        if name.endswith("get_local_rank") and (given.values or "mesh" in render(given.node[1]).lower()):
-            return rank("group")  # of a device mesh: the place in one of its dimensions
+        if name.endswith("get_local_rank") and (given.values or OF_MESH.search(render(given.node[1]))):
+            return rank("group")
         table = self.apis.ranks["call"]
         query = table.named(name) or table.tail(name.rpartition(".")[2])
         return self.answer(frame, query) if query is not None else ANYTHING

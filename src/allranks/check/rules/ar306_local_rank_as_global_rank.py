@@ -216,8 +216,8 @@ from torch.utils.data import DistributedSampler
 class Recipe:
     def __init__(self, mesh, rows):
         dist.init_process_group("nccl")
-        dp_mesh = mesh["dp"]
-        self.size, self.place = dp_mesh.size(), dp_mesh.get_local_rank()
+        dp = mesh["dp"]
+        self.size, self.place = dp.size(), dp.get_local_rank()
         self.sampler = DistributedSampler(rows, num_replicas=self.size, rank=self.place)
         self.mine = rows.chunk(self.size)[mesh.get_local_rank("tp")]
 """

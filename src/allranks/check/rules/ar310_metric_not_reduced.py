@@ -10,11 +10,12 @@ from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.source import File
 from allranks.check.survey.on_one_device import on_one_device
-from allranks.check.tree.one_device import taken_for_all
+from allranks.check.tree import reducing as told
 from allranks.check.tree.metric_classes import left_apart
+from allranks.check.tree.one_device import taken_for_all
 from allranks.check.tree.own_counts import counts_alone
 from allranks.check.tree.own_means import given_away, own_mean
-from allranks.check.tree.own_rates import REDUCES, steers_rate
+from allranks.check.tree.own_rates import steers_rate
 from allranks.check.tree.own_scores import follows_own_score
 from allranks.check.tree.syntax import calls_of, distributed, tail_of
 from allranks.check.tree.thrown_away import IN_PLACE, RETURNING, thrown_away
@@ -22,27 +23,6 @@ from allranks.check.tree.unaveraged_fits import is_unaveraged
 from allranks.check.tree.unsynced_logs import unsynced
 from allranks.findings import Finding, Note
 
-_LOGGED = "the value of this process' part is logged as that of the whole"
-_OF_JAX = "Reduce it in the mapped function: jax.lax.pmean(value, axis_name)."
-_KEPT = (
-    "The processes meet, and each goes on with its own value.",
-    "Keep the tensor in a variable, reduce that, and read the result out of it.",
-)
-
-
-_STEERS = "the learning rate of each process follows the score of its own part of the data"
-_OF_PART = "makes its mean of this process' part of the data"
-_OF_SOME = "makes its mean of what this process has of data that is dealt out"
-_OF_COUNTER = "what it has counted, which is this process' part of the data"
-_ELSEWHERE = "is given this process' part of the data, and nobody brings the results together"
-_COUNTS = "a metric of torcheval gives what this process alone has counted"
-_OF_TORCHEVAL = "Ask torcheval.metrics.toolkit.sync_and_compute(metric), on every rank."
-_APART = "what each process has added there is never brought together"
-_OF_STATE = (
-    "Keep it where the framework brings it together: add_state(..., dist_reduce_fx=...), self.results, a gather."
-)
-_FITS = "what is measured on this process' part of the validation data is never averaged"
-_OF_KERAS = "Give fit hvd.callbacks.MetricAverageCallback(), before the callbacks that follow or store a metric."
 _REDUCTIONS = (*IN_PLACE, *RETURNING)
 
 
@@ -50,16 +30,17 @@ class MetricNotReduced(LocalRule):
     """
     ## What it does
     Finds a function that goes over held-out data, and makes a mean of what it has added up or collected, where a
-    sampler or the rank deals that data out (in its file, or elsewhere in its program), and neither it, what it calls
-    nor who calls it brings the results of the processes together. So with an object that is told predictions and
-    asked for what it has counted; also who gives a part to such a function of another file. A metric of torcheval
-    that is computed and never synced. A score that a function under `pmap` returns unreduced, and of which the host
-    takes the first device's. A metric class of torchmetrics, mmengine or detectron2 that adds up under a name of which
-    its framework does not know (no `add_state`, not `results`, no gather). `model.fit` of Keras under Horovod with
-    validation data of this process' part and no `MetricAverageCallback`. A reduction whose result nobody keeps: `dist.all_reduce(loss / n)`,
-    `hvd.allreduce(loss)` as a statement. Also a `ReduceLROnPlateau` that follows such a score, and Lightning's
-    `self.log` of a loss or score in `validation_step`, `test_step` and the hooks behind them (or what these call)
-    without `sync_dist=True`, in a program whose trainer is given several devices.
+    sampler or the rank deals that data out (in its file, or elsewhere in its program), and neither it, what it
+    calls nor who calls it brings the results of the processes together. So with an object that is told predictions
+    and asked for what it has counted; also who gives a part to such a function of another file. A metric of
+    torcheval that is computed and never synced. A score that a function under `pmap` returns unreduced, and of
+    which the host takes the first device's. A metric class of torchmetrics, mmengine or detectron2 that adds up
+    under a name of which its framework does not know (no `add_state`, not `results`, no gather). `model.fit` of
+    Keras under Horovod with validation data of this process' part and no `MetricAverageCallback`. A reduction whose
+    result nobody keeps: `dist.all_reduce(loss / n)`, `hvd.allreduce(loss)` as a statement. Also a
+    `ReduceLROnPlateau` that follows such a score, and Lightning's `self.log` of a loss or score in
+    `validation_step`, `test_step` and the hooks behind them (or what these call) without `sync_dist=True`, in a
+    program whose trainer is given several devices.
 
     ## Why is this bad
     The score of one process is that of its part. Which checkpoint is the best, and when to stop, depends on which rank
@@ -85,7 +66,7 @@ class MetricNotReduced(LocalRule):
     cluster = "The score is that of 1/N of the data; if each process decides by its own, some stop and others go on."
     advice = "all_reduce the sum and the count before dividing; with Lightning, log with sync_dist=True."
     words = (
-        *("DistributedSampler", "validation_step", "test_step", "_epoch_end", "best", "BaseMetric", *_REDUCTIONS),
+        *("DistributedSampler", "validation_step", "test_step", "_epoch_end", "best", *_REDUCTIONS),
         *(
             "setup_dataloaders",
             "process_index",
@@ -346,30 +327,30 @@ class Alone(L.LightningModule):
             yield from self._returned(node, file)
         elif isinstance(node, ast.Call) and (lost := thrown_away(node, file)) is not None:
             lost_one = f"{ast.unparse(lost)} is reduced, and nobody keeps the result"
-            yield self.local(file, node, lost_one, cluster=_KEPT[0], advice=_KEPT[1])
+            yield self.local(file, node, lost_one, cluster=told.KEPT[0], advice=told.KEPT[1])
         elif isinstance(node, ast.Call):
             yield from self._called(node, file)
 
     def _called(self, call: ast.Call, file: File) -> Iterator[Finding]:
         if tail_of(call) in ("log", "log_dict") and (kept := unsynced(call, file)):
             notes = [Note("so is this", file.place(other)) for other in kept[1:]]
-            found = self.finding(file.place(call), file.symbol(call), _LOGGED, notes=notes)
+            found = self.finding(file.place(call), file.symbol(call), told.LOGGED, notes=notes)
             yield from (found, replace(found, confidence="low"))  # the surer one stands or falls with the program
         elif tail_of(call) == "compute" and counts_alone(call, file):
-            yield self.local(file, call, _COUNTS, advice=_OF_TORCHEVAL)
+            yield self.local(file, call, told.COUNTS, advice=told.OF_TORCHEVAL)
         elif tail_of(call) == "fit" and is_unaveraged(call, file):
-            yield self.local(file, call, _FITS, advice=_OF_KERAS)
+            yield self.local(file, call, told.FITS, advice=told.OF_KERAS)
         elif steers_rate(call, file):
-            found = self.local(file, call, _STEERS)
+            found = self.local(file, call, told.STEERS)
             yield found if follows_own_score(call, file) else replace(found, confidence="low")
 
     def _left_apart(self, owner: ast.ClassDef, file: File) -> Iterator[Finding]:
         """Look at what a metric keeps under names that its framework does not know."""
         if (left := left_apart(owner, file)) is not None:
             notes = [Note("each process adds its own here", file.place(left.filled))]
-            message = f"{owner.name} makes its number of {left.name}: {_APART}"
+            message = f"{owner.name} makes its number of {left.name}: {told.APART}"
             symbol, place = file.symbol(left.read), file.place(left.read)
-            found = self.finding(place, symbol, message, notes=notes, advice=_OF_STATE)
+            found = self.finding(place, symbol, message, notes=notes, advice=told.OF_STATE)
             yield from (found, replace(found, confidence="low"))  # as above
 
     def _returned(self, function: ast.FunctionDef, file: File) -> Iterator[Finding]:
@@ -379,33 +360,33 @@ class Alone(L.LightningModule):
             calls = calls_of(file).get(function.name, ())
             notes = [Note("it is called here", file.place(call)) for call in calls]
             notes += [Note("it is dealt out here", file.place(own.source))] if own.source is not None else []
-            message = f"{function.name} {_OF_PART}" if own.sure else f"{function.name} {_OF_SOME}"
-            message = f"{function.name} asks {own.kind} {_OF_COUNTER}" if own.kind else message
+            message = f"{function.name} {told.OF_PART}" if own.sure else f"{function.name} {told.OF_SOME}"
+            message = f"{function.name} asks {own.kind} {told.OF_COUNTER}" if own.kind else message
             yield self.finding(file.place(own.mean), file.symbol(function.body[0]), message, notes=notes)
         for called in dict.fromkeys(tail_of(call) for call, _ in given):
             first, *others = [(call, source) for call, source in given if tail_of(call) == called]
             notes = [Note("it is dealt out here", file.place(first[1]))]
             notes += [Note("it is called here too", file.place(call)) for call, _ in others]
-            yield self.finding(file.place(first[0]), file.symbol(first[0]), f"{called} {_ELSEWHERE}", notes=notes)
+            yield self.finding(file.place(first[0]), file.symbol(first[0]), f"{called} {told.ELSEWHERE}", notes=notes)
         if distributed(file) and (taken := taken_for_all(function, file)) is not None:
             places = [("one device's is taken here", taken.use), ("it is computed here", taken.computed)]
             notes = [Note(text, file.place(at)) for text, at in places if at is not None]
             message = f"{ast.unparse(taken.value)} of each device is returned unreduced, and that of one taken for all"
-            yield self.finding(file.place(taken.value), file.symbol(function), message, notes=notes, advice=_OF_JAX)
+            yield self.finding(file.place(taken.value), file.symbol(function), message, notes=notes, advice=told.OF_JAX)
 
     def stands(self, finding: Finding, program: Program) -> bool:
         """Whether what Lightning logs is logged by several processes."""
-        if finding.message.endswith(_ELSEWHERE):
+        if finding.message.endswith(told.ELSEWHERE):
             called = f".{finding.message.partition(' ')[0]}"
             return any(function.endswith(called) for function in program.facts.own_parts)
-        if finding.message.endswith(_OF_COUNTER):
-            kind = finding.message.removesuffix(f" {_OF_COUNTER}").rpartition(" ")[2]
+        if finding.message.endswith(told.OF_COUNTER):
+            kind = finding.message.removesuffix(f" {told.OF_COUNTER}").rpartition(" ")[2]
             return finding.symbol in program.facts.own_parts and kind not in program.facts.meeting_kinds
-        if finding.message.endswith(_APART):
+        if finding.message.endswith(told.APART):
             several = program.wraps or not program.packages.isdisjoint(("mmengine", "detectron2"))
             return finding.confidence == "low" or several or finding.place.path in program.facts.by_trainer
-        if finding.message != _LOGGED:
-            return not finding.message.endswith(_OF_SOME) or finding.symbol in program.facts.own_parts
+        if finding.message != told.LOGGED:
+            return not finding.message.endswith(told.OF_SOME) or finding.symbol in program.facts.own_parts
         if finding.confidence == "high" and finding.place.path not in program.facts.by_trainer:
             return False
         return not on_one_device(program.events, finding.place.path)

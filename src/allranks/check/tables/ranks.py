@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -289,3 +290,5 @@ RUN_STARTS = frozenset({"init", "start_run"})
 BESIDE = frozenset({"Process", "Thread"})
 # Classes whose `start` begins to `run`.
 BEGUN = frozenset({"threading.Thread", "multiprocessing.Process", "torch.multiprocessing.Process"})
+# Receivers of `get_local_rank` that are meshes of devices, or one dimension of them: it is the place in that.
+OF_MESH = re.compile(r"(?i)mesh|(^|[._])(dp|fsdp|hsdp|tp|pp|cp|sp|ep)(_?(group|dim|rank))?\b")

@@ -41,7 +41,8 @@ _KINDS: Mapping[re.Pattern[str], _Kind] = {
 
 
 class Left(NamedTuple):
-    """``name``: what a metric keeps of its process' part alone; ``read``: where its number is made of it; ``filled``."""
+    """``name``: what a metric keeps of its process' part alone; ``filled``: where it is added to; ``read``: where the
+    number is made of it."""
 
     name: str
     read: ast.AST

@@ -17,7 +17,7 @@ from allranks.check.sources.source import File
 from allranks.check.tables.apis import Apis, apis
 from allranks.check.tables.local import LocalQuery
 from allranks.check.tables.names import ALIASES
-from allranks.check.tables.ranks import RankQuery
+from allranks.check.tables.ranks import OF_MESH, RankQuery
 from allranks.check.tree.syntax import calls_of, class_of, name_of, own
 
 # Origins: the kinds of tables/ranks.py (global, local, node, group, size, many) and of tables/local.py (clock, random,
@@ -101,8 +101,8 @@ def _of_call(call: ast.Call, file: File, seen: set[int], depth: int) -> Origins:
         return _of_variable(call.args[0])
     if _AGREED.search(last):
         return NOTHING
-    if last == "get_local_rank" and (call.args or "mesh" in ast.unparse(call.func).lower()):
-        return frozenset({"group"})  # of a device mesh: the place in one of its dimensions
+    if last == "get_local_rank" and _is_of_mesh(call, file):
+        return frozenset({"group"})
     for table in (_tables().ranks["call"], _tables().local):
         entry = table.named(dotted) or table.tail(last)
         if entry is not None:
@@ -119,6 +119,12 @@ def _of_call(call: ast.Call, file: File, seen: set[int], depth: int) -> Origins:
         parts.append(call.func.value)
     made = _union(parts, file, seen, depth)
     return made - {"listing"} if last in ("sorted", "natsorted", "len") else made
+
+
+def _is_of_mesh(call: ast.Call, file: File) -> bool:
+    """``mesh.get_local_rank("dp")``; ``dp = mesh["dp"]`` and ``dp.get_local_rank()``"""
+    of = call.func.value if isinstance(call.func, ast.Attribute) else call.func
+    return bool(call.args) or any(OF_MESH.search(ast.unparse(one)) for one in (of, *values(of, file)))
 
 
 def _returns(function: ast.AST) -> tuple[ast.Return, ...]:
