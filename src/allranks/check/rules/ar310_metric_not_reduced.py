@@ -74,9 +74,10 @@ class MetricNotReduced(LocalRule):
             "loader",
             "torcheval",
             "torchmetrics",
-            "DatasetEvaluator",
-            "hvd",
+            "mmengine",
+            "detectron2",
         ),
+        *("validation_data",),
     )
     nodes = (ast.Call, ast.FunctionDef, ast.ClassDef)
     calls = ("step", "log", "log_dict", "compute", "fit", *_REDUCTIONS)
