@@ -10,15 +10,19 @@ from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
-from allranks.check.tree.origins import origins, reached
+from allranks.check.tables.data import SAMPLERS
+from allranks.check.tree.origins import function_called, origins, reached, values
 from allranks.check.tree.splits import SPLITTERS, handed, split_at, splits
 from allranks.check.tree.syntax import bases_of, class_of, distributed, function_of, name_of, own, speaks_of, tail_of
 from allranks.findings import Edit, Finding, Fix, Note
 
 _LISTS = re.compile(r"(^|_)(glob|files|paths|shards|filenames)($|_)", re.IGNORECASE)
 _NO_DATA = re.compile(r"(^|_)(logs?|trace|artifact|ckpt|checkpoint|weights)", re.IGNORECASE)
+# Functions that give the items of what they are given at this position, in its order.
+_ITEMS = {"list": 0, "tuple": 0, "filter": 1, "map": 1}
 _NUMBERS = re.compile(r"ShardByJaxProcess|ShardOptions")
 _LISTINGS = ("os.listdir", "glob.glob", "glob")
+_ELSEWHERE = ", and a sampler of another file deals them out"
 _STORES = ("fs", "gfile", "gcs")  # object stores list in order
 
 
@@ -101,6 +105,50 @@ def loader(fabric, seed):
             },
             at=(7,),
         ),
+        # What a function returns; and a data set whose sampler stands elsewhere.
+        Example(
+            {
+                "data.py": """\
+import torch.distributed as dist
+from pathlib import Path
+
+
+def find(root):
+    return [file for file in Path(root).rglob("*.npz") if file.stat().st_size]
+
+
+files = find("data")
+mine = files[dist.get_rank() :: dist.get_world_size()]
+"""
+            },
+            at=(10,),
+        ),
+        Example(
+            {
+                "data.py": """\
+import os
+
+
+class Images(torch.utils.data.Dataset):
+    def __init__(self, root):
+        names = os.listdir(root)
+        self.files = list(filter(is_image, names))
+
+    def __getitem__(self, i):
+        return self.files[i]
+""",
+                "train.py": """\
+# torchrun --nnodes=4 --nproc-per-node=8 train.py
+import torch.distributed as dist
+from data import Images
+from torch.utils.data import DistributedSampler
+
+dist.init_process_group("nccl")
+sampler = DistributedSampler(Images("data"))
+""",
+            },
+            at=(6,),
+        ),
     )
     good = (
         Example(
@@ -133,8 +181,9 @@ class Images(Dataset):
         if isinstance(node, ast.Call) and _is_listing(node, file):
             if _sorted_around(node, file):
                 return
-            if distributed(file) and _feeds_index(node, file):
+            if _feeds_index(node, file):
                 message = f"the data set numbers its files as {ast.unparse(node)} lists them, in no fixed order"
+                message = message if distributed(file) else f"{message}{_ELSEWHERE}"
                 yield self.local(file, node, message, fix=_sorted_fix(node, file))
             elif distributed(file) and _names_files(node, file):
                 yield self.local(file, node, f"the list of files is {ast.unparse(node)}, in no fixed order")
@@ -147,14 +196,17 @@ class Images(Dataset):
         split = split_at(node, file)
         if split is None or "listing" not in origins(split.source, file) or _is_sorted(split.source, file):
             return
-        listed = (n for at in reached(split.source, file) for n in walk(at) if isinstance(n, ast.Call))
-        if any(_is_listing(call, file) for call in listed):
+        if any(_is_listing(call, file) for call in _calls_behind(split.source, file)):
             fix = _sorted_fix(split.source, file)
             message = f"the order of {ast.unparse(split.source)}, split by rank, may differ from process to process"
             yield self.local(file, node, message, fix=fix)
 
-    def stands(self, finding: Finding, program: Program) -> bool:  # noqa: ARG002 - it holds of all
-        return not program.facts.one_host
+    def stands(self, finding: Finding, program: Program) -> bool:
+        if not finding.message.endswith(_ELSEWHERE):
+            return not program.facts.one_host
+        dealing = {event.place.path for event in program.calls(*SAMPLERS) if event.active}
+        around = program.facts.around(finding.place.path) if dealing and program.facts.several_nodes else frozenset()
+        return not program.facts.one_host and not dealing.isdisjoint(around)
 
     def _handed_on(self, listing: ast.Call, file: File) -> Iterator[Finding]:
         """Look for a call that is given the list together with the rank."""
@@ -166,6 +218,15 @@ class Images(Dataset):
                 message = f"the order of {ast.unparse(split.source)}, split by rank, may differ from process to process"
                 yield self.finding(file.place(listing), file.symbol(listing), message, notes=[note])
                 return
+
+
+def _calls_behind(source: ast.expr, file: File) -> Iterator[ast.Call]:
+    """Yield the calls that a value comes from, also those in a function of this file that returns it unsorted."""
+    calls = [n for at in reached(source, file) for n in walk(at) if isinstance(n, ast.Call)]
+    yield from calls
+    for function in dict.fromkeys(one for call in calls if (one := function_called(call, file)) is not None):
+        returned = file.once("returned", function, lambda it: _returned(it, file))
+        yield from (n for value in returned for n in walk(value) if isinstance(n, ast.Call))
 
 
 def _sorted_around(call: ast.Call, file: File) -> bool:
@@ -197,7 +258,7 @@ def _feeds_index(call: ast.Call, file: File) -> bool:
     if owner is None or function is None or not any("Dataset" in base for base in bases_of(owner, file)):
         return False
     looked_up = file.once("looked up", owner, _looked_up)
-    stored = {name for name in looked_up for v in file.bindings.get((owner, f".{name}"), ()) if _leads(v, call)}
+    stored = {name for name in looked_up for v in file.bindings.get((owner, f".{name}"), ()) if _leads(v, call, file)}
     return bool(stored) and stored.isdisjoint(file.once("sorted attributes", owner, _sorted_attributes))
 
 
@@ -218,13 +279,25 @@ def _looked_up(owner: ast.ClassDef) -> frozenset[str]:
     return frozenset(n.value.attr for n in nodes if isinstance(n, ast.Subscript) and isinstance(n.value, ast.Attribute))
 
 
-def _leads(value: ast.AST, call: ast.Call) -> bool:
-    """``value`` is the listing, as it is or as a list, or items of it."""
+def _leads(value: ast.AST, call: ast.Call, file: File, depth: int = 3) -> bool:
+    """``value`` is the listing, as it is, as a list, or items of it; or a function of this file returns that."""
     if value is call:
         return True
-    if isinstance(value, ast.Call) and tail_of(value) == "list" and value.args:
-        return _leads(value.args[0], call)
-    return isinstance(value, ast.ListComp) and len(value.generators) == 1 and _leads(value.generators[0].iter, call)
+    if depth == 0:
+        return False
+    if isinstance(value, ast.Name):
+        return any(_leads(one, call, file, depth - 1) for one in values(value, file)) and not _is_sorted(value, file)
+    if isinstance(value, ast.Call):
+        if (called := function_called(value, file)) is not None:
+            returned = file.once("returned", called, lambda it: _returned(it, file))
+            return any(_leads(one, call, file, depth - 1) for one in returned)
+        place = _ITEMS.get(tail_of(value), len(value.args))
+        return len(value.args) > place and _leads(value.args[place], call, file, depth)
+    return (
+        isinstance(value, ast.ListComp)
+        and len(value.generators) == 1
+        and _leads(value.generators[0].iter, call, file, depth)
+    )
 
 
 def _sorted_attributes(owner: ast.ClassDef) -> frozenset[str]:
@@ -248,7 +321,7 @@ def _names_files(call: ast.Call, file: File) -> bool:
         return False
     if splits(file.tree, file):  # it is not by this list that data is dealt out here
         return False
-    return any(_leads(value, call) for value in file.once("returned", function, lambda it: _returned(it, file)))
+    return any(_leads(value, call, file) for value in file.once("returned", function, lambda it: _returned(it, file)))
 
 
 def _returned(function: ast.AST, file: File) -> tuple[ast.AST, ...]:
@@ -257,8 +330,8 @@ def _returned(function: ast.AST, file: File) -> tuple[ast.AST, ...]:
     results = [result for result in results if not _counts(result, function, file)]
     if any(_is_sorted(result, file) for result in results):
         return ()
-    values = tuple(value for result in results for value in reached(result, file))
-    return () if any(_sorts(value) for value in values) else values
+    found = tuple(value for result in results for value in reached(result, file))
+    return () if any(_sorts(value) for value in found) else found
 
 
 def _sorts(value: ast.AST) -> bool:

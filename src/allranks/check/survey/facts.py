@@ -12,7 +12,7 @@ from allranks.check.survey import feeds
 from allranks.check.survey import own_parts as parts
 from allranks.check.survey import several as files
 from allranks.check.survey import steady as steps
-from allranks.check.survey.launches import on_one_host
+from allranks.check.survey.launches import on_one_host, on_several_nodes
 from allranks.check.survey.trained_by_several import trained_by_several
 
 _STARTS = re.compile(r"\b(spawn|start_processes|Process|launch\w*|Trainer|Fabric)\(")
@@ -51,6 +51,11 @@ class Facts:
     def one_host(self) -> bool:
         """Whether all processes that are joined were started by one on its own host."""
         return on_one_host(self._sources)
+
+    @cached_property
+    def several_nodes(self) -> bool:
+        """Whether anything speaks of several nodes."""
+        return on_several_nodes(self._sources)
 
     @cached_property
     def steady(self) -> frozenset[str]:
