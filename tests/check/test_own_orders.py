@@ -273,3 +273,26 @@ def test_training_and_test_data_told_apart_in_another_file_are_found(
     sources = {"splits.py": SPLITS.format(drawn=drawn, parts=parts), "train.py": PROGRAM.format(seeded=seeded)}
     findings = check({path: text.encode() for path, text in sources.items()}, Settings(select=("AR308",))).findings
     assert [(one.place.path, one.place.line) for one in findings] == [("splits.py", line) for line in found]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"), [("", []), (", shuffle=False", [9]), (", True", [9]), (", **more", [9])]
+)
+def test_a_branch_that_no_call_switches_on_is_not_taken(given: str, expected: list[int]) -> None:
+    """What a call gives may be true, whatever it looks like: who gives it has thought of it."""
+    source = f"""\
+import numpy as np
+import torch.distributed as dist
+
+
+def part(files, shuffle=False):
+    dist.init_process_group("nccl")
+    files = sorted(files)
+    if shuffle:
+        np.random.shuffle(files)
+    return files[dist.get_rank() :: dist.get_world_size()]
+
+
+part(list(rows){given})
+"""
+    assert lines(source) == expected

@@ -325,3 +325,50 @@ def test_a_stream_of_another_file_is_read_whole_by_every_process(
     assert [one.place.line for one in findings if one.place.path == "train.py"] == lines
     made_up = {path: text.replace(b"Packed", b"FakeRows") for path, text in sources.items()}
     assert check(made_up, Settings(select=("AR301",))).findings == ()
+
+
+PIPED = """\
+import tensorflow as tf
+
+
+def read(pattern):
+    return tf.data.TFRecordDataset(pattern).repeat().shuffle({size})
+"""
+
+
+@pytest.mark.parametrize(
+    ("part", "size", "seeds", "lines"),
+    [
+        ("for row in self.source.as_numpy_iterator():", "1000", "", []),
+        ("for row in self.source.as_numpy_iterator():", "1000", "tf.random.set_seed(0)", [10]),
+        ("while True:\n            row = random.choice(self.source)", "1000", "", []),
+        ("while True:\n            row = random.choice(self.source)", "1000", "random.seed(0)", [10]),
+        ("for row in random.sample(self.source):", "1000", "", [10]),
+    ],
+)
+def test_a_stream_without_an_end_that_each_process_draws_by_itself_need_not_be_dealt_out(
+    part: str, size: str, seeds: str, lines: list[int]
+) -> None:
+    """One that ends is gone through by all, in whatever order; and equal seeds draw the same."""
+    sources = {
+        "stream.py": STREAM.format(part=part).encode(),
+        "rows.py": f"{PIPED.format(size=size)}\n\n{seeds}\n".replace("import", "import random\nimport", 1).encode(),
+        "train.py": GOES_THROUGH.format(source="rows.read()", used="AutoModel").encode(),
+    }
+    findings = check(sources, Settings(select=("AR301",))).findings
+    assert [one.place.line for one in findings if one.place.path == "train.py"] == lines
+
+
+def test_horovod_averages_what_each_process_has_of_all_rows() -> None:
+    """Its optimizer is what wraps the model, and splits no data."""
+    train = """\
+import horovod.torch as hvd
+from torch.utils.data import DataLoader
+
+optimizer = hvd.DistributedOptimizer(make(model))
+loader = DataLoader(rows, shuffle=True)
+"""
+    sampled = train.replace("shuffle=True", "sampler=data.DistributedSampler(rows, hvd.size(), hvd.rank())")
+    for text, lines in ((train, [5]), (sampled, [])):
+        findings = check({"train.py": text.encode()}, Settings(select=("AR301",))).findings
+        assert [one.place.line for one in findings] == lines

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
 from allranks.check.program import Program
@@ -14,6 +13,7 @@ from allranks.check.survey.unagreed import trains_alone
 from allranks.check.tables.data import HELD_OUT, LOADERS, UNSPLIT
 from allranks.check.tree import dividing as told
 from allranks.check.tree.loader_calls import (
+    SPLITS,
     is_part,
     is_stream,
     picks_of_all,
@@ -29,11 +29,6 @@ from allranks.check.tree.readers import SOURCES, divides_alone, split_by_worker_
 from allranks.check.tree.syntax import has_stars, is_called, is_constant, keyword, name_of, tail_of
 from allranks.findings import Finding, Note
 
-# Somebody in this file thinks about who reads what.
-_SPLITS = re.compile(
-    r"(?<!Random)(?<!Sequential)Sampler|split_dataset|\.shard\(|num_shards|num_replicas|worker_info|\[\s*(\w+\.)*\w*rank\s*::|prepare_data_loader|"
-    r"accelerat|lightning|deepspeed|webdataset|StreamingDataset|process_index|\bsplit_by_"
-)
 # These split an IterableDataset themselves.
 _SPLITTING_STREAMS = frozenset({"accelerate", "transformers", "webdataset", "ray"})
 
@@ -71,8 +66,9 @@ class DatasetNotSharded(LocalRule, ProgramRule):
     cluster = "Every process goes through the whole data set: N processes do the work of one."
     advice = "Give the loader sampler=DistributedSampler(dataset), and call set_epoch in the loop."
     words = (
-        *("DistributedDataParallel", "FullyShardedDataParallel", "Accelerator(", "Fabric(", "get_worker_info"),
+        *("DistributedDataParallel", "FullyShardedDataParallel", "DistributedOptimizer", "Accelerator(", "Fabric("),
         *("_count()", "world_size", "prepare(", "setup_module(", "get_train_dataloader", "streaming=", "buffer_size="),
+        "get_worker_info",
     )
     nodes = (ast.Call, ast.ClassDef, ast.FunctionDef)
     calls = (*LOADERS, *SOURCES)
@@ -374,7 +370,7 @@ def train(model, dataset):
             )
         share = takes_a_share(node, file)
         reads_all = (shuffles or is_stream(node, file) or trains_in_order(node, file)) and wraps(file)
-        dealt = _SPLITS.search(file.text) or (node.args and is_part(node.args[0], file))
+        dealt = SPLITS.search(file.text) or (node.args and is_part(node.args[0], file))
         if (share or reads_all) and not dealt:
             advice = told.OF_A_STREAM if is_stream(node, file) else self.advice
             yield self.local(file, node, told.NO_SAMPLER, advice=advice)

@@ -30,6 +30,7 @@ from allranks.check.tree.orders import (
 from allranks.check.tree.origins import origins, reached
 from allranks.check.tree.own_seeds import OWN, is_seeded, seeds_sampler
 from allranks.check.tree.pipelines import LISTS, SEEDERS, ordered_alone
+from allranks.check.tree.switched_off import is_switched_off
 from allranks.check.tree.syntax import distributed, given, name_of, tail_of
 from allranks.findings import Finding, Note
 
@@ -342,7 +343,7 @@ loader = accelerator.prepare(torch.utils.data.DataLoader(halves([])[0]))
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         if isinstance(node, ast.keyword) and seeds_sampler(node, file):
             yield self._seeded(next(file.parents(node)), node.value, file)
-        if not isinstance(node, ast.Call):
+        if not isinstance(node, ast.Call) or is_switched_off(node, file):
             return
         name = name_of(node, file)
         if name == "torch.utils.data.DistributedSampler":

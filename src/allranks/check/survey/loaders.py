@@ -10,6 +10,7 @@ from allranks.check.interpret.values import Value
 from allranks.check.program import Event
 from allranks.check.summaries.project import Project, mentioned
 from allranks.check.summaries.render import render
+from allranks.check.survey.endless import is_drawn_endlessly
 from allranks.check.tables.data import HELD_OUT, LOADERS, OF_ALL
 from allranks.findings import Place
 
@@ -106,7 +107,8 @@ def _is_stream(project: Project, event: Event) -> bool:
         return False
     named = f"{event.symbol.rpartition('.')[2]} {data.instance.rpartition('::')[2]}"
     told_apart = HELD_OUT.search(named) or _MADE_UP.search(named)
-    return not told_apart and any(render(base).endswith("IterableDataset") for base in kind.bases)
+    streams = any(render(base).endswith("IterableDataset") for base in kind.bases)
+    return streams and not told_apart and not is_drawn_endlessly(project, data.instance)
 
 
 def _is_sampled(event: Event) -> bool:

@@ -28,7 +28,15 @@ from allranks.check.tree.syntax import (
     tail_of,
 )
 
-_WRAPPERS = ("torch.nn.parallel.DistributedDataParallel", "torch.distributed.fsdp.FullyShardedDataParallel")
+# Somebody in this file thinks about who reads what.
+SPLITS = re.compile(
+    r"(?<!Random)(?<!Sequential)Sampler|split_dataset|\.shard\(|num_shards|num_replicas|worker_info|\[\s*(\w+\.)*\w*rank\s*::|prepare_data_loader|"
+    r"accelerat|lightning|deepspeed|webdataset|StreamingDataset|process_index|\bsplit_by_"
+)
+_WRAPPERS = (
+    *("torch.nn.parallel.DistributedDataParallel", "torch.distributed.fsdp.FullyShardedDataParallel"),
+    "horovod.DistributedOptimizer",  # it averages what each has of a model
+)
 _TRAINS = re.compile(r"(^|_)train")
 _MODELS = ("prepare", "setup", "setup_module", "prepare_model")
 _PREPARES = (
