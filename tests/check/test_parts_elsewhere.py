@@ -97,3 +97,112 @@ def test_a_loader_that_is_seen_to_read_all_is_no_part(made: str) -> None:
     )
     assert lines(evaluate, "several") == [12]
     assert lines(evaluate.replace("data.setup(rows))", f"{made})"), "several") == []
+
+
+OF_METER = """\
+class Meter:
+    def __init__(self):
+        self.sum, self.n = 0.0, 0
+
+    def update(self, value, n):
+        self.sum += float(value)
+        self.n += n
+
+    @property
+    def value(self):
+        return {given}
+
+
+def evaluate(model, loader):
+    right = Meter()
+    for x, y in loader:
+        right.update((model(x) == y).sum(), len(y))
+    return right.value
+"""
+MADE = """\
+import torch.distributed as dist
+from engine import evaluate
+from torch.utils.data import DataLoader, DistributedSampler
+
+
+def make(rows, train):
+    return DataLoader(rows, sampler=DistributedSampler(rows, shuffle={shuffle}))
+
+
+dist.init_process_group("nccl")
+print(evaluate(model, make(rows, False)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "shuffle", "found"),
+    [
+        ("self.sum / max(self.n, 1)", "train", [18]),
+        ("self.sum / max(self.n, 1)", "(split == 'train')", [18]),
+        ("self.sum / max(self.n, 1)", "True", []),
+        ("self.sum / max(self.n, 1)", "args.train", []),
+        ("self.sum", "train", []),
+    ],
+)
+def test_a_meter_of_the_file_gives_its_mean_and_who_shuffles_where_it_trains_deals_out_the_rest(
+    given: str, shuffle: str, found: list[int]
+) -> None:
+    """A sampler that may shuffle or not is made for held-out data too."""
+    sources = {"engine.py": OF_METER.format(given=given), "train.py": MADE.format(shuffle=shuffle)}
+    raw = {path: text.encode() for path, text in sources.items()}
+    findings = check(raw, Settings(select=("AR310",))).findings
+    assert [finding.place.line for finding in findings] == found
+
+
+ASKED = """\
+import torch.distributed as dist
+
+
+class Evaluator:
+    def reset(self):
+        self.scores = []
+
+    def process(self, batch):
+        self.scores.extend(batch)
+
+    def compute(self):
+        {first}
+        return sum(self.scores) / len(self.scores)
+
+
+def evaluate(model, loader, evaluator=None):
+    {made}
+    for batch in loader:
+        evaluator.process(model(batch))
+    return evaluator.compute()
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "made", "found"),
+    [
+        ("pass", "pass", [20]),
+        ("pass", "evaluator = Evaluator()", [20]),
+        ("dist.all_gather_object(parts, self.scores)", "pass", []),
+        ("pass", "evaluator = library.Evaluator(evaluator.metrics)", []),
+    ],
+)
+def test_an_object_of_a_class_of_the_file_has_counted_what_that_adds_up(
+    first: str, made: str, found: list[int]
+) -> None:
+    """Whoever gives it; one of another class may do as it likes."""
+    sources = {"engine.py": ASKED.format(first=first, made=made), "train.py": MADE.format(shuffle="train")}
+    raw = {path: text.encode() for path, text in sources.items()}
+    findings = check(raw, Settings(select=("AR310",))).findings
+    assert [finding.place.line for finding in findings] == found
+
+
+def test_parameters_that_are_broadcast_bring_no_scores_together() -> None:
+    """They say that there are several processes, where `evaluate` is called."""
+    beginning = "import horovod.torch as hvd\nhvd.broadcast_parameters(model.state_dict(), 0)\n"
+    sources = {
+        "engine.py": OF_METER.format(given="self.sum / self.n"),
+        "train.py": beginning + MADE.format(shuffle="train"),
+    }
+    raw = {path: text.encode() for path, text in sources.items()}
+    assert [f.place.line for f in check(raw, Settings(select=("AR310",))).findings] == [18]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from allranks.check.interpret.seeded import seeded
 from allranks.check.summaries.project import Project
-from allranks.check.summaries.summary import FunctionFacts, body_of
+from allranks.check.summaries.summary import FunctionFacts, Node, body_of
 
 _DRAWS = frozenset(
     ("choice", "choices", "randint", "randrange", "shuffle", "sample", "permutation", "integers", "random")
@@ -41,8 +42,8 @@ def _goes_round(function: FunctionFacts) -> bool:
     return any(node[0] == "while" and node[2][:2] in (("const", True), ("const", 1)) for node in _statements(function))
 
 
-def _statements(function: FunctionFacts) -> Iterator[tuple[object, ...]]:
-    waiting: list[object] = [body_of(function)]
+def _statements(function: FunctionFacts) -> Iterator[Node]:
+    waiting: list[Any] = [body_of(function)]
     while waiting:
         node = waiting.pop()
         if isinstance(node, tuple):

@@ -16,8 +16,12 @@ _DEALS = re.compile(
     r"(?i)(?<![a-z])(val|valid|validation|eval|test|dev)\w*\s*=\s*[\w.]*Distributed\w*Sampler\("
     r"|Distributed\w*Sampler\(\s*(dataset\s*=\s*)?[\w.\[\]\"']*(?<![a-z])(val|eval|test|dev)"
 )
-# A sampler that keeps the order of what it deals out: nobody trains so; and loaders that a library splits by rank.
-_IN_ORDER = re.compile(r"Distributed\w*Sampler\((?:[^()]|\([^()]*\))*?\bshuffle\s*=\s*False")
+# A sampler that keeps the order of what it deals out: nobody trains so; that keeps it where nobody trains; and loaders
+# that a library splits by rank.
+_IN_ORDER = re.compile(
+    r"Distributed\w*Sampler\((?:[^()]|\([^()]*\))*?\bshuffle\s*=\s*\(?"
+    r"(False\b|(is_)?train(ing)?\b(?!\.)|(not\s+)?(is_)?(val|eval|test)\w*\b|(\w+\.)*(split|mode|phase|stage|partition|subset)\s*==)"
+)
 _PREPARES = re.compile(
     r"(?i)(?<![a-z])(val|valid|validation|eval|test|dev)\w*(,\s*\w+)*\s*=\s*\(?[\w.]*\.(prepare|setup_dataloaders)\("
 )
@@ -28,7 +32,7 @@ _CHOOSES = re.compile(r"(?i)train|phase|mode|split|stage|shuffle")
 _LOADER = re.compile(r"(?i)^(val|valid|validation|eval|test|dev)_?(data)?_?(loader|dl|iter)")
 _MEETS = re.compile(
     r"(?i)all_?reduce|all_?gather|gather_object|gather_for|gather_all|reduce_(tensor|dict|mean|sum|loss|value|metric|scalar)"
-    r"|(loss|tensor|metric|value|scalar)s?_reduce|^reduce$|^gather$|broadcast|psum|pmean|synchronize_between|sync_and_compute"
+    r"|(loss|tensor|metric|value|scalar)s?_reduce|^reduce$|^gather$|broadcast(?!_(param|optimizer|model|weight|variable|buffer|seed|state))|psum|pmean|synchronize_between|sync_and_compute"
     r"|average_across|metric_average|torchmetrics|dist_?(mean|sum|concat)|distributed_(concat|mean|sum)"
 )
 _SEVERAL = re.compile(r"rank\w* (!= -1|> -1|>= 0)$|world_size > 1$|distributed$")

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import function_called, values
-from allranks.check.tree.syntax import Function, name_of, nodes_in, own, places_in, tail_of
+from allranks.check.tree.syntax import Function, class_of, name_of, nodes_in, own, places_in, tail_of
 
 MEANS = re.compile(r"(?i)mean|average|accuracy|score|metric|wer|cer|bleu|rouge|iou|auc|f1|compute|calc|summar")
 _METER = re.compile(r"^(Running)?(Average|Avg)(Value)?Meter$|^Averager?$")
+_GIVEN = ("avg", "global_avg")
 _PUTS = ("append", "extend", "update", "add")
 # Objects that are told predictions one batch after the other, by the names of their classes.
-_COUNTER = re.compile(r"Metrics?$|Meter$|^Confusion|^ConfMat|(Accuracy|IoU|IOU|mIoU|Score)$")
+_COUNTER = re.compile(r"Metrics?$|Meter$|^Confusion|^ConfMat|(Accuracy|IoU|IOU|mIoU|Score|Evaluator)$")
 _TELLS = ("update", "add", "add_batch", "append", "__call__", "process", "accumulate")
 _KEEPS = re.compile(r"^_*(reset|clear|init|to|cuda|cpu|eval|train|update|add|add_batch|append|process|state_dict)(_|$)")
 # Their metrics bring the parts of all processes together when they are asked, or have a rule of their own.
@@ -79,7 +80,25 @@ def _base(node: ast.expr) -> Iterator[str]:
 
 def _is_meter(node: ast.expr, file: File) -> bool:
     made = [at for at in values(node, file) if isinstance(at, ast.Call)]
-    return any(_METER.search(tail_of(at)) for at in made)
+    own_ones = file.once("meters", file.tree, _meters)
+    return any(_METER.search(tail_of(at)) or tail_of(at) in own_ones for at in made)
+
+
+def _meters(tree: ast.Module) -> dict[str, frozenset[str]]:
+    """Return the classes of a file that make a mean of what they have added up, with the names of what gives it."""
+    classes = [at for at in tree.body if isinstance(at, ast.ClassDef)]
+    means = {
+        one.name: frozenset(m.name for m in one.body if isinstance(m, ast.FunctionDef) and _divides(m))
+        for one in classes
+    }
+    return {name: given for name, given in means.items() if given}
+
+
+def _divides(method: ast.FunctionDef) -> bool:
+    """``return self.sum / max(self.n, 1)``"""
+    given = (at.value for at in own(method) if isinstance(at, ast.Return))
+    quotients = (one for one in given if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Div))
+    return any(ast.unparse(one.left).startswith("self.") for one in quotients)
 
 
 def number_of(loop: ast.For, function: Function, file: File) -> ast.AST | None:
@@ -90,7 +109,8 @@ def number_of(loop: ast.For, function: Function, file: File) -> ast.AST | None:
         return None
     behind = _behind(loop, function)
     names |= _made_of(names, behind)
-    found = next((at for at in behind if _is_mean(at, names)), None)
+    given = frozenset(_GIVEN).union(*file.once("meters", file.tree, _meters).values())
+    found = next((at for at in behind if _is_mean(at, names, given)), None)
     return found or _running(loop, behind, names) or _in_methods(behind, names, file)
 
 
@@ -136,11 +156,12 @@ def _in_methods(behind: Sequence[ast.AST], names: set[str], file: File) -> ast.A
     return None
 
 
-def _is_mean(at: ast.AST, names: set[str]) -> bool:
+def _is_mean(at: ast.AST, names: set[str], given: Collection[str] = _GIVEN) -> bool:
+    """``given``: the names under which meters give their mean."""
     if isinstance(at, ast.BinOp | ast.AugAssign) and isinstance(at.op, ast.Div):
         one = at.left if isinstance(at, ast.BinOp) else at.target
         return not names.isdisjoint(places_in(one))
-    if isinstance(at, ast.Attribute) and at.attr in ("avg", "global_avg"):
+    if isinstance(at, ast.Attribute) and at.attr in given:
         return not names.isdisjoint(places_in(at.value))
     if isinstance(at, ast.Call) and MEANS.search(tail_of(at)):
         return not names.isdisjoint(places_in(at))
@@ -151,7 +172,7 @@ def counted_by(loop: ast.For, function: Function, file: File) -> tuple[ast.Call,
     """Return where an object that the loop tells its predictions is asked for its number, and its class."""
     inner = nodes_in(loop.body)
     told = (at.func for at in inner if isinstance(at, ast.Call) and at.args and isinstance(at.func, ast.Attribute))
-    objects = {ast.unparse(one.value): one.value for one in told if one.attr in _TELLS}
+    objects = {ast.unparse(one.value): one for one in told if one.attr in _TELLS}
     kinds = {name: kind for name, one in objects.items() if (kind := _kind_of(one, file))}
     if not kinds:
         return None
@@ -163,10 +184,21 @@ def counted_by(loop: ast.For, function: Function, file: File) -> tuple[ast.Call,
     return next(((at, kind) for at, kind in found if kind is not None), None)
 
 
-def _kind_of(node: ast.expr, file: File) -> str:
-    """Return the class of an object that counts, of the project or of a library that knows no processes."""
-    made = [at for at in values(node, file) if not (isinstance(at, ast.Constant) and at.value is None)]
+def _kind_of(told: ast.Attribute, file: File) -> str:
+    """Return the class of an object that counts, of the project or of a library that knows no processes; of an object
+    that nobody here makes, the only class of the file that is told so."""
+    made = [at for at in values(told.value, file) if not (isinstance(at, ast.Constant) and at.value is None)]
+    if not made and isinstance(told.value, ast.Name):
+        owners = {class_of(method, file) for method in methods_called(told.attr, file)}
+        names = [owner.name for owner in owners if owner is not None]
+        return names[0] if len(names) == 1 and _COUNTER.search(names[0]) else ""
     if not made or not all(isinstance(at, ast.Call) and _COUNTER.search(tail_of(at)) for at in made):
         return ""
     roots = {name_of(at, file).partition(".")[0] for at in made}
     return "" if roots & _TOGETHER or _METER.search(tail_of(made[0])) else tail_of(made[0])
+
+
+def methods_called(name: str, file: File) -> list[ast.FunctionDef]:
+    """Return the methods of this name in the classes of a file."""
+    classes = [at for at in file.tree.body if isinstance(at, ast.ClassDef)]
+    return [at for one in classes for at in one.body if isinstance(at, ast.FunctionDef) and at.name == name]

@@ -10,10 +10,10 @@ from typing import NamedTuple
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tables.data import HELD_OUT
-from allranks.check.tree.counted import counted_by, number_of
+from allranks.check.tree.counted import counted_by, methods_called, number_of
 from allranks.check.tree.dealt_loaders import dealt_at, is_whole, passed_on
 from allranks.check.tree.namesakes import only_sounds
-from allranks.check.tree.origins import function_called
+from allranks.check.tree.origins import function_called, values
 from allranks.check.tree.skips import AGREES, calls_in
 from allranks.check.tree.splits import deals_held_out
 from allranks.check.tree.syntax import (
@@ -151,12 +151,23 @@ def _meets(function: Function, file: File, depth: int) -> bool:
     calls = [at for at in own(function) if isinstance(at, ast.Call) and at not in loops]
     for call in calls:
         told = _told(call, file)
-        if _ASKS.search(told) or only_sounds(call):
+        if _ASKS.search(told) or only_sounds(call) or _stays(call, file):
             continue
         if _LEFT.search(told + "(") or (_OTHERS.search(told) and call.args):
             return True
     below = (function_called(call, file) for call in calls) if depth else ()
     return any(_meets(one, file, depth - 1) for one in below if one is not None and one is not function)
+
+
+def _stays(call: ast.Call, file: File) -> bool:
+    """A class of this file, or a method of an object that one of them makes, or nobody here, where it meets nobody."""
+    if isinstance(call.func, ast.Name):
+        return any(isinstance(at, ast.ClassDef) and at.name == call.func.id for at in file.tree.body)
+    of = call.func.value if isinstance(call.func, ast.Attribute) else None
+    methods = methods_called(tail_of(call), file) if isinstance(of, ast.Name) else []
+    owners = {owner.name for method in methods if (owner := class_of(method, file)) is not None}
+    made_here = of is not None and all(tail_of(one) in owners for one in values(of, file))
+    return bool(methods) and made_here and not any(_meets(one, file, 0) for one in methods)
 
 
 def _told(call: ast.Call, file: File) -> str:
