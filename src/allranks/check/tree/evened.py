@@ -16,9 +16,11 @@ _MOST = 40
 def is_evened(split: Split, file: File) -> bool:
     """Whether its source, or where the slice stops, is reckoned with the number of processes."""
     parts: list[ast.AST] = [split.source]
+    step = None
     if isinstance(split.node, ast.Subscript) and isinstance(split.node.slice, ast.Slice):
         parts += [split.node.slice.upper] if split.node.slice.upper is not None else []
-    if any(_is_reckoned(at, file) for part in parts for at in _reached(part, file)):
+        step = split.node.slice.step
+    if any(_is_reckoned(at, step, file) for part in parts for at in _reached(part, file)):
         return True
     tests = (at for kind in (ast.If, ast.Assert) for at in file.kinds.get(kind, ()))
     return any(_refuses(at, file) for at in tests)
@@ -38,12 +40,13 @@ def _keeps(node: ast.AST) -> bool:
     return isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not) and tail_of(node.operand) == "drop_last"
 
 
-def _is_reckoned(node: ast.AST, file: File) -> bool:
-    """``n - n % world``, ``n // world``, ``batch * world``"""
+def _is_reckoned(node: ast.AST, step: ast.expr | None, file: File) -> bool:
+    """``n - n % world``, ``n // world``, ``batch * world``; whatever the ``step`` of a slice is called, by which it is
+    dealt out."""
     if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Mod | ast.FloorDiv | ast.Mult):
         return False
     sides = (node.left, node.right) if isinstance(node.op, ast.Mult) else (node.right,)
-    return any(_is_number(side, file) for side in sides)
+    return any(_is_number(side, file) or (step is not None and ast.dump(side) == ast.dump(step)) for side in sides)
 
 
 def _is_number(node: ast.expr, file: File) -> bool:
