@@ -47,3 +47,26 @@ def test_a_backward_pass_for_each_item_of_an_uneven_part_is_found() -> None:
 def test_parts_of_one_length_and_steps_that_meet_nobody_are_not(old: str, new: str) -> None:
     """Cut to one length; a model that is not wrapped; no backward pass; a loop that is left."""
     assert lines(TRAIN.replace(old, new)) == []
+
+
+ORDERED = """\
+import torch
+
+
+class Ordered(torch.utils.data.Sampler):
+    def __init__(self, rows, n, rank):
+        self.rows, self.n, self.rank = rows, n, rank
+        self.num = -(-len(rows) // n)
+
+    def __iter__(self):
+        order = list(range(len(self.rows)))
+        return iter(order[self.rank : {stop} : self.n])
+"""
+
+
+@pytest.mark.parametrize(
+    ("stop", "found"), [("self.num * self.n", []), ("len(self.rows)", [11]), ("self.num * 2", [11])]
+)
+def test_what_a_slice_stops_at_is_reckoned_with_its_own_step(stop: str, found: list[int]) -> None:
+    """Whatever the number of processes is called."""
+    assert lines(ORDERED.format(stop=stop)) == found

@@ -206,3 +206,60 @@ def test_parameters_that_are_broadcast_bring_no_scores_together() -> None:
     }
     raw = {path: text.encode() for path, text in sources.items()}
     assert [f.place.line for f in check(raw, Settings(select=("AR310",))).findings] == [18]
+
+
+COLLECTED = """\
+import torch.distributed as dist
+from parts import together
+from torch.utils.data import DataLoader, DistributedSampler
+
+
+def get(split):
+    rows = read(split)
+    sampler = {sampler}
+    return DataLoader(rows, sampler=sampler)
+
+
+def validate(model, loader):
+    right = n = 0
+    for x, y in loader:
+        right += (model(x) == y).sum()
+        n += len(y)
+    {behind}
+    return right / n
+
+
+dist.init_process_group("nccl")
+print(validate(model, get("val")))
+"""
+
+
+@pytest.mark.parametrize(
+    ("sampler", "behind", "found"),
+    [
+        ("DistributedSampler(rows)", "pass", [18]),
+        ("DistributedSampler(rows)", "right, n = together(right, n)", []),
+        ("DistributedSampler(rows)", "right, n = together(1), 2", [18]),
+        ('DistributedSampler(rows) if split == "train" else None', "pass", []),
+        ('DistributedSampler(rows) if split == "val" else None', "pass", [18]),
+        ('None if split == "val" else DistributedSampler(rows)', "pass", []),
+    ],
+)
+def test_a_function_of_another_file_brings_together_what_it_is_given(
+    sampler: str, behind: str, found: list[int]
+) -> None:
+    """And a constant of the call says whether its data is dealt out."""
+    parts = """\
+import torch
+import torch.distributed as dist
+
+
+def together(*values):
+    summed = torch.tensor(values)
+    dist.all_reduce(summed)
+    return summed.tolist()
+"""
+    sources = {"train.py": COLLECTED.format(sampler=sampler, behind=behind), "parts.py": parts}
+    raw = {path: text.encode() for path, text in sources.items()}
+    findings = check(raw, Settings(select=("AR310",))).findings
+    assert [finding.place.line for finding in findings] == found

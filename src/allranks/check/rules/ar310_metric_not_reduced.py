@@ -361,6 +361,7 @@ class Alone(L.LightningModule):
             calls = calls_of(file).get(function.name, ())
             notes = [Note("it is called here", file.place(call)) for call in calls]
             notes += [Note("it is dealt out here", file.place(own.source))] if own.source is not None else []
+            notes += [Note(f"{tail_of(call)}{told.IS_GIVEN}", file.place(call)) for call in own.handed]
             message = f"{function.name} {told.OF_PART}" if own.sure else f"{function.name} {told.OF_SOME}"
             message = f"{function.name} asks {own.kind} {told.OF_COUNTER}" if own.kind else message
             yield self.finding(file.place(own.mean), file.symbol(function.body[0]), message, notes=notes)
@@ -377,6 +378,9 @@ class Alone(L.LightningModule):
 
     def stands(self, finding: Finding, program: Program) -> bool:
         """Whether what Lightning logs is logged by several processes."""
+        handed = {note.text.removesuffix(told.IS_GIVEN) for note in finding.notes if note.text.endswith(told.IS_GIVEN)}
+        if not handed.isdisjoint(program.facts.meeting_functions):
+            return False
         if finding.message.endswith(told.ELSEWHERE):
             called = f".{finding.message.partition(' ')[0]}"
             return any(function.endswith(called) for function in program.facts.own_parts)

@@ -83,6 +83,11 @@ class Facts:
         """Names of classes whose objects meet the other processes, or may."""
         return parts.meeting_kinds(self._project)
 
+    @cached_property
+    def meeting_functions(self) -> frozenset[str]:
+        """Names of functions that meet the other processes."""
+        return parts.meeting_functions(self._project)
+
     def around(self, path: str) -> frozenset[str]:
         """Return the files of the programs that a file belongs to: those that import it, and all that these import."""
         users = closed([path], self._importers)

@@ -67,6 +67,13 @@ def own_parts(project: Project, lines: Mapping[str, list[str]]) -> frozenset[str
     )
 
 
+def meeting_functions(project: Project) -> frozenset[str]:
+    """Return the names of functions that meet the other processes."""
+    functions = (facts for summary in project.summaries.values() for facts in summary.functions.values())
+    meeting = frozenset(one.name for one in functions if any(map(_MEETS.search, one.words)))
+    return meeting - _COMMON - {""}
+
+
 def _deals(project: Project, path: str, lines: Mapping[str, list[str]]) -> bool:
     facts = list(project.summaries[path].functions.values())
     text = "\n".join(lines[path])

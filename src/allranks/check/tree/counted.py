@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import function_called, values
-from allranks.check.tree.syntax import Function, class_of, name_of, nodes_in, own, places_in, tail_of
+from allranks.check.tree.syntax import Function, arguments, class_of, name_of, nodes_in, own, places_in, tail_of
 
 MEANS = re.compile(r"(?i)mean|average|accuracy|score|metric|wer|cer|bleu|rouge|iou|auc|f1|compute|calc|summar")
 _METER = re.compile(r"^(Running)?(Average|Avg)(Value)?Meter$|^Averager?$")
@@ -19,6 +19,8 @@ _PUTS = ("append", "extend", "update", "add")
 _COUNTER = re.compile(r"Metrics?$|Meter$|^Confusion|^ConfMat|(Accuracy|IoU|IOU|mIoU|Score|Evaluator)$")
 _TELLS = ("update", "add", "add_batch", "append", "__call__", "process", "accumulate")
 _KEEPS = re.compile(r"^_*(reset|clear|init|to|cuda|cpu|eval|train|update|add|add_batch|append|process|state_dict)(_|$)")
+# What is given to these is reckoned or shown.
+_LIBRARIES = ("torch", "numpy", "math", "statistics", "pandas", "wandb", "json", "sklearn", "scipy", "jax", "logging")
 # Their metrics bring the parts of all processes together when they are asked, or have a rule of their own.
 _TOGETHER = frozenset(
     [
@@ -112,6 +114,18 @@ def number_of(loop: ast.For, function: Function, file: File) -> ast.AST | None:
     given = frozenset(_GIVEN).union(*file.once("meters", file.tree, _meters).values())
     found = next((at for at in behind if _is_mean(at, names, given)), None)
     return found or _running(loop, behind, names) or _in_methods(behind, names, file)
+
+
+def handed_on(loop: ast.For, function: Function, file: File) -> Iterator[ast.Call]:
+    """Yield the calls behind a loop of functions of other files of the project, as far as this one tells, that are
+    given what the loop has added up or collected."""
+    behind = _behind(loop, function)
+    names = _made_of(set(gathered(loop, file)), behind)
+    for at in behind:
+        if isinstance(at, ast.Call) and any(not names.isdisjoint(places_in(one)) for one in arguments(at)):
+            root = file.qualified(at.func) or ""
+            if root.partition(".")[0] not in _LIBRARIES and "." in root and function_called(at, file) is None:
+                yield at
 
 
 def _behind(loop: ast.For, function: Function) -> list[ast.AST]:

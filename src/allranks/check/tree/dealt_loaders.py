@@ -11,7 +11,7 @@ from allranks.check.sources.source import File
 from allranks.check.tables.data import HELD_OUT, LOADERS
 from allranks.check.tree.origins import function_called, passed, values
 from allranks.check.tree.splits import PREPARING, split_at
-from allranks.check.tree.syntax import has_stars, inside, keyword, name_of, own, speaks_of, tail_of
+from allranks.check.tree.syntax import given, has_stars, inside, keyword, name_of, own, speaks_of, tail_of
 
 _PASSES_ON = ("tqdm", "trange", "enumerate", "iter", "zip", "islice", "track", "cycle", "list", "log_every", "Subset")
 _SAMPLER = re.compile(r"Distributed\w*Sampler|DistSampler|Sampler\w*Distributed")
@@ -33,7 +33,8 @@ def dealt_at(node: ast.expr, file: File) -> ast.AST | None:
     return _dealt(node, file, set())
 
 
-def _dealt(node: ast.expr, file: File, seen: set[ast.expr]) -> ast.AST | None:
+def _dealt(node: ast.expr, file: File, seen: set[ast.expr], made: ast.Call | None = None) -> ast.AST | None:
+    """``made``: the call of the function that gives it."""
     data = passed_on(node)
     if data in seen:
         return None
@@ -42,18 +43,20 @@ def _dealt(node: ast.expr, file: File, seen: set[ast.expr]) -> ast.AST | None:
         return found
     if isinstance(data, ast.Name | ast.Attribute):
         stored = values(data, file) or passed(data, file)
-        return _first(stored, file, seen)
+        return _first(stored, file, seen, made)
     if isinstance(data, ast.Tuple):
         return _first([one for one in data.elts if speaks_of(one, HELD_OUT)], file, seen)
     if not isinstance(data, ast.Call):
         return None
     if (sampler := keyword(data, "sampler") or keyword(data, "batch_sampler")) is not None:
-        return _sampler(sampler, file, set()) or _first(data.args[:1], file, seen)
+        return _sampler(sampler, file, set(), made) or _first(data.args[:1], file, seen)
     if tail_of(data) in PREPARING:
         return data
     called = function_called(data, file)
-    given = [at.value for at in own(called) if isinstance(at, ast.Return) and at.value] if called is not None else []
-    return _first(given or (data.args[:1] if tail_of(data).endswith("Loader") else []), file, seen)
+    back = [at.value for at in own(called) if isinstance(at, ast.Return) and at.value] if called is not None else []
+    if back:
+        return _first(back, file, seen, data)
+    return _first(data.args[:1] if tail_of(data).endswith("Loader") else [], file, seen)
 
 
 def is_whole(node: ast.expr, file: File) -> bool:
@@ -88,19 +91,45 @@ def _of_processes(test: str) -> bool:
     return bool(_ASKED.search(test))
 
 
-def _first(nodes: list[ast.expr], file: File, seen: set[ast.expr]) -> ast.AST | None:
-    found = (_dealt(one, file, seen) for one in nodes)
+def _first(nodes: list[ast.expr], file: File, seen: set[ast.expr], made: ast.Call | None = None) -> ast.AST | None:
+    found = (_dealt(one, file, seen, made) for one in nodes)
     return next((one for one in found if one is not None), None)
 
 
-def _sampler(node: ast.expr, file: File, seen: set[ast.expr]) -> ast.AST | None:
+def _sampler(node: ast.expr, file: File, seen: set[ast.expr], made: ast.Call | None) -> ast.AST | None:
     """Return the call of a sampler that deals out samples, also within one that makes batches."""
     if node in seen:
         return None
     seen.add(node)
     if isinstance(node, ast.Call) and _SAMPLER.search(tail_of(node)):
-        return node if all(map(_of_processes, _tests(node, file))) else None
+        passed_by = made is None or not _is_ruled_out(node, made, file)
+        return node if passed_by and all(map(_of_processes, _tests(node, file))) else None
     parts = [*node.args, *(k.value for k in node.keywords)] if isinstance(node, ast.Call) else values(node, file)
     parts = [node.body, node.orelse] if isinstance(node, ast.IfExp) else parts
-    found = (_sampler(one, file, seen) for one in parts)
+    found = (_sampler(one, file, seen, made) for one in parts)
     return next((one for one in found if one is not None), None)
+
+
+def _is_ruled_out(sampler: ast.Call, made: ast.Call, file: File) -> bool:
+    """Whether a call gives its function a constant with which this sampler is not made: ``loader("val")`` where it
+    stands under ``split == "train"``."""
+    function = function_called(made, file)
+    names = [at.arg for at in (*function.args.posonlyargs, *function.args.args)] if function is not None else []
+    for above, child in inside(sampler, file):
+        if not isinstance(above, ast.If | ast.IfExp) or child is above.test:
+            continue
+        asked, wanted = _asked(above.test)
+        if not isinstance(asked, ast.Name) or asked.id not in names or not isinstance(wanted, ast.Constant):
+            continue
+        said = given(made, names.index(asked.id), asked.id)
+        taken = child is above.body or (isinstance(above.body, list) and child in above.body)
+        if isinstance(said, ast.Constant) and (said.value == wanted.value) != taken:
+            return True
+    return False
+
+
+def _asked(test: ast.expr) -> tuple[ast.expr, ast.expr]:
+    """``split == "train"``: what is asked, and for what; a name by itself is asked whether it is true."""
+    if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq) and len(test.ops) == 1:
+        return test.left, test.comparators[0]
+    return test, ast.Constant(True)

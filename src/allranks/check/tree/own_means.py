@@ -10,7 +10,7 @@ from typing import NamedTuple
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tables.data import HELD_OUT
-from allranks.check.tree.counted import counted_by, methods_called, number_of
+from allranks.check.tree.counted import counted_by, handed_on, methods_called, number_of
 from allranks.check.tree.dealt_loaders import dealt_at, is_whole, passed_on
 from allranks.check.tree.namesakes import only_sounds
 from allranks.check.tree.origins import function_called, values
@@ -50,12 +50,14 @@ _ASKS = re.compile(
 
 class OwnMean(NamedTuple):
     """``mean``: what is made of this process' part; ``source``: what deals the data out, if this file shows it;
-    ``sure``: this file shows that held-out data is dealt out; ``kind``: the class of the object that has counted."""
+    ``sure``: this file shows that held-out data is dealt out; ``kind``: the class of the object that has counted;
+    ``handed``: calls of functions of other files that are given what was added up."""
 
     mean: ast.AST
     source: ast.AST | None
     sure: bool
     kind: str = ""
+    handed: tuple[ast.Call, ...] = ()
 
 
 def given_away(function: Function, file: File) -> Iterator[tuple[ast.Call, ast.AST]]:
@@ -90,7 +92,8 @@ def own_mean(function: Function, file: File) -> OwnMean | None:
             continue
         mean = number_of(loop, function, file)
         if mean is not None and not _is_together(function, file):
-            return OwnMean(mean, source, sure=source is not None or _deals_for(function, file))
+            handed = tuple(handed_on(loop, function, file))
+            return OwnMean(mean, source, sure=source is not None or _deals_for(function, file), handed=handed)
         counted = counted_by(loop, function, file)
         if counted is not None and not _is_together(function, file):
             return OwnMean(counted[0], source, sure=False, kind=counted[1])
