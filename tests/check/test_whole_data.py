@@ -372,3 +372,17 @@ loader = DataLoader(rows, shuffle=True)
     for text, lines in ((train, [5]), (sampled, [])):
         findings = check({"train.py": text.encode()}, Settings(select=("AR301",))).findings
         assert [one.place.line for one in findings] == lines
+
+
+@pytest.mark.parametrize(("who", "found"), [("os.environ['RANK'], os.environ['WORLD_SIZE']", 0), ("0, 2", 1)])
+def test_a_stream_may_be_told_by_another_file_which_part_is_its_own(who: str, found: int) -> None:
+    """Where one file holds all but that, too."""
+    part = "me, n = consumer()\n        for row in self.source[me::n]:"
+    stream = f"from topology import consumer\n{STREAM.format(part=part)}"
+    topology = f"import os\n\n\ndef consumer():\n    return {who}\n"
+    train = GOES_THROUGH.format(source="read()", used="AutoModel")
+    sources = {"stream.py": stream, "topology.py": topology, "train.py": train}
+    whole = {"train.py": stream + train.replace("from stream import Packed\n", ""), "topology.py": topology}
+    for texts in (sources, whole):
+        findings = check({path: text.encode() for path, text in texts.items()}, Settings(select=("AR301",))).findings
+        assert len(findings) == found

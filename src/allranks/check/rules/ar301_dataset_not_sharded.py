@@ -20,6 +20,7 @@ from allranks.check.tree.loader_calls import (
     prepared_without,
     sampler_left_out,
     streams_undealt,
+    strides,
     takes_a_share,
     trainers_own,
     trains_in_order,
@@ -371,6 +372,7 @@ def train(model, dataset):
         share = takes_a_share(node, file)
         reads_all = (shuffles or is_stream(node, file) or trains_in_order(node, file)) and wraps(file)
         dealt = SPLITS.search(file.text) or (node.args and is_part(node.args[0], file))
+        dealt = dealt or (is_stream(node, file) and strides(file))
         if (share or reads_all) and not dealt:
             advice = told.OF_A_STREAM if is_stream(node, file) else self.advice
             yield self.local(file, node, told.NO_SAMPLER, advice=advice)

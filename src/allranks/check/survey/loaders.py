@@ -159,8 +159,14 @@ def _deals_out(project: Project, kind: str) -> bool:
 
 
 def _knows(project: Project, kind: str) -> bool:
-    """Whether a class of the project speaks of the process that it is in."""
-    return any(map(_KNOWS.search, _words_of(project, kind)))
+    """Whether a class of the project speaks of the process that it is in, or what it calls in a file that it imports
+    does: ``me, count = reader()``."""
+    words, path = set(_words_of(project, kind)), kind.partition("::")[0]
+    if any(map(_KNOWS.search, words)):
+        return True
+    imported = project.imported(path) if path in project.summaries else ()
+    called = (f for one in imported for f in project.summaries[one].functions.values() if f.name in words)
+    return any(not f.owner and any(map(_ASKS.search, (w.lower() for w in f.words))) for f in called)
 
 
 def _words_of(project: Project, kind: str) -> Iterator[str]:

@@ -226,6 +226,16 @@ def _is_streamed(node: ast.AST) -> bool:
     return tail_of(node) == "to_iterable_dataset" or loaded or buffered
 
 
+def strides(file: File) -> bool:
+    """Whether a file takes every N-th of something from a number on, and asks for no worker by which it might do so:
+    ``files[me::count]``."""
+    if "get_worker_info" in file.text:
+        return False
+    slices = (at.slice for at in file.kinds.get(ast.Subscript, ()) if isinstance(at, ast.Subscript))
+    bounds = ((at.lower, at.step) for at in slices if isinstance(at, ast.Slice))
+    return any(all(isinstance(one, ast.Name | ast.Attribute | ast.Call) for one in pair) for pair in bounds)
+
+
 def is_part(data: ast.expr, file: File) -> bool:
     """The data was dealt out by rank: here, in a function of this file that gives it, or by its own class."""
     if not names_ranks(file):
