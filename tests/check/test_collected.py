@@ -71,6 +71,9 @@ CASES = {
 }
 
 
+EFFECTS = Settings(select=("AR102", "AR109"))
+
+
 def found(text: str) -> list[str]:
     files = {"train.py": textwrap.dedent(text).encode()}
     return [finding.code for finding in check(files, Settings(select=("AR201",))).findings]
@@ -122,3 +125,60 @@ def test_what_is_added_to_a_list_is_called_with_the_others() -> None:
     """
     outcome = check({"train.py": textwrap.dedent(text).encode()}, Settings(select=("AR101",)))
     assert [(f.code, f.place.line, f.confidence) for f in outcome.findings] == [("AR101", 15, "high")]
+
+
+SINKS = """
+import functools
+import os
+import torch.distributed as dist
+
+
+def put_in(path, record):
+    with open(path, "a") as file:
+        file.write(str(record))
+
+
+def lines(folder):
+    return functools.partial(put_in, os.path.join(folder, "metrics.jsonl"))
+
+
+class Loop:
+    def __init__(self, sinks):
+        self.sinks = sinks
+
+    def tell(self, record):
+        for sink in self.sinks:
+            sink(record)
+
+
+dist.init_process_group("nccl")
+loop = Loop([{}])
+{}loop.tell("begins")
+"""
+
+
+@pytest.mark.parametrize("given", ['lines("/shared")', 'lambda one: put_in("/shared/metrics.jsonl", one)', "len"])
+@pytest.mark.parametrize("guard", ["", "if dist.get_rank() == 0:\n    "])
+def test_functions_that_an_object_is_given_in_a_list_are_called(given: str, guard: str) -> None:
+    """Made by others, or as they are; what is none of the project's does nothing here."""
+    outcome = check(
+        {"train.py": SINKS.replace("[{}]", f"[{given}]").replace("{}loop", f"{guard}loop").encode()}, EFFECTS
+    )
+    assert [f.place.line for f in outcome.findings] == ([8] if not guard and given != "len" else [])
+
+
+@pytest.mark.parametrize(("flags", "lines"), [("os.O_CREAT", [8]), ("os.O_CREAT | os.O_EXCL", [])])
+def test_who_has_made_a_file_that_one_alone_can_make_is_alone(flags: str, lines: list[int]) -> None:
+    text = f"""
+import os
+import torch.distributed as dist
+
+def publish(where):
+    claim = where + ".claim"
+    os.close(os.open(claim, {flags}))
+    os.unlink(claim)
+
+dist.init_process_group("nccl")
+publish("/shared/last")
+"""
+    assert [f.place.line for f in check({"train.py": text.encode()}, EFFECTS).findings] == lines

@@ -31,10 +31,12 @@ def collection(pairs: Iterable[tuple[Value, Value]], taint: int, flags: frozense
 
 def through(frame: Frame, node: Node, value: Value) -> Value | None:
     """Return one of those that a loop over ``node`` goes through; None if nothing tells of what class they are. To what
-    has a name others may be added: to a variable in its function, to a list in an attribute anywhere."""
+    has a name others may be added: to a variable in its function, to a list in an attribute anywhere. Methods of those
+    are found by their names then; functions that are in it are called whatever else is."""
     if node[0] == "name" and not ADDING.isdisjoint(frame.facts.words):
         return None
-    return each(value, written=node[0] != "attr")
+    functions = bool(value.elements) and all("::" in one.reference for one in value.elements or ())
+    return each(value, written=node[0] != "attr" or functions)
 
 
 def each(value: Value, *, written: bool = False) -> Value | None:

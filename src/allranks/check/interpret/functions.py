@@ -13,7 +13,7 @@ from typing import Any
 from allranks.check.interpret.binding import Binder
 from allranks.check.interpret.ending import ended
 from allranks.check.interpret.given import Given
-from allranks.check.interpret.held import guarded, hands_over
+from allranks.check.interpret.held import guarded, hands_over, lends
 from allranks.check.interpret.interest import stored_elsewhere
 from allranks.check.interpret.making import left_out, outcome, roles_of
 from allranks.check.interpret.spread import streamed
@@ -61,6 +61,7 @@ class Runner(Binder):
         self.decorated: dict[str, Value] = {}
         self.bodies: dict[str, tuple[Node, ...]] = {}
         self.scopes: dict[str, tuple[Frame, int, int]] = {}
+        self.lent: set[str] = set()  # classes whose objects are given functions that they may call
         self.gaps: dict[str, str | Exception] = {}  # functions that were not followed to their end, and why
 
     def again(self) -> None:
@@ -267,6 +268,10 @@ class Runner(Binder):
         reference = function.reference
         facts = self.project.function(reference)
         matters = reference in self.interesting or hands_over(given) or self._holds(function.scope)
+        of_class = f"{reference.partition('::')[0]}::{facts.owner}" if facts is not None and facts.owner else ""
+        if of_class and given is not None and lends(given.all()):
+            self.lent.add(of_class)
+        matters = matters or of_class in self.lent
         if facts is None or not (matters or _names(function, facts, given)):
             return None
         self.entered.add(reference)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from allranks.check.interpret.given import Given
 from allranks.check.interpret.in_parts import IN_PARTS
@@ -49,7 +50,12 @@ def hands_over(given: Given | None) -> bool:
     """Whether a function is given one that it may call, what only some ranks have, an array that lies on all, or how
     one is to lie."""
     values = given.all() if given is not None else ()
-    return any("::" in v.reference or is_partial(v) or v.flags & (SPREAD | LAYOUT | KEYED) for v in values)
+    return lends(values) or any(is_partial(v) or v.flags & (SPREAD | LAYOUT | KEYED) for v in values)
+
+
+def lends(values: Iterable[Value]) -> bool:
+    """Whether functions of the project are among these, or in lists among them."""
+    return any("::" in v.reference or any("::" in one.reference for one in v.elements or ()) for v in values)
 
 
 def there(frame: Frame) -> str:

@@ -153,6 +153,8 @@ class Plain(Overrides):
     def _of_environment(self, frame: Frame, name: str, given: Given) -> Value | None:
         if name == "os.environ.keys":
             return Value(reference="os.environ")
+        if name == "os.open" and "O_EXCL" in given.text(1):  # who goes on has made the file: one process at a time
+            frame.turns += 1
         if name in ("os.environ.get", "os.getenv", "os.environ.setdefault", "os.environ.pop"):
             constant, evidence = given.argument(0, "key"), set(frame.result.evidence)
             found = self.environment(frame, constant.constant if constant else None)
