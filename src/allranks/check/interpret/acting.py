@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 
+from allranks.check.interpret.commands import words
 from allranks.check.interpret.computed import Computed
 from allranks.check.interpret.given import Given
 from allranks.check.interpret.held import (
@@ -255,7 +256,7 @@ class Acting(Computed):
     def _told(self, frame: Frame, entry: Effect, name: str, given: Given) -> None:
         """Record a call whose arguments say what it does: a command that is run, or a line and the file it goes to."""
         if entry.kind == "command":
-            command = _words(given, *entry.path)
+            command = words(given, *entry.path)
             if (kind := doing(command)) is not None:
                 self._record(frame, entry.doing(kind), name, given, None, " ".join(command.split()[:6]))
             return
@@ -362,25 +363,6 @@ def _is_mode(constant: object) -> bool:
 def _archive(value: Value) -> bool:
     """Whether what is opened in it is no file of its own."""
     return value.handle is not None or value.instance.startswith(("zipfile.", "tarfile."))
-
-
-def _words(given: Given, *keys: int | str) -> str:
-    """Return a command as far as it is known, as a shell would be given it."""
-    value, node = given.argument(*keys), given.expression(*keys)
-    if node is not None and node[0] == "call" and node[2] and render(node[1]) == "shlex.split":
-        node, value = node[2][0], None
-    if value is None or node is None:
-        return _plain(render(node)) if node is not None else ""
-    if isinstance(value.constant, str):
-        return value.constant
-    if value.elements:
-        return " ".join(v.constant if isinstance(v.constant, str) else v.text or "{}" for v in value.elements)
-    return _plain(value.text or render(node))
-
-
-def _plain(text: str) -> str:
-    """Return what an expression is made of as a command: without the quotation marks, the operators as words."""
-    return text.removeprefix("f").lstrip("'\"[(").replace("'", " ").replace('"', " ").replace(",", " ")
 
 
 def forgives(kind: Node, kinds: Value) -> bool:
