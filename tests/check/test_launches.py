@@ -124,6 +124,33 @@ mine = glob.glob('*.wav')[dist.get_rank() :: dist.get_world_size()]
 
 
 @pytest.mark.parametrize(
+    ("path", "told", "expected"),
+    [
+        ("README.md", "srun -N4 --ntasks-per-node=8 python train.py --lr 1", "high"),
+        ("run.sh", "#SBATCH --nodes=4\nsrun python \\\n  train.py", "high"),
+        ("README.md", "torchrun --nnodes 2 --nproc_per_node 8 train.py", "high"),
+        ("run.sh", "#SBATCH --nodes=4\nsrun python other.py", "low"),
+        ("run.sh", "torchrun --nnodes 1 --nproc_per_node 8 train.py  # no hostfile", "low"),
+        ("README.md", "srun -N1 python train.py; srun -N2 python other.py", "low"),
+    ],
+)
+def test_a_gate_of_each_node_in_a_program_that_starts_on_several(path: str, told: str, expected: str) -> None:
+    """The program has no other gate: a script or a page says that it runs on several nodes."""
+    program = b"""\
+import os
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("nccl")
+if int(os.environ["LOCAL_RANK"]) == 0:
+    torch.save({}, "last.pt")
+"""
+    sources = {"train.py": program, "other.py": b"", path: told.encode()}
+    findings = check(sources, Settings(select=("AR105",), confidence="low")).findings
+    assert [finding.confidence for finding in findings] == [expected]
+
+
+@pytest.mark.parametrize(
     ("joins", "expected"),
     [
         ("os.environ['MASTER_ADDR'] = 'localhost'", 0),

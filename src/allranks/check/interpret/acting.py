@@ -101,7 +101,7 @@ class Acting(Computed):
                 return made
         if path == ANYTHING and node in _HANDLES and node[1] in frame.facts.positional:
             path = Value(flags=frozenset({"perhaps"}))  # what is open already, and where, nobody knows
-        nowhere = path is None or path.constant is None or path.reference in _STREAMS
+        nowhere = path is None or path.constant is None or path.reference in _STREAMS or is_descriptor(path, node)
         if entry.path and nowhere and entry.kind in _INTO:
             return made  # without a path, such a call returns the text
         for key, constant in entry.unless:
@@ -363,6 +363,12 @@ def _is_mode(constant: object) -> bool:
 def _archive(value: Value) -> bool:
     """Whether what is opened in it is no file of its own."""
     return value.handle is not None or value.instance.startswith(("zipfile.", "tarfile."))
+
+
+def is_descriptor(path: Value, node: Node | None) -> bool:
+    """Whether what is opened is open already, in this process: a number, or what ``fileno`` gives."""
+    asked = node is not None and node[0] == "call" and node[1][0] == "attr" and node[1][2] == "fileno"
+    return asked or (isinstance(path.constant, int) and not isinstance(path.constant, bool))
 
 
 def forgives(kind: Node, kinds: Value) -> bool:

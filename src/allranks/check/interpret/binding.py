@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from allranks.check.interpret import collected
 from allranks.check.interpret.calls import Caller
 from allranks.check.interpret.given import Given
 from allranks.check.interpret.logged import BEHIND, MADE, TRAINER
@@ -29,8 +30,10 @@ class Binder(Caller):
             each = of_method or any(v.private for v in rest)  # handed on, the file's name is still one of them
             made = Value() if of_method else tainted(*rest)
             env[facts.variadic[0]] = replace(made, elements=tuple(v.passed() for v in rest)) if each else made
-        env |= {name: ANYTHING for name in facts.variadic[1:] if name}
         known_names = {*names, *facts.keyword_only}
+        env |= {
+            name: collected.named(given.keywords if given else (), known_names) for name in facts.variadic[1:] if name
+        }
         if given is not None:
             env.update((name, v.passed()) for name, v in given.keywords if name in known_names)
             spread = any(name == "**" for name, _ in given.keywords)  # what is not named may be in there

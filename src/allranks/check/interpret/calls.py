@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from allranks.check.interpret import gpus
+from allranks.check.interpret import collected, gpus
 from allranks.check.interpret.computed import COMPILED, laid_out
 from allranks.check.interpret.ending import leave_with
 from allranks.check.interpret.few import of_few, of_strangers, stays_alone, trainer
@@ -103,7 +103,9 @@ class Caller(Plain):
             value = of_another(argument, value)
             several = argument[0] == "star" and value.elements is not None
             values = (*values, *(value.elements or ())) if several else (*values, value)
-        keywords = tuple([(name or "**", self.value(frame, argument)) for name, argument in node[3]])
+        keywords = tuple(
+            [one for name, argument in node[3] for one in collected.keywords(name, self.value(frame, argument))]
+        )
         if any(value.taint & CLOCK for _, value in keywords):
             self.options(frame, Given(values, keywords, node))
         if told:  # a program that writes its rank into the log need not be made for others

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import reduce
 
+from allranks.check.interpret.held import is_partial
 from allranks.check.interpret.spread import KEYED, SPREAD
 from allranks.check.interpret.state import Frame
-from allranks.check.interpret.values import ANYTHING, NO_CONSTANT, ONE_OF, PROCESS, RANKS, Value, join
+from allranks.check.interpret.values import ANYTHING, NO_CONSTANT, ONE_OF, PROCESS, RANKS, Value, join, known
 from allranks.check.summaries.summary import Node
 from allranks.check.tables.passing import ADDING
 
@@ -27,6 +28,26 @@ def collection(pairs: Iterable[tuple[Value, Value]], taint: int, flags: frozense
         return None
     bound = tuple(Value(elements=(key, value.passed())) for key, value in kept)
     return Value(taint, instance=COLLECTION, bound=bound, flags=flags)
+
+
+def named(keywords: Iterable[tuple[str, Value]], parameters: Collection[str]) -> Value:
+    """Return what a function finds in its ``**kwargs``: of what is no parameter, that which says who this process is,
+    is its own, or of a class of the project."""
+    kept = [(known(name), value) for name, value in keywords if name not in parameters and name != "**"]
+    bound = tuple(Value(elements=(key, value.passed())) for key, value in kept if _tells(value))
+    return Value(instance=COLLECTION, bound=bound, flags=DICT) if bound else ANYTHING
+
+
+def keywords(name: str | None, value: Value) -> list[tuple[str, Value]]:
+    """Return an argument by its name; without one (``**kwargs``) also what is known of what is in it."""
+    if name:
+        return [(name, value)]
+    inside = _pairs(value) if value.instance == COLLECTION and value.flags & DICT else []
+    return [*((str(key.constant), one) for key, one in inside if isinstance(key.constant, str)), ("**", value)]
+
+
+def _tells(value: Value) -> bool:
+    return value.private or value.says_who or _has_own(value) or is_partial(value)
 
 
 def through(frame: Frame, node: Node, value: Value) -> Value | None:

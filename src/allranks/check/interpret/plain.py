@@ -30,6 +30,7 @@ from allranks.check.interpret.values import (
     NO_CONSTANT,
     NONE,
     PROCESS,
+    RANK,
     STATE,
     TEXT,
     Value,
@@ -187,12 +188,15 @@ class Plain(Overrides):
         return None
 
     def _attribute_by_name(self, frame: Frame, how: str, name: str, given: Given) -> Value | None:
-        """``setattr`` as an assignment; ``hasattr`` of what was stored under a guard alone is true where that held."""
+        """``setattr`` as an assignment; ``hasattr`` of what was stored under a guard alone is true where that held,
+        and of an object that only some ranks have stored, there."""
         if how == "setattr" and len(given.values) > 2:
             self.store(frame, ("attr", given.node[2][0], name), given.values[2])
             return NONE
         owner = given.values[0].instance
         stored = self.held(owner, name) if "::" in owner else None
+        if stored is not None and stored.instance and set(stored.truth) == {"T", "F"}:
+            return boolean(stored.truth, RANK)
         return boolean(BY_RANK, stored.taint) if stored is not None and stored.taint & STATE else None
 
     def _passed_on(self, frame: Frame, name: str, given: Given) -> Value | None:

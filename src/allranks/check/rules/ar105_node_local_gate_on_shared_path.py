@@ -29,8 +29,8 @@ class NodeLocalGateOnSharedPath(ProgramRule):
     A path on a disk of the node looks like any other. What begins with `/tmp`, `/dev/shm` or `/local`, or comes from
     `TMPDIR`, is on one, and names with `tmp`, `cache`, `scratch` or `local` in them are taken for such; declare others
     with `node-local-paths`, and with `shared-paths` what only looks like one. A program without any guard
-    on the global rank may be meant for one node: there, confidence is low; so it is where nothing in the project speaks
-    of several nodes.
+    on the global rank, which no script or page starts on several nodes, may be meant for one: there, confidence is low;
+    so it is where nothing in the project speaks of several nodes.
 
     ## Use instead
     Guard with the global rank. Keep the local rank for what each node needs for itself: downloads and caches.
@@ -155,7 +155,8 @@ def save(state, folder):
                 what = event.target or event.name
                 found = self.found(event, f"{who} works on {what}: the guard is not on the global rank", notes=notes)
                 sure = not event.from_the_top or not told.isdisjoint(_paths(event))
-                yield found if sure and told else replace(found, confidence="low")
+                meant = (sure and told) or not program.facts.across_nodes.isdisjoint(_paths(event))
+                yield found if meant else replace(found, confidence="low")
 
 
 def _paths(event: Event) -> tuple[str, str]:

@@ -12,7 +12,7 @@ from allranks.check.survey import feeds
 from allranks.check.survey import own_parts as parts
 from allranks.check.survey import several as files
 from allranks.check.survey import steady as steps
-from allranks.check.survey.launches import on_one_host, on_several_nodes
+from allranks.check.survey.launches import across_nodes, on_one_host, on_several_nodes
 from allranks.check.survey.trained_by_several import trained_by_several
 
 _STARTS = re.compile(r"\b(spawn|start_processes|Process|launch\w*|Trainer|Fabric)\(")
@@ -56,6 +56,11 @@ class Facts:
     def several_nodes(self) -> bool:
         """Whether anything speaks of several nodes."""
         return on_several_nodes(self._sources)
+
+    @cached_property
+    def across_nodes(self) -> frozenset[str]:
+        """Programs that a script or a page starts on several nodes."""
+        return across_nodes(self._sources)
 
     @cached_property
     def steady(self) -> frozenset[str]:

@@ -27,6 +27,10 @@ _BUT_ONE = re.compile(
     r"--?(?:nproc[-_]per[-_]node|num[-_]processes|np|n|num[-_]gpus|nproc|world[-_]size|num[-_]proc)[=\s]+[\"']?1(?![\d.])"
 )
 _MORE_NODES = re.compile(r"--?(?:nnodes|num[-_]machines|num[-_]nodes|N)[=\s]+(?![\"']?1(?![\d.:]))")
+# A job of SLURM, or a step of one, on several nodes.
+_JOB = re.compile(r"#SBATCH\s+(?:-N|--nodes)[=\s]*(?!1(?![\d-]))")
+_STEP = re.compile(r"\bsrun\b[^\n|;&]*?\s(?:-N|--nodes)[=\s]*(?!1(?![\d-]))")
+_CALLED = re.compile(r"(?i)multi[-_]?node")
 # Whoever writes one of these thinks of several machines, unless he says that there is one, or that this is the first.
 _NODES = re.compile(
     rb"(?i)(?:nnodes|num_nodes|num_machines|SLURM_JOB_NUM_NODES)(?!(?:\s*[=:]|[ \t])\s*[\"']?1(?![\d.:]))"
@@ -88,6 +92,31 @@ def started(sources: Mapping[str, bytes]) -> Started:
 def on_several_nodes(sources: Mapping[str, bytes]) -> bool:
     """Return whether anything in a project speaks of several nodes. Where nothing does, the local rank is the rank."""
     return any(map(_NODES.search, sources.values()))
+
+
+def across_nodes(sources: Mapping[str, bytes]) -> frozenset[str]:
+    """Return the programs that a script or a page of a project starts on several nodes, or that are called so."""
+    programs = frozenset(path for path in sources if path.endswith(".py"))
+    found = {path for path in programs if _CALLED.search(posixpath.basename(path))}
+    for path, raw in sources.items():
+        text = _JOINED.sub(" ", raw.decode("utf-8", "replace")) if is_text(path) else ""
+        job = is_script(path) and _JOB.search(text) is not None
+        if job or _STEP.search(text) or _MORE_NODES.search(text):
+            values = _values(text)
+            for line in text.splitlines():
+                for command in _filled(line if is_page(path) else line.partition("#")[0], values):
+                    found.update(*(_meant(name, path, programs) for name in _on_nodes(command, job=job)))
+    return frozenset(found)
+
+
+def _on_nodes(command: str, *, job: bool) -> Iterator[str]:
+    """Yield the programs that a command starts on several nodes; all of them, in a ``job`` that has several."""
+    for part in re.split(r"[;&|]", command):
+        if job or _STEP.search(part):
+            yield from (match["path"] for match in _ANY.finditer(part))
+        for match in _TOGETHER.finditer(part):
+            if _MORE_NODES.search(match["options"]):
+                yield _program(match)
 
 
 def by_launchers(sources: Mapping[str, bytes]) -> bool:

@@ -24,6 +24,7 @@ from allranks.check.summaries.project import Project, mentioned
 from allranks.check.summaries.summary import FunctionFacts
 from allranks.check.survey.activity import Activity
 from allranks.check.survey.alone import is_tools_main
+from allranks.check.survey.both_arms import BothArms
 from allranks.check.survey.byname import ByName, entries_of
 from allranks.check.survey.facts import Facts
 from allranks.check.survey.folders import makes_folder
@@ -101,6 +102,7 @@ class Survey:
         self.folders: list[Event] = []
         self.visited: set[tuple[int, int, bool, bool, bool, bool]] = set()
         self.meetings = Meetings()
+        self.both_arms = BothArms()
         self.speller = Speller(project, self.interpreter.modules)
         self.hooks: list[tuple[_Way, str]] = []
         self.by_name = ByName(project, self.interpreter.lineage)
@@ -264,6 +266,7 @@ class Survey:
         if way.active:
             self.reached |= {result.reference} if way.mask else set()
             self.by_name.note(result, way.mask | way.guess, sure=way.sure)
+        self.both_arms.note(result, self._step)
         for seen in result.seen:
             self._event(way, seen)
         for called in result.calls:
@@ -345,7 +348,7 @@ class Survey:
             looped=seen.looped,
             guard=self._place(result.path, seen.guard) if seen.guard else way.guard,
             met=seen.met,
-            spelled=self._spelled(way, seen) if mask in (1, EVERY) or makes_folder(seen) else "",
+            spelled=self._spelled(way, seen) if mask or makes_folder(seen) else "",
             passed=way.passed + self.meetings.before(result, seen.met),
             arms=(*way.arms, seen.arms),
             earlier=earlier,
@@ -354,6 +357,7 @@ class Survey:
         )
         if makes_folder(seen):
             self.folders.append(event)
+        event = self.both_arms.joined(event)
         site = (result.path, seen.span, seen.name)
         before = self.events.get(site)
         if before is None or _weight(event) > _weight(before):

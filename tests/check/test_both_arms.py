@@ -1,0 +1,106 @@
+"""Who has an effect: ranks that one function joins again, gates in keywords, objects that one rank has."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from allranks.check.engine import Settings, check
+
+
+def found(text: str, *codes: str) -> list[int]:
+    """Return the lines of what is found, in order of place."""
+    source = textwrap.dedent(text).encode()
+    return [one.place.line for one in check({"train.py": source}, Settings(select=codes)).findings]
+
+
+PARTED = """
+    import json
+    import torch.distributed as dist
+    import torch.multiprocessing as mp
+    def train(rank, epoch, writers, out):
+        if writers is not None:
+            writers[0].write(epoch)
+        json.dump([], open(f"{{out}}/history.json", "w"))
+    def run(rank):
+        dist.init_process_group("nccl", rank=rank, world_size=4)
+        for epoch in range(10):
+            if rank == 0:
+                train(rank, epoch, [open("log.txt", "w")], "out")
+            else:
+                {between}
+                train(rank, epoch, None, {out})
+    mp.spawn(run, nprocs=4)
+"""
+
+
+@pytest.mark.parametrize(
+    ("between", "out", "expected"),
+    [("pass", '"out"', [8]), ("pass", '"other"', []), ("dist.barrier()", '"out"', [])],
+    ids=["same", "another file", "they wait for rank 0"],
+)
+def test_what_both_arms_call_every_rank_does(between: str, out: str, expected: list[int]) -> None:
+    """One function on both arms of a condition on the rank: to one thing, and with no meeting between the two."""
+    assert found(PARTED.format(between=between, out=out), "AR102") == expected
+
+
+@pytest.mark.parametrize(("main", "expected"), [("agent.main", []), ("True", [15])])
+def test_a_gate_may_come_by_keyword(main: str, expected: list[int]) -> None:
+    """A decorator that asks ``kwargs`` for what says who this process is, and hands it on."""
+    text = f"""
+        import torch
+        import torch.distributed as dist
+        def main_only(func):
+            def wrapper(*args, **kwargs):
+                if not kwargs.get("main", False):
+                    return None
+                return func(*args, **kwargs)
+            return wrapper
+        class Agent:
+            def __init__(self):
+                self.main = dist.get_rank() == 0
+            @main_only
+            def save(self, path, main):
+                torch.save({{}}, path)
+        dist.init_process_group("nccl")
+        agent = Agent()
+        agent.save("last.pt", main={main})
+    """
+    assert found(text, "AR101") == expected
+
+
+@pytest.mark.parametrize(("first", "expected"), [("pass", []), ("self.average = None", [14])])
+def test_only_who_has_an_object_goes_on(first: str, expected: list[int]) -> None:
+    """``hasattr`` of what rank 0 alone has made; where all have None first, all have the attribute."""
+    text = f"""
+        import torch
+        import torch.distributed as dist
+        from torch.optim.swa_utils import AveragedModel
+        class Trainer:
+            def __init__(self, model, swa):
+                {first}
+                if swa and dist.get_rank() == 0:
+                    self.average = AveragedModel(model)
+            def save(self):
+                if not hasattr(self, "average"):
+                    return
+                state = {{}}
+                torch.save(state, "average.pt")
+        dist.init_process_group("nccl")
+        Trainer(torch.nn.Linear(1, 1), True).save()
+    """
+    assert found(text, "AR101") == expected
+
+
+def test_what_is_open_already_is_no_file() -> None:
+    """A descriptor is this process' own, whatever it is opened as."""
+    text = """
+        import sys
+        import torch.distributed as dist
+        dist.init_process_group("nccl")
+        sys.stdout = open(sys.stdout.fileno(), mode="w", buffering=1)
+        open(2, "w")
+        open("2", "w")
+    """
+    assert found(text, "AR102") == [7]
