@@ -11,7 +11,7 @@ from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import values
-from allranks.check.tree.syntax import arguments, keyword
+from allranks.check.tree.syntax import arguments, class_of, keyword
 from allranks.findings import Finding, Note
 
 _SAVERS = frozenset(
@@ -33,9 +33,10 @@ class AsyncSaveNotAwaited(LocalRule):
     """
     ## What it does
     Finds a background save whose future is dropped (`dcp.async_save(...)` as a statement), or kept and never asked
-    for its result in the file; an Orbax saver that is made in a function and never waited for there, or has no name to
-    wait for (`StandardCheckpointer().save(...)`); and one that is handed on or kept in an object, in a program in which
-    nobody calls `wait_until_finished()` or closes it.
+    for its result in the file; an Orbax saver that is made in a function and never waited for there, that a class keeps
+    for itself (`self._saver`) and never waits for, or that has no name to wait for
+    (`StandardCheckpointer().save(...)`); and one that is handed on or kept in an object, in a program in which nobody
+    calls `wait_until_finished()` or closes it.
 
     ## Why is this bad
     The save goes on after the call. If the program ends or saves again meanwhile, the last checkpoint is not
@@ -99,6 +100,34 @@ def main(state, path, config):
 """,
             },
             at=(4, 7),
+        ),
+        Example(
+            {
+                "saving.py": """\
+import orbax.checkpoint as ocp
+
+
+class Saver:
+    def __init__(self):
+        self._saver = ocp.AsyncCheckpointer(ocp.PyTreeCheckpointHandler())
+        self._other = ocp.StandardCheckpointer()
+
+    def __call__(self, path, state):
+        self._saver.save(path, args=ocp.args.PyTreeSave(state))
+        self._other.save(path, state)
+
+    def finish(self):
+        self._other.wait_until_finished()
+""",
+                "train.py": """\
+from saving import Saver
+
+saver = Saver()
+saver("/last", {})
+saver.finish()
+""",
+            },
+            at=(6,),
         ),
         Example(
             {
@@ -221,8 +250,8 @@ def main(state, path):
             scope = next((p for p in file.parents(node) if isinstance(p, ast.FunctionDef)), file.tree)
             alone = isinstance(target, ast.Name) and _saves(target.id, scope) and not _waited(target, scope)
             background = name.endswith("StandardCheckpointer") or _is_kept_async(node, name, file)
-            if alone and background and isinstance(target, ast.Name):
-                yield self.local(file, node, f"{target.id} saves in the background and is never waited for")
+            if background and (alone or _is_kept_alone(target, node, file)):
+                yield self.local(file, node, f"{ast.unparse(target)} saves in the background and is never waited for")
                 return
         if _is_kept_async(node, name, file) and not isinstance(above, ast.withitem):
             yield self._unawaited(node, name, file)
@@ -244,6 +273,19 @@ def main(state, path):
             notes=[Note("handed on here", file.place(value)) for value in handed[:_MOST]],
             confidence="low",
         )
+
+
+def _is_kept_alone(target: ast.expr, made: ast.Call, file: File) -> bool:
+    """Whether it is kept in an attribute that nobody but its class asks for, by its name; which saves with it, waits
+    nowhere and gives it to nobody."""
+    owner = class_of(made, file)
+    if owner is None or not isinstance(target, ast.Attribute) or not ast.unparse(target).startswith("self._"):
+        return False
+    name = ast.unparse(target)
+    uses = [at for at in walk(owner) if isinstance(at, ast.Attribute) and ast.unparse(at) == name]
+    above = [next(file.parents(at)) for at in uses if isinstance(at.ctx, ast.Load)]
+    methods = {at.attr if isinstance(at, ast.Attribute) else "" for at in above}
+    return "save" in methods and methods.isdisjoint({"", "__exit__", *_WAITS})
 
 
 def _saves_unnamed(made: ast.Call, file: File) -> bool:

@@ -10,18 +10,35 @@ from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import function_called
-from allranks.check.tree.syntax import calls_of, class_of, function_of, keyword, own, rank_guard, speaks_of, tail_of
+from allranks.check.tree.syntax import (
+    arguments,
+    calls_of,
+    class_of,
+    function_of,
+    keyword,
+    name_of,
+    own,
+    places_in,
+    rank_guard,
+    speaks_of,
+    tail_of,
+)
 from allranks.findings import Finding
 
 _TIMES = re.compile(r"^(getmtime|getctime|st_mtime|st_ctime|st_mtime_ns)$")
 _CHECKPOINT = re.compile(r"ckpt|checkpoint|snapshot|resume|\.pth?$|\.safetensors$", re.IGNORECASE)
+# What is loaded here is where a run goes on, whatever its file is called.
+_LOADS = re.compile(
+    r"(?i)(^|[._])(load_\w*(checkpoint|ckpt|state|weights|params|model)\w*|restore\w*|resume\w*|from_pretrained)$|^torch\.load$"
+)
 _REMOVES = re.compile(r"^(remove|unlink|rmtree|rotate|_rotate_checkpoints|prune|clean\w*)$")
 
 
 class LatestByMtime(LocalRule):
     """
     ## What it does
-    Finds `max(files, key=os.path.getmtime)` over checkpoints, or the first or last of those that are sorted so.
+    Finds `max(files, key=os.path.getmtime)` over checkpoints, or the first or last of those that are sorted so: of what
+    is called a checkpoint, or is given to what loads one (`torch.load`, `load_checkpoint`, `restore`) in this file.
 
     ## Why is this bad
     The newest file may be half written; a copy or a restore changes the times; each host sees its own.
@@ -100,6 +117,33 @@ class Snapshots:
             },
             at=(7,),
         ),
+        Example(
+            {
+                "resume.py": """\
+import glob
+import os
+import torch
+
+
+def newest(folder):
+    found = glob.glob(folder + "/step*")
+    found.sort(key=os.path.getmtime)
+    return os.path.basename(found[-1])
+
+
+def resume(engine, folder):
+    tag = newest(folder)
+    engine.load_checkpoint(folder, tag=tag)
+
+
+def start(folder):
+    files = glob.glob(folder + "/*")
+    latest = max(files, key=os.path.getctime)
+    return torch.load(latest)
+"""
+            },
+            at=(8, 19),
+        ),
     )
     good = (
         Example(
@@ -111,6 +155,12 @@ import os
 
 def newest_log(folder):
     return max(glob.glob(folder + "/*.log"), key=os.path.getmtime)
+
+
+def last_line(folder, model):
+    model.load_state_dict({})
+    with open(newest_log(folder)) as file:
+        return file.read()
 
 
 def prune_checkpoints(folder):
@@ -137,10 +187,38 @@ def list_checkpoints(folder):
         about = scope if scope is not None else node
         around = [at.name for at in (scope, class_of(node, file)) if isinstance(at, ast.FunctionDef | ast.ClassDef)]
         named = any(map(_CHECKPOINT.search, around))
-        if not named and not speaks_of(node, _CHECKPOINT):
+        if not named and not speaks_of(node, _CHECKPOINT) and not _is_loaded(node, file):
             return
         if not any(isinstance(at, ast.Call) and _REMOVES.search(tail_of(at)) for at in walk(about)):
             yield self.local(file, node, "the newest checkpoint is chosen by the time of the file, on every rank")
+
+
+def _is_loaded(picked: ast.Call, file: File, *, below: bool = True) -> bool:
+    """What is picked, or returned where this function is called (``below``), is given to what loads a checkpoint."""
+    scope = function_of(picked, file)
+    around = [at for at in file.parents(picked) if isinstance(at, ast.stmt | ast.Call)]
+    above = next(at for at in around if isinstance(at, ast.stmt))
+    if any(_loads(at, file) for at in around[: around.index(above)]):
+        return True
+    names = {ast.unparse(target) for target in above.targets} if isinstance(above, ast.Assign) else set()
+    if tail_of(picked) == "sort" and isinstance(picked.func, ast.Attribute):
+        names = {ast.unparse(picked.func.value)}
+    later = [at for at in own(scope or file.tree) if getattr(at, "lineno", 0) >= picked.lineno]
+    if any(_loads(at, file) and _speaks_of_one(at, names) for at in later):
+        return True
+    if not below or not any(isinstance(at, ast.Return) and (at is above or _speaks_of_one(at, names)) for at in later):
+        return False
+    calls = calls_of(file).get(scope.name, ()) if scope is not None else ()
+    return any(function_called(at, file) is scope and _is_loaded(at, file, below=False) for at in calls)
+
+
+def _loads(node: ast.AST, file: File) -> bool:
+    return isinstance(node, ast.Call) and _LOADS.search(name_of(node, file) or tail_of(node)) is not None
+
+
+def _speaks_of_one(node: ast.AST, names: set[str]) -> bool:
+    parts = arguments(node) if isinstance(node, ast.Call) else [node]
+    return any(not names.isdisjoint(places_in(part)) for part in parts)
 
 
 def _takes_one(call: ast.Call, file: File) -> bool:
