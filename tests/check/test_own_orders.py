@@ -296,3 +296,30 @@ def part(files, shuffle=False):
 part(list(rows){given})
 """
     assert lines(source) == expected
+
+
+@pytest.mark.parametrize(("seed", "expected"), [("", [9]), (", seed=3", [])])
+def test_a_data_set_of_hugging_face_that_is_dealt_out_in_another_method_is_found(
+    seed: str, expected: list[int]
+) -> None:
+    """What is told apart there differs from process to process."""
+    source = f"""\
+import datasets
+import torch.distributed as dist
+from datasets.distributed import split_dataset_by_node
+
+
+class Rows:
+    def setup(self):
+        whole = datasets.load_dataset("parquet", split="train")
+        parts = whole.train_test_split(test_size=0.1{seed})
+        self.train, self.val = (self.part(parts[name]) for name in ("train", "test"))
+
+    def part(self, rows):
+        return split_dataset_by_node(rows.map(str), rank=dist.get_rank(), world_size=dist.get_world_size())
+
+
+dist.init_process_group("nccl")
+Rows().setup()
+"""
+    assert lines(source) == expected

@@ -93,3 +93,47 @@ def test_a_call_that_wants_no_sampler_does_not_decide() -> None:
     source = source.replace("args.held, 32, True", "args.held, 32, flag=False, dealt=True")
     findings = check({"train.py": source.encode()}, Settings(select=("AR302",))).findings
     assert [one.confidence for one in findings] == ["low"]
+
+
+LOOP = """\
+def infinite(loader):
+    {again}
+        {given}
+
+
+def run(step, loader):
+    batches = infinite(loader)
+    for it in range(90_000):
+        step(next(batches))
+"""
+ONCE = """\
+import torch.distributed as dist
+from loop import run
+from torch.utils.data import DataLoader, DistributedSampler
+
+dist.init_process_group("nccl")
+loader = DataLoader(rows, 32, sampler=DistributedSampler(rows))
+run(lambda batch: model(batch).backward(), loader)
+"""
+
+
+@pytest.mark.parametrize(
+    ("again", "given", "lines"),
+    [
+        ("while True:", "yield from loader", [6]),
+        ("while True:", "for batch in loader: yield batch", [6]),
+        ("while True:", "yield make()", []),
+        ("if loader:", "yield from loader", []),
+    ],
+)
+def test_a_program_that_counts_no_epochs_may_begin_again(again: str, given: str, lines: list[int]) -> None:
+    """Its loader begins each time with the order of the first."""
+    sources = {"train.py": ONCE.encode(), "loop.py": LOOP.format(again=again, given=given).encode()}
+    findings = check(sources, Settings(select=("AR302",))).findings
+    assert [one.place.line for one in findings] == lines
+
+
+@pytest.mark.parametrize(("setting", "confidence"), [("not opt.serial", "high"), ("opt.shuffle", "low")])
+def test_a_setting_that_is_denied_is_off_by_default(setting: str, confidence: str) -> None:
+    """Who shuffles unless he is told otherwise shuffles."""
+    assert found("more=None", setting, "None") == [confidence]

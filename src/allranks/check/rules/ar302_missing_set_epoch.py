@@ -329,7 +329,7 @@ def train(test_set, train_set):
             return False
         packages, names = program.around.get(finding.place, (program.packages, program.names))
         own = finding.place.path.split("/")  # a framework's own repository
-        return _is_never_told(packages.difference(own), names, program)
+        return _is_never_told(packages.difference(own), names, program, finding.place.path)
 
 
 def _leaves_it(file: File) -> bool:
@@ -338,13 +338,15 @@ def _leaves_it(file: File) -> bool:
     return any(word in file.text for package in imported for word in LEADERS[package])
 
 
-def _is_never_told(packages: frozenset[str], names: frozenset[str], program: Program) -> bool:
+def _is_never_told(packages: frozenset[str], names: frozenset[str], program: Program, path: str) -> bool:
     """Whether a program goes over its data again to learn from it, and none of its words sets an epoch. What learns may
     be loaded by its name, where nothing in the whole project sets one."""
     if sets_epoch(names) or packages & _SETTING:
         return False
     learning = names if sets_epoch(program.names) else program.names
-    return any(map(_AGAIN.search, names)) and any(map(_LEARNS.search, learning))
+    if not any(map(_LEARNS.search, learning)):
+        return False
+    return any(map(_AGAIN.search, names)) or not program.facts.beginning_again.isdisjoint(program.facts.around(path))
 
 
 def _is_left_to_some(call: ast.Call, file: File) -> bool:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import Any
 
 from allranks.check.interpret.seeded import seeded
 from allranks.check.summaries.project import Project
-from allranks.check.summaries.summary import FunctionFacts, Node, body_of
+from allranks.check.survey.rounds import goes_round
 
 _DRAWS = frozenset(
     ("choice", "choices", "randint", "randrange", "shuffle", "sample", "permutation", "integers", "random")
@@ -28,25 +26,10 @@ def is_drawn_endlessly(project: Project, kind: str) -> bool:
         piped = [f for s in project.summaries.values() if s.uses("tensorflow") for f in s.functions.values()]
         seeds = any("set_seed" in f.words for f in piped)
         return not seeds and any(set(f.words) >= _SHUFFLED for f in piped)
-    drawn = not _DRAWS.isdisjoint(words) and not any(map(_SEEDS.search, words)) and any(map(_goes_round, methods))
+    drawn = not _DRAWS.isdisjoint(words) and not any(map(_SEEDS.search, words)) and any(map(goes_round, methods))
     return drawn and not _is_seeded(project)
 
 
 def _is_seeded(project: Project) -> bool:
     functions = (f for s in project.summaries.values() for f in s.functions.values())
     return bool(seeded(project)) or any(_SEEDS.search(word) for f in functions for word in f.words)
-
-
-def _goes_round(function: FunctionFacts) -> bool:
-    """``while True:``"""
-    return any(node[0] == "while" and node[2][:2] in (("const", True), ("const", 1)) for node in _statements(function))
-
-
-def _statements(function: FunctionFacts) -> Iterator[Node]:
-    waiting: list[Any] = [body_of(function)]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, tuple):
-            waiting.extend(node)
-            if len(node) > 3 and isinstance(node[0], str) and isinstance(node[2], tuple):
-                yield node

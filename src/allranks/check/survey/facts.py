@@ -13,6 +13,7 @@ from allranks.check.survey import own_parts as parts
 from allranks.check.survey import several as files
 from allranks.check.survey import steady as steps
 from allranks.check.survey.launches import across_nodes, on_one_host, on_several_nodes
+from allranks.check.survey.rounds import beginning_again
 from allranks.check.survey.trained_by_several import trained_by_several
 
 _STARTS = re.compile(r"\b(spawn|start_processes|Process|launch\w*|Trainer|Fabric)\(")
@@ -87,6 +88,11 @@ class Facts:
     def meeting_kinds(self) -> frozenset[str]:
         """Names of classes whose objects meet the other processes, or may."""
         return parts.meeting_kinds(self._project)
+
+    @cached_property
+    def beginning_again(self) -> frozenset[str]:
+        """Files that give what is in a loader for ever."""
+        return beginning_again(self._project)
 
     @cached_property
     def meeting_functions(self) -> frozenset[str]:

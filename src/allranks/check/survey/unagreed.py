@@ -27,9 +27,12 @@ def drawn_apart(program: Program, place: Place) -> bool:
 
 
 def _deals(program: Program, packages: frozenset[str], names: frozenset[str]) -> bool:
-    """Whether samplers, or trainers that put them in, deal out whatever data set they are given."""
+    """Whether samplers, or trainers that put them in, deal out whatever data set they are given, or a data set of
+    Hugging Face is dealt out by rank."""
     if trains_alone(program):
         return False
+    if "split_dataset_by_node" in names:
+        return True
     trained = "Trainer" in names and "lightning" in packages
     return trained or "DistributedSampler" in names or "transformers" in packages or "Accelerator" in names
 

@@ -137,7 +137,9 @@ def _is_for_training(shuffle: ast.expr, sampler: ast.Call, file: File) -> bool:
     if isinstance(shuffle, ast.Constant):
         return False
     if isinstance(shuffle, ast.UnaryOp):
-        return isinstance(shuffle.op, ast.Not) and speaks_of(shuffle, HELD_OUT)
+        denied = isinstance(shuffle.op, ast.Not)
+        is_setting = isinstance(shuffle.operand, ast.Attribute) and not speaks_of(shuffle, _TRAINS)
+        return denied and (is_setting or speaks_of(shuffle, HELD_OUT))  # who denies a setting has it off by default
     if is_called(sampler, _TRAINS, file):
         return True
     said = [one for one in (shuffle, *values(shuffle, file)) if isinstance(one, ast.Name | ast.Compare | ast.BoolOp)]

@@ -1,0 +1,43 @@
+"""Functions that go round and round, and begin again with what they are given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from allranks.check.summaries.project import Project
+from allranks.check.summaries.summary import FunctionFacts, Node, body_of
+
+
+def beginning_again(project: Project) -> frozenset[str]:
+    """Return the files with a function that gives what is in one of its parameters for ever: ``while True: yield from
+    loader``."""
+    functions = ((path, f) for path, summary in project.summaries.items() for f in summary.functions.values())
+    return frozenset(path for path, one in functions if one.positional and goes_round(one) and _begins_again(one))
+
+
+def _begins_again(function: FunctionFacts) -> bool:
+    """``yield from loader``, ``for batch in loader: yield batch``"""
+    given = [("name", name) for name in function.positional]
+    nodes = list(_nodes(function))
+    if any(node[0] == "yield" and node[1][:2] in given for node in nodes if len(node) == 2 and node[1]):
+        return True
+    loops = (node for node in nodes if node[0] == "for" and len(node) > 3)
+    return any(node[3][:2] in given for node in loops) and any(node[0] == "yield" for node in nodes)
+
+
+def goes_round(function: FunctionFacts) -> bool:
+    """``while True:``"""
+    whiles = (node for node in _nodes(function) if node[0] == "while" and len(node) > 3)
+    return any(node[2][:2] in (("const", True), ("const", 1)) for node in whiles)
+
+
+def _nodes(function: FunctionFacts) -> Iterator[Node]:
+    """Yield the expressions and statements of a body."""
+    waiting: list[Any] = [body_of(function)]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, tuple):
+            waiting.extend(node)
+            if node and isinstance(node[0], str):
+                yield node
