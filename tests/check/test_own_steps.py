@@ -70,3 +70,28 @@ class Ordered(torch.utils.data.Sampler):
 def test_what_a_slice_stops_at_is_reckoned_with_its_own_step(stop: str, found: list[int]) -> None:
     """Whatever the number of processes is called."""
     assert lines(ORDERED.format(stop=stop)) == found
+
+
+ITEMS = """\
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+class Prompts:
+    def part(self, rank, world):
+        for i, row in enumerate(self.rows):
+            if i % world == rank:
+                yield row
+
+
+dist.init_process_group("nccl")
+prompts, model = {made}, DDP(net)
+for row in prompts.part(dist.get_rank(), dist.get_world_size()):
+    model(row).backward()
+"""
+
+
+@pytest.mark.parametrize(("made", "found"), [("Prompts()", [8]), ("library.Prompts()", [])])
+def test_a_method_is_told_what_its_objects_are_given(made: str, found: list[int]) -> None:
+    """An object of another class is none of them."""
+    assert lines(ITEMS.format(made=made)) == found

@@ -260,12 +260,19 @@ def _passed(function: ast.FunctionDef | ast.AsyncFunctionDef, name: str, file: F
     position = plain.index(name) - (owner is not None and plain[:1] == ["self"]) if name in plain else -1
     found = []
     for call in calls_of(file).get(called, ()):
-        if makes or function_called(call, file) is function:
+        if makes or function_called(call, file) is function or (owner is not None and _is_of(call, owner, file)):
             given = next((k.value for k in call.keywords if k.arg == name), None)
             if given is None and 0 <= position < len(call.args):
                 given = call.args[position]
             found += [given] if given is not None else []
     return found
+
+
+def _is_of(call: ast.Call, owner: ast.ClassDef, file: File) -> bool:
+    """``rows = Rows(path)`` and ``rows.part(rank)``: a method of an object that this file makes."""
+    of = call.func.value if isinstance(call.func, ast.Attribute) else None
+    made = values(of, file) if isinstance(of, ast.Name) else []
+    return any(isinstance(one, ast.Call) and name_of(one, file) == owner.name for one in made)
 
 
 def _scopes(node: ast.AST, file: File) -> Iterator[ast.AST]:
