@@ -369,11 +369,10 @@ def train(model, dataset):
             yield self.local(
                 file, node, f"this loader of the whole data set lacks the sampler of line {sampler.lineno}"
             )
-        share = takes_a_share(node, file)
         reads_all = (shuffles or is_stream(node, file) or trains_in_order(node, file)) and wraps(file)
         dealt = SPLITS.search(file.text) or (node.args and is_part(node.args[0], file))
         dealt = dealt or (is_stream(node, file) and strides(file))
-        if (share or reads_all) and not dealt:
+        if (takes_a_share(node, file) or reads_all) and not dealt:
             advice = told.OF_A_STREAM if is_stream(node, file) else self.advice
             yield self.local(file, node, told.NO_SAMPLER, advice=advice)
         elif streams_undealt(node, file):
@@ -381,6 +380,9 @@ def train(model, dataset):
             yield self.local(file, node, told.STREAMED_AS_IT_IS if led else told.STREAMED, advice=told.OF_A_STREAM)
 
     def stands(self, finding: Finding, program: Program) -> bool:
+        made = (e.argument(0, "dataset") for e in program.calls(*LOADERS) if e.place == finding.place)
+        if any(program.facts.is_drawn_endlessly(data.instance) for data in made if data is not None and data.instance):
+            return False
         led = "lightning" in program.packages and not trains_alone(program)
         if finding.message == told.STREAMED_AS_IT_IS:
             return led and "split_dataset_by_node" not in program.names

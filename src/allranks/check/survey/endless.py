@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 
-from allranks.check.interpret.seeded import seeded
 from allranks.check.summaries.project import Project
-from allranks.check.survey.rounds import goes_round
+from allranks.check.survey.rounds import gives_for_ever
 
 _DRAWS = frozenset(
     ("choice", "choices", "randint", "randrange", "shuffle", "sample", "permutation", "integers", "random")
 )
-_SEEDS = re.compile(r"^_?(manual_seed|seed_everything|set_\w*seeds?|default_rng|Generator|RandomState|Random)$")
+_SEEDS = re.compile(r"^_?(seed|manual_seed|seed_everything|set_\w*seeds?|default_rng|Generator|RandomState|Random)$")
 _SHUFFLED = frozenset(("repeat", "shuffle"))
 
 
@@ -26,10 +25,10 @@ def is_drawn_endlessly(project: Project, kind: str) -> bool:
         piped = [f for s in project.summaries.values() if s.uses("tensorflow") for f in s.functions.values()]
         seeds = any("set_seed" in f.words for f in piped)
         return not seeds and any(set(f.words) >= _SHUFFLED for f in piped)
-    drawn = not _DRAWS.isdisjoint(words) and not any(map(_SEEDS.search, words)) and any(map(goes_round, methods))
+    drawn = not _DRAWS.isdisjoint(words) and not any(map(_SEEDS.search, words)) and any(map(gives_for_ever, methods))
     return drawn and not _is_seeded(project)
 
 
 def _is_seeded(project: Project) -> bool:
     functions = (f for s in project.summaries.values() for f in s.functions.values())
-    return bool(seeded(project)) or any(_SEEDS.search(word) for f in functions for word in f.words)
+    return any(_SEEDS.search(word) for f in functions for word in f.words)

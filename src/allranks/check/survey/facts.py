@@ -12,6 +12,7 @@ from allranks.check.survey import feeds
 from allranks.check.survey import own_parts as parts
 from allranks.check.survey import several as files
 from allranks.check.survey import steady as steps
+from allranks.check.survey.endless import is_drawn_endlessly
 from allranks.check.survey.launches import across_nodes, on_one_host, on_several_nodes
 from allranks.check.survey.rounds import beginning_again
 from allranks.check.survey.trained_by_several import trained_by_several
@@ -98,6 +99,10 @@ class Facts:
     def meeting_functions(self) -> frozenset[str]:
         """Names of functions that meet the other processes."""
         return parts.meeting_functions(self._project)
+
+    def is_drawn_endlessly(self, kind: str) -> bool:
+        """Whether a class of streams goes round for ever in an order that each process draws by itself."""
+        return is_drawn_endlessly(self._project, kind)
 
     def around(self, path: str) -> frozenset[str]:
         """Return the files of the programs that a file belongs to: those that import it, and all that these import."""

@@ -16,6 +16,10 @@ def beginning_again(project: Project) -> frozenset[str]:
     return frozenset(path for path, one in functions if one.positional and goes_round(one) and _begins_again(one))
 
 
+def gives_for_ever(function: FunctionFacts) -> bool:
+    return goes_round(function) and any(node[0] == "yield" for node in _nodes(function))
+
+
 def _begins_again(function: FunctionFacts) -> bool:
     """``yield from loader``, ``for batch in loader: yield batch``"""
     given = [("name", name) for name in function.positional]
