@@ -33,6 +33,11 @@ _MASKS = frozenset(
     ]
 )
 _PLACES = frozenset(["nonzero", "argwhere", "flatnonzero", "where"])
+# As long as there is something to find; rows one behind the other.
+_FINDS, _JOINS = (
+    frozenset(["unique", "nonzero", "argwhere", "masked_select"]),
+    frozenset(["cat", "concat", "concatenate"]),
+)
 # What shows that the lengths are told, or made one.
 _LEVELS = re.compile(r"(^|_)(pad|padded|padding)(_|$)|^new_(zeros|empty|full)$|gather_object|variable|ragged|uneven")
 _LENGTHS = re.compile(r"shape|size|len\(|numel|count|length|num_")
@@ -68,6 +73,11 @@ def _picked(node: ast.expr, scope: ast.AST, line: int, depth: int) -> bool:
         inner = node.func.value if isinstance(node.func, ast.Attribute) else None
         given = node.args[0] if node.args and isinstance(inner, ast.Name | None) else None
         return any(_picked(at, scope, line, depth) for at in (inner, given) if at is not None)
+    if isinstance(node, ast.Call) and tail_of(node) in _JOINS and node.args:
+        parts = node.args[0].elts if isinstance(node.args[0], ast.Tuple | ast.List) else []
+        return any(_picked(part, scope, line, depth) for part in parts)
+    if isinstance(node, ast.Call):
+        return tail_of(node) in _FINDS and not any("return_" in str(k.arg) for k in node.keywords)
     if isinstance(node, ast.Name) and depth:
         value, at = _last(node.id, scope, line)
         return value is not None and _picked(value, scope, at, depth - 1)
