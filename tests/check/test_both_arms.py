@@ -45,6 +45,26 @@ def test_what_both_arms_call_every_rank_does(between: str, out: str, expected: l
     assert found(PARTED.format(between=between, out=out), "AR102") == expected
 
 
+def test_a_call_below_a_condition_is_on_no_arm_of_it() -> None:
+    """Rank 0 may leave early: who goes on is told by the condition, and not on an arm of it."""
+    text = """
+        import sys
+        import torch
+        import torch.distributed as dist
+        def write(path):
+            torch.save({}, path)
+        def main():
+            dist.init_process_group("nccl")
+            if dist.get_rank() == 0:
+                write("first.pt")
+                if len(sys.argv) > 1:
+                    return
+            write("last.pt")
+        main()
+    """
+    assert found(text, "AR101") == []
+
+
 @pytest.mark.parametrize(("main", "expected"), [("agent.main", []), ("True", [15])])
 def test_a_gate_may_come_by_keyword(main: str, expected: list[int]) -> None:
     """A decorator that asks ``kwargs`` for what says who this process is, and hands it on."""

@@ -53,4 +53,4 @@ def _opposite(result: Result) -> Iterator[tuple[Called, Called]]:
 
 def _part(one: Arms, other: Arms) -> bool:
     """Whether the last condition around one call is met and around the other not, and all others are the same."""
-    return bool(one) and one[:-1] == other[:-1] and one[-1][0] == other[-1][0] and one[-1][1] != other[-1][1]
+    return bool(one and other) and one[:-1] == other[:-1] and one[-1][0] == other[-1][0] and one[-1][1] != other[-1][1]
