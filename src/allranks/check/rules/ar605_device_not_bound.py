@@ -3,29 +3,15 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
 from allranks.check.program import Astray, Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
-from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tables.data import WRAPPERS
-from allranks.check.tree.device_numbers import SET_DEVICE, by_rank_in_job, fixed_map, off_its_own, on_current_gpu
-from allranks.check.tree.origins import values
-from allranks.check.tree.splits import by_rank
-from allranks.check.tree.syntax import (
-    calls_of,
-    distributed,
-    function_of,
-    given,
-    has_stars,
-    inside,
-    keyword,
-    name_of,
-    own,
-    tail_of,
-)
+from allranks.check.tree.bound_late import JOINS, met_too_early, never_binds, used_above
+from allranks.check.tree.device_numbers import SET_DEVICE, by_rank_in_job, fixed_map, off_its_own
+from allranks.check.tree.syntax import distributed, name_of, tail_of
 from allranks.findings import Finding, Note
 
 # Words of a project in which something gives each process its GPU.
@@ -38,28 +24,12 @@ _BINDING = frozenset(
 _BINDERS = frozenset(
     {"deepspeed", "accelerate", "lightning", "ray", "colossalai", "composer", "mmengine", "mmcv", "jax"}
 )
-# What may bind it in this file, or where it calls.
-_BOUND = re.compile(
-    r"set_device|device_id\s*=|CUDA_VISIBLE_DEVICES|cuda\.device\(|set_device_index|get_device\(|jax|deepspeed|\bray\.|accelerat",
-    re.IGNORECASE,
-)
-_MAY_BIND = re.compile(
-    r"bind|(set|init|setup|get|choose|select)_?\w*(device|gpu|cuda)(?!_(name|cap|prop|count))", re.IGNORECASE
-)
-_BINDS = re.compile(
-    r"set_device|device_id|CUDA_VISIBLE_DEVICES|cuda\.device\(|deepspeed\.initialize|get_device|jax|ray\.|torch_xla|[\"']cpu[\"']|[\"']gloo[\"']|\bnpu\b"
-)
 _UNBOUND = "an NCCL process group is made, and no GPU is bound to the process"
 _IN_JOB = "the rank in the job is used as the number of a GPU of this host"
 _SECOND_HOST = "It works on one host; on the second there is no GPU of that number: invalid device ordinal."
 _LOCAL_RANK = "Take the rank on the host: int(os.environ['LOCAL_RANK']), or the rank modulo torch.cuda.device_count()."
 _ONE_GPU = "All processes of a host load the whole model onto GPU 0, and run out of memory there."
 _MAP = "Give each process its own: device_map={'': local_rank}."
-_JOINS = ("torch.distributed.init_process_group", "deepspeed.init_distributed")
-_MEETS = (
-    *("barrier", "synchronize", "all_reduce", "broadcast", "all_gather"),
-    *("broadcast_object_list", "all_gather_object"),
-)
 
 
 class DeviceNotBound(LocalRule, ProgramRule):
@@ -100,7 +70,7 @@ class DeviceNotBound(LocalRule, ProgramRule):
     )
     nodes = (ast.Call, ast.JoinedStr, ast.BinOp)
     calls = (
-        *(*_JOINS, "torch.cuda.set_device", "torch.device", *WRAPPERS, "from_pretrained", "pipeline"),
+        *(*JOINS, "torch.cuda.set_device", "torch.device", *WRAPPERS, "from_pretrained", "pipeline"),
         *("torch.Tensor.cuda", "torch.Tensor.to", "set_device", "set_device_index"),
     )
     bad = (
@@ -296,14 +266,14 @@ def main(rank, world):
         if (what := file.once("off its own", file.tree, lambda _: off_its_own(file)).get(node)) is not None:
             yield self.local(file, node, what)
         name = name_of(node, file)
-        if name in _JOINS:
-            if name == _JOINS[0] and _never_binds(node, file):
+        if name in JOINS:
+            if name == JOINS[0] and never_binds(node, file):
                 yield self.local(file, node, _UNBOUND)
-            elif (early := _met_too_early(node, file)) is not None:
+            elif (early := met_too_early(node, file)) is not None:
                 note = Note("the processes are joined here", file.place(node))
                 message = f"{tail_of(early)} is called before a GPU is bound to the process"
                 yield self.finding(file.place(early), file.symbol(early), message, notes=[note])
-        elif SET_DEVICE.search(name) and (used := _used_above(node, file)) is not None:
+        elif SET_DEVICE.search(name) and (used := used_above(node, file)) is not None:
             note = Note("the GPU is bound here", file.place(node))
             message = f"{ast.unparse(used)} uses a GPU before one is bound to the process"
             yield self.finding(file.place(used), file.symbol(used), message, notes=[note])
@@ -323,7 +293,7 @@ def main(rank, world):
             return
         if not any(event.name in WRAPPERS and event.active for event in program.events):
             return
-        for event in program.calls(_JOINS[0]):
+        for event in program.calls(JOINS[0]):
             backend = event.argument(0, "backend")
             constant = backend.constant if backend is not None else None
             told = event.argument("device_id") is not None
@@ -340,59 +310,3 @@ def main(rank, world):
         notes = [Note("the processes are joined here", one.joined.place), Note("the GPU is bound here", one.bound)]
         message = f"{what} before one is bound to the process"
         return self.finding(one.place, one.symbol, message, notes=[*notes, *way])
-
-
-def _never_binds(join: ast.Call, file: File) -> bool:
-    """A program, or a file that wraps the model, joins NCCL and neither binds a GPU nor calls what may do so."""
-    whole = "__main__" in file.text or "DistributedDataParallel" in file.text
-    if not whole or has_stars(join) or _BOUND.search(file.text):
-        return False
-    backend = given(join, 0, "backend")
-    made = [backend, *values(backend, file)] if backend is not None else []
-    return any(map(_is_nccl, made)) and not any(
-        isinstance(at, ast.Call) and _MAY_BIND.search(tail_of(at)) for at in file.nodes
-    )
-
-
-def _is_nccl(backend: ast.expr | None) -> bool:
-    return isinstance(backend, ast.Constant) and str(backend.value).lower() == "nccl"
-
-
-def _met_too_early(join: ast.Call, file: File) -> ast.Call | None:
-    """Return the first collective after ``join`` in its function, if the file binds the device after it alone."""
-    function = function_of(join, file)
-    with_nccl = name_of(join, file) != _JOINS[0] or _is_nccl(given(join, 0, "backend"))
-    if function is None or not with_nccl or has_stars(join) or keyword(join, "device_id") is not None:
-        return None
-    after = [at for at in own(function) if isinstance(at, ast.Call) and at.lineno > join.lineno]
-    meets = [at for at in after if tail_of(at) in _MEETS and not name_of(at, file).startswith(("torch.cuda", "jax"))]
-    if not meets:
-        return None
-    first = min(meets, key=lambda at: at.lineno)
-    sooner = file.lines[: first.lineno]
-    if any(function_of(at, file) is not function for at in _set_calls(file)):
-        return None  # whoever calls it may have done so: the program's way tells
-    return None if any(_BINDS.search(line) for line in sooner) else first
-
-
-def _set_calls(file: File) -> list[ast.Call]:
-    return [at for at in calls_of(file).get("set_device", ()) if SET_DEVICE.search(name_of(at, file))]
-
-
-def _used_above(binds: ast.Call, file: File) -> ast.expr | None:
-    """Return what uses the GPU without a number certainly before ``binds`` gives this process its own."""
-    if not binds.args or not by_rank(binds.args[0], file):
-        return None
-    function = function_of(binds, file)
-    if any(function_of(at, file) is function and at.lineno < binds.lineno for at in _set_calls(file)):
-        return None
-    for parent, child in inside(binds, file):
-        for block in (getattr(parent, name, None) for name in ("body", "orelse", "finalbody")):
-            if not isinstance(block, list) or child not in block:
-                continue
-            for statement in block[: block.index(child)]:
-                if isinstance(statement, ast.Expr | ast.Assign | ast.AnnAssign):
-                    found = (at for at in walk(statement) if isinstance(at, ast.Call) and on_current_gpu(at))
-                    if (first := next(found, None)) is not None:
-                        return first
-    return None
