@@ -26,6 +26,7 @@ from allranks.findings import Finding
 _TRACKERS = frozenset(effect.pattern for effect in EFFECTS if effect.kind == "tracker")
 _JOINS = ("jax.distributed.initialize", "torch.distributed.init_process_group")
 _BARRIERS = {"barrier", "wait_for_everyone", "sync_global_devices", "rendezvous", "synchronize"}
+_EXITS = ("sys.exit", "os._exit", "exit", "quit")
 _CLOSES = re.compile(r"^(close|destroy\w*|finish|shutdown|cleanup|info|print|log|flush|join)$")
 _AGAIN = (ast.While, ast.For, ast.Try, ast.TryStar)
 # Who calls nothing else fills no file.
@@ -182,6 +183,8 @@ def main(steps, metrics):
 """
             }
         ),
+        # It goes on to nothing.
+        Example({"train.py": "import os\nimport time\n\nif rank == 0 and done:\n    time.sleep(1)\n    os._exit(1)\n"}),
         Example({"train.py": "import time\n\n\ndef retry(f):\n    for i in range(3):\n        time.sleep(2**i)\n"}),
         Example({"train.py": "import time\n\nif rank is not None:\n    time.sleep(rank * 0.1)\n"}),
         Example({"train.py": "import time\n\nif rank == 0:\n    time.sleep(0.1)\n"}),
@@ -233,11 +236,21 @@ def start(rank, path, size):
         if node.args and isinstance(node.args[0], ast.Constant) and _is_short(node.args[0].value):
             return
         guard = rank_guard(node, file)
-        if guard is None or _is_about_another(guard):
+        if guard is None or _is_about_another(guard) or _exits_next(node, file):
             return
         if not (_joins_later(node, file) or _all_meet_or_end(guard, file) or _tracker_comes_first(guard, file)):
             asked = ast.unparse(guard)
             yield self.local(file, node, f"a sleep for some ranks only ({asked}) stands where a barrier is meant")
+
+
+def _exits_next(call: ast.Call, file: File) -> bool:
+    """The process ends right behind it, and goes on to nothing that another one made."""
+    for parent, child in inside(call, file):
+        for block in (getattr(parent, name, None) for name in ("body", "orelse", "finalbody")):
+            if isinstance(block, list) and child in block:
+                following = (getattr(statement, "value", None) for statement in block[block.index(child) + 1 :])
+                return any(isinstance(at, ast.Call) and name_of(at, file) in _EXITS for at in following)
+    return False
 
 
 def _joins_later(call: ast.Call, file: File) -> bool:
