@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from allranks.check.program import Event, Program
 from allranks.check.rule import Example, ProgramRule
+from allranks.check.survey.joining import may_join
 from allranks.check.tables.collectives import Collective
 from allranks.check.tables.data import LOADERS, WRAPPERS
-from allranks.check.tables.evidence import JOINING_PACKAGES
 from allranks.findings import Finding
 
 _JAX = "jax.experimental.multihost_utils."
-# Names of functions, ours or a stranger's, that may well join the processes.
-_MAY_JOIN = re.compile(
-    r"(?i)(?=.*(init|set_?up|launch|join|start|spawn)).*(dist|process|ddp|parallel|group|rank|multi)"
-)
-
 _BESIDE = "N processes train N models beside each other, and write over one another's files."
 _WRAP = "Join the processes first thing in main, wrap the model, and give the loader a DistributedSampler."
 
@@ -177,7 +171,7 @@ dist.barrier()
     )
 
     def check(self, program: Program) -> Iterator[Finding]:
-        if program.packages & JOINING_PACKAGES or any(map(_MAY_JOIN.search, program.names)):
+        if may_join(program.packages, program.names):
             return
         told: set[str] = set()
         for event in sorted(program.events, key=lambda event: event.name not in WRAPPERS):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from allranks.check.summaries.render import under_main
@@ -128,7 +128,7 @@ class Project:
     def shards(self, path: str) -> bool:
         """Whether a file, one that it imports or one that imports it names what keeps a model in parts."""
         if self._sharding is None:
-            self._sharding = self._around({p for p, summary in self.summaries.items() if _names_shards(summary)})
+            self._sharding = self.around({p for p, summary in self.summaries.items() if _names_shards(summary)})
         return path in self._sharding
 
     def reduces_logs(self) -> bool:
@@ -137,7 +137,7 @@ class Project:
             self._reduces_logs = any(map(_reduces_logs, self.summaries.values()))
         return self._reduces_logs
 
-    def _around(self, paths: set[str]) -> frozenset[str]:
+    def around(self, paths: Collection[str]) -> frozenset[str]:
         """Return these files, all that lead to them by imports, and all that they import."""
         if not paths:
             return frozenset()

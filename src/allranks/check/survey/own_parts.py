@@ -10,6 +10,7 @@ from allranks.check.sources.source import is_test, module_name
 from allranks.check.summaries.project import Project, closed
 from allranks.check.summaries.render import render
 from allranks.check.summaries.summary import FunctionFacts, Summary, body_of
+from allranks.check.survey.joining import alone
 
 # Held-out data that a sampler deals out, as it is written.
 _DEALS = re.compile(
@@ -53,7 +54,7 @@ def own_parts(project: Project, lines: Mapping[str, list[str]]) -> frozenset[str
         dealing.union(calling),
         lambda path: [user for user in project.importers(path) if not path.endswith("__init__.py")],
     )
-    around = closed(users, project.imported) & files.keys()
+    around = (closed(users, project.imported) & files.keys()) - alone(project)
     every = [(path, key, facts) for path in around for key, facts in files[path].functions.items()]
     functions = [one for one in every if one[1]]  # not the bodies of modules
     meeting = _meeting([facts for _, _, facts in functions])
