@@ -183,7 +183,12 @@ kept.save()
 
 @pytest.mark.parametrize(
     ("reader", "read", "lines"),
-    [("", "torch.load", [18]), ('load_cpu = functools.partial(torch.load, map_location="cpu")', "load_cpu", [])],
+    [
+        ("", "torch.load", [18]),
+        ('load_cpu = functools.partial(torch.load, map_location="cpu")', "load_cpu", []),
+        ('load = functools.partial(torch.load, map_location="cpu")', "load", []),
+        ("load = functools.partial(torch.load, weights_only=True)", "load", [18]),
+    ],
 )
 def test_a_partial_of_a_load_may_know_where_it_loads_to(reader: str, read: str, lines: list[int]) -> None:
     """Its keywords stand where it is made."""

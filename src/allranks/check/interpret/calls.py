@@ -114,6 +114,7 @@ class Caller(Plain):
 
     def called(self, frame: Frame, function: Value, given: Given) -> Value:
         """Call whatever ``function`` is known to be."""
+        given = given.told(function) if function.told else given
         if function.flags & ONE_OF and function.elements:
             return self.any_of(frame, function.elements, given)
         if function.flags & COMPILED:

@@ -73,6 +73,11 @@ class Given(NamedTuple):
         kind, function, values, keywords, *rest = self.node
         return Given(self.values[1:], (), (kind, function, values[1:], keywords, *rest))
 
+    def told(self, function: Value) -> Given:
+        """Return the arguments with those that `functools.partial` gives ``function`` by keyword."""
+        again = {key for key, _ in self.keywords}
+        return self._replace(keywords=(*self.keywords, *(pair for pair in function.told if pair[0] not in again)))
+
     def text(self, *keys: int | str) -> str:
         """Return an argument as it stands in the source."""
         found = self.expression(*keys)

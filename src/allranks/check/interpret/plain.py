@@ -215,7 +215,7 @@ class Plain(Overrides):
             factory, default = given.argument("default_factory", "factory"), given.argument("default")
             return default if factory is None and default is not None else self._made(frame, factory, given.span)
         if name == "functools.partial" and given.values:
-            return replace(given.values[0], bound=given.values[1:])
+            return replace(given.values[0], bound=given.values[1:], told=given.keywords)
         if name in COMPILERS and given.values:
             made = compiled(given.values[0], name, frozenset(key for key, v in given.keywords if "here" not in v.flags))
             return parting(made, given.argument("out_shardings"))

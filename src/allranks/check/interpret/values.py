@@ -49,7 +49,7 @@ class Value:
     (``torch.save``; ``train.py::Trainer.save`` in the project); ``instance``: the class that it is an instance of.
     ``receiver``: of a bound method. ``scope``: the frame that a nested function sees. ``gate``: a function that runs
     only where this is true, or an object whose methods do. ``elements`` of a tuple or list. ``bound``: first
-    arguments, given by functools.partial; what is in a collection (`collected`).
+    arguments, given by functools.partial; what is in a collection (`collected`). ``told``: the same by keyword.
     ``handle``: the place of the call that opened this file. ``flags``: ``memory``, ``temporary``, ``lock``, ``turn``,
     ``dict``, ``agreed``; ``own``: a name, or what holds names, that the rank or this process is part of; of a path,
     whose disk it is on: ``shared`` by all nodes, or each ``node``'s own; ``perhaps``: nobody knows whether it is what
@@ -70,6 +70,7 @@ class Value:
     gate: str = ""
     elements: tuple[Value, ...] | None = None
     bound: tuple[Value, ...] = ()
+    told: tuple[tuple[str, Value], ...] = ()
     handle: tuple[int, int, int, int] | None = None
     flags: frozenset[str] = frozenset()
     text: str = ""
@@ -88,8 +89,8 @@ class Value:
             and (self.constant is other.constant or bool(self.constant == other.constant))
             and (self.none, self.number, self.gate, self.handle, self.flags, self.text)
             == (other.none, other.number, other.gate, other.handle, other.flags, other.text)
-            and (self.receiver, self.scope, self.elements, self.bound)
-            == (other.receiver, other.scope, other.elements, other.bound)
+            and (self.receiver, self.scope, self.elements, self.bound, self.told)
+            == (other.receiver, other.scope, other.elements, other.bound, other.told)
         )
 
     @property
@@ -162,6 +163,7 @@ def replace(value: Value, **changes: Any) -> Value:
         gate=value.gate,
         elements=value.elements,
         bound=value.bound,
+        told=value.told,
         handle=value.handle,
         flags=value.flags,
         text=value.text,

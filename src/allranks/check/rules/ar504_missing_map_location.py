@@ -28,8 +28,6 @@ from allranks.check.tree.syntax import (
 )
 from allranks.findings import Edit, Finding, Fix, Place
 
-# Under another name it may be a partial of torch.load, which has been told where it loads to.
-_AS_WRITTEN = re.compile(r"[\w.]*\bload\(")
 # A file of each worker's, which has saved it from its own device.
 _OWN_FILE = re.compile(r"(?i)worker_?(id|num|index)|process_?(id|num|index)")
 _WHAT = "torch.load without map_location: every rank loads onto the device that saved it"
@@ -296,10 +294,6 @@ store.save_weights(net, "last.pt")
         joined = {_start(event) for event in program.calls(*_JOINS) if event.active}
         for event in program.effects("load"):
             if event.name != "torch.load" or event.argument(1, "map_location", "mmap") is not None:
-                continue
-            if not _AS_WRITTEN.match(
-                program.facts.lines[event.place.path][event.place.line - 1], event.place.column - 1
-            ):
                 continue
             way = (event.place.path, event.symbol, *(step.symbol for step in event.chain))
             mine = event.per_process or _OWN_FILE.search(event.target) is not None
