@@ -9,12 +9,14 @@ from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
+from allranks.check.tables.passing import ADDING
 from allranks.check.tree.syntax import bases_of, calls_of, class_of, function_of, is_constant, keyword, tail_of
 from allranks.findings import Finding
 
 _ON_ALL = ("setup", "__init__")
 _MODULES = ("LightningDataModule", "LightningModule")
 _STEPS = ("training_step", "validation_step", "test_step")
+
 _ALONE = (
     "Rank 0 looks at its own part alone; a forward pass or a log with sync_dist in it waits for the others.",
     "Let all ranks run the step; put `if self.trainer.is_global_zero` around what one is to write.",
@@ -33,7 +35,8 @@ class LightningWrongHook(LocalRule):
     process with its part of the data.
 
     ## What happens with N processes
-    An attribute of `prepare_data` is missing on the other ranks: AttributeError there, and the first rank waits. A
+    An attribute of `prepare_data` is missing on the other ranks (AttributeError there, and the first rank waits), or as
+    empty as `__init__` made it. A
     download in `setup` is done by all processes at once, into the same files. A step on rank 0 alone looks at one part
     of the data, and what it computes or logs for all waits for the others.
 
@@ -127,8 +130,10 @@ from torch.utils.data import DataLoader, random_split
 class Data(L.LightningDataModule):
     def __init__(self, folder):
         self.words = self.kept = None
+        self.names = {}
 
     def prepare_data(self):
+        self.names = self.read_names()
         self.train, self.held_out = random_split(self.rows, [90, 10])
         self.kept = self.read()
 
@@ -138,10 +143,10 @@ class Data(L.LightningDataModule):
     def train_dataloader(self):
         if self.kept is None:
             raise ValueError
-        return DataLoader(self.train, collate_fn=self.words.collate)
+        return DataLoader(self.train, collate_fn=self.words.collate, names=self.names)
 """
             },
-            at=(10, 14),
+            at=(11, 12, 16),
         ),
         Example(
             {
@@ -188,9 +193,14 @@ from torchvision.datasets import MNIST
 class Data(L.LightningDataModule):
     def prepare_data(self):
         MNIST("data", download=True)
+        self.labels = list(range(10))
+
+    def __init__(self):
+        self.labels = []
 
     def setup(self, stage):
-        self.train = MNIST("data", download=False)
+        self.labels.extend(range(10))
+        self.train = MNIST("data", download=False, labels=self.labels)
 """
             }
         ),
@@ -258,11 +268,11 @@ def _is_own(called: ast.expr) -> bool:
 
 def _is_missing(target: ast.expr, owner: ast.ClassDef, alone: list[ast.stmt]) -> bool:
     """``target`` is an attribute that no other method sets but those on one process (``alone``): it is missing on the
-    others; or others set it to None, and use it and never ask."""
+    others; or others set it to None, or leave it empty, and use it and never ask."""
     if not isinstance(target, ast.Attribute) or not isinstance(target.value, ast.Name) or target.value.id != "self":
         return False
     nodes = [at for s in owner.body if s not in alone for at in walk(s)]
-    empty = [at for at in nodes if isinstance(at, ast.Assign | ast.AnnAssign) and is_constant(at.value, None)]
+    empty = [at for at in nodes if isinstance(at, ast.Assign | ast.AnnAssign) and _is_empty(at.value)]
     emptied = {id(t) for at in empty for t in (at.targets if isinstance(at, ast.Assign) else [at.target])}
     others = [at for at in nodes if isinstance(at, ast.Attribute) and at.attr == target.attr]
     stores = [at for at in others if isinstance(at.ctx, ast.Store)]
@@ -273,4 +283,23 @@ def _is_missing(target: ast.expr, owner: ast.ClassDef, alone: list[ast.stmt]) ->
         f"self.{target.attr}" in ast.unparse(at.values[0] if isinstance(at, ast.BoolOp) else at.test) for at in asks
     )
     again = any(isinstance(at, ast.Call) and tail_of(at) == "prepare_data" for at in nodes)
+    again = again or any(_fills(at, target.attr) for at in nodes)
     return len(stores) < len(others) and all(id(at) in emptied for at in stores) and not asked and not again
+
+
+def _is_empty(value: ast.expr | None) -> bool:
+    """None, ``[]``, ``{}``, ``dict()``."""
+    if isinstance(value, ast.List | ast.Tuple):
+        return not value.elts
+    if isinstance(value, ast.Call):
+        return tail_of(value) in ("dict", "list", "set") and not value.args and not value.keywords
+    return is_constant(value, None) or (isinstance(value, ast.Dict) and not value.keys)
+
+
+def _fills(node: ast.AST, attribute: str) -> bool:
+    """``self.words[key] = value``, ``self.words.append(value)``."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ADDING:
+        filled = node.func.value
+    else:
+        filled = node.value if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) else None
+    return isinstance(filled, ast.Attribute) and filled.attr == attribute
