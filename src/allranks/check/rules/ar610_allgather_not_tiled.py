@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.source import File
-from allranks.check.tree.origins import reached, values
+from allranks.check.tree.origins import passed, reached, values
 from allranks.check.tree.syntax import has_stars, keyword, name_of, tail_of
 from allranks.findings import Edit, Finding, Fix, Place
 
@@ -20,6 +20,7 @@ _COMPILED = re.compile(r"^(p|jit|pjit|jitted)_|_(jit|pjit|jitted)$")
 _COMPILERS = ("jax.jit", "jax.experimental.pjit.pjit", "jax.pjit", "equinox.filter_jit", "nnx.jit", "flax.nnx.jit")
 _MESHES = re.compile(r"[Mm]esh|[Ss]harding")
 _MAPS = ("tree_map", "map")
+_DEEPEST = 3
 
 
 class AllgatherNotTiled(LocalRule):
@@ -95,6 +96,25 @@ def evaluate(mesh, step, shardings, state, batch):
             },
             at=(10,),
         ),
+        # A leaf of a tree that a caller gives.
+        Example(
+            {
+                "export.py": """\
+import jax
+import numpy as np
+from jax.experimental.multihost_utils import process_allgather
+
+
+def to_host(tree):
+    return jax.tree.map(lambda x: np.asarray(process_allgather(x)), tree)
+
+
+def export(params):
+    return to_host(params)
+"""
+            },
+            at=(7,),
+        ),
     )
     good = (
         Example(
@@ -106,6 +126,7 @@ from jax.experimental.multihost_utils import process_allgather
 
 def host(params, counts):
     process_allgather(counts)
+    jax.tree.map(lambda x: process_allgather(x), counts)
     return jax.tree.map(lambda x: process_allgather(x, tiled=True), params)
 """
             }
@@ -128,15 +149,31 @@ def same(state):
             return
         if name_of(node, file) == _GATHER:
             alone = len(node.args) == 1 and keyword(node, "tiled") is None and not has_stars(node)
-            if alone and (_is_global(node.args[0]) or _is_computed(node.args[0], file)):
+            if alone and (any(map(_is_global, _meant(node.args[0], file))) or _is_computed(node.args[0], file)):
                 yield self._gathers(file, node, node.args[0], fix=_fix(node, file))
         elif tail_of(node) in _MAPS and len(node.args) > 1:
             function, tree = node.args[0], node.args[1]
-            if name_of(function, file) == _GATHER and _is_global(tree):
+            if name_of(function, file) == _GATHER and any(map(_is_global, _meant(tree, file))):
                 yield self._gathers(file, node, tree)
 
     def _gathers(self, file: File, node: ast.Call, what: ast.expr, fix: Fix | None = None) -> Finding:
         return self.local(file, node, f"process_allgather of {ast.unparse(what)} without tiled=True", fix=fix)
+
+
+def _meant(argument: ast.expr, file: File, depth: int = 0) -> Iterator[ast.expr]:
+    """Yield what is gathered: what stands there, the tree of which it is a leaf in `tree_map`, and what the calls in
+    this file give the function."""
+    yield argument
+    if not isinstance(argument, ast.Name) or depth > _DEEPEST:
+        return
+    for inner in (at for at in file.parents(argument) if isinstance(at, ast.Lambda)):
+        if argument.id in [at.arg for at in inner.args.args]:
+            maps = next(file.parents(inner), None)
+            if isinstance(maps, ast.Call) and tail_of(maps) in _MAPS and inner in maps.args and len(maps.args) > 1:
+                yield from _meant(maps.args[1], file, depth + 1)
+            return
+    for given in passed(argument, file):
+        yield from _meant(given, file, depth + 1)
 
 
 def _is_global(argument: ast.expr) -> bool:
