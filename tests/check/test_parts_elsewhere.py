@@ -263,3 +263,24 @@ def together(*values):
     raw = {path: text.encode() for path, text in sources.items()}
     findings = check(raw, Settings(select=("AR310",))).findings
     assert [finding.place.line for finding in findings] == found
+
+
+PROGRAM = """\
+import torch.distributed as dist
+from data import make
+
+if __name__ == "__main__":
+    {first}
+    loader = make(rows, False)
+"""
+
+
+@pytest.mark.parametrize(("first", "found"), [("pass", []), ("dist.init_process_group('nccl')", [18])])
+def test_a_program_that_joins_no_processes_evaluates_all_of_the_data(first: str, found: list[int]) -> None:
+    """Though another program of the project joins them, and shares its loaders."""
+    made = MADE.partition("dist.init")[0].replace("from engine import evaluate\n", "").format(shuffle="train")
+    alone = f"{OF_METER.format(given='self.sum / self.n')}{PROGRAM.format(first=first)}    evaluate(model, loader)\n"
+    train = PROGRAM.format(first="dist.init_process_group('nccl')")
+    raw = {"data.py": made.encode(), "alone.py": alone.encode(), "train.py": train.encode()}
+    findings = check(raw, Settings(select=("AR310",))).findings
+    assert [finding.place.line for finding in findings] == found

@@ -36,6 +36,11 @@ _MEETS = re.compile(
     r"|(loss|tensor|metric|value|scalar)s?_reduce|^reduce$|^gather$|broadcast(?!_(param|optimizer|model|weight|variable|buffer|seed|state))|psum|pmean|synchronize_between|sync_and_compute"
     r"|average_across|metric_average|torchmetrics|dist_?(mean|sum|concat)|distributed_(concat|mean|sum)"
 )
+# What joins the processes of torch by itself, and what may do so, or start a program of several.
+_JOINS = "init_process_group"
+_STARTS = re.compile(
+    r"init_process|init_dist|setup_dist|spawn|launch|^(init|initialize|Accelerator|Fabric|Trainer|LightningCLI)$"
+)
 _SEVERAL = re.compile(r"rank\w* (!= -1|> -1|>= 0)$|world_size > 1$|distributed$")
 _PLAIN = re.compile(r"^object$|^(abc\.)?ABC$|^([\w.]+\.)?(EvalMetric|Module)$")  # bases that meet nobody
 _COMMON = frozenset({"forward", "__call__", "__init__", "main", "train", "fit", "run", "step", "update", "log", "get"})
@@ -61,11 +66,25 @@ def own_parts(project: Project, lines: Mapping[str, list[str]]) -> frozenset[str
     said = [frozenset(facts.words if key else _names_in(facts)) for _, key, facts in every]
     told = {word for words in said if any(map(_MEETS.search, words)) for word in words}
     told |= {word for _, _, facts in functions if _refuses(facts) for word in facts.words}
+    single = _single(project, files)
     return frozenset(
         f"{module_name(path)}.{key}"
         for path, key, facts in functions
-        if facts.name not in told and meeting.isdisjoint((facts.name, *facts.words))
+        if facts.name not in told and meeting.isdisjoint((facts.name, *facts.words)) and path not in single
     )
+
+
+def _single(project: Project, files: Mapping[str, Summary]) -> frozenset[str]:
+    """Return the programs that join no processes, nor what they import, in a project of which another one does."""
+    joining = {path for path, one in files.items() if any(_JOINS in facts.words for facts in one.functions.values())}
+    programs = (path for path, one in files.items() if "__name__" in one.functions[""].words and path not in joining)
+    found = {path for path in programs if joining and not _may_join(project, path, files)}
+    return frozenset(path for path in found if not any(user != path for user in project.importers(path)))
+
+
+def _may_join(project: Project, path: str, files: Mapping[str, Summary]) -> bool:
+    reached = (facts for one in project.reach(path) & files.keys() for facts in files[one].functions.values())
+    return any(_STARTS.search(word) for facts in reached for word in facts.words)
 
 
 def meeting_functions(project: Project) -> frozenset[str]:
