@@ -98,3 +98,13 @@ def test_files_that_settings_deal_out_are_no_whole_data_set(start: str, found: l
                 model(batch).sum().backward()
         """
     assert _found(text, "AR301") == found
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "found"),
+    [("rank", "hvd.size()", ["AR306"]), ("gpu", "hvd.size()", []), ("rank", "hvd.local_size()", [])],
+)
+def test_the_rank_on_the_node_is_kept_beside_the_number_of_all(name: str, size: str, found: list[str]) -> None:
+    """As the rank among them; a number of a GPU is what it is."""
+    text = f"import horovod.mxnet as hvd\n\nhvd.init()\n{name} = hvd.local_rank()\nsize = {size}\n"
+    assert _found(text, "AR306") == found

@@ -361,11 +361,19 @@ def _is_kept_as_rank(assign: ast.Assign, file: File) -> bool:
         )
     if not _KEPT.search(tail_of(target)) or origins(assign.value, file) != {"local"}:
         return False
+    block = next((b for b in blocks(next(file.parents(assign))) if assign in b), [])
+    if isinstance(assign.value, ast.Call) and (of := _asked_of(assign.value, "local_rank")):
+        return any(isinstance(at, ast.Assign) and _asked_of(at.value, "size") == of for at in block)
     if not any(isinstance(at, ast.Constant) and at.value in _VARIABLES for at in walk(assign.value)):
         return False
-    block = next((b for b in blocks(next(file.parents(assign))) if assign in b), [])
     sizes = [at for at in block if isinstance(at, ast.Assign) and "world_size" in tail_of(at.targets[0]).lower()]
     return any(_asks_world(at.value) for at in sizes)
+
+
+def _asked_of(call: ast.expr, what: str) -> str:
+    """``hvd`` of ``hvd.local_rank()``: of its size the same library gives that of the whole job."""
+    asks = isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == what
+    return ast.unparse(call.func.value) if asks else ""  # type: ignore[attr-defined]
 
 
 def _meets_here(assign: ast.Assign, file: File) -> bool:
