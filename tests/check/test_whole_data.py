@@ -284,3 +284,20 @@ loader = DataLoader(rows, shuffle=True)
     for text, lines in ((train, [5]), (sampled, [])):
         findings = check({"train.py": text.encode()}, Settings(select=("AR301",))).findings
         assert [one.place.line for one in findings] == lines
+
+
+@pytest.mark.parametrize(("how", "lines"), [("shuffle=True, ", [8]), ("", []), ("shuffle=on, ", [])])
+def test_a_loader_that_shuffles_is_given_no_sampler_by_what_is_passed_on(how: str, lines: list[int]) -> None:
+    """It bears none beside that; the sampler that is made for its data goes nowhere."""
+    text = f"""\
+from torch.utils.data import DataLoader, DistributedSampler
+
+
+class Loaders:
+    def train(self, rows, size):
+        more = dict(self.defaults, batch_size=size)
+        self.sampler = DistributedSampler(rows)
+        return DataLoader(rows, {how}**more)
+"""
+    findings = check({"loaders.py": text.encode()}, Settings(select=("AR301",))).findings
+    assert [one.place.line for one in findings] == lines

@@ -16,6 +16,7 @@ from allranks.check.tree.loader_calls import (
     SPLITS,
     is_part,
     is_stream,
+    may_be_sampled,
     picks_of_all,
     prepared_without,
     sampler_left_out,
@@ -27,7 +28,7 @@ from allranks.check.tree.loader_calls import (
     wraps,
 )
 from allranks.check.tree.readers import SOURCES, divides_alone, split_by_worker_alone, workers_in
-from allranks.check.tree.syntax import has_stars, is_called, is_constant, keyword, name_of, tail_of
+from allranks.check.tree.syntax import is_called, is_constant, keyword, name_of, tail_of
 from allranks.findings import Finding, Note
 
 # These split an IterableDataset themselves.
@@ -69,7 +70,7 @@ class DatasetNotSharded(LocalRule, ProgramRule):
     words = (
         *("DistributedDataParallel", "FullyShardedDataParallel", "DistributedOptimizer", "Accelerator(", "Fabric("),
         *("_count()", "world_size", "prepare(", "setup_module(", "get_train_dataloader", "streaming=", "buffer_size="),
-        "get_worker_info",
+        *("get_worker_info", "DistributedSampler"),
     )
     nodes = (ast.Call, ast.ClassDef, ast.FunctionDef)
     calls = (*LOADERS, *SOURCES)
@@ -354,7 +355,7 @@ def train(model, dataset):
         elif isinstance(node, ast.Call) and tail_of(node) in SOURCES:
             if ("process_count" in file.text or "host_count" in file.text) and divides_alone(file):
                 yield self.local(file, node, told.SAME_ROWS, advice=told.OF_JAX)
-        elif isinstance(node, ast.Call) and name_of(node, file) in LOADERS and not has_stars(node):
+        elif isinstance(node, ast.Call) and name_of(node, file) in LOADERS and not may_be_sampled(node):
             yield from self._loader(node, file)
 
     def _loader(self, node: ast.Call, file: File) -> Iterator[Finding]:
@@ -366,9 +367,8 @@ def train(model, dataset):
             place, symbol = file.place(node), file.symbol(node)
             yield self.finding(place, symbol, told.UNPREPARED, notes=[note], advice=told.PREPARED)
         if shuffles and (sampler := sampler_left_out(node, file)) is not None:
-            yield self.local(
-                file, node, f"this loader of the whole data set lacks the sampler of line {sampler.lineno}"
-            )
+            lacks = f"this loader of the whole data set lacks the sampler of line {sampler.lineno}"
+            yield self.local(file, node, lacks)
         reads_all = (shuffles or is_stream(node, file) or trains_in_order(node, file)) and wraps(file)
         dealt = SPLITS.search(file.text) or (node.args and is_part(node.args[0], file))
         dealt = dealt or (is_stream(node, file) and strides(file))

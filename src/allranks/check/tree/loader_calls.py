@@ -144,6 +144,11 @@ def _is_forgotten(made: ast.Call, nodes: Sequence[ast.AST], file: File) -> bool:
     return not any(isinstance(at, ast.Name) and at.id == target.id and isinstance(at.ctx, ast.Load) for at in nodes)
 
 
+def may_be_sampled(loader: ast.Call) -> bool:
+    """What is passed on may be a sampler, but beside `shuffle=True`, which bears none."""
+    return has_stars(loader) and not is_constant(keyword(loader, "shuffle"), True)
+
+
 def takes_a_share(loader: ast.Call, file: File) -> bool:
     """It may shuffle and has no sampler, and its batch is that of all processes divided by their number."""
     shuffle, size = keyword(loader, "shuffle"), given(loader, 1, "batch_size")
