@@ -314,6 +314,11 @@ class Program:
             for step in event.chain
         )
 
+    def meets_in(self, path: str, first: int, last: int) -> bool:
+        """Whether processes meet in these lines of a file, or in what is called there."""
+        places = (p for e in self.collectives() if e.active for p in (e.place, *(step.place for step in e.chain)))
+        return any(place.path == path and first <= place.line <= last for place in places)
+
     def calls(self, *patterns: str) -> Iterator[Event]:
         """Yield interpreted calls whose qualified name is one of ``patterns``, as in the tables."""
         return (e for e in self.events if e.name in patterns)

@@ -72,7 +72,7 @@ def how_often(frame: Frame, iterated: Node, source: Value) -> tuple[str, int]:
     counted = iterated[0] == "call" and iterated[1] == ("name", "range")  # epochs: where a run resumed
     taint = source.taint & ~PROCESS if counted else source.taint
     taint = taint if source.flags & DEALT else taint & ~RANKS
-    if counted and any(_told_apart(frame, bound) for bound in iterated[2]):
+    if counted and (any(_told_apart(frame, bound) for bound in iterated[2]) or _kept_apart(frame, iterated[2], source)):
         return BY_RANK, taint
     return BY_PROCESS if counted and taint & ALONE else UNKNOWN, taint
 
@@ -83,6 +83,15 @@ def _told_apart(frame: Frame, bound: Node) -> bool:
     name = render(bound) if bound[0] == "name" or (bound[0] == "attr" and bound[1][0] == "name") else ""
     taint = frame.env[name].taint if name in frame.apart and name in frame.env else 0
     return bool(taint & STATE) and not taint & GROUP
+
+
+def _kept_apart(frame: Frame, bounds: tuple[Node, ...], source: Value) -> bool:
+    """Whether an attribute says how often a loop goes round that some ranks alone have set, in whatever function: there
+    the others have the constant that it began with."""
+    kept = [render(bound) for bound in bounds if bound[0] == "attr"]
+    given = [name for name in map(render, bounds) if name not in kept and name in frame.env]
+    elsewhere = any(frame.env[name].taint & STATE for name in (*given, *(k for k in kept if k in frame.env)))
+    return bool(kept) and bool(source.taint & STATE) and not source.taint & GROUP and not elsewhere
 
 
 def assigned(statements: tuple[Node, ...]) -> Iterator[str]:

@@ -169,7 +169,7 @@ def share(x):
                     advice=_GROUPS if parting.op == "new_group" else None,
                     notes=parting.sides(),
                 )
-            elif parting.cause == "rounds":
+            elif parting.cause == "rounds" and parting.op not in PARALLEL:
                 yield self.found(parting, f"{parting.named} stands in a loop whose bounds some ranks alone have set")
 
 

@@ -6,22 +6,16 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
-from allranks.check.program import Program
+from allranks.check.program import PARALLEL, Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.sources.source import File
-from allranks.check.tree.given_by_one import changed_on_one, made_of_one
+from allranks.check.tree.given_by_one import changed_on_one, gives_something, made_of_one, used_by_all
 from allranks.check.tree.one_rank import Parted, attributes_of_one, begun_on_one, bound_on_one, emptied_on_one
-from allranks.check.tree.syntax import (
-    Function,
-    asks_rank,
-    calls_of,
-    function_of,
-    is_constant,
-    own,
-    rank_guard,
-)
+from allranks.check.tree.syntax import asks_rank, is_constant, rank_guard
+from allranks.check.tree.told_to_one import scheduled_on_one, told_at, told_to_one
 from allranks.findings import Finding, Note
 
+_TOLD = ", which one rank alone changes"
 # What the loop of a framework asks on every rank: Lightning's Trainer, the control of transformers.
 _ASKED = ("should_stop", "should_training_stop", "should_epoch_stop", "should_evaluate")
 
@@ -33,7 +27,10 @@ class StateWrittenOnOneRank(LocalRule, ProgramRule):
     nowhere else, and used after it; the first epoch of a loop, which one rank alone reads from a checkpoint; an
     attribute that is set there alone and that all ranks load by; a counter that all ranks raise and one resets; a list
     that all bring to a gathering and one empties; what a model is made of by all, where the others have None for it;
-    a state of which one sets a part, and that all load.
+    a state of which one sets a part, and that all load; a schedule of the learning rate that one takes a step of; a
+    loop that goes round as often as some ranks alone have set. And an object that one rank alone tells how it goes, or
+    stores something in (`if rank == 0: stopper.step(loss)`), where every rank leaves a loop by what it says, in which
+    they all meet, or makes its loss of it.
 
     With `--confidence low` also: a variable or attribute that is set behind a guard and later decides on every rank
     whether a collective is called; one of a framework's that ends its loop (`trainer.should_stop`,
@@ -48,8 +45,9 @@ class StateWrittenOnOneRank(LocalRule, ProgramRule):
     collective.
 
     ## Known problems
-    State that goes through an object that the check does not follow is not seen. Of low confidence is what has been
-    wrong as often as right in real code: state that all ranks set in a loop that ends by a reduced value is among it.
+    An object that is handed on, or whose class stands in no file of the project, is not followed. Of low confidence is
+    what has been wrong as often as right in real code: state that all ranks set in a loop that ends by a reduced value
+    is among it.
 
     ## Use instead
     Set it on every rank, or broadcast it from the rank that knows it, before anybody acts on it.
@@ -155,7 +153,32 @@ class Trainer:
             dist.all_reduce(loss)
 """,
             },
-            at=(17,),
+            at=(15, 17),
+        ),
+        Example(
+            {
+                "train.py": """\
+import torch.distributed as dist
+from stopping import Patience
+
+def main(rank, losses):
+    stopper = Patience(3)
+    for loss in losses:
+        dist.all_reduce(loss)
+        if rank == 0:
+            stopper.update(loss)
+        if stopper.is_over():
+            break
+""",
+                "stopping.py": """\
+class Patience:
+    def update(self, loss):
+        self.bad += 1
+    def is_over(self):
+        return self.bad > self.most
+""",
+            },
+            at=(10,),
         ),
         Example(
             {
@@ -299,6 +322,7 @@ def fit(settings, is_main_process):
         ),
     )
 
+    whole = True
     words = (*_ASKED, "rank", "main", "master", "process_zero", "process_index", "host_id", "chief", "primary")
     nodes = (ast.Assign, ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)
 
@@ -326,6 +350,11 @@ def fit(settings, is_main_process):
         if isinstance(scope, ast.Module):
             for one in attributes_of_one(file):
                 yield self._of(one, file, f"every rank goes by {one.name}, which is set on one rank alone")
+            for one in scheduled_on_one(file):
+                yield self._of(one, file, f"one rank alone takes a step of {one.name}, every rank's learning rate")
+            for told in told_to_one(file):
+                does = "leaves the loop" if told.leaves else "makes its loss"
+                yield self._of(told.parted, file, f"every rank {does} by {told.parted.name}{_TOLD}")
 
     def _of(self, one: Parted, file: File, message: str) -> Finding:
         note = Note(f"here, where {ast.unparse(one.guard)}", file.place(one.made))
@@ -335,8 +364,8 @@ def fit(settings, is_main_process):
     def _told(self, node: ast.Assign | ast.FunctionDef, file: File) -> Iterator[Finding]:
         """Yield what is asked on every rank and set on one, by the names of frameworks and decorators."""
         if isinstance(node, ast.FunctionDef):
-            if _gives_something(node) and any(map(asks_rank, node.decorator_list)):
-                for call, name in _used_by_all(node, file):
+            if gives_something(node) and any(map(asks_rank, node.decorator_list)):
+                for call, name in used_by_all(node, file):
                     note = Note("runs on one rank", file.place(node))
                     message = f"{name} is None on every rank but one: {node.name} runs on one rank alone"
                     yield self.finding(file.place(call), file.symbol(call), message, notes=[note])
@@ -350,39 +379,22 @@ def fit(settings, is_main_process):
                 file, node, f"{ast.unparse(target)} is asked on every rank, and set on some: {ast.unparse(guard)}"
             )
 
+    def stands(self, finding: Finding, program: Program) -> bool:
+        """Whether the class of the object that one rank alone tells says so, and the processes meet in the loop."""
+        if not finding.message.endswith(_TOLD):
+            return True
+        place, facts = finding.place, program.facts
+        if (told := told_at(place, facts.lines[place.path])) is None:
+            return False
+        alone = not told.kind or not facts.stores(told.asked, but=place.path)
+        alters = facts.alters(told.kind, told.method, told.asked) if told.method else alone
+        return alters and (not told.leaves or program.meets_in(place.path, told.loop.lineno, told.loop.end_lineno or 0))
+
     def check(self, program: Program) -> Iterator[Finding]:
         for parting in program.divergences():
             if parting.cause == "state":
                 message = f"{parting.named} depends on {parting.condition}, which was set on some ranks only"
                 yield replace(self.found(parting, message, notes=parting.sides()), confidence="low")
-
-
-def _gives_something(function: Function) -> bool:
-    given = (at.value for at in own(function) if isinstance(at, ast.Return))
-    return any(value is not None and not isinstance(value, ast.Constant) for value in given)
-
-
-def _used_by_all(function: Function, file: File) -> Iterator[tuple[ast.Call, str]]:
-    """Yield calls by all ranks whose result is then used as if they all had it, and what it is stored in."""
-    for call in calls_of(file).get(function.name, ()):
-        above, around = next(file.parents(call), None), function_of(call, file)
-        if not (isinstance(above, ast.Assign) and isinstance(above.targets[0], ast.Name)) or around is None:
-            continue
-        name = above.targets[0].id
-        if around is not function and rank_guard(call, file) is None and _is_used(name, above, around, file):
-            yield call, name
-
-
-def _is_used(name: str, stored: ast.Assign, around: Function, file: File) -> bool:
-    """Whether a method of it is called afterwards, on all ranks, and nobody asks whether it is there."""
-    nodes = list(own(around))
-    if any(isinstance(at, ast.If | ast.IfExp | ast.Assert) and name in ast.unparse(at.test) for at in nodes):
-        return False
-    later = (at for at in nodes if isinstance(at, ast.Call) and at.lineno > stored.lineno)
-    return any(
-        isinstance(at.func, ast.Attribute)
-        and isinstance(at.func.value, ast.Name)
-        and at.func.value.id == name
-        and rank_guard(at, file) is None
-        for at in later
-    )
+            elif parting.cause == "rounds" and parting.op in PARALLEL:
+                message = f"every rank loops so often as some ranks alone have set, and they meet in {parting.named}"
+                yield replace(self.found(parting, message, notes=[Note("here", parting.place)]), place=parting.guard)

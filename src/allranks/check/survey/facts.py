@@ -12,6 +12,7 @@ from allranks.check.survey import feeds
 from allranks.check.survey import own_parts as parts
 from allranks.check.survey import several as files
 from allranks.check.survey import steady as steps
+from allranks.check.survey.altered import alters
 from allranks.check.survey.endless import is_drawn_endlessly
 from allranks.check.survey.launches import across_nodes, on_one_host, on_several_nodes
 from allranks.check.survey.rounds import beginning_again
@@ -126,6 +127,15 @@ class Facts:
     def _importers(self, path: str) -> Iterator[str]:
         """Yield who imports a file; who imports a package need not mean that part of it."""
         return (user for user in self._project.importers(path) if not user.endswith("__init__.py"))
+
+    def alters(self, kind: str, method: str, asked: str) -> bool:
+        """Whether a method of a class of the project changes what its objects say when they are asked."""
+        return alters(self._project, kind, method, asked)
+
+    def stores(self, attribute: str, *, but: str) -> bool:
+        """Whether a function of another file than this stores something in an attribute of that name."""
+        files = (summary for path, summary in self._project.summaries.items() if path != but and not is_test(path))
+        return any(attribute in facts.stored for summary in files for facts in summary.functions.values())
 
     @cached_property
     def several(self) -> frozenset[str]:

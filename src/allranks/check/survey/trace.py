@@ -237,7 +237,7 @@ class Comparison:
         told = truth == BY_RANK
         if not told and (not (taint & RANKS or "P" in truth) or taint & STATE or not span[0]):
             return None
-        look = Look(1 if taint & ALONE else 2)
+        look = Look(1 if told or taint & ALONE else 2)
         if not any(meets(self.items(body, role, look, (), True)) for role in range(4)):
             return None
         meeting = first_meeting(body)

@@ -8,7 +8,18 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from allranks.check.sources.source import File
 from allranks.check.tree.one_rank import Parted, has_guards, holds_on_one, is_for_all, sends
-from allranks.check.tree.syntax import arguments, is_constant, nodes_in, own, tail_of, variables
+from allranks.check.tree.syntax import (
+    Function,
+    arguments,
+    calls_of,
+    function_of,
+    is_constant,
+    nodes_in,
+    own,
+    rank_guard,
+    tail_of,
+    variables,
+)
 
 _MODEL = re.compile(r"(?i)(^|_)(model|net|network|backbone|encoder|decoder|classifier|criterion|optimizer|tokenizer)$")
 _LOADS = re.compile(r"^_*load_(state_dict|weights|parameters|pretrained\w*)$")
@@ -101,3 +112,34 @@ def _given_to_model(statement: ast.AST, name: str) -> Iterator[ast.expr]:
         return
     if any(_MODEL.search(tail_of(target)) for target in statement.targets):
         yield from (one for one in arguments(statement.value) if isinstance(one, ast.Name) and one.id == name)
+
+
+def gives_something(function: Function) -> bool:
+    given = (at.value for at in own(function) if isinstance(at, ast.Return))
+    return any(value is not None and not isinstance(value, ast.Constant) for value in given)
+
+
+def used_by_all(function: Function, file: File) -> Iterator[tuple[ast.Call, str]]:
+    """Yield calls by all ranks whose result is then used as if they all had it, and what it is stored in."""
+    for call in calls_of(file).get(function.name, ()):
+        above, around = next(file.parents(call), None), function_of(call, file)
+        if not (isinstance(above, ast.Assign) and isinstance(above.targets[0], ast.Name)) or around is None:
+            continue
+        name = above.targets[0].id
+        if around is not function and rank_guard(call, file) is None and _is_used(name, above, around, file):
+            yield call, name
+
+
+def _is_used(name: str, stored: ast.Assign, around: Function, file: File) -> bool:
+    """Whether a method of it is called afterwards, on all ranks, and nobody asks whether it is there."""
+    nodes = list(own(around))
+    if any(isinstance(at, ast.If | ast.IfExp | ast.Assert) and name in ast.unparse(at.test) for at in nodes):
+        return False
+    later = (at for at in nodes if isinstance(at, ast.Call) and at.lineno > stored.lineno)
+    return any(
+        isinstance(at.func, ast.Attribute)
+        and isinstance(at.func.value, ast.Name)
+        and at.func.value.id == name
+        and rank_guard(at, file) is None
+        for at in later
+    )
