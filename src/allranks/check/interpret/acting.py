@@ -18,6 +18,7 @@ from allranks.check.interpret.held import (
     settings_of,
     silenced,
 )
+from allranks.check.interpret.options import option
 from allranks.check.interpret.seeded import seeded
 from allranks.check.interpret.state import Frame, Seen, Span
 from allranks.check.interpret.truth import BY_PROCESS, FALSE, negate, roles_where
@@ -221,6 +222,8 @@ class Acting(Computed):
             self.keep(base.instance, target[2], AGREED if again else value)
         elif value.private:
             self.keep_own(frame, target, value)
+        elif not value.taint and self.held(settings_of(target), target[2]) is not None:
+            self.keep(settings_of(target), target[2], AGREED)
         if key and (quiet is None or before or ours):
             frame.env[key] = value
 
@@ -240,11 +243,10 @@ class Acting(Computed):
 
     def options(self, frame: Frame, given: Given) -> None:
         """Look at what a call is given by keyword: a folder, or the default of an option that is one."""
-        called = render(given.node[1]).rpartition(".")[2]
-        if called == "add_argument" and given.values:
-            option = str(given.values[-1].constant).lstrip("-").replace("-", "_")
-            self.keyed(frame, option, given.argument("default") or ANYTHING, given.node)
-        elif called in TOLD_BY_KEYWORD:
+        if (told := option(given)) is not None:
+            self.keyed(frame, *told, given.node)
+            self.declare(*told, (frame.path, given.span))
+        elif render(given.node[1]).rpartition(".")[2] in TOLD_BY_KEYWORD:
             for name, value in given.keywords:
                 self.keyed(frame, name, value, given.node)
 

@@ -50,7 +50,7 @@ _OWN = {
     package: frozenset(q.pattern.rpartition(".")[2] for q in LOCAL if q.pattern.startswith(f"{package}."))
     for package in ("time", "datetime", "os", "pathlib", "glob", "random", "secrets")
 }
-_SIZES = frozenset(("WORLD_SIZE", "get_world_size"))
+_SIZES = frozenset(("WORLD_SIZE", "get_world_size", "device_count"))
 # What looks for a checkpoint, by its name, may be longer.
 _SEEKS = re.compile(r"(?i)latest|last|resum|newest|recent|ckpt|checkpoint|complete|commit|saved|steps$")
 MORE_WORDS = 2000

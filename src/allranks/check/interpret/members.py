@@ -7,15 +7,19 @@ from functools import reduce
 from allranks.check.interpret.classes import Classes
 from allranks.check.interpret.held import is_quiet, names_path, part_of, settings_of, stored_twice
 from allranks.check.interpret.logged import meets_nobody
+from allranks.check.interpret.options import OWNERS
 from allranks.check.interpret.spread import SPREAD, viewed
 from allranks.check.interpret.state import Frame, Seen
 from allranks.check.interpret.strangers import constant_of, outside, rank_of
 from allranks.check.interpret.truth import BY_RANK, FALSE, FIRST, TRUE
 from allranks.check.interpret.values import (
+    AGREED,
     ANYTHING,
     ASKED,
+    CLOCK,
     MANY,
     NO_CONSTANT,
+    OF_HOST,
     ONE_OF,
     RANK,
     SIZE,
@@ -24,6 +28,7 @@ from allranks.check.interpret.values import (
     TEXT,
     Value,
     boolean,
+    is_some_int,
     join,
     rank,
     replace,
@@ -51,6 +56,8 @@ class Members(Classes):
         self.answers: dict[str, dict[str, Value | None]] = {}
         self.asked: set[tuple[str, str]] = set()
         self.spawned: set[str] = set()  # functions that processes are started with
+        self.declared: dict[str, tuple[str, tuple[int, int, int, int]]] = {}  # where options are, by their names
+        self.optional: dict[str, frozenset[str]] = {}  # file that declares options -> those of its programs
         self.stale = False  # something was stored after somebody had asked for it
         self.modules: dict[str, Frame] = {}
         self.left_open: dict[str, bool] = {}
@@ -184,7 +191,7 @@ class Members(Classes):
             if (kind := ATTRIBUTES.get(f"{owner}.{name}")) is not None:
                 return Value(instance=kind)
         alike = self.held(f"*{frame.path}", render(node)) if node and names_path(name) else None
-        heaped = alike or self.held("*", name) or self.held(settings_of(node), name)
+        heaped = alike or self.held("*", name) or self._of_settings(frame, node, name)
         if heaped is not None and heaped.ranked:
             return heaped
         query = self.apis.ranks["attribute"].method(kin, name.lower() if name.isupper() else name)
@@ -201,6 +208,16 @@ class Members(Classes):
         if base.flags & SPREAD:
             return viewed(frame, base, name, node)
         return part_of(base, render(node[1]) if node else "")
+
+    def _of_settings(self, frame: Frame, node: Node, name: str) -> Value | None:
+        """Return what was put out in settings, or is the default of an option: in a program that declares it."""
+        found = self.held(settings_of(node), name)
+        if found is None or not found.taint & CLOCK or name not in self.declared:
+            return found
+        path = self.declared[name][0]
+        if path not in self.optional:
+            self.optional[path] = frozenset().union(*map(self.project.reach, self.project.users(path)))
+        return found if frame.path in self.optional[path] else None
 
     def _only_property(self, frame: Frame, name: str, node: Node) -> Value:
         """Return what the one property of this name gives, on an object of whatever class."""
@@ -235,7 +252,7 @@ class Members(Classes):
         if query.kind == "many":
             return Value(ASKED if query.pattern.endswith(".is_initialized") else 0, constant=True, flags=MANY)
         if query.kind == "size":
-            return Value(instance=SIZE)
+            return Value(instance=SIZE, flags=OF_HOST if query.pattern == "torch.cuda.device_count" else frozenset())
         if query.kind == "run":
             if not self.project.calls(query.pattern.partition(".")[0], RUN_STARTS):
                 return Value(reference=query.pattern)
@@ -263,7 +280,7 @@ class Members(Classes):
 
     def says_much(self, value: Value) -> bool:
         """Whether what a class stores itself says much of its instances: a default and an annotation do not."""
-        annotated = value.instance and "." not in value.instance and "::" not in value.instance and not value.truth
+        annotated = is_some_int(value) and "::" not in value.instance and not value.truth
         return not (annotated or isinstance(value.constant, str | int | float | None))
 
     def parts(self, frame: Frame, name: str) -> Value | None:
@@ -300,6 +317,16 @@ class Members(Classes):
             self.answers.pop(name, None)
             telling = after.ranked or "::" in after.instance or after.bound or after.flags & ONE_OF
             self.stale |= bool(telling and (self.family(owner), name) in self.asked)
+
+    def declare(self, option: str, default: Value, where: tuple[str, tuple[int, int, int, int]]) -> None:
+        """Remember what an option of a command line is when nobody gives it, if each process has that for itself: not
+        of a name that several programs declare."""
+        first = self.declared.setdefault(option, where)
+        for owner in OWNERS:
+            if first == where and default.taint & CLOCK:
+                self.keep(owner, option, default)
+            elif first != where and self.heap.get(option, {}).get(owner) is not None:
+                self.keep(owner, option, AGREED)
 
     def held(self, owner: str, name: str) -> Value | None:
         """Return what was stored so far in an attribute of ``owner``, what it inherits from or what inherits from it:

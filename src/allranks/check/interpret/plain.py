@@ -230,9 +230,9 @@ class Plain(Overrides):
         return None
 
     def _made(self, frame: Frame, factory: Value | None, span: Span) -> Value:
-        """Return what a function of the project makes for a field."""
-        ours = factory is not None and self.project.function(factory.reference) is not None
-        return self.invoke(frame, factory, span) if factory is not None and ours else ANYTHING
+        """Return what a function makes for a field: one of the project, or of a library."""
+        known = factory is not None and ("." in factory.reference or self.project.function(factory.reference))
+        return self.invoke(frame, factory, span) if factory is not None and known else ANYTHING
 
 
 def _overwritten(frame: Frame) -> None:

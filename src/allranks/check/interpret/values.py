@@ -26,6 +26,7 @@ TAINT = {"global": RANK, "local": LOCAL_RANK, "node": NODE, "group": GROUP}
 MANY = frozenset({"many"})
 # What a number of processes is an instance of.
 SIZE = "<world size>"
+OF_HOST = frozenset({"gpus of host"})  # the flag of a number that is that of the GPUs of this host
 # Flags of what belongs to one process.
 PRIVATE = frozenset({"memory", "temporary", "lock", "own"})
 OWN = frozenset({"own"})  # the flag of a name that this process alone has
@@ -302,9 +303,14 @@ def vague(value: Value) -> bool:
 
 def says_less(value: Value) -> bool:
     """Whether so little is known of an attribute that its name says more."""
-    plain = value.instance and "." not in value.instance  # an int, a bool: which one, its name may tell
+    plain = is_some_int(value)  # which one, its name may tell
     told = value.taint or value.instance or value.flags & OWN or value.elements is not None
     return bool(value == ANYTHING or plain or (value.truth == UNKNOWN and not told))
+
+
+def is_some_int(value: Value) -> bool:
+    """Whether no more is known than that it is an int, a bool, or another class of Python's own, as annotations say."""
+    return bool(value.instance) and "." not in value.instance and not value.flags & OF_HOST
 
 
 def options(value: Value) -> tuple[Value, ...]:
@@ -327,6 +333,8 @@ _LYING = frozenset({"parts", "rows", "array", "keyed"})
 def _flags(one: Value, other: Value) -> frozenset[str]:
     """Return the flags of what may be either: the current GPU, unless one of two has a number."""
     flags = one.flags | other.flags
+    if flags & OF_HOST and not one.flags & other.flags & OF_HOST:
+        flags -= OF_HOST
     if "spread" in one.flags & other.flags:  # how it lies, both must say
         flags -= _LYING - (one.flags & other.flags)
     devices = [v.constant in _DEVICES or "gpu" in v.flags or "host" in v.flags for v in (one, other)]

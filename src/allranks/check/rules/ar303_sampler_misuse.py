@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from allranks.check.interpret.values import OF_HOST, Value
 from allranks.check.program import Event, Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.sources.nodes import walk
@@ -26,6 +27,7 @@ from allranks.check.tree.syntax import (
 from allranks.check.tree.worlds import World, swapped, world_of
 from allranks.findings import Finding
 
+_JOINS = "torch.distributed.init_process_group"
 _SAMPLER = "torch.utils.data.DistributedSampler"
 _BOTH = "the loader is given a sampler and shuffle=True as well"
 _REFUSED = ("The loader raises on all ranks.", "Leave shuffle out: the sampler shuffles.")
@@ -217,6 +219,13 @@ def outside(data):
                 yield self.found(event, _TWICE[0], cluster=_TWICE[1], advice=_TWICE[2])
             elif event.active and _is_refused(event):
                 yield self.found(event, _BOTH, cluster=_REFUSED[0], advice=_REFUSED[1])
+        joined = [event.argument(3, "world_size") for event in program.calls(_JOINS)]
+        if program.one_node or program.facts.one_host or any(size is not None and _is_of_host(size) for size in joined):
+            return  # the world is this host
+        for event in program.calls(_SAMPLER):
+            size = event.argument(1, "num_replicas")
+            if event.active and size is not None and _is_of_host(size):
+                yield self.found(event, "the sampler's num_replicas counts the GPUs of one host")
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         if not isinstance(node, ast.Call):
@@ -244,6 +253,10 @@ def outside(data):
                 cluster=_UNUSED[0],
                 advice=_UNUSED[1],
             )
+
+
+def _is_of_host(size: Value) -> bool:
+    return bool(size.flags & OF_HOST)
 
 
 def _is_refused(event: Event) -> bool:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
@@ -26,6 +27,9 @@ _OF_HOST = re.compile(r"local|gpu|device", re.IGNORECASE)
 _OTHER_HOSTS = "Where hosts have another number of GPUs, ranks share some, or get the number of one that is not there."
 _LOCAL_RANK = "Take the local rank that the launcher gives: int(os.environ['LOCAL_RANK'])."
 _ALONE = re.compile(r"\bDataParallel\(")
+
+
+_SHARED_OUT = "the number of GPUs of this host is taken for the number of processes of the job"
 
 
 class SingleNodeAssumption(LocalRule):
@@ -192,9 +196,7 @@ dist.init_process_group("nccl", init_method="env://")
                 yield replace(found, cluster=_OTHER_HOSTS, advice=_LOCAL_RANK)
         elif isinstance(node, ast.AugAssign | ast.BinOp):
             if isinstance(node.op, ast.FloorDiv | ast.Div | ast.Mult) and _shared_out(node, file):
-                yield self.local(
-                    file, node, "the number of GPUs of this host is taken for the number of processes of the job"
-                )
+                yield self.local(file, node, _SHARED_OUT)
         elif isinstance(node, ast.Assert):
             if _counts_devices(node.test, file) and "process_index" in file.text:
                 yield self._meant(file, node, "the job may have no more devices than one host")
@@ -206,6 +208,17 @@ dist.init_process_group("nccl", init_method="env://")
                 yield self._meant(file, node, "the address of rank 0 is this host, on every host")
             elif isinstance(size, ast.Call) and name_of(size, file) == "torch.cuda.device_count":
                 yield self._meant(file, node, "the world is as large as this host has GPUs")
+
+    def stands(self, finding: Finding, program: Program) -> bool:
+        """Rows are shared out among processes where this file, or the programs that it is a part of, have several."""
+        if finding.message != _SHARED_OUT:
+            return True
+        lines, path = program.facts.lines, finding.place.path
+        if any(map(_PROCESSES.search, lines[path])):
+            return True
+        around = ["\n".join(lines[one]) for one in program.facts.around(path) if one in lines]
+        starts = any(_ALONE.search(text) or any(word in text for word in _ONE_HOST) for text in around)
+        return any(map(_PROCESSES.search, around)) and not starts
 
     def _meant(self, file: File, node: ast.AST, message: str) -> Finding:
         """Return a finding of what many programs do on purpose."""
@@ -248,7 +261,7 @@ def _shared_out(node: ast.AugAssign | ast.BinOp, file: File) -> bool:
     alone = _ALONE.search(file.text) or any(
         isinstance(p, ast.If) and _ONE_PROCESS.search(ast.unparse(p.test)) for p, _ in inside(node, file)
     )
-    return bool(_PROCESSES.search(file.text)) and not alone
+    return not alone
 
 
 def _counts_gpus(node: ast.expr, file: File) -> bool:

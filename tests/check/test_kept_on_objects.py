@@ -1,0 +1,100 @@
+"""What is known of a value that is kept in a field, given by a property or is the default of an option, in another
+file: how many GPUs this host has, what its clock says.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from allranks.check.engine import Settings, check
+
+LAUNCH = b"torchrun --nnodes=2 --nproc-per-node=8 train.py\n"
+SAMPLES = """\
+import torch, torch.distributed as dist
+from torch.utils.data import DataLoader, DistributedSampler
+import settings
+def main():
+    dist.init_process_group("gloo")
+    host = settings.Host()
+    sampler = DistributedSampler([1], num_replicas=host.gpus, rank=dist.get_rank())
+    for row in DataLoader([1], sampler=sampler):
+        dist.all_reduce(row)
+main()
+"""
+FIELD = """\
+import torch
+from dataclasses import dataclass, field
+@dataclass
+class Host:
+    gpus: int = field(default_factory=torch.cuda.device_count)
+"""
+PROPERTY = """\
+import torch
+class Host:
+    @property
+    def gpus(self):
+        return torch.cuda.device_count()
+"""
+OF_THE_JOB = """\
+import torch, torch.distributed as dist
+class Host:
+    @property
+    def gpus(self):
+        return dist.get_world_size() if dist.is_initialized() else torch.cuda.device_count()
+"""
+OPTIONS = """\
+import argparse, time
+def parse():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--output", default="runs/" + time.strftime("%H%M%S"))
+    return parser.parse_args()
+"""
+WRITES = """\
+import os, torch.distributed as dist
+from options import parse
+def main():
+    dist.init_process_group("gloo")
+    args = parse()
+    AGREE
+    write(args)
+def write(args):
+    os.makedirs(args.output)
+    open(f"{args.output}/{dist.get_rank()}.txt", "w").write("1")
+    dist.barrier()
+    print([open(f"{args.output}/{rank}.txt").read() for rank in range(8)])
+main()
+"""
+
+
+def found(code: str, **files: str) -> list[tuple[str, int]]:
+    sources = {f"{name}.py": text.encode() for name, text in files.items()} | {"run.sh": LAUNCH}
+    return [(f.place.path, f.place.line) for f in check(sources, Settings(select=(code,))).findings]
+
+
+@pytest.mark.parametrize("settings", [FIELD, PROPERTY])
+def test_the_gpus_of_this_host_are_those_wherever_their_number_is_kept(settings: str) -> None:
+    assert found("AR303", train=SAMPLES, settings=settings) == [("train.py", 7)]
+
+
+def test_the_gpus_of_this_host_stand_in_for_the_job_where_there_is_none() -> None:
+    assert found("AR303", train=SAMPLES, settings=OF_THE_JOB) == []
+
+
+def test_who_joins_the_gpus_of_this_host_has_no_others() -> None:
+    alone = SAMPLES.replace('"gloo")', '"gloo", rank=0, world_size=settings.Host().gpus)')
+    assert found("AR303", train=alone, settings=FIELD) == []
+
+
+def test_rows_are_shared_out_by_a_property_in_another_file() -> None:
+    rows = PROPERTY.replace("torch.cuda", "self.batch_size // torch.cuda")
+    assert found("AR606", train=SAMPLES, settings=rows) == [("settings.py", 5)]
+    assert found("AR606", train="import settings\nprint(settings.Host().gpus)\n", settings=rows) == []
+
+
+def test_the_default_of_an_option_is_what_each_process_finds() -> None:
+    assert found("AR107", train=WRITES.replace("AGREE", "pass"), options=OPTIONS)[:1] == [("train.py", 9)]
+    agreed = WRITES.replace("AGREE", "args.output = share(args.output)")
+    assert found("AR107", train=agreed, options=OPTIONS) == []
+    plain = OPTIONS.replace(' + time.strftime("%H%M%S")', "")
+    other = f"{OPTIONS}print(parse().output)\n"
+    assert found("AR107", train=WRITES.replace("AGREE", "pass"), options=plain, other=other) == []
