@@ -108,3 +108,46 @@ def test_the_rank_on_the_node_is_kept_beside_the_number_of_all(name: str, size: 
     """As the rank among them; a number of a GPU is what it is."""
     text = f"import horovod.mxnet as hvd\n\nhvd.init()\n{name} = hvd.local_rank()\nsize = {size}\n"
     assert _found(text, "AR306") == found
+
+
+@pytest.mark.parametrize(
+    ("guard", "call", "found"),
+    [
+        ("comm.rank == 0", "comm.Allreduce(MPI.IN_PLACE, sums)", ["AR201"]),
+        ("comm.rank == 0", "comm.bcast(sums)", ["AR201"]),
+        ("comm.rank == 0", "print(sums)", []),
+    ],
+)
+def test_a_communicator_of_mpi_is_known_by_its_methods(guard: str, call: str, found: list[str]) -> None:
+    """Nobody says what the parameter is."""
+    text = f"""
+        from mpi4py import MPI
+
+        def step(comm, sums):
+            if {guard}:
+                {call}
+
+        def main(make, sums):
+            step(make(), sums)
+
+        main(get, [0.0])
+        """
+    assert _found(text, "AR201") == found
+
+
+@pytest.mark.parametrize(("sent", "found"), [("comm.Bcast(drawn)", []), ("print(drawn)", ["AR203"])])
+def test_a_buffer_that_mpi_has_filled_for_all_is_alike(sent: str, found: list[str]) -> None:
+    text = f"""
+        import random
+        import numpy as np
+        from mpi4py import MPI
+
+        def main(comm):
+            drawn = random.random() * np.ones(1)
+            {sent}
+            if drawn > 0.5:
+                comm.Barrier()
+
+        main(MPI.COMM_WORLD)
+        """
+    assert _found(text, "AR203") == found

@@ -22,6 +22,8 @@ _RECEIVERS = re.compile(
 _TORCH = re.compile(r"(^|\.)(dist|distributed|comm)$")
 _OF_ANY_LENGTH = re.compile(r"comm$|hvd|horovod|mpi", re.IGNORECASE)  # objects, or rows of which some may have more
 _LONG = re.compile(r"attention_mask|input_ids|logits$|token_ids|^tokens|generated|completion_ids|sequences")
+# They fill buffers, all of one length; those whose names end in v are told lengths.
+_OF_BUFFERS = frozenset(["Gather", "Allgather"])
 _REDUCES = frozenset(
     ["mean", "sum", "max", "min", "argmax", "item", "numel", "norm", "count_nonzero", "size", "any", "all"]
 )
@@ -57,9 +59,9 @@ class GatherOfVariableShape(LocalRule):
     advice = (
         "Pad to one length on all processes first (accelerator.pad_across_processes does), or reduce before the gather."
     )
-    words = ("gather",)
+    words = ("gather", "Gather(")
     nodes = (ast.Call,)
-    calls = _GATHERS
+    calls = _GATHERS | _OF_BUFFERS
     bad = (
         Example(
             {
@@ -100,6 +102,23 @@ def users(dist, parts, ids, known):
 """,
             },
             at=(8, 8, 13, 18, 21),
+        ),
+        Example(
+            {
+                "outliers.py": """\
+class Detector:
+    def select(self, x):
+        distance = abs(x - x.mean())
+        return x[distance > self.cut]
+
+    def collect(self, x, out):
+        far = self.select(x)
+        self.comm.Gather(far, out, root=0)
+        self.comm.Allgather([x[x > 0], MPI.DOUBLE], out)
+        return self.comm.gather(far)
+""",
+            },
+            at=(8, 9),
         ),
     )
     good = (
@@ -149,18 +168,21 @@ def samples(model, multihost_utils, params, prompt):
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         assert isinstance(node, ast.Call)
         function = node.func
-        if not isinstance(function, ast.Attribute) or function.attr not in _GATHERS or not node.args:
+        if not isinstance(function, ast.Attribute) or function.attr not in self.calls or not node.args:
             return
         receiver = file.qualified(function.value) or ast.unparse(function.value)
         if not _RECEIVERS.search(receiver.rpartition(".")[2]) and receiver != "torch.distributed":
             return
         told = len(node.args) > 1 and function.attr.startswith("all_gather") and _TORCH.search(receiver)
         sent = node.args[1] if told else node.args[0]
+        if isinstance(sent, ast.List | ast.Tuple) and sent.elts and function.attr in _OF_BUFFERS:
+            sent = sent.elts[0]
         scope = next((p for p in file.parents(node) if isinstance(p, ast.FunctionDef)), file.tree)
         # what JAX compiles has one length
         made = function.attr != "process_allgather" and is_generated(sent, scope)
-        if made or is_picked(sent, scope):
-            if is_levelled(scope) or _OF_ANY_LENGTH.search(receiver):
+        if made or is_picked(sent, scope, file):
+            of_any = _OF_ANY_LENGTH.search(receiver) and function.attr not in _OF_BUFFERS
+            if is_levelled(scope) or of_any:
                 return
             why = "it is as long as the longest text made here" if made else "a condition leaves more rows on some"
             yield self.local(file, node, f"{ast.unparse(sent)} is gathered, and {why}")

@@ -9,15 +9,16 @@ from collections.abc import Iterator
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
-from allranks.check.tree.origins import latest
-from allranks.check.tree.syntax import distributed, rank_guard, speaks_of, tail_of
+from allranks.check.tables.collectives import OF_MPI
+from allranks.check.tree.origins import function_called, latest
+from allranks.check.tree.syntax import distributed, own, rank_guard, speaks_of, tail_of
 from allranks.findings import Finding
 
 _MEETS = frozenset(
     [
         *("all_reduce", "all_gather", "all_gather_object", "broadcast", "broadcast_object_list", "reduce", "barrier"),
         *("new_group", "reduce_scatter", "all_to_all", "process_allgather", "sync_global_devices", "gather_object"),
-        *("broadcast_one_to_all", "allreduce", "allgather", "wait_for_everyone", "all_gather_into_tensor"),
+        *(*OF_MPI, "broadcast_one_to_all", "allreduce", "allgather", "wait_for_everyone", "all_gather_into_tensor"),
     ]
 )
 # A method that meets by its name; what keeps an order as it comes; what numbers are called, which have one order.
@@ -102,6 +103,22 @@ def reduce_all(metrics):
 """,
             },
             at=(4,),
+        ),
+        Example(
+            {
+                "model.py": """\
+from mpi4py import MPI
+
+class Model:
+    def trainable(self):
+        return set(self.params) - self.frozen
+
+    def sync(self, comm, grads):
+        for name in self.trainable():
+            comm.Allreduce(MPI.IN_PLACE, grads[name])
+""",
+            },
+            at=(8,),
         ),
         Example(
             {
@@ -193,6 +210,9 @@ def _is_unordered(node: ast.expr, file: File, depth: int = 0) -> bool:
         if any(_is_empty_set(value) for value in stored):
             return bool(filled) and not any(map(_is_number, filled))
         return any(_is_set(value, file) or _is_unordered(value, file, depth + 1) for value in stored)
+    if isinstance(node, ast.Call) and (called := function_called(node, file)) is not None:
+        given_back = [at.value for at in own(called) if isinstance(at, ast.Return) and at.value is not None]
+        return bool(given_back) and all(_is_unordered(value, file, depth + 1) for value in given_back)
     return _is_set(node, file)
 
 

@@ -8,6 +8,8 @@ from typing import Literal, TypeAlias
 
 Form: TypeAlias = Literal["call", "attribute", "context"]
 
+# Of the methods of MPI's communicators, those that are called as nothing else is.
+OF_MPI = frozenset(["bcast", "Bcast", "Allgather", "Allgatherv", "Allreduce"])
 # Classes of which an object is a group of some processes: what its methods call, these meet in.
 GROUPS = frozenset(["TorchCollective", "ProcessGroup", "ProcessGroupNCCL", "ProcessGroupGloo"])
 
@@ -211,14 +213,23 @@ def _megatron() -> Iterator[Collective]:
     yield from _of("megatron.core.parallel_state", "initialize_model_parallel", hidden=True)
 
 
+def _mpi() -> Iterator[Collective]:
+    """Yield the methods of MPI's communicators: with a capital, they fill a buffer that they are given."""
+    for owner in ("mpi4py.MPI.COMM_WORLD", "mpi4py.MPI.Comm"):
+        yield from _of(owner, "bcast allgather allreduce barrier Barrier Split Create")
+        yield from _of(owner, "gather scatter reduce alltoall scan exscan", uniform=False)
+        yield from _of(owner, "Gather Gatherv Scatter Scatterv Reduce Reduce_scatter Alltoall Alltoallv", uniform=False)
+        for word in OF_MPI - {"bcast"}:
+            yield Collective(f"{owner}.{word}", word, in_place=(0 if word == "Bcast" else 1,))
+    yield from _of("*", " ".join(sorted(OF_MPI)))
+
+
 def _others() -> Iterator[Collective]:
     words = "allreduce allreduce_ grouped_allreduce allgather allgather_object broadcast broadcast_ broadcast_object"
     yield from _of("horovod", f"{words} broadcast_parameters broadcast_optimizer_state alltoall barrier join init")
     yield from _of("bmtrain", "synchronize sum_loss init_distributed")
     yield from _of("bmtrain", "save load", hidden=True)
-    words = "bcast Bcast gather Gather allgather Allgather allreduce Allreduce scatter Scatter reduce Reduce barrier"
-    for owner in ("mpi4py.MPI.COMM_WORLD", "mpi4py.MPI.Comm"):
-        yield from _of(owner, f"{words} Barrier Split alltoall Alltoall")
+    yield from _mpi()
     xla = "torch_xla.core.xla_model"
     yield from _of(xla, "rendezvous all_reduce all_gather all_to_all mesh_reduce reduce_scatter collective_broadcast")
     yield from _of(xla, "optimizer_step", hidden=True)

@@ -7,7 +7,9 @@ import re
 from collections.abc import Iterator
 
 from allranks.check.sources.nodes import walk
-from allranks.check.tree.syntax import tail_of
+from allranks.check.sources.source import File
+from allranks.check.tree.origins import function_called
+from allranks.check.tree.syntax import own, tail_of
 
 _SAME = frozenset(
     [
@@ -44,9 +46,19 @@ _LENGTHS = re.compile(r"shape|size|len\(|numel|count|length|num_")
 _DEEPEST = 5
 
 
-def is_picked(sent: ast.expr, scope: ast.AST) -> bool:
-    """Whether what is sent at this place are rows that a condition has left, as far as the function around shows."""
-    return _picked(sent, scope, sent.lineno, _DEEPEST)
+def is_picked(sent: ast.expr, scope: ast.AST, file: File) -> bool:
+    """Whether what is sent at this place are rows that a condition has left, as far as the function around shows, or
+    one of its file that gives it nothing else."""
+    if _picked(sent, scope, sent.lineno, _DEEPEST):
+        return True
+    made = _last(sent.id, scope, sent.lineno)[0] if isinstance(sent, ast.Name) else sent
+    function = function_called(made, file) if isinstance(made, ast.Call) else None
+    given = [at.value for at in own(function) if isinstance(at, ast.Return)] if function is not None else []
+    return (
+        function is not None
+        and bool(given)
+        and all(value is not None and _picked(value, function, value.lineno, _DEEPEST) for value in given)
+    )
 
 
 def is_generated(sent: ast.expr, scope: ast.AST) -> bool:

@@ -32,7 +32,7 @@ EVIDENCE = (
         "DistributedSampler",
         "SLURM_PROCID",
     ),
-    *("world_size", "global_rank", "is_main_process", "horovod", "fully_shard", "FullyShardedDataParallel"),
+    *("world_size", "global_rank", "is_main_process", "horovod", "mpi4py", "fully_shard", "FullyShardedDataParallel"),
 )
 
 
