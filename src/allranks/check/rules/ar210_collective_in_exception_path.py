@@ -9,7 +9,10 @@ from collections.abc import Iterator
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
+from allranks.check.summaries.project import SHARDS
 from allranks.check.tables.collectives import COLLECTIVES
+from allranks.check.tables.receivers import RECEIVERS, RETURNS
+from allranks.check.tree.origins import latest
 from allranks.check.tree.reduced_later import leaves_before
 from allranks.check.tree.syntax import (
     asks_rank,
@@ -25,6 +28,10 @@ from allranks.check.tree.syntax import (
 from allranks.findings import Finding
 
 _MEETINGS = frozenset(c.pattern for c in COLLECTIVES if c.form == "call" and not c.hidden and "*" not in c.pattern)
+_OF_ANY = frozenset(c.pattern[2:] for c in COLLECTIVES if c.form == "call" and not c.hidden and c.pattern[:2] == "*.")
+_OF_MPI = frozenset(c.pattern.rpartition(".")[2] for c in COLLECTIVES if c.pattern.startswith("mpi4py."))
+_SAVES = {c.pattern: c.sharded for c in COLLECTIVES if c.pattern.rpartition(".")[2].startswith(("save", "load_"))}
+_COMM = re.compile(r"(?i)comm|mpi|world")
 _JOINING = ("init_process_group", "initialize", "init_distributed", "initialize_dist", "shutdown", "init")
 
 
@@ -37,7 +44,8 @@ _WAITS = re.compile(
 class CollectiveInExceptionPath(LocalRule):
     """
     ## What it does
-    Finds collectives in an `except` or `finally` block; and where one process alone fails before a collective of its
+    Finds collectives in an `except` or `finally` block, among them saves and loads in which all processes meet (of
+    Accelerate, where its file speaks of models in parts); and where one process alone fails before a collective of its
     function: it raises behind a guard on the first rank, asks for the result of work in the background, or asserts
     something of a number that is to be reduced over all processes.
 
@@ -60,9 +68,12 @@ class CollectiveInExceptionPath(LocalRule):
     default = False
     cluster = "The rank that failed waits here for ranks that wait for it elsewhere; its error is not seen."
     advice = "Do not meet after an exception: let it end the process, and have the launcher end the others."
-    words = ("barrier", "all_reduce", "all_gather", "allgather", "broadcast", "gather", "reduce", "sync_global_devices")
+    words = (
+        *("barrier", "all_reduce", "all_gather", "allgather", "broadcast", "gather", "reduce", "sync_global_devices"),
+        *("mpi4py", "wait_for_everyone", "save_state", "save_checkpoint"),
+    )
     nodes = (ast.Call, ast.Raise, ast.Assert, ast.If)
-    calls = (*_MEETINGS, "result")
+    calls = (*_MEETINGS, *_OF_ANY, *_SAVES, "result")
     bad = (
         Example(
             {
@@ -117,6 +128,32 @@ def save(path, data, future, weight):
             },
             at=(8, 11, 13),
         ),
+        Example(
+            {
+                "train.py": """\
+import deepspeed
+from mpi4py import MPI
+
+
+class Run:
+    def __init__(self, comm, model):
+        self.comm = comm
+        self.engine, *_ = deepspeed.initialize(model=model)
+
+    def fit(self, accelerator, out):
+        try:
+            self.epochs()
+        except KeyboardInterrupt:
+            self.engine.save_checkpoint(out)
+        except Exception:
+            accelerator.save_state(out)
+            raise
+        finally:
+            self.comm.Barrier()
+"""
+            },
+            at=(14, 16, 19),
+        ),
     )
     good = (
         Example(
@@ -135,6 +172,16 @@ def save(path, data, future, weight, level):
     except RuntimeError as error:
         print(error)
     dist.barrier()
+
+
+def fetch(accelerator, path):
+    try:
+        if accelerator.is_main_process:
+            download(path)
+        accelerator.wait_for_everyone()
+    except OSError:
+        accelerator.wait_for_everyone()
+        raise
 """
             },
         ),
@@ -189,16 +236,42 @@ def main_first(is_main):
                 yield self.local(file, node, f"a rank that fails here leaves the others waiting in {meeting}")
             return
         assert isinstance(node, ast.Call)
-        called = name_of(node, file)
-        if called not in _MEETINGS or called.rpartition(".")[2] in _JOINING or _lends_a_block(node, file):
+        called = tail_of(node)
+        if not _meets(node, file) or called in _JOINING or _lends_a_block(node, file):
             return
         for parent, child in inside(node, file):
             if isinstance(parent, ast.ExceptHandler) and not _is_everywhere(parent):
-                yield self.local(file, node, f"{called.rpartition('.')[2]} is called in an exception handler")
+                if _is_met(node, parent, file):
+                    return
+                yield self.local(file, node, f"{called} is called in an exception handler")
                 return
             if isinstance(parent, ast.Try | ast.TryStar) and child in parent.finalbody:
-                yield self.local(file, node, f"{called.rpartition('.')[2]} is called in a finally block")
+                yield self.local(file, node, f"{called} is called in a finally block")
                 return
+
+
+def _meets(call: ast.Call, file: File) -> bool:
+    """Whether all processes meet in a call: by its name, or by what its receiver is."""
+    if name_of(call, file) in _MEETINGS:
+        return True
+    called = tail_of(call)
+    if not isinstance(call.func, ast.Attribute) or file.is_test:
+        return False
+    if called in _OF_ANY or (called in _OF_MPI and "mpi4py" in file.text and speaks_of(call.func.value, _COMM)):
+        return True
+    made = (name_of(one, file) for one in latest(call.func.value, file) if isinstance(one, ast.Call))
+    kinds = {RETURNS.get(name, name) for name in made} | {RECEIVERS.get(tail_of(call.func.value), "")}
+    met = [_SAVES[f"{kind}.{called}"] for kind in kinds if f"{kind}.{called}" in _SAVES]
+    return any(not in_parts or SHARDS.search(file.text) for in_parts in met)
+
+
+def _is_met(call: ast.Call, handler: ast.ExceptHandler, file: File) -> bool:
+    """Whether those who do not fail make the same call at the end of what is tried."""
+    tried = next(file.parents(handler), None)
+    last = tried.body[-1] if isinstance(tried, ast.Try | ast.TryStar) else None
+    return last is not None and any(
+        isinstance(at, ast.Call) and ast.unparse(at) == ast.unparse(call) for at in walk(last)
+    )
 
 
 def _fails_alone(node: ast.AST, file: File) -> bool:
