@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
-from allranks.check.tree.origins import function_called
+from allranks.check.tree.counts import default_of
+from allranks.check.tree.origins import function_called, latest, values
 from allranks.check.tree.syntax import (
     arguments,
     calls_of,
@@ -26,11 +27,15 @@ from allranks.check.tree.syntax import (
 from allranks.findings import Finding
 
 _TIMES = re.compile(r"^(getmtime|getctime|st_mtime|st_ctime|st_mtime_ns)$")
-_CHECKPOINT = re.compile(r"ckpt|checkpoint|snapshot|resume|\.pth?$|\.safetensors$", re.IGNORECASE)
+_CHECKPOINT = re.compile(
+    r"ckpt|checkpoint|snapshot|resume|\.pth?$|\.safetensors$|(newest|latest|last|recent)_?(tag|model|weights?|step|state)",
+    re.IGNORECASE,
+)
 # What is loaded here is where a run goes on, whatever its file is called.
 _LOADS = re.compile(
     r"(?i)(^|[._])(load_\w*(checkpoint|ckpt|state|weights|params|model)\w*|restore\w*|resume\w*|from_pretrained)$|^torch\.load$"
 )
+_GATED = re.compile(r"(?i)rank|main|master|chief|process|once")  # a decorator that lets one process in
 _REMOVES = re.compile(r"^(remove|unlink|rmtree|rotate|_rotate_checkpoints|prune|clean\w*)$")
 
 
@@ -144,6 +149,28 @@ def start(folder):
             },
             at=(8, 19),
         ),
+        Example(
+            {
+                "resume.py": """\
+import glob
+import os
+
+ORDERS = {"time": lambda path: os.stat(path).st_mtime, "name": str}
+
+
+def newest(folder, by="time"):
+    found = glob.glob(folder + "/last*.pt")
+    return max(found, key=ORDERS[by])
+
+
+def newest_tag(folder):
+    found = os.listdir(folder)
+    found.sort(key=os.path.getmtime)
+    return found[-1]
+"""
+            },
+            at=(9, 14),
+        ),
     )
     good = (
         Example(
@@ -168,6 +195,11 @@ def prune_checkpoints(folder):
         os.remove(path)
 
 
+@master_only
+def upload(folder):
+    send(max(glob.glob(folder + "/*.ckpt"), key=os.path.getmtime))
+
+
 def list_checkpoints(folder):
     files = sorted(glob.glob(folder + "/*.ckpt"), key=os.path.getmtime)
     for path in files:
@@ -182,12 +214,18 @@ def list_checkpoints(folder):
         if not isinstance(node, ast.Call) or not _takes_one(node, file):
             return
         key, scope = keyword(node, "key"), function_of(node, file)
-        if key is None or not speaks_of(key, _TIMES) or rank_guard(node, file) is not None:
+        if key is None or not _by_time(key, file) or rank_guard(node, file) is not None:
             return
         about = scope if scope is not None else node
         around = [at.name for at in (scope, class_of(node, file)) if isinstance(at, ast.FunctionDef | ast.ClassDef)]
         named = any(map(_CHECKPOINT.search, around))
-        if not named and not speaks_of(node, _CHECKPOINT) and not _is_loaded(node, file):
+        if (
+            not named
+            and not any(speaks_of(at, _CHECKPOINT) for at in (node, *_sorted(node, file)))
+            and not _is_loaded(node, file)
+        ):
+            return
+        if isinstance(scope, ast.FunctionDef) and any(speaks_of(at, _GATED) for at in scope.decorator_list):
             return
         if not any(isinstance(at, ast.Call) and _REMOVES.search(tail_of(at)) for at in walk(about)):
             yield self.local(file, node, "the newest checkpoint is chosen by the time of the file, on every rank")
@@ -219,6 +257,26 @@ def _loads(node: ast.AST, file: File) -> bool:
 def _speaks_of_one(node: ast.AST, names: set[str]) -> bool:
     parts = arguments(node) if isinstance(node, ast.Call) else [node]
     return any(not names.isdisjoint(places_in(part)) for part in parts)
+
+
+def _by_time(key: ast.expr, file: File) -> bool:
+    """``os.path.getmtime``, a lambda, a function of this file, or the one that a dictionary of it holds under a name
+    that is known."""
+    if isinstance(key, ast.Subscript):
+        given = default_of(key.slice, file) if isinstance(key.slice, ast.Name) else [key.slice]
+        names = {at.value for at in given if isinstance(at, ast.Constant)}
+        held = (at for at in values(key.value, file) if isinstance(at, ast.Dict))
+        pairs = (pair for at in held for pair in zip(at.keys, at.values, strict=True))
+        return any(isinstance(k, ast.Constant) and k.value in names and _by_time(v, file) for k, v in pairs)
+    stored = latest(key, file) if isinstance(key, ast.Name) else []
+    functions = (at for at in file.kinds.get(ast.FunctionDef, ()) if getattr(at, "name", "") == tail_of(key))
+    return any(speaks_of(at, _TIMES) for at in (key, *stored, *functions))
+
+
+def _sorted(call: ast.Call, file: File) -> list[ast.expr]:
+    """Return what was stored under the name of what a call puts in order."""
+    files = call.func.value if isinstance(call.func, ast.Attribute) else call.args[0] if call.args else None
+    return latest(files, file) if isinstance(files, ast.Name) else []
 
 
 def _takes_one(call: ast.Call, file: File) -> bool:

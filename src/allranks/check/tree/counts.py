@@ -142,13 +142,13 @@ def _of_parameter(node: ast.Name | ast.Attribute, file: File, seen: frozenset[in
     if not isinstance(node, ast.Name):
         return None
     given = [value for value in passed(node, file) if id(value) not in seen]
-    default = _default(node, file)
+    default = default_of(node, file)
     ways = [_scale(value, file, seen | {id(value)}, depth) for value in (*given, *default)]
     unknown = any(way is None and not isinstance(v, ast.Constant) for way, v in zip(ways, given, strict=False))
     return None if unknown else _agreed(ways)
 
 
-def _default(node: ast.Name, file: File) -> list[ast.expr]:
+def default_of(node: ast.Name, file: File) -> list[ast.expr]:
     """Return the default of the parameter that ``node`` names, if it has one."""
     for scope in (p for p in file.parents(node) if isinstance(p, ast.FunctionDef | ast.AsyncFunctionDef)):
         plain = [*scope.args.posonlyargs, *scope.args.args]
