@@ -11,10 +11,15 @@ from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import values
-from allranks.check.tree.syntax import class_of, distributed, function_of, given, name_of, speaks_of, tail_of
+from allranks.check.tree.syntax import class_of, distributed, function_of, given, name_of, own, speaks_of, tail_of
 from allranks.findings import Confidence, Finding
 
-_SAVES = {"torch.save": (1, "f"), "pickle.dump": (1, "file"), "safetensors.torch.save_file": (1, "filename")}
+_SAVES = {
+    "torch.save": (1, "f"),
+    "pickle.dump": (1, "file"),
+    "safetensors.torch.save_file": (1, "filename"),
+    **dict.fromkeys(("numpy.savez", "numpy.savez_compressed"), (0, "file")),
+}
 _CHECKPOINT = re.compile(r"ckpt|checkpoint|latest|last|resume|snapshot|best|(^|[^a-z])state\.", re.IGNORECASE)
 _TEMPORARY = re.compile(r"tmp|temp|buffer|bytes|stream|part", re.IGNORECASE)
 _TESTS = ("exists", "isfile", "is_file")
@@ -46,7 +51,7 @@ class NonAtomicPublish(LocalRule):
     default = False
     cluster = "A process that is killed while it writes leaves half a file under the name that a resume looks for."
     advice = "Write under a temporary name, fsync, then os.replace; or use allranks.Checkpointer."
-    words = ("torch.save", "pickle.dump", "save_file", "exists")
+    words = ("torch.save", "pickle.dump", "save_file", "savez", "exists")
     nodes = (ast.Call, ast.While)
     calls = _SAVES
     bad = (
@@ -96,6 +101,26 @@ def share(rank, source, path):
 """
             },
             at=(8,),
+        ),
+        Example(
+            {
+                "store.py": """\
+import os
+import jax
+import numpy as np
+
+
+class Store:
+    @property
+    def path(self):
+        return os.path.join(self.folder, "latest.npz")
+
+    def save(self, arrays):
+        if jax.process_index() == 0:
+            np.savez(self.path, **arrays)
+"""
+            },
+            at=(13,),
         ),
     )
     good = (
@@ -180,13 +205,27 @@ def fetch(rank, source, path, lock):
 
 def _path(given: ast.expr | None, file: File) -> ast.expr | None:
     """Return the name of the file: also of one that is open, and of one that was put together before."""
-    stored = values(given, file) if isinstance(given, ast.Name) else []
+    stored = values(given, file) if isinstance(given, ast.Name) else _of_property(given, file)
     if len(stored) != 1:
         return given
     opened = stored[0]
     if isinstance(opened, ast.Call) and tail_of(opened) == "open" and opened.args:
         return _path(opened.args[0], file)
     return opened if isinstance(opened, ast.Call | ast.JoinedStr | ast.BinOp | ast.Constant) else given
+
+
+def _of_property(given: ast.expr | None, file: File) -> list[ast.expr]:
+    """Return what ``self.path`` gives, if that is a property of its class."""
+    if not isinstance(given, ast.Attribute) or ast.unparse(given.value) != "self":
+        return []
+    owner = class_of(given, file)
+    named = [at for at in owner.body if getattr(at, "name", "") == given.attr] if owner is not None else []
+    methods = [at for at in named if isinstance(at, ast.FunctionDef) and any(map(_is_property, at.decorator_list))]
+    return [at.value for method in methods for at in own(method) if isinstance(at, ast.Return) and at.value is not None]
+
+
+def _is_property(decorator: ast.expr) -> bool:
+    return tail_of(decorator) in ("property", "cached_property")
 
 
 def _is_checkpoint(path: ast.expr, save: ast.Call, file: File) -> bool:

@@ -10,8 +10,9 @@ from allranks.check.program import Event, Program
 from allranks.check.rule import Example, ProgramRule
 from allranks.findings import Finding
 
-# Loads in which all processes meet.
+# Loads in which all processes meet; and what does so only where a model lies in parts.
 _LOADS = re.compile(r"\.(load_checkpoint|restore|load|load_state)$")
+_LOADS_APART = ("accelerate.Accelerator.load_state",)
 
 # What reads arrays or bytes of any kind, and names of functions and modules in which they are a checkpoint.
 _ARRAYS = ("numpy.load", ".read_bytes")
@@ -77,6 +78,25 @@ def main(model):
             },
             at=(8,),
         ),
+        Example(
+            {
+                "train.py": """\
+import os
+from accelerate import Accelerator
+
+class Run:
+    def __init__(self, accelerator, folder):
+        self.accelerator, self.folder = accelerator, folder
+
+    def resume(self):
+        if os.path.isdir(self.folder) and os.listdir(self.folder):
+            self.accelerator.load_state(self.folder)
+
+Run(Accelerator(), "runs/1").resume()
+"""
+            },
+            at=(10,),
+        ),
     )
     good = (
         Example(
@@ -99,10 +119,15 @@ def main(model, path):
 
     def check(self, program: Program) -> Iterator[Finding]:
         said = set()
-        together = (event for event in program.collectives() if _LOADS.search(event.name))
+        together = [event for event in program.collectives() if _LOADS.search(event.name)]
+        together += [event for event in program.calls(*_LOADS_APART) if not event.op]
         arrays = (e for e in program.effects("read") if e.name.endswith(_ARRAYS) and _RESUMES.search(e.symbol))
         for event in (*program.effects("load"), *together, *arrays):
-            given = (event.path, *event.arguments, *(v for _, v in event.keywords)) if event.op else (event.path,)
+            given = (
+                (event.path, *event.arguments, *(v for _, v in event.keywords))
+                if not event.is_effect
+                else (event.path,)
+            )
             own = any(one is not None and one.taint & PROCESS for one in given) and not event.per_process
             if event.active and _all_may(event) and (own or (event.under & PROCESS and not event.under & RANKS)):
                 if event.symbol not in said:
