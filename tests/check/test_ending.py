@@ -256,3 +256,23 @@ def test_who_must_stop_or_ends_well_writes_nothing(stops: str) -> None:
     """One stops with an error whatever else holds, the other leaves the rest of the job running."""
     text = f"{START}{stops}open('x.txt', 'w').write('x')\n"
     assert not check({"train.py": text.encode()}, Settings(select=("AR102",))).findings
+
+
+@pytest.mark.parametrize(
+    ("way", "codes"),
+    [("sys.exit(2)", ["AR202"]), ("raise SystemExit(2)", ["AR202"]), ("os._exit(2)", []), ("raise OSError", [])],
+)
+def test_with_mpi4py_who_ends_with_an_error_waits_for_the_others(way: str, codes: list[str]) -> None:
+    """The launcher learns of it when Python has ended; of ``os._exit``, at once."""
+    text = f"""\
+import os
+import sys
+from mpi4py import MPI
+
+comm = MPI.COMM_WORLD
+if comm.rank == 0 and os.path.exists("out"):
+    {way}
+comm.Barrier()
+"""
+    findings = check({"train.py": text.encode()}, Settings(select=("AR2",))).findings
+    assert [one.code for one in findings] == codes

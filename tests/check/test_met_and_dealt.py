@@ -151,3 +151,23 @@ def test_a_buffer_that_mpi_has_filled_for_all_is_alike(sent: str, found: list[st
         main(MPI.COMM_WORLD)
         """
     assert _found(text, "AR203") == found
+
+
+@pytest.mark.parametrize(("made", "found"), [("hvd.DistributedOptimizer(inner)", ["AR201"]), ("inner", [])])
+def test_a_step_of_horovods_optimizer_averages_gradients(made: str, found: list[str]) -> None:
+    text = f"""
+        import horovod.torch as hvd
+        import torch
+
+        def main(model, batches):
+            hvd.init()
+            inner = torch.optim.SGD(model.parameters(), 0.1)
+            opt = {made}
+            for batch in batches:
+                model(batch).backward()
+                if hvd.rank() == 0:
+                    opt.step()
+
+        main(get(), [1])
+        """
+    assert _found(text, "AR201") == found

@@ -1,7 +1,8 @@
 """Where a process ends, and who of the four does so in a function that is called.
 
 Who ends well leaves the others alone, as who returns does, and leaves the callers too. Who ends with an error ends the
-job: the launcher sees to the others.
+job: the launcher sees to the others. Not so with mpi4py: at the end of Python each process waits for the others, before
+the launcher learns how it has ended.
 """
 
 from __future__ import annotations
@@ -11,22 +12,25 @@ from collections.abc import Sequence
 from allranks.check.interpret.state import NOBODY, Called, Ended, Frame, Trace, TraceNode, meets
 from allranks.check.interpret.truth import FALSE, TRUE, both, certain, decides, either, negate, roles_where
 from allranks.check.interpret.values import PROCESS, RANKS
-from allranks.check.summaries.summary import Node
+from allranks.check.summaries.summary import Node, Summary
 
 # Functions that end the process, as they are called.
 _EXITS = (("name", "exit"), ("name", "quit"), ("attr", ("name", "sys"), "exit"), ("attr", ("name", "os"), "_exit"))
 _RAISED = ("name", "SystemExit")
+_AT_ONCE = ("attr", ("name", "os"), "_exit")
 _WELL = (None, 0, False)
 
 
-def how_it_ends(node: Node) -> str:
-    """Return ``end`` for an expression that ends the process well, ``raise`` for one with an error; else nothing."""
+def how_it_ends(node: Node, summary: Summary) -> str:
+    """Return ``end`` for an expression that leaves the others alone, ``raise`` for one that ends the job; else nothing.
+    ``summary``: of its file."""
     if node == _RAISED:
         return "end"
     if node[0] != "call" or not (node[1] in _EXITS or node[1][:3] in _EXITS or node[1] == _RAISED):
         return ""
     code = node[2][0] if node[2] else ("const", None)
-    return "end" if code[0] == "const" and code[1] in _WELL else "raise"
+    waits = node[1][:3] != _AT_ONCE and summary.uses("mpi4py")
+    return "end" if waits or (code[0] == "const" and code[1] in _WELL) else "raise"
 
 
 def ended(trace: Trace) -> Ended:

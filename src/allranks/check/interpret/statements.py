@@ -79,7 +79,7 @@ class Interpreter(Runner):
         self.value(frame, node[2])
         leave_world(frame, node[2])
         joins_as(frame, node[2])
-        if how := how_it_ends(node[2]):
+        if how := how_it_ends(node[2], self.project.summaries[frame.path]):
             frame.exits += 1
             frame.nodes.append(("exit", how))
         return bool(how) or frame.nodes[-1:] == [("exit", "end")]
@@ -118,7 +118,7 @@ class Interpreter(Runner):
     def _raise(self, frame: Frame, node: Node) -> bool:
         self.value(frame, node[2])
         frame.exits += 1
-        frame.nodes.append(("exit", how_it_ends(node[2]) or "raise"))
+        frame.nodes.append(("exit", how_it_ends(node[2], self.project.summaries[frame.path]) or "raise"))
         return True
 
     def _jump(self, frame: Frame, node: Node) -> bool:

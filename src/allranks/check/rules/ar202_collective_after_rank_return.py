@@ -15,7 +15,7 @@ class CollectiveAfterRankReturn(ProgramRule):
     Finds an early `return`, `break` or `continue` that depends on the rank, above a call that reaches a collective, in
     this function or in one that it calls; and an end of the process that leaves the others alone: `sys.exit()`,
     `os._exit(0)`, `exit()`, `quit()`, `raise SystemExit`, also in a function that is called. An exit with an error
-    ends the job, and is none.
+    ends the job, and is none, but not with mpi4py: there Python waits for all at its end, unless it ends by `os._exit`.
 
     ## Why is this bad
     A collective waits for every process of its group, and those that have left never come.

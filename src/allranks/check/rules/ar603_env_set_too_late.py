@@ -22,7 +22,9 @@ _AT_JOINING = frozenset(
     ]
 )
 _AT_START = frozenset(["XLA_FLAGS", "LIBTPU_INIT_ARGS"]) | {n for n in NAMES["XLA_"] if "PYTHON_CLIENT" in n}
-_JOINS = frozenset(["torch.distributed.init_process_group", "deepspeed.init_distributed"])
+# They give the process its GPU, too.
+_STARTS = ("accelerate.Accelerator", "accelerate.PartialState", "deepspeed.initialize")
+_JOINS = frozenset(["torch.distributed.init_process_group", "deepspeed.init_distributed", *_STARTS])
 _READ_BY: dict[str, tuple[frozenset[str], str]] = {
     **dict.fromkeys(_AT_START, (JAX_STARTERS | JAX_ARRAYS, "JAX's backend has read it")),
     **dict.fromkeys(
@@ -34,7 +36,7 @@ _READ_BY: dict[str, tuple[frozenset[str], str]] = {
             [
                 *("torch.cuda.set_device", "torch.cuda.init", "torch.cuda.current_device", "torch.cuda.synchronize"),
                 *("torch.cuda.get_device_properties", "torch.cuda.get_device_name", "torch.cuda.mem_get_info"),
-                *("jax.devices", "jax.device_count", "jax.local_devices", "jax.local_device_count"),
+                *("jax.devices", "jax.device_count", "jax.local_devices", "jax.local_device_count", *_STARTS),
             ]
         ),
         "CUDA has read it",
@@ -151,6 +153,26 @@ if __name__ == "__main__":
             },
             at=(7, 17),
         ),
+        Example(
+            {
+                "gpu.py": """\
+import os
+import torch
+from accelerate import PartialState
+
+
+def pin():
+    state = PartialState()
+    os.environ["CUDA_VISIBLE_DEVICES"] = str(state.local_process_index)
+
+
+def alone():
+    torch.zeros(1, device="cuda")
+    os.environ["CUDA_VISIBLE_DEVICES"] = "0"
+"""
+            },
+            at=(8, 13),
+        ),
     )
     good = (
         Example({"train.py": "import os\n\nos.environ['JAX_ENABLE_X64'] = '1'\nimport jax\n"}),
@@ -214,7 +236,14 @@ def start(world):
             reader, why = _import_above(node, file), "JAX reads it when it is imported"
         elif name in _READ_BY:
             calls, why = _READ_BY[name]
-            reader = earlier(node, file, lambda at: name_of(at, file) in calls and not _has_address(at, name))
+            of_gpu = name == "CUDA_VISIBLE_DEVICES" and "torch" in file.text
+            reader = earlier(
+                node,
+                file,
+                lambda at: (
+                    (name_of(at, file) in calls and not _has_address(at, name)) or (of_gpu and _goes_to_gpu(at, file))
+                ),
+            )
         elif name.startswith(_NCCL):
             why = "NCCL has read it when the processes first met"
             reader = earlier(node, file, lambda at: _is_meeting(at, file))
@@ -225,6 +254,14 @@ def start(world):
                 f"{name} is set too late: {why}, above",
                 notes=[Note("read here", file.place(reader))],
             )
+
+
+def _goes_to_gpu(call: ast.Call, file: File) -> bool:
+    """``model.cuda()``, ``torch.zeros(1, device="cuda")``"""
+    device = keyword(call, "device")
+    given_it = isinstance(device, ast.Constant) and isinstance(device.value, str) and device.value.startswith("cuda")
+    made = given_it and (file.qualified(call.func) or "").startswith("torch.")
+    return made or (isinstance(call.func, ast.Attribute) and call.func.attr == "cuda" and not call.keywords)
 
 
 def _is_meeting(call: ast.Call, file: File) -> bool:

@@ -227,6 +227,8 @@ def _mpi() -> Iterator[Collective]:
 def _others() -> Iterator[Collective]:
     words = "allreduce allreduce_ grouped_allreduce allgather allgather_object broadcast broadcast_ broadcast_object"
     yield from _of("horovod", f"{words} broadcast_parameters broadcast_optimizer_state alltoall barrier join init")
+    for word in ("step", "synchronize"):
+        yield Collective(f"horovod.DistributedOptimizer.{word}", f"allreduce in {word}", uniform=False, hidden=True)
     yield from _of("bmtrain", "synchronize sum_loss init_distributed")
     yield from _of("bmtrain", "save load", hidden=True)
     yield from _mpi()
