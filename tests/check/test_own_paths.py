@@ -42,3 +42,22 @@ def test_another_file_may_mean_another_object() -> None:
     files = {"train.py": TEXT.format("'queue.pth'"), "other.py": other}
     sources = {path: text.encode() for path, text in files.items()}
     assert [one.place.path for one in check(sources, Settings(select=("AR101",))).findings] == ["train.py"]
+
+
+@pytest.mark.parametrize(("names", "found"), [('("logs", "samples")', ["AR108"]), ("samples", [])])
+def test_a_loop_over_names_that_are_written_there_goes_over_no_samples(names: str, found: list[str]) -> None:
+    text = f"""\
+import os
+import torch.distributed as dist
+
+def make(root, samples):
+    dist.init_process_group("nccl")
+    for name in {names}:
+        folder = os.path.join(root, name)
+        if not os.path.exists(folder):
+            os.mkdir(folder)
+
+make("/shared/run", load())
+"""
+    findings = check({"train.py": text.encode()}, Settings(select=("AR108",))).findings
+    assert [one.code for one in findings] == found

@@ -185,7 +185,8 @@ class Interpreter(Runner):
         else:
             self.store(frame, node[2], through(frame, node[3], source) or unpacked(source, RANKS | PROCESS))
             count(frame, node[2], node[3], self.apis.ranks["name"].named)
-        self._name_samples(frame, node[2], render(node[3]))
+        if not variables or not all(isinstance(v.constant, str) for v in variables):  # which are written there
+            self._name_samples(frame, node[2], render(node[3]))
         often, taint = how_often(frame, node[3], source)
         before, may, truth = frame.mask, frame.may, source.truth
         if truth and decides(truth):  # on the other ranks there is nothing in it
