@@ -276,3 +276,25 @@ comm.Barrier()
 """
     findings = check({"train.py": text.encode()}, Settings(select=("AR2",))).findings
     assert [one.code for one in findings] == codes
+
+
+def test_who_ends_under_a_condition_of_the_function_that_one_rank_calls_leaves_the_others() -> None:
+    """A function, or an object that is called."""
+    ends = """
+        class Enough:
+            def __call__(self, score):
+                if score > 0.9:
+                    sys.exit(0)
+        def stop(score):
+            if score > 0.9:
+                sys.exit(0)
+        def main(score):
+            for epoch in range(9):
+                dist.barrier()
+                if rank == 0:
+                    {}(score)
+        enough = Enough()
+        main(1)
+        """
+    assert found(ends.format("stop")) == found(ends.format("enough")) == ["AR202:11"]
+    assert found(ends.format("stop").replace("if rank == 0", "if epoch == 7")) == []

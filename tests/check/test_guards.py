@@ -674,3 +674,38 @@ def test_a_tracker_that_some_have_started_stops_the_others() -> None:
         ["Only some ranks have started a run"],
         ["N runs are made, one for each process."],
     ]
+
+
+LAUNCHERS = """\
+import os
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+
+
+def world_from_environment():
+    rank = 0
+    for name in ("RANK", "PMI_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"):
+        if name in os.environ:
+            rank = int(os.environ[name])
+            break
+    return rank
+
+
+def main(args):
+    dist.init_process_group("gloo")
+    args.rank = world_from_environment()
+    if args.keep and args.rank == 0:
+        torch.save({}, "last.pt")
+    if args.whole and args.rank == 0:
+        dcp.save({}, checkpoint_id="whole")
+
+
+main(None)
+"""
+
+
+def test_a_rank_that_is_looked_for_under_the_names_of_several_launchers_is_the_rank() -> None:
+    """What a round sets that leaves the loop, no later round finds: before, there was no other launcher."""
+    findings = check({"train.py": LAUNCHERS.encode()}, Settings(select=("AR101", "AR201"))).findings
+    assert [(one.code, one.place.line) for one in findings] == [("AR201", 22)]

@@ -85,3 +85,87 @@ def test_a_clock_behind_the_last_step_leaves_nobody() -> None:
     """There is no next round."""
     text = FUNCTION.replace("        if time", "    if time").replace("            LEAVE", "        LEAVE")
     assert lines(text, "DDP", "return") == []
+
+
+SAVES = """\
+import time
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from schedule import Schedule
+
+
+def main(loader, state):
+    dist.init_process_group("nccl")
+    schedule = Schedule()
+    for step, batch in enumerate(loader):
+        if schedule.due(step):
+            dcp.save(state, checkpoint_id=f"/shared/{step}")
+
+
+main([], {})
+"""
+SCHEDULE = """\
+import time
+
+
+class Schedule:
+    def __init__(self):
+        self.last = time.monotonic()
+
+    def due(self, step):
+        if step % 100 == 0 or time.monotonic() - self.last > 600:
+            self.last = time.monotonic()
+            return True
+        return False
+"""
+
+
+def test_what_a_clock_made_a_function_answer_decides_for_this_process_alone() -> None:
+    """Also where the meeting is one that its name does not tell, and where both answers are constants."""
+    sources = {"train.py": SAVES.encode(), "schedule.py": SCHEDULE.encode()}
+    (found,) = check(sources, Settings(select=("AR203",))).findings
+    assert found.place.line == 12
+    by_step = {**sources, "schedule.py": SCHEDULE.replace(" or time.monotonic() - self.last > 600", "").encode()}
+    assert check(by_step, Settings(select=("AR203",))).findings == ()
+
+
+SIGNAL = """\
+import signal
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+
+
+class Preempted:
+    def __init__(self):
+        self.asked = False
+        signal.signal(signal.SIGUSR1, self.ask)
+
+    def ask(self, *_):
+        self.asked = True
+
+    def save(self, state):
+        flag = torch.tensor(int(self.asked))
+        {agree}
+        if {test}:
+            dcp.save(state, checkpoint_id="/shared/last")
+
+
+def main(state):
+    dist.init_process_group("gloo")
+    preempted = Preempted()
+    for _ in range(100):
+        preempted.save(state)
+
+
+main({{}})
+"""
+
+
+def test_a_signal_comes_to_each_process_at_a_time_of_its_own() -> None:
+    def found(agree: str, test: str) -> list[int]:
+        source = SIGNAL.format(agree=agree, test=test)
+        return [one.place.line for one in check({"train.py": source.encode()}, Settings(select=("AR203",))).findings]
+
+    assert found("pass", "self.asked") == [19]
+    assert found("dist.all_reduce(flag)", "flag.item() > 0") == []

@@ -279,12 +279,12 @@ class Acting(Computed):
         return Value(path.taint, handle=given.span, flags=path.flags)
 
     def _signalled(self, given: Given) -> None:
-        """What a handler of signals stores, this process alone may have been told."""
+        """What a handler of signals stores, this process alone may have been told, or at another time than others."""
         handler = given.argument(1, "handler")
         facts = self.project.function(handler.reference) if handler is not None else None
         if handler is None or facts is None:
             return
-        path, told = handler.reference.partition("::")[0], boolean(BY_PROCESS, PROCESS)
+        path, told = handler.reference.partition("::")[0], boolean(BY_PROCESS, CLOCK)
         for name in facts.stored if facts.owner else ():
             self.keep(f"{path}::{facts.owner}", name, told)
         for name in (one for part in body_of(facts) if part[0] == "global" for one in part[2]):

@@ -138,7 +138,7 @@ class Caller(Plain):
         if "::" in function.instance:
             for name in ("__call__", "forward"):
                 if (method := self.method(function.instance, name)) is not None:
-                    return self.run_call(frame, replace(self.function_value(method, None), receiver=function), given)
+                    return self.called(frame, replace(self.function_value(method, None), receiver=function), given)
         if function.instance:
             return self._known_method(frame, function, "__call__", given)
         self._callbacks(frame, given)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from allranks.check.interpret.held import is_guarded
 from allranks.check.interpret.state import NOBODY, Called, Ended, Frame, Trace, TraceNode, meets
-from allranks.check.interpret.truth import FALSE, TRUE, both, certain, decides, either, negate, roles_where
+from allranks.check.interpret.truth import FALSE, TRUE, UNKNOWN, both, certain, decides, either, negate, roles_where
 from allranks.check.interpret.values import PROCESS, RANKS
 from allranks.check.summaries.summary import Node, Summary
 
@@ -89,6 +90,8 @@ def leave_with(frame: Frame, calls: Sequence[Called], gate: str) -> None:
         frame.nodes.append(("branch", truth, taint, (("exit", "end"),), (), calls[0].span, told, ""))
         frame.implicit |= taint & (PROCESS | (RANKS if set(truth) & set("DW") else 0))
         frame.guard = calls[0].span
+    elif truth == UNKNOWN and is_guarded(frame):  # who is here leaves the others alone, under a condition of its own
+        frame.nodes.append(("branch", truth, taint, (("exit", "end"),), (), calls[0].span, told, ""))
     else:
         return
     frame.exits += 1

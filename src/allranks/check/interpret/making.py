@@ -8,7 +8,7 @@ from allranks.check.interpret.given import Given
 from allranks.check.interpret.held import is_guarded, only_here
 from allranks.check.interpret.state import Frame
 from allranks.check.interpret.truth import EVERY, FALSE, TRUE
-from allranks.check.interpret.values import NONE, PROCESS, RANKS, Value, chosen
+from allranks.check.interpret.values import NONE, OF_ONE, RANKS, Value, chosen
 from allranks.check.summaries.summary import FunctionFacts, Node
 
 _ENUMERATIONS = frozenset(f"enum.{kind}" for kind in ("Enum", "IntEnum", "StrEnum", "Flag", "IntFlag"))
@@ -55,7 +55,7 @@ def outcome(outcomes: list[tuple[Value, int, int]]) -> Value:
         if truth == TRUE and may == 0:
             continue
         ranked = "U" in truth and implicit & RANKS
-        own = "U" in truth and implicit & PROCESS
+        own = "U" in truth and implicit & OF_ONE
         letter = "D" if ranked else "P" if own else "U"
         value = chosen(truth.replace("U", letter), value, other, implicit or (RANKS if set(truth) != {"U"} else 0))
         reached |= may

@@ -24,6 +24,8 @@ from allranks.check.summaries.render import render
 from allranks.check.summaries.summary import Node, blocks
 from allranks.check.tables.passing import FILLING
 
+_LAST = frozenset({"break", "return"})  # what is set before these, no later round finds
+
 
 class Rounds:
     """Keeps, for each body of a loop, the variables that it assigns."""
@@ -36,7 +38,7 @@ class Rounds:
         that it fills."""
         kept = self.known.get(id(body))
         if kept is None:
-            kept = self.known[id(body)] = (body, tuple(dict.fromkeys(assigned(body))))
+            kept = self.known[id(body)] = (body, tuple(dict.fromkeys(assigned(body, last=_LAST))))
         found = {name: value for name in kept[1] if (value := env.get(name)) is not None}
         changed = {name: replace(v, constant=NO_CONSTANT) for name, v in found.items() if _is_plain(v)}
         changed |= {name: v for name, was in found.items() if (v := still_open(was)) is not was}
@@ -94,9 +96,9 @@ def _kept_apart(frame: Frame, bounds: tuple[Node, ...], source: Value) -> bool:
     return bool(kept) and bool(source.taint & STATE) and not source.taint & GROUP and not elsewhere
 
 
-def assigned(statements: tuple[Node, ...]) -> Iterator[str]:
+def assigned(statements: tuple[Node, ...], *, last: frozenset[str] = frozenset()) -> Iterator[str]:
     """Yield what statements assign, ``step`` or ``self.step``, or put something in, in those inside them too: not in
-    functions."""
+    functions, nor in a block after which nobody goes on, as it ends with one of ``last``."""
     for statement in statements:
         tag = statement[0]
         called: Node = statement[2][1] if tag == "expr" and statement[2][0] == "call" else ("",)
@@ -104,8 +106,10 @@ def assigned(statements: tuple[Node, ...]) -> Iterator[str]:
             yield from _names(called[1])
         for target in statement[2] if tag == "assign" else (statement[2],) if tag == "for" else ():
             yield from _names(target)
+        inner = last - {"break"} if tag in ("for", "while") else last
         for block in blocks(statement):
-            yield from assigned(block)
+            if not block or block[-1][0] not in inner:
+                yield from assigned(block, last=inner)
 
 
 def _names(target: Node) -> Iterator[str]:

@@ -21,6 +21,7 @@ from allranks.check.interpret.truth import FALSE, TRUE, UNKNOWN, certain, decide
 from allranks.check.interpret.values import (
     ANYTHING,
     ASKED,
+    OF_ONE,
     PROCESS,
     RANKS,
     STATE,
@@ -140,7 +141,7 @@ class Interpreter(Runner):
     def _branch(self, frame: Frame, test: Value, node: Node) -> bool:
         truth, before, may, exits = test.true(), frame.mask, frame.may, frame.exits
         env, nodes, implicit, guard, arms = frame.env, frame.nodes, frame.implicit, frame.guard, frame.arms
-        parts = ((RANKS | PROCESS if set(truth) & set("DWP") else PROCESS) | ASKED) & test.taint
+        parts = ((RANKS | OF_ONE if set(truth) & set("DWP") else PROCESS) | ASKED) & test.taint
         whole, unsharded = frame.whole, where_whole(node)
         ends: list[tuple[bool, int, int, dict[str, Value], Trace]] = []
         for side, statements in ((truth, node[3]), (negate(truth), node[4])):

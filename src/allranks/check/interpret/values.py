@@ -19,6 +19,7 @@ from allranks.check.tables.data import BARE, WRAPPERS
 RANK, LOCAL_RANK, NODE, GROUP, PROCESS, CLOCK, IDENTITY, STATE, ASKED = 1, 2, 4, 8, 16, 32, 64, 128, 256
 ALONE = 512
 RANKS = RANK | LOCAL_RANK | NODE | GROUP
+OF_ONE = PROCESS | CLOCK | ALONE  # what a process knows that its rank does not say
 TAINT = {"global": RANK, "local": LOCAL_RANK, "node": NODE, "group": GROUP}
 
 

@@ -27,10 +27,10 @@ _MEETS = re.compile(r"all_?gather|^gather(_object|_for_metrics)?$|all_?reduce|pa
 class CollectiveUnderProcessLocalCondition(LocalRule, ProgramRule):
     """
     ## What it does
-    Finds a collective that depends on what one process finds by itself: whether a file exists, a clock, whether work in
-    the background is done, whether anything is left of this process' data after a mask picked from it, whether it has
-    any of the objects (or gradients) that all are about to send, the score of this process' part of the data, the loss
-    of its batch, and whether a number is zero that is to be reduced over all processes. Lightning's
+    Finds a collective that depends on what one process finds by itself: whether a file exists, a clock, a signal,
+    whether work in the background is done, whether anything is left of this process' data after a mask picked from it,
+    whether it has any of the objects (or gradients) that all are about to send, the score of this process' part of the
+    data, the loss of its batch, and whether a number is zero that is to be reduced over all processes. Lightning's
     `self.log(..., sync_dist=True)` is a collective: also where a mask of this batch says what is logged.
 
     ## Why is this bad

@@ -7,20 +7,35 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from allranks.check.program import Program
-from allranks.check.rule import Example, LocalRule
-from allranks.check.sources.source import File, parse
-from allranks.check.tree.alone_too import MAKERS, makes_always, meets_alone
+from allranks.check.rule import Example, LocalRule, ProgramRule
+from allranks.check.sources.source import File
+from allranks.check.tree.alone_too import MEETINGS, makes_always, meets_alone
+from allranks.check.tree.asked_there import files_with_makers, is_asked
 from allranks.check.tree.syntax import name_of
 from allranks.findings import Finding, Note
 
+# Who calls these has made a group, or needs none; or another launcher makes one of one process.
+_OTHERS = (
+    "initialize_model_parallel",
+    "deepspeed",
+    "lightning",
+    "mmengine",
+    "mmcv",
+    "horovod",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+)
 
-class CollectiveWithoutInitCheck(LocalRule):
+
+class CollectiveWithoutInitCheck(LocalRule, ProgramRule):
     """
     ## What it does
     Finds a collective, or a question for the rank or the size, without a condition, in a function that makes the
     process group under a condition, or that asks elsewhere, as its class does, a switch for many processes
     (`args.distributed`, `self.use_ddp`). And one in a file that makes an `Accelerator`, which joins nobody where there
-    is one process, and that asks elsewhere whether the processes are joined.
+    is one process, and that asks elsewhere whether the processes are joined. And one that a program comes to without
+    asking on the whole way, where none of its files makes a group in any case: it is made behind a switch or an early
+    return, or in a `try` after whose failure the program goes on.
 
     ## Why is this bad
     Where the group was not made, the collective raises.
@@ -139,8 +154,91 @@ def join(args):
             },
             at=(11,),
         ),
+        Example(
+            {
+                "start.py": """\
+import os
+import torch.distributed as dist
+
+
+def join():
+    if "RANK" not in os.environ:
+        return
+    dist.init_process_group("nccl")
+
+
+def wait():
+    dist.barrier()
+""",
+                "train.py": """\
+from start import join, wait
+
+
+def main(loader):
+    join()
+    for batch in loader:
+        step(batch)
+    wait()
+
+
+main([])
+""",
+            },
+            at=(12,),
+        ),
+        Example(
+            {
+                "train.py": """\
+import torch.distributed as dist
+
+
+def main():
+    try:
+        dist.init_process_group("nccl")
+        rank = dist.get_rank()
+    except RuntimeError:
+        rank = 0
+    train(rank)
+    dist.barrier()
+
+
+main()
+"""
+            },
+            at=(11,),
+        ),
     )
     good = (
+        Example(
+            {
+                "start.py": """\
+import os
+import torch.distributed as dist
+
+
+def join():
+    if "RANK" not in os.environ:
+        return
+    dist.init_process_group("nccl")
+    dist.barrier()
+
+
+def joined():
+    return dist.is_initialized()
+
+
+def wait():
+    if joined():
+        dist.barrier()
+""",
+                "train.py": """\
+from start import join, wait
+
+join()
+wait()
+""",
+            },
+        ),
         Example(
             {
                 "train.py": """\
@@ -245,12 +343,34 @@ def third(args):
     def stands(self, finding: Finding, program: Program) -> bool:
         """Its file is no part left lying, and no file of its programs makes the group in any case."""
         facts, path = program.facts, finding.place.path
-        texts = {one: "\n".join(facts.lines[one]) for one in facts.around(path)}
-        trees = {one: parse(text) for one, text in texts.items() if one == path or any(name in text for name in MAKERS)}
-        files = [File(one, texts[one], tree) for one, tree in trees.items() if isinstance(tree, ast.Module)]
+        files = files_with_makers(path, program.facts.around(path), program.facts.lines)
         makes = [made for file in files if (made := makes_always(file)) is not None]
         runs = any(map(_does_something, (file.tree for file in files if file.path == path)))
+        runs = runs or any(event.sure and event.place.path == path for event in program.events)
         return (runs or not facts.is_left_out(path)) and not (makes and all(makes))
+
+    def check(self, program: Program) -> Iterator[Finding]:
+        """Yield the first collective of each function that a program comes to without asking, where none of its files
+        makes a group in any case."""
+        told: set[str] = set()
+        files: dict[str, File] = {}  # as far as they were read
+        alone: dict[str, bool] = {}
+        for event in program.collectives():
+            reached = event.name in MEETINGS and event.sure and "first" in event.roles
+            way = [*(step.place for step in event.chain), event.place]
+            if not reached or event.function in told or is_asked(way, files, program.facts.lines):
+                continue
+            told.add(event.function)
+            if event.place.path not in alone:
+                alone[event.place.path] = self._may_be_alone(event.place.path, program)
+            if alone[event.place.path]:
+                called = event.name.rpartition(".")[2]
+                yield self.found(event, f"{called} is called also where no process group was made")
+
+    def _may_be_alone(self, path: str, program: Program) -> bool:
+        files = files_with_makers(path, program.facts.around(path), program.facts.lines)
+        makes = [made for file in files if (made := makes_always(file)) is not None]
+        return bool(makes) and not any(makes) and not any(word in file.text for file in files for word in _OTHERS)
 
 
 def _does_something(module: ast.Module) -> bool:

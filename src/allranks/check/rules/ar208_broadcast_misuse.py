@@ -1,4 +1,4 @@
-"""AR208: the result of a collective is thrown away, or it comes from a rank that is not in the group."""
+"""AR208: what a collective fills is thrown away or None, or it comes from a rank that is not in the group."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
+from allranks.check.tree.given_by_one import none_elsewhere
 from allranks.check.tree.syntax import given, inside, is_constant, keyword, name_of, rank_guard, tail_of
 from allranks.findings import Finding
 
@@ -35,6 +36,10 @@ _ROOTED = {
     "torch.distributed.gather_object": (2, "dst", 3),
 }
 _STRANGER = "In every group but one, the ranks wait for a rank that is not among them, or stop with an error."
+_NOTHING = "The receivers stop with an error, and the sender waits for them."
+_A_BOX = "Make a list of the same length, or a tensor of the same shape, on every rank: box = [None]."
+# What these fill is a receiver's own.
+_RECEIVED = ("broadcast", "broadcast_object_list", "scatter_object_list")
 _BY_PLACE = "Say group_src=0 (or get_global_rank(group, 0)): the first rank of the group."
 _OTHER_RANK = re.compile(r"(?<!local)(?<!global)(?<!world)(?<!get)_rank\b")
 # What the groups of a part of the job are called, of which there are several.
@@ -48,16 +53,18 @@ class BroadcastMisuse(LocalRule):
     """
     ## What it does
     Finds collectives that fill an argument in place, and are given an object that nobody holds:
-    `broadcast_object_list([path], src=0)`, `broadcast(torch.tensor(step), 0)` (a reduction: AR310). And those whose
-    source or destination in a group of some ranks (a data-parallel, tensor-parallel or node group) is given as a
-    number: `src=0` with `group=dp_group` is global rank 0, which only one of these groups has.
+    `broadcast_object_list([path], src=0)`, `broadcast(torch.tensor(step), 0)` (a reduction: AR310); or that are given
+    None on the ranks that are to receive: `box = [path] if rank == 0 else None`. And those whose source or destination
+    in a group of some ranks (a data-parallel, tensor-parallel or node group) is given as a number: `src=0` with
+    `group=dp_group` is global rank 0, which only one of these groups has.
 
     ## Why is this bad
     What the other ranks sent is written into a temporary list or tensor and thrown away. The variable keeps this
-    rank's own value.
+    rank's own value. Where there is no list, a receiver has nothing to write into.
 
     ## What happens with N processes
-    Every rank meets and goes on, each with its own value: other paths, other decisions, no error.
+    Every rank meets and goes on, each with its own value: other paths, other decisions, no error. A receiver that is
+    given None stops with an error, and the sender waits for it.
 
     ## Known problems
     Groups are told by their names: one that is called after a part of the job, and is all of it where the job is small.
@@ -107,8 +114,32 @@ class BroadcastMisuse(LocalRule):
             },
             at=(6, 7, 8),
         ),
+        Example(
+            {
+                "data.py": (
+                    "import torch.distributed as dist\n\n\ndef share(make, rank):\n"
+                    "    box = [make()] if rank == 0 else None\n    dist.broadcast_object_list(box, src=0)\n"
+                    "    sizes = None\n    if rank == 0:\n        sizes = make().sizes\n"
+                    "    dist.broadcast(sizes, 0)\n    return box[0]\n"
+                )
+            },
+            at=(6, 10),
+        ),
     )
     good = (
+        Example(
+            {
+                "data.py": (
+                    "import torch.distributed as dist\n\n\ndef share(make, rank):\n"
+                    "    box = [make() if rank == 0 else None]\n    dist.broadcast_object_list(box, src=0)\n"
+                    "    sizes = None\n    if rank == 0:\n        sizes = make().sizes\n"
+                    "        dist.broadcast(sizes, 0)\n    else:\n        sizes = empty()\n"
+                    "        dist.broadcast(sizes, 0)\n"
+                    "    rows = make() if rank == 0 else None\n    if rows is None:\n        rows = empty()\n"
+                    "    dist.broadcast(rows, 0)\n    return box[0]\n"
+                )
+            }
+        ),
         Example(
             {
                 "layers.py": (
@@ -159,6 +190,12 @@ class BroadcastMisuse(LocalRule):
             yield self.local(file, node, what, cluster=_STRANGER, advice=_BY_PLACE)
             return
         position = _FILLED.get(called)
+        filled = node.args[position] if position is not None and node.args else None
+        if isinstance(filled, ast.Name) and called.rpartition(".")[2] in _RECEIVED and not file.is_test:
+            if (test := none_elsewhere(filled, file)) is not None:
+                what = f"{filled.id} is None on the ranks that are to receive it: it is made where {ast.unparse(test)}"
+                yield self.local(file, node, what, cluster=_NOTHING, advice=_A_BOX)
+            return
         if position is None or not node.args or not _is_temporary(node.args[position], called, file):
             return
         if _is_sender(node, called, file):

@@ -9,6 +9,7 @@ from dataclasses import replace
 from allranks.check.program import PARALLEL, Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.sources.source import File
+from allranks.check.tree.decided_by_one import decided_by_one
 from allranks.check.tree.given_by_one import changed_on_one, gives_something, made_of_one, used_by_all
 from allranks.check.tree.one_rank import Parted, attributes_of_one, begun_on_one, bound_on_one, emptied_on_one
 from allranks.check.tree.syntax import asks_rank, is_constant, rank_guard
@@ -26,11 +27,11 @@ class StateWrittenOnOneRank(LocalRule, ProgramRule):
     Finds what one rank alone has, where every rank goes by it: a variable that is bound behind a guard on the rank and
     nowhere else, and used after it; the first epoch of a loop, which one rank alone reads from a checkpoint; an
     attribute that is set there alone and that all ranks load by; a counter that all ranks raise and one resets; a list
-    that all bring to a gathering and one empties; what a model is made of by all, where the others have None for it;
-    a state of which one sets a part, and that all load; a schedule of the learning rate that one takes a step of; a
-    loop that goes round as often as some ranks alone have set. And an object that one rank alone tells how it goes, or
-    stores something in (`if rank == 0: stopper.step(loss)`), where every rank leaves a loop by what it says, in which
-    they all meet, or makes its loss of it.
+    that all bring to a gathering and one empties; what a model is made of by all, where the others have None for it; a
+    state of which one sets a part, and that all load; a variable that one changes, by which all meet; a schedule of the
+    learning rate that one takes a step of; a loop that goes round as often as some ranks alone have set. And an object
+    that one rank alone tells how it goes, or stores something in (`if rank == 0: stopper.step(loss)`), where every rank
+    leaves a loop by what it says, in which they all meet, or makes its loss of it.
 
     With `--confidence low` also: a variable or attribute that is set behind a guard and later decides on every rank
     whether a collective is called; one of a framework's that ends its loop (`trainer.should_stop`,
@@ -45,9 +46,8 @@ class StateWrittenOnOneRank(LocalRule, ProgramRule):
     collective.
 
     ## Known problems
-    An object that is handed on, or whose class stands in no file of the project, is not followed. Of low confidence is
-    what has been wrong as often as right in real code: state that all ranks set in a loop that ends by a reduced value
-    is among it.
+    An object that is handed on, or whose class is not the project's, is not followed. Of low confidence is what has
+    been wrong as often as right: state that all ranks set in a loop that ends by a reduced value, say.
 
     ## Use instead
     Set it on every rank, or broadcast it from the rank that knows it, before anybody acts on it.
@@ -343,8 +343,8 @@ def fit(settings, is_main_process):
             yield self._of(one, file, f"every rank makes a model of {one.name}, which is None on all ranks but one")
         for one in changed_on_one(scope, file):
             yield self._of(one, file, f"every rank loads {one.name}, of which one rank alone has set a part")
-        for one in begun_on_one(scope, file):
-            yield self._of(one, file, f"every rank loops by {one.name}, which is changed on one rank alone")
+        for one in (*begun_on_one(scope, file), *decided_by_one(scope, file)):
+            yield self._of(one, file, f"every rank goes by {one.name}, which is changed on one rank alone")
         for one in emptied_on_one(scope, file):
             yield self._of(one, file, f"{one.name} is brought by every rank, and emptied on one rank alone")
         if isinstance(scope, ast.Module):

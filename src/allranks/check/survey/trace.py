@@ -237,7 +237,7 @@ class Comparison:
         told = truth == BY_RANK
         if not told and (not (taint & RANKS or "P" in truth) or taint & STATE or not span[0]):
             return None
-        look = Look(1 if told or taint & ALONE else 2)
+        look = Look(1 if told or taint & (ALONE | CLOCK) else 2)
         if not any(meets(self.items(body, role, look, (), True)) for role in range(4)):
             return None
         meeting = first_meeting(body)
@@ -247,7 +247,7 @@ class Comparison:
         """Return where a stretch ends that begins with a branch on the rank and is the same for all; 0 if nowhere."""
         if exits(trace[at : at + 1]):
             return 0
-        look = Look((1 if trace[at][2] & ALONE else 2) if _is_open(trace[at], alive) else 0, straight=True)
+        look = Look((1 if trace[at][2] & (ALONE | CLOCK) else 2) if _is_open(trace[at], alive) else 0, straight=True)
         for end in range(at + 1, len(trace) + 1):
             stretch = trace[at + 1 : end]
             if not stretch or stretch[-1][0] in ("branch", "call", "exit"):
@@ -385,8 +385,7 @@ def _is_vague(truth: str) -> bool:
 def _look(node: TraceNode, alive: int) -> Look:
     """Return which meetings say something of those that part at a branch."""
     truth = node[1]
-    by_clock = node[2] & CLOCK and exits((node,))
-    if breaks(node[3]) or breaks(node[4]) or by_clock or node[2] & ALONE:
+    if breaks(node[3]) or breaks(node[4]) or node[2] & (ALONE | CLOCK):
         return Look(1)
     if _is_open(node, alive) or truth[0] == truth[2]:
         return Look(2)

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 
 from allranks.check.sources.nodes import children, walk
 from allranks.check.sources.source import File
-from allranks.check.tree.earlier import callers
+from allranks.check.tree.earlier import callers, is_plain
+from allranks.check.tree.origins import function_called
 from allranks.check.tree.syntax import (
     Function,
     asks_rank,
@@ -26,6 +27,7 @@ from allranks.check.tree.syntax import (
     leaves,
     name_of,
     own,
+    raises,
     speaks_of,
     tail_of,
 )
@@ -41,7 +43,7 @@ _OPS = (
 MEETINGS = frozenset(f"torch.distributed.{word}" for word in _OPS)
 # Who asks so is there with others, or knows of no others.
 _ASKS = re.compile(
-    r"(?i)distributed|world|is_initialized|ddp|fsdp|multi|n_?gpus?|num_gpus|device_count|parallel|launcher"
+    r"(?i)distribut|world|is_initialized|ddp|fsdp|multi|n_?gpus?|num_gpus|device_count|parallel|launcher"
     r"|(^|_)dist(_|$)|n_?procs?|num_(workers|processes)|deepspeed|rank|group|workers|sync|main_process|master|primary"
 )
 _SWITCH = re.compile(
@@ -59,7 +61,7 @@ _FIRST = re.compile(r"^[\w.]*rank(\(\))? == 0$|^[\w.]*(main_process|is_master|is
 def meets_alone(function: Function, file: File) -> list[ast.Call]:
     """Return the calls of a function that fail where it runs without a process group, as its program may."""
     calls = [at for at in own(function) if isinstance(at, ast.Call) and name_of(at, file) in MEETINGS]
-    open_ones = [call for call in calls if keyword(call, "group") is None and not _asked(call, file)]
+    open_ones = [call for call in calls if keyword(call, "group") is None and not asked_on_the_way(call, file)]
     told = open_ones and not makes_always(file) and _may_be_alone(function, file)
     return sorted(open_ones, key=lambda call: (call.lineno, call.col_offset)) if told else []
 
@@ -70,7 +72,7 @@ def _may_be_alone(function: Function, file: File) -> bool:
     if any(_OF_MANY.search(one.name) for one in (function, owner) if one is not None):
         return False
     sites = callers(function, file)
-    if sites and all(_asked(site, file) for site in sites):
+    if sites and all(asked_on_the_way(site, file) for site in sites):
         return False
     if file.once("joined by accelerate", file.tree, lambda _: _joined_if_several(file)):
         return True
@@ -86,15 +88,34 @@ def _joined_if_several(file: File) -> bool:
 
 def makes_always(file: File) -> bool | None:
     """Whether this file makes a group in any case, also one of one process; None if it makes none."""
-    makers = _makers(file)
+    makers = [call for call in _makers(file) if _is_of_library(call, file)]
     return any(_is_made_always(maker, file) for maker in makers) if makers else None
 
 
 def _is_made_always(maker: ast.Call, file: File) -> bool:
     above = next((at for at, _ in inside(maker, file) if isinstance(at, ast.If)), None)
-    if above is None or speaks_of(above.test, _THERE) or asks_rank(above.test):
-        return not _is_left_before(maker, file)
+    if any(isinstance(at, ast.Try) and child in at.body and _goes_on(at) for at, child in inside(maker, file)):
+        return False
+    if above is None or speaks_of(above.test, _THERE) or asks_rank(above.test) or not _asks(above.test, file):
+        return not (_is_left_before(maker, file) or _is_called_if_several(maker, file))
     return bool(above.orelse) and (leaves(above.orelse) or (_makes(above) and any(map(_calls_maker, above.orelse))))
+
+
+def _goes_on(attempt: ast.Try) -> bool:
+    """Whether the program goes on where what it tried fails, without another try."""
+    return any(not raises(h) and not leaves(h.body) and not any(map(_calls_maker, h.body)) for h in attempt.handlers)
+
+
+def _is_called_if_several(maker: ast.Call, file: File) -> bool:
+    """Whether its function is called in this file alone where a switch says that there are others."""
+    function = function_of(maker, file)
+    sites = callers(function, file) if function is not None else []
+    return bool(sites) and all(any(_says_several(*at, file) for at in inside(site, file)) for site in sites)
+
+
+def _says_several(above: ast.AST, child: ast.AST, file: File) -> bool:
+    asks = isinstance(above, ast.If) and child in above.body and _asks(above.test, file)
+    return asks and not asks_rank(above.test) and not speaks_of(above.test, _THERE)  # type: ignore[attr-defined]
 
 
 def _is_left_before(maker: ast.Call, file: File) -> bool:
@@ -127,6 +148,11 @@ def _makers(file: File) -> list[ast.Call]:
     return [call for name in MAKERS for call in calls_of(file).get(name, ())]
 
 
+def _is_of_library(maker: ast.Call, file: File) -> bool:
+    """Not a function of the project that bears such a name, and may make a group or not."""
+    return tail_of(maker) == MAKERS[0] or name_of(maker, file).startswith("deepspeed")
+
+
 def _makes(branch: ast.If) -> bool:
     return any(map(_calls_maker, branch.body))
 
@@ -135,19 +161,19 @@ def _calls_maker(statement: ast.stmt) -> bool:
     return any(isinstance(at, ast.Call) and tail_of(at) in MAKERS for at in walk(statement))
 
 
-def _asked(call: ast.Call, file: File) -> bool:
+def asked_on_the_way(call: ast.AST, file: File) -> bool:
     """Whether somebody asks on the way to a call in its function whether there are others."""
     made_under = file.once("conditions of groups", file.tree, lambda _: _made_under(file))
     for above, child in inside(call, file):
-        if isinstance(above, ast.BoolOp) and any(speaks_of(at, _ASKS) for at in above.values if at is not child):
+        if isinstance(above, ast.BoolOp) and any(_asks(at, file) for at in above.values if at is not child):
             return True
-        if isinstance(above, _BRANCHES) and child is not above.test and speaks_of(above.test, _ASKS):
+        if isinstance(above, _BRANCHES) and child is not above.test and _asks(above.test, file):
             holds = child not in above.orelse if isinstance(above, ast.If) else child is above.body
             if not _is_alone(above.test, holds, file):
                 return True
         if made_under and isinstance(above, ast.If) and child in above.body and ast.unparse(above.test) in made_under:
             return True
-        if any(_stays_behind(at, file) for at in _above(above, child)):
+        if any(_stays_behind(at, file) or _joins(at, file) for at in _above(above, child)):
             return True
     return False
 
@@ -157,13 +183,27 @@ def _above(parent: ast.AST, child: ast.AST) -> list[ast.stmt]:
     return next((block[: block.index(child)] for block in blocks(parent) if child in block), [])
 
 
+def _asks(test: ast.expr, file: File) -> bool:
+    """Whether a condition says if there are others, by its words or by what a function of this file asks for it."""
+    if speaks_of(test, _ASKS):
+        return True
+    asked = (function_called(at, file) for at in walk(test) if isinstance(at, ast.Call))
+    return any(function is not None and speaks_of(function, _THERE) for function in asked)
+
+
+def _joins(statement: ast.stmt, file: File) -> bool:
+    """Whether a statement makes a group in any case."""
+    calls = walk(statement) if is_plain(statement) else ()
+    return any(isinstance(at, ast.Call) and tail_of(at) in MAKERS and _is_of_library(at, file) for at in calls)
+
+
 def _stays_behind(statement: ast.stmt, file: File) -> bool:
     """Whether one process alone does not come by a statement."""
     if isinstance(statement, ast.Assert):
-        return speaks_of(statement.test, _ASKS) and not _is_alone(statement.test, True, file)
+        return _asks(statement.test, file) and not _is_alone(statement.test, True, file)
     if not isinstance(statement, ast.If) or not leaves(statement.body):
         return False
-    return speaks_of(statement.test, _ASKS) and not _is_alone(statement.test, False, file)
+    return _asks(statement.test, file) and not _is_alone(statement.test, False, file)
 
 
 def _is_alone(test: ast.expr, holds: bool, file: File) -> bool:

@@ -1,4 +1,4 @@
-"""What one rank alone has, and the others None for, where every rank makes a model of it."""
+"""What one rank alone has, and the others None for, where every rank makes a model of it or receives into it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from allranks.check.sources.source import File
-from allranks.check.tree.one_rank import Parted, has_guards, holds_on_one, is_for_all, sends
+from allranks.check.tree.one_rank import Parted, has_guards, holds_on_one, is_for_all, on_one, sends
 from allranks.check.tree.syntax import (
     Function,
     arguments,
@@ -37,6 +37,26 @@ def made_of_one(scope: ast.AST, file: File) -> Iterator[Parted]:
             use = next((one for one in uses if is_for_all(one, branch, file)), None)
             if use is not None:
                 yield Parted(name, bound, use, branch.test)
+
+
+def none_elsewhere(use: ast.Name, file: File) -> ast.expr | None:
+    """Return the condition under which one rank alone has something under a name, and the others None, where all come
+    to ``use``: ``box = [path] if rank == 0 else None``."""
+    nodes = own(function_of(use, file) or file.tree)
+    before = [at for at in _stored(use.id, nodes) if at.lineno < use.lineno]
+    if not before or on_one(use, file) is not None or rank_guard(use, file) is not None:
+        return None
+    last = max(before, key=lambda at: at.lineno)
+    if isinstance(last.value, ast.IfExp):
+        return last.value.test if holds_on_one(last.value.test) and is_constant(last.value.orelse, None) else None
+    for branch in _branches(nodes, file):
+        ends = branch.end_lineno or 0
+        own_one = any(name == use.id for name, _ in _bound_to_something(branch)) and _is_none_elsewhere(
+            use.id, branch, nodes
+        )
+        if last.lineno <= ends < use.lineno and own_one and is_for_all(use, branch, file):
+            return branch.test
+    return None
 
 
 def changed_on_one(scope: ast.AST, file: File) -> Iterator[Parted]:

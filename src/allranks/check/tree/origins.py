@@ -162,6 +162,11 @@ def function_called(call: ast.Call, file: File) -> ast.FunctionDef | ast.AsyncFu
     if isinstance(name, ast.Attribute) and isinstance(name.value, ast.Name) and name.value.id == "self":
         around = class_of(call, file)
         return file.once("functions", around, _functions).get(name.attr) if around is not None else None
+    return function_named(name, file)
+
+
+def function_named(name: ast.expr, file: File) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+    """Return the function of the module that bears a name."""
     return file.once("functions", file.tree, _functions).get(name.id) if isinstance(name, ast.Name) else None
 
 

@@ -15,7 +15,7 @@ from allranks.check.sources.nodes import children, walk
 from allranks.check.sources.source import File
 from allranks.check.tables.data import HELD_OUT
 from allranks.check.tree.namesakes import only_sounds
-from allranks.check.tree.origins import function_called, values
+from allranks.check.tree.origins import function_called, function_named, values
 from allranks.check.tree.skips import AGREES, calls_in
 from allranks.check.tree.splits import deals_held_out
 from allranks.check.tree.syntax import Function, asks_rank, function_of, inside, keyword, own, speaks_of, tail_of
@@ -289,7 +289,8 @@ def reduces(function: ast.AST, file: File, depth: int) -> bool:
     calls = [at for at in own(function) if isinstance(at, ast.Call) and at not in heads]
     if any(map(_tells, calls)):
         return True
-    below = (function_called(call, file) for call in calls) if depth else ()
+    handed = (function_named(at, file) for call in calls for at in call.args)  # called in there, most likely
+    below = (*(function_called(call, file) for call in calls), *handed) if depth else ()
     return any(reduces(one, file, depth - 1) for one in below if one is not None and one is not function)
 
 

@@ -37,6 +37,7 @@ _OPTIMIZER = re.compile(r"optim|scaler|update_params|zero_grad", re.IGNORECASE)
 _READS = re.compile(
     r"(?i)load|open|read|decode|^next$|fetch|parse|sample|batch|collate|process|transform|augment|token|^to$"
 )
+_NORM = re.compile(r"(?i)grad\w*_norm|clip_grad|norm\w*_grad")
 _PART = re.compile(r"step|batch|iter(?!at)|backward|update")
 # Who fails so, fails in the text of the program or at the end of the data, or was stopped by its user.
 _ALIKE = frozenset(
@@ -87,10 +88,17 @@ class Steps:
         """Whether ``branch`` leaves a round of a loop of steps, or a step before its backward pass, by what is own."""
         loops, function = around(branch, file)
         if loops:
-            there = self._steps_in(loops[0], branch.test)
+            late = isinstance(left, ast.Continue) and not self._meets_later(loops[0], branch)
+            there = not late and self._steps_in(loops[0], branch.test)
         else:
             there = isinstance(left, ast.Return) and _steps_later(function, branch)
         return there and by_its_own(branch.test, loops, function)
+
+    def _meets_later(self, loop: ast.AST, branch: ast.If) -> bool:
+        """Whether a step, or a reduction, stands behind ``branch`` in the round of a loop, or all in one function."""
+        later = [call for call in calls_in((loop,)) if call.lineno > (branch.end_lineno or branch.lineno)]
+        before = any(self._is_step(call) and call.lineno < branch.lineno for call in calls_in((loop,)))
+        return not before or any(self._is_step(call) or AGREES.search(tail_of(call)) for call in later)
 
     def _steps_in(self, loop: ast.AST, test: ast.expr) -> bool:
         """Whether a loop runs backward passes of this file, or where a loss is asked, what is a step by its name."""
@@ -171,7 +179,7 @@ def _is_one_step(function: ast.FunctionDef) -> bool:
 
 def _steps_later(function: ast.AST, branch: ast.If) -> bool:
     """Whether a function is a step of training that has yet to come to its backward pass."""
-    if not isinstance(function, ast.FunctionDef) or _STEP.search(function.name) is None:
+    if not isinstance(function, ast.FunctionDef) or not (_STEP.search(function.name) or _is_one_step(function)):
         return False
     return any(tail_of(call) == "backward" and call.lineno > branch.lineno for call in calls_in(function.body))
 
@@ -224,12 +232,18 @@ def by_its_own(test: ast.expr, loops: Sequence[ast.AST], function: ast.AST) -> b
 
 def _looks(test: ast.expr, loops: Sequence[ast.AST], function: ast.AST) -> bool:
     words = list(words_of(test))
-    if any(map(AGREES.search, words)) or names_in(test) & agreed(function):
+    if any(map(AGREES.search, words)) or names_in(test) & (agreed(function) | _norms(function)):
         return False
     if _on_loss(test, words):
         return True
     data = [_data_of(loop) for loop in loops] or [_data_given(function)]
     return any(_on_data(test, one) for one in data)
+
+
+def _norms(function: ast.AST) -> set[str]:
+    """Return what is made of gradients, which have been reduced: ``norm = clip_grad_norm_(parameters, 1.0)``."""
+    made = (at for at in own(function) if isinstance(at, ast.Assign) and isinstance(at.value, ast.Call))
+    return {name for at in made if _NORM.search(tail_of(at.value)) for name in targets_of(at)}
 
 
 def _on_loss(test: ast.expr, words: list[str]) -> bool:
@@ -246,10 +260,10 @@ def _sets(body: Iterable[ast.stmt], name: str) -> bool:
     return any(isinstance(p, ast.Assign) and isinstance(p.value, ast.Constant) and name in targets_of(p) for p in body)
 
 
-def _data_of(loop: ast.AST) -> tuple[set[str], set[str]]:
+def _data_of(loop: ast.AST) -> tuple[set[str], set[str], set[str]]:
     """Return the variables of a loop over data, and the names of what is made of them in its body."""
     if not isinstance(loop, ast.For) or not _is_data(loop.iter):
-        return set(), set()
+        return set(), set(), set()
     target, counted = loop.target, isinstance(loop.iter, ast.Call) and tail_of(loop.iter) == "enumerate"
     if counted and isinstance(target, ast.Tuple):
         given = {n for part in target.elts[1:] for n in names_in(part)}
@@ -258,30 +272,34 @@ def _data_of(loop: ast.AST) -> tuple[set[str], set[str]]:
     return _with_made({name for name in given if not counts(name)}, loop)
 
 
-def _data_given(function: ast.AST) -> tuple[set[str], set[str]]:
+def _data_given(function: ast.AST) -> tuple[set[str], set[str], set[str]]:
     """Return the parameters that a step is given a batch as, and the names of what is made of them."""
     if not isinstance(function, ast.FunctionDef):
-        return set(), set()
+        return set(), set(), set()
     return _with_made({arg.arg for arg in function.args.args if is_batch(arg.arg)}, function)
 
 
-def _with_made(given: set[str], tree: ast.AST) -> tuple[set[str], set[str]]:
-    made = set(given)
+def _with_made(given: set[str], tree: ast.AST) -> tuple[set[str], set[str], set[str]]:
+    """Return these names, with what is made of them, and those of lists that are picked out of that by a condition."""
+    made, picked = set(given), set[str]()
     for part in walk(tree) if given else ():
         if isinstance(part, ast.Assign) and names_in(part.value) & made and not _agrees(part.value):
-            made |= {name for name in targets_of(part) if not counts(name)}
-    return given, made
+            new = {name for name in targets_of(part) if not counts(name)}
+            made |= new
+            if isinstance(part.value, ast.ListComp) and any(loop.ifs for loop in part.value.generators):
+                picked |= new
+    return given, made, picked
 
 
-def _on_data(test: ast.expr, data: tuple[set[str], set[str]]) -> bool:
+def _on_data(test: ast.expr, data: tuple[set[str], set[str], set[str]]) -> bool:
     """Whether a condition looks into a batch: is there one, is anything in it, what comes out of its numbers."""
-    given, made = data
+    given, made, picked = data
     if not made:
         return False
     if isinstance(test, ast.BoolOp):
         return any(_on_data(value, data) for value in test.values)
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        plain = isinstance(test.operand, ast.Name) and test.operand.id in given
+        plain = isinstance(test.operand, ast.Name) and test.operand.id in given | picked
         return plain or _on_data(test.operand, data)
     if isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and isinstance(test.ops[0], ast.Is):
         return test.left.id in given and ast.unparse(test.comparators[0]) == "None"
