@@ -299,7 +299,7 @@ def _is_empty(value: ast.expr | None) -> bool:
 def _fills(node: ast.AST, attribute: str) -> bool:
     """``self.words[key] = value``, ``self.words.append(value)``."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ADDING:
-        filled = node.func.value
+        filled: ast.expr | None = node.func.value
     else:
         filled = node.value if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) else None
     return isinstance(filled, ast.Attribute) and filled.attr == attribute
