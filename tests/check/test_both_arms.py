@@ -124,3 +124,105 @@ def test_what_is_open_already_is_no_file() -> None:
         open("2", "w")
     """
     assert found(text, "AR102") == [7]
+
+
+FACTORIES = {
+    "objects": """
+        class Log:
+            def __call__(self, path):
+                open(path, "a")
+        class Quiet:
+            def __call__(self, path):
+                pass
+        def make():
+            return Log() if dist.get_rank() == 0 else Quiet()
+        dist.init_process_group("nccl")
+        make()("log.csv")
+    """,
+    "methods": """
+        class Log:
+            def write(self, path):
+                open(path, "a")
+        class Quiet:
+            def write(self, path):
+                pass
+        def make():
+            if dist.get_rank() == 0:
+                return Log()
+            return Quiet()
+        dist.init_process_group("nccl")
+        log = make()
+        log.write("log.csv")
+    """,
+    "functions": """
+        def make(rank):
+            def write(path):
+                open(path, "a")
+            def nothing(*_):
+                return None
+            return write if rank == 0 else nothing
+        dist.init_process_group("nccl")
+        save = make(dist.get_rank())
+        save("log.csv")
+    """,
+    "classes": """
+        class Log:
+            def __init__(self, path):
+                self.file = open(path, "a")
+        class Quiet:
+            def __init__(self, path):
+                self.file = None
+        dist.init_process_group("nccl")
+        kind = Log if dist.get_rank() == 0 else Quiet
+        kind("log.csv")
+    """,
+    "a decorator that is called": """
+        from lightning.pytorch.utilities import rank_zero_only
+        def write(path):
+            open(path, "a")
+        dist.init_process_group("nccl")
+        save = rank_zero_only(write)
+        save("log.csv")
+    """,
+    "stored by a method": """
+        import wandb
+        class Trainer:
+            def __init__(self):
+                self.run = None
+                if dist.get_rank() == 0:
+                    self.start()
+            def start(self):
+                self.run = wandb.init()
+            def log(self):
+                if self.run is None:
+                    return
+                open("log.csv", "a")
+        dist.init_process_group("nccl")
+        Trainer().log()
+    """,
+    "stored by a method of a hook": """
+        import wandb
+        from transformers import TrainerCallback
+        class Book(TrainerCallback):
+            def __init__(self):
+                self.run = None
+            def setup(self):
+                self.run = wandb.init()
+            def on_train_begin(self, args, state, control, **kwargs):
+                if state.is_world_process_zero:
+                    self.setup()
+            def on_log(self, args, state, control, **kwargs):
+                if self.run is not None:
+                    open("log.csv", "a")
+    """,
+}
+
+
+@pytest.mark.parametrize("case", FACTORIES)
+def test_what_the_rank_picks_is_done_where_it_is_picked(case: str) -> None:
+    """A function, a class, an object, or one that a method stores: each rank has its own. Picked by a setting, all."""
+    text = "import torch.distributed as dist\n" + textwrap.dedent(FACTORIES[case])
+    assert found(text, "AR102") == []
+    for gate in ("dist.get_rank() == 0", "rank == 0", "rank_zero_only(write)", "state.is_world_process_zero"):
+        text = text.replace(gate, "write" if "only" in gate else "args.verbose")
+    assert len(found(text, "AR102")) == 1

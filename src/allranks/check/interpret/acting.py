@@ -21,7 +21,7 @@ from allranks.check.interpret.held import (
 from allranks.check.interpret.options import option
 from allranks.check.interpret.seeded import seeded
 from allranks.check.interpret.state import Frame, Seen, Span
-from allranks.check.interpret.truth import BY_PROCESS, FALSE, negate, roles_where
+from allranks.check.interpret.truth import BY_PROCESS, EVERY, FALSE, negate, roles_where
 from allranks.check.interpret.values import (
     AGREED,
     ALONE,
@@ -210,8 +210,9 @@ class Acting(Computed):
         plain = not (value.reference or value.instance or value.elements is not None)
         if told and plain and ours:
             value = replace(value, taint=value.taint | frame.implicit | STATE | RANK)
-        elif told and value.instance and not value.truth:  # an object that only some ranks make
-            there = "".join("F" if not frame.may >> at & 1 else "WT"[frame.mask >> at & 1] for at in range(4))
+        elif (told or frame.callers[1] != EVERY) and value.instance and not value.truth:  # only some ranks make it
+            mask, may = frame.mask & frame.callers[0], frame.may & frame.callers[1]
+            there = "".join("F" if not may >> at & 1 else "WT"[mask >> at & 1] for at in range(4))
             value = replace(value, truth=there, none=negate(there))
         key = f"{target[1][1]}.{target[2]}" if target[1][0] == "name" else ""
         before = key in frame.env

@@ -138,7 +138,8 @@ class Caller(Plain):
         if "::" in function.instance:
             for name in ("__call__", "forward"):
                 if (method := self.method(function.instance, name)) is not None:
-                    return self.called(frame, replace(self.function_value(method, None), receiver=function), given)
+                    bound = replace(self.function_value(method, None), receiver=function)
+                    return self.called(frame, of_those_who_have(function, bound), given)
         if function.instance:
             return self._known_method(frame, function, "__call__", given)
         self._callbacks(frame, given)

@@ -15,7 +15,7 @@ from allranks.check.interpret.ending import ended
 from allranks.check.interpret.given import Given
 from allranks.check.interpret.held import guarded, hands_over, lends
 from allranks.check.interpret.interest import stored_elsewhere
-from allranks.check.interpret.making import left_out, outcome, roles_of
+from allranks.check.interpret.making import left_out, outcome, roles_of, storing
 from allranks.check.interpret.spread import streamed
 from allranks.check.interpret.state import Called, Frame, Result, meets
 from allranks.check.interpret.strangers import unknown
@@ -159,9 +159,7 @@ class Runner(Binder):
         if "::" not in found.reference or self.project.cls(found.reference) is not None:
             query = query or table.tail(last)
         if query is not None:
-            frame.result.evidence.add("rank")
-            gate = "DDDD" if query.last or not query.first else self.answer(frame, query).true()
-            return replace(value, gate=gate, text=f"@{render(decorator)}")
+            return self.behind(frame, query, value, f"@{render(decorator)}")
         if "::" not in found.reference + found.instance:
             return value
         quiet = Frame(frame.path, _BLANK, Result(frame.result.reference), {}, parent=frame)
@@ -173,17 +171,21 @@ class Runner(Binder):
         return wrapped if "::" in wrapped.reference and self.project.function(wrapped.reference) else value
 
     def run_call(self, frame: Frame, function: Value, given: Given) -> Value:
-        if self.project.cls(function.reference) is not None:
-            return self._instantiate(frame, function, given)
         gate = function.gate or TRUE
         if gate == FALSE:
             return ANYTHING
+        if self.project.cls(function.reference) is not None:
+            mask, may = frame.mask, frame.may
+            frame.mask, frame.may = mask & roles_where(gate, "TUP"), may & roles_where(gate, "TUPWD")
+            made = self._instantiate(frame, function, given)
+            frame.mask, frame.may = mask, may
+            return replace(made, gate=function.gate)
         self._named(frame, given)
         if gate == TRUE and (others := self.overriding(function)):
             return self.among(frame, others, given, certain=len(others) == 1)
-        result = self.run(function, given, roles_of(frame, self.project.function(function.reference)))
+        facts = self.project.function(function.reference)
+        result = self.run(function, given, roles_of(frame, facts), storing(frame, facts))
         if result is None:
-            facts = self.project.function(function.reference)
             itself = function.receiver if facts is not None and gives_itself(facts) else None
             return itself or self._believed(frame, function.reference, unknown(given))
         mask, may = frame.mask & roles_where(gate, "TUP"), frame.may & roles_where(gate, "TUPWD")
@@ -262,9 +264,15 @@ class Runner(Binder):
                 self._collective(frame, entry, owner, given)
         return made
 
-    def run(self, function: Value, given: Given | None, roles: tuple[int, int] = (EVERY, EVERY)) -> Result | None:
-        """Return what a function of the project does with these arguments, for these roles (for certain, and perhaps);
-        None if that cannot matter."""
+    def run(
+        self,
+        function: Value,
+        given: Given | None,
+        roles: tuple[int, int] = (EVERY, EVERY),
+        callers: tuple[int, int] = (EVERY, EVERY),
+    ) -> Result | None:
+        """Return what a function of the project does with these arguments, for these roles (for certain, and perhaps),
+        if these ``callers`` have what it stores; None if that cannot matter."""
         reference = function.reference
         facts = self.project.function(reference)
         matters = reference in self.interesting or hands_over(given) or self._holds(function.scope)
@@ -277,7 +285,7 @@ class Runner(Binder):
         self.entered.add(reference)
         path = reference.partition("::")[0]
         env = self.parameters(self.module_frame(path), facts, function, given)
-        key = (reference, id(function.scope), tuple(env.items()), roles)
+        key = (reference, id(function.scope), tuple(env.items()), roles, callers)
         found = self.results.get(key)
         if found is not None:
             return found
@@ -298,12 +306,12 @@ class Runner(Binder):
                 if name in plain
             }
             env = plain | {name: v for name, v in told.items() if v != ANYTHING}
-            key = (reference, id(function.scope), tuple(env.items()), roles)
+            key = (reference, id(function.scope), tuple(env.items()), roles, callers)
             if key in self.results:
                 return self.results[key]
         self.contexts[kind] = self.contexts.get(kind, 0) + 1
         frame = Frame(path, facts, Result(reference), env, parent=function.scope, owner=facts.owner)
-        frame.mask, frame.may = roles
+        frame.mask, frame.may, frame.callers = *roles, callers
         frame.graphless = sum(render(d[1] if d[0] == "call" else d) in GRAPHLESS for d in facts.decorators)
         self.running.append(here)
         try:

@@ -33,6 +33,12 @@ def roles_of(frame: Frame, facts: FunctionFacts | None) -> tuple[int, int]:
     return (frame.mask, frame.may) if by_name and frame.may else (EVERY, EVERY)
 
 
+def storing(frame: Frame, facts: FunctionFacts | None) -> tuple[int, int]:
+    """Return which roles have the objects that a method which is called here stores: those that call it."""
+    stores = facts is not None and facts.owner and facts.stored and facts.name != "__init__"
+    return (frame.mask, frame.may) if stores else (EVERY, EVERY)
+
+
 def members(lineage: tuple[str, ...], body: dict[str, Value]) -> dict[str, Value]:
     """Return what the body of a class leaves: the members of an enumeration are told apart, whatever they stand for."""
     if _ENUMERATIONS.isdisjoint(lineage):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import reduce
 
 from allranks.check.interpret.classes import Classes
-from allranks.check.interpret.held import is_quiet, names_path, part_of, settings_of, stored_twice
+from allranks.check.interpret.held import is_quiet, names_path, of_those_who_have, part_of, settings_of, stored_twice
 from allranks.check.interpret.logged import meets_nobody
 from allranks.check.interpret.options import OWNERS
 from allranks.check.interpret.spread import SPREAD, viewed
@@ -130,7 +130,10 @@ class Members(Classes):
 
     def _attribute(self, frame: Frame, base: Value, name: str, node: Node) -> Value:
         if base.flags & ONE_OF and base.elements:
-            return reduce(join, [self._attribute(frame, one, name, node) for one in base.elements])
+            each = [self._attribute(frame, one, name, node) for one in base.elements]
+            if len({one.reference for one in each}) > 1:  # each rank calls that of its own
+                each = [*map(of_those_who_have, base.elements, each)]
+            return reduce(join, each)
         if base.reference:
             return self._of_reference(frame, base, name)
         if base.instance and "::" in base.instance:
@@ -315,7 +318,8 @@ class Members(Classes):
         if after != stored.get(owner):
             stored[owner] = after
             self.answers.pop(name, None)
-            telling = after.ranked or "::" in after.instance or after.bound or after.flags & ONE_OF
+            was_none = before is not None and before.constant is None and after.instance
+            telling = after.ranked or "::" in after.instance or after.bound or after.flags & ONE_OF or was_none
             self.stale |= bool(telling and (self.family(owner), name) in self.asked)
 
     def declare(self, option: str, default: Value, where: tuple[str, tuple[int, int, int, int]]) -> None:

@@ -52,6 +52,7 @@ from allranks.check.tables.arrays import (
 )
 from allranks.check.tables.data import OWN_ROWS, SUBSETS
 from allranks.check.tables.passing import BAGS, ITERATING, WRAPPING
+from allranks.check.tables.ranks import RankQuery
 
 _FIELDS = ("dataclasses.field", "attrs.field", "pydantic.Field")
 
@@ -225,9 +226,23 @@ class Plain(Overrides):
         if name in TREE_MAPS and given.values:
             one = given.without_first()
             return self.called(frame, given.values[0], one._replace(values=tuple(map(leaf, one.values))))
+        if given.values and (gated := self._given_to(frame, name, given.values[0])) is not None:
+            return gated
         if name in WRAPPING and given.values and (given.values[0].reference or given.values[0].instance):
             return given.values[0]
         return None
+
+    def behind(self, frame: Frame, query: RankQuery, function: Value, text: str) -> Value:
+        """Return a function that only those ranks run which a decorator lets through."""
+        frame.result.evidence.add("rank")
+        gate = "DDDD" if query.last or not query.first else self.answer(frame, query).true()
+        return replace(function, gate=gate, text=text)
+
+    def _given_to(self, frame: Frame, name: str, function: Value) -> Value | None:
+        """Return a function of the project behind a decorator that it is given to: ``rank_zero_only(save)``."""
+        table, last = self.apis.ranks["decorator"], name.rpartition(".")[2]
+        query = table.named(name) or table.tail(last)
+        return self.behind(frame, query, function, last) if query and "::" in function.reference else None
 
     def _made(self, frame: Frame, factory: Value | None, span: Span) -> Value:
         """Return what a function makes for a field: one of the project, or of a library."""

@@ -147,7 +147,7 @@ class Frame:
     jumps were met so far; ``asked``: whether it has asked if the processes are joined; ``whole``: branches around that
     are taken where no model is in parts; ``few``: roles that make a world by themselves; ``line``: of the
     statement that is run; ``guess``: the roles that are here, where it is not known whether what is called is what they
-    call."""
+    call; ``callers``: the roles that call it, for certain and perhaps, of a method that stores something."""
 
     path: str
     facts: FunctionFacts
@@ -170,6 +170,7 @@ class Frame:
     few: int = 0
     line: int = 1
     guess: int = 0
+    callers: tuple[int, int] = (EVERY, EVERY)
     nodes: list[TraceNode] = field(default_factory=list)
     returned: list[tuple[Value, int, int]] = field(default_factory=list)
     yielded: list[tuple[Value, int, int]] = field(default_factory=list)

@@ -9,7 +9,7 @@ from enum import Enum
 from functools import cache, lru_cache
 from typing import Any
 
-from allranks.check.interpret.truth import BY_RANK, FALSE, FIRST, TRUE, UNKNOWN, decides, negate, stronger
+from allranks.check.interpret.truth import BY_RANK, FALSE, FIRST, TRUE, UNKNOWN, both, decides, negate, stronger
 from allranks.check.tables.data import BARE, WRAPPERS
 
 # What a value depends on. PROCESS: what this process alone finds (a file exists); CLOCK; IDENTITY: pid, host, uuid,
@@ -57,7 +57,7 @@ class Value:
     whose disk it is on: ``shared`` by all nodes, or each ``node``'s own; ``perhaps``: nobody knows whether it is what
     is worked on; ``named``: a folder of a run that is called after the clock, or what is in it; ``choice``: a
     dictionary of classes or functions, ``one of``: what is picked from it, or by a condition; they are its
-    ``elements``. How an array of JAX lies is told in `spread`.
+    ``elements``, each with a ``gate`` if the rank picks. How an array of JAX lies is told in `spread`.
     """
 
     taint: int = 0
@@ -234,6 +234,8 @@ def chosen(truth: str, one: Value, other: Value, taint: int = 0) -> Value:
         for asking, plain in ((one, other), (other, one)):
             if asking.ranked and asking.truth and (plain.constant is None or isinstance(plain.constant, int)):
                 return asking  # what it is where there are several processes; the constant is for one alone
+    if set(truth) == {"T", "F"} and (picked := _parted(one, other, truth)):
+        return Value(one.taint | other.taint, elements=picked, flags=ONE_OF)
     if one.instance and other.instance and set(truth) == {"T", "F"}:
         for kept, idle, there in ((one, other, truth), (other, one, negate(truth))):
             if _STANDS_IN.search(idle.instance.rpartition("::")[2]):
@@ -325,6 +327,15 @@ def _either(one: Value, other: Value) -> tuple[Value, ...]:
     named = all("::" in v.reference or ("::" in v.instance and not v.truth) for v in either)
     kinds = dict.fromkeys(v.passed() for v in either) if named else {}
     return tuple(kinds) if len({v.reference or v.instance for v in kinds}) > 1 and len(kinds) <= MOST_OPTIONS else ()
+
+
+def _parted(one: Value, other: Value, truth: str) -> tuple[Value, ...]:
+    """Return two functions or objects of the project's own, each as the ranks have it for which it is picked."""
+    names = [value.reference or value.instance for value in (one, other)]
+    plain = not (one.truth or other.truth or (one.flags | other.flags) & ONE_OF)
+    if not plain or names[0] == names[1] or not all("::" in name for name in names):
+        return ()
+    return tuple(replace(v, gate=both(v.gate or TRUE, on)) for v, on in ((one, truth), (other, negate(truth))))
 
 
 _DEVICES = ("cuda", "cpu", "mps")

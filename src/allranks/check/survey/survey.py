@@ -216,8 +216,9 @@ class Survey:
             run.module_frame(path)
         roots = [run.program(path) for path in modules]
         self.nested.clear()
-        # Constructors first: what they store, the others ask for.
-        for reference in sorted(self.starts, key=lambda name: (not name.endswith(_MAKERS), name)):
+        # Constructors first: what they store, the others ask for. Last what a method of the same class calls: it knows
+        # who comes there.
+        for reference in sorted(self.starts, key=lambda name: (self._is_part(name), not name.endswith(_MAKERS), name)):
             facts = self.project.function(reference)
             if reference in run.entered or reference.endswith("::") or facts is None:
                 continue
@@ -242,6 +243,15 @@ class Survey:
                 gate, why = (value.gate, value.text) if value.gate else self._called_on(path, facts)
                 roots.append(gated(result, gate, why, facts.span))
         return roots
+
+    def _is_part(self, reference: str) -> bool:
+        """Whether another method of its class names a method."""
+        facts = self.project.function(reference)
+        if facts is None or not facts.owner:
+            return False
+        methods = self.project.methods(f"{reference.partition('::')[0]}::{facts.owner}")
+        others = [self.project.function(one) for name, one in methods.items() if name != facts.name]
+        return any(other is not None and facts.name in other.words for other in others)
 
     def _called_on(self, path: str, facts: FunctionFacts) -> tuple[str, str]:
         """Return where a framework calls a method of the project, empty if on every rank; and that in words."""
