@@ -221,7 +221,6 @@ def _mpi() -> Iterator[Collective]:
         yield from _of(owner, "Gather Gatherv Scatter Scatterv Reduce Reduce_scatter Alltoall Alltoallv", uniform=False)
         for word in OF_MPI - {"bcast"}:
             yield Collective(f"{owner}.{word}", word, in_place=(0 if word == "Bcast" else 1,))
-    yield from _of("*", " ".join(sorted(OF_MPI)))
 
 
 def _others() -> Iterator[Collective]:
