@@ -6,9 +6,10 @@ import ast
 from collections.abc import Iterator
 from functools import partial
 
-from allranks.check.rule import Example, LocalRule
+from allranks.check.program import Program
+from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.sources.source import File
-from allranks.check.tables.backend import JAX_ARRAYS, JAX_STARTERS
+from allranks.check.tables.backend import JAX_ARRAYS, JAX_JOINS, JAX_STARTERS
 from allranks.check.tree.earlier import DEEPEST, callers, earlier, first_of, is_plain
 from allranks.check.tree.syntax import Function, function_of, inside, name_of
 from allranks.findings import Finding, Note
@@ -16,12 +17,13 @@ from allranks.findings import Finding, Note
 _STARTERS = JAX_STARTERS | JAX_ARRAYS
 
 
-class InitAfterBackend(LocalRule):
+class InitAfterBackend(LocalRule, ProgramRule):
     """
     ## What it does
     Finds `jax.distributed.initialize()` below a call that starts JAX's backend (`jax.devices()`, `jnp.zeros`,
     `jax.random.PRNGKey`, `jax.process_index()`): in the same function or module, in a function that is called there, or
-    above every call that leads to it.
+    above every call that leads to it. Of a program, also what the modules that it imports do when they are imported
+    (`ROPE = jnp.arange(64)`), and what it certainly calls before, in whatever file.
 
     ## Why is this bad
     The backend is started once. A process that started it alone knows only its own devices.
@@ -30,7 +32,7 @@ class InitAfterBackend(LocalRule):
     JAX raises RuntimeError on every rank. If that is caught, N programs train on their own, each as rank 0.
 
     ## Known problems
-    Only one file is looked at: a module that makes an array when it is imported is not seen from here.
+    Methods of objects are followed where they are called by `self` alone.
 
     No fault of this kind has been seen in real code yet; that JAX raises was measured.
 
@@ -181,16 +183,29 @@ def main():
     )
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
-        if not isinstance(node, ast.Call) or name_of(node, file) != "jax.distributed.initialize":
+        if not isinstance(node, ast.Call) or name_of(node, file) != JAX_JOINS:
             return
         first = _before(node, file)
         if first is not None:
             yield self.finding(
                 file.place(node),
                 file.symbol(node),
-                f"jax.distributed.initialize() comes after {name_of(first, file)}(), which has started the backend",
+                _late(name_of(first, file)),
                 notes=[Note("the backend starts here", file.place(first))],
             )
+
+    def check(self, program: Program) -> Iterator[Finding]:
+        """Look at what programs certainly do before they join, in all their files."""
+        for moment in program.facts.moments:
+            started = [name for name in moment.before if name in _STARTERS or name == JAX_JOINS]
+            if moment.name == JAX_JOINS and started and started[0] != JAX_JOINS:
+                place, symbol = program.facts.stands(moment.at)
+                note = Note("the backend starts here", program.facts.stands(moment.before[started[0]])[0])
+                yield self.finding(place, symbol, _late(started[0]), notes=[note])
+
+
+def _late(starter: str) -> str:
+    return f"{JAX_JOINS}() comes after {starter}(), which has started the backend"
 
 
 def _before(call: ast.Call, file: File) -> ast.Call | None:

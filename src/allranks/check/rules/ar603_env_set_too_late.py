@@ -3,53 +3,27 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
-from allranks.check.rule import Example, LocalRule
+from allranks.check.program import Program
+from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.sources.source import File
-from allranks.check.tables.backend import JAX_ARRAYS, JAX_STARTERS
+from allranks.check.survey.startup import At, Moment
+from allranks.check.tables.backend import AT_JOINING, READ_BY
 from allranks.check.tree.earlier import DEEPEST, callers, earlier
 from allranks.check.tree.syntax import calls_of, distributed, function_of, given, keyword, name_of, tail_of
 from allranks.findings import Finding, Note
 from allranks.names.variables import NAMES
 
-# JAX takes its options from the environment when it is imported; these it asks for when processes join.
-_AT_JOINING = frozenset(
-    [
-        *("JAX_COORDINATOR_ADDRESS", "JAX_COORDINATOR_PORT", "JAX_COORDINATOR_BIND_ADDRESS", "JAX_LOCAL_DEVICE_IDS"),
-        *("JAX_PROCESS_ID", "JAX_NUM_PROCESSES", "JAX_PROCESS_COUNT", "JAX_PROCESS_INDEX", "JAX_SLICE_INDEX"),
-        *("JAX_PARTITION_INDEX", "JAX_DISTRIBUTED_DEBUG"),
-    ]
-)
-_AT_START = frozenset(["XLA_FLAGS", "LIBTPU_INIT_ARGS"]) | {n for n in NAMES["XLA_"] if "PYTHON_CLIENT" in n}
-# They give the process its GPU, too.
-_STARTS = ("accelerate.Accelerator", "accelerate.PartialState", "deepspeed.initialize")
-_JOINS = frozenset(["torch.distributed.init_process_group", "deepspeed.init_distributed", *_STARTS])
-_READ_BY: dict[str, tuple[frozenset[str], str]] = {
-    **dict.fromkeys(_AT_START, (JAX_STARTERS | JAX_ARRAYS, "JAX's backend has read it")),
-    **dict.fromkeys(
-        ["MASTER_ADDR", "MASTER_PORT", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_IB_DISABLE"],
-        (_JOINS, "the process group has read it"),
-    ),
-    "CUDA_VISIBLE_DEVICES": (
-        frozenset(
-            [
-                *("torch.cuda.set_device", "torch.cuda.init", "torch.cuda.current_device", "torch.cuda.synchronize"),
-                *("torch.cuda.get_device_properties", "torch.cuda.get_device_name", "torch.cuda.mem_get_info"),
-                *("jax.devices", "jax.device_count", "jax.local_devices", "jax.local_device_count", *_STARTS),
-            ]
-        ),
-        "CUDA has read it",
-    ),
-}
-
-
+_IMPORTED = "JAX reads it when it is imported"
+_STARTS_OTHERS = re.compile(r"subprocess|Popen|\bspawn\(|init_method|store=")
 # NCCL reads its settings when the first communicator is made, in the first meeting at the latest.
 _NCCL = ("NCCL_", "TORCH_NCCL_")
 _MEETS = frozenset(["barrier", "all_reduce", "all_gather", "broadcast", "broadcast_object_list", "wait_for_everyone"])
 
 
-class EnvSetTooLate(LocalRule):
+class EnvSetTooLate(LocalRule, ProgramRule):
     """
     ## What it does
     Finds variables that are set below what reads them: `JAX_...` after `import jax`; `XLA_FLAGS` after the first use
@@ -64,7 +38,8 @@ class EnvSetTooLate(LocalRule):
     use the same GPU.
 
     ## Known problems
-    Only statements of one function, or of the module, are compared.
+    What a program does before is followed through its files, but not through methods of objects; of `NCCL_...`,
+    statements of one file alone are compared.
 
     It has been seen rarely; when each variable is read was measured.
 
@@ -232,10 +207,10 @@ def start(world):
             return
         reader: ast.AST | None = None
         why = ""
-        if name in NAMES["JAX_"] and name not in _AT_JOINING and name.lower() not in file.text:
-            reader, why = _import_above(node, file), "JAX reads it when it is imported"
-        elif name in _READ_BY:
-            calls, why = _READ_BY[name]
+        if name in NAMES["JAX_"] and name not in AT_JOINING and name.lower() not in file.text:
+            reader, why = _import_above(node, file), _IMPORTED
+        elif name in READ_BY:
+            calls, why = READ_BY[name]
             of_gpu = name == "CUDA_VISIBLE_DEVICES" and "torch" in file.text
             reader = earlier(
                 node,
@@ -254,6 +229,27 @@ def start(world):
                 f"{name} is set too late: {why}, above",
                 notes=[Note("read here", file.place(reader))],
             )
+
+    def check(self, program: Program) -> Iterator[Finding]:
+        """Look at what programs certainly do before they set a variable in another file."""
+        for moment in program.facts.moments:
+            reader, why = _read_before(moment)
+            text = "\n".join(program.facts.lines[moment.at.path])
+            if reader is None or moment.name.lower() in text or _STARTS_OTHERS.search(text):
+                continue
+            place, symbol = program.facts.stands(moment.at)
+            note = Note("read here", program.facts.stands(reader)[0])
+            yield self.finding(place, symbol, f"{moment.name} is set too late: {why}, before", notes=[note])
+
+
+def _read_before(moment: Moment) -> tuple[At | None, str]:
+    """Return where the variable that is set has been read, and why."""
+    if not moment.sets:
+        return None, ""
+    if moment.name in NAMES["JAX_"] and moment.name not in AT_JOINING:
+        return moment.before.get("import jax"), _IMPORTED
+    calls, why = READ_BY.get(moment.name, (frozenset[str](), ""))
+    return next((at for name, at in moment.before.items() if name in calls), None), why
 
 
 def _goes_to_gpu(call: ast.Call, file: File) -> bool:

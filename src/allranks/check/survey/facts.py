@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 
-from allranks.check.sources.source import is_test
+from allranks.check.sources.source import is_test, module_name, place
 from allranks.check.summaries.project import Project, closed
 from allranks.check.survey import feeds
 from allranks.check.survey import own_parts as parts
@@ -16,7 +17,11 @@ from allranks.check.survey.altered import alters
 from allranks.check.survey.endless import is_drawn_endlessly
 from allranks.check.survey.launches import across_nodes, on_one_host, on_several_nodes
 from allranks.check.survey.rounds import beginning_again
+from allranks.check.survey.startup import At, Moment, moments
 from allranks.check.survey.trained_by_several import trained_by_several
+from allranks.check.tables.backend import AT_START, WATCHED
+from allranks.findings import Place
+from allranks.names.variables import NAMES
 
 _STARTS = re.compile(r"\b(spawn|start_processes|Process|launch\w*|Trainer|Fabric)\(")
 # Words of a program whose processes wait for each other round by round.
@@ -80,6 +85,22 @@ class Facts:
         """Functions of programs that deal out held-out data, where neither they nor who calls them meet the others."""
         return parts.own_parts(self._project, self.lines)
 
+    @cached_property
+    def moments(self) -> tuple[Moment, ...]:
+        """What programs do first: where they join, and where they set what is read once."""
+        points = frozenset({"initialize", *AT_START, *NAMES["JAX_"]}) if self._jax else frozenset[str]()
+        return tuple(moments(self._project, WATCHED, points | {"CUDA_VISIBLE_DEVICES"}))
+
+    def stands(self, at: At) -> tuple[Place, str]:
+        """Return where a moment of a program stands, the whole statement if it is one, and in what function."""
+        lines, span = self.lines[at.path], at.span
+        if span[1:] == (0, span[0], 0):
+            tree = ast.parse("\n".join(lines))
+            found = next((one for one in ast.walk(tree) if isinstance(one, ast.stmt) and one.lineno == span[0]), None)
+            if found is not None:
+                span = (found.lineno, found.col_offset, found.end_lineno or 0, found.end_col_offset or 0)
+        return place(at.path, lines, span), f"{module_name(at.path)}.{at.key}".removesuffix(".")
+
     def starts_alone(self, path: str) -> bool:
         """Whether the scripts start a program of torch as one process, and it starts no others itself."""
         if path not in self._alone or _STARTS.search("\n".join(self.lines[path])):
@@ -109,6 +130,10 @@ class Facts:
         """Return the files of the programs that a file belongs to: those that import it, and all that these import."""
         users = closed([path], self._importers)
         return frozenset(one for one in closed(users, self._project.imported) if not is_test(one))
+
+    def around_says(self, path: str, word: str) -> bool:
+        """Whether a file of the programs that a file belongs to speaks of something."""
+        return any(word in line for one in self.around(path) for line in self.lines[one])
 
     def goes_alone(self, path: str) -> bool:
         """Whether a file belongs to programs whose processes go through their data without each other: none trains, or
