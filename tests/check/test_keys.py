@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from allranks.check.engine import Settings, check
 
 ALIKE = """\
@@ -182,3 +184,35 @@ def test_a_seed_that_another_file_makes_its_own_differs() -> None:
     """An option is raised by the process where options are read."""
     assert lines(train=OPTED, options=OPTIONS) == []
     assert lines(train=OPTED, options=OPTIONS.replace(" + jax.process_index()", "")) == [("train.py", 5)]
+
+
+STEP = """
+import functools
+import jax
+
+@functools.partial(jax.pmap, axis_name="dev")
+def step(state, batch, key):
+    {asks}
+    return state.apply_fn(batch, rngs={{"dropout": key}})
+"""
+GIVES = """
+import jax
+from flax import jax_utils
+from steps import step
+
+def main(seed, state, batches):
+    state = jax_utils.replicate(state)
+    keys = jax_utils.replicate(jax.random.PRNGKey(seed))
+    for batch in batches:
+        state = step(state, batch, keys)
+"""
+
+
+@pytest.mark.parametrize(
+    ("asks", "expected"),
+    [("pass", [8]), ("key = jax.random.fold_in(key, jax.lax.axis_index('dev'))", [])],
+)
+def test_one_key_for_all_devices_is_given_to_a_step_of_another_file(asks: str, expected: list[int]) -> None:
+    sources = {"train.py": GIVES.encode(), "steps.py": STEP.format(asks=asks).encode()}
+    found = check(sources, Settings(select=("AR701",))).findings
+    assert [finding.place.line for finding in found] == expected

@@ -25,6 +25,7 @@ from allranks.check.tree.syntax import asks_rank, calls_of, distributed, functio
 from allranks.findings import Finding, Note
 
 _REPLICATES = ("flax.jax_utils.replicate", "jax_utils.replicate", "jax.device_put_replicated")
+_GIVEN = "every device is given the same key"
 _SPLIT = "every process splits the same key"
 _OF_TORCH = (
     "All ranks draw the same noise, augmentations or samples; nothing fails.",
@@ -293,7 +294,7 @@ keys = jax.random.split(jax.random.PRNGKey(0), jax.local_device_count())
                 )
         elif name.endswith(_REPLICATES):
             if not file.is_test and _stays_alike(node, file) and not origins(key, file) & RANK_KINDS:
-                yield self.local(file, node, f"every device is given the same key {ast.unparse(key)}")
+                yield self.local(file, node, f"{_GIVEN} {ast.unparse(key)}")
         elif name in MAPS or (name == "functools.partial" and name_of(key, file) in MAPS):
             if (drawn := drawn_alike(node, file)) is not None and not file.is_test:
                 yield self.local(file, drawn, f"every device draws with the same key {ast.unparse(drawn.args[0])}")
@@ -314,13 +315,17 @@ keys = jax.random.split(jax.random.PRNGKey(0), jax.local_device_count())
                 yield self.found(event, what, cluster=cluster, advice=advice, notes=notes)
 
     def stands(self, finding: Finding, program: Program) -> bool:
-        """A seed that another file makes this process' own is not the same on all."""
-        return not (finding.message.startswith(_SPLIT) and finding.place.path in program.facts.own_seeds)
+        """A seed that another file makes this process' own is not the same on all; and a step of another file may ask
+        for its device."""
+        path, facts = finding.place.path, program.facts
+        if finding.message.startswith(_GIVEN) and not any("pmap" in line for line in facts.lines[path]):
+            return facts.around_says(path, "pmap") and not facts.around_says(path, "axis_index")
+        return not (finding.message.startswith(_SPLIT) and path in facts.own_seeds)
 
 
 def _stays_alike(copies: ast.Call, file: File) -> bool:
     """A key is copied to all devices for functions under pmap, and none of them asks for its device."""
-    if not is_copied(copies.args[0], file) or "pmap" not in file.text:
+    if not is_copied(copies.args[0], file):
         return False
     functions = takers(copies, file)
     return not any(map(asks_place, functions)) if functions else "axis_index" not in file.text
