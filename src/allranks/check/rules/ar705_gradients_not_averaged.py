@@ -28,7 +28,8 @@ class GradientsNotAveraged(LocalRule):
     computes gradients and changes the parameters by them, while nothing averages the gradients, the updates or the
     parameters over the devices (`jax.lax.pmean`, `psum`): at most the loss is averaged. And a step of torch that goes
     back from what `model.module(...)` or one of its methods gives, where the file wraps `model` in
-    `DistributedDataParallel` and nothing on the way calls the wrapper.
+    `DistributedDataParallel` and nothing on the way calls the wrapper; likewise from what the model itself gives where
+    both are kept (`self.ddp = DistributedDataParallel(self.net)`) and nobody calls the wrapper.
 
     ## Why is this bad
     Each device computes gradients of its own rows. Only when they are averaged is that one training; to average the
@@ -165,6 +166,45 @@ class Trainer:
             },
             at=(9,),
         ),
+        # The model inside has a name of its own.
+        Example(
+            {
+                "train.py": """\
+from torch.nn.parallel import DistributedDataParallel
+
+
+class Trainer:
+    def __init__(self, net, rank):
+        self.net = net
+        self.ddp = DistributedDataParallel(self.net, device_ids=[rank])
+        self.optimizer = make(self.ddp.parameters())
+
+    def step(self, batch):
+        self.net(batch).backward()
+
+
+class Learner:
+    def __init__(self, net, rank):
+        self.wrapped = DistributedDataParallel(net, device_ids=[rank])
+
+    @property
+    def inner(self):
+        return self.wrapped.module
+
+    def step(self, batch):
+        loss = self.inner.loss(batch)
+        loss.backward()
+
+
+def main(model, loader):
+    parallel = DistributedDataParallel(model)
+    optimizer = make(parallel.parameters())
+    for batch in loader:
+        model(batch).backward()
+"""
+            },
+            at=(11, 23, 31),
+        ),
     )
     good = (
         Example(
@@ -188,6 +228,22 @@ class Trainer:
             with torch.no_grad():
                 wanted = self.model.module.encode(batch)
             student(batch, wanted).backward()
+
+
+class Both:
+    def __init__(self, net, critic, rank):
+        self.net = net
+        self.critic = critic
+        self.ddp = DDP(self.net, device_ids=[rank])
+        self.judge = DDP(self.critic, device_ids=[rank])
+        fit(self.judge)
+
+    def step(self, batch):
+        self.ddp(batch).backward()
+
+    def tell(self, batch):
+        self.net(batch).backward()
+        self.critic(batch).backward()
 """
             }
         ),

@@ -9,7 +9,17 @@ from collections.abc import Iterator, Sequence
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import function_called, values
-from allranks.check.tree.syntax import Function, calls_of, function_of, inside, name_of, own, places_in, tail_of
+from allranks.check.tree.syntax import (
+    Function,
+    calls_of,
+    class_of,
+    function_of,
+    inside,
+    name_of,
+    own,
+    places_in,
+    tail_of,
+)
 
 _WRAPPERS = ("torch.nn.parallel.DistributedDataParallel", "apex.parallel.DistributedDataParallel")
 # The file averages the gradients by itself.
@@ -23,16 +33,57 @@ _DEEPEST = 2
 def bypass(function: Function, file: File) -> ast.Call | None:
     """Return the call of the model inside a wrapper of this file whose loss a step of training goes back from."""
     wrapped = file.once("wrapped for several", file.tree, lambda _: _wrapped(file))
-    if not wrapped or ".module" not in file.text:
+    if not wrapped:
         return None
     calls = (at for at in own(function) if isinstance(at, ast.Call) and not _is_quiet(at, file))
     for call in calls:
         outer = _wrapper_of(call.func, file)
-        if outer is None or tail_of(outer) not in wrapped:
+        if outer is not None and tail_of(outer) in wrapped:
+            wrapper = ast.unparse(outer)
+        elif (beside := _wrapper_beside(call, function, file)) is not None:
+            wrapper = ast.unparse(beside)
+        else:
             continue
-        if _is_learned_from(call, function, ast.unparse(outer), file, 0):
+        if _is_learned_from(call, function, wrapper, file, 0):
             return call
     return None
+
+
+def _wrapper_beside(call: ast.Call, function: Function, file: File) -> ast.expr | None:
+    """Return the wrapper of a model that is called itself, though both are kept: ``self.ddp = DDP(self.net)``. None if
+    anybody calls the wrapper, or is given it."""
+    model = call.func
+    for wraps, target in file.once("wrapped beside", file.tree, lambda _: _kept_beside(file)):
+        if ast.unparse(wraps.args[0]) == ast.unparse(model):
+            of_object = isinstance(target, ast.Attribute) and class_of(wraps, file) is class_of(call, file) is not None
+            below = function_of(wraps, file) is function and wraps.lineno < call.lineno
+            if of_object or (isinstance(target, ast.Name) and below):
+                return target
+    return None
+
+
+def _kept_beside(file: File) -> list[tuple[ast.Call, ast.expr]]:
+    """Return the calls that wrap a model which keeps its own name, with what the wrapper is stored under, where that is
+    asked for its attributes alone."""
+    found = []
+    for call in calls_of(file).get("DistributedDataParallel", ()):
+        above = next(file.parents(call), None)
+        if name_of(call, file) not in _WRAPPERS or not call.args or not isinstance(above, ast.Assign):
+            continue
+        model, target = call.args[0], above.targets[0]
+        kept = all(isinstance(one, ast.Name | ast.Attribute) for one in (model, target))
+        if not kept or tail_of(model) == tail_of(target) or len(above.targets) > 1:
+            continue
+        uses = (at for at in file.nodes if isinstance(at, ast.Name | ast.Attribute) and tail_of(at) == tail_of(target))
+        if all(at is target or _is_asked(at, file) for at in uses):
+            found.append((call, target))
+    return found
+
+
+def _is_asked(wrapper: ast.expr, file: File) -> bool:
+    """``ddp.parameters()``, ``ddp.module``: what is not called, and handed on to nobody."""
+    above = next(file.parents(wrapper), None)
+    return isinstance(above, ast.Attribute) and above.attr not in ("forward", "__call__")
 
 
 def _wrapped(file: File) -> frozenset[str]:
@@ -50,10 +101,22 @@ def _wrapper_of(called: ast.expr, file: File) -> ast.expr | None:
     if isinstance(called, ast.Attribute) and _TELLS.search(called.attr):
         return None
     for part in parts:
-        for one in (part, *(values(part, file) if isinstance(part, ast.Name) else ())):
+        for one in (part, *(values(part, file) if isinstance(part, ast.Name) else _stands_for(part, file))):
             if isinstance(one, ast.Attribute) and one.attr == "module" and tail_of(one.value) not in ("", "self"):
                 return one.value
     return None
+
+
+def _stands_for(attribute: ast.expr, file: File) -> list[ast.expr]:
+    """Return what an attribute of an object was made of here, or what the property of that name gives."""
+    owner = class_of(attribute, file)
+    if not isinstance(attribute, ast.Attribute) or owner is None or ast.unparse(attribute.value) != "self":
+        return []
+    methods = [at for at in owner.body if isinstance(at, ast.FunctionDef) and at.name == attribute.attr]
+    ends = [at.body[-1] for at in methods if any(tail_of(one) == "property" for one in at.decorator_list)]
+    given = [at.value for at in ends if isinstance(at, ast.Return) and at.value is not None]
+    stored = values(attribute, file)
+    return given or (stored if len(stored) == 1 else [])
 
 
 def _is_quiet(call: ast.Call, file: File) -> bool:
