@@ -293,7 +293,7 @@ store.save_weights(net, "last.pt")
         }
         joined = {_start(event) for event in program.calls(*_JOINS) if event.active}
         for event in program.effects("load"):
-            if event.name != "torch.load" or event.argument(1, "map_location", "mmap") is not None:
+            if event.name != "torch.load" or event.argument(1, "map_location", "mmap", "**") is not None:
                 continue
             way = (event.place.path, event.symbol, *(step.symbol for step in event.chain))
             mine = event.per_process or _OWN_FILE.search(event.target) is not None

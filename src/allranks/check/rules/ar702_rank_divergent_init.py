@@ -253,6 +253,7 @@ def train(layout):
 import copy
 import torch
 from torch.nn.parallel import DistributedDataParallel
+from transformers import AutoModel
 
 class Run:
     def __init__(self, args):
@@ -266,6 +267,12 @@ def main(args):
     torch.manual_seed(args.seed + args.rank)
     model = create_model(args)
     average = copy.deepcopy(model) if args.rank == 0 else None
+    model = DistributedDataParallel(model)
+
+def tune(args):
+    torch.manual_seed(args.seed + args.rank)
+    model = AutoModel.from_pretrained("gpt2").cuda()
+    before = copy.deepcopy(model).eval()
     model = DistributedDataParallel(model)
 """
             }
