@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from allranks.check.interpret.truth import UNKNOWN
 from allranks.check.interpret.values import MANY, Value
@@ -19,6 +20,7 @@ _HOW = re.compile(
 _ALONE = frozenset(
     ["none", "no", "off", "single", "single_gpu", "single-gpu", "singlegpu", "single_device", "single_process", "null"]
 )
+_IN_PARTS = re.compile(r"(?i)fsdp|shard|zero|deepspeed")
 _NOBODY = re.compile(r"\bDistributedType\.NO$")
 # Modules that are tried, and None if they are not there, by programs that several processes run with them alone.
 _JOINED_BY = frozenset(["mpi4py.MPI", "mpi4py", "horovod"])
@@ -53,3 +55,26 @@ def is_wrapped(value: Value, classes: Value | None) -> Value | None:
     if not any(one.reference in _DDP for one in asked) or (value.instance and value.instance not in _DDP):
         return None
     return Value(constant=True, flags=MANY)
+
+
+def asks_for_others(branch: Node, says_who: Callable[[Node], bool]) -> bool | None:
+    """Return what a condition is where there are several processes, if both its sides do the same, and one of them
+    behind a guard on the rank; None of others. ``says_who``: whether a condition says which rank this is.
+
+    Not where the other side is that of a model in parts: there all ranks must come.
+    """
+    denied, in_parts = branch[2][0] == "not", _IN_PARTS.search(render(branch[2]))
+    for many, side, other in ((True, branch[3], branch[4]), (False, branch[4], branch[3])):
+        guard = side[0] if len(side) == 1 and side[0][0] == "if" and not side[0][4] else None
+        if guard is not None and other and _same(guard[3], other) and says_who(guard[2]):
+            return None if in_parts and denied == many else many
+    return None
+
+
+def _same(one: object, other: object) -> bool:
+    """Whether two pieces of code are the same, wherever they stand."""
+    if not (isinstance(one, tuple) and isinstance(other, tuple)):
+        return one == other or type(one) is type(other) is int  # the line, or the column
+    if one[:1] == ("const",):
+        return one == other
+    return len(one) == len(other) and all(map(_same, one, other))

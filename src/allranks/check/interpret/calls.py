@@ -39,7 +39,7 @@ from allranks.check.summaries.render import render
 from allranks.check.summaries.summary import Node
 from allranks.check.tables.collectives import GROUPS, Collective
 from allranks.check.tables.effects import Effect
-from allranks.check.tables.evidence import JOIN, JOINING
+from allranks.check.tables.evidence import JOIN, JOINING, WAIT
 from allranks.check.tables.gates import GATED
 from allranks.check.tables.local import LocalQuery
 from allranks.check.tables.names import documented
@@ -194,6 +194,8 @@ class Caller(Plain):
         self._callbacks(frame, given, name)
         if name == "start" and not BEGUN.isdisjoint(kin) and (begun := self.method(base.instance, "run")) is not None:
             self._apart(frame, Value(reference=begun, receiver=base), Given((), (), given.node))
+        if name == "wait" and "store" in render(given.node[1][1]).lower():  # of torch: until another rank has set a key
+            frame.result.meetings.append(WAIT)
         if name == "open" and given.values:
             return self._opened(frame, base, given)
         if name == "acquire" and "lock" in base.flags:

@@ -16,6 +16,7 @@ from allranks.check.interpret.values import (
     DEALT,
     MANY,
     MOST_ELEMENTS,
+    NO_CONSTANT,
     NONE,
     ONE_OF,
     OWN,
@@ -230,7 +231,9 @@ class Evaluator:
         parts = [alike(part, self.value(frame, part)) for part in node[1]]
         made = tainted(*parts)
         flags = frozenset().union(*(part.flags for part in parts)) if parts else frozenset()
-        return replace(made, text=render(node), flags=flags)
+        texts = [part.constant for part in parts if isinstance(part.constant, str)]
+        constant = "".join(texts) if texts and len(texts) == len(parts) else NO_CONSTANT
+        return replace(made, constant=constant, text=render(node), flags=flags)
 
     def _seq(self, frame: Frame, node: Node) -> Value:
         found: list[Value] = []
@@ -313,8 +316,22 @@ class Evaluator:
         frame.mask, frame.may, frame.nodes = before
         if inside:
             frame.nodes.append(("loop", "UUUU", taint, tuple(inside), (0, 0, 0, 0), ()))
+        elif len(node[2]) == len(made) == 1 and (ranks := self._ranks(frame, node)) is not None:
+            return ranks
         of = flags | collected.DICT if len(made) > 1 else flags
         return collected.collection([(ANYTHING, made[-1])], taint, of) or Value(taint, flags=flags)
+
+    def _ranks(self, frame: Frame, node: Node) -> Value | None:
+        """Return what is made of a few constants, if there are ranks: ``(int(os.environ[k]) for k in NAMES)``."""
+        (target, source, conditions), element = node[2][0], node[1][0]
+        given = self.value(frame, source).elements or ()
+        if conditions or not 0 < len(given) < MOST_ELEMENTS or not all(map(_is_plain, given)):
+            return None
+        made = []
+        for one in given:
+            self.store(frame, target, one)
+            made.append(self.value(frame, element))
+        return Value(tainted(*made).taint, elements=tuple(made)) if any(one.number for one in made) else None
 
     def _bind(self, frame: Frame, node: Node) -> Value:
         value = self.value(frame, node[2])
@@ -364,6 +381,11 @@ class Evaluator:
 def _is_class(reference: str) -> bool:
     last = reference.rpartition(".")[2]
     return "." in reference and last[:1].isupper() and not last.isupper()
+
+
+def _is_plain(value: Value) -> bool:
+    """Whether it is a constant, or a tuple of these."""
+    return all(one.constant is not NO_CONSTANT for one in value.elements or (value,))
 
 
 def _by_rank_alone(value: Value) -> bool:

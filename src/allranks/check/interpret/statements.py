@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from allranks.check.interpret import gpus
 from allranks.check.interpret.acting import forgives
+from allranks.check.interpret.asked import asks_for_others
 from allranks.check.interpret.collected import through
 from allranks.check.interpret.ending import how_it_ends, stayed
 from allranks.check.interpret.few import leave_world
@@ -21,6 +22,7 @@ from allranks.check.interpret.truth import FALSE, TRUE, UNKNOWN, certain, decide
 from allranks.check.interpret.values import (
     ANYTHING,
     ASKED,
+    MANY,
     OF_ONE,
     PROCESS,
     RANKS,
@@ -130,6 +132,8 @@ class Interpreter(Runner):
 
     def _if(self, frame: Frame, node: Node) -> bool:
         test = self.value(frame, node[2])
+        many = asks_for_others(node, lambda guard: self.value(frame, guard).says_who) if not test.taint else None
+        test = Value(constant=many, flags=MANY) if many is not None and test.true() == UNKNOWN else test
         truth = test.true()
         if truth in (TRUE, FALSE):
             frame.asked |= test.taint & ASKED

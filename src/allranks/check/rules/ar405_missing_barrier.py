@@ -12,7 +12,7 @@ from allranks.check.interpret.spelled import is_listed, left_open, within
 from allranks.check.program import Event, Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.sources.source import File
-from allranks.check.survey.ways import apart, root, when
+from allranks.check.survey.ways import apart, awaited, root, when
 from allranks.check.tables.effects import MOVES, Effect
 from allranks.check.tables.local import LocalQuery
 from allranks.check.tree.filled_early import filled_early
@@ -312,6 +312,7 @@ def main(results, cache, work, other):
             together = sorted(events, key=when)
             for at, event in enumerate(together):
                 before = (one for one in together[:at] if one.passed == event.passed and not apart(one, event))
+                before = (one for one in before if not awaited(one, event, program.facts.lines))
                 found = next((why for earlier in before if (why := _races(earlier, event, together))), None)
                 if found is not None and (event.function, event.target) not in said:
                     said.add((event.function, event.target))

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 from allranks.check.program import Event
+from allranks.check.tables.effects import Effect
+
+_AWAITS = re.compile(r"^\s*while not [\w.]*(exists|isfile|is_file)\(")
 
 
 def root(event: Event) -> tuple[str, str]:
@@ -28,3 +34,10 @@ def apart(earlier: Event, later: Event) -> bool:
     ways = zip(when(earlier), earlier.arms, when(later), later.arms, strict=False)
     one, other = next(((dict(one), dict(other)) for a, one, b, other in ways if a != b), ({}, {}))
     return any(other.get(span, side) != side for span, side in one.items())
+
+
+def awaited(earlier: Event, later: Event, lines: Mapping[str, list[str]]) -> bool:
+    """Whether a file that is moved to its place when it is whole is waited for in a loop before it is used."""
+    moved = isinstance(earlier.entry, Effect) and earlier.entry.kind == "moved" and earlier.function == later.function
+    between = lines.get(later.place.path, [])[earlier.place.line : later.place.line - 1] if moved else ()
+    return any(map(_AWAITS.search, between))

@@ -44,6 +44,7 @@ _SAYS_IT = (
 )
 # What joins the processes, or finds them joined, and is no collective by itself; and the op under which that counts.
 JOIN = "join"
+WAIT = "wait"  # the op under which it counts that a process waits for another one, and meets nobody
 JOINING: frozenset[str] = frozenset(
     [
         *("accelerate.Accelerator", "accelerate.PartialState", "lightning.fabric.Fabric.launch", "composer.Trainer"),

@@ -34,10 +34,10 @@ GATED: frozenset[str] = frozenset(
 )
 PRIVATE_PATHS: tuple[str, ...] = ("/dev/null", "/dev/termination-log", "/dev/stdout", "/dev/stderr", "/proc/")
 # Folders that are on each node by themselves, so that one process a node may write there.
-NODE_LOCAL_PATHS: tuple[str, ...] = ("/tmp", "/dev/shm", "/var/tmp", "/local")  # noqa: S108
+NODE_LOCAL_PATHS: tuple[str, ...] = ("/tmp", "/dev/shm", "/var/tmp", "/local", "/nvme")  # noqa: S108
 # Variables of the environment that lead to such a folder.
 NODE_LOCAL_VARIABLES: frozenset[str] = frozenset(
-    ["TMPDIR", "TMP", "TEMP", "SLURM_TMPDIR", "LOCAL_SCRATCH", "JOB_TMPDIR"]
+    ["TMPDIR", "TMP", "TEMP", "SLURM_TMPDIR", "LOCAL_SCRATCH", "LOCALSCRATCH", "JOB_TMPDIR", "NVME"]
 )
 # Methods that a framework calls on one rank alone, by the class (its last name) that a class of the project inherits
 # from: the kind of rank that is 0 there.
