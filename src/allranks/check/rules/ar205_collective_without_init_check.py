@@ -356,7 +356,10 @@ def third(args):
         files: dict[str, File] = {}  # as far as they were read
         alone: dict[str, bool] = {}
         for event in program.collectives():
-            reached = event.name in MEETINGS and event.sure and "first" in event.roles
+            called = event.name.rpartition(".")[2]
+            # Under another name it may stand for what a condition has picked: `reduce = all_reduce if joined else same`.
+            by_name = called in program.facts.lines[event.place.path][event.place.line - 1]
+            reached = event.name in MEETINGS and by_name and event.sure and "first" in event.roles
             way = [*(step.place for step in event.chain), event.place]
             if not reached or event.function in told or is_asked(way, files, program.facts.lines):
                 continue
@@ -364,7 +367,6 @@ def third(args):
             if event.place.path not in alone:
                 alone[event.place.path] = self._may_be_alone(event.place.path, program)
             if alone[event.place.path]:
-                called = event.name.rpartition(".")[2]
                 yield self.found(event, f"{called} is called also where no process group was made")
 
     def _may_be_alone(self, path: str, program: Program) -> bool:
