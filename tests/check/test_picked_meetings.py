@@ -6,24 +6,35 @@ import pytest
 
 from allranks.check.engine import Settings, check
 
-TRAIN = """
-import sys
+TRAIN = b"""
+import argparse
+import torch.distributed as dist
+from trainer import Trainer
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--ddp", action="store_true")
+    Trainer(parser.parse_args()).score(1)
+
+if __name__ == "__main__":
+    main()
+"""
+TRAINER = """
 import torch.distributed as dist
 
 class Trainer:
-    def __init__(self, several):
-        if several:
+    def __init__(self, cfg):
+        self.use_ddp = cfg.ddp
+        if self.use_ddp:
             dist.init_process_group("nccl")
-        self.reduce = dist.all_reduce if several else (lambda one: one)
+        self.reduce = dist.all_reduce if self.use_ddp else (lambda one: one)
 
     def score(self, hits):
         {call}(hits)
-
-Trainer("--several" in sys.argv).score(1)
 """
 
 
 @pytest.mark.parametrize(("call", "codes"), [("self.reduce", []), ("dist.all_reduce", ["AR205"])])
 def test_who_has_no_group_may_have_picked_another_function(call: str, codes: list[str]) -> None:
-    found = check({"train.py": TRAIN.format(call=call).encode()}, Settings(select=("AR205",))).findings
-    assert [one.code for one in found] == codes
+    files = {"train.py": TRAIN, "trainer.py": TRAINER.format(call=call).encode()}
+    assert [one.code for one in check(files, Settings(select=("AR205",))).findings] == codes

@@ -357,7 +357,7 @@ def third(args):
         alone: dict[str, bool] = {}
         for event in program.collectives():
             called = event.name.rpartition(".")[2]
-            # Under another name it may stand for what a condition has picked: `reduce = all_reduce if joined else same`.
+            # Under another name it may be what a condition has picked: `reduce = all_reduce if joined else same`.
             by_name = called in program.facts.lines[event.place.path][event.place.line - 1]
             reached = event.name in MEETINGS and by_name and event.sure and "first" in event.roles
             way = [*(step.place for step in event.chain), event.place]
