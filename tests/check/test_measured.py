@@ -44,6 +44,15 @@ def test_few_findings_say_nothing() -> None:
     assert measured("AR999").precision is None
 
 
+def test_what_was_read_last_counts_and_of_what_was_read_before_as_much_as_is_needed(monkeypatch) -> None:
+    """A rule that was wrong once and has been mended is told as it is."""
+    monkeypatch.setattr(home, "_AT_FIRST_SIGHT", "AR101 0/90 10/5 - 10/0\nAR109 0/9 20/0 -\nAR201 1/2 3/1 -")
+    home._all.cache_clear()
+    found = dict(home._all())
+    home._all.cache_clear()
+    assert found == {"AR101": Measured(20, 25), "AR109": Measured(20, 20), "AR201": Measured(4, 7)}
+
+
 @pytest.mark.usefixtures("known")
 def test_who_asks_for_precision_sees_what_is_measured_to_have_it() -> None:
     assert codes() == (["AR101", "AR109", "AR902"], 0)
@@ -65,5 +74,5 @@ def test_nothing_speaks_for_the_row_of_what_is_not_shown() -> None:
 @pytest.mark.usefixtures("known")
 def test_a_rules_page_tells_it() -> None:
     told = {code: facts(found) for code in ("AR101", "AR102") if (found := rule(code))}
-    assert told["AR101"].endswith("In code that nobody had seen 1 of 10 findings were right.")
+    assert told["AR101"].endswith("Of 10 findings read last in code that nobody had seen 1 were right.")
     assert "nobody had seen" not in told["AR102"]
