@@ -115,25 +115,6 @@ def test_what_goes_wrong_on_several_nodes_alone(beside: dict[str, bytes], expect
     assert [finding.confidence for finding in found] == [expected]
 
 
-RANK_AS_GPU = """
-import torch
-import torch.distributed as dist
-
-dist.init_process_group('nccl')
-torch.cuda.set_device(dist.get_rank())
-"""
-
-
-@pytest.mark.parametrize(
-    ("script", "expected"), [(b"torchrun --nproc_per_node 8 train.py", "low"), (b"srun -N 2 python train.py", "high")]
-)
-def test_the_rank_in_the_job_as_the_number_of_a_gpu(script: bytes, expected: str) -> None:
-    """It is one as long as there is one node."""
-    sources = {"train.py": RANK_AS_GPU.encode(), "run.sh": script}
-    found = check(sources, Settings(select=("AR605",))).findings
-    assert [finding.confidence for finding in found] == [expected]
-
-
 LISTS = """
 import glob
 import torch.distributed as dist

@@ -124,11 +124,10 @@ def _python(sources: Mapping[str, bytes]) -> list[str]:
 
 def _by_nodes(findings: list[Finding], program: Program, sources: Mapping[str, bytes]) -> list[Finding]:
     """Lower the confidence of what goes wrong on several nodes alone, where nothing speaks of several."""
-    rules = {r.code: r for r in all_rules()}
-    of_nodes = [f.code in rules and rules[f.code].is_of_nodes(f) for f in findings]
-    if not any(of_nodes) or (not program.one_node and on_several_nodes(sources)):
+    of_nodes = {r.code for r in all_rules() if r.of_nodes}
+    if not any(f.code in of_nodes for f in findings) or (not program.one_node and on_several_nodes(sources)):
         return findings
-    return [replace(f, confidence="low") if is_so else f for f, is_so in zip(findings, of_nodes, strict=True)]
+    return [replace(f, confidence="low") if f.code in of_nodes else f for f in findings]
 
 
 def _by_launches(findings: list[Finding], program: Program) -> list[Finding]:

@@ -91,8 +91,7 @@ class Example:
 class Rule:
     """One fault. A subclass sets the class variables; its docstring is its documentation page.
 
-    ``of_nodes``: the fault shows on several nodes alone: confidence is low where nothing in a project speaks of them
-    (`is_of_nodes` tells it of one finding).
+    ``of_nodes``: the fault shows on several nodes alone: confidence is low where nothing in a project speaks of them.
     ``default``: False for a rule that runs when it is selected: one that says much of right code, or advises. How often
     each was right is told by `measured`.
     ``instead_of``: rules that say the same less exactly: what they find at one place with this one is not shown.
@@ -110,10 +109,6 @@ class Rule:
     advice: ClassVar[str] = ""
     bad: ClassVar[tuple[Example, ...]] = ()
     good: ClassVar[tuple[Example, ...]] = ()
-
-    def is_of_nodes(self, finding: Finding) -> bool:  # noqa: ARG002 - for heirs
-        """Say whether what a finding tells shows on several nodes alone."""
-        return self.of_nodes
 
     def finding(
         self,

@@ -54,8 +54,7 @@ class DeviceNotBound(LocalRule, ProgramRule):
     GPU.
 
     ## Known problems
-    A device that is bound in the launch command (`CUDA_VISIBLE_DEVICES` for each process) is not seen. The rank in the
-    job as the number of a GPU is of low confidence where nothing in the project speaks of several nodes.
+    A device that is bound in the launch command (`CUDA_VISIBLE_DEVICES` for each process) is not seen.
 
     ## Use instead
     `torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))` before `init_process_group`, or `device_id=` in it, where
@@ -280,10 +279,6 @@ def main(rank, world):
             yield self.finding(file.place(used), file.symbol(used), message, notes=[note])
         elif (where := fixed_map(node)) is not None and distributed(file):
             yield self.local(file, where, "every rank puts the model on the same GPU", cluster=_ONE_GPU, advice=_MAP)
-
-    def is_of_nodes(self, finding: Finding) -> bool:
-        """On one host, the rank in the job is the number of a GPU."""
-        return finding.message == _IN_JOB
 
     def stands(self, finding: Finding, program: Program) -> bool:
         if finding.message == _IN_JOB:
