@@ -1,4 +1,4 @@
-"""A collective under another name: which function that is, a condition has picked."""
+"""Collectives that a process alone does not come to: under another name, and behind a rank that it has not."""
 
 from __future__ import annotations
 
@@ -38,3 +38,28 @@ class Trainer:
 def test_who_has_no_group_may_have_picked_another_function(call: str, codes: list[str]) -> None:
     files = {"train.py": TRAIN, "trainer.py": TRAINER.format(call=call).encode()}
     assert [one.code for one in check(files, Settings(select=("AR205",))).findings] == codes
+
+
+WAITS = """
+import argparse
+import torch.distributed as dist
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--local_rank", type=int, default={alone})
+    parser.add_argument("--ddp", action="store_true")
+    args = parser.parse_args()
+    if args.ddp:
+        dist.init_process_group("nccl")
+    if args.local_rank == 0:
+        dist.barrier()
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.parametrize(("alone", "codes"), [(-1, []), (0, ["AR205"])])
+def test_who_is_alone_may_have_a_rank_of_his_own(alone: int, codes: list[str]) -> None:
+    text = WAITS.format(alone=alone).encode()
+    assert [one.code for one in check({"train.py": text}, Settings(select=("AR205",))).findings] == codes

@@ -46,6 +46,8 @@ _ASKS = re.compile(
     r"(?i)distribut|world|is_initialized|ddp|fsdp|multi|n_?gpus?|num_gpus|device_count|parallel|launcher"
     r"|(^|_)dist(_|$)|n_?procs?|num_(workers|processes)|deepspeed|rank|group|workers|sync|main_process|master|primary"
 )
+# One process alone has the rank -1: `if local_rank not in (-1, 0):`.
+_APART = re.compile(r"rank\w*['\"]?[^\n]*\W-1\b")
 _SWITCH = re.compile(
     r"^_?(is_|use_|run_|do_|enable_|with_)?(distributed|dist|ddp|multi_?gpu|multiprocessing_distributed)"
     r"(_run|_training|_mode)?$"
@@ -214,7 +216,7 @@ def _is_alone(test: ast.expr, holds: bool, file: File) -> bool:
         return not holds
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) and not holds:
         return any(_is_alone(value, False, file) for value in test.values)
-    return holds and _FIRST.search(ast.unparse(test)) is not None
+    return holds and _FIRST.search(ast.unparse(test)) is not None and _APART.search(file.text) is None
 
 
 def _is_switch(test: ast.AST, file: File) -> bool:
