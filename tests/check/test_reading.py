@@ -13,7 +13,7 @@ from allranks.check import crew, reading
 from allranks.check.config import Config
 from allranks.check.crew import read_ahead
 from allranks.check.judge import judge
-from allranks.check.reading import Cache, Memory, findings_in, key_of, missing, summary_of
+from allranks.check.reading import Cache, Memory, findings_in, keys_of, missing, summary_of
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import passed
 from allranks.check.tree.syntax import calls_of
@@ -33,7 +33,7 @@ def test_what_is_kept_of_a_file_is_what_was_found_in_it(path: str) -> None:
         (False, []) if path in "a.py d.py" else (True, ["AR900"])
     )
     assert (summary_of(path, FILES[path], cache), findings_in(path, FILES[path], cache)) == (summary, findings)
-    del cache[key_of(path, FILES[path], "findings")]
+    del cache[keys_of(path, FILES[path]).findings]
     assert findings_in(path, FILES[path], cache) == findings
 
 

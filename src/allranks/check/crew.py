@@ -13,13 +13,12 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import TypeAlias
 
-from allranks.check.reading import Cache, Part, key_of, missing, parsed
+from allranks.check.reading import Cache, keys_of, missing, parsed
 
 ENOUGH, WORKERS, AT_ONCE = 500_000, 2, 8  # bytes, processes, files
 HELD = 4_000_000  # bytes of files whose trees a process keeps until the local rules are asked
 
 _Files: TypeAlias = Sequence[tuple[str, bytes]]
-_PARTS: tuple[Part, ...] = ("summary", "findings")
 
 
 @contextmanager
@@ -82,7 +81,7 @@ class _Arriving:
 
     def expect(self, files: _Files, connection: Connection) -> None:
         """Take in what will be made of files when somebody asks for it."""
-        self._from.update({key_of(path, raw, part): connection for path, raw in files for part in _PARTS})
+        self._from.update({key: connection for path, raw in files for key in keys_of(path, raw)})
         self._open.append(connection)
 
     def get(self, key: bytes) -> bytes | None:

@@ -18,7 +18,7 @@ from allranks.check.sources.source import Unreadable, decode, split
 from allranks.check.summaries.project import Project
 from allranks.check.summaries.summary import Summary
 from allranks.check.survey.first_alone import first_alone, starts_by_trainer
-from allranks.check.survey.launches import by_launchers, on_several_nodes, started
+from allranks.check.survey.launches import by_launchers, started
 from allranks.check.survey.survey import Survey
 from allranks.check.tables.apis import apis
 from allranks.findings import Confidence, Finding, Place, Row
@@ -90,7 +90,7 @@ def check(sources: Mapping[str, bytes], settings: Settings, *, cache: Cache | No
     chosen = [r for r in all_rules() if isinstance(r, ProgramRule) and r.code in codes]
     findings.extend(finding for r in chosen for finding in _findings(r, program, min(sources, default="")))
     if settings.assume == "auto":
-        findings = _by_launches(_by_nodes(findings, program, sources), program)
+        findings = _by_launches(_by_nodes(findings, program), program)
     surest_last = sorted(findings, key=lambda finding: finding.confidence == "high")
     once = {(f.place, f.code): f for f in surest_last if f.code in codes}
     instead_of = {r.code: r.instead_of for r in all_rules()}
@@ -122,10 +122,10 @@ def _python(sources: Mapping[str, bytes]) -> list[str]:
     return sorted(path for path in sources if not is_text(path))
 
 
-def _by_nodes(findings: list[Finding], program: Program, sources: Mapping[str, bytes]) -> list[Finding]:
+def _by_nodes(findings: list[Finding], program: Program) -> list[Finding]:
     """Lower the confidence of what goes wrong on several nodes alone, where nothing speaks of several."""
     of_nodes = {r.code for r in all_rules() if r.of_nodes}
-    if not any(f.code in of_nodes for f in findings) or (not program.one_node and on_several_nodes(sources)):
+    if not any(f.code in of_nodes for f in findings) or (not program.one_node and program.facts.several_nodes):
         return findings
     return [replace(f, confidence="low") if f.code in of_nodes else f for f in findings]
 
@@ -157,7 +157,7 @@ def interpreted(sources: Mapping[str, bytes], summaries: Mapping[str, Summary], 
     program = replace(survey.program(sources), assumed=everywhere)
     first = not everywhere and starts_by_trainer(program.packages, program.events) and not by_launchers(sources)
     by_node = not everywhere and any(event.first_of_each_node for event in program.effects("mkdir"))
-    if (first or by_node) and not on_several_nodes(sources):
+    if (first or by_node) and not program.facts.several_nodes:
         early = first_alone(program.events, survey.interpreter.lineage) if first else frozenset()
         program = replace(program, one_node=True, first_alone=early)
     return program

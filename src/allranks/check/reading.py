@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
-from typing import Literal, Protocol, TypeAlias
+from typing import NamedTuple, Protocol
 
 from allranks.check.kept import findings_of, plain
 from allranks.check.registry import all_rules
@@ -24,7 +24,12 @@ from allranks.check.summaries.summary import Summary, dump, load
 from allranks.check.tree.syntax import calls_of
 from allranks.findings import Finding, Place
 
-Part: TypeAlias = Literal["summary", "findings"]
+
+class Keys(NamedTuple):
+    """Under which the parts of what is known of a file are kept."""
+
+    summary: bytes
+    findings: bytes
 
 
 class Cache(Protocol):
@@ -55,11 +60,11 @@ class Parsed:
     def kept_summary(self) -> tuple[bytes, bytes]:
         """Return the summary for a cache: its key and its bytes."""
         packed = b"" if self.summary is None else dump(self.summary)
-        return key_of(self.path, self.raw, "summary"), packed
+        return keys_of(self.path, self.raw).summary, packed
 
     def kept_findings(self) -> tuple[bytes, bytes]:
         """Return what the local rules find, for a cache: its key and its bytes."""
-        return key_of(self.path, self.raw, "findings"), marshal.dumps(plain(self.findings()))
+        return keys_of(self.path, self.raw).findings, marshal.dumps(plain(self.findings()))
 
     def findings(self) -> list[Finding]:
         """Return what the local rules find, or why the file cannot be read."""
@@ -71,21 +76,21 @@ class Parsed:
             return [_unreadable(self.path, Unreadable("nested too deeply to be checked"))]
 
 
-def key_of(path: str, raw: bytes, part: Part) -> bytes:
-    """Return the key of a part of what is known of a file."""
+def keys_of(path: str, raw: bytes) -> Keys:
+    """Return the keys of what is known of a file."""
     name = blake2b(path.encode(errors="surrogatepass"), digest_size=32).digest()
-    return blake2b(raw, digest_size=16, key=name, person=part.encode()).digest()
+    digest = blake2b(raw, digest_size=16, key=name).digest()
+    return Keys(digest + b"s", digest + b"f")
 
 
 def missing(sources: Mapping[str, bytes], cache: Cache) -> list[tuple[str, bytes]]:
     """Return the files of which the cache does not know both parts."""
-    parts: tuple[Part, ...] = ("summary", "findings")
-    return [(p, raw) for p, raw in sources.items() if any(cache.get(key_of(p, raw, part)) is None for part in parts)]
+    return [(path, raw) for path, raw in sources.items() if any(cache.get(k) is None for k in keys_of(path, raw))]
 
 
 def summary_of(path: str, raw: bytes, cache: Cache) -> Summary | None:
     """Return a file's summary, None for one that is no Python; what is new is put into the cache, findings too."""
-    kept = cache.get(key_of(path, raw, "summary"))
+    kept = cache.get(keys_of(path, raw).summary)
     if kept is not None:
         return load(kept) if kept else None
     new = parsed(path, raw)
@@ -96,7 +101,7 @@ def summary_of(path: str, raw: bytes, cache: Cache) -> Summary | None:
 
 def findings_in(path: str, raw: bytes, cache: Cache) -> list[Finding]:
     """Return what the local rules find in a file; what is new is put into the cache."""
-    key = key_of(path, raw, "findings")
+    key = keys_of(path, raw).findings
     if (kept := cache.get(key)) is None:
         _, kept = parsed(path, raw).kept_findings()
         cache.put(key, kept)

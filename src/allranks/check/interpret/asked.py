@@ -63,11 +63,11 @@ def asks_for_others(branch: Node, says_who: Callable[[Node], bool]) -> bool | No
 
     Not where the other side is that of a model in parts: there all ranks must come.
     """
-    denied, in_parts = branch[2][0] == "not", _IN_PARTS.search(render(branch[2]))
     for many, side, other in ((True, branch[3], branch[4]), (False, branch[4], branch[3])):
         guard = side[0] if len(side) == 1 and side[0][0] == "if" and not side[0][4] else None
         if guard is not None and other and _same(guard[3], other) and says_who(guard[2]):
-            return None if in_parts and denied == many else many
+            denied = branch[2][0] == "not"
+            return None if denied == many and _IN_PARTS.search(render(branch[2])) else many
     return None
 
 

@@ -316,15 +316,15 @@ class Evaluator:
         frame.mask, frame.may, frame.nodes = before
         if inside:
             frame.nodes.append(("loop", "UUUU", taint, tuple(inside), (0, 0, 0, 0), ()))
-        elif len(node[2]) == len(made) == 1 and (ranks := self._ranks(frame, node)) is not None:
+        elif len(node[2]) == len(made) == 1 and (ranks := self._ranks(frame, node, iterated)) is not None:
             return ranks
         of = flags | collected.DICT if len(made) > 1 else flags
         return collected.collection([(ANYTHING, made[-1])], taint, of) or Value(taint, flags=flags)
 
-    def _ranks(self, frame: Frame, node: Node) -> Value | None:
+    def _ranks(self, frame: Frame, node: Node, iterated: Value) -> Value | None:
         """Return what is made of a few constants, if there are ranks: ``(int(os.environ[k]) for k in NAMES)``."""
-        (target, source, conditions), element = node[2][0], node[1][0]
-        given = self.value(frame, source).elements or ()
+        (target, _, conditions), element = node[2][0], node[1][0]
+        given = iterated.elements or ()
         if conditions or not 0 < len(given) < MOST_ELEMENTS or not all(map(_is_plain, given)):
             return None
         made = []

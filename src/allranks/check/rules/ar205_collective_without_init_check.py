@@ -10,7 +10,7 @@ from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.sources.source import File
 from allranks.check.tree.alone_too import MEETINGS, makes_always, meets_alone
-from allranks.check.tree.asked_there import files_with_makers, is_asked
+from allranks.check.tree.asked_there import Files, is_asked
 from allranks.check.tree.syntax import name_of
 from allranks.findings import Finding, Note
 
@@ -343,7 +343,7 @@ def third(args):
     def stands(self, finding: Finding, program: Program) -> bool:
         """Its file is no part left lying, and no file of its programs makes the group in any case."""
         facts, path = program.facts, finding.place.path
-        files = files_with_makers(path, program.facts.around(path), program.facts.lines)
+        files = Files(facts.lines).with_makers(path, facts.around(path))
         makes = [made for file in files if (made := makes_always(file)) is not None]
         runs = any(map(_does_something, (file.tree for file in files if file.path == path)))
         runs = runs or any(event.sure and event.place.path == path for event in program.events)
@@ -353,7 +353,7 @@ def third(args):
         """Yield the first collective of each function that a program comes to without asking, where none of its files
         makes a group in any case."""
         told: set[str] = set()
-        files: dict[str, File] = {}  # as far as they were read
+        files = Files(program.facts.lines)
         alone: dict[str, bool] = {}
         for event in program.collectives():
             called = event.name.rpartition(".")[2]
@@ -361,18 +361,19 @@ def third(args):
             by_name = called in program.facts.lines[event.place.path][event.place.line - 1]
             reached = event.name in MEETINGS and by_name and event.sure and "first" in event.roles
             way = [*(step.place for step in event.chain), event.place]
-            if not reached or event.function in told or is_asked(way, files, program.facts.lines):
+            if not reached or event.function in told or is_asked(way, files):
                 continue
             told.add(event.function)
-            if event.place.path not in alone:
-                alone[event.place.path] = self._may_be_alone(event.place.path, program)
-            if alone[event.place.path]:
+            path = event.place.path
+            if path not in alone:
+                alone[path] = _may_be_alone(files.with_makers(path, program.facts.around(path)))
+            if alone[path]:
                 yield self.found(event, f"{called} is called also where no process group was made")
 
-    def _may_be_alone(self, path: str, program: Program) -> bool:
-        files = files_with_makers(path, program.facts.around(path), program.facts.lines)
-        makes = [made for file in files if (made := makes_always(file)) is not None]
-        return bool(makes) and not any(makes) and not any(word in file.text for file in files for word in _OTHERS)
+
+def _may_be_alone(files: list[File]) -> bool:
+    makes = [made for file in files if (made := makes_always(file)) is not None]
+    return bool(makes) and not any(makes) and not any(word in file.text for file in files for word in _OTHERS)
 
 
 def _does_something(module: ast.Module) -> bool:

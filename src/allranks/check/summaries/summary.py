@@ -15,7 +15,7 @@ interpreted.
 from __future__ import annotations
 
 import marshal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, TypeAlias
 
 Node: TypeAlias = tuple[Any, ...]
@@ -110,6 +110,25 @@ def blocks(statement: Node) -> tuple[tuple[Node, ...], ...]:
         return (statement[2], *(handler[2] for handler in statement[3]), *statement[4:6])
     first, last = _BLOCKS.get(tag, (0, 0))
     return statement[first:last]
+
+
+def statements_in(body: Iterable[Node]) -> Iterator[Node]:
+    """Yield the statements of a body and of the blocks in it."""
+    for statement in body:
+        yield statement
+        for block in blocks(statement):
+            yield from statements_in(block)
+
+
+def nodes_in(body: Iterable[Node], *, without: tuple[str, ...] = ()) -> Iterator[Node]:
+    """Yield the statements and expressions of a body, but those of the kinds ``without`` and what is in them."""
+    waiting: list[Any] = [body]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, tuple) and not (node and node[0] in without):
+            waiting.extend(node)
+            if node and isinstance(node[0], str):
+                yield node
 
 
 def gives_itself(facts: FunctionFacts) -> bool:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 from allranks.check.sources.source import is_test, module_name
 from allranks.check.summaries.project import Project, closed
 from allranks.check.summaries.render import render
-from allranks.check.summaries.summary import FunctionFacts, Summary, body_of
+from allranks.check.summaries.summary import FunctionFacts, Summary, body_of, nodes_in
 from allranks.check.survey.joining import alone
 
 # Held-out data that a sampler deals out, as it is written.
@@ -140,29 +139,19 @@ def _deals_all(facts: FunctionFacts, project: Project, depth: int = 1) -> bool:
 
 def _names_in(facts: FunctionFacts) -> Iterator[str]:
     """Yield the names in the body of a module, not those in its functions."""
-    for node in _nodes(facts, without=("import", "def", "class")):
-        place = {"name": 1, "attr": 2}.get(node[0]) if len(node) > 1 and isinstance(node[0], str) else None
+    for node in nodes_in(body_of(facts), without=("import", "def", "class")):
+        place = {"name": 1, "attr": 2}.get(node[0]) if len(node) > 1 else None
         if place is not None and len(node) > place and isinstance(node[place], str):
             yield node[place]
 
 
 def _conditions(facts: FunctionFacts) -> Iterator[str]:
     """Yield the conditions of a function, as text."""
-    for node in _nodes(facts):
+    for node in nodes_in(body_of(facts)):
         if node[:1] == ("if",) and len(node) > 3 and isinstance(node[1], int):
             yield render(node[2])
         elif node[:1] == ("ifexp",) and len(node) > 3:
             yield render(node[1])
-
-
-def _nodes(facts: FunctionFacts, without: tuple[str, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yield the nodes of a body, but those of these kinds and what is in them."""
-    waiting: list[Any] = [body_of(facts)]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, tuple) and not (node and node[0] in without):
-            yield node
-            waiting.extend(node)
 
 
 def _callers(name: str, project: Project) -> Iterator[FunctionFacts]:

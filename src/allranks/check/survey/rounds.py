@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from allranks.check.summaries.project import Project
-from allranks.check.summaries.summary import FunctionFacts, Node, body_of
+from allranks.check.summaries.summary import FunctionFacts, Node, body_of, nodes_in, statements_in
 
 
 def beginning_again(project: Project) -> frozenset[str]:
@@ -17,13 +16,13 @@ def beginning_again(project: Project) -> frozenset[str]:
 
 
 def gives_for_ever(function: FunctionFacts) -> bool:
-    return goes_round(function) and any(node[0] == "yield" for node in _nodes(function))
+    return goes_round(function) and any(node[0] == "yield" for node in nodes_in(body_of(function)))
 
 
 def _begins_again(function: FunctionFacts) -> bool:
     """``yield from loader``, ``for batch in loader: yield batch``"""
     given = [("name", name) for name in function.positional]
-    nodes = list(_nodes(function))
+    nodes = list(nodes_in(body_of(function)))
     if any(node[0] == "yield" and node[1][:2] in given for node in nodes if len(node) == 2 and node[1]):
         return True
     loops = (node for node in nodes if node[0] == "for" and len(node) > 3)
@@ -31,17 +30,10 @@ def _begins_again(function: FunctionFacts) -> bool:
 
 
 def goes_round(function: FunctionFacts) -> bool:
+    return any(True for _ in endless_loops(function))
+
+
+def endless_loops(function: FunctionFacts) -> Iterator[Node]:
     """``while True:``"""
-    whiles = (node for node in _nodes(function) if node[0] == "while" and len(node) > 3)
-    return any(node[2][:2] in (("const", True), ("const", 1)) for node in whiles)
-
-
-def _nodes(function: FunctionFacts) -> Iterator[Node]:
-    """Yield the expressions and statements of a body."""
-    waiting: list[Any] = [body_of(function)]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, tuple):
-            waiting.extend(node)
-            if node and isinstance(node[0], str):
-                yield node
+    whiles = (at for at in statements_in(body_of(function)) if at[0] == "while")
+    return (at for at in whiles if at[2][:2] in (("const", True), ("const", 1)))

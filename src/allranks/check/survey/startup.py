@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 from allranks.check.sources.source import is_test
 from allranks.check.summaries.project import Project, closed
 from allranks.check.summaries.render import under_main
-from allranks.check.summaries.summary import ClassFacts, FunctionFacts, Node, Summary, blocks, body_of
+from allranks.check.summaries.summary import ClassFacts, FunctionFacts, Node, Summary, body_of, statements_in
 from allranks.check.tables.names import documented
 
 Span: TypeAlias = tuple[int, int, int, int]
@@ -285,7 +285,7 @@ class _Startup:
         if path not in self.names:
             self.names[path] = {}
             for facts in self.project.summaries[path].functions.values():
-                for statement in _statements(body_of(facts)):
+                for statement in statements_in(body_of(facts)):
                     if statement[0] == "import":
                         self.names[path].update(statement[2])
         return self.names[path]
@@ -339,16 +339,8 @@ def _calls(node: object, *, sure: bool = True) -> Iterator[tuple[Node, bool]]:
         yield node, sure
 
 
-def _statements(body: Iterable[Node]) -> Iterator[Node]:
-    """Yield the statements of a body and of the blocks in it."""
-    for statement in body:
-        yield statement
-        for block in blocks(statement):
-            yield from _statements(block)
-
-
 def _returns(statement: Node) -> bool:
-    return any(at[0] == "return" for at in _statements((statement,)))
+    return any(at[0] == "return" for at in statements_in((statement,)))
 
 
 def _yields(facts: FunctionFacts) -> bool:

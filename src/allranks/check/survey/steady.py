@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 from allranks.check.sources.source import is_test
 from allranks.check.summaries.project import Project, closed
-from allranks.check.summaries.summary import FunctionFacts, Node, blocks, body_of, calls_below
+from allranks.check.summaries.summary import FunctionFacts, Node, blocks, body_of, calls_below, statements_in
+from allranks.check.survey.rounds import endless_loops
 
 _JOINS = frozenset({"Join", "join_uneven_inputs"})
 _LEARNS = re.compile(r"^(backward|(\w+_)?step(_fn)?|train_batch|apply_gradients)$")
@@ -46,7 +47,7 @@ def _is_steady(facts: FunctionFacts, endless: set[str], meeting: frozenset[str])
         return True
     if not words & {"next", "islice"}:
         return False
-    loops = [at for at in _statements(body_of(facts)) if at[0] in ("for", "while")]
+    loops = [at for at in statements_in(body_of(facts)) if at[0] in ("for", "while")]
     feeds = learns or b"yield" in facts.body
     return any((feeds and _is_counted(loop)) or _ends_agreed(loop, meeting) for loop in loops)
 
@@ -55,8 +56,7 @@ def _is_endless(facts: FunctionFacts) -> bool:
     """A generator that begins what it goes over again, for ever."""
     if b"yield" not in facts.body or b"while" not in facts.body:
         return False
-    loops = (at for at in _statements(body_of(facts)) if at[0] == "while" and at[2] in (("const", True), ("const", 1)))
-    return any(_begins_again(loop[3]) for loop in loops)
+    return any(_begins_again(loop[3]) for loop in endless_loops(facts))
 
 
 def _begins_again(body: tuple[Node, ...]) -> bool:
@@ -140,14 +140,6 @@ def _has(node: object, tag: str) -> bool:
 def _leaves(body: tuple[Node, ...]) -> bool:
     """Whether anything in it leaves the loop around."""
     return any(at[0] in ("break", "return") for at in _own(body))
-
-
-def _statements(body: tuple[Node, ...]) -> Iterator[Node]:
-    """Yield all statements, those inside others too."""
-    for statement in body:
-        yield statement
-        for block in blocks(statement):
-            yield from _statements(block)
 
 
 def _own(body: tuple[Node, ...]) -> Iterator[Node]:

@@ -11,27 +11,33 @@ from allranks.check.tree.syntax import calls_of
 from allranks.findings import Place
 
 
-def files_with_makers(path: str, around: Iterable[str], lines: Mapping[str, list[str]]) -> list[File]:
-    """Return a file, and those ``around`` it that make a process group."""
-    texts = {one: "\n".join(lines[one]) for one in around}
-    wanted = (one for one, text in texts.items() if one == path or any(name in text for name in MAKERS))
-    trees = {one: parse(texts[one]) for one in wanted}
-    return [File(one, texts[one], tree) for one, tree in trees.items() if isinstance(tree, ast.Module)]
+class Files:
+    """Files of a project that can be parsed, each parsed once, when it is asked for. ``lines`` gives their texts."""
+
+    def __init__(self, lines: Mapping[str, list[str]]) -> None:
+        self._lines = lines
+        self._known: dict[str, File | None] = {}
+
+    def file(self, path: str) -> File | None:
+        if path not in self._known:
+            text = "\n".join(self._lines.get(path, ()))
+            tree = parse(text)
+            self._known[path] = File(path, text, tree) if isinstance(tree, ast.Module) else None
+        return self._known[path]
+
+    def with_makers(self, path: str, around: Iterable[str]) -> list[File]:
+        """Return a file, and those ``around`` it that make a process group."""
+        making = (one for one in around if one == path or any(n in line for line in self._lines[one] for n in MAKERS))
+        return [file for one in making if (file := self.file(one)) is not None]
 
 
-def is_asked(way: Iterable[Place], files: dict[str, File], lines: Mapping[str, list[str]]) -> bool:
-    """Say whether somebody asks, at one of the calls on a way, whether there are others; or the way is not understood.
-    ``files``: those that were read for other ways, by path."""
-    return any((there := _call_at(place, files, lines)) is None or asked_on_the_way(*there) for place in way)
+def is_asked(way: Iterable[Place], files: Files) -> bool:
+    """Say whether somebody asks at one of the calls on a way if there are others; or the way is not understood."""
+    return any((there := _call_at(place, files)) is None or asked_on_the_way(*there) for place in way)
 
 
-def _call_at(place: Place, files: dict[str, File], lines: Mapping[str, list[str]]) -> tuple[ast.Call, File] | None:
-    if place.path not in files:
-        text = "\n".join(lines.get(place.path, ()))
-        tree = parse(text)
-        if not isinstance(tree, ast.Module):
-            return None
-        files[place.path] = File(place.path, text, tree)
-    file = files[place.path]
+def _call_at(place: Place, files: Files) -> tuple[ast.Call, File] | None:
+    if (file := files.file(place.path)) is None:
+        return None
     calls = (call for calls in calls_of(file).values() for call in calls if call.lineno == place.line)
     return next(((call, file) for call in calls if file.place(call) == place), None)

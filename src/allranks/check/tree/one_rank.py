@@ -160,7 +160,7 @@ def begun_on_one(scope: ast.AST, file: File) -> Iterator[Parted]:
         source = loop.iter
         while isinstance(source, ast.Call) and tail_of(source) in _SHOWN and source.args:
             source = source.args[0]
-        if not (isinstance(source, ast.Call) and tail_of(source) == "range") or _is_alone(loop, file):
+        if not (isinstance(source, ast.Call) and tail_of(source) == "range") or is_alone(loop, file):
             continue
         for use in (at for at in source.args if isinstance(at, ast.Name | ast.Attribute)):
             stored = [at for at in own(scope) if _is_stored(at, use) and at.lineno < loop.lineno]
@@ -257,14 +257,14 @@ def attributes_of_one(file: File) -> Iterator[Parted]:
         alone = next(((at, g) for at in stores if (g := on_one(at, file)) and not _is_beginning(at, file)), None)
         if alone is None or any(_is_set_by_all(at, file) for at in stores) or _is_sent(name, file):
             continue
-        counted = any(isinstance(next(file.parents(at)), ast.AugAssign) and not _is_alone(at, file) for at in stores)
+        counted = any(isinstance(next(file.parents(at)), ast.AugAssign) and not is_alone(at, file) for at in stores)
         for use in read[name]:
-            if not _is_alone(use, file) and (_decides(use, file) if counted else _is_loaded_by(use, file)):
+            if not is_alone(use, file) and (_decides(use, file) if counted else _is_loaded_by(use, file)):
                 yield Parted(ast.unparse(use), alone[0], use, alone[1])
                 break
 
 
-def _is_alone(node: ast.AST, file: File) -> bool:
+def is_alone(node: ast.AST, file: File) -> bool:
     """Some ranks alone come by, or may: there, or wherever the function is called in this file."""
     return rank_guard(node, file) is not None or on_one(node, file) is not None
 
@@ -317,6 +317,6 @@ def emptied_on_one(scope: ast.AST, file: File) -> Iterator[Parted]:
         name, guard = ast.unparse(at.func.value), on_one(at, file)  # type: ignore[attr-defined]
         use = gathered.get(name)
         others = (one for one in emptied if one is not at and ast.unparse(one) == ast.unparse(at))
-        if guard is None or use is None or _is_alone(use, file) or any(on_one(one, file) is None for one in others):
+        if guard is None or use is None or is_alone(use, file) or any(on_one(one, file) is None for one in others):
             continue
         yield Parted(name, at, use, guard)

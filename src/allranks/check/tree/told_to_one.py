@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File, parse
-from allranks.check.tree.one_rank import Parted, has_guards, holds_on_one, is_for_all, on_one, sends
+from allranks.check.tree.one_rank import Parted, has_guards, holds_on_one, is_alone, is_for_all, on_one, sends
 from allranks.check.tree.syntax import (
     Function,
     arguments,
@@ -24,7 +24,6 @@ from allranks.check.tree.syntax import (
     name_of,
     nodes_in,
     own,
-    rank_guard,
     tail_of,
     variables,
 )
@@ -195,16 +194,12 @@ def _places(thing: ast.expr, branch: ast.If, file: File) -> list[ast.Name | ast.
 def _made(thing: ast.expr, branch: ast.If, file: File) -> str:
     """Return the class that every rank makes an object of for a variable, once; empty of all others."""
     stored = [at for at in _places(thing, branch, file) if not isinstance(at.ctx, ast.Load)]
-    made = _stored_in(stored[0], file) if len(stored) == 1 and not _is_alone(stored[0], file) else None
+    made = _stored_in(stored[0], file) if len(stored) == 1 and not is_alone(stored[0], file) else None
     if isinstance(made, ast.Dict) or (isinstance(made, ast.Call) and tail_of(made) == "dict"):
         return "dict"
     if not isinstance(made, ast.Call) or not _CLASS.search(tail_of(made)):
         return ""
     return name_of(made, file) or tail_of(made)
-
-
-def _is_alone(node: ast.AST, file: File) -> bool:
-    return rank_guard(node, file) is not None or on_one(node, file) is not None
 
 
 def _used(thing: ast.expr, branch: ast.If, file: File) -> list[ast.expr]:
@@ -237,7 +232,7 @@ def _goes_by(use: ast.expr, branch: ast.If | None, file: File) -> tuple[_Loop, b
     loop = next((p for p, _ in inside(use, file) if isinstance(p, _LOOPS)), None)
     for parent, child in inside(use, file):
         if isinstance(parent, ast.While) and child is parent.test:
-            return (parent, True) if not _is_alone(parent, file) and not is_constant(parent.test, True) else None
+            return (parent, True) if not is_alone(parent, file) and not is_constant(parent.test, True) else None
         if isinstance(parent, ast.If):
             left = child is parent.test and leaves(parent.body) and not isinstance(parent.body[-1], ast.Continue)
             return (loop, True) if left and loop is not None and _is_for_all(use, branch, file) else None
@@ -252,7 +247,7 @@ def _is_for_all(use: ast.expr, branch: ast.If | None, file: File) -> bool:
     if branch is not None and function_of(use, file) is function_of(branch, file):
         return is_for_all(use, branch, file)
     asked = (getattr(p, "test", p) for p, _ in inside(use, file) if isinstance(p, ast.BoolOp | ast.If))
-    return not _is_alone(use, file) and not any(map(asks_rank, asked))
+    return not is_alone(use, file) and not any(map(asks_rank, asked))
 
 
 def _is_learned_by(target: ast.expr, stored: ast.Assign, file: File) -> bool:
