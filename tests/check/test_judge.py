@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,6 +18,7 @@ from allranks.check.results.mend import mend
 from allranks.check.results.shown import prints_of, report_of
 from allranks.check.rules.ar405_missing_barrier import MissingBarrier
 from allranks.check.rules.ar803_sleep_as_barrier import SleepAsBarrier
+from allranks.check.sources.source import File
 from allranks.findings import Finding
 
 TRAIN = b"""\
@@ -109,6 +111,22 @@ def test_a_rule_that_fails_is_told_and_hides_nothing(monkeypatch) -> None:
     assert "AR101" in [f.code for f in found]
     failed = [(f.place.path, f.message.partition(":")[0]) for f in found if f.code == "AR903"]
     assert failed == [("train.py", "AR405 failed here (ValueError"), ("wait.py", "AR803 failed here (ValueError")]
+
+
+def test_a_rule_that_goes_too_deep_is_told_and_hides_nothing(monkeypatch) -> None:
+    """Once all that the local rules had found in such a file was lost, for what looked like nested code."""
+
+    def goes_deeper(self: SleepAsBarrier, node: ast.AST, file: File) -> Iterator[Finding]:
+        yield from self.visit(node, file)
+
+    monkeypatch.setattr(SleepAsBarrier, "visit", goes_deeper)
+    program = b"import torch.distributed as dist\nimport time\n\ntime.sleep(3)\ndist.all_reduce(loss / 2)\n"
+    found = judge({"train.py": program}, Config()).findings
+    assert [f.code for f in found] == ["AR903", "AR310", "AR601"]
+    assert found[0].message == (
+        "AR803 did not look at all of this file: its expressions, or functions that call each other, lead too deeply "
+        "into each other"
+    )
 
 
 def test_a_function_that_cannot_be_interpreted_is_told_and_hides_nothing(monkeypatch) -> None:

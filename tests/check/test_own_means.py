@@ -224,6 +224,20 @@ def test_what_one_of_the_files_brings_together_is_not_found(changed: dict[str, s
     assert found(**changed) == []
 
 
+def test_methods_that_call_each_other_meet_nobody() -> None:
+    """Once the rule went round among them until it could go no deeper, and said nothing of the file."""
+    methods = """
+class Log:
+    def close(self, of):
+        of.flush(self)
+
+    def flush(self, of):
+        of.close(self)
+"""
+    source = TRAIN.format(name="validate", after="log.flush(log)", sampler="DistributedSampler(val_set)", later="pass")
+    assert lines(source.replace("log)", "log=Log())", 1) + methods) == [12]
+
+
 @pytest.mark.parametrize(("test", "expected"), [("shuffled", []), ("dist.is_initialized()", [12])])
 def test_a_sampler_that_the_user_chooses_says_nothing(test: str, expected: list[int]) -> None:
     """By default the data is not dealt out."""

@@ -70,10 +70,7 @@ class Parsed:
         """Return what the local rules find, or why the file cannot be read."""
         if self.file is None:
             return [_unreadable(self.path, self.why)] if self.why is not None else []
-        try:
-            return _local(self.file)
-        except RecursionError:
-            return [_unreadable(self.path, Unreadable("nested too deeply to be checked"))]
+        return _local(self.file)
 
 
 def keys_of(path: str, raw: bytes) -> Keys:
@@ -157,7 +154,8 @@ def _findings(rule: LocalRule, file: File) -> list[Finding]:
         for node in _asked_about(rule, file) if rule.applies(file) else ():
             found += rule.visit(node, file)
     except RecursionError:
-        raise
+        why = Tangled("its expressions, or functions that call each other, lead too deeply into each other")
+        found.append(AnalysisIncomplete().given_up(Place(file.path, 1, 1, 1, 1), rule.code, why))
     except Tangled as why:
         found.append(AnalysisIncomplete().given_up(Place(file.path, 1, 1, 1, 1), rule.code, why))
     except Exception as error:  # a fault of ours must not hide what else is wrong

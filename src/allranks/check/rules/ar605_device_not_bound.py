@@ -40,7 +40,8 @@ class DeviceNotBound(LocalRule, ProgramRule):
     same function before the device is set; on a program's way from its entry, through calls and files, the first
     barrier, object collective or use of `"cuda"` without a number before the device is set, or where it is never
     set; a model that every rank loads with `device_map={"": 0}`; the rank in the job where the number of a GPU of
-    this host is meant: `torch.cuda.set_device(dist.get_rank())`, `device_map={"": accelerator.process_index}`;
+    this host is meant: `torch.cuda.set_device(dist.get_rank())`, `device_map={"": accelerator.process_index}`,
+    `dist.barrier(device_ids=[dist.get_rank()])`;
     `.cuda()` in a started process that names its own GPU by number elsewhere and does not set it; and
     `torch.cuda.device(local_rank)` that stands by itself, so that nothing enters it.
 
@@ -71,7 +72,7 @@ class DeviceNotBound(LocalRule, ProgramRule):
     nodes = (ast.Call, ast.JoinedStr, ast.BinOp)
     calls = (
         *(*JOINS, "torch.cuda.set_device", "torch.device", *WRAPPERS, "from_pretrained", "pipeline"),
-        *("torch.Tensor.cuda", "torch.Tensor.to", "set_device", "set_device_index"),
+        *("torch.Tensor.cuda", "torch.Tensor.to", "set_device", "set_device_index", "torch.distributed.barrier"),
     )
     bad = (
         Example(
@@ -181,6 +182,23 @@ model = DistributedDataParallel(torch.nn.Linear(2, 2).cuda())
 """,
             },
             at=(7,),
+        ),
+        Example(
+            {
+                "world.py": """\
+import torch.distributed as dist
+
+
+def get_rank():
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
+def synchronize():
+    if dist.is_initialized():
+        dist.barrier(group=dist.group.WORLD, device_ids=[get_rank()])
+"""
+            },
+            at=(10,),
         ),
         Example(
             {

@@ -13,9 +13,10 @@ from allranks.check.sources.source import File
 from allranks.check.tables.data import WRAPPERS
 from allranks.check.tables.seeds import KEYS
 from allranks.check.tree.copied_early import COPIES, copied_early
+from allranks.check.tree.on_meta import TO_SYNC, filled_apart
 from allranks.check.tree.origins import RANK_KINDS, origins, values
 from allranks.check.tree.same_start import CHANCE, same_start
-from allranks.check.tree.syntax import distributed, function_of, given, keyword, name_of, own, rank_guard, tail_of
+from allranks.check.tree.syntax import distributed, given, keyword, name_of, rank_guard, tail_of
 from allranks.findings import Finding, Note
 
 _CHANGES = ("half", "float", "double", "bfloat16", "apply", "reset_parameters")
@@ -36,7 +37,8 @@ class RankDivergentInit(LocalRule, ProgramRule):
     model that was neither seeded nor broadcast; a model that is changed on one rank after it was wrapped in DDP (`if
     rank == 0: model.half().float()`), or of which one rank alone replaces a layer; an average or a copy of the model
     that is taken before DDP wraps it, under a seed that holds the rank; and FSDP that fills a model of the
-    meta device under a seed that holds the rank, without `sync_module_states`.
+    meta device under a seed that holds the rank, or with empty memory on all ranks but the one that made it, without
+    `sync_module_states=True`.
 
     ## Why is this bad
     All processes must begin with the same parameters. Averaged gradients keep a difference for ever.
@@ -182,6 +184,32 @@ def main(args):
             },
             at=(11,),
         ),
+        Example(
+            {
+                "train.py": """\
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from model import Model
+
+
+def main(args):
+    rank = dist.get_rank()
+    if rank == 0:
+        model = Model()
+    else:
+        with torch.device("meta"):
+            model = Model()
+    fill = lambda module: module.to_empty(device="cuda", recurse=False)
+    return FSDP(model, param_init_fn=fill if rank != 0 else None)
+
+
+def widen(args, model):
+    return FSDP(model, sync_module_states=False, param_init_fn=args.to_empty if dist.get_rank() else None)
+"""
+            },
+            at=(15, 19),
+        ),
     )
     good = (
         Example(
@@ -229,6 +257,17 @@ class Trainer:
         with torch.device("meta"):
             model = Model()
         self.model = FSDP(model, sync_module_states=True)
+
+
+def main(rank, args, options):
+    if rank == 0:
+        model = Model()
+    else:
+        with torch.device("meta"):
+            model = Model()
+    fill = (lambda module: module.to_empty(device="cuda")) if rank else None
+    other = FSDP(model, param_init_fn=fill, **options)
+    return FSDP(model, param_init_fn=fill, sync_module_states=args.from_one)
 """
             }
         ),
@@ -297,8 +336,8 @@ def tune(args):
             yield replace(
                 self.local(file, node, what, cluster=_OF_COPY[0], advice=_OF_COPY[1]), severity="warning", notes=(note,)
             )
-        if name == _FSDP and _seeded_by_rank(node, file):
-            yield self.local(file, node, "FSDP initialises this model under a seed that depends on the rank")
+        if name == _FSDP and (wrong := filled_apart(node, file)) is not None:
+            yield self.local(file, node, wrong, advice=TO_SYNC)
         elif name in KEYS:
             if node.args and origins(node.args[0], file) & CHANCE and distributed(file):
                 yield self.local(file, node, "this key is made of something that differs from process to process")
@@ -337,17 +376,6 @@ def _is_layer(assign: ast.Assign, file: File) -> bool:
         return False
     made = [assign.value, *values(assign.value, file)]
     return any(name_of(one, file).startswith("torch.nn.") for one in made if isinstance(one, ast.Call))
-
-
-def _seeded_by_rank(wraps: ast.Call, file: File) -> bool:
-    """Parameters are made here (the model was on the meta device), and the last seed above holds the rank."""
-    function = function_of(wraps, file)
-    if function is None or "meta" not in file.text or "sync_module_states" in file.text:
-        return False
-    seeds = [n for n in own(function) if isinstance(n, ast.Call) and "seed" in tail_of(n) and n.lineno < wraps.lineno]
-    last = max(seeds, key=lambda n: n.lineno, default=None)
-    given_ones = (*last.args, *(k.value for k in last.keywords)) if last is not None else ()
-    return any(origins(a, file) & RANK_KINDS for a in given_ones)
 
 
 def _is_key(node: ast.expr, file: File) -> bool:

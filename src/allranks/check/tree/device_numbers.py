@@ -31,7 +31,9 @@ _ACCELERATOR = re.compile(r"accelerator|platform|device_module|^getattr\(torch\b
 _KIND = re.compile(r"device|accelerator|backend", re.IGNORECASE)
 _PREFIXES = ("cuda:", "npu:", "xpu:", "mlu:", "musa:", "hpu:")
 # The last parts of the calls that take the number of a device.
-_NAMED = ("set_device", "set_device_index", "device", "cuda", "to", *sorted({n.rpartition(".")[2] for n in WRAPPERS}))
+_TAKES = ("set_device", "set_device_index", "device", "cuda", "to", "barrier")
+_NAMED = (*_TAKES, *sorted({n.rpartition(".")[2] for n in WRAPPERS}))
+_BARRIER = "torch.distributed.barrier"
 _RANK_CALLS = ("horovod.rank",)
 _RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
 _SIZE_VARIABLES = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
@@ -88,7 +90,7 @@ def _devices(call: ast.Call | ast.JoinedStr | ast.BinOp, file: File) -> Iterator
         yield _number(device)
     elif name == "torch.device":
         yield from map(_number, call.args[1:2] or call.args[:1])
-    elif name in WRAPPERS and isinstance(ids := keyword(call, "device_ids"), ast.List):
+    elif (name in WRAPPERS or name == _BARRIER) and isinstance(ids := keyword(call, "device_ids"), ast.List):
         yield from ids.elts
     elif name == "torch.cuda.device" or (tail_of(call) in ("cuda", "to") and isinstance(call.func, ast.Attribute)):
         yield from call.args[:1]

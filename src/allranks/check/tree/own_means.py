@@ -149,20 +149,23 @@ def _is_together(function: Function, file: File) -> bool:
     return any(_is_agreed(call, file) for call in _calls(function, file))
 
 
-def _meets(function: Function, file: File, depth: int) -> bool:
+def _meets(function: Function, file: File, depth: int, asked: frozenset[Function] = frozenset()) -> bool:
+    """``depth``: how far the functions of this file that it calls are looked at; ``asked``: those above, which meet
+    nobody as far as is known yet."""
+    asked |= {function}
     loops = [at.iter for at in own(function) if isinstance(at, ast.For)]
     calls = [at for at in own(function) if isinstance(at, ast.Call) and at not in loops]
     for call in calls:
         told = _told(call, file)
-        if _ASKS.search(told) or only_sounds(call) or _stays(call, file):
+        if _ASKS.search(told) or only_sounds(call) or _stays(call, file, asked):
             continue
         if _LEFT.search(told + "(") or (_OTHERS.search(told) and call.args):
             return True
     below = (function_called(call, file) for call in calls) if depth else ()
-    return any(_meets(one, file, depth - 1) for one in below if one is not None and one is not function)
+    return any(_meets(one, file, depth - 1, asked) for one in below if one is not None and one not in asked)
 
 
-def _stays(call: ast.Call, file: File) -> bool:
+def _stays(call: ast.Call, file: File, asked: frozenset[Function]) -> bool:
     """A class of this file, or a method of an object that one of them makes, or nobody here, where it meets nobody."""
     if isinstance(call.func, ast.Name):
         return any(isinstance(at, ast.ClassDef) and at.name == call.func.id for at in file.tree.body)
@@ -170,7 +173,7 @@ def _stays(call: ast.Call, file: File) -> bool:
     methods = methods_called(tail_of(call), file) if isinstance(of, ast.Name) else []
     owners = {owner.name for method in methods if (owner := class_of(method, file)) is not None}
     made_here = of is not None and all(tail_of(one) in owners for one in values(of, file))
-    return bool(methods) and made_here and not any(_meets(one, file, 0) for one in methods)
+    return bool(methods) and made_here and not any(_meets(one, file, 0, asked) for one in methods if one not in asked)
 
 
 def _told(call: ast.Call, file: File) -> str:
