@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 
-from allranks.check.sources.nodes import children
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import function_called, values
 from allranks.check.tree.own_scores import SCORE, reduces
@@ -33,7 +32,7 @@ _EVALUATES = re.compile(r"val|eval|test")
 _BY_ITSELF = re.compile(rf"{AGREES.pattern}|^(compute|aggregate)$")
 _GATHERED = re.compile(r"out|loss|result|metric|pred")  # what the steps of an epoch have left
 _PASSES_ON = ("zip", "enumerate", "sum", "float", "list", "dict", "min", "max")
-_DEEPEST = 8
+_DEEPEST = 20
 
 
 def unsynced(call: ast.Call, file: File) -> list[ast.Call]:
@@ -90,8 +89,11 @@ def _is_plain(value: ast.expr, file: File, above: tuple[ast.expr, ...]) -> bool:
     within = (*above, value)
     if isinstance(value, ast.Name):
         stored = values(value, file)
-        made = [one for one in stored if not _is_beginning(one) and one not in above]
-        return all(_is_plain(one, file, within) for one in made) if made else bool(above) and not stored
+        put = _put_in(value, file) if any(isinstance(one, ast.Dict) for one in stored) else []
+        made = [one for one in (*stored, *put) if not _is_beginning(one) and one not in above]
+        if made:
+            return all(_is_plain(one, file, within) for one in made)
+        return bool(above) and all(one in above for one in stored)  # as the function was given it
     if isinstance(value, ast.Attribute | ast.Subscript) and ast.unparse(value).startswith("self."):
         return False
     if isinstance(value, ast.Call):
@@ -100,9 +102,29 @@ def _is_plain(value: ast.expr, file: File, above: tuple[ast.expr, ...]) -> bool:
     return any(_is_plain(one, file, within) for one in parts if isinstance(one, ast.expr))
 
 
+def _put_in(name: ast.Name, file: File) -> list[ast.expr]:
+    """Return what a function stores under keys of its dictionary: ``sums[key][0] += loss``."""
+    function = function_of(name, file)
+    put: list[ast.expr] = []
+    for at in own(function) if function is not None else ():
+        targets = at.targets if isinstance(at, ast.Assign) else [at.target] if isinstance(at, ast.AugAssign) else []
+        if isinstance(at, ast.Assign | ast.AugAssign) and name.id in (_container(target) for target in targets):
+            put.append(at.value)
+    return put
+
+
+def _container(target: ast.expr) -> str:
+    """Return the name of what an item is stored in, '' for what is no item."""
+    inner = target
+    while isinstance(inner, ast.Subscript):
+        inner = inner.value
+    return inner.id if isinstance(inner, ast.Name) and inner is not target else ""
+
+
 def _is_beginning(value: ast.expr) -> bool:
-    """``losses = []``, ``loss = None``: what is there before anything is computed."""
-    return isinstance(value, ast.List | ast.Dict | ast.Constant) and not any(children(value))
+    """``losses = []``, ``sums[key] = [0.0, 0]``: what is there before anything is computed."""
+    parts = value.elts if isinstance(value, ast.List) else value.values if isinstance(value, ast.Dict) else [value]
+    return all(isinstance(part, ast.Constant) for part in parts)
 
 
 def _is_computed(call: ast.Call, file: File, within: tuple[ast.expr, ...]) -> bool:
