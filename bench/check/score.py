@@ -110,10 +110,15 @@ def run(job: Job) -> tuple[list[Finding], int, str]:
         outcome = check(sources, Settings(select=("ALL",)))
     except Exception:  # whatever it is: a crash on real code is told, and the others are still scored
         return [], lines, f"{repository} at {commit}:\n{traceback.format_exc(limit=-3)}"
-    crash = next((f.message for f in outcome.findings if f.code == "AR903" and f.severity == "warning"), "")
+    crash = next((f"{f.place.path}: {f.message}" for f in outcome.findings if _is_lost(f)), "")
     ours = (f for f in outcome.findings if not f.code.startswith("AR9"))
     hits = (f for f in ours if keep(f.place.path) or any(f.code in one.codes and near(f, one) for one in wanted))
     return list(hits), lines, f"{repository} at {commit}: {crash}" if crash else ""
+
+
+def _is_lost(finding: Finding) -> bool:
+    """The check failed there, or a rule gave a file up."""
+    return finding.code == "AR903" and (finding.severity == "warning" or "did not look" in finding.message)
 
 
 def _within(part: CodeBase) -> Callable[[str], bool]:

@@ -42,6 +42,23 @@ def test_findings_are_shown_and_decide_the_exit_code(capsys) -> None:
     assert check.main(["--ignore", "AR9", "--extend-select", "AR900,AR901"]) == 1
 
 
+def test_modules_may_import_each_other_in_a_long_row(project: Path, capsys) -> None:
+    """What is needed of the last one is followed to it: once what stood between was given up."""
+    limit = sys.getrecursionlimit()
+    for at in range(80):
+        below = f"m{at + 1}"
+        (project / f"m{at}.py").write_text(
+            f"import {below}\n\nclass Config({below}.Config):\n    size = {below}.Config().size + 1\n"
+        )
+    (project / "m80.py").write_text("class Config:\n    size = 1\n")
+    (project / "train.py").write_text(
+        "import torch.distributed as dist\nfrom m0 import Config\n\ndist.broadcast(Config().size, 0)\n"
+    )
+    check.main(["--select", "AR903"])
+    assert "No findings in 82 files" in told(capsys)
+    assert sys.getrecursionlimit() == limit
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [

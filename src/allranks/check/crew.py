@@ -1,9 +1,11 @@
-"""Many files at once: two processes more that read files, where that pays. An effect."""
+"""What a large check needs of its process: two more that read files, where that pays, no collector of garbage, and room
+for code that is nested deeply. An effect."""
 
 from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from multiprocessing import get_context
@@ -16,6 +18,7 @@ from typing import TypeAlias
 from allranks.check.reading import Cache, keys_of, missing, parsed
 
 ENOUGH, WORKERS, AT_ONCE = 500_000, 2, 8  # bytes, processes, files
+DEEPEST = 5_000  # calls within each other; a stack of 8 MiB holds more
 HELD = 4_000_000  # bytes of files whose trees a process keeps until the local rules are asked
 
 _Files: TypeAlias = Sequence[tuple[str, bytes]]
@@ -31,6 +34,18 @@ def uncollected() -> Iterator[None]:
     finally:
         if before:
             gc.enable()
+
+
+@contextmanager
+def deep() -> Iterator[None]:
+    """Code may be nested deeper meanwhile than Python allows by itself: fifty modules that import each other in a row
+    are."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, DEEPEST))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
 
 
 @contextmanager

@@ -99,10 +99,10 @@ def _judged(project: Project, files: Files, *, keep: bool) -> Judged:
 
 
 def _judge(config: Config, files: Files, cache: Cache | None) -> Judged:
-    from allranks.check.crew import read_ahead, uncollected
+    from allranks.check.crew import deep, read_ahead, uncollected
     from allranks.check.judge import judge
 
-    with uncollected():
+    with uncollected(), deep():
         return judge(
             files.files,
             config,
