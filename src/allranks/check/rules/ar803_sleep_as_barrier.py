@@ -10,8 +10,8 @@ from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tables.all_effects import EFFECTS
+from allranks.check.tree.one_rank import on_one
 from allranks.check.tree.syntax import (
-    Function,
     asks_rank,
     function_of,
     inside,
@@ -19,6 +19,7 @@ from allranks.check.tree.syntax import (
     own,
     places_in,
     rank_guard,
+    speaks_of,
     tail_of,
 )
 from allranks.findings import Finding
@@ -26,8 +27,7 @@ from allranks.findings import Finding
 _TRACKERS = frozenset(effect.pattern for effect in EFFECTS if effect.kind == "tracker")
 _JOINS = ("jax.distributed.initialize", "torch.distributed.init_process_group")
 _BARRIERS = {"barrier", "wait_for_everyone", "sync_global_devices", "rendezvous", "synchronize"}
-_EXITS = ("sys.exit", "os._exit", "exit", "quit")
-_CLOSES = re.compile(r"^(close|destroy\w*|finish|shutdown|cleanup|info|print|log|flush|join)$")
+_DRAWN = re.compile(r"(?i)random|uniform|jitter")
 _AGAIN = (ast.While, ast.For, ast.Try, ast.TryStar)
 # Who calls nothing else fills no file.
 _MAKES_FOLDERS = {"makedirs", "mkdir", "join", "dirname", "print", "info", "exists", "isdir", "Path"}
@@ -38,8 +38,8 @@ _PUBLISHES = {"rename", "replace", "move", "renames", "touch"}
 class SleepAsBarrier(LocalRule):
     """
     ## What it does
-    Finds `time.sleep` that only some ranks come to (`if rank != 0: time.sleep(10)`): a wait for another rank, by the
-    clock. Also a loop that sleeps until a file exists that the other branch writes under its final name.
+    Finds `time.sleep` that all ranks but one come to (`if rank != 0: time.sleep(10)`): a wait for the work of that one,
+    by the clock. Also a loop that sleeps until a file exists that the other branch writes under its final name.
 
     ## Why is this bad
     How long the other rank takes is not known. The sleep is too long on good days and too short on the day that counts.
@@ -48,8 +48,9 @@ class SleepAsBarrier(LocalRule):
     The file system or the network is slow once, the ranks go on too early, read half a file or none, and part.
 
     ## Known problems
-    A sleep that spreads a load over time, not a wait for another rank, looks the same. A sleep inside a loop that asks
-    for something again is not reported.
+    A sleep that spreads a load over time, not a wait for another rank, looks the same. A sleep of rank 0 alone is not
+    reported: it lets somebody read what was printed, or the GPU rest, and hardly ever waits for the others' work. Nor
+    is a sleep inside a loop that asks for something again.
 
     ## Use instead
     A barrier or a broadcast that all ranks call: `torch.distributed.barrier()`,
@@ -183,8 +184,9 @@ def main(steps, metrics):
 """
             }
         ),
-        # It goes on to nothing.
-        Example({"train.py": "import os\nimport time\n\nif rank == 0 and done:\n    time.sleep(1)\n    os._exit(1)\n"}),
+        # Whoever waits is rank 0, which the others wait for.
+        Example({"train.py": "import time\n\nif not distributed or rank == 0:\n    print(plan)\n    time.sleep(1)\n"}),
+        Example({"train.py": "import random\nimport time\n\nif rank != 0:\n    time.sleep(random.uniform(1, 9))\n"}),
         Example({"train.py": "import time\n\n\ndef retry(f):\n    for i in range(3):\n        time.sleep(2**i)\n"}),
         Example({"train.py": "import time\n\nif rank is not None:\n    time.sleep(rank * 0.1)\n"}),
         Example({"train.py": "import time\n\nif rank == 0:\n    time.sleep(0.1)\n"}),
@@ -231,26 +233,16 @@ def start(rank, path, size):
             return
         if any(isinstance(parent, _AGAIN) or _polls(parent) for parent, _ in inside(node, file)):
             return
-        if node.args and asks_rank(node.args[0]):
+        if node.args and (asks_rank(node.args[0]) or speaks_of(node.args[0], _DRAWN)):
             return  # start-up is spread over time
         if node.args and isinstance(node.args[0], ast.Constant) and _is_short(node.args[0].value):
             return
         guard = rank_guard(node, file)
-        if guard is None or _is_about_another(guard) or _exits_next(node, file):
+        if guard is None or _is_about_another(guard) or on_one(node, file) is not None:
             return
-        if not (_joins_later(node, file) or _all_meet_or_end(guard, file) or _tracker_comes_first(guard, file)):
+        if not (_joins_later(node, file) or _all_meet(guard, file) or _tracker_comes_first(guard, file)):
             asked = ast.unparse(guard)
             yield self.local(file, node, f"a sleep for some ranks only ({asked}) stands where a barrier is meant")
-
-
-def _exits_next(call: ast.Call, file: File) -> bool:
-    """The process ends right behind it, and goes on to nothing that another one made."""
-    for parent, child in inside(call, file):
-        for block in (getattr(parent, name, None) for name in ("body", "orelse", "finalbody")):
-            if isinstance(block, list) and child in block:
-                following = (getattr(statement, "value", None) for statement in block[block.index(child) + 1 :])
-                return any(isinstance(at, ast.Call) and name_of(at, file) in _EXITS for at in following)
-    return False
 
 
 def _joins_later(call: ast.Call, file: File) -> bool:
@@ -260,30 +252,26 @@ def _joins_later(call: ast.Call, file: File) -> bool:
     return any(isinstance(at, ast.Call) and at.lineno > call.lineno and name_of(at, file) in _JOINS for at in later)
 
 
-def _branches(guard: ast.expr, file: File) -> Iterator[tuple[ast.AST, list[ast.stmt], ast.If]]:
-    """Yield the branch that a guard is about, and those around it, from within: in what each stands, and in which of
-    its blocks."""
+def _branches(guard: ast.expr, file: File) -> Iterator[tuple[list[ast.stmt], ast.If]]:
+    """Yield the branch that a guard is about, and those around it, from within: in which block each stands."""
     for parent, child in inside(guard, file):
         for block in (getattr(parent, name, None) for name in ("body", "orelse", "finalbody")):
             if isinstance(child, ast.If) and isinstance(block, list) and child in block:
-                yield parent, block, child
+                yield block, child
 
 
-def _all_meet_or_end(guard: ast.expr, file: File) -> bool:
-    """Right behind the branch all ranks come to a barrier: the sleep stands in nobody's stead. Or all that is left of
-    the function is to close what is open: nobody reads what another one wrote."""
-    for parent, block, branch in _branches(guard, file):
+def _all_meet(guard: ast.expr, file: File) -> bool:
+    """Right behind the branch all ranks come to a barrier: the sleep stands in nobody's stead."""
+    for block, branch in _branches(guard, file):
         if following := block[block.index(branch) + 1 :]:
-            calls = [[tail_of(at) or "" for at in walk(s) if isinstance(at, ast.Call)] for s in following]
-            left = [name for names in calls for name in names]
-            ends = isinstance(parent, Function) and bool(left) and all(map(_CLOSES.search, left))
-            return ends or not _BARRIERS.isdisjoint(calls[0])
+            calls = {tail_of(at) for at in walk(following[0]) if isinstance(at, ast.Call)}
+            return not _BARRIERS.isdisjoint(calls)
     return False
 
 
 def _tracker_comes_first(guard: ast.expr, file: File) -> bool:
     """All that rank 0 does meanwhile is to start the run of a tracker, of which the others need nothing."""
-    for _, block, branch in _branches(guard, file):
+    for block, branch in _branches(guard, file):
         if branch.test is guard and branch.orelse:
             return _only_tracks(branch.orelse, file)
         sooner = [s for s in block[: block.index(branch)] if isinstance(s, ast.If) and asks_rank(s.test)]
