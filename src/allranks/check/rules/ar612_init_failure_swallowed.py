@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.source import File
-from allranks.check.tree.syntax import catches_all, leaves, name_of, own, raises, tail_of
+from allranks.check.tree.syntax import catches_all, leaves, name_of, own, raises, speaks_of, tail_of
 from allranks.findings import Finding
 
 _JOINS = (
     *("jax.distributed.initialize", "torch.distributed.init_process_group", "deepspeed.init_distributed"),
     "allranks.init",
 )
+# What a failure is handed over by: `result.set_return_code(ReturnCode.INIT_FAILURE)`.
+_TOLD = re.compile(r"(?i)(return|exit|error|status)_?code|fail")
+_SAYS = {"print", "debug", "info", "warning", "warn", "error", "exception", "critical", "log"}
 
 
 class InitFailureSwallowed(LocalRule):
     """
     ## What it does
     Finds `jax.distributed.initialize()` or `init_process_group()` in a `try` whose handler takes any exception and
-    lets the program go on.
+    lets the program go on. A handler that leaves the function and sets an error code hands the failure over.
 
     ## Why is this bad
     The program is meant to run alone where there are no others. But it also runs alone where the others are there and
@@ -103,6 +107,23 @@ except Exception as error:
 """
             }
         ),
+        Example(
+            {
+                "bench.py": """\
+import torch.distributed as dist
+
+
+class Bench:
+    def prepare(self):
+        try:
+            dist.init_process_group("nccl")
+        except Exception as error:
+            self.result.set_return_code(Code.INIT_FAILURE)
+            return False
+        return True
+"""
+            }
+        ),
         # Another way to join.
         Example(
             {
@@ -127,7 +148,7 @@ except Exception:
         for handler in node.handlers:
             if not catches_all(handler):
                 continue
-            if not raises(handler) and not _tries_again(handler, file):
+            if not (raises(handler) or _tries_again(handler, file) or _hands_over(handler)):
                 word = name_of(joins, file)
                 yield self.local(
                     file, handler, f"a failure of {word} is caught and ignored: this process goes on alone"
@@ -137,6 +158,12 @@ except Exception:
 
 def _calls(statement: ast.stmt) -> Iterator[ast.Call]:
     return (at for at in [statement, *own(statement)] if isinstance(at, ast.Call))
+
+
+def _hands_over(handler: ast.ExceptHandler) -> bool:
+    """The handler leaves, and more than says that it failed: whoever called can stop."""
+    calls = (at for s in handler.body for at in _calls(s) if tail_of(at) not in _SAYS)
+    return leaves(handler.body) and any(speaks_of(at, _TOLD) for at in calls)
 
 
 def _tries_again(handler: ast.ExceptHandler, file: File) -> bool:
