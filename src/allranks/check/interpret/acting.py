@@ -57,6 +57,10 @@ _LETTERS = frozenset("rwaxbtU+")
 _HANDLES = frozenset(
     ("name", name) for name in ("f", "fp", "fd", "fh", "file", "fileobj", "file_obj", "buffer", "stream")
 )
+# What opens a file of text, or of bytes; and who has a word of these changes one that he opened to read and write.
+_OPENED = frozenset(["open", "codecs.open", "fsspec.open", "pathlib.Path.open", "jsonlines.open"])
+_CHANGED = frozenset(["write", "writelines", "write_all", "dump", "truncate", "mmap", "save"])
+
 # What a function asks of the net that writes what it gets into a file.
 _FETCHES = frozenset(["urlopen", "iter_content", "iter_bytes", "requests", "httpx", "urllib3", "HTTPError"])
 
@@ -96,13 +100,14 @@ class Acting(Computed):
         if entry.modes:
             mode = given.argument("mode", 0 if entry.receiver else 1)
             letters = mode.constant if mode is not None else "r"
-            if not isinstance(letters, str) or not set(re.split("[:|]", letters)[0]) & set(entry.modes):  # "r:xz"
+            writes = isinstance(letters, str) and bool(set(re.split("[:|]", letters)[0]) & set(entry.modes))  # "r:xz"
+            if not writes or ("r" in str(letters) and _only_reads(frame, entry)):
                 if isinstance(letters, str):
                     self._record(frame, entry.doing("read"), name, given, path, text, node)
                 return made
         if path == ANYTHING and node in _HANDLES and node[1] in frame.facts.positional:
             path = Value(flags=frozenset({"perhaps"}))  # what is open already, and where, nobody knows
-        nowhere = path is None or path.constant is None or path.reference in _STREAMS or is_descriptor(path, node)
+        nowhere = path is None or path.constant is None or _is_no_file(path) or is_descriptor(path, node)
         if entry.path and nowhere and entry.kind in _INTO:
             return made  # without a path, such a call returns the text
         for key, constant in entry.unless:
@@ -361,6 +366,16 @@ def _is_binary(given: Given, entry: Effect) -> bool:
 
 def _is_mode(constant: object) -> bool:
     return isinstance(constant, str) and 0 < len(constant) <= 3 and set(constant) <= _LETTERS
+
+
+def _only_reads(frame: Frame, entry: Effect) -> bool:
+    """Whether a function that opens a file to read and write (``r+``) has nothing that writes."""
+    return entry.pattern in _OPENED and _CHANGED.isdisjoint(frame.facts.words)
+
+
+def _is_no_file(path: Value) -> bool:
+    """Whether what is written to is a stream of the process, or a function that gets every line."""
+    return path.reference in _STREAMS or "::" in path.reference
 
 
 def _archive(value: Value) -> bool:

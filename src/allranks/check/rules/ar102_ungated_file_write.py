@@ -9,6 +9,8 @@ from dataclasses import replace
 from allranks.check.interpret.values import PROCESS
 from allranks.check.program import Event, Program
 from allranks.check.rule import Example, ProgramRule
+from allranks.check.tree.asked_there import Files
+from allranks.check.tree.log_levels import logs_less_elsewhere
 from allranks.findings import Finding
 
 # The end of an expression: a path of what people write, and read.
@@ -29,6 +31,8 @@ class UngatedFileWrite(ProgramRule):
 
     ## Known problems
     A path that only the launcher makes different for each process is not seen. Say so with `node-local-paths`.
+    A log that all ranks append to is not reported where those above 0 get another level in the same function: they
+    open it, and write nothing, or warnings alone.
 
     ## Use instead
     Write on rank 0, or put the rank into the name.
@@ -85,6 +89,42 @@ if accelerator.is_main_process:
         Example(
             {
                 "train.py": """\
+import logging
+import torch.distributed as dist
+from loguru import logger
+
+
+def say(line):
+    print(line)
+
+
+def start_log(path):
+    handler = logging.FileHandler(path)
+    if dist.get_rank() == 0:
+        handler.setLevel(logging.INFO)
+    else:
+        handler.setLevel(logging.ERROR)
+    logging.getLogger().addHandler(handler)
+
+
+def start_other(path, level="INFO"):
+    if dist.get_rank() != 0:
+        level = "CRITICAL"
+    logging.basicConfig(level=level, filename=path)
+
+
+dist.init_process_group("nccl")
+start_log("train.log")
+start_other("other.log")
+logger.add(say)
+with open("known.json", "r+") as file:
+    print(file.read())
+"""
+            }
+        ),
+        Example(
+            {
+                "train.py": """\
 import jax
 
 jax.distributed.initialize()
@@ -100,10 +140,13 @@ open("config.json")
     def check(self, program: Program) -> Iterator[Finding]:
         inside = {event.opened for event in program.effects() if event.opened is not None}
         checkpoints = {e.opened for e in program.effects("checkpoint") if e.opened is not None}
+        files = Files(program.facts.lines)
         for event in program.ungated("file", "append"):
             if event.name.endswith(".touch"):  # an empty file is the same, whoever makes it
                 continue
             if event.name == "print" or event.holds_state:  # into what was opened: told there; a checkpoint: AR101
+                continue
+            if _stays_empty(event, files):
                 continue
             # One finding a file: where it is opened; the checkpoint that is written into it is another rule's.
             if (event.opened is None and event.place not in checkpoints) or (
@@ -116,6 +159,15 @@ open("config.json")
         for event in program.ungated("publish"):
             if not event.name.endswith("create_repo"):  # a second one finds it there
                 yield self.found(event, f"every rank uploads by {event.name.removeprefix('*.')}")
+
+
+def _stays_empty(event: Event, files: Files) -> bool:
+    """Whether a log is opened to append to, and all ranks but the first log hardly anything."""
+    mode = event.argument(1, "mode", "filemode")
+    if not event.name.startswith("logging.") or (mode is not None and mode.constant != "a"):
+        return False
+    file = files.file(event.place.path)
+    return file is not None and logs_less_elsewhere(event.place.line, file)
 
 
 def _fills_up(event: Event) -> bool:
