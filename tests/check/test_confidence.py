@@ -294,3 +294,38 @@ def test_a_score_that_several_log_is_sure(several: str, monitor: str, confidence
 def test_what_joins_the_processes_or_is_called_on_all_of_them(library: str) -> None:
     sources = {"train.py": f"import torch\n{STARTS[library]}".encode()}
     assert [one.confidence for one in check(sources, Settings(select=("AR101",))).findings] == ["high"]
+
+
+HANDLED = """\
+import torch.distributed as dist
+
+
+def work(steps):
+    for step in steps:
+        try:
+            dist.all_reduce(step)
+        except KIND:
+            MEETS
+            break
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "meets", "confidence"),
+    [
+        ("StopIteration", "dist.barrier()", "high"),
+        ("Exception", "dist.broadcast(step, 0)", "high"),
+        ("RuntimeError", "dist.reduce(step, 0)", "low"),  # another way to do the same
+        ("KeyboardInterrupt", "dist.barrier()", "low"),  # it comes to all
+    ],
+)
+def test_who_fails_meets_in_something_else_than_the_others(kind: str, meets: str, confidence: str) -> None:
+    text = HANDLED.replace("KIND", kind).replace("MEETS", meets)
+    found = check({"work.py": text.encode()}, Settings(select=("AR210",))).findings
+    assert [(one.place.line, one.confidence) for one in found] == [(9, confidence)]
+
+
+def test_all_mostly_come_to_the_end_of_what_is_tried() -> None:
+    text = "import torch.distributed as dist\n\ntry:\n    train()\nfinally:\n    dist.barrier()\n"
+    found = check({"work.py": text.encode()}, Settings(select=("AR210",))).findings
+    assert [one.confidence for one in found] == ["low"]

@@ -57,6 +57,7 @@ torch.save({}, 'last.pt')
         ({"run.sh": "python -m tools.train --lr 0.1\n"}, True),
         ({"run.sh": "python tools/train.py\n", "README.md": "torchrun \\\n  tools/train.py\n"}, False),
         ({"run.sh": "python tools/train.py\n", "docs/start.rst": "torchrun tools/other.py\n"}, True),
+        ({"run.sh": "python -m tools.train", "job.sh": "torchrun --nproc_per_node=$GPUS -m tools.train"}, False),
         ({"README.md": "python tools/train.py\n"}, False),
         ({"run.py": f"{SHELL}('python -m torch.distributed.launch --nproc_per_node 1 \\\n  tools/train.py')\n"}, True),
         ({"run.py": f"{SHELL}('torchrun --nproc_per_node 4 tools/train.py')\n"}, False),

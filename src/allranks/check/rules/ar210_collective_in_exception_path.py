@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.nodes import walk
@@ -32,6 +33,8 @@ _OF_ANY = frozenset(c.pattern[2:] for c in COLLECTIVES if c.form == "call" and n
 _OF_MPI = frozenset(c.pattern.rpartition(".")[2] for c in COLLECTIVES if c.pattern.startswith("mpi4py."))
 _SAVES = {c.pattern: c.sharded for c in COLLECTIVES if c.pattern.rpartition(".")[2].startswith(("save", "load_"))}
 _COMM = re.compile(r"(?i)comm|mpi|world")
+_KINDS = re.compile(r"(?i)barrier|gather|reduce|broadcast|bcast|scatter|save|load")
+_INTERRUPTS = re.compile(r"KeyboardInterrupt|SystemExit")
 _JOINING = ("init_process_group", "initialize", "init_distributed", "initialize_dist", "shutdown", "init")
 
 
@@ -58,14 +61,15 @@ class CollectiveInExceptionPath(LocalRule):
     what is wrong, is printed after the timeout or never.
 
     ## Known problems
-    An exception that all ranks raise alike (a setting, a version) is safe, and is reported too.
+    An exception that all ranks raise alike (a setting, a version) is safe, and is reported too. Confidence is low for
+    all but a handler that meets in something else than its `try`: in a `finally` block mostly all arrive, an
+    interrupt comes to all, and who raises in front of a collective mostly ends the job.
 
     ## Use instead
     Let the exception end the process, and let the launcher end the others (`allranks.init()` does).
     """
 
     code, name, severity, row = "AR210", "collective-in-exception-path", "warning", "collectives"
-    default = False
     cluster = "The rank that failed waits here for ranks that wait for it elsewhere; its error is not seen."
     advice = "Do not meet after an exception: let it end the process, and have the launcher end the others."
     words = (
@@ -227,13 +231,13 @@ def main_first(is_main):
         if isinstance(node, ast.Assert | ast.If):
             fails = isinstance(node, ast.Assert) or isinstance(node.body[-1], ast.Raise)
             if fails and not file.is_test and (name := leaves_before(node, file)):
-                yield self.local(
-                    file, node.test, f"a process raises because of its own {name}, and the others go on to reduce it"
-                )
+                says = f"a process raises because of its own {name}, and the others go on to reduce it"
+                yield replace(self.local(file, node.test, says), confidence="low")
             return
         if isinstance(node, ast.Raise) or tail_of(node) == "result":
             if not file.is_test and _fails_alone(node, file) and (meeting := _met_later(node, file)):
-                yield self.local(file, node, f"a rank that fails here leaves the others waiting in {meeting}")
+                says = f"a rank that fails here leaves the others waiting in {meeting}"
+                yield replace(self.local(file, node, says), confidence="low")
             return
         assert isinstance(node, ast.Call)
         called = tail_of(node)
@@ -243,10 +247,12 @@ def main_first(is_main):
             if isinstance(parent, ast.ExceptHandler) and not _is_everywhere(parent):
                 if _is_met(node, parent, file):
                     return
-                yield self.local(file, node, f"{called} is called in an exception handler")
+                found = self.local(file, node, f"{called} is called in an exception handler")
+                yield found if _is_alone(parent, called, file) else replace(found, confidence="low")
                 return
             if isinstance(parent, ast.Try | ast.TryStar) and child in parent.finalbody:
-                yield self.local(file, node, f"{called} is called in a finally block")
+                found = self.local(file, node, f"{called} is called in a finally block")
+                yield replace(found, confidence="low")
                 return
 
 
@@ -272,6 +278,21 @@ def _is_met(call: ast.Call, handler: ast.ExceptHandler, file: File) -> bool:
     return last is not None and any(
         isinstance(at, ast.Call) and ast.unparse(at) == ast.unparse(call) for at in walk(last)
     )
+
+
+def _is_alone(handler: ast.ExceptHandler, called: str, file: File) -> bool:
+    """Whether one process comes to a handler without the others: nobody has interrupted them all, and what is tried
+    is no other way to meet in the same."""
+    tried = next(file.parents(handler), None)
+    body = tried.body if isinstance(tried, ast.Try | ast.TryStar) else []
+    meets = {_kind(tail_of(at)) for part in body for at in walk(part) if isinstance(at, ast.Call) and _meets(at, file)}
+    kinds = ast.unparse(handler.type) if handler.type is not None else ""
+    return _kind(called) not in meets and _INTERRUPTS.search(kinds) is None
+
+
+def _kind(called: str) -> str:
+    found = _KINDS.search(called)
+    return found[0].lower() if found else called
 
 
 def _fails_alone(node: ast.AST, file: File) -> bool:

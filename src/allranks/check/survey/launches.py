@@ -86,7 +86,7 @@ def started(sources: Mapping[str, bytes]) -> Started:
             for name, once in _launched(_JOINED.sub(" ", raw.decode("utf-8", "replace"))):
                 for found in (alone,) if once else (several, together):
                     found |= _meant(name, path, programs)
-    return Started(frozenset(alone - several), frozenset(together))
+    return Started(frozenset(alone - several - together), frozenset(together))
 
 
 def on_several_nodes(sources: Mapping[str, bytes]) -> bool:
