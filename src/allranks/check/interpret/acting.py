@@ -9,6 +9,7 @@ from functools import cached_property
 
 from allranks.check.interpret.commands import words
 from allranks.check.interpret.computed import Computed
+from allranks.check.interpret.free_names import free_name
 from allranks.check.interpret.given import Given
 from allranks.check.interpret.held import (
     is_guarded,
@@ -41,7 +42,7 @@ from allranks.check.tables.collectives import Collective
 from allranks.check.tables.commands import doing
 from allranks.check.tables.effects import MOVES, Effect, Kind
 from allranks.check.tables.local import LOCKING, LocalQuery
-from allranks.check.tables.runs import NAMED, TOLD_BY_KEYWORD, is_place, names_the_next
+from allranks.check.tables.runs import FREE, NAMED, TOLD_BY_KEYWORD, is_place, names_the_next
 from allranks.check.tables.spoken import is_blob, told_by
 
 # What a call does that is told not to do what it does.
@@ -313,6 +314,8 @@ class Acting(Computed):
             self._record(
                 frame, entry, name, given, None, name, _listed(name, given) if entry.kind == "listing" else None
             )
+        if entry.kind == "exists" and (free := free_name(frame.facts, given.span)):
+            self._record(frame, FREE, FREE.pattern, given, None, free)
         if name in LOCKING:
             self._locked(frame, given)
         taint = _OWN.get(entry.kind, 0)

@@ -10,12 +10,14 @@ from allranks.check.interpret.values import CLOCK, IDENTITY, PROCESS, RANKS, Val
 from allranks.check.program import Event, Program
 from allranks.check.rule import Example, ProgramRule
 from allranks.check.survey.folders import makes_folder
+from allranks.check.tables.effects import Kind
 from allranks.findings import Finding, Note
 
 _MANAGER = "CheckpointManager"
 _SAVES = re.compile(rf"checkpoint|^{_MANAGER}$")
 _TOGETHER = "is told a folder whose name"
 _FOLDERS = re.compile(r"(?i)path|dir|folder|checkpoint_id|root")
+_WORD = re.compile(r"\w+")
 _RUN = re.compile(r"(?i)run|exp|job|log|ckpt|checkpoint")
 
 
@@ -25,6 +27,8 @@ class RankDivergentRunDir(ProgramRule):
     Finds a directory that every process makes, and a checkpoint that all save together, under a name from the clock, a
     random number or a listing, taken by each process for itself. Where such a name is given to what is called as the
     folder of a run is (`output_dir`, `run_id`, `TrainingArguments(output_dir=...)`), that is told with low confidence.
+    And a loop in which every process looks for the first name under which nothing is there, for a folder that is made
+    then: by all, or by rank 0 while the others still look.
 
     ## Why is this bad
     Processes start a little apart. A name with seconds in it, or the number of runs that are there already, is not the
@@ -161,8 +165,74 @@ def finetune(opt):
             },
             at=(8, 13),
         ),
+        Example(
+            {
+                "train.py": """\
+import os
+import torch.distributed as dist
+
+def choose(path, rank):
+    count, chosen = 0, path
+    while os.path.exists(chosen):
+        count += 1
+        chosen = f"{path}-{count}"
+    if rank == 0:
+        os.mkdir(chosen)
+    return chosen
+
+def begin(path):
+    for count in range(100):
+        if not os.path.isdir(f"{path}-{count}"):
+            break
+    folder = f"{path}-{count}"
+    os.makedirs(folder, exist_ok=True)
+
+def main(opt):
+    dist.init_process_group("nccl")
+    choose("runs/exp", dist.get_rank())
+    begin("runs/log")
+"""
+            },
+            at=(6, 15),
+        ),
     )
     good = (
+        Example(
+            {
+                "train.py": """\
+import os
+import torch.distributed as dist
+
+def choose(path):
+    chosen = path
+    while os.path.exists(chosen):
+        chosen += "_"
+    os.makedirs(chosen, exist_ok=True)
+    return chosen
+
+def newest(folders):
+    for folder in folders:
+        if os.path.isdir(folder):
+            break
+    os.makedirs(folder, exist_ok=True)
+
+def tell(path):
+    while os.path.exists(path):
+        path += "_"
+    if dist.get_rank() == 0:
+        os.mkdir(path)
+    return path
+
+def main(opt):
+    dist.init_process_group("nccl")
+    if dist.get_rank() == 0:
+        choose("runs/exp")
+    newest(opt.folders)
+    names = [tell("runs/log")]
+    dist.broadcast_object_list(names, src=0)
+"""
+            }
+        ),
         Example(
             {
                 "train.py": """\
@@ -219,6 +289,11 @@ os.makedirs(f"{time.time()}-{dist.get_rank()}", exist_ok=True)
             found = self._named(event, program, does)  # Orbax saves arrays of NumPy on the first process alone
             yield replace(found, confidence="low") if event.op == _MANAGER else found
         told = {event.symbol for event in used}
+        for event in program.effects("free"):
+            if event.active and event.everyone and event.symbol not in told and _is_taken(event, program):
+                told.add(event.symbol)
+                says = f"each rank looks for itself for {event.target}, under which nothing is there yet"
+                yield self.found(event, f"{says}: who comes after rank 0 takes the next")
         for event in program.effects("named"):
             new = event.active and event.everyone and event.symbol not in told
             if new and not _is_own(event) and not _agreed(event, program):
@@ -254,6 +329,23 @@ def _used(program: Program) -> Iterator[tuple[Event, str]]:
     for event in program.collectives():
         if event.active and _SAVES.search(event.op) and any(_divergent(v.taint) for v in _folders(event)):
             yield event, _TOGETHER
+
+
+def _is_taken(event: Event, program: Program) -> bool:
+    """Whether the function then makes a folder of a name that was free, and nobody tells it to the others. Where each
+    makes one that must not be there yet, AR108 tells of it."""
+    if _agreed(event, program) or any(value.taint & (RANKS | IDENTITY) for value in event.arguments):
+        return False
+    caller = event.chain[-1:]
+    sends = (c for c in program.collectives() if "broadcast_object" in c.op)
+    if any(step.symbol == c.symbol and step.place < c.place for c in sends for step in caller):
+        return False
+
+    def made(*kinds: Kind) -> list[Event]:
+        here = (e for e in program.effects(*kinds) if e.symbol == event.symbol and e.place > event.place)
+        return [e for e in here if event.target in _WORD.findall(e.target)]
+
+    return bool(made("mkdir", "folder")) and not any(e.everyone for e in made("mkdir"))
 
 
 def _folders(event: Event) -> tuple[Value, ...]:

@@ -26,6 +26,7 @@ Kind: TypeAlias = Literal[
     "restore",
     "moved",
     "named",
+    "free",
     "absent",
 ]
 # What gives a file another name: where it then lies, it is as a whole.
@@ -39,8 +40,9 @@ class Effect:
     ``muted`` starts a tracker that does nothing on some ranks; ``folder`` makes a directory that may be there already;
     ``read`` opens a file to read; ``command`` runs a program, and does what that does (`tables.commands`); ``load``
     reads a checkpoint; ``restore`` puts what was read into a model or an optimizer; ``moved``: a file is under this
-    name from then on; ``named``: the folder of a run gets a name (`tables.runs`);
-    ``absent``: a tracker is used that only some ranks have; ``fetched``: a folder is filled by one process at a time.
+    name from then on; ``named``: the folder of a run gets a name (`tables.runs`); ``free``: a name is looked
+    for that nothing has yet; ``absent``: a tracker is used that only some ranks have; ``fetched``: a folder is filled
+    by one process at a time.
 
     ``path`` may name several parameters, first match first; empty where the call has none. ``receiver``: the receiver
     itself is the path (``Path(...).write_text``). ``modes``: it is an effect only if the argument of ``open``-like

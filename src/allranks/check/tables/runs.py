@@ -7,6 +7,7 @@ import re
 from allranks.check.tables.effects import Effect
 
 NAMED = Effect("=", "named")
+FREE = Effect("while", "free")
 _FOLDER = r"(dir|directory|folder|dirname|dirpath)(_?(path|name))?s?$"
 _OF_A_RUN = r"(run|exp|expt|experiment|job|trial|session|out|output|log|save|saved|ckpt|checkpoint|work|result|eval)s?"
 _PLACE = re.compile(rf"(?i)(^|_|[a-z]){_FOLDER}|(^|_){_OF_A_RUN}_?(path|root|id|name|uid|uuid)$")
