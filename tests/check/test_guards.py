@@ -661,6 +661,33 @@ def test_an_interface_for_people_is_one_process() -> None:
     text = "import torch\nimport torch.distributed as dist\ndist.init_process_group('gloo')\ntorch.save(1, 'a.pt')\n"
     assert _found({"app.py": text}) == {"AR101"}
     assert _found({"app.py": "import gradio\n" + text}) == set()
+    program = "import torch.distributed as dist\nfrom page import show\ndist.init_process_group('gloo')\nshow()\n"
+    page = "import torch\n\ndef show():\n    torch.save(1, 'a.pt')\n"
+    assert _found({"app.py": program, "page.py": page}) == {"AR101"}
+    assert _found({"app.py": program, "page.py": "import streamlit\n" + page}) == set()
+
+
+def test_who_submits_jobs_is_one_process() -> None:
+    """The jobs are several processes; what is written where they are submitted is written once."""
+    text = """
+import torch
+import torch.distributed as dist
+import submitit
+
+def train():
+    dist.init_process_group('gloo')
+
+def main(args):
+    if args.there:
+        submitit.AutoExecutor(folder='jobs').submit(train)
+        torch.save(1, 'a.pt')
+    else:
+        train()
+
+main(read())
+"""
+    assert _found({"train.py": text.replace("submitit.AutoExecutor(folder='jobs').submit(train)", "pass")}) == {"AR101"}
+    assert _found({"train.py": text}) == set()
 
 
 def test_a_tracker_that_some_have_started_stops_the_others() -> None:

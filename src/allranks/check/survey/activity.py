@@ -100,10 +100,21 @@ class Activity:
         """Whether one process runs an entry: a tool, an interface for people, or what only shows that it can tell its
         rank."""
         apart = is_apart(root.reference) and "" not in self._shown(root)
-        summary = self.project.summaries.get(root.path)
-        shows = summary is not None and any(map(summary.uses, _INTERFACES))
+        shows = any(map(self._shows_people, self._begins(root)))
         spared = self.everywhere or self._is_launched(root) or self._is_hook(root)
         return (apart or shows or is_tool(root.reference) or self._borrows(root)) and not spared
+
+    def _shows_people(self, path: str) -> bool:
+        summary = self.project.summaries.get(path)
+        return summary is not None and any(map(summary.uses, _INTERFACES))
+
+    def _begins(self, root: Result) -> set[str]:
+        """Return the file of an entry, and those of what a program calls first: its main function, and what that
+        calls."""
+        if not root.reference.endswith("::"):
+            return {root.path}
+        first = list(calls(root))
+        return {root.path, *(one.path for one in first), *(below.path for one in first for below in calls(one))}
 
     def _borrows(self, root: Result) -> bool:
         """Whether a program that uses a model, by its name, has all that joins processes from another program, which

@@ -83,6 +83,7 @@ STARTERS = (
     *("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes", "torch_xla.launch"),
     *("torch_xla.distributed.xla_multiprocessing.spawn", "accelerate.notebook_launcher", "accelerate.debug_launcher"),
     *("detectron2.engine.launch", "ray.train.torch.TorchTrainer"),
+    *("submitit.AutoExecutor", "submitit.SlurmExecutor", "torch.distributed.launcher.api.elastic_launch"),
 )
 SIGNS: tuple[Sign, ...] = (
     *(Sign(name, "initialise") for name in INITIALISERS),
