@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from allranks.check.program import PARALLEL, Divergence, Program
 from allranks.check.rule import Example, ProgramRule
 from allranks.check.tables.arrays import COMPUTATION, EAGER
+from allranks.check.tree.asked_there import Files
+from allranks.check.tree.syntax import function_at, tail_of
 from allranks.findings import Finding
 
 _OF_JAX = "Run it on every rank, and guard what is done with the result: print or save what it returned."
@@ -36,6 +38,8 @@ class ParallelComputationUnderRankGuard(ProgramRule):
     under `no_grad` is left alone, and with gradients it is found, whether there are buffers or not.
     That a model is cut up by Accelerate is known where the file imports its `FullyShardedDataParallelPlugin`: not by a
     file that `accelerate config` wrote, and DeepSpeed need not cut anything up.
+    What a `cached_property` makes is made where it is first asked for, mostly by all ranks and long before: a model
+    that one wraps is not reported.
 
     Of JAX, an array is known to be in parts by its making (`make_array_from_process_local_data` and its like,
     `device_put` or a compiled function with a sharding over an axis of a mesh) and by what is computed from it element
@@ -147,6 +151,30 @@ train([])
         Example(
             {
                 "train.py": """\
+from functools import cached_property
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+class Trainer:
+    @cached_property
+    def model(self):
+        return DDP(torch.nn.Linear(2, 2))
+
+    def count(self):
+        if dist.get_rank() == 0:
+            print(len(list(self.model.parameters())))
+
+
+dist.init_process_group("nccl")
+Trainer().count()
+""",
+            },
+        ),
+        Example(
+            {
+                "train.py": """\
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
@@ -212,14 +240,25 @@ train([])
     )
 
     def check(self, program: Program) -> Iterator[Finding]:
+        files = Files(program.facts.lines)
         for parting in program.divergences():
-            if parting.cause in ("rank", "return") and parting.op in PARALLEL and not _roles_by_design(parting):
+            apart = parting.cause in ("rank", "return") and parting.op in PARALLEL and not _roles_by_design(parting)
+            if apart and not _is_made_once(parting, files):
                 yield self.found(
                     parting,
                     f"{parting.named} is not reached by every rank: it depends on {parting.condition}",
                     advice=_OF_JAX if parting.op in (COMPUTATION, EAGER) else self.advice,
                     notes=parting.sides(),
                 )
+
+
+def _is_made_once(parting: Divergence, files: Files) -> bool:
+    """Whether it stands in the body of a property that is kept."""
+    last = parting.inside[-1] if parting.inside else parting.place
+    if not parting.op.endswith("construction") or (file := files.file(last.path)) is None:
+        return False
+    function = function_at(last.line, file)
+    return function is not None and any("cached" in tail_of(one) for one in function.decorator_list)
 
 
 def _roles_by_design(parting: Divergence) -> bool:

@@ -223,6 +223,25 @@ def main(model):
         # What was saved from the CPU, and what holds no weights.
         Example(
             {
+                "train.py": """\
+import torch
+import torch.distributed as dist
+from arrays import weights_to_cpu
+
+dist.init_process_group("nccl")
+
+
+def save(optimizer, path):
+    torch.save(weights_to_cpu(optimizer.state_dict()), path)
+
+
+def load(optimizer, path):
+    optimizer.load_state_dict(torch.load(path))
+"""
+            }
+        ),
+        Example(
+            {
                 "store.py": """\
 import os
 import torch

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import reached
 from allranks.check.tree.syntax import calls_of, function_of, name_of, tail_of
+
+# Functions that bring what they are given to the CPU, as their names say: ``weights_to_cpu(model.state_dict())``.
+_TO_CPU = re.compile(r"(?i)^cpu$|(^|_)to_cpu$")
 
 
 def saves_from_cpu(call: ast.Call, file: File) -> bool:
@@ -23,7 +27,8 @@ def saves_from_cpu(call: ast.Call, file: File) -> bool:
 
 
 def _offloads(function: ast.AST, save: ast.Call, file: File) -> bool:
-    """What is saved is made with ``.cpu()``, or that stands by itself: ``model.cpu()``, ``kept[key] = value.cpu()``."""
+    """What is saved is made with ``.cpu()`` or a function called so, or that stands by itself: ``model.cpu()``,
+    ``kept[key] = value.cpu()``."""
     calls = (at for at in walk(function) if isinstance(at, ast.Call) and _is_to_cpu(at))
     made = {id(inner) for one in save.args[:1] for part in reached(one, file) for inner in walk(part)}
     return any(id(at) in made or _stands_alone(at, file) for at in calls)
@@ -31,7 +36,7 @@ def _offloads(function: ast.AST, save: ast.Call, file: File) -> bool:
 
 def _is_to_cpu(call: ast.Call) -> bool:
     to = tail_of(call) == "to" and any(isinstance(a, ast.Constant) and a.value == "cpu" for a in call.args)
-    return to or tail_of(call) == "cpu"
+    return to or _TO_CPU.search(tail_of(call)) is not None
 
 
 def _stands_alone(call: ast.Call, file: File) -> bool:

@@ -6,13 +6,12 @@ import ast
 from collections.abc import Iterator
 
 from allranks.check.sources.source import File
-from allranks.check.tree.syntax import Function, asks_rank, own, rank_guard, tail_of
+from allranks.check.tree.syntax import asks_rank, function_at, own, rank_guard, tail_of
 
 
 def logs_less_elsewhere(line: int, file: File) -> bool:
     """Say whether the function around a line sets a level of logging that depends on the rank, by the names in it."""
-    around = [at for at in file.nodes if isinstance(at, Function) and at.lineno <= line <= (at.end_lineno or 0)]
-    scope = around[-1] if around else file.tree
+    scope = function_at(line, file) or file.tree
     levels = list(_levels(scope))
     names = {level.id for level in levels if isinstance(level, ast.Name)}
     bound = (s for s in own(scope) if isinstance(s, ast.Assign) and _binds(s, names))

@@ -204,6 +204,12 @@ def function_of(node: ast.AST, file: File) -> Function | None:
     return next((p for p in file.parents(node) if isinstance(p, _FUNCTIONS)), None)
 
 
+def function_at(line: int, file: File) -> Function | None:
+    """Return the innermost function around a line, None at the top level of a module."""
+    around = [at for at in file.nodes if isinstance(at, _FUNCTIONS) and at.lineno <= line <= (at.end_lineno or 0)]
+    return around[-1] if around else None
+
+
 def class_of(node: ast.AST, file: File) -> ast.ClassDef | None:
     """Return the class that ``node`` stands in."""
     return next((p for p in file.parents(node) if isinstance(p, ast.ClassDef)), None)
