@@ -98,3 +98,25 @@ def test_the_default_of_an_option_is_what_each_process_finds() -> None:
     plain = OPTIONS.replace(' + time.strftime("%H%M%S")', "")
     other = f"{OPTIONS}print(parse().output)\n"
     assert found("AR107", train=WRITES.replace("AGREE", "pass"), options=plain, other=other) == []
+
+
+SWITCHED = """\
+import wandb, torch.distributed as dist
+class Log:
+    def __init__(self, online, folder):
+        self.online, self.folder = online, folder
+    def begin(self):
+        if BRANCH:
+            self.online = False
+        if self.online:
+            wandb.init(project="p")
+def main(args):
+    dist.init_process_group("gloo")
+    Log(True, args.folder).begin()
+main(parse())
+"""
+
+
+@pytest.mark.parametrize(("branch", "lines"), [("not self.folder.name", [9]), ("True", [])])
+def test_what_a_branch_switches_off_is_on_where_it_was_not_taken(branch: str, lines: list[int]) -> None:
+    assert found("AR103", train=SWITCHED.replace("BRANCH", branch)) == [("train.py", line) for line in lines]

@@ -14,6 +14,7 @@ from allranks.check.interpret.few import leave_world
 from allranks.check.interpret.functions import Runner
 from allranks.check.interpret.making import members
 from allranks.check.interpret.rounds import Rounds, comes_late, count, how_often, set_apart
+from allranks.check.interpret.sides import merged
 from allranks.check.interpret.spread import enter, unpacked
 from allranks.check.interpret.started import joins_as
 from allranks.check.interpret.state import Called, Frame, Trace, in_turns, meets, meets_last, turn
@@ -30,7 +31,6 @@ from allranks.check.interpret.values import (
     Value,
     join,
     known,
-    merged,
     still_open,
 )
 from allranks.check.interpret.whole import where_whole

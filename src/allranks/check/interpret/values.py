@@ -376,25 +376,3 @@ def _letters(truth: str, one: str, other: str, *, ranked: bool) -> str:
 def join(one: Value, other: Value) -> Value:
     """Return what is known of a value that may be either of two, on every rank alike."""
     return chosen(UNKNOWN, one, other)
-
-
-def merged(truth: str, one: dict[str, Value], other: dict[str, Value], taint: int) -> dict[str, Value]:
-    """Return the variables after a branch, of which each side left its own."""
-    if one == other:
-        return one
-    merged = {**one, **other}
-    if taint & RANKS and set(truth) == {"T", "F"}:  # an object that only some ranks make: others have no such variable
-        one, other = _without(one, other), _without(other, one)
-        merged = {**one, **other}
-    for name, a in one.items():
-        b = other.get(name, a)
-        if a is not b:
-            there = (a.constant is None) != (b.constant is None)  # an object that only some have, no state that differs
-            merged[name] = chosen(truth, a, b, taint & ~STATE if there else taint)
-    return merged
-
-
-def _without(one: dict[str, Value], other: dict[str, Value]) -> dict[str, Value]:
-    """Return variables, with None for the objects that only the other side made."""
-    absent = {name: NONE for name, value in other.items() if name not in one and value.instance}
-    return {**one, **absent} if absent else one

@@ -12,6 +12,8 @@ from allranks.findings import Finding
 _NO_RUN = "Only some ranks have started a run: the others stop here with an error, and those wait for them."
 _STOPS = "The other ranks stop with an error, and rank 0 waits for them in its next collective."
 _ASK = "Ask whether there is one (`if writer is not None`), or give the others one that does nothing."
+# What is said of a run, and names none.
+_READ = ("notes", "tags")
 
 
 class UngatedTracker(ProgramRule):
@@ -44,13 +46,14 @@ class UngatedTracker(ProgramRule):
             {
                 "train.py": """\
 import torch.distributed as dist
+import socket
 import wandb
 
 dist.init_process_group("nccl")
-wandb.init(project="p")
+wandb.init(project="p", notes=socket.gethostname())
 """
             },
-            at=(5,),
+            at=(6,),
         ),
         Example(
             {
@@ -122,6 +125,7 @@ import wandb
 
 dist.init_process_group("nccl")
 wandb.init(project="p", mode="online" if dist.get_rank() == 0 else "disabled")
+wandb.init(project="p", name=f"run-{dist.get_rank()}", notes="all")
 if dist.get_rank() == 0:
     wandb.init(project="q")
 """
@@ -151,5 +155,6 @@ if dist.get_rank() == 0:
 
 
 def _ranked(event: Event) -> bool:
-    """Whether something that it is given differs from rank to rank."""
-    return any(value.ranked for value in (*event.arguments, *(v for _, v in event.keywords)))
+    """Whether something that it is given differs from rank to rank, but what people read."""
+    told = (value for name, value in event.keywords if name not in _READ)
+    return any(value.ranked for value in (*event.arguments, *told))
