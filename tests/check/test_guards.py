@@ -667,6 +667,23 @@ def test_an_interface_for_people_is_one_process() -> None:
     assert _found({"app.py": program, "page.py": "import streamlit\n" + page}) == set()
 
 
+def test_what_a_partial_gives_by_keyword_is_known_where_the_function_is_called_back() -> None:
+    text = """
+import functools
+import torch
+import torch.distributed as dist
+
+def ready(trace, *, name):
+    torch.save(trace, name)
+
+dist.init_process_group('gloo')
+with torch.profiler.profile(on_trace_ready=functools.partial(ready, name=f'{dist.get_rank()}.pt')):
+    train()
+"""
+    assert _found({"train.py": text}) == set()
+    assert _found({"train.py": text.replace("dist.get_rank()", "dist.get_world_size()")}) == {"AR101"}
+
+
 def test_who_submits_jobs_is_one_process() -> None:
     """The jobs are several processes; what is written where they are submitted is written once."""
     text = """

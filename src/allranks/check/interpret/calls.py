@@ -297,7 +297,7 @@ class Caller(Plain):
                 told = spread.elements or () if spread else ()  # by the one process that starts them
                 more = (replace(v, taint=v.taint & ~(CLOCK | PROCESS | IDENTITY)) for v in told)
                 kind = "local" if is_told_its_gpu(self.project.function(function.reference)) else "global"
-                self._apart(frame, function, Given((rank(kind), *more), (), given.node))
+                self._apart(frame, function, Given((rank(kind), *more), (), given.node).told(function))
         else:
             self._callbacks(frame, given, name.rpartition(".")[2])
         sign = self.apis.signs.named(name)
@@ -331,7 +331,7 @@ class Caller(Plain):
         call = self._apart if name in BESIDE or name.startswith("register") else self.run_call
         calls, before = frame.result.calls, len(frame.result.calls)
         for value in functions:
-            call(frame, value, passed)
+            call(frame, value, passed.told(value))
         if name in REGISTERS:
             calls[before:] = [called._replace(hook=REGISTERS[name]) for called in calls[before:]]
 

@@ -31,8 +31,8 @@ class UngatedFileWrite(ProgramRule):
 
     ## Known problems
     A path that only the launcher makes different for each process is not seen. Say so with `node-local-paths`.
-    A log that all ranks append to is not reported where those above 0 get another level in the same function: they
-    open it, and write nothing, or warnings alone.
+    A log that all ranks append to is not reported where those above 0 get another level, or a filter that asks
+    for the rank, in the same function: they open it, and write nothing, or warnings alone.
 
     ## Use instead
     Write on rank 0, or put the rank into the name.
@@ -98,6 +98,10 @@ def say(line):
     print(line)
 
 
+def is_first(record):
+    return dist.get_rank() == 0
+
+
 def start_log(path):
     handler = logging.FileHandler(path)
     if dist.get_rank() == 0:
@@ -117,6 +121,7 @@ dist.init_process_group("nccl")
 start_log("train.log")
 start_other("other.log")
 logger.add(say)
+logger.add("filtered.log", filter=lambda record: is_first(record))
 with open("known.json", "r+") as file:
     print(file.read())
 """
@@ -164,7 +169,7 @@ open("config.json")
 def _stays_empty(event: Event, files: Files) -> bool:
     """Whether a log is opened to append to, and all ranks but the first log hardly anything."""
     mode = event.argument(1, "mode", "filemode")
-    if not event.name.startswith("logging.") or (mode is not None and mode.constant != "a"):
+    if not event.name.startswith(("logging.", "loguru.")) or (mode is not None and mode.constant != "a"):
         return False
     file = files.file(event.place.path)
     return file is not None and logs_less_elsewhere(event.place.line, file)
