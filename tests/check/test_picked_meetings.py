@@ -63,3 +63,30 @@ if __name__ == "__main__":
 def test_who_is_alone_may_have_a_rank_of_his_own(alone: int, codes: list[str]) -> None:
     text = WAITS.format(alone=alone).encode()
     assert [one.code for one in check({"train.py": text}, Settings(select=("AR205",))).findings] == codes
+
+
+COUNTS = """
+import torch.distributed as dist
+
+def evaluate(args, loader):
+    if args.distributed:
+        loader.sampler.set_epoch(0)
+    done = go_through(loader)
+    if {asked} and dist.get_rank() == 0:
+        print("some samples were left out, or seen twice")
+
+def main(args, loader):
+    if args.distributed:
+        dist.init_process_group("nccl")
+    evaluate(args, loader)
+
+if __name__ == "__main__":
+    main(read(), load())
+"""
+
+
+@pytest.mark.parametrize(("asked", "codes"), [("len(loader.dataset) != done", []), ("done", ["AR205"])])
+def test_who_is_alone_has_gone_through_all(asked: str, codes: list[str]) -> None:
+    """What stands behind that is not asked then."""
+    text = COUNTS.format(asked=asked).encode()
+    assert [one.code for one in check({"train.py": text}, Settings(select=("AR205",))).findings] == codes

@@ -167,7 +167,8 @@ def asked_on_the_way(call: ast.AST, file: File) -> bool:
     """Whether somebody asks on the way to a call in its function whether there are others."""
     made_under = file.once("conditions of groups", file.tree, lambda _: _made_under(file))
     for above, child in inside(call, file):
-        if isinstance(above, ast.BoolOp) and any(_asks(at, file) for at in above.values if at is not child):
+        beside = [at for at in above.values if at is not child] if isinstance(above, ast.BoolOp) else []
+        if any(_asks(at, file) or _counts(at) for at in beside):
             return True
         if isinstance(above, _BRANCHES) and child is not above.test and _asks(above.test, file):
             holds = child not in above.orelse if isinstance(above, ast.If) else child is above.body
@@ -178,6 +179,17 @@ def asked_on_the_way(call: ast.AST, file: File) -> bool:
         if any(_stays_behind(at, file) or _joins(at, file) for at in _above(above, child)):
             return True
     return False
+
+
+def _counts(test: ast.expr) -> bool:
+    """Whether a condition compares a number with the length of something: `done != len(data)` does not hold for one
+    process alone, which has gone through all of it."""
+    sides = (
+        [test.left, *test.comparators] if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.NotEq) else []
+    )
+    return any(isinstance(at, ast.Call) and tail_of(at) == "len" for at in sides) and not any(
+        isinstance(at, ast.Constant) for at in sides
+    )
 
 
 def _above(parent: ast.AST, child: ast.AST) -> list[ast.stmt]:
