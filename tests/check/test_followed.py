@@ -227,6 +227,14 @@ CASES: dict[str, tuple[Files, list[str]]] = {
         },
         ["AR203"],
     ),
+    "an option that a module reads when it is asked for it, and notes down for type checkers": (
+        {
+            "train.py": f"{START}import envs\n\nif envs.LOG_DIR:\n    open('x.txt', 'w')\n",
+            "envs.py": "import os\nfrom typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    LOG_DIR: str | None = None\n\n"
+            "def __getattr__(name):\n    return os.environ.get(name)\n",
+        },
+        ["AR102"],
+    ),
     "of two modules of one name that which lies higher": (
         {
             "train.py": f"{START}import data_utils\n\ndata_utils.keep()\n",

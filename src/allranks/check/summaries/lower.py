@@ -11,6 +11,8 @@ from allranks.check.summaries.cases import as_conditions
 from allranks.check.summaries.expressions import EXPRESSIONS, SYMBOLS, annotation, target
 from allranks.check.summaries.summary import ClassFacts, FunctionFacts, Node, Summary
 
+_FOR_TYPES = "TYPE_CHECKING"
+
 _Lowerers: TypeAlias = dict[type[ast.AST], Callable[["_Lowering", Any], Node]]
 
 
@@ -137,7 +139,14 @@ def _assert(low: _Lowering, node: ast.Assert) -> Node:
 def _if(low: _Lowering, node: ast.If) -> Node:
     test = node.test
     span = (test.lineno, test.col_offset, test.end_lineno, test.end_col_offset)
-    return ("if", node.lineno, low.expression(test), low.block(node.body), low.block(node.orelse), span)
+    body = [s for s in node.body if not isinstance(s, ast.Assign | ast.AnnAssign)] if _is_for_types(test) else node.body
+    return ("if", node.lineno, low.expression(test), low.block(body), low.block(node.orelse), span)
+
+
+def _is_for_types(test: ast.expr) -> bool:
+    """``if TYPE_CHECKING:``: what is stored there is stored nowhere where the program runs."""
+    named = test.id if isinstance(test, ast.Name) else test.attr if isinstance(test, ast.Attribute) else ""
+    return named == _FOR_TYPES
 
 
 def _for(low: _Lowering, node: ast.For) -> Node:
