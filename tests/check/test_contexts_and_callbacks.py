@@ -169,3 +169,29 @@ SILENT = {
 def test_who_meets_alike_is_left_alone(name: str) -> None:
     """What all ranks meet in, in whatever order, is nothing to tell of; nor is a namesake of a method that meets."""
     assert found(SILENT[name]) == []
+
+
+RUN = """
+import inspect
+import torch
+import torch.distributed as dist
+from engines import hand
+
+def run(path, local_rank=-1):
+    if local_rank != -1:
+        dist.init_process_group("nccl")
+    if local_rank in (-1, 0):
+        torch.save({{}}, path)
+
+{call}
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [("hand(run)", ["AR105"]), ("hand(inspect.signature(run))", ["AR105"]), ("run('a.pt')", [])],
+)
+def test_who_calls_what_he_is_handed_gives_what_he_has(call: str, expected: list[str]) -> None:
+    """Defaults hold for those who are seen to leave an argument out."""
+    found = check({"train.py": RUN.format(call=call).encode()}, Settings(select=("AR101", "AR105"))).findings
+    assert [f.code for f in found] == expected

@@ -298,7 +298,7 @@ class Caller(Plain):
                 more = (replace(v, taint=v.taint & ~(CLOCK | PROCESS | IDENTITY)) for v in told)
                 kind = "local" if is_told_its_gpu(self.project.function(function.reference)) else "global"
                 self._apart(frame, function, Given((rank(kind), *more), (), given.node).told(function))
-        else:
+        elif not name.startswith("inspect."):
             self._callbacks(frame, given, name.rpartition(".")[2])
         sign = self.apis.signs.named(name)
         by_hand = name.endswith("multiprocessing.Process") and any(joins(call.result) for call in calls[before:])
@@ -325,7 +325,8 @@ class Caller(Plain):
         if not functions:
             return
         spread = given.argument("args")
-        passed = Given(uncounted((spread.elements or ()) if spread else ()), (), given.node)
+        others = () if spread or name in BESIDE else (("**", ANYTHING),)  # who calls it gives what it has
+        passed = Given(uncounted((spread.elements or ()) if spread else ()), others, given.node)
         if name == "submit":
             passed = Given(uncounted(given.values[1:]), given.keywords, given.node)
         call = self._apart if name in BESIDE or name.startswith("register") else self.run_call

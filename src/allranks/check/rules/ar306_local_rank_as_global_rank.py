@@ -26,6 +26,7 @@ _TAKES = {
 
 
 _READS = re.compile(r"data|shard|sampl|load|stream|reader|corpus|split|part|chunk|batch", re.IGNORECASE)
+_GIVES_NUMBER = re.compile(r"(size|num|number|count|steps|length)$", re.IGNORECASE)
 _LOCAL = re.compile(r"^(args\.|self\.)?_?(local_rank|LOCAL_RANK|local_process_index)$")
 _HERE = re.compile(r"local|device_count|gpus?$|per_node|n_?procs?$|LOCAL_WORLD", re.IGNORECASE)
 _HOSTS = re.compile(r"node|machine|host", re.IGNORECASE)
@@ -238,6 +239,7 @@ device = f"cuda:{local}"
 mine = [1, 2, 3][local :: int(os.environ["LOCAL_WORLD_SIZE"])]
 other = int(os.environ.get("RANK", os.environ["LOCAL_RANK"]))
 sampler = DistributedSampler([], rank=other)
+batch_size = get_batch_size(64, local, dist.get_world_size())
 """
             }
         ),
@@ -344,7 +346,7 @@ def _is_spawned(rank: ast.expr, call: ast.Call, file: File) -> bool:
 
 def _reads(node: ast.AST) -> bool:
     """A class or function that is given data to be dealt out, and the rank under no name that says which one."""
-    if not isinstance(node, ast.Call) or not _READS.search(tail_of(node)):
+    if not isinstance(node, ast.Call) or not _READS.search(tail_of(node)) or _GIVES_NUMBER.search(tail_of(node)):
         return False
     return not any(k.arg and ("local" in k.arg or "device" in k.arg or "gpu" in k.arg) for k in node.keywords)
 
