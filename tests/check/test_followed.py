@@ -229,8 +229,10 @@ CASES: dict[str, tuple[Files, list[str]]] = {
     ),
     "an option that a module reads when it is asked for it, and notes down for type checkers": (
         {
-            "train.py": f"{START}import envs\n\nif envs.LOG_DIR:\n    open('x.txt', 'w')\n",
-            "envs.py": "import os\nfrom typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    LOG_DIR: str | None = None\n\n"
+            "train.py": f"{START}import envs\n\nif envs.LOG_DIR:\n    open('x.txt', 'w')\n"
+            "open(f'{envs.RANK}.txt', 'w')\nopen(f'/tmp/{envs.LOCAL_RANK}', 'w')\n",
+            "envs.py": "import os\nfrom typing import TYPE_CHECKING\n\n"
+            "if TYPE_CHECKING:\n    LOG_DIR: str | None = None\n    RANK: int\n    LOCAL_RANK: int = 0\n\n"
             "def __getattr__(name):\n    return os.environ.get(name)\n",
         },
         ["AR102"],

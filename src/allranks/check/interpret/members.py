@@ -113,6 +113,9 @@ class Members(Classes):
                 return Value(reference=f"@{inner}")
         found = self.module_frame(path).env.get(name)
         if "__getattr__" in summary.functions:  # brought in when it is asked for: known by its name
+            variable = self.apis.ranks["environment"].named(name)
+            if variable is not None and (found is None or not found.ranked):
+                return self.standing(variable)
             dotted = documented(f"{module_name(path).removeprefix('src.')}.{name}")
             if found is None or self.apis.signs.named(dotted) is not None:
                 return Value(reference=dotted)

@@ -139,14 +139,22 @@ def _assert(low: _Lowering, node: ast.Assert) -> Node:
 def _if(low: _Lowering, node: ast.If) -> Node:
     test = node.test
     span = (test.lineno, test.col_offset, test.end_lineno, test.end_col_offset)
-    body = [s for s in node.body if not isinstance(s, ast.Assign | ast.AnnAssign)] if _is_for_types(test) else node.body
+    body = [one for s in node.body for one in _noted(s)] if _is_for_types(test) else node.body
     return ("if", node.lineno, low.expression(test), low.block(body), low.block(node.orelse), span)
 
 
 def _is_for_types(test: ast.expr) -> bool:
-    """``if TYPE_CHECKING:``: what is stored there is stored nowhere where the program runs."""
+    """``if TYPE_CHECKING:``"""
     named = test.id if isinstance(test, ast.Name) else test.attr if isinstance(test, ast.Attribute) else ""
     return named == _FOR_TYPES
+
+
+def _noted(statement: ast.stmt) -> list[ast.stmt]:
+    """Return what a statement for type checkers says of names: what it stores is nowhere where the program runs."""
+    if isinstance(statement, ast.AnnAssign) and statement.value is not None:
+        noted = ast.AnnAssign(statement.target, statement.annotation, None, statement.simple)
+        return [ast.copy_location(noted, statement)]
+    return [] if isinstance(statement, ast.Assign) else [statement]
 
 
 def _for(low: _Lowering, node: ast.For) -> Node:
