@@ -19,6 +19,15 @@ from allranks.check.interpret.held import (
     settings_of,
     silenced,
 )
+from allranks.check.interpret.opened import (
+    STREAMS,
+    is_binary,
+    is_descriptor,
+    is_in_archive,
+    is_mode,
+    is_no_file,
+    only_reads,
+)
 from allranks.check.interpret.options import option
 from allranks.check.interpret.seeded import seeded
 from allranks.check.interpret.state import Frame, Seen, Span
@@ -47,20 +56,14 @@ from allranks.check.tables.spoken import is_blob, told_by
 
 # What a call does that is told not to do what it does.
 _INSTEAD: Mapping[Kind, Kind] = {"mkdir": "folder", "tracker": "muted"}
-# Where `print` writes to that is no file of the program.
-_STREAMS = ("sys.stdout", "sys.stderr", "sys.__stdout__", "sys.__stderr__")
 _TRACKER = re.compile(r"(?i)wandb|writer|logger|tensorboard|tracker|recorder|mlflow|comet|neptune|visdom|clearml|aim\.")
 _CHECKPOINT = re.compile(r"(?i)ckpt|checkpoint")
 # What writes nothing without a path.
 _INTO = ("file", "checkpoint", "append")
-_LETTERS = frozenset("rwaxbtU+")
 # What open files are called that a function is given.
 _HANDLES = frozenset(
     ("name", name) for name in ("f", "fp", "fd", "fh", "file", "fileobj", "file_obj", "buffer", "stream")
 )
-# What opens a file of text, or of bytes; and who has a word of these changes one that he opened to read and write.
-_OPENED = frozenset(["open", "codecs.open", "fsspec.open", "pathlib.Path.open", "jsonlines.open"])
-_CHANGED = frozenset(["write", "writelines", "write_all", "dump", "truncate", "mmap", "save"])
 
 # What a function asks of the net that writes what it gets into a file.
 _FETCHES = frozenset(["urlopen", "iter_content", "iter_bytes", "requests", "httpx", "urllib3", "HTTPError"])
@@ -102,13 +105,13 @@ class Acting(Computed):
             mode = given.argument("mode", 0 if entry.receiver else 1)
             letters = mode.constant if mode is not None else "r"
             writes = isinstance(letters, str) and bool(set(re.split("[:|]", letters)[0]) & set(entry.modes))  # "r:xz"
-            if not writes or ("r" in str(letters) and _only_reads(frame, entry)):
+            if not writes or ("r" in str(letters) and only_reads(frame, entry)):
                 if isinstance(letters, str):
                     self._record(frame, entry.doing("read"), name, given, path, text, node)
                 return made
         if path == ANYTHING and node in _HANDLES and node[1] in frame.facts.positional:
             path = Value(flags=frozenset({"perhaps"}))  # what is open already, and where, nobody knows
-        nowhere = path is None or path.constant is None or _is_no_file(path) or is_descriptor(path, node)
+        nowhere = path is None or path.constant is None or is_no_file(path) or is_descriptor(path, node)
         if entry.path and nowhere and entry.kind in _INTO:
             return made  # without a path, such a call returns the text
         for key, constant in entry.unless:
@@ -121,7 +124,7 @@ class Acting(Computed):
             asked = given.argument(entry.only_if)
             if asked is None or asked.ranked or asked.true() == FALSE:
                 return made
-        if entry.kind == "file" and not _FETCHES.isdisjoint(frame.facts.words) and _is_binary(given, entry):
+        if entry.kind == "file" and not _FETCHES.isdisjoint(frame.facts.words) and is_binary(given, entry):
             entry = entry.doing("download")
         mask, may = frame.mask, frame.may
         if entry.path and path is not None and entry.kind in _INTO:  # who is given None
@@ -270,7 +273,7 @@ class Acting(Computed):
                 self._record(frame, entry.doing(kind), name, given, None, " ".join(command.split()[:6]))
             return
         stream = given.argument("file")
-        if stream is None or stream.reference in _STREAMS or stream.constant is None or "memory" in stream.flags:
+        if stream is None or stream.reference in STREAMS or stream.constant is None or "memory" in stream.flags:
             self._record(frame, entry, name, given, None, "")
         else:
             self._record(frame, entry.doing("append"), name, given, stream, given.text("file"))
@@ -278,9 +281,9 @@ class Acting(Computed):
     def _opened(self, frame: Frame, base: Value, given: Given) -> Value:
         """Open a file by a method of something unknown: its path is the first argument, or the receiver itself."""
         mode = given.argument("mode", 1)
-        itself = mode is None and _is_mode(given.values[0].constant)
+        itself = mode is None and is_mode(given.values[0].constant)
         mode, path = (given.values[0], base) if itself else (mode, given.values[0])
-        if mode is not None and _is_mode(mode.constant) and not _archive(base) and set(mode.constant) & set("wax+"):
+        if mode is not None and is_mode(mode.constant) and not is_in_archive(base) and set(mode.constant) & set("wax+"):
             text = render(given.node[1][1]) if itself else given.text(0)
             self._record(frame, Effect("*.open", "file"), "*.open", given, path, text)
         return Value(path.taint, handle=given.span, flags=path.flags)
@@ -359,37 +362,6 @@ def _span(node: Node) -> Span | None:
 def _counts_up(made: Node) -> bool:
     """Whether an expression calls what looks which folders are there."""
     return made[0] == "call" and (names_the_next(render(made[1])) or any(map(_counts_up, made[2])))
-
-
-def _is_binary(given: Given, entry: Effect) -> bool:
-    """Whether a file is opened for bytes."""
-    mode = given.argument("mode", 0 if entry.receiver else 1) if entry.modes else None
-    return mode is not None and isinstance(mode.constant, str) and "b" in mode.constant
-
-
-def _is_mode(constant: object) -> bool:
-    return isinstance(constant, str) and 0 < len(constant) <= 3 and set(constant) <= _LETTERS
-
-
-def _only_reads(frame: Frame, entry: Effect) -> bool:
-    """Whether a function that opens a file to read and write (``r+``) has nothing that writes."""
-    return entry.pattern in _OPENED and _CHANGED.isdisjoint(frame.facts.words)
-
-
-def _is_no_file(path: Value) -> bool:
-    """Whether what is written to is a stream of the process, or a function that gets every line."""
-    return path.reference in _STREAMS or "::" in path.reference
-
-
-def _archive(value: Value) -> bool:
-    """Whether what is opened in it is no file of its own."""
-    return value.handle is not None or value.instance.startswith(("zipfile.", "tarfile."))
-
-
-def is_descriptor(path: Value, node: Node | None) -> bool:
-    """Whether what is opened is open already, in this process: a number, or what ``fileno`` gives."""
-    asked = node is not None and node[0] == "call" and node[1][0] == "attr" and node[1][2] == "fileno"
-    return asked or (isinstance(path.constant, int) and not isinstance(path.constant, bool))
 
 
 def forgives(kind: Node, kinds: Value) -> bool:
