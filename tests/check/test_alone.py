@@ -44,6 +44,8 @@ if __name__ == '__main__':
 
 # what is silent, and what is found
 PAIRS: Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]] = {
+    "a tool that only verifies": ({"tools/verify_checkpoint.py": JOINED}, {"tools/tune_checkpoint.py": JOINED}),
+    "a tool that brings data into another form": ({"to_tfrecords.py": JOINED}, {"with_tfrecords.py": JOINED}),
     "a tool that turns one thing into another": (
         {"tools/convert_weights.py": JOINED},
         {"tools/finetune_weights.py": JOINED},

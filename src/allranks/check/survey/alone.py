@@ -6,12 +6,13 @@ import re
 
 _FORMATS = (
     r"(hf|huggingface|transformers|onnx|torch|pytorch|pt|pth|jax|flax|tf|keras|safetensors|gguf|diffusers|dcp|fsdp|zero|megatron"
-    r"|mcore|mg|nemo|lightning|orbax|t5x|paxml|maxtext|neox|sfpt|fp32|bin|ckpt|checkpoint|llama\d?|lit|fms)"
+    r"|mcore|mg|nemo|lightning|orbax|t5x|paxml|maxtext|neox|sfpt|fp32|bin|ckpt|checkpoint|llama\d?|lit|fms"
+    r"|tfrecords?|webdataset|wds|lmdb|parquet|arrow|hdf5|mds)"
 )
 # Programs and functions that make one thing of another.
 _TOOL = re.compile(
-    r"(?i)(^|[/_.])(convert\w*|conversions?|exports?|exporter|exporting|export_\w+|deploy\w*|merge_\w+|consolidate\w*"
-    rf"|quantize\w*|{_FORMATS}2{_FORMATS}|\w+_(to|2)_{_FORMATS})($|[/_.])"
+    r"(?i)(^|[/_.])(convert\w*|conversions?|exports?|exporter|exporting|export_\w+|deploy\w*|merge_\w+|consolidate\w*|verify_\w+"
+    rf"|quantize\w*|{_FORMATS}2{_FORMATS}|(\w+_)?(to|2)_{_FORMATS})($|[/_.])"
 )
 _USES = re.compile(r"(?i)(^|[/_])(inference|infer|predict|demo|sample|generate|visuali[sz]e)($|[/_.])")
 _UNCALLED = frozenset({"test", "inference", "infer", "predict", "demo", "visualize", "plot"})
