@@ -392,3 +392,42 @@ def test_what_is_dealt_out_in_its_order_or_by_a_library_is_a_part_too(train: str
     sources = {"scores.py": SCORED, "train.py": train}
     findings = check({path: text.encode() for path, text in sources.items()}, Settings(select=("AR310",))).findings
     assert [one.place.line for one in findings if one.place.path == "scores.py"] == found
+
+
+MAKER = """\
+import torch.distributed as dist
+from torch.utils.data import DataLoader, DistributedSampler
+
+
+def loader_of(rows, batch{asked}):
+    {condition}
+    return DataLoader(rows, batch, sampler=DistributedSampler(rows))
+"""
+CALLER = """\
+import torch.distributed as dist
+from loaders import loader_of
+from scores import auc
+
+dist.init_process_group("nccl")
+train_loader = loader_of(rows(), 32, sampler="random")
+
+
+def main():
+    val_loader = loader_of(rows(), 32)
+    print(auc(net(), val_loader))
+
+
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "condition", "found"),
+    [("", "pass", [11]), (", sampler=None", "if sampler is None:\n        return DataLoader(rows, batch)", [])],
+)
+def test_a_function_that_deals_out_where_it_is_asked_to_does_so_for_nobody_else(
+    asked: str, condition: str, found: list[int]
+) -> None:
+    sources = {"scores.py": SCORED, "loaders.py": MAKER.format(asked=asked, condition=condition), "train.py": CALLER}
+    findings = check({path: text.encode() for path, text in sources.items()}, Settings(select=("AR310",))).findings
+    assert [one.place.line for one in findings if one.place.path == "scores.py"] == found

@@ -29,6 +29,7 @@ _STRIDES = re.compile(r"(?i)\[\s*[\w.]*rank\w*(\(\))?\s*::|range\(\s*[\w.]*rank\
 _HELD_OUT = re.compile(r"(?i)(?<![a-z])(val|valid|validation|eval|test|dev|held)(?![a-z])")
 _SAMPLER = re.compile(r"Distributed\w*Sampler$")
 _CHOOSES = re.compile(r"(?i)train|phase|mode|split|stage|shuffle")
+_ASKED_FOR = re.compile(r"(?i)sampler|distribut|ddp")  # parameters without which a function deals nothing out
 _LOADER = re.compile(r"(?i)^(val|valid|validation|eval|test|dev)_?(data)?_?(loader|dl|iter)")
 _MEETS = re.compile(
     r"(?i)all_?reduce|all_?gather|gather_object|gather_for|gather_all|reduce_(tensor|dict|mean|sum|loss|value|metric|scalar)"
@@ -130,6 +131,8 @@ def _deals_all(facts: FunctionFacts, project: Project, depth: int = 1) -> bool:
     held-out loaders."""
     name = _called(facts)
     if not name or not facts.positional or _CHOOSES.search(name) or any(map(_CHOOSES.search, _conditions(facts))):
+        return False
+    if any(_ASKED_FOR.search(parameter) for parameter, _ in facts.defaults):
         return False
     callers = list(_callers(name, project))
     if any(any(map(_LOADER.search, one.words)) for one in callers):
