@@ -195,3 +195,39 @@ def test_who_calls_what_he_is_handed_gives_what_he_has(call: str, expected: list
     """Defaults hold for those who are seen to leave an argument out."""
     found = check({"train.py": RUN.format(call=call).encode()}, Settings(select=("AR101", "AR105"))).findings
     assert [f.code for f in found] == expected
+
+
+LOG = """
+import os
+import torch.distributed as dist
+import wandb
+
+class Log:
+    def __init__(self):
+        self.rank = int(os.environ["RANK"])
+        if self.rank == 0:
+            self.run = wandb.init()
+
+    def only(method):
+        def wrapper(self, *given):
+            if {guard}:
+                return
+            return method(self, *given)
+        return wrapper
+
+    @only
+    def log(self, x):
+        self.run.log(x)
+
+dist.init_process_group("nccl")
+Log().log(1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("guard", "expected"),
+    [("self.rank != 0", []), ("getattr(self, 'rank', 0) != 0", []), ("not given", ["AR103"])],
+)
+def test_a_function_of_the_class_body_decorates_its_methods(guard: str, expected: list[str]) -> None:
+    found = check({"train.py": LOG.format(guard=guard).encode()}, Settings(select=("AR103",))).findings
+    assert [f.code for f in found] == expected

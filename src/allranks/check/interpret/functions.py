@@ -140,12 +140,12 @@ class Runner(Binder):
             self.decorated[reference] = value
         frame = scope or self.module_frame(reference.partition("::")[0])
         for decorator in reversed(facts.decorators if facts else ()):
-            value = self._decorate(frame, decorator, value)
+            value = self._decorate(frame, decorator, value, facts.owner if facts else "")
         if scope is None:
             self.decorated[reference] = value
         return value
 
-    def _decorate(self, frame: Frame, decorator: Node, value: Value) -> Value:
+    def _decorate(self, frame: Frame, decorator: Node, value: Value, owner: str) -> Value:
         name = decorator[1] if decorator[0] == "call" else decorator
         if name[0] not in ("name", "attr"):
             return value
@@ -153,6 +153,8 @@ class Runner(Binder):
             return made
         base = self.value(frame, name[1]) if name[0] == "attr" else ANYTHING
         found = self.value(frame, name) if name[0] == "name" or base.reference else ANYTHING
+        if name[0] == "name" and owner and (beside := self.project.methods(f"{frame.path}::{owner}").get(name[1])):
+            found = Value(reference=beside)  # a function of the class body decorates what stands below it
         last = name[1] if name[0] == "name" else name[2]
         table = self.apis.ranks["decorator"]
         query = table.named(found.reference) if "." in found.reference else None
