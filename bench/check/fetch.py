@@ -28,7 +28,8 @@ class Missing(Exception):
 def tree(repository: str, commit: str, *, into: Path = FOLDER, mirror: Path | None = None) -> Path:
     """Return the folder with the `KINDS` of files of a commit, fetched now if it is not there.
 
-    ``mirror`` holds git directories named ``owner+name`` (or ``owner+name/repo``) to look in before the public host.
+    ``mirror`` holds git directories named ``owner+name`` (or ``owner+name/repo``, or a clone of that name) to look in
+    before the public host.
     Raises Missing where neither has the commit.
     """
     where = into / repository.replace("/", "+") / commit[:12]
@@ -53,7 +54,7 @@ def files_of(root: Path) -> dict[str, Path]:
 
 def _git_folder(repository: str, commit: str, into: Path, mirror: Path | None) -> Path:
     name = repository.replace("/", "+")
-    for folder in (mirror / name, mirror / name / "repo") if mirror else ():
+    for folder in (mirror / name, mirror / name / "repo", mirror / name / "repo" / ".git") if mirror else ():
         if (folder / "HEAD").is_file() and _git(folder, "cat-file", "-e", f"{commit}^{{commit}}").returncode == 0:
             return folder
     folder = into / "git" / name
