@@ -329,3 +329,27 @@ def test_all_mostly_come_to_the_end_of_what_is_tried() -> None:
     text = "import torch.distributed as dist\n\ntry:\n    train()\nfinally:\n    dist.barrier()\n"
     found = check({"work.py": text.encode()}, Settings(select=("AR210",))).findings
     assert [one.confidence for one in found] == ["low"]
+
+
+@pytest.mark.parametrize(
+    ("name", "others", "expected"),
+    [
+        pytest.param("tools/dense_retriever.py", {}, "low", id="retrieves"),
+        pytest.param("run_stats.py", {}, "low", id="counts"),
+        pytest.param("train_and_eval.py", {}, "high", id="trains too"),
+        pytest.param("evaluate_ddp.py", {}, "high", id="says that there are several"),
+        pytest.param("finetune.py", {}, "high", id="trains"),
+        pytest.param("evaluate.py", {"README.md": "torchrun --nproc_per_node=8 evaluate.py"}, "high", id="is launched"),
+    ],
+)
+def test_what_a_program_that_trains_nothing_writes_is_sure_where_something_starts_several(
+    name: str, others: dict[str, str], expected: str
+) -> None:
+    files = {name: PROGRAM.replace("from runner", "from tools.runner"), "tools/runner.py": LIBRARY, **others}
+    assert confidences(files) == [expected]
+
+
+def test_a_program_that_evaluates_and_starts_the_others_is_sure() -> None:
+    starts = SPAWNED + "\nif __name__ == '__main__':\n    launch()\n"
+    assert confidences({"runner.py": LIBRARY, "evaluate.py": starts}) == ["high"]
+    assert confidences({"runner.py": LIBRARY, "evaluate.py": PROGRAM}, assume="multi-host") == ["high"]

@@ -12,7 +12,7 @@ from allranks.check.interpret.state import Result
 from allranks.check.interpret.statements import Interpreter
 from allranks.check.sources.source import is_test
 from allranks.check.summaries.project import Project, closed
-from allranks.check.survey.alone import is_apart, is_tool, uses_model
+from allranks.check.survey.alone import is_apart, is_tool, only_looks, uses_model
 from allranks.check.tables.evidence import is_hooked
 from allranks.check.tables.names import documented
 from allranks.check.tables.receivers import WITH_TRAINERS
@@ -87,6 +87,12 @@ class Activity:
         if root.path in self.alone and _LAUNCH not in shown and not of_jax and not self._may_start(root.path):
             return False
         return not self._only_trains(root) and (not of_jax or bool(shown & {"", _LAUNCH, _JOIN, _MEET}))
+
+    def only_looks(self, root: Result) -> bool:
+        """Whether a program, by its name, evaluates or prepares something, and nothing starts several processes of it:
+        its authors mostly start one."""
+        spared = self.everywhere or self._is_launched(root) or _LAUNCH in self._shown(root)
+        return root.reference.endswith("::") and only_looks(root.path) and not spared
 
     def _only_trains(self, root: Result) -> bool:
         """Whether all that a program has of other processes is the trainer of transformers, which works alone as well,

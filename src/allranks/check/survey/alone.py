@@ -15,6 +15,15 @@ _TOOL = re.compile(
     rf"|quantize\w*|{_FORMATS}2{_FORMATS}|(\w+_)?(to|2)_{_FORMATS})($|[/_.])"
 )
 _USES = re.compile(r"(?i)(^|[/_])(inference|infer|predict|demo|sample|generate|visuali[sz]e)($|[/_.])")
+# Words of a program that looks at what a trained model does, or brings data and models from here to there, and of one
+# that several processes run all the same.
+_LOOKS = re.compile(
+    r"(?i)eval|infer|predict|sampl|generat|demo|visual|viz|plot|retriev|search|stat(s|istics)|embed|translat|decod"
+    r"|preproc|prepar|process_|extract|creat|build|cache|index|download|upload|push|benchmark|debug"
+)
+_TRAINS = re.compile(
+    r"(?i)train|tun(e|ing)|fit|solve|main|engine|(^|_)run$|runner|dist|ddp|fsdp|multi|parallel|horovod|sft|dpo|ppo"
+)
 _UNCALLED = frozenset({"test", "inference", "infer", "predict", "demo", "visualize", "plot"})
 
 
@@ -33,6 +42,12 @@ def is_tools_main(reference: str) -> bool:
 def uses_model(path: str) -> bool:
     """Whether a file, by its name, uses a model that another has trained."""
     return _USES.search(path.rpartition("/")[2]) is not None
+
+
+def only_looks(path: str) -> bool:
+    """Whether a file, by its name, looks at what a model does, or prepares what others use, and does not train one."""
+    name = path.rpartition("/")[2].removesuffix(".py")
+    return _LOOKS.search(name) is not None and _TRAINS.search(name) is None
 
 
 def is_apart(reference: str) -> bool:

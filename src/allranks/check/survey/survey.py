@@ -33,11 +33,13 @@ from allranks.check.survey.meetings import Meetings
 from allranks.check.survey.parted import Parted, symbol
 from allranks.check.survey.together import ALWAYS, Held, Together, held
 from allranks.check.tables.apis import Apis
+from allranks.check.tables.effects import Effect
 from allranks.check.tables.evidence import JOINED
 from allranks.check.tables.gates import NAMED_ON_MAIN, ON_MAIN_ONLY
 from allranks.findings import Place
 
 MOST_CALLERS = 8
+_READS = ("read", "load", "restore")
 _MAKERS = ("__init__", "__post_init__", "setup", "setUp")
 
 
@@ -318,6 +320,11 @@ class Survey:
         """Whether what holds on the way is so only where no processes are joined."""
         return way.entry is not None and self.together.apart(way.entry, on)
 
+    def _only_looks(self, way: _Way, seen: Seen) -> bool:
+        """Whether something is written, made or fetched by a program that mostly one process runs."""
+        reads = isinstance(seen.entry, Effect) and seen.entry.kind in _READS
+        return way.entry is not None and not reads and self.activity.only_looks(way.entry)
+
     def _scope(self, way: _Way) -> Scope:
         return way.scope or Scope(way.result)
 
@@ -337,6 +344,7 @@ class Survey:
         path = seen.receiver
         own = path is not None and is_own(path)
         perhaps = path is not None and "perhaps" in path.flags
+        on = way.held | held(result.path, seen.arms)
         event = Event(
             name=seen.name,
             entry=seen.entry,  # type: ignore[arg-type]
@@ -347,7 +355,7 @@ class Survey:
             keywords=seen.keywords,
             roles=named(mask),
             active=way.active,
-            sure=way.sure and not perhaps and not self._apart(way, way.held | held(result.path, seen.arms)),
+            sure=way.sure and not perhaps and not self._apart(way, on) and not self._only_looks(way, seen),
             per_process=own,
             ordered=way.ordered or seen.ordered,
             target=seen.target,
