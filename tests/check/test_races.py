@@ -181,7 +181,7 @@ RACES = {
 
 
 def codes(text: str) -> list[str]:
-    sources = {"train.py": (HEAD + textwrap.dedent(text)).encode()}
+    sources = {"train.py": ("import accelerate\n" + HEAD + textwrap.dedent(text)).encode()}
     return [f.code for f in check(sources, Settings(select=("AR405",))).findings]
 
 
@@ -190,6 +190,13 @@ def test_a_race_is_found_where_nobody_waits(case: str) -> None:
     """With a barrier between, it is none."""
     assert codes(RACES[case].replace("WAIT", "pass")) == ["AR405"]
     assert codes(RACES[case].replace("WAIT", "dist.barrier()")) == []
+
+
+@pytest.mark.parametrize("case", [case for case in RACES if case != "in a context"])
+def test_all_meet_in_a_context_and_where_a_model_is_wrapped(case: str) -> None:
+    """The others enter the context when rank 0 has left it."""
+    assert codes(RACES[case].replace("WAIT", "with accelerator.main_process_first(): rows()")) == []
+    assert codes(RACES[case].replace("WAIT", "accelerate.Accelerator().prepare_model(model)")) == []
 
 
 SILENT = {

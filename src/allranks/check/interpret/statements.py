@@ -37,6 +37,7 @@ from allranks.check.interpret.whole import where_whole
 from allranks.check.summaries.render import condition, render
 from allranks.check.summaries.summary import Node
 from allranks.check.tables.devices import VISIBLE
+from allranks.check.tables.evidence import WAIT
 from allranks.check.tables.items import counts, may_hold_samples, yields_samples
 from allranks.check.tables.passing import GRAPHLESS
 
@@ -275,6 +276,7 @@ class Interpreter(Runner):
                 leaving.append((value, span))
             if value.flags & {"lock", "turn"}:
                 frame.turns += 1
+                frame.result.meetings += [WAIT] if "turn" in value.flags else []  # the others come in when it is out
             frame.graphless += expression[0] == "call" and render(expression[1]) in GRAPHLESS
             if expression[0] == "call" and render(expression[1]) in ("suppress", "contextlib.suppress"):
                 frame.forgiving += any(

@@ -123,6 +123,20 @@ if int(os.environ["LOCAL_RANK"]) == 0:
 """
             }
         ),
+        # TensorBoard calls its folder after the host where it is given none.
+        Example(
+            {
+                "train.py": """\
+import os
+import torch.distributed as dist
+from torch.utils.tensorboard import SummaryWriter
+
+dist.init_process_group("nccl")
+if int(os.environ["LOCAL_RANK"]) == 0:
+    writer = SummaryWriter(comment="_squad")
+"""
+            }
+        ),
         # Where a path leads is followed, into other files too.
         Example(
             {
@@ -168,10 +182,16 @@ def _who(event: Event) -> str:
     """Return who works on what all nodes share; empty if it is one process, or all of them, or not known."""
     of_framework = any(symbol.endswith(".prepare_data") for symbol in (event.symbol, *(s.symbol for s in event.chain)))
     logs = isinstance(event.entry, Effect) and event.entry.kind == "tracker" and not event.name.endswith(STARTS)
-    if event.per_process or event.ordered or of_framework or logs:
+    if event.per_process or event.ordered or of_framework or logs or _is_called_after_host(event):
         return ""
     if event.first_of_each_node:
         return "the first process of each node"
     # The number of the node: true for rank 0, false on other nodes, and true for some of the rest.
     of_node_0 = event.roles == {"first"} and event.may == {"first", "peer", "other"}
     return "every process of the first node" if of_node_0 else ""
+
+
+def _is_called_after_host(event: Event) -> bool:
+    """Whether it is TensorBoard's writer without a folder, which makes one that bears the name of the host."""
+    keys = (0, "log_dir", "logdir", "**")
+    return event.name == "torch.utils.tensorboard.SummaryWriter" and event.argument(*keys) is None

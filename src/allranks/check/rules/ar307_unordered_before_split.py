@@ -11,6 +11,8 @@ from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tables.data import SAMPLERS
+from allranks.check.tree.asked_there import Files
+from allranks.check.tree.loaded_here import is_loaded_here
 from allranks.check.tree.origins import function_called, origins, reached, values
 from allranks.check.tree.splits import SPLITTERS, handed, split_at, splits
 from allranks.check.tree.syntax import bases_of, class_of, distributed, function_of, name_of, own, speaks_of, tail_of
@@ -206,7 +208,8 @@ class Images(Dataset):
             return not program.facts.one_host
         dealing = {event.place.path for event in program.calls(*SAMPLERS) if event.active}
         around = program.facts.around(finding.place.path) if dealing and program.facts.several_nodes else frozenset()
-        return not program.facts.one_host and not dealing.isdisjoint(around)
+        dealt = not program.facts.one_host and not dealing.isdisjoint(around)
+        return dealt and not _is_loaded_here(finding, program)
 
     def _handed_on(self, listing: ast.Call, file: File) -> Iterator[Finding]:
         """Look for a call that is given the list together with the rank."""
@@ -218,6 +221,15 @@ class Images(Dataset):
                 message = f"the order of {ast.unparse(split.source)}, split by rank, may differ from process to process"
                 yield self.finding(file.place(listing), file.symbol(listing), message, notes=[note])
                 return
+
+
+def _is_loaded_here(finding: Finding, program: Program) -> bool:
+    """Whether no other file speaks of the class of a data set, and its own gives it to loaders without a sampler."""
+    path, kind = finding.place.path, finding.symbol.split(".")[-2]
+    others, named = program.facts.around(path) - {path}, re.compile(rf"\b{kind}\b")
+    file = Files(program.facts.lines).file(path)
+    alone = not any(named.search(line) for one in others for line in program.facts.lines[one])
+    return alone and file is not None and is_loaded_here(kind, file)
 
 
 def _calls_behind(source: ast.expr, file: File) -> Iterator[ast.Call]:

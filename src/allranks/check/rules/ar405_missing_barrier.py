@@ -31,7 +31,8 @@ _LISTS = ("os.listdir", "os.scandir", "pathlib.Path.iterdir")  # they raise wher
 _SAYS_DONE = re.compile(r"(?i)done|commit|complete|success|finish|latest|tracker|ready|last_")
 _WHOSE = re.compile(r"@[^<>]*")
 _MEETS = re.compile(
-    r"barrier|wait|sync|broadcast|gather|reduce|prepare|distributed|FSDP|DDP|fully_shard|init_|exchange|rendezvous|setup",
+    r"barrier|wait|sync|broadcast|gather|reduce|prepare|distributed|FSDP|DDP|fully_shard|init_|exchange|rendezvous|setup"
+    r"|(process|zero|main|master)_first$",
     re.IGNORECASE,
 )
 

@@ -171,7 +171,7 @@ def _accelerate() -> Iterator[Collective]:
     yield from _of(owner, "wait_for_everyone gather gather_for_metrics reduce pad_across_processes check_trigger")
     # Under plain DDP each of these works alone: random numbers of the others are lost, and nobody waits.
     yield from _of(owner, "save_state load_state save_model get_state_dict clip_grad_norm_", hidden=True, sharded=True)
-    yield from _of(owner, "prepare backward end_training", hidden=True, uniform=False)
+    yield from _of(owner, "prepare prepare_model backward end_training", hidden=True, uniform=False)
     for word in ("__call__", "forward"):
         name = f"accelerate.PreparedModel.{word}"
         yield Collective(name, "FSDP forward", uniform=False, hidden=True, sharded=True)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from allranks.check.sources.nodes import children, walk
 from allranks.check.sources.source import File
 from allranks.check.tree.earlier import callers, is_plain
-from allranks.check.tree.origins import function_called
+from allranks.check.tree.origins import function_called, values
 from allranks.check.tree.syntax import (
     Function,
     asks_rank,
@@ -35,6 +35,7 @@ from allranks.check.tree.syntax import (
 MAKERS = ("init_process_group", "init_distributed")
 _BRANCHES = (ast.If, ast.IfExp)
 _ACCELERATOR = "accelerate.Accelerator"
+_OF_DEEPSPEED = ("deepspeed_plugin", "deepspeed_plugins")
 _THERE = re.compile("is_initialized")
 _OPS = (
     *("barrier", "all_reduce", "all_gather", "broadcast", "all_gather_object", "broadcast_object_list", "reduce"),
@@ -83,9 +84,11 @@ def _may_be_alone(function: Function, file: File) -> bool:
 
 
 def _joined_if_several(file: File) -> bool:
-    """Whether the file leaves it to Accelerate to make a group, which makes none of one, and knows that."""
-    made = any(name_of(call, file) == _ACCELERATOR for call in calls_of(file).get("Accelerator", ()))
-    return made and bool(calls_of(file).get("is_initialized")) and not _makers(file)
+    """Whether the file leaves it to Accelerate to make a group, which makes none of one, and knows that. DeepSpeed,
+    whose settings it may be given, makes one of one."""
+    made = [call for call in calls_of(file).get("Accelerator", ()) if name_of(call, file) == _ACCELERATOR]
+    with_deepspeed = any(keyword(call, word) is not None for call in made for word in _OF_DEEPSPEED)
+    return bool(made) and not with_deepspeed and bool(calls_of(file).get("is_initialized")) and not _makers(file)
 
 
 def makes_always(file: File) -> bool | None:
@@ -198,11 +201,21 @@ def _above(parent: ast.AST, child: ast.AST) -> list[ast.stmt]:
 
 
 def _asks(test: ast.expr, file: File) -> bool:
-    """Whether a condition says if there are others, by its words or by what a function of this file asks for it."""
+    """Whether a condition says if there are others, by its words or by what a function of this file asks for it; also
+    `flag is not None` where that is `torch.zeros(1) if distributed else None`."""
     if speaks_of(test, _ASKS):
+        return True
+    stored = (value for at in walk(test) if isinstance(at, ast.Name) for value in values(at, file))
+    if any(isinstance(value, ast.IfExp) and _is_none_alone(value) for value in stored):
         return True
     asked = (function_called(at, file) for at in walk(test) if isinstance(at, ast.Call))
     return any(function is not None and speaks_of(function, _THERE) for function in asked)
+
+
+def _is_none_alone(value: ast.IfExp) -> bool:
+    """Whether it is None on one side of a condition that says if there are others."""
+    sides = (value.body, value.orelse)
+    return speaks_of(value.test, _ASKS) and any(isinstance(at, ast.Constant) and at.value is None for at in sides)
 
 
 def _joins(statement: ast.stmt, file: File) -> bool:
