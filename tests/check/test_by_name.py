@@ -122,7 +122,7 @@ class Keep(Hook):
 
 class Log(Hook):
     def after_step(self):
-        open("log.txt", "a").write("x")
+        open("log.txt", "w").write("x")
 
 def fit(hooks):
     for hook in hooks:
@@ -143,7 +143,7 @@ class Board:
 
 class Lines:
     def __init__(self, cfg):
-        self.file = open(cfg.out / "log.txt", "a")
+        self.file = open(cfg.out / "log.txt", "w")
 
 KINDS = {"board": Board, "lines": Lines}
 
@@ -240,7 +240,7 @@ class Keep(threading.Thread):
 
 class Writer:
     def write_log(self, name):
-        open(name, "a")
+        open(name, "w")
 
 class Around:
     def __init__(self, inner):
@@ -310,7 +310,7 @@ average.finish()
 def log(local_rank, folder):
     table = os.path.join(folder, "table.csv") if local_rank == 0 else None
     if table is not None:
-        open(table, "a").write("x")
+        open(table, "w").write("x")
 
 if dist.get_rank() == 0:
     print("start")
@@ -323,7 +323,7 @@ log(int(os.environ["LOCAL_RANK"]), "out")
 def log(rank, folder):
     table = os.path.join(folder, f"table-{rank}.csv") if rank < 4 else None
     if table is not None:
-        open(table, "a").write("x")
+        open(table, "w").write("x")
 
 log(dist.get_rank(), "out")
 """,
@@ -390,7 +390,7 @@ def train(loader):
     started = False
     for batch in loader:
         if started:
-            open("log.txt", "a").write("x")
+            open("log.txt", "w").write("x")
         else:
             started = True
 
@@ -415,7 +415,7 @@ train([])
 def log(local_rank, due):
     if local_rank != 0 or not due:
         return
-    open("log.txt", "a").write("x")
+    open("log.txt", "w").write("x")
 
 def main(due):
     if dist.get_rank() == 0:
