@@ -57,6 +57,10 @@ DONE = {
         ["AR106"],
     ),
     "a command that is filled in": ("os.system('rm -rf {}'.format(folder))\n", ["AR109"]),
+    "a command for a folder of each rank": ("os.system(f'cp cache/0/* cache/{dist.get_rank()} 2>/dev/null')\n", []),
+    "a command in parts for such a folder": ("subprocess.run(['cp', '-r', 'a', 'b/%d' % dist.get_rank()])\n", []),
+    "a command for such a folder, filled in": ("os.system('rm -rf {}'.format(dist.get_rank()))\n", []),
+    "a command that reads each rank's own": ("os.system(f'cp log-{dist.get_rank()}.txt log.txt')\n", ["AR102"]),
     "a command of rank 0": ("if dist.get_rank() == 0:\n    os.system('wget http://x.y/z')\n", []),
     "a command that only asks": ("subprocess.check_output(['git', 'rev-parse', 'HEAD'])\n", []),
     "a file that an opener of others opens": (

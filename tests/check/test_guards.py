@@ -43,6 +43,15 @@ PAIRS = {
         "import wandb\nmode = os.environ.get('MODE')\nwandb.init(mode=mode)\nwandb.log({})",
         "AR103",
     ),
+    "fewer than two processes": Pair(
+        """
+        size = dist.get_world_size()
+        if size < 2 or not size >= 2:
+            torch.save({}, 'last.pt')
+        """,
+        "if dist.get_world_size() > 2:\n    torch.save({}, 'last.pt')",
+        "AR101",
+    ),
     "a rank that is kept in a dictionary": Pair(
         """
         opt = make_options()

@@ -85,6 +85,14 @@ def test_an_evaluation_of_several_processes_is_no_program_of_one() -> None:
     assert found('Evaluator("last.pt", None)', reads=reads, joins="pass") == []
 
 
+@pytest.mark.parametrize(
+    ("gpu", "expected"), [('args.gpus.split(",")[rank]', []), ('os.environ["GPUS"]', ["kept.py:4"])]
+)
+def test_who_sees_one_gpu_alone_calls_it_the_first(gpu: str, expected: list[str]) -> None:
+    own = f'rank = int(os.environ["RANK"])\n    gpu = {gpu}\n    os.environ["CUDA_VISIBLE_DEVICES"] = str(gpu)'
+    assert found('read(net, "last.pt"); write(net, "last.pt")', joins=f"{own}\n    {JOINS}") == expected
+
+
 def test_a_program_that_scripts_start_alone_resumes_by_itself() -> None:
     """It asks for a rank, and its launcher starts one process."""
     text = """\

@@ -57,3 +57,29 @@ def test_one_device_among_the_options_of_a_trainer(options: str, key: str, expec
     files = {"main.py": MAIN, "many.py": MANY, "single.py": SINGLE.format(options=options, key=key)}
     raw = {name: text.encode() for name, text in files.items()}
     assert [f.place.line for f in check(raw, Settings(select=("AR102",))).findings] == expected
+
+
+FABRIC = """\
+import lightning as L
+import torch
+
+def main(nodes):
+    fabric = L.Fabric(accelerator="auto", {options})
+    fabric.launch()
+    model = fabric.setup(torch.nn.Linear(2, 2))
+    if fabric.is_global_zero:
+        print(model)
+    fabric.barrier()
+    torch.save({{}}, "last.pt")
+
+if __name__ == "__main__":
+    main(2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"), [("devices=1", []), ("devices=2", [11]), ("devices=1, num_nodes=nodes", [11])]
+)
+def test_a_fabric_that_is_given_one_device_is_all_that_there_is(options: str, expected: list[int]) -> None:
+    raw = {"train.py": FABRIC.format(options=options).encode()}
+    assert [f.place.line for f in check(raw, Settings(select=("AR101",))).findings] == expected

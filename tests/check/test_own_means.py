@@ -63,6 +63,27 @@ def test_a_mean_over_all_of_the_data_is_not_found(name: str, after: str, sampler
     assert lines(source.replace("held", "val_set")) == []
 
 
+ROLLOUT = """\
+from torch.utils.data import DataLoader, DistributedSampler
+
+
+def rollout(model, {over}, batch, steps):
+    total = 0.0
+    for name, one in {over}.items():
+        total += one(model(batch))
+    return total / steps
+
+
+def deal(val_set):
+    return DataLoader(val_set, sampler=DistributedSampler(val_set))
+"""
+
+
+@pytest.mark.parametrize(("over", "found"), [("eval_losses", []), ("val_loaders", [8])])
+def test_what_is_measured_is_no_data(over: str, found: list[int]) -> None:
+    assert lines(ROLLOUT.format(over=over)) == found
+
+
 def test_a_mean_over_every_nth_case_is_that_of_one_process() -> None:
     """The loop itself deals the cases out; a function of the file that reduces is asked what it does."""
     source = """\

@@ -275,12 +275,28 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize(("first", "found"), [("pass", []), ("dist.init_process_group('nccl')", [18])])
+JOINED = "dist.init_process_group('nccl')"
+
+
+@pytest.mark.parametrize(("first", "found"), [("pass", []), (JOINED, [18])])
 def test_a_program_that_joins_no_processes_evaluates_all_of_the_data(first: str, found: list[int]) -> None:
     """Though another program of the project joins them, and shares its loaders."""
     made = MADE.partition("dist.init")[0].replace("from engine import evaluate\n", "").format(shuffle="train")
     alone = f"{OF_METER.format(given='self.sum / self.n')}{PROGRAM.format(first=first)}    evaluate(model, loader)\n"
-    train = PROGRAM.format(first="dist.init_process_group('nccl')")
+    train = PROGRAM.format(first=JOINED)
     raw = {"data.py": made.encode(), "alone.py": alone.encode(), "train.py": train.encode()}
     findings = check(raw, Settings(select=("AR310",))).findings
+    assert [finding.place.line for finding in findings] == found
+
+
+@pytest.mark.parametrize(("called", "found"), [("pass", []), ("evaluate(model, loader)", [18])])
+def test_a_function_that_such_a_program_alone_calls_has_all_of_the_data(called: str, found: list[int]) -> None:
+    """Its file is another's, which is imported by all, and starts no process but fills weights by torch.nn.init."""
+    made = MADE.partition("dist.init")[0].replace("from engine import evaluate\n", "").format(shuffle="train")
+    engine = f"{OF_METER.format(given='self.sum / self.n')}\n\ndef fill(net):\n    torch.nn.init.zeros_(net.weight)\n"
+    imports = PROGRAM.replace("import make", "import make\nfrom engine import fill, evaluate")
+    alone = f"{imports.format(first='pass')}    evaluate(model, loader)\n"
+    train = f"{imports.format(first=JOINED)}    {called}\n".replace("fill, evaluate", "fill")
+    raw = {"data.py": made, "alone.py": alone, "train.py": train, "engine.py": engine}
+    findings = check({path: text.encode() for path, text in raw.items()}, Settings(select=("AR310",))).findings
     assert [finding.place.line for finding in findings] == found

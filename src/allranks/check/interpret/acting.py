@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 
-from allranks.check.interpret.commands import words
+from allranks.check.interpret.commands import own, words
 from allranks.check.interpret.computed import Computed
 from allranks.check.interpret.free_names import free_name
 from allranks.check.interpret.given import Given
@@ -270,7 +270,11 @@ class Acting(Computed):
         if entry.kind == "command":
             command = words(given, *entry.path)
             if (kind := doing(command)) is not None:
-                self._record(frame, entry.doing(kind), name, given, None, " ".join(command.split()[:6]))
+                path, node = given.argument(*entry.path), given.expression(*entry.path)
+                if path is not None and node is not None:
+                    put = frame.result.stored.get(node[1]) if node[0] == "name" else None
+                    path = own(path, put or node, command, lambda part: self.value(frame, part))
+                self._record(frame, entry.doing(kind), name, given, path, " ".join(command.split()[:6]))
             return
         stream = given.argument("file")
         if stream is None or stream.reference in STREAMS or stream.constant is None or "memory" in stream.flags:

@@ -9,7 +9,7 @@ from allranks.check.interpret.few import of_few, of_strangers, stays_alone, trai
 from allranks.check.interpret.given import Given
 from allranks.check.interpret.held import of_those_who_have
 from allranks.check.interpret.in_parts import IN_PARTS, forward_of
-from allranks.check.interpret.logged import TRAINER
+from allranks.check.interpret.logged import FABRIC, TRAINER
 from allranks.check.interpret.measuring import METRIC, is_metric
 from allranks.check.interpret.plain import Plain
 from allranks.check.interpret.started import is_told_its_gpu, joins
@@ -265,8 +265,8 @@ class Caller(Plain):
             return Value(instance=RETURNS[name])
         if (layout := laid_out(name, given)) is not None:
             return layout
-        if name == TRAINER:
-            return trainer(frame, given)
+        if name in (TRAINER, FABRIC):
+            return trainer(frame, name, given)
         return Value(instance=name) if "." in name and name.rpartition(".")[2][:1].isupper() else unknown(given)
 
     def _named(self, frame: Frame, given: Given) -> None:

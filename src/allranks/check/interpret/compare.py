@@ -108,7 +108,7 @@ def _of_size(left: Value, symbol: str, right: Value) -> str:
     if left.instance != SIZE:
         return _of_size(right, _MIRRORED[symbol], left) if symbol in _MIRRORED else UNKNOWN
     other = right.constant
-    if not isinstance(other, int) or symbol not in _PLAIN or other > 1:
+    if not isinstance(other, int) or symbol not in _PLAIN or other > 2 or (other == 2 and symbol not in ("<", ">=")):
         return UNKNOWN
     # More than one, and as many as it takes.
     return TRUE if _PLAIN[symbol](1_000, other) else FALSE

@@ -79,14 +79,14 @@ def is_world_of_one(given: Given) -> bool:
     return size is not None and size.constant == 1
 
 
-def trainer(frame: Frame, given: Given) -> Value:
-    """Return a trainer of Lightning's that a program makes: with others, or alone."""
+def trainer(frame: Frame, name: str, given: Given) -> Value:
+    """Return a trainer or a fabric of Lightning's that a program makes: with others, or alone."""
     if stays_alone(frame, given):
         frame.result.evidence.add("alone")
         return Value(instance=ONE_PROCESS)
-    if has_several(given):
+    if name == TRAINER and has_several(given):
         frame.shows("wrap")
-    return Value(instance=TRAINER, flags=MADE)
+    return Value(instance=name, flags=MADE if name == TRAINER else frozenset())
 
 
 def _names_one_device(frame: Frame, node: Node) -> bool:

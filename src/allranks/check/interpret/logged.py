@@ -7,6 +7,7 @@ from allranks.check.interpret.values import Value
 from allranks.check.summaries.project import Project
 
 TRAINER = "lightning.pytorch.Trainer"
+FABRIC = "lightning.fabric.Fabric"
 # The flag of a trainer that a program has made: who holds it is outside of its loops. Hooks are given theirs.
 MADE = frozenset({"made here"})
 _LOOPS = frozenset({"fit", "validate", "test", "predict"})

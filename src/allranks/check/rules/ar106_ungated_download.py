@@ -14,7 +14,9 @@ from allranks.check.tree.half_filled import lets_others_by
 from allranks.findings import Finding
 
 # It fetches into a file of another name and moves that: whoever finds the file finds all of it.
-_WHOLE = frozenset(["torch.hub.download_url_to_file"])
+_WHOLE = frozenset(
+    ["torch.hub.download_url_to_file", *(f"timm.models.{at}.download_cached_file" for at in ("hub", "_hub"))]
+)
 # Functions that fetch what is not there yet.
 _LOOKING = frozenset(
     [
@@ -46,7 +48,8 @@ class UngatedDownload(LocalRule, ProgramRule):
     reported, but for `snapshot_download` into a folder that is only looked for: `if not os.path.isdir(folder)` lets
     another process by as soon as the folder is there. Before Lightning's Trainer starts the other processes of a node,
     one is alone: where it alone starts them, and nothing speaks of several nodes, confidence is low. It is low for
-    `torch.hub.download_url_to_file`, too: that fetches once for each process, but moves whole files into place.
+    `torch.hub.download_url_to_file`, too, and what calls it (timm's `download_cached_file`): that fetches once for each
+    process, but moves whole files into place.
 
     ## Use instead
     Let one process of each node download, and the others wait: `with accelerator.main_process_first():`, Lightning's

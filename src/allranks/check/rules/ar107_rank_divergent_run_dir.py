@@ -281,6 +281,19 @@ os.makedirs(f"{time.time()}-{dist.get_rank()}", exist_ok=True)
 """
             }
         ),
+        # A fault (AR201), but nobody else names a folder.
+        Example(
+            {
+                "train.py": """\
+import time
+from lightning.pytorch import Trainer
+
+trainer = Trainer(devices=2, strategy="ddp")
+if trainer.global_rank == 0:
+    trainer.save_checkpoint(f"runs/{time.time()}/last.ckpt")
+"""
+            }
+        ),
     )
 
     def check(self, program: Program) -> Iterator[Finding]:
@@ -327,7 +340,8 @@ def _used(program: Program) -> Iterator[tuple[Event, str]]:
         if event.active and event.everyone and event.path is not None and _drawn(event, program):
             yield event, "makes"
     for event in program.collectives():
-        if event.active and _SAVES.search(event.op) and any(_divergent(v.taint) for v in _folders(event)):
+        together = event.active and event.may != {"first"}  # whom rank 0 alone calls, no other tells a name
+        if together and _SAVES.search(event.op) and any(_divergent(v.taint) for v in _folders(event)):
             yield event, _TOGETHER
 
 

@@ -6,14 +6,15 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.interpret.values import LOCAL_RANK, RANKS
+from allranks.check.interpret.values import LOCAL_RANK, RANK, RANKS
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import origins, reached, values
+from allranks.check.tree.ranks_of_node import is_kept_as_rank, is_local
 from allranks.check.tree.splits import handed_at, split_at
-from allranks.check.tree.syntax import blocks, calls_of, function_of, given, name_of, speaks_of, tail_of, words_of
+from allranks.check.tree.syntax import calls_of, function_of, given, name_of, speaks_of, tail_of
 from allranks.findings import Finding
 
 # Call -> position and keyword of the rank that it takes.
@@ -25,14 +26,12 @@ _TAKES = {
 }
 
 
+_GIVEN = "is given the rank on the node as the rank in the job"
+_ASKED = re.compile(r"local_rank\(\)")
 _READS = re.compile(r"data|shard|sampl|load|stream|reader|corpus|split|part|chunk|batch", re.IGNORECASE)
 _GIVES_NUMBER = re.compile(r"(size|num|number|count|steps|length)$", re.IGNORECASE)
-_LOCAL = re.compile(r"^(args\.|self\.)?_?(local_rank|LOCAL_RANK|local_process_index)$")
 _HERE = re.compile(r"local|device_count|gpus?$|per_node|n_?procs?$|LOCAL_WORLD", re.IGNORECASE)
 _HOSTS = re.compile(r"node|machine|host", re.IGNORECASE)
-_KEPT = re.compile(r"^(global_|world_)?rank$", re.IGNORECASE)
-_VARIABLES = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_RANK")
-_WORLDS = ("WORLD_SIZE", "SLURM_NTASKS", "SLURM_NPROCS", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
 # What holds a seed, and what sets one.
 _SEED = re.compile(r"(^|_)seed$")
 _SETS = re.compile(r"^(set_)?(random_)?seed(_all|_everything)?$|^manual_seed(_all)?$|^set_(all_)?seeds?$")
@@ -243,6 +242,26 @@ batch_size = get_batch_size(64, local, dist.get_world_size())
 """
             }
         ),
+        # It is called so, and is the rank in the job.
+        Example(
+            {
+                "train.py": """\
+import torch.distributed as dist
+from torch.utils.data import DistributedSampler
+from comm import get_local_rank
+
+dist.init_process_group("nccl")
+sampler = DistributedSampler([], num_replicas=dist.get_world_size(), rank=get_local_rank())
+""",
+                "comm.py": """\
+import torch.distributed as dist
+
+
+def get_local_rank():
+    return dist.get_rank() if dist.is_initialized() else 0
+""",
+            }
+        ),
     )
 
     def applies(self, file: File) -> bool:
@@ -256,11 +275,11 @@ batch_size = get_batch_size(64, local, dist.get_world_size())
                 yield self.local(
                     file, node, f"{tail_of(node)} is given the number of the process on its host as the rank in the job"
                 )
-            elif rank is not None and _is_local(rank, file):
-                yield self.local(file, node, f"{tail_of(node)} is given the rank on the node as the rank in the job")
+            elif rank is not None and is_local(rank, file):
+                yield self.local(file, node, f"{tail_of(node)} {_GIVEN}")
             return
         if isinstance(node, ast.Assign):
-            if _is_kept_as_rank(node, file):
+            if is_kept_as_rank(node, file):
                 yield self.local(file, node, f"the rank on the node is kept as {ast.unparse(node.targets[0])}")
             return
         if (seed := _seed_of(node)) is not None:
@@ -270,15 +289,24 @@ batch_size = get_batch_size(64, local, dist.get_world_size())
                 )
             return
         if isinstance(node, ast.Call) and (paired := _paired(node, file)) is not None:
-            yield self.local(file, paired, f"{tail_of(node)} is given the rank on the node as the rank in the job")
+            yield self.local(file, paired, f"{tail_of(node)} {_GIVEN}")
             return
         split = split_at(node, file) or (handed_at(node, file) if _reads(node) else None)
         if split is None or origins(split.rank, file) != {"local"} or _within_node(node):
             return
         told = f"{ast.unparse(split.source)} is split by the rank on the node"
         if split.how == "handed":
-            told = f"{tail_of(node)} is given the rank on the node as the rank in the job"
+            told = f"{tail_of(node)} {_GIVEN}"
         yield self.local(file, node, told)
+
+    def stands(self, finding: Finding, program: Program) -> bool:
+        """Whether what a function of another file gives is the local rank, as it is called."""
+        at = finding.place
+        lines = program.facts.lines.get(at.path, [])[at.line - 1 : at.end_line]
+        if not finding.message.endswith(_GIVEN) or not any(map(_ASKED.search, lines)):
+            return True
+        given = (e.argument(*_TAKES[e.name]) for e in program.calls(*_TAKES) if e.place == at)
+        return not any(rank is not None and rank.number and rank.taint & RANKS == RANK for rank in given)
 
     def check(self, program: Program) -> Iterator[Finding]:
         """Look at ranks that come from elsewhere: through parameters, attributes, other files."""
@@ -286,7 +314,7 @@ batch_size = get_batch_size(64, local, dist.get_world_size())
             rank = event.argument(*_TAKES[event.name])
             if event.active and rank is not None and rank.number and rank.taint & RANKS == LOCAL_RANK:
                 name = event.name.rpartition(".")[2]
-                yield self.found(event, f"{name} is given the rank on the node as the rank in the job")
+                yield self.found(event, f"{name} {_GIVEN}")
 
 
 def _seed_of(node: ast.AST) -> ast.expr | None:
@@ -308,19 +336,12 @@ def _is_of_node(seed: ast.expr, file: File) -> bool:
     return not told and any(origins(part, file) == {"local"} for part in added)
 
 
-def _is_local(rank: ast.expr, file: File) -> bool:
-    """The local rank, by what it is made of; if that is not known, by its name."""
-    made = origins(rank, file)
-    plain = rank.args[0] if isinstance(rank, ast.Call) and tail_of(rank) == "int" and rank.args else rank
-    return made == {"local"} or (not made and any(map(_LOCAL.search, words_of(plain))))
-
-
 def _paired(call: ast.Call, file: File) -> ast.expr | None:
     """``Reader(shard_id=local_rank, num_shards=world_size)``: the rank."""
     named = {k.arg: k.value for k in call.keywords if k.arg}
     ranks = [named[key] for key in ("rank", "shard_id", "shard_index", "process_index") if key in named]
     sizes = [named[key] for key in ("num_replicas", "num_shards", "world_size", "process_count") if key in named]
-    if not ranks or not sizes or not (_is_local(ranks[0], file) or _is_device(ranks[0])):
+    if not ranks or not sizes or not (is_local(ranks[0], file) or _is_device(ranks[0])):
         return None
     return None if any(speaks_of(at, _HERE) for at in reached(sizes[0], file)) else ranks[0]
 
@@ -349,49 +370,6 @@ def _reads(node: ast.AST) -> bool:
     if not isinstance(node, ast.Call) or not _READS.search(tail_of(node)) or _GIVES_NUMBER.search(tail_of(node)):
         return False
     return not any(k.arg and ("local" in k.arg or "device" in k.arg or "gpu" in k.arg) for k in node.keywords)
-
-
-def _is_kept_as_rank(assign: ast.Assign, file: File) -> bool:
-    """``rank = int(os.environ["LOCAL_RANK"])`` beside a number of processes that is that of the whole job."""
-    target = assign.targets[0]
-    if isinstance(target, ast.Subscript) and name_of(target.value, file) == "os.environ":
-        return (
-            isinstance(target.slice, ast.Constant)
-            and target.slice.value == "RANK"
-            and _is_local(_plain(assign.value), file)
-            and not _meets_here(assign, file)
-        )
-    if not _KEPT.search(tail_of(target)) or origins(assign.value, file) != {"local"}:
-        return False
-    block = next((b for b in blocks(next(file.parents(assign))) if assign in b), [])
-    if isinstance(assign.value, ast.Call) and (of := _asked_of(assign.value, "local_rank")):
-        return any(isinstance(at, ast.Assign) and _asked_of(at.value, "size") == of for at in block)
-    if not any(isinstance(at, ast.Constant) and at.value in _VARIABLES for at in walk(assign.value)):
-        return False
-    sizes = [at for at in block if isinstance(at, ast.Assign) and "world_size" in tail_of(at.targets[0]).lower()]
-    return any(_asks_world(at.value) for at in sizes)
-
-
-def _asked_of(call: ast.expr, what: str) -> str:
-    """``hvd`` of ``hvd.local_rank()``: of its size the same library gives that of the whole job."""
-    asks = isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == what
-    return ast.unparse(call.func.value) if asks else ""  # type: ignore[attr-defined]
-
-
-def _meets_here(assign: ast.Assign, file: File) -> bool:
-    """Beside it the processes are told to meet on this host, where those of another would never come."""
-    beside = [at for block in blocks(next(file.parents(assign))) for at in block if isinstance(at, ast.Assign)]
-    told = (at.value for at in beside if "MASTER_ADDR" in ast.unparse(at.targets[0]))
-    return any(isinstance(value, ast.Constant) and value.value in ("localhost", "127.0.0.1") for value in told)
-
-
-def _plain(text: ast.expr) -> ast.expr:
-    """``str(rank)``: rank"""
-    return text.args[0] if isinstance(text, ast.Call) and tail_of(text) == "str" and text.args else text
-
-
-def _asks_world(node: ast.AST) -> bool:
-    return any(isinstance(at, ast.Constant) and at.value in _WORLDS for at in walk(node))
 
 
 def _within_node(node: ast.AST) -> bool:

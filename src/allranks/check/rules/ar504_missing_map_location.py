@@ -10,6 +10,7 @@ from dataclasses import replace
 from allranks.check.program import Event, Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.sources.source import File
+from allranks.check.survey.visible import sees_own_gpu
 from allranks.check.tree.beside import BESIDE, is_beside, named
 from allranks.check.tree.from_cpu import saves_from_cpu
 from allranks.check.tree.origins import function_called
@@ -279,6 +280,7 @@ store.save_weights(net, "last.pt")
         if not program and not any(word in file.text for word in _DEVICES):
             return
         elsewhere = _OFFLOADED.search(file.text) or _ONE_GPU.search(file.text) or not _GPU.search(file.text)
+        elsewhere = elsewhere or sees_own_gpu(file.text)
         sure = feeds_optimizer(node, file) or is_saved_here(node, file)
         if elsewhere or not (sure or _is_checkpoint(node, file)) or rank_guard(node, file) is not None:
             return
@@ -320,7 +322,8 @@ store.save_weights(net, "last.pt")
             if mine or alone or any(map(BESIDE.search, named(event.target))):
                 continue
             others = len(event.may - {"first"}) > 1
-            if _is_saved_from_cpu(event, program.offloads):
+            own_gpu = not program.facts.own_gpus.isdisjoint({event.place.path, *(s.place.path for s in event.chain)})
+            if own_gpu or _is_saved_from_cpu(event, program.offloads):
                 continue
             if event.active and others and _feeds(event, restores):
                 found, told = self.found(event, _WHAT), f"{event.symbol} {event.target}"

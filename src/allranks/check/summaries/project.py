@@ -55,6 +55,7 @@ class Project:
     _methods: dict[str, dict[str, str]] = field(default_factory=dict)
     _filled: dict[str, bool] = field(default_factory=dict)
     _sharding: frozenset[str] | None = None
+    _started: frozenset[str] | None = None
     _reduces_logs: bool | None = None
     _splits: dict[tuple[str, str], tuple[str, tuple[str, ...]] | None] = field(default_factory=dict)
     _imported: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -187,6 +188,8 @@ class Project:
             return found[0] if "." in dotted or self._plausible(found[0], dotted, seen_from) else None
         near = [p for p in found if self._plausible(p, dotted, seen_from)] or (found if "." in dotted else [])
         near = [p for p in near if self._has(p, name)] or near
+        if "." not in dotted and len(near) > 1:
+            near = [p for p in near if not self._is_part(p)] or near
         if not near:
             return None
         return max(near, key=lambda p: (_shared(p, seen_from), -p.removesuffix("/__init__.py").count("/"), -len(p)))
@@ -209,6 +212,16 @@ class Project:
         if dotted in OWN_MODULES:  # only what lies beside a script comes before Python's own
             return root == seen_from[: seen_from.rfind("/") + 1] and not in_package
         return seen_from.startswith(root) or root in ("", "src/") or not in_package
+
+    def _is_part(self, path: str) -> bool:
+        """Whether a module lies in a package that no program lies in: a bare name does not lead there."""
+        inside = path.removesuffix("/__init__.py") if path.endswith("/__init__.py") else path
+        folder = inside.rpartition("/")[0]
+        if f"{folder}/__init__.py" not in self.summaries:
+            return False
+        if self._started is None:
+            self._started = frozenset(p.rpartition("/")[0] for p in self.summaries if self.is_program(p))
+        return folder not in self._started
 
     def _relative(self, dotted: str, seen_from: str) -> str | None:
         level = len(dotted) - len(dotted.lstrip("."))

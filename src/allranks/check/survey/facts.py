@@ -19,6 +19,7 @@ from allranks.check.survey.launches import across_nodes, on_one_host, on_several
 from allranks.check.survey.rounds import beginning_again
 from allranks.check.survey.startup import At, Moment, moments
 from allranks.check.survey.trained_by_several import trained_by_several
+from allranks.check.survey.visible import sees_own_gpu
 from allranks.check.tables.backend import AT_START, WATCHED
 from allranks.findings import Place
 from allranks.names.variables import NAMES
@@ -69,6 +70,11 @@ class Facts:
     def across_nodes(self) -> frozenset[str]:
         """Programs that a script or a page starts on several nodes."""
         return across_nodes(self._sources)
+
+    @cached_property
+    def own_gpus(self) -> frozenset[str]:
+        """Files that let each process see a GPU of its own."""
+        return frozenset(path for path, lines in self.lines.items() if sees_own_gpu("\n".join(lines)))
 
     @cached_property
     def steady(self) -> frozenset[str]:

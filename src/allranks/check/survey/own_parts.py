@@ -38,9 +38,10 @@ _MEETS = re.compile(
 )
 # What joins the processes of torch by itself, and what may do so, or start a program of several.
 _JOINS = "init_process_group"
-_STARTS = re.compile(
-    r"init_process|init_dist|setup_dist|spawn|launch|^(init|initialize|Accelerator|Fabric|Trainer|LightningCLI)$"
-)
+_STARTS = re.compile(r"init_process|init_dist|setup_dist|spawn|launch|^(Accelerator|Fabric|Trainer|LightningCLI)$")
+# Of these packages `init` or `initialize` does; others have functions of that name too (`torch.nn.init`).
+_BEGIN = frozenset({"init", "initialize"})
+_BEGUN_BY = ("horovod", "deepspeed", "jax", "colossalai", "bmtrain", "oneflow", "byteps", "smdistributed", "megatron")
 _SEVERAL = re.compile(r"rank\w* (!= -1|> -1|>= 0)$|world_size > 1$|distributed$")
 _PLAIN = re.compile(r"^object$|^(abc\.)?ABC$|^([\w.]+\.)?(EvalMetric|Module)$")  # bases that meet nobody
 _COMMON = frozenset({"forward", "__call__", "__init__", "main", "train", "fit", "run", "step", "update", "log", "get"})
@@ -66,12 +67,25 @@ def own_parts(project: Project, lines: Mapping[str, list[str]]) -> frozenset[str
     said = [frozenset(facts.words if key else _names_in(facts)) for _, key, facts in every]
     told = {word for words in said if any(map(_MEETS.search, words)) for word in words}
     told |= {word for _, _, facts in functions if _refuses(facts) for word in facts.words}
-    single = _single(project, files)
+    apart = _apart(_single(project, files), files)
     return frozenset(
         f"{module_name(path)}.{key}"
         for path, key, facts in functions
-        if facts.name not in told and meeting.isdisjoint((facts.name, *facts.words)) and path not in single
+        if facts.name not in told
+        and meeting.isdisjoint((facts.name, *facts.words))
+        and facts.name not in apart
+        and path not in apart
     )
+
+
+def _apart(single: frozenset[str], files: Mapping[str, Summary]) -> set[str]:
+    """Return these programs of one process, and the names that they alone speak of."""
+    said: dict[str, set[str]] = {}
+    for path, one in files.items() if single else ():
+        for key, facts in one.functions.items():
+            for word in (*facts.words, *_names_in(facts)) if key else _names_in(facts):
+                said.setdefault(word, set()).add(path)
+    return {*single, *(word for word, by in said.items() if by <= single)}
 
 
 def _single(project: Project, files: Mapping[str, Summary]) -> frozenset[str]:
@@ -83,8 +97,10 @@ def _single(project: Project, files: Mapping[str, Summary]) -> frozenset[str]:
 
 
 def _may_join(project: Project, path: str, files: Mapping[str, Summary]) -> bool:
-    reached = (facts for one in project.reach(path) & files.keys() for facts in files[one].functions.values())
-    return any(_STARTS.search(word) for facts in reached for word in facts.words)
+    reached = [files[one] for one in project.reach(path) & files.keys()]
+    words = frozenset().union(*(facts.words for one in reached for facts in one.functions.values()))
+    begun = not _BEGIN.isdisjoint(words) and any(one.uses(package) for one in reached for package in _BEGUN_BY)
+    return begun or any(map(_STARTS.search, words))
 
 
 def meeting_functions(project: Project) -> frozenset[str]:

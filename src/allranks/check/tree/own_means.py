@@ -33,6 +33,7 @@ _EVALUATES = re.compile(r"(?i)(^|_)(val|valid|validate|validation|eval|evaluate|
 _LOADER = re.compile(r"(?i)(loader|dataset|_dl|data|batches|samples|iterator|_set|_ds|queue)$")
 # What is no data to look at: a step, a function, what is not amiss.
 _OTHERWISE = re.compile(r"_(step|fn)$|(^|_)valid_(?!\w*(load|set|data|dl|iter|split|batch|queue|gen|sampl))")
+_MEASURES = re.compile(r"(?i)(loss(es)?|metrics?|criterion|criteria|scorers?|measures?)$")
 _TRAINS = re.compile(r"^(backward|zero_grad|apply_gradients|train_step|manual_backward|train_batch)$")
 _QUIET = ("no_grad", "inference_mode", "eval", "disable_grad")
 # Somebody else may bring the parts together: metrics and evaluators that reduce when they are asked, and whoever is
@@ -116,7 +117,7 @@ def _looks(loop: ast.For, function: Function, *, known: bool) -> bool:
     """``for batch in val_loader``; in a function that evaluates, over any data."""
     data = passed_on(loop.iter)
     words = list(words_of(data))
-    if any("train" in word.lower() for word in words) or _is_count(data):
+    if any("train" in word.lower() for word in words) or _is_count(data) or _is_named(data):
         return False
     if any(HELD_OUT.search(word) for word in words if not _OTHERWISE.search(word)):
         return True
@@ -132,6 +133,12 @@ def _is_count(data: ast.expr) -> bool:
     """``range(test_batch_size)``: no data, but for that of which it is the length."""
     counts = isinstance(data, ast.Call) and tail_of(data) == "range"
     return counts and not any(isinstance(at, ast.Call) and tail_of(at) == "len" for at in walk(data))
+
+
+def _is_named(data: ast.expr) -> bool:
+    """``eval_losses.items()``: what is measured, by its names; ``test_sets.keys()``: names."""
+    asked = tail_of(data) if isinstance(data, ast.Call) and isinstance(data.func, ast.Attribute) else ""
+    return asked == "keys" or (asked == "items" and any(map(_MEASURES.search, words_of(data))))
 
 
 def _trains(loop: ast.For, file: File) -> bool:

@@ -1,0 +1,66 @@
+"""The rank on the node, by what it is made of or by its name; and where it is kept as if it were that in the job."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from allranks.check.sources.nodes import walk
+from allranks.check.sources.source import File
+from allranks.check.tree.origins import origins
+from allranks.check.tree.syntax import blocks, name_of, tail_of, words_of
+
+_LOCAL = re.compile(r"^(args\.|self\.)?_?(local_rank|LOCAL_RANK|local_process_index)$")
+_KEPT = re.compile(r"^(global_|world_)?rank$", re.IGNORECASE)
+_VARIABLES = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_RANK")
+_WORLDS = ("WORLD_SIZE", "SLURM_NTASKS", "SLURM_NPROCS", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
+
+
+def is_local(rank: ast.expr, file: File) -> bool:
+    """The local rank, by what it is made of; if that is not known, by its name."""
+    made = origins(rank, file)
+    plain = rank.args[0] if isinstance(rank, ast.Call) and tail_of(rank) == "int" and rank.args else rank
+    return made == {"local"} or (not made and any(map(_LOCAL.search, words_of(plain))))
+
+
+def is_kept_as_rank(assign: ast.Assign, file: File) -> bool:
+    """``rank = int(os.environ["LOCAL_RANK"])`` beside a number of processes that is that of the whole job."""
+    target = assign.targets[0]
+    if isinstance(target, ast.Subscript) and name_of(target.value, file) == "os.environ":
+        return (
+            isinstance(target.slice, ast.Constant)
+            and target.slice.value == "RANK"
+            and is_local(_plain(assign.value), file)
+            and not _meets_here(assign, file)
+        )
+    if not _KEPT.search(tail_of(target)) or origins(assign.value, file) != {"local"}:
+        return False
+    block = next((b for b in blocks(next(file.parents(assign))) if assign in b), [])
+    if isinstance(assign.value, ast.Call) and (of := _asked_of(assign.value, "local_rank")):
+        return any(isinstance(at, ast.Assign) and _asked_of(at.value, "size") == of for at in block)
+    if not any(isinstance(at, ast.Constant) and at.value in _VARIABLES for at in walk(assign.value)):
+        return False
+    sizes = [at for at in block if isinstance(at, ast.Assign) and "world_size" in tail_of(at.targets[0]).lower()]
+    return any(_asks_world(at.value) for at in sizes)
+
+
+def _asked_of(call: ast.expr, what: str) -> str:
+    """``hvd`` of ``hvd.local_rank()``: of its size the same library gives that of the whole job."""
+    asks = isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == what
+    return ast.unparse(call.func.value) if asks else ""  # type: ignore[attr-defined]
+
+
+def _meets_here(assign: ast.Assign, file: File) -> bool:
+    """Beside it the processes are told to meet on this host, where those of another would never come."""
+    beside = [at for block in blocks(next(file.parents(assign))) for at in block if isinstance(at, ast.Assign)]
+    told = (at.value for at in beside if "MASTER_ADDR" in ast.unparse(at.targets[0]))
+    return any(isinstance(value, ast.Constant) and value.value in ("localhost", "127.0.0.1") for value in told)
+
+
+def _plain(text: ast.expr) -> ast.expr:
+    """``str(rank)``: rank"""
+    return text.args[0] if isinstance(text, ast.Call) and tail_of(text) == "str" and text.args else text
+
+
+def _asks_world(node: ast.AST) -> bool:
+    return any(isinstance(at, ast.Constant) and at.value in _WORLDS for at in walk(node))
