@@ -389,6 +389,21 @@ dist.init_process_group("nccl")
 others = DataLoader(rows(), sampler=DistributedSampler(rows(){how}))
 print(auc(net(), others))
 """
+FOR_TRAINING = """\
+import torch.distributed as dist
+from torch.utils.data import DataLoader, DistributedSampler
+from scores import auc
+
+dist.init_process_group("nccl")
+def others(args, is_train):
+    sampler = (
+        DistributedSampler(rows(), shuffle=False)
+        if args.distributed and {asked}
+        else None
+    )
+    return DataLoader(rows(), sampler=sampler)
+print(auc(net(), others(args(), False)))
+"""
 BY_FABRIC = """\
 from lightning import Fabric
 from scores import auc
@@ -404,12 +419,15 @@ print(auc(net(), {held}))
     [
         (IN_ORDER.format(how=", shuffle=False"), [11]),
         (IN_ORDER.format(how=""), []),
+        (FOR_TRAINING.format(asked="is_train"), []),
+        (FOR_TRAINING.format(asked="not is_train"), [11]),
         (BY_FABRIC.format(held="val_loader"), [11]),
         (BY_FABRIC.format(held="more"), []),
     ],
 )
 def test_what_is_dealt_out_in_its_order_or_by_a_library_is_a_part_too(train: str, found: list[int]) -> None:
-    """Nobody trains on what a sampler leaves in its order; Fabric gives each process its part of every loader."""
+    """Nobody trains on what a sampler leaves in its order, but who says so; Fabric gives each process its part of every
+    loader."""
     sources = {"scores.py": SCORED, "train.py": train}
     findings = check({path: text.encode() for path, text in sources.items()}, Settings(select=("AR310",))).findings
     assert [one.place.line for one in findings if one.place.path == "scores.py"] == found

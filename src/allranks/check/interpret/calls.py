@@ -43,7 +43,7 @@ from allranks.check.tables.evidence import JOIN, JOINING, WAIT
 from allranks.check.tables.gates import GATED
 from allranks.check.tables.local import LocalQuery
 from allranks.check.tables.names import documented
-from allranks.check.tables.passing import BAGS, FILLING, PASSING, PASSING_METHODS, SELVES, TELLING
+from allranks.check.tables.passing import BAGS, FILLING, PASSING, PASSING_METHODS, SELVES, TELLING, is_of_day
 from allranks.check.tables.ranks import BEGUN, BESIDE, OF_MESH
 from allranks.check.tables.receivers import BASES, RECEIVERS, REGISTERS, RETURNS, is_trainer, trainer_of
 from allranks.check.tables.shown import SHOWN
@@ -219,7 +219,8 @@ class Caller(Plain):
         if (part := self.dealt(frame, name, given)) is not None:
             return part
         if name in PASSING_METHODS:
-            made = tainted(base, *given.all())
+            of_day = name == "strftime" and given.values and is_of_day(given.values[0].constant)
+            made = Value(base.taint & ~CLOCK) if of_day else tainted(base, *given.all())
             return replace(made, flags=base.flags) if base.flags else made
         return Value(base.taint & (CLOCK | ALONE)) if base.taint & (CLOCK | ALONE) else ANYTHING
 

@@ -39,8 +39,8 @@ class RankDivergentRunDir(ProgramRule):
     loaded.
 
     ## Known problems
-    A name with the date alone differs only at midnight, and is reported as well. So is a name that only rank 0 uses in
-    the end.
+    A name that only rank 0 uses in the end is reported as well. Silent about a name that `strftime` makes of the date
+    alone: it differs only at midnight.
 
     ## Use instead
     Let rank 0 choose the name and broadcast it, or take it from the launcher (an environment variable, an option).
@@ -269,6 +269,7 @@ def main(opt):
                 "train.py": """\
 import os
 import time
+from datetime import datetime
 import torch.distributed as dist
 
 dist.init_process_group("nccl")
@@ -278,6 +279,7 @@ os.makedirs(names[0], exist_ok=True)
 if dist.get_rank() == 0:
     os.makedirs(time.strftime("%m%d-%H%M%S"), exist_ok=True)
 os.makedirs(f"{time.time()}-{dist.get_rank()}", exist_ok=True)
+os.makedirs(f"{time.strftime('%m%d')}/{datetime.now().strftime('%Y-%m-%d')}", exist_ok=True)
 """
             }
         ),

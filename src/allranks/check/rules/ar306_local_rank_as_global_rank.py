@@ -11,6 +11,9 @@ from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
+from allranks.check.tree.asked_there import Files, call_at
+from allranks.check.tree.met_here import is_met_here
+from allranks.check.tree.node_seeds import is_of_node, seed_of
 from allranks.check.tree.origins import origins, reached, values
 from allranks.check.tree.ranks_of_node import is_kept_as_rank, is_local
 from allranks.check.tree.splits import handed_at, split_at
@@ -32,9 +35,6 @@ _READS = re.compile(r"data|shard|sampl|load|stream|reader|corpus|split|part|chun
 _GIVES_NUMBER = re.compile(r"(size|num|number|count|steps|length)$", re.IGNORECASE)
 _HERE = re.compile(r"local|device_count|gpus?$|per_node|n_?procs?$|LOCAL_WORLD", re.IGNORECASE)
 _HOSTS = re.compile(r"node|machine|host", re.IGNORECASE)
-# What holds a seed, and what sets one.
-_SEED = re.compile(r"(^|_)seed$")
-_SETS = re.compile(r"^(set_)?(random_)?seed(_all|_everything)?$|^manual_seed(_all)?$|^set_(all_)?seeds?$")
 _SEEDED = (
     "Processes with the same place on different nodes draw the same: their data and environments repeat each other.",
     "Add the rank in the job to the seed.",
@@ -275,15 +275,15 @@ def get_local_rank():
                 yield self.local(
                     file, node, f"{tail_of(node)} is given the number of the process on its host as the rank in the job"
                 )
-            elif rank is not None and is_local(rank, file):
+            elif rank is not None and is_local(rank, file) and not is_met_here(node, file):
                 yield self.local(file, node, f"{tail_of(node)} {_GIVEN}")
             return
         if isinstance(node, ast.Assign):
             if is_kept_as_rank(node, file):
                 yield self.local(file, node, f"the rank on the node is kept as {ast.unparse(node.targets[0])}")
             return
-        if (seed := _seed_of(node)) is not None:
-            if _is_of_node(seed, file) and not _within_node(seed):
+        if (seed := seed_of(node)) is not None:
+            if is_of_node(seed, file) and not _within_node(seed):
                 yield self.local(
                     file, node, "the seed holds the rank on the node", cluster=_SEEDED[0], advice=_SEEDED[1]
                 )
@@ -310,30 +310,15 @@ def get_local_rank():
 
     def check(self, program: Program) -> Iterator[Finding]:
         """Look at ranks that come from elsewhere: through parameters, attributes, other files."""
+        files = Files(program.facts.lines)
         for event in program.calls(*_TAKES):
             rank = event.argument(*_TAKES[event.name])
             if event.active and rank is not None and rank.number and rank.taint & RANKS == LOCAL_RANK:
+                there = call_at(event.place, files)
+                if there is not None and is_met_here(*there):
+                    continue
                 name = event.name.rpartition(".")[2]
                 yield self.found(event, f"{name} {_GIVEN}")
-
-
-def _seed_of(node: ast.AST) -> ast.expr | None:
-    """Return the sum that a seed is set to, or what is added to one: ``seed += rank``, ``manual_seed(seed + rank)``."""
-    if isinstance(node, ast.AugAssign):
-        return node.value if isinstance(node.op, ast.Add) and _SEED.search(tail_of(node.target)) else None
-    seeds = isinstance(node, ast.Call) and _SETS.search(tail_of(node)) and node.args
-    given_one = node.args[0] if seeds and isinstance(node, ast.Call) else None
-    return given_one if isinstance(given_one, ast.BinOp) and isinstance(given_one.op, ast.Add) else None
-
-
-def _is_of_node(seed: ast.expr, file: File) -> bool:
-    """Whether the rank on the node is added as it is, and nothing that tells the nodes apart."""
-    added = [seed]
-    while isinstance(added[-1], ast.BinOp) and isinstance(added[-1].op, ast.Add):
-        whole = added.pop()
-        added += [whole.right, whole.left] if isinstance(whole, ast.BinOp) else []
-    told = origins(seed, file) & {"global", "node", "group"}
-    return not told and any(origins(part, file) == {"local"} for part in added)
 
 
 def _paired(call: ast.Call, file: File) -> ast.expr | None:

@@ -23,7 +23,7 @@ _SPLITTING = frozenset(
 )
 _OFF = re.compile(r"\b(use_distributed_sampler|replace_sampler_ddp)[\"']?\s*[=:]\s*False\b")
 # Words of a function that chooses between loaders, and of a data set that knows its process.
-_CHOOSES = re.compile(r"sampler|shard|split_|prepare|replica", re.IGNORECASE)
+_CHOOSES = re.compile(r"sampler|shard|split_|prepare|replica|partition_dataset", re.IGNORECASE)
 _OF_ALL = {"sampler", *(name.rpartition(".")[2] for name in OF_ALL), "SequentialSampler"}
 _ASKS = re.compile(r"rank|world_size|replicas|[Dd]istributed")
 _TRAINS = re.compile(r"(^|_)train")

@@ -16,11 +16,13 @@ _DEALS = re.compile(
     r"(?i)(?<![a-z])(val|valid|validation|eval|test|dev)\w*\s*=\s*[\w.]*Distributed\w*Sampler\("
     r"|Distributed\w*Sampler\(\s*(dataset\s*=\s*)?[\w.\[\]\"']*(?<![a-z])(val|eval|test|dev)"
 )
-# A sampler that keeps the order of what it deals out: nobody trains so; that keeps it where nobody trains; and loaders
-# that a library splits by rank.
+# A sampler that keeps the order of what it deals out: nobody trains so, but who says so; that keeps it where nobody
+# trains; and loaders that a library splits by rank.
 _IN_ORDER = re.compile(
     r"Distributed\w*Sampler\((?:[^()]|\([^()]*\))*?\bshuffle\s*=\s*\(?"
-    r"(False\b|(is_)?train(ing)?\b(?!\.)|(not\s+)?(is_)?(val|eval|test)\w*\b|(\w+\.)*(split|mode|phase|stage|partition|subset)\s*==)"
+    r"(False\b(?!\s*,?\s*\)\s*if\s[^\n]*(?<!not )\b(is_)?train(ing)?\b)"
+    r"|(is_)?train(ing)?\b(?!\.)|(not\s+)?(is_)?(val|eval|test)\w*\b"
+    r"|(\w+\.)*(split|mode|phase|stage|partition|subset)\s*==)"
 )
 _PREPARES = re.compile(
     r"(?i)(?<![a-z])(val|valid|validation|eval|test|dev)\w*(,\s*\w+)*\s*=\s*\(?[\w.]*\.(prepare|setup_dataloaders)\("

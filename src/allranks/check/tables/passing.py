@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
+_OF_TIME = re.compile(r"%[-#_0^]?[HIklMSfspPXcTRr]")  # what strftime fills in that changes within a day
+
 
 def _each(*lines: str) -> frozenset[str]:
     return frozenset(word for line in lines for word in line.split())
@@ -51,3 +55,9 @@ WRAPPING = _each(
     "torch.no_grad torch.inference_mode contextlib.contextmanager staticmethod classmethod functools.update_wrapper",
     "equinox.filter_jit eqx.filter_jit",
 )
+
+
+def is_of_day(form: object) -> bool:
+    """Whether ``strftime`` gives the day with this, and nothing that changes within it: processes that are started
+    together have the same."""
+    return isinstance(form, str) and "%" in form and _OF_TIME.search(form) is None

@@ -33,10 +33,11 @@ class Files:
 
 def is_asked(way: Iterable[Place], files: Files) -> bool:
     """Say whether somebody asks at one of the calls on a way if there are others; or the way is not understood."""
-    return any((there := _call_at(place, files)) is None or asked_on_the_way(*there) for place in way)
+    return any((there := call_at(place, files)) is None or asked_on_the_way(*there) for place in way)
 
 
-def _call_at(place: Place, files: Files) -> tuple[ast.Call, File] | None:
+def call_at(place: Place, files: Files) -> tuple[ast.Call, File] | None:
+    """Return the call that stands at a place, and its file."""
     if (file := files.file(place.path)) is None:
         return None
     calls = (call for calls in calls_of(file).values() for call in calls if call.lineno == place.line)

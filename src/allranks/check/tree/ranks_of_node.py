@@ -7,6 +7,7 @@ import re
 
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
+from allranks.check.tree.met_here import is_met_here
 from allranks.check.tree.origins import origins
 from allranks.check.tree.syntax import blocks, name_of, tail_of, words_of
 
@@ -31,7 +32,7 @@ def is_kept_as_rank(assign: ast.Assign, file: File) -> bool:
             isinstance(target.slice, ast.Constant)
             and target.slice.value == "RANK"
             and is_local(_plain(assign.value), file)
-            and not _meets_here(assign, file)
+            and not is_met_here(assign, file)
         )
     if not _KEPT.search(tail_of(target)) or origins(assign.value, file) != {"local"}:
         return False
@@ -48,13 +49,6 @@ def _asked_of(call: ast.expr, what: str) -> str:
     """``hvd`` of ``hvd.local_rank()``: of its size the same library gives that of the whole job."""
     asks = isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == what
     return ast.unparse(call.func.value) if asks else ""  # type: ignore[attr-defined]
-
-
-def _meets_here(assign: ast.Assign, file: File) -> bool:
-    """Beside it the processes are told to meet on this host, where those of another would never come."""
-    beside = [at for block in blocks(next(file.parents(assign))) for at in block if isinstance(at, ast.Assign)]
-    told = (at.value for at in beside if "MASTER_ADDR" in ast.unparse(at.targets[0]))
-    return any(isinstance(value, ast.Constant) and value.value in ("localhost", "127.0.0.1") for value in told)
 
 
 def _plain(text: ast.expr) -> ast.expr:
