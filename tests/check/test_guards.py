@@ -43,6 +43,16 @@ PAIRS = {
         "import wandb\nmode = os.environ.get('MODE')\nwandb.init(mode=mode)\nwandb.log({})",
         "AR103",
     ),
+    "a rank that is told under a name, and not under a word for anything": Pair(
+        """
+        def record(event):
+            event('rank', args={'pid': dist.get_rank()})
+        if make().pid == 0:
+            torch.save({}, 'last.pt')
+        """,
+        "event('rank', args={'value': dist.get_rank()})\nif make().kind.value == 0:\n    torch.save({}, 'last.pt')",
+        "AR101",
+    ),
     "fewer than two processes": Pair(
         """
         size = dist.get_world_size()

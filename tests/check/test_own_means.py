@@ -171,6 +171,7 @@ def test_what_one_device_computed_is_taken_for_all(taken: str) -> None:
         ("pass", "gan.train_both(batch)", "shown = metrics[0]"),
         ("pass", OWN, "shown = metrics['loss'].mean()"),
         ("pass", "state.metrics.gather_from_model_output(batch)", "shown = jax_utils.unreplicate(metrics)"),
+        ("return Metrics.gather_from_output(axis_name='batch', loss=logits)", OWN, "shown = metrics[0]"),
     ],
 )
 def test_what_is_reduced_on_the_devices_or_left_to_others_is_not_found(reduced: str, computed: str, taken: str) -> None:

@@ -218,6 +218,18 @@ SILENT = {
                 return None
             return experiment.load_adapter(args.export_dir)
         """,
+    "a method that the main process alone calls": """
+        import logging
+        class Trainer:
+            def log_to(self, folder):
+                if not os.path.exists(folder) and self.is_main_process:
+                    os.makedirs(folder, exist_ok=True)
+                handler = logging.FileHandler(os.path.join(folder, "train.log"))
+                return handler
+            def train(self, folder):
+                if folder is not None and self.is_main_process:
+                    self.log = self.log_to(folder)
+        """,
     "two sides of a condition": """
         def stats(path, there):
             if not there:

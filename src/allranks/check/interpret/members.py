@@ -45,6 +45,14 @@ from allranks.check.tables.names import documented
 from allranks.check.tables.ranks import RUN_STARTS, RankQuery
 from allranks.check.tables.receivers import ATTRIBUTES, RECEIVERS, TUPLES
 
+# Names that say nothing of what they are given to: what one of a kind is, the next need not be.
+_OF_ANYTHING = frozenset(
+    [
+        *("value", "values", "data", "args", "kwargs", "name", "key", "item", "result", "x"),
+        *("type", "label", "text", "output", "id", "index", "idx"),
+    ]
+)
+
 
 class Members(Classes):
     """Looks names and attributes up. ``heap``: attribute -> class -> what was ever stored there; the variables of a
@@ -308,7 +316,9 @@ class Members(Classes):
         frame.result.meetings.append(entry.op)
 
     def keep(self, owner: str, name: str, value: Value) -> None:
-        """Remember what is stored in an attribute of ``owner``'s."""
+        """Remember what is stored in an attribute of ``owner``'s; of anybody's only by a name that says something."""
+        if owner == "*" and name in _OF_ANYTHING:
+            return
         plain = value.passed() if value.handle is not None else value
         setting = not value.taint and (value.constant is None or isinstance(value.constant, int))
         if setting and self.project.is_filled(owner):

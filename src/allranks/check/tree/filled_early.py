@@ -68,7 +68,9 @@ def _is_called_by_one(function: ast.AST, file: File) -> bool:
     guards = (
         [p.test for p, child in inside(at, file) if isinstance(p, ast.If) and child is not p.test] for at in calls
     )
-    return bool(calls) and all(any("rank" in ast.unparse(test) for test in tests) for tests in guards)
+    return bool(calls) and all(
+        any("rank" in ast.unparse(test) or asks_rank(test) for test in tests) for tests in guards
+    )
 
 
 def _folder(makes: ast.Call) -> str | None:

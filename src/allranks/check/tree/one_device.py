@@ -72,7 +72,8 @@ def _is_own(part: ast.expr, function: Function, file: File) -> bool:
     calls = [at for at in walk(function) if isinstance(at, ast.Call)]
     below = [called for call in calls if (called := function_called(call, file)) is not None]
     calls += [at for called in below for at in walk(called) if isinstance(at, ast.Call)]
-    reduced = (one for call in calls if _REDUCES.search(tail_of(call)) for one in call.args[:1])
+    reducing = (call for call in calls if _REDUCES.search(tail_of(call)))
+    reduced = (one for call in reducing for one in call.args[:1] or [k.value for k in call.keywords])
     if not all(speaks_of(part, _LEARNT) for one in reduced for part in _parts(one)):
         return False
     made = (at for one in (part, *values(part, file)) for at in walk(one) if isinstance(at, ast.Call))
