@@ -231,3 +231,64 @@ Log().log(1)
 def test_a_function_of_the_class_body_decorates_its_methods(guard: str, expected: list[str]) -> None:
     found = check({"train.py": LOG.format(guard=guard).encode()}, Settings(select=("AR103",))).findings
     assert [f.code for f in found] == expected
+
+
+LOGS = """\
+import torch.distributed as dist
+
+def tag():
+    return dist.broadcast_object_list(["now"], src=0)
+
+def begin(project, group=None, mode="online", folder=None):
+    if group is None:
+        group = tag()
+    print(project, group, mode, folder)
+"""
+
+
+@pytest.mark.parametrize(("given", "expected"), [("group='all'", []), ("group=None", ["train.py"])])
+def test_that_something_is_given_is_known_of_each_of_many_calls(given: str, expected: list[str]) -> None:
+    """Thirty programs call one function, each with something else; what is asked is whether a group is given."""
+    files = {"logs.py": LOGS}
+    for number in range(30):
+        more = [f"mode='{number}'", f"folder='{number}'", "mode=print", "folder=dir()"][number % 4]
+        files[f"other{number}.py"] = f"from logs import begin\nbegin('{number}', group='{number}', {more})\n"
+    files["train.py"] = (
+        "import torch.distributed as dist\nfrom logs import begin\n\ndist.init_process_group('nccl')\n"
+        f"if dist.get_rank() == 0:\n    begin('mine', {given})\n"
+    )
+    raw = {name: text.encode() for name, text in files.items()}
+    assert [one.place.path for one in check(raw, Settings(select=("AR201",))).findings] == expected
+
+
+FIRST = """\
+import contextlib
+import torch.distributed as dist
+import smdistributed.modelparallel.torch as smp
+
+class Arguments:
+    @property
+    def index(self):
+        if self.parallel:
+            return smp.dp_rank()
+        return dist.get_rank()
+
+    @contextlib.contextmanager
+    def first(self):
+        is_main = self.index == 0
+        try:
+            {before}
+            yield
+        finally:
+            {after}
+"""
+WAIT, ARRIVE, NOTHING = "if not is_main: dist.barrier()", "if is_main: dist.barrier()", "print('done')"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [(WAIT, ARRIVE, []), (WAIT, NOTHING, [16]), (NOTHING, ARRIVE, [19]), (WAIT, WAIT, [16, 19])],
+)
+def test_what_a_finally_makes_up_for(before: str, after: str, expected: list[int]) -> None:
+    """Of a rank that may be of a part of the model, it is not known who is the first."""
+    assert [line for _, line in found(FIRST.format(before=before, after=after))] == expected

@@ -166,3 +166,28 @@ def test_a_step_of_horovods_optimizer_averages_gradients(made: str, found: list[
         main(get(), [1])
         """
     assert _found(text, "AR201") == found
+
+
+DEALS = """\
+import torch.distributed as dist
+from dgl.dataloading import GraphDataLoader
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def main(model, graphs):
+    dist.init_process_group("nccl")
+    model = DDP(model)
+    for graph in GraphDataLoader(graphs, shuffle=True{more}):
+        model(graph).backward()
+
+
+main(make_model(), make_graphs())
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "found"),
+    [(", use_ddp=dist.get_world_size() > 1", []), (", use_ddp=False", ["AR301"]), ("", ["AR301"])],
+)
+def test_a_loader_of_graphs_deals_out_if_it_is_told_to(more: str, found: list[str]) -> None:
+    assert _found(DEALS.format(more=more), "AR301") == found

@@ -111,10 +111,14 @@ class Event:
         return isinstance(self.entry, Effect)
 
     @property
+    def start(self) -> Step:
+        """Where the way to it begins."""
+        return self.chain[0] if self.chain else Step(self.symbol, self.place)
+
+    @property
     def from_the_top(self) -> bool:
         """Whether the way to it begins in the body of a module: in a program, or in what it imports."""
-        start = self.chain[0] if self.chain else Step(self.symbol, self.place)
-        return start.symbol == module_name(start.place.path)
+        return self.start.symbol == module_name(self.start.place.path)
 
     @property
     def told(self) -> str:

@@ -27,6 +27,7 @@ from allranks.check.interpret.values import (
     RANKS,
     Value,
     also,
+    barely,
     chosen,
     known,
     plainly,
@@ -39,8 +40,9 @@ from allranks.check.summaries.summary import FunctionFacts, Node, body_of, gives
 from allranks.check.tables.apis import Apis
 from allranks.check.tables.passing import GRAPHLESS
 
-# So many calls of a function are told apart by all that they are given, and so many by the little of it that counts.
-DEEPEST, MOST_CONTEXTS, MOST_ROUGHLY = 20, 4, 10
+# So many calls of a function are told apart by all that they are given, so many by the little of it that counts, and so
+# many by what of it is None.
+DEEPEST, MOST_CONTEXTS, MOST_ROUGHLY, MOST_BARELY = 20, 4, 10, 16
 SMALL = 300  # bytes of a body: a line or two
 _GIVES_RANK = re.compile(r"^_?((try|safe|maybe)_)?get_((global|world|dist|mpi|process)_)?rank(_|$)(?!of|in_|for|group)")
 _BLANK = FunctionFacts("", "", (), (), ("", ""), (), (), (), (1, 0, 1, 0), (), (), b"")
@@ -301,11 +303,10 @@ class Runner(Binder):
             owner = Value(instance=f"{path}::{facts.owner}") if facts.owner and function.receiver else None
             plain = self.parameters(self.module_frame(path), facts, replace(function, receiver=owner, bound=()), None)
             ranks = self.apis.ranks["name"].named  # what is given for a rank counts all the same, and a function
-            some = self.contexts[kind] < MOST_ROUGHLY
+            count = self.contexts[kind]
+            less = roughly if count < MOST_ROUGHLY else barely if count < MOST_BARELY else _nothing
             told = {
-                name: v if ranks(name) or "::" in v.reference else roughly(v) if some else ANYTHING
-                for name, v in env.items()
-                if name in plain
+                name: v if ranks(name) or "::" in v.reference else less(v) for name, v in env.items() if name in plain
             }
             env = plain | {name: v for name, v in told.items() if v != ANYTHING}
             key = (reference, id(function.scope), tuple(env.items()), roles, callers)
@@ -340,6 +341,10 @@ class Runner(Binder):
 
     def block(self, frame: Frame, statements: tuple[Node, ...]) -> bool:
         raise NotImplementedError
+
+
+def _nothing(_: Value) -> Value:
+    return ANYTHING
 
 
 def _names(function: Value, facts: FunctionFacts, given: Given | None) -> bool:

@@ -275,12 +275,19 @@ def chosen(truth: str, one: Value, other: Value, taint: int = 0) -> Value:
 
 def roughly(value: Value) -> Value:
     """Return the little of a value that tells the calls of a function apart which is called in many ways: that it is
-    None, true or false, or this process' own."""
+    None or not, true or false, or this process' own."""
     if value.constant is None or isinstance(value.constant, bool):
         return known(value.constant)
+    if plainly(value):
+        return Value(none=FALSE)
     if value.private:
         return Value(value.taint & (RANKS | IDENTITY), none=value.none, flags=value.flags & PRIVATE)
     return ANYTHING
+
+
+def barely(value: Value) -> Value:
+    """Return of a value whether it is None, where that is known."""
+    return known(None) if value.constant is None else Value(none=FALSE) if plainly(value) else ANYTHING
 
 
 def uncounted(values: tuple[Value, ...]) -> tuple[Value, ...]:

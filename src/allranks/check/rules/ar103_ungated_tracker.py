@@ -105,6 +105,36 @@ main(3, True)
             {
                 "train.py": """\
 import torch.distributed as dist
+import wandb
+from runs import begin
+
+dist.init_process_group("nccl")
+begin("p", group="all")
+wandb.log({"loss": 0.0})
+""",
+                "runs.py": """\
+import torch.distributed as dist
+import wandb
+
+def begin(project, group):
+    wandb.init(project=project, group=group, name=f"process {dist.get_rank()}")
+""",
+                "finetune.py": """\
+import torch.distributed as dist
+import wandb
+from runs import begin
+
+dist.init_process_group("nccl")
+if dist.get_rank() == 0:
+    begin("p", group="tuned")
+    wandb.log({"loss": 0.0})
+""",
+            }
+        ),
+        Example(
+            {
+                "train.py": """\
+import torch.distributed as dist
 from torch.utils.tensorboard import SummaryWriter
 
 def main():
@@ -137,6 +167,7 @@ if dist.get_rank() == 0:
         trackers = tuple(program.ungated("tracker"))
         starts = {(e.place.path, e.name.rpartition(".")[0]) for e in trackers if e.name.endswith(STARTS)}
         begun = any(e.name == "wandb.init" and e.roles and not e.everyone for e in program.effects("tracker"))
+        own = [e for e in program.effects("tracker") if e.everyone and e.name.endswith(STARTS) and _ranked(e)]
         muted = {e.name.rpartition(".")[0] for e in program.effects("muted") if not e.everyone or _ranked(e)}
         for event in trackers:
             owner, _, word = event.name.rpartition(".")
@@ -144,7 +175,7 @@ if dist.get_rank() == 0:
                 continue
             if word not in STARTS and (owner in muted or (event.place.path, owner) in starts):
                 continue  # it does nothing where it must not, or one fault: the run that every rank starts
-            if _ranked(event):
+            if _ranked(event) or (word not in STARTS and _has_its_own(event, own, program)):
                 continue
             alone = begun and owner == "wandb" and word not in STARTS
             yield self.found(event, f"every rank calls {event.name}", cluster=_NO_RUN if alone else self.cluster)
@@ -152,6 +183,13 @@ if dist.get_rank() == 0:
             if event.active and event.everyone and not event.ordered:
                 what = f"every rank calls {event.name}, and only rank 0 has {event.target}"
                 yield self.found(event, what, cluster=_STOPS, advice=_ASK)
+
+
+def _has_its_own(event: Event, started: list[Event], program: Program) -> bool:
+    """Whether its program has each process start a run of its own, called after the process."""
+    owner = event.name.rpartition(".")[0]
+    places = {e.place.path for e in started if e.name.rpartition(".")[0] == owner}
+    return not places.isdisjoint(program.facts.around(event.start.place.path)) if places else False
 
 
 def _ranked(event: Event) -> bool:

@@ -19,7 +19,7 @@ _USES = re.compile(r"(?i)(^|[/_])(inference|infer|predict|demo|sample|generate|v
 # that several processes run all the same.
 _LOOKS = re.compile(
     r"(?i)eval|infer|predict|sampl|generat|demo|visual|viz|plot|retriev|search|stat(s|istics)|embed|translat|decod"
-    r"|preproc|prepar|process_|extract|creat|build|cache|index|download|upload|push|benchmark|debug"
+    r"|preproc|prepar|process_|extract|creat|build|cache|index|download|upload|push|benchmark|debug|render|animat"
 )
 _TRAINS = re.compile(
     r"(?i)train|tun(e|ing)|fit|solve|main|engine|(^|_)run$|runner|dist|ddp|fsdp|multi|parallel|horovod|sft|dpo|ppo"

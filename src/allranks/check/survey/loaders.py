@@ -112,8 +112,9 @@ def _is_stream(project: Project, event: Event) -> bool:
 
 
 def _is_sampled(event: Event) -> bool:
-    """Whether it has a sampler that may know of the other processes."""
-    if "**" in {name for name, _ in event.keywords}:
+    """Whether it has a sampler that may know of the other processes, or makes one (``use_ddp``: dgl)."""
+    named = dict(event.keywords)
+    if "**" in named or ("use_ddp" in named and named["use_ddp"].constant is not False):
         return True
     return any(value.constant is not None for value in _samplers(event)) and not _picks_of_all(event)
 

@@ -182,3 +182,9 @@ def flat(items: Items) -> Iterator[str]:
         elif item[0] in ("loop", "except"):
             for part in item[1:]:
                 yield from flat(part)
+
+
+def settles(items: Items, open_still: frozenset[str]) -> bool:
+    """Whether what some meet only under a condition, others meet elsewhere: nothing hangs on it as a whole."""
+    asked = conditions(items)
+    return bool(asked) and open_still.isdisjoint((*asked, "…")) and not any("(" in one or "…" in one for one in asked)

@@ -32,6 +32,7 @@ from allranks.check.survey.sequence import (
     resolved,
     retried,
     settled,
+    settles,
 )
 
 _LEFT_OUT: tuple[tuple[str, ...], ...] = ((), ("sub",), ("sub", "hidden"))
@@ -85,7 +86,8 @@ class Look(NamedTuple):
 class _Ahead(NamedTuple):
     """What follows a stretch of a trace in its function, whether it is in a ``loop``, and whether the function as a
     whole is ``level``: its roles meet alike, however its branches look. ``open``: the conditions that then still say
-    who meets whom. ``again``: the body of the loop around; ``endless``: it is one that is left from inside."""
+    who meets whom. ``again``: the body of the loop around; ``endless``: it is one that is left from inside.
+    ``straight``: so much of ``after`` comes on every way, as a finally does behind its try."""
 
     after: Trace
     loop: bool
@@ -93,6 +95,7 @@ class _Ahead(NamedTuple):
     open: frozenset[str] = frozenset()
     again: Trace = ()
     endless: bool = False
+    straight: Trace = ()
 
 
 _NO_BRANCH: TraceNode = ("branch", "UUUU", 0, (), (), (0, 0, 0, 0), "", "")
@@ -188,7 +191,7 @@ class Comparison:
     def even(self, results: Sequence[Result]) -> bool:
         """Return whether all roles meet alike in functions that are called one after another, though not in each."""
         ways = [tuple(item for r in results for item in self.function(r, role, Look())) for role in range(4)]
-        return alike(ways) and all(_settles(way, conditions(settled(way))) or not conditions(way) for way in ways)
+        return alike(ways) and all(settles(way, conditions(settled(way))) or not conditions(way) for way in ways)
 
     def _walk(self, result: Result, trace: Trace, alive: int, ahead: _Ahead) -> Iterator[Parting | tuple[Called, int]]:
         settled, owed = 0, _NO_BRANCH  # up to here, branches make up for each other, this one and those after it
@@ -221,8 +224,14 @@ class Comparison:
                 yield from self._walk(result, node[3], alive, inside)
                 yield from self._walk(result, node[5], alive, _after(after, ahead))
             elif tag == "try":
+                for inner, branch in enumerate(node[1]):  # a finally may make up for what its try begins with
+                    stretch = (*node[1][inner:], *after)
+                    end = self._balance(stretch, 0, alive) if branch[0] == "branch" and _is_open(branch, alive) else 0
+                    if (beyond := at + 1 + end - len(node[1]) + inner) > max(settled, at + 1):
+                        settled, owed = beyond, branch
+                ending = _after(after, ahead)._replace(straight=(*after, *ahead.straight))
                 for part in ((*node[1], *node[3]), *node[2]):
-                    yield from self._walk(result, part, alive, _after(after, ahead))
+                    yield from self._walk(result, part, alive, ending)
             elif tag == "around":
                 if not self._balanced(node[1], alive, after, ahead):
                     yield node[1], alive
@@ -274,7 +283,7 @@ class Comparison:
         """Roles differ in the callee, and what its caller does afterwards makes up for it."""
         own = {role: self.function(called.result, role, Look()) for role in _roles(alive)}
         if alike(own.values()):
-            return ahead.level and all(_settles(items, ahead.open) for items in own.values())
+            return ahead.level and all(settles(items, ahead.open) for items in own.values())
         later = _after(after, ahead).after
         return ahead.level or alike((*own[role], *self.items(later, role, Look(), (), ahead.loop)) for role in own)
 
@@ -294,7 +303,8 @@ class Comparison:
         if ahead.level and not letters & set("DP"):
             return None
         look = _look(node, alive)
-        further = after if look.drop and not node[2] & (ALONE | CLOCK) else _after(after, ahead).after
+        here_alone = look.drop and not node[2] & (ALONE | CLOCK)
+        further = (*after, *ahead.straight) if here_alone else _after(after, ahead).after
 
         def ways(look: Look) -> dict[str, Items]:
             later = {role: self.items(further, role, look, (), ahead.loop) for role in roles}
@@ -363,13 +373,7 @@ class Comparison:
 
 
 def _after(after: Trace, ahead: _Ahead) -> _Ahead:
-    return ahead._replace(after=(*after, *ahead.after))
-
-
-def _settles(items: Items, open_still: frozenset[str]) -> bool:
-    """Whether what some meet only under a condition, others meet elsewhere: nothing hangs on it as a whole."""
-    asked = conditions(items)
-    return bool(asked) and open_still.isdisjoint((*asked, "…")) and not any("(" in one or "…" in one for one in asked)
+    return ahead._replace(after=(*after, *ahead.after), straight=())
 
 
 def _is_open(node: TraceNode, alive: int) -> bool:

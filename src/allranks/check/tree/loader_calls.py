@@ -145,7 +145,9 @@ def _is_forgotten(made: ast.Call, nodes: Sequence[ast.AST], file: File) -> bool:
 
 
 def may_be_sampled(loader: ast.Call) -> bool:
-    """What is passed on may be a sampler, but beside `shuffle=True`, which bears none."""
+    """What is passed on may be a sampler, but beside `shuffle=True`, which bears none; or it makes one (dgl)."""
+    if (several := keyword(loader, "use_ddp")) is not None and not is_constant(several, False):
+        return True
     return has_stars(loader) and not is_constant(keyword(loader, "shuffle"), True)
 
 
