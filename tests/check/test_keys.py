@@ -216,3 +216,37 @@ def test_one_key_for_all_devices_is_given_to_a_step_of_another_file(asks: str, e
     sources = {"train.py": GIVES.encode(), "steps.py": STEP.format(asks=asks).encode()}
     found = check(sources, Settings(select=("AR701",))).findings
     assert [finding.place.line for finding in found] == expected
+
+
+ORDERED = """\
+import jax
+
+
+def loss(params, rows, key):
+    return params.apply(rows, rngs={{"dropout": key}})
+
+
+if __name__ == "__main__":
+    key = jax.random.PRNGKey(1)
+
+    @jax.jit
+    def update(params, rows, key):
+        def epoch(carry, unused):
+            params, key = carry
+            key, subkey = jax.random.split(key)
+            rows_now = jax.random.permutation(subkey, rows)
+            return (params - {step}, key), ()
+
+        return jax.lax.scan(epoch, (params, key), (), length=4)
+
+    on_all = jax.pmap(update, axis_name="devices")
+    keys = jax.device_put_replicated(key, jax.local_devices())
+    on_all(params(), rows(), keys)
+"""
+
+
+@pytest.mark.parametrize(("step", "found"), [("grad(params, rows_now)", []), ("loss(params, rows_now, subkey)", [22])])
+def test_the_same_order_of_own_rows_does_no_harm(step: str, found: list[int]) -> None:
+    """Who gives the key to a model has all devices drop the same."""
+    findings = check({"a.py": ORDERED.format(step=step).encode()}, Settings(select=("AR701",))).findings
+    assert [finding.place.line for finding in findings] == found

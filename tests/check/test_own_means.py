@@ -54,6 +54,7 @@ def test_a_mean_over_what_a_sampler_deals_out_is_that_of_one_process(name: str) 
         ("validate", "pass", "DistributedSampler(val_set)", "scores = average_gradients_all_gather(scores)"),
         ("validate", "pass", "None", "pass"),
         ("validate", "sums = metric.compute()", "DistributedSampler(val_set)", "pass"),
+        ("validate", "sums = average.aggregate()", "DistributedSampler(val_set)", "pass"),
         ("train_epoch", "pass", "DistributedSampler(val_set)", "pass"),
     ],
 )
@@ -471,3 +472,18 @@ def test_a_function_that_deals_out_where_it_is_asked_to_does_so_for_nobody_else(
     sources = {"scores.py": SCORED, "loaders.py": MAKER.format(asked=asked, condition=condition), "train.py": CALLER}
     findings = check({path: text.encode() for path, text in sources.items()}, Settings(select=("AR310",))).findings
     assert [one.place.line for one in findings if one.place.path == "scores.py"] == found
+
+
+@pytest.mark.parametrize(("what", "found"), [("dummy", []), ("count", [6])])
+def test_a_dummy_is_reduced_to_meet_the_others(what: str, found: list[int]) -> None:
+    """Whoever has nothing meets them as often; of anything else the result is lost."""
+    source = f"""from torch.distributed.nn.functional import all_reduce
+
+
+def total({what}, parts):
+    if not parts:
+        all_reduce({what})
+        return parts
+    return all_reduce(parts)
+"""
+    assert lines(source) == found

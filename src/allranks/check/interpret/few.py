@@ -56,7 +56,9 @@ def _have_left(frame: Frame, ranks: str) -> bool:
 
 def of_strangers(frame: Frame, entry: Collective, name: str, given: Given) -> bool:
     """Whether a group that only some have, who keep it or were handed it, is of them and of others that are no ranks:
-    engines that serve the model."""
+    engines that serve the model; or they leave a group, where each goes for itself."""
+    if entry.op == "destroy_process_group" and given.node[2] and given.node[2][0] != ("const", None):
+        return not render(given.node[2][0]).endswith("WORLD")
     group = given.argument(*entry.group) if entry.group else None
     kept = given.expression(*entry.group) if group is not None and group.ranked else None
     if kept is not None and (kept[0] == "attr" or (kept[0] == "name" and kept[1] in frame.facts.positional)):

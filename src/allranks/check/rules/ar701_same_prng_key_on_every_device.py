@@ -17,6 +17,7 @@ from allranks.check.tree.keys import (
     draws_own_rows,
     is_copied,
     is_shared,
+    orders_alone,
     takers,
 )
 from allranks.check.tree.mapped import MAPS
@@ -324,10 +325,13 @@ keys = jax.random.split(jax.random.PRNGKey(0), jax.local_device_count())
 
 
 def _stays_alike(copies: ast.Call, file: File) -> bool:
-    """A key is copied to all devices for functions under pmap, and none of them asks for its device."""
+    """A key is copied to all devices for functions under pmap, none of which asks for its device, or puts its own rows
+    in an order and does no more."""
     if not is_copied(copies.args[0], file):
         return False
     functions = takers(copies, file)
+    if functions and all(orders_alone(one, file) for one in functions):
+        return False
     return not any(map(asks_place, functions)) if functions else "axis_index" not in file.text
 
 

@@ -30,10 +30,12 @@ from allranks.check.tree.syntax import (
 
 DRAWS = ("normal", "uniform", "truncated_normal", "bernoulli", "randint", "gumbel", "rademacher", "laplace", "bits")
 _NAMED = re.compile(r"(^|_)(rngs?|keys?|prng)($|_)", re.IGNORECASE)
+_ANY_KEY = re.compile(r"(^|_)(sub|new|next)?_?(rngs?|keys?|prng)\d*($|_)", re.IGNORECASE)
 # Whoever asks for one of these in a function can make a key his own.
 _PLACES = ("axis_index", "process_index")
 # What does no harm where it is the same: keys are cut, each device puts the rows of its own in some order.
 _HARMLESS = ("split", "fold_in", "permutation", "shuffle")
+_KEPT_APART = frozenset([*_HARMLESS, *(name.rpartition(".")[2] for name in KEYS)])
 # What makes parameters, or pictures to compare, is to be the same everywhere, and again and again.
 _ALIKE = re.compile(r"(?i)init|param|dummy|fake_input|fixed|eval|test|val(id|$|_)|visual|preview|example")
 _DEEPEST, _MOST = 6, 4
@@ -108,6 +110,21 @@ def takers(copies: ast.Call, file: File) -> list[Mapped]:
             made = [v for v in values(call.func, file) if isinstance(v, ast.Call) and name_of(v, file) in MAPS]
             found += [function for v in made if (function := mapped(v, file)) is not None]
     return found
+
+
+def orders_alone(function: ast.AST, file: File) -> bool:
+    """Say whether a function draws no more than orders of its own rows: with none of the keys that it names, and it
+    gives none to others."""
+    calls = [at for at in walk(function) if isinstance(at, ast.Call)]
+    drawn = {tail_of(at) for at in calls if name_of(at, file).startswith("jax.random.")}
+    others = (at for at in calls if not name_of(at, file).startswith(("jax.random.", "jax.lax.")))
+    handed = (part for at in others for one in (*at.args, *at.keywords) for part in walk(one))
+    return drawn <= _KEPT_APART and not any(_is_key(part) for part in handed)
+
+
+def _is_key(node: ast.AST) -> bool:
+    named = node.arg if isinstance(node, ast.keyword) else tail_of(node) if isinstance(node, ast.expr) else None
+    return named is not None and _ANY_KEY.search(named) is not None
 
 
 def asks_place(function: ast.AST) -> bool:

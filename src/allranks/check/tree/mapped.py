@@ -35,7 +35,7 @@ def _meant(given: ast.expr, file: File, most: int) -> Mapped | None:
         return _method(given, file)
     if not isinstance(given, ast.Name):
         return None
-    around = (at for scope in file.parents(given) if isinstance(scope, _FUNCTIONS) for at in scope.body)
+    around = (at for scope in file.parents(given) if isinstance(scope, (*_FUNCTIONS, ast.If)) for at in scope.body)
     inside = next((at for at in around if isinstance(at, _FUNCTIONS) and at.name == given.id), None)
     found = inside or function_called(ast.Call(given, [], []), file)
     stored = values(given, file) if found is None and most else []

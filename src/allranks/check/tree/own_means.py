@@ -39,7 +39,7 @@ _QUIET = ("no_grad", "inference_mode", "eval", "disable_grad")
 # Somebody else may bring the parts together: metrics and evaluators that reduce when they are asked, and whoever is
 # named after all processes.
 _LEFT = re.compile(
-    rf"{AGREES.pattern}|Gather|Reduce|torchmetrics|[Ee]valuator|\.compute\(|interleave|[Dd]istributed|\b(average|avg)_(?!precision)"
+    rf"{AGREES.pattern}|Gather|Reduce|torchmetrics|[Ee]valuator|\.(compute|aggregate|get_buffer)\(|interleave|[Dd]istributed|\b(average|avg)_(?!precision)"
     r"|_(average|avg)\(|across|all_ranks|\bhvd\.|\bxm\.|mesh|pjit|NamedSharding|pmap"
 )
 _OTHERS = re.compile(r"(^|[._])(world|comm|comms|dist|mpi|hvd|horovod|accelerator|fabric|group|utils_dist)([._]|$)")

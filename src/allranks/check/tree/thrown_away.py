@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from allranks.check.sources.source import File
-from allranks.check.tree.syntax import is_constant, keyword, name_of, rank_guard, tail_of
+from allranks.check.tree.syntax import is_constant, keyword, name_of, rank_guard, speaks_of, tail_of
 
 # These write the result into their argument.
 IN_PLACE = ("torch.distributed.all_reduce", "torch.distributed.reduce")
@@ -35,6 +36,7 @@ _NEW_METHODS = frozenset(
         "double",
     ]
 )
+_MEETS_ALONE = re.compile(r"(?i)dummy|warm_?up|placeholder")
 # What keeps the tensor, or may do so.
 _SAME = frozenset(["to", "cuda", "contiguous", "detach"])
 
@@ -42,11 +44,14 @@ _SAME = frozenset(["to", "cuda", "contiguous", "detach"])
 def thrown_away(call: ast.Call, file: File) -> ast.expr | None:
     """Return the value of a reduction that is lost: it is a temporary one, or what the call returns is not kept.
 
-    A reduction of a constant is a warm-up, or a barrier; the sender of what one rank alone has keeps it.
+    A reduction of a constant, or of what is called a dummy, is a warm-up, or made to meet the others; the sender of
+    what one rank alone has keeps it.
     """
     name = name_of(call, file)
     tensor = call.args[0] if call.args else keyword(call, "tensor")
     if tensor is None or rank_guard(call, file) is not None or not any(map(_is_variable, ast.walk(tensor))):
+        return None
+    if speaks_of(tensor, _MEETS_ALONE):
         return None
     if name in IN_PLACE:
         return tensor if _is_temporary(tensor, file) else None
