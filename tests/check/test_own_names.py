@@ -30,6 +30,48 @@ PAIRS = {
         """,
         "AR101",
     ),
+    "what a sample is called, filled in": Pair(
+        """
+        for sample in data_loader:
+            torch.save(sample, '%s.pt' % sample['name'])
+            torch.save(sample, '{}.bin'.format(sample['name']))
+        """,
+        """
+        for step, sample in enumerate(data_loader):
+            torch.save(sample, '%s.pt' % step)
+        """,
+        "AR101",
+    ),
+    "what is made of a batch has the names of its samples": Pair(
+        """
+        def test_step(batch, index):
+            parts = get_parts(batch)
+            for name in parts['fname']:
+                torch.save({}, name + '.pt')
+        test_step(next(data), 1)
+        """,
+        """
+        def test_step(batch, index):
+            parts = get_parts(index)
+            for name in parts['fname']:
+                torch.save({}, name + '.pt')
+        test_step(next(data), 1)
+        """,
+        "AR101",
+    ),
+    "what a batch is asked for under the key of a name": Pair(
+        """
+        def test_step(batch, index):
+            torch.save({}, get_part(batch, 'fname')[0] + '.pt')
+        test_step(next(data), 1)
+        """,
+        """
+        def test_step(batch, index):
+            torch.save({}, get_part(batch, 'kind')[0] + '.pt')
+        test_step(next(data), 1)
+        """,
+        "AR101",
+    ),
     "a folder of all, and a beginning of the name that is one's own": Pair(
         """
         from flax.training import checkpoints

@@ -11,6 +11,7 @@ from allranks.check.interpret.held import of_those_who_have
 from allranks.check.interpret.in_parts import IN_PARTS, forward_of
 from allranks.check.interpret.logged import FABRIC, TRAINER
 from allranks.check.interpret.measuring import METRIC, is_metric
+from allranks.check.interpret.naming import filled_in
 from allranks.check.interpret.plain import Plain
 from allranks.check.interpret.started import is_told_its_gpu, joins
 from allranks.check.interpret.state import Frame, Span
@@ -43,7 +44,7 @@ from allranks.check.tables.evidence import JOIN, JOINING, WAIT
 from allranks.check.tables.gates import GATED
 from allranks.check.tables.local import LocalQuery
 from allranks.check.tables.names import documented
-from allranks.check.tables.passing import BAGS, FILLING, PASSING, PASSING_METHODS, SELVES, TELLING, is_of_day
+from allranks.check.tables.passing import BAGS, FILLING, PASSING, PASSING_METHODS, SELVES, TELLING
 from allranks.check.tables.ranks import BEGUN, BESIDE, OF_MESH
 from allranks.check.tables.receivers import BASES, RECEIVERS, REGISTERS, RETURNS, is_trainer, trainer_of
 from allranks.check.tables.shown import SHOWN
@@ -219,9 +220,7 @@ class Caller(Plain):
         if (part := self.dealt(frame, name, given)) is not None:
             return part
         if name in PASSING_METHODS:
-            of_day = name == "strftime" and given.values and is_of_day(given.values[0].constant)
-            made = Value(base.taint & ~CLOCK) if of_day else tainted(base, *given.all())
-            return replace(made, flags=base.flags) if base.flags else made
+            return filled_in(base, name, given)
         return Value(base.taint & (CLOCK | ALONE)) if base.taint & (CLOCK | ALONE) else ANYTHING
 
     def _outside_call(self, frame: Frame, name: str, given: Given) -> Value:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeVar
 from allranks.check.interpret import collected, rounds, spread
 from allranks.check.interpret.asked import says_alone
 from allranks.check.interpret.compare import compared
-from allranks.check.interpret.naming import alike, is_local, is_sample, takes_rank
+from allranks.check.interpret.naming import alike, is_local, is_sample, named_in, takes_rank
 from allranks.check.interpret.state import Frame
 from allranks.check.interpret.truth import FALSE, TRUE, both, either, negate, roles_where
 from allranks.check.interpret.values import (
@@ -147,7 +147,8 @@ class Evaluator:
             return computed
         if node[3] == "%" and isinstance(left.constant, str):  # a name that is filled in
             parts = node[2][1] if node[2][0] == "seq" else (node[2],)
-            right = tainted(*map(alike, parts, right.elements or (right,)))
+            filled = [*map(alike, parts, right.elements or (right,))]
+            right = replace(tainted(*filled), flags=frozenset().union(*(part.flags for part in filled)))
         if isinstance(left.constant, str) and isinstance(right.constant, str) and node[3] == "+":
             return Value(constant=left.constant + right.constant, flags=left.flags)
         if node[3] == "+" and (is_local(left, right, node[2]) or is_local(right, left, node[1])):
@@ -357,7 +358,7 @@ class Evaluator:
         "name": _name,
         "const": _const,
         "attr": _attr,
-        "call": lambda self, frame, node: self.call(frame, node),
+        "call": lambda self, frame, node: named_in(frame, node, self.call(frame, node)),
         "op": _op,
         "not": _not,
         "and": _and,

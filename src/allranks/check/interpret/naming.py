@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 
+from allranks.check.interpret.given import Given
 from allranks.check.interpret.state import Frame
-from allranks.check.interpret.values import ANYTHING, CLOCK, LOCAL_RANK, NODE, OWN, RANK, Value
+from allranks.check.interpret.values import ANYTHING, CLOCK, LOCAL_RANK, NODE, OWN, RANK, Value, replace, tainted
 from allranks.check.summaries.render import render
 from allranks.check.summaries.summary import Node
-from allranks.check.tables.items import COPIES, is_batch, is_step
+from allranks.check.tables.items import COPIES, is_batch, is_step, key_of_name
+from allranks.check.tables.passing import is_of_day
 
 # A name that is filled in with the rank: "log-{rank:03d}.txt", "%(local_rank)s.txt".
 _TEMPLATE = re.compile(r"[{(](\w*_)?rank[})!:]")
@@ -37,7 +39,25 @@ def alike(node: Node, value: Value) -> Value:
     return ANYTHING if name and is_step(name) and not value.number and not value.taint & CLOCK else value
 
 
+def filled_in(base: Value, name: str, given: Given) -> Value:
+    """Return what a method gives that adds nothing: a text is as much its process' own as what is put in."""
+    if name == "strftime" and given.values and is_of_day(given.values[0].constant):
+        return Value(base.taint & ~CLOCK)
+    made = tainted(base, *given.all())
+    flags = base.flags.union(*(value.flags & OWN for value in given.all() if name in ("format", "join")))
+    return replace(made, flags=flags) if flags else made
+
+
 def is_sample(frame: Frame, node: Node) -> bool:
-    """Whether a variable holds what a data loader gave."""
+    """Whether a variable holds what a data loader gave, or a call gives what it makes of that."""
+    if node[0] == "call":
+        return any(given[0] == "name" and is_sample(frame, given) for given in node[2])
     name = node[1] if node[0] == "name" else ""
     return name in frame.samples or (is_batch(name) and name in frame.facts.positional)
+
+
+def named_in(frame: Frame, node: Node, value: Value) -> Value:
+    """Return what a call gives: of a sample, and the key under which that has its name, such a name
+    (``self.get_input(batch, "fname")``)."""
+    asked = value == ANYTHING and any(one[0] == "const" and key_of_name(one[1]) for one in node[2])
+    return Value(flags=OWN) if asked and is_sample(frame, node) else value

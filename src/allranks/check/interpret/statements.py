@@ -13,6 +13,7 @@ from allranks.check.interpret.ending import how_it_ends, stayed
 from allranks.check.interpret.few import leave_world
 from allranks.check.interpret.functions import Runner
 from allranks.check.interpret.making import members
+from allranks.check.interpret.naming import is_sample
 from allranks.check.interpret.rounds import Rounds, comes_late, count, how_often, set_apart
 from allranks.check.interpret.sides import merged
 from allranks.check.interpret.spread import enter, unpacked
@@ -105,6 +106,7 @@ class Interpreter(Runner):
         for target in node[2]:
             self.store(frame, target, self.by_name(target, value) if node[3][0] in ("call", "comp") else value)
             if target[0] == "name":
+                frame.samples |= {target[1]} if node[3][0] == "call" and is_sample(frame, node[3]) else set()
                 stored = frame.result.stored
                 stored[target[1]] = node[3] if stored.get(target[1], node[3]) is node[3] else None
             if target[0] == "sub" and target[2][0] == "const" and target[2][1] in VISIBLE:
