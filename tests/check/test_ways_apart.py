@@ -88,3 +88,36 @@ def main(args):
 main(parse())
 """
     assert confidence(text) == {"worker.pt": "high"}
+
+
+BY_A_SETTING = """\
+import torch.distributed as dist
+
+def evaluate(model, loader, args):
+    if not {left}:
+        if dist.get_rank() != 0:
+            return
+    for batch in loader:
+        out = model(batch)
+        if {met}:
+            dist.all_gather([], out)
+
+def main(args, alone):
+    dist.init_process_group("nccl")
+    evaluate(print, [1, 2], args)
+"""
+
+
+@pytest.mark.parametrize(
+    ("left", "met", "expected"),
+    [
+        ("args.parallel_eval", "args.parallel_eval", []),
+        ("self.cfg.test.parallel", "self.cfg.test.parallel", []),
+        ("args.parallel_eval", "not args.parallel_eval", ["AR202"]),
+        ("args.parallel_eval", "args.other", ["AR202"]),
+        ("args.parallel_eval", "True", ["AR202"]),
+    ],
+)
+def test_a_setting_that_lets_some_leave_says_also_whether_they_meet(left: str, met: str, expected: list[str]) -> None:
+    source = BY_A_SETTING.format(left=left, met=met).encode()
+    assert [one.code for one in check({"train.py": source}, Settings(select=("AR2",))).findings] == expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -10,6 +11,9 @@ Items: TypeAlias = tuple[Any, ...]
 LONGEST = 300
 MOST_CONDITIONS = 6
 REMEMBERED = 50_000  # the same stretches come again and again: behind every branch that is followed on
+_SETTING = re.compile(
+    r"(not )?(self\.)?_?(args|opts?|cfg|conf|config|hparams|params|flags|FLAGS|options|settings)(\.\w+)+"
+)
 _BLIND = ("",)  # conditions that are not told by their text
 
 
@@ -62,7 +66,9 @@ def resolved(items: Items, condition: str, holds: bool) -> Items:
         return items
     done: list[Any] = []
     for item in items:
-        if not _is_branch(item):
+        if item[0] == "loop" and is_setting(condition):
+            done.append(("loop", *(resolved(part, condition, holds) for part in item[1:])))
+        elif not _is_branch(item):
             done.append(item)
         elif named(item[1]) == named(condition):
             same = item[1] == condition
@@ -84,6 +90,11 @@ def _asks(items: Items, condition: str) -> bool:
 def named(condition: str) -> str:
     """Return what a condition and its contrary have in common."""
     return condition.removeprefix("not ")
+
+
+def is_setting(condition: str) -> bool:
+    """Whether a condition is a setting of the program, which stays what it is."""
+    return _SETTING.fullmatch(condition) is not None
 
 
 def conditions(items: Items) -> frozenset[str]:

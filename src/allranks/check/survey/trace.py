@@ -8,7 +8,6 @@ mean: these two meet in the same places, whatever guards are on the way.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -16,6 +15,7 @@ from typing import NamedTuple
 from allranks.check.interpret.state import Called, Result, Span, Trace, TraceNode
 from allranks.check.interpret.truth import BY_RANK, EVERY, ROLES, TRUE, UNKNOWN, in_words
 from allranks.check.interpret.values import ALONE, CLOCK, RANKS, STATE
+from allranks.check.survey.ahead import Ahead, Look
 from allranks.check.survey.marks import Meeting, are_programs, breaks, ends_job, exits, first_meeting, raises
 from allranks.check.survey.sequence import (
     LONGEST,
@@ -26,6 +26,7 @@ from allranks.check.survey.sequence import (
     flat,
     hangs_on,
     holds,
+    is_setting,
     meets,
     named,
     one_way,
@@ -33,13 +34,6 @@ from allranks.check.survey.sequence import (
     retried,
     settled,
     settles,
-)
-
-_LEFT_OUT: tuple[tuple[str, ...], ...] = ((), ("sub",), ("sub", "hidden"))
-# A flag that says whether there are several processes: it holds.
-_SEVERAL = re.compile(
-    r"distributed|world_size|initialized|num_processes|process_count|n_gpu|\bddp\b|is_dist|TORCHELASTIC|SLURM_|MASTER_ADDR",
-    re.I,
 )
 
 
@@ -55,47 +49,6 @@ class Parting(NamedTuple):
     sides: tuple[tuple[str, tuple[str, ...]], ...]
     under: int = 0
     answered: bool = False
-
-
-class Look(NamedTuple):
-    """What counts. ``drop`` leaves meetings of sub-groups (1), and hidden ones (2), out. ``straight`` leaves out early
-    returns by data. ``sure`` leaves out what hangs on data further down: on two conditions in the function that is
-    called, or on one in a function that this calls. ``deep``: so many calls down; ``doubt``: how much it hangs on."""
-
-    drop: int = 0
-    straight: bool = False
-    sure: bool = False
-    deep: int = 0
-    doubt: int = 0
-
-    def inside(self) -> Look:
-        """Return how a function is looked at that is called."""
-        return self._replace(deep=self.deep + 1) if self.sure else self
-
-    def under(self, condition: str) -> Look:
-        """Return how the side of a branch is looked at."""
-        if not (self.sure and self.deep) or _SEVERAL.search(condition):
-            return self
-        return self._replace(doubt=self.doubt + (2 if "DTensor" in condition else self.deep))
-
-    def misses(self, kind: str) -> bool:
-        """Return whether a meeting of this kind (a sub-group's, a hidden one) is left out."""
-        return self.doubt > 1 or kind in _LEFT_OUT[self.drop]
-
-
-class _Ahead(NamedTuple):
-    """What follows a stretch of a trace in its function, whether it is in a ``loop``, and whether the function as a
-    whole is ``level``: its roles meet alike, however its branches look. ``open``: the conditions that then still say
-    who meets whom. ``again``: the body of the loop around; ``endless``: it is one that is left from inside.
-    ``straight``: so much of ``after`` comes on every way, as a finally does behind its try."""
-
-    after: Trace
-    loop: bool
-    level: bool
-    open: frozenset[str] = frozenset()
-    again: Trace = ()
-    endless: bool = False
-    straight: Trace = ()
 
 
 _NO_BRANCH: TraceNode = ("branch", "UUUU", 0, (), (), (0, 0, 0, 0), "", "")
@@ -186,14 +139,14 @@ class Comparison:
         """Yield where the ``alive`` roles part in this function, and the calls on the way with who makes them."""
         ways = [self.function(result, role, Look()) for role in _roles(alive)]
         open_still = frozenset().union(*(conditions(settled(way)) for way in ways))
-        yield from self._walk(result, result.trace, alive, _Ahead((), False, alike(ways), open_still))
+        yield from self._walk(result, result.trace, alive, Ahead((), False, alike(ways), open_still))
 
     def even(self, results: Sequence[Result]) -> bool:
         """Return whether all roles meet alike in functions that are called one after another, though not in each."""
         ways = [tuple(item for r in results for item in self.function(r, role, Look())) for role in range(4)]
         return alike(ways) and all(settles(way, conditions(settled(way))) or not conditions(way) for way in ways)
 
-    def _walk(self, result: Result, trace: Trace, alive: int, ahead: _Ahead) -> Iterator[Parting | tuple[Called, int]]:
+    def _walk(self, result: Result, trace: Trace, alive: int, ahead: Ahead) -> Iterator[Parting | tuple[Called, int]]:
         settled, owed = 0, _NO_BRANCH  # up to here, branches make up for each other, this one and those after it
         for at, node in enumerate(trace):
             tag, after = node[0], trace[at + 1 :]
@@ -220,7 +173,7 @@ class Comparison:
                 if uneven is not None:
                     yield uneven
                     continue
-                inside = _Ahead((), True, ahead.level, ahead.open, node[3], node[1] == TRUE)
+                inside = Ahead((), True, ahead.level, ahead.open, node[3], node[1] == TRUE)
                 yield from self._walk(result, node[3], alive, inside)
                 yield from self._walk(result, node[5], alive, _after(after, ahead))
             elif tag == "try":
@@ -271,15 +224,16 @@ class Comparison:
         return 0
 
     def _sides(
-        self, result: Result, node: TraceNode, alive: int, after: Trace, ahead: _Ahead
+        self, result: Result, node: TraceNode, alive: int, after: Trace, ahead: Ahead
     ) -> Iterator[Parting | tuple[Called, int]]:
-        later = _after(after, ahead)
+        later, asked = _after(after, ahead), node[7]
         for side, other in ((node[3], "F"), (node[4], "T")):
             inside = sum(1 << role for role in _roles(alive) if node[1][role] != other)
             if side and inside:
-                yield from self._walk(result, side, inside, later)
+                known = (*ahead.known, (asked, side is node[3])) if is_setting(asked) else ahead.known
+                yield from self._walk(result, side, inside, later._replace(known=known))
 
-    def _balanced(self, called: Called, alive: int, after: Trace, ahead: _Ahead) -> bool:
+    def _balanced(self, called: Called, alive: int, after: Trace, ahead: Ahead) -> bool:
         """Roles differ in the callee, and what its caller does afterwards makes up for it."""
         own = {role: self.function(called.result, role, Look()) for role in _roles(alive)}
         if alike(own.values()):
@@ -294,7 +248,7 @@ class Comparison:
             gone |= 1 << role if side and side[-1][0] == "exit" else 0
         return alive & ~gone
 
-    def _parting(self, result: Result, node: TraceNode, alive: int, after: Trace, ahead: _Ahead) -> Parting | None:
+    def _parting(self, result: Result, node: TraceNode, alive: int, after: Trace, ahead: Ahead) -> Parting | None:
         truth, then, orelse, condition = node[1], node[3], node[4], node[7]
         roles = _roles(alive)
         letters = {truth[role] for role in roles}
@@ -308,6 +262,8 @@ class Comparison:
 
         def ways(look: Look) -> dict[str, Items]:
             later = {role: self.items(further, role, look, (), ahead.loop) for role in roles}
+            for asked, held in ahead.known:
+                later = {role: resolved(items, asked, held) for role, items in later.items()}
             return self._ways(node, later, look, ahead.loop)
 
         found = ways(look)
@@ -327,7 +283,7 @@ class Comparison:
         alone = "P" in letters and "D" not in letters and len(letters) == 1
         return self._described(result, node, found, (*after, *ahead.after, *ahead.again), (alone, ahead.loop))
 
-    def _goes_round(self, ways: Mapping[str, Items], ahead: _Ahead, look: Look) -> bool:
+    def _goes_round(self, ways: Mapping[str, Items], ahead: Ahead, look: Look) -> bool:
         """Whether some leave a loop that meets in its next round."""
         leaves = any(holds(items, ("jump", kind)) for items in ways.values() for kind in ("break", "return"))
         return leaves and any(meets(self.items(ahead.again, role, look, (), True)) for role in range(4))
@@ -372,7 +328,7 @@ class Comparison:
         return Parting(cause, result, span, condition, meeting, described, taint, answered)
 
 
-def _after(after: Trace, ahead: _Ahead) -> _Ahead:
+def _after(after: Trace, ahead: Ahead) -> Ahead:
     return ahead._replace(after=(*after, *ahead.after), straight=())
 
 
