@@ -21,7 +21,7 @@ from allranks.check.tree.keys import (
     takers,
 )
 from allranks.check.tree.mapped import MAPS
-from allranks.check.tree.origins import RANK_KINDS, function_called, origins
+from allranks.check.tree.origins import RANK_KINDS, function_called, origins, values
 from allranks.check.tree.syntax import asks_rank, calls_of, distributed, function_of, keyword, name_of, own, tail_of
 from allranks.findings import Finding, Note
 
@@ -241,6 +241,12 @@ def drawn(dataset):
     return DataLoader(dataset, sampler=DistributedSampler(dataset), num_workers=4, generator=generator)
 
 
+def by_itself(dataset):
+    generator, num_workers = torch.Generator(), 0
+    generator.manual_seed(0)
+    return DataLoader(dataset, sampler=DistributedSampler(dataset), num_workers=num_workers, generator=generator)
+
+
 def order(rows):
     generator = torch.Generator()
     generator.manual_seed(0)
@@ -353,7 +359,10 @@ def _is_drawn(key: ast.expr, file: File) -> bool:
 
 def _works_with(loader: ast.Call, generator: str, file: File) -> bool:
     given, starts = keyword(loader, "generator"), keyword(loader, "worker_init_fn")
-    if not isinstance(given, ast.Name) or given.id != generator or keyword(loader, "num_workers") is None:
+    workers = keyword(loader, "num_workers")
+    if not isinstance(given, ast.Name) or given.id != generator or workers is None:
+        return False
+    if all(isinstance(many, ast.Constant) and many.value == 0 for many in values(workers, file) or [workers]):
         return False
     init = function_called(ast.Call(starts, [], []), file) if isinstance(starts, ast.Name) else None
     return keyword(loader, "sampler") is not None and not (init is not None and asks_rank(init))
