@@ -76,6 +76,9 @@ def test_what_is_loaded_was_on_a_gpu_where_training_saved_it(body: str, expected
 
 def test_what_comes_from_the_cpu_goes_there() -> None:
     assert not found('read(net, "x"); write(net, "x")', saved="{k: v.cpu() for k, v in model.state_dict().items()}")
+    assert not found(
+        'read(net, "x"); write(net, "x")', saved="whole(model, Full(rank0_only=True, offload_to_cpu=True))"
+    )
 
 
 def test_an_evaluation_of_several_processes_is_no_program_of_one() -> None:

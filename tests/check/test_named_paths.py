@@ -27,6 +27,8 @@ class Learner:
         ("config['learner']['optimizer_path']", [11]),
         ("args.resume", [11]),
         ("args.vocab_path", []),
+        ("args.folder / 'manifest.pt'", []),
+        ("args.manifest", []),
         ("config['learner']['rng_path']", []),
     ],
 )

@@ -95,3 +95,39 @@ for row in prompts.part(dist.get_rank(), dist.get_world_size()):
 def test_a_method_is_told_what_its_objects_are_given(made: str, found: list[int]) -> None:
     """An object of another class is none of them."""
     assert lines(ITEMS.format(made=made)) == found
+
+
+LOOKING = """\
+import os
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, Subset
+from steps import shown
+
+
+def main(args, model, dataset):
+    dist.init_process_group("nccl")
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    numbers = list(range(len(dataset)))
+    mine = numbers[rank::world_size]
+    subset = Subset(dataset, mine)
+    loader = DataLoader(subset, batch_size=4, drop_last=False)
+    with torch.{mode}():
+        for images, numbers in loader:
+            shown(model(images), numbers, args.epoch)
+    dist.barrier()
+
+
+if __name__ == "__main__":
+    main(read(), make(), rows())
+"""
+STEPS = (
+    "def shown(images, numbers, epoch):\n    print(images)\n\n\ndef step(model, batch):\n    model(batch).backward()\n"
+)
+
+
+@pytest.mark.parametrize(("mode", "found"), [("inference_mode", []), ("enable_grad", [12])])
+def test_who_only_looks_goes_through_its_part_alone(mode: str, found: list[int]) -> None:
+    """Whatever else there is in the files that it imports."""
+    raw = {"sample.py": LOOKING.format(mode=mode).encode(), "steps.py": STEPS.encode()}
+    assert [one.place.line for one in check(raw, Settings(select=("AR304",))).findings] == found

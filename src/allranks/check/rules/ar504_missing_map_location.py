@@ -323,6 +323,7 @@ store.save_weights(net, "last.pt")
                 continue
             others = len(event.may - {"first"}) > 1
             own_gpu = not program.facts.own_gpus.isdisjoint({event.place.path, *(s.place.path for s in event.chain)})
+            own_gpu = own_gpu or any(map(_OFFLOADED.search, program.facts.lines[event.place.path]))
             if own_gpu or _is_saved_from_cpu(event, program.offloads):
                 continue
             if event.active and others and _feeds(event, restores):

@@ -199,6 +199,19 @@ def start(world):
 """
             }
         ),
+        # It is what it was.
+        Example(
+            {
+                "train.py": """\
+import os
+
+os.environ["JAX_PLATFORMS"] = "cpu"
+import jax
+
+os.environ["JAX_PLATFORMS"] = "cpu"
+"""
+            }
+        ),
     )
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
@@ -230,6 +243,9 @@ def start(world):
                 notes=[Note("read here", file.place(reader))],
             )
 
+    def stands(self, finding: Finding, program: Program) -> bool:
+        return not _is_said_again(finding.place.line, program.facts.lines[finding.place.path])
+
     def check(self, program: Program) -> Iterator[Finding]:
         """Look at what programs certainly do before they set a variable in another file."""
         for moment in program.facts.moments:
@@ -237,9 +253,17 @@ def start(world):
             text = "\n".join(program.facts.lines[moment.at.path])
             if reader is None or moment.name.lower() in text or _STARTS_OTHERS.search(text):
                 continue
+            if _is_said_again(moment.at.span[0], program.facts.lines[moment.at.path]):
+                continue
             place, symbol = program.facts.stands(moment.at)
             note = Note("read here", program.facts.stands(reader)[0])
             yield self.finding(place, symbol, f"{moment.name} is set too late: {why}, before", notes=[note])
+
+
+def _is_said_again(at: int, lines: list[str]) -> bool:
+    """Whether the same stands at top level further up in the file: that is early enough, or told there."""
+    said = lines[at - 1].strip()
+    return "environ" in said and any(line.rstrip() == said for line in lines[: at - 1])
 
 
 def _read_before(moment: Moment) -> tuple[At | None, str]:

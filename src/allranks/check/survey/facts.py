@@ -34,6 +34,8 @@ _STEPS = frozenset(
         *("allreduce", "allgather", "Allreduce", "FullyShardedDataParallel", "FSDP", "fully_shard"),
     ]
 )
+# Who says so goes through data to look at it.
+_QUIET = frozenset({"no_grad", "inference_mode"})
 
 
 class Facts:
@@ -143,7 +145,10 @@ class Facts:
 
     def goes_alone(self, path: str) -> bool:
         """Whether a file belongs to programs whose processes go through their data without each other: none trains, or
-        gathers."""
+        gathers; or is such a program itself, whatever else what it imports could do."""
+        own = frozenset().union(*(facts.words for facts in self._project.summaries[path].functions.values()))
+        if "__name__" in own and not _QUIET.isdisjoint(own) and _STEPS.isdisjoint(own):
+            return not any(one != path for one in self._project.importers(path))
         around = [self._project.summaries[one].functions for one in self.around(path)]
         is_program = any("__name__" in functions[""].words for functions in around)
         meets = any(not _STEPS.isdisjoint(facts.words) for functions in around for facts in functions.values())

@@ -11,7 +11,7 @@ from allranks.check.sources.source import File
 
 # What lies beside the weights and holds no tensors of a GPU.
 BESIDE = re.compile(
-    r"meta|config|args|rng|cache|vocab|tokenizer|index|progress|(train|recipe|trainer|random)_state|sched|scaler|"
+    r"meta|manifest|config|args|rng|cache|vocab|tokenizer|index|progress|(train|recipe|trainer|random)_state|sched|scaler|"
     r"data_?(loader|set|module)|sampler|pre_?train|data_?dir|(train|val|test|dev|data)\.pth?\b|loss(es)?\b|steps?\b|metric|history|stats?\b|feat|embed|latent|queue",
     re.IGNORECASE,
 )
