@@ -370,3 +370,14 @@ def test_what_all_append_to_may_be_meant_so(opens: str, expected: str) -> None:
     source = f"import logging\nimport torch.distributed as dist\n\ndist.init_process_group('nccl')\n{opens}\n"
     found = check({"train.py": source.encode()}, Settings(select=("AR102",))).findings
     assert [one.confidence for one in found] == [expected]
+
+
+@pytest.mark.parametrize(
+    ("removes", "sure"),
+    [("os.system('rm -rf out')", "low"), ("os.system('rm -r out')", "high"), ("shutil.rmtree('out')", "high")],
+)
+def test_what_is_removed_whether_or_not_it_is_there_is_of_low_confidence(removes: str, sure: str) -> None:
+    """Nobody fails for another one; whoever has written it anew since loses it."""
+    source = f"import os\nimport shutil\nimport torch.distributed as dist\ndist.init_process_group('nccl')\n{removes}\n"
+    findings = check({"train.py": source.encode()}, Settings(select=("AR109",))).findings
+    assert [finding.confidence for finding in findings] == [sure]

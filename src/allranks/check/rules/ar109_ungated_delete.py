@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from allranks.check.program import Event, Program
 from allranks.check.rule import Example, ProgramRule
@@ -11,6 +13,7 @@ from allranks.findings import Finding
 _LINKS = ("symlink", "link", "symlink_to", "hardlink_to", "link_to")
 _LINKED = "One process makes the link; the others raise FileExistsError."
 _RENAMES = ("rename", "replace", "renames", "move")
+_FORGIVES = re.compile(r"^`rm\s+-\w*f")  # what is not there is no error
 
 
 class UngatedDelete(ProgramRule):
@@ -26,7 +29,8 @@ class UngatedDelete(ProgramRule):
 
     ## Known problems
     A path on a disk of the node itself is rightly deleted once a node; say so with `node-local-paths`. A file that is
-    written and then renamed, both by every rank, is told of where it is written (AR101, AR102).
+    written and then renamed, both by every rank, is told of where it is written (AR101, AR102). Confidence is low of
+    `rm -rf`, which fails for nobody.
 
     ## Use instead
     Delete on rank 0, and let the others wait at a barrier before they use the path.
@@ -96,7 +100,8 @@ shutil.rmtree(mine)
                 yield self.found(event, f"every rank makes the link {event.target or event.name}", cluster=_LINKED)
                 continue
             what = f"runs {event.command}" if event.command else f"deletes or moves {event.target or event.name}"
-            yield self.found(event, f"every rank {what}")
+            found = self.found(event, f"every rank {what}")
+            yield replace(found, confidence="low") if _FORGIVES.search(event.command) else found
 
 
 def _place(event: Event) -> tuple[str, str]:

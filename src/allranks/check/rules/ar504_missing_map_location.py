@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from allranks.check.program import Event, Program
@@ -329,7 +329,15 @@ store.save_weights(net, "last.pt")
             if event.active and others and _feeds(event, restores):
                 found, told = self.found(event, _WHAT), f"{event.symbol} {event.target}"
                 own = event.place.path in saving and event.symbol in restores and not _PUBLISHED.search(told)
-                yield found if own or _feeds(event, optimizers) else replace(found, confidence="low")
+                sure = (own or _feeds(event, optimizers)) and not _is_published(event, program.facts.lines)
+                yield found if sure else replace(found, confidence="low")
+
+
+def _is_published(event: Event, lines: Mapping[str, list[str]]) -> bool:
+    """Whether whatever its file stores under the name of the path speaks of weights that somebody has published."""
+    stores = re.compile(rf"^\s*{re.escape(event.target)}\s*=(?!=)(.*)") if event.target.isidentifier() else None
+    said = [at[1] for line in lines.get(event.place.path, []) if stores is not None and (at := stores.search(line))]
+    return bool(said) and all(map(_PUBLISHED.search, said))
 
 
 def _start(event: Event) -> str:
