@@ -300,7 +300,8 @@ if trainer.global_rank == 0:
 
     def check(self, program: Program) -> Iterator[Finding]:
         used = dict(_used(program))
-        for event, does in used.items():
+        makers = {event.symbol for event, does in used.items() if does == "makes"}  # what is saved there is no other
+        for event, does in ((e, d) for e, d in used.items() if d != "writes to" or e.symbol not in makers):
             found = self._named(event, program, does)  # Orbax saves arrays of NumPy on the first process alone
             yield replace(found, confidence="low") if event.op == _MANAGER else found
         told = {event.symbol for event in used}
