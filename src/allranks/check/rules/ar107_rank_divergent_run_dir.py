@@ -387,9 +387,8 @@ def _divergent(taint: int, own: int = CLOCK) -> bool:
 
 def _found(event: Event, sources: tuple[Event, ...]) -> bool:
     """Whether a path is made of what its function lists or draws; what others found, as a step, is mostly alike."""
-    path = event.path
     here = any(s.symbol == event.symbol and s.place < event.place for s in sources)
-    return here and path is not None and _divergent(path.taint, PROCESS)
+    return here and event.path is not None and _divergent(event.path.taint, PROCESS)
 
 
 def _drawn(event: Event, program: Program) -> bool:
