@@ -83,3 +83,37 @@ if __name__ == "__main__":
 def test_a_fabric_that_is_given_one_device_is_all_that_there_is(options: str, expected: list[int]) -> None:
     raw = {"train.py": FABRIC.format(options=options).encode()}
     assert [f.place.line for f in check(raw, Settings(select=("AR101",))).findings] == expected
+
+
+HOOKS = """\
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.cli import LightningCLI
+
+class Net(LightningModule):
+    def validation_epoch_end(self, outputs):
+        torch.save(outputs, "last.pt")
+
+if __name__ == "__main__":
+    {starts}
+"""
+OTHER = "from lightning.pytorch import Trainer\nfrom train import Net\n\nTrainer(devices=8).fit(Net())\n"
+
+
+@pytest.mark.parametrize(
+    ("starts", "expected"),
+    [
+        ("Trainer(devices=1).fit(Net())", []),
+        ("Trainer(devices=2).fit(Net())", [7]),
+        ("Trainer(devices=1).test(Net()); Trainer().fit(Net())", [7]),
+        ("LightningCLI(Net, trainer_defaults={'accelerator': 'cpu', 'max_epochs': 1})", []),
+        ("LightningCLI(Net, trainer_defaults={'accelerator': 'gpu', 'max_epochs': 1})", [7]),
+        ("LightningCLI(Net, trainer_defaults={'accelerator': 'cpu', 'devices': 4})", [7]),
+    ],
+)
+def test_hooks_of_a_program_with_one_device_are_called_in_one_process(starts: str, expected: list[int]) -> None:
+    """Of one that another imports, that may call them in several."""
+    raw = {"train.py": HOOKS.format(starts=starts).encode()}
+    assert [f.place.line for f in check(raw, Settings(select=("AR101",))).findings] == expected
+    raw["many.py"] = OTHER.encode()
+    assert [f.place.line for f in check(raw, Settings(select=("AR101",))).findings] == [7]

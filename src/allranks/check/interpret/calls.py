@@ -9,7 +9,7 @@ from allranks.check.interpret.few import of_few, of_strangers, stays_alone, trai
 from allranks.check.interpret.given import Given
 from allranks.check.interpret.held import of_those_who_have
 from allranks.check.interpret.in_parts import IN_PARTS, forward_of
-from allranks.check.interpret.logged import FABRIC, TRAINER
+from allranks.check.interpret.logged import CLI, FABRIC, TRAINER
 from allranks.check.interpret.measuring import METRIC, is_metric
 from allranks.check.interpret.naming import filled_in
 from allranks.check.interpret.plain import Plain
@@ -231,6 +231,8 @@ class Caller(Plain):
         sign = self.apis.signs.named(name) or self.apis.signs.tail(name.rpartition(".")[2])
         if sign is not None and not stays_alone(frame, given):
             frame.shows(sign.kind)
+        elif name == CLI:
+            return trainer(frame, name, given)
         says_it = sign is not None and sign.pattern.startswith("*.")
         if name in JOINING or is_trainer(name) or says_it:
             frame.result.meetings.append(JOIN)

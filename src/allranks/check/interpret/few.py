@@ -69,10 +69,17 @@ def of_strangers(frame: Frame, entry: Collective, name: str, given: Given) -> bo
 def stays_alone(frame: Frame, given: Given) -> bool:
     """Whether what starts processes, one for each device, starts no other, for all that its options say, also those
     that were put together before, or joins a world of one."""
-    if is_world_of_one(given):
+    if is_world_of_one(given) or _is_on_cpu(given):
         return True
     told = given.argument("devices", "gpus", "num_nodes") is not None
     return has_one_device(given) if told else any(_names_one_device(frame, n) for name, n in given.node[3] if not name)
+
+
+def _is_on_cpu(given: Given) -> bool:
+    """Whether a command line of Lightning's has the CPU for its default, and says no more of devices: that is one."""
+    defaults = given.expression("trainer_defaults")
+    told = _entries(defaults) if defaults is not None else {}
+    return told.get("accelerator") == ("const", "cpu") and _DEVICES.isdisjoint(map(str, told))
 
 
 def is_world_of_one(given: Given) -> bool:

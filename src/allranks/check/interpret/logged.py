@@ -8,6 +8,7 @@ from allranks.check.summaries.project import Project
 
 TRAINER = "lightning.pytorch.Trainer"
 FABRIC = "lightning.fabric.Fabric"
+CLI = "lightning.pytorch.LightningCLI"
 # The flag of a trainer that a program has made: who holds it is outside of its loops. Hooks are given theirs.
 MADE = frozenset({"made here"})
 _LOOPS = frozenset({"fit", "validate", "test", "predict"})

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from fnmatch import fnmatch
 
 from allranks.check.interpret.below import calls, deepest_first
+from allranks.check.interpret.given import Given, has_one_device
 from allranks.check.interpret.interest import deals
 from allranks.check.interpret.state import Result
 from allranks.check.interpret.statements import Interpreter
 from allranks.check.sources.source import is_test
 from allranks.check.summaries.project import Project, closed
 from allranks.check.survey.alone import is_apart, is_tool, only_looks, uses_model
-from allranks.check.tables.evidence import is_hooked
+from allranks.check.tables.evidence import TRAINERS, is_hooked
 from allranks.check.tables.names import documented
 from allranks.check.tables.receivers import WITH_TRAINERS
 
@@ -54,6 +55,7 @@ class Activity:
         self.together = together
         self.parts: set[str] = set()  # files that ask for the rank, where what joins the processes is out of sight
         self.several: set[str] = set()  # classes of which objects are made for several processes
+        self.single: frozenset[str] = frozenset()  # files of which the trainers start no other process
         self._known: dict[int, frozenset[str]] = {}
 
     def active(self, roots: Iterable[Result]) -> list[Result]:
@@ -61,6 +63,7 @@ class Activity:
         every = list(roots)
         if not any(self._shown(root) & {"", _LAUNCH, _JOIN} for root in every):
             self.parts = {root.path for root in every if root.path in self._shown(root)}
+        self.single = self._of_one_device([*self.interpreter.results.values(), *every])
         makers = [made for made in self.interpreter.results.values() if made.reference.endswith(".__init__")]
         self.several = {self._owner(maker) for maker in makers if "" in self._shown(maker)}
         families: dict[str, list[Result]] = {}
@@ -109,6 +112,15 @@ class Activity:
         shows = any(map(self._shows_people, self._begins(root)))
         spared = self.everywhere or self._is_launched(root) or self._is_hook(root)
         return (apart or shows or is_tool(root.reference) or self._borrows(root)) and not spared
+
+    def _of_one_device(self, results: Collection[Result]) -> frozenset[str]:
+        """Return the programs that nobody imports of which each trainer is given one device: what it calls back there
+        is called in one process."""
+        alone = {one.path for one in results if "alone" in one.evidence}
+        made = ((one.path, seen) for one in results if one.path in alone for seen in one.seen if seen.name in TRAINERS)
+        others = {path for path, seen in made if not has_one_device(Given(seen.arguments, seen.keywords, ()))}
+        others |= {one.path for one in results if one.evidence & (_STRONG | {"launch"})}
+        return frozenset(path for path in alone - others if not self.project.importers(path).keys() - {path})
 
     def _shows_people(self, path: str) -> bool:
         summary = self.project.summaries.get(path)
@@ -190,7 +202,7 @@ class Activity:
         if not owner:
             return False
         if self._is_hooked(owner):
-            return True
+            return path not in self.single
         family = self.interpreter.family(owner)
         return any(self._evidence(other, path) for other in families.get(family, ()))
 
