@@ -331,3 +331,33 @@ def test_monai_parts_data_before_it_is_loaded(part: str, found: list[int]) -> No
     """Each process takes its place in the list of parts."""
     findings = check({"a.py": PARTED.format(part=part).encode()}, Settings(select=("AR301",))).findings
     assert [finding.place.line for finding in findings] == found
+
+
+IN_A_FUNCTION = """\
+import torch.distributed as dist
+from monai.data import CacheDataset, DataLoader
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def loader(rows):
+    return DataLoader(CacheDataset(data=rows), batch_size=2, shuffle=True)
+
+
+def train(rows, model):
+    dist.init_process_group("nccl")
+    if dist.is_initialized():
+        rows = in_parts(rows, dist.get_world_size())[{which}]
+    model = DDP(model)
+    for batch in loader(rows):
+        model(batch).backward()
+
+
+train(files(), net())
+"""
+
+
+@pytest.mark.parametrize(("which", "found"), [("dist.get_rank()", []), ("0", [7])])
+def test_a_data_set_of_a_part_is_a_part(which: str, found: list[int]) -> None:
+    """Whatever package has its class, and whoever loads it."""
+    findings = check({"a.py": IN_A_FUNCTION.format(which=which).encode()}, Settings(select=("AR301",))).findings
+    assert [finding.place.line for finding in findings] == found

@@ -15,7 +15,7 @@ from allranks.check.interpret.naming import filled_in
 from allranks.check.interpret.plain import Plain
 from allranks.check.interpret.started import is_told_its_gpu, joins
 from allranks.check.interpret.state import Frame, Span
-from allranks.check.interpret.strangers import meeting_of, of_another, own_of, rank_of, unknown
+from allranks.check.interpret.strangers import meeting_of, of_another, of_part, own_of, rank_of, unknown
 from allranks.check.interpret.truth import BY_PROCESS
 from allranks.check.interpret.values import (
     AGREED,
@@ -269,7 +269,8 @@ class Caller(Plain):
             return layout
         if name in (TRAINER, FABRIC):
             return trainer(frame, name, given)
-        return Value(instance=name) if "." in name and name.rpartition(".")[2][:1].isupper() else unknown(given)
+        kind = name if "." in name and name.rpartition(".")[2][:1].isupper() else ""
+        return Value(instance=kind, flags=of_part(name, given)) if kind else unknown(given)
 
     def _named(self, frame: Frame, given: Given) -> None:
         """A method that is called by its name as text: ``self.call("after_epoch")``."""

@@ -7,7 +7,7 @@ import re
 
 from allranks.check.interpret.given import Given
 from allranks.check.interpret.spread import created
-from allranks.check.interpret.values import ANYTHING, COUNTER, Value
+from allranks.check.interpret.values import ANYTHING, COUNTER, DEALT, Value
 from allranks.check.summaries.project import Project
 from allranks.check.summaries.summary import Node
 from allranks.check.tables.apis import PLAIN, WEAK, Apis
@@ -40,6 +40,12 @@ def unknown(given: Given) -> Value:
         return state
     own = any(value.private and not (value.number or value.truth) for value in given.all())
     return Value(flags=frozenset({"own"})) if own else ANYTHING
+
+
+def of_part(name: str, given: Given) -> frozenset[str]:
+    """Return the flags of what a class of a stranger makes: a data set of a part is a part."""
+    parts = (value.flags & DEALT for value in given.all()) if name.endswith("Dataset") else ()
+    return frozenset().union(*parts)
 
 
 def of_another(argument: Node, value: Value) -> Value:
