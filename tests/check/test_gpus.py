@@ -384,6 +384,38 @@ ON_ITS_OWN = {
             for number, part in enumerate(parts):
                 Process(target=score, args=(part, number)).start()
         """,
+    "barriers alone, which guess it by the rank": """
+        import torch.distributed as dist
+        def main(rank, work):
+            dist.init_process_group("nccl", rank=rank)
+            work(f"cuda:{rank}")
+            wait()
+        def wait():
+            dist.barrier()
+        if __name__ == "__main__":
+            main()
+        """,
+    "all of a host": """
+        import torch
+        import torch.distributed as dist
+        from torch.nn.parallel import parallel_apply, replicate
+        def main(data):
+            dist.init_process_group("nccl")
+            model = torch.nn.Linear(2, 2).cuda()
+            return parallel_apply(replicate(model, range(torch.cuda.device_count())), data)
+        if __name__ == "__main__":
+            main()
+        """,
+    "the one that Ray lets it see": """
+        import deepspeed, torch
+        class Scorer:
+            def __call__(self, batch):
+                batch = torch.LongTensor(batch).to("cuda")
+                deepspeed.init_distributed()
+                return deepspeed.initialize(model="m")[0](batch)
+        def score(data):
+            return data.map_batches(Scorer)
+        """,
 }
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from allranks.check.interpret.truth import UNKNOWN
-from allranks.check.interpret.values import MANY, Value
+from allranks.check.interpret.truth import BY_RANK, UNKNOWN
+from allranks.check.interpret.values import MANY, RANKS, Value, boolean
 from allranks.check.summaries.render import render
 from allranks.check.summaries.summary import Node
 from allranks.check.tables.apis import Apis
@@ -20,6 +20,8 @@ _HOW = re.compile(
 _ALONE = frozenset(
     ["none", "no", "off", "single", "single_gpu", "single-gpu", "singlegpu", "single_device", "single_process", "null"]
 )
+_LISTED = re.compile(r"(^|\.)(training_args|trainer\.args)\.report_to$")
+_OF_MESH = re.compile(r"rank|coordinate")
 _IN_PARTS = re.compile(r"(?i)fsdp|shard|zero|deepspeed")
 _NOBODY = re.compile(r"\bDistributedType\.NO$")
 # Modules that are tried, and None if they are not there, by programs that several processes run with them alone.
@@ -46,6 +48,24 @@ def says_alone(apis: Apis, sides: tuple[Node, Node], left: Value, symbol: str, r
         if word and _HOW.search(render(one)):
             return symbol in ("!=", "is not")
     return None
+
+
+def is_no_text(one: Node, symbol: str, right: Value) -> bool | None:
+    """Return what it gives to compare a setting of transformers with a text that is a list once it is read; None for
+    other comparisons."""
+    if symbol not in ("==", "!=") or not isinstance(right.constant, str):
+        return None
+    return symbol == "!=" if _LISTED.search(render(one)) else None
+
+
+def by_mesh(asked: Node, other: Node, right: Value) -> Value | None:
+    """Return what a condition gives that asks if there is no mesh, or else for the place in it: where there are several
+    processes, there is one. None for other conditions."""
+    none = asked[0] == "cmp" and asked[2] == ("is",) and asked[3] == (("const", None),)
+    mesh = render(asked[1]) if none else ""
+    if not mesh.endswith("mesh") or not _OF_MESH.search(render(other)) or mesh not in render(other):
+        return None
+    return right if right.ranked else boolean(BY_RANK, RANKS)
 
 
 def is_wrapped(value: Value, classes: Value | None) -> Value | None:

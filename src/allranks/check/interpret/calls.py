@@ -10,6 +10,7 @@ from allranks.check.interpret.given import Given
 from allranks.check.interpret.held import of_those_who_have
 from allranks.check.interpret.in_parts import IN_PARTS, forward_of
 from allranks.check.interpret.logged import CLI, FABRIC, TRAINER
+from allranks.check.interpret.making import is_super, own_object
 from allranks.check.interpret.measuring import METRIC, is_metric
 from allranks.check.interpret.naming import filled_in
 from allranks.check.interpret.plain import Plain
@@ -77,7 +78,7 @@ class Caller(Plain):
         name = function[1]
         if name[0] == "name" and (found := frame.env.get(f"{name[1]}.{function[2]}")) is not None and found.reference:
             return found
-        if name[0] == "call" and name[1] == ("name", "super"):
+        if is_super(name):
             return self._parent_of(frame)
         return self.value(frame, name)
 
@@ -89,9 +90,8 @@ class Caller(Plain):
         return Value(instance=RECEIVERS[name]) if name in RECEIVERS else ANYTHING
 
     def _parent_of(self, frame: Frame) -> Value:
-        own = next((v for v in frame.env.values() if v.instance), ANYTHING) if frame.owner else ANYTHING
         kin = self.lineage(f"{frame.path}::{frame.owner}") if frame.owner else ()
-        return replace(own, instance=kin[1]) if len(kin) > 1 else Value()
+        return replace(own_object(frame), instance=kin[1]) if len(kin) > 1 else Value()
 
     def _given(self, frame: Frame, node: Node) -> Given:
         told = (node[1][0] == "attr" and node[1][2] in TELLING) or node[1] == ("name", "print")
@@ -154,6 +154,8 @@ class Caller(Plain):
         if "::" in base.instance or base.elements is not None or base.truth:
             found = self.attribute(frame, base, name, ())
             if found.reference or found.instance or found.flags & ONE_OF:
+                if found.receiver == base and is_super(function[1]):
+                    found = replace(found, receiver=own_object(frame))
                 return self.called(frame, of_those_who_have(base, found), given)
         if name in FILLING and given.values:
             self._fill(frame, function[1], base, given.values[-1])

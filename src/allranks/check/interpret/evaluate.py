@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
 from allranks.check.interpret import collected, rounds, spread
-from allranks.check.interpret.asked import says_alone
+from allranks.check.interpret.asked import by_mesh, is_no_text, says_alone
 from allranks.check.interpret.compare import compared
 from allranks.check.interpret.naming import alike, is_local, is_sample, named_in, takes_rank
 from allranks.check.interpret.state import Frame
@@ -186,6 +186,8 @@ class Evaluator:
                 result = replace(boolean(both_true, result.taint | right.taint), flags=many)
             elif result.true() == FALSE or result.constant is None:
                 result = also(right, result.taint)
+            elif at == 1 and (placed := by_mesh(first, other, right)) is not None:
+                result = placed
             elif result.number and (right == result or right.constant in (0, None)):
                 continue  # the rank, or what stands for it in a process alone
             elif result == ANYTHING and right.private and not right.number and not right.truth:
@@ -211,6 +213,8 @@ class Evaluator:
             told = says_alone(self.apis, sides, left, node[2][0], right)
             if told is not None:
                 return Value(constant=told, flags=MANY)
+            if (listed := is_no_text(node[1], node[2][0], right)) is not None:
+                return Value(constant=listed)
             if (computed := spread.compared(frame, left, node[2][0], right, node)) is not None:
                 return computed
             return compared(left, node[2][0], right)

@@ -158,6 +158,7 @@ def astray(
             walk.find_started(root, set())
         for called_one in walk.started:
             found += walk.first_use(called_one.result)
+        found = [] if found and _is_ray_s(project, root) else found
         yield from (one for one in found if one.bound is not None or not _may_bind(project, one.root))
 
 
@@ -172,8 +173,17 @@ def offloading(results: Iterable[Result]) -> frozenset[str]:
 
 def _may_bind(project: Project, path: str) -> bool:
     """Whether a program has anything in it that may give its processes a GPU each."""
-    packages, words = mentioned(project, project.reach(path))
+    below = project.reach(path)
+    if any("parallel_apply" in facts.words for one in below for facts in project.summaries[one].functions.values()):
+        return True  # a process that runs its model on all GPUs of its host has the first for its own
+    packages, words = mentioned(project, below)
     return bool(packages & BINDING_PACKAGES) or any(map(BINDS.search, words))
+
+
+def _is_ray_s(project: Project, root: Result) -> bool:
+    """Whether an entry is how Ray calls objects of a class that it makes in processes with a GPU each."""
+    functions = project.summaries[root.path].functions.values() if root.reference.endswith(".__call__") else ()
+    return any("map_batches" in facts.words for facts in functions)
 
 
 class _Walk:

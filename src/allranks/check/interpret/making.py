@@ -8,7 +8,7 @@ from allranks.check.interpret.given import Given
 from allranks.check.interpret.held import is_guarded, only_here
 from allranks.check.interpret.state import Frame
 from allranks.check.interpret.truth import EVERY, FALSE, TRUE
-from allranks.check.interpret.values import NONE, OF_ONE, RANKS, Value, chosen
+from allranks.check.interpret.values import ANYTHING, NONE, OF_ONE, RANKS, Value, chosen
 from allranks.check.summaries.summary import FunctionFacts, Node
 
 _ENUMERATIONS = frozenset(f"enum.{kind}" for kind in ("Enum", "IntEnum", "StrEnum", "Flag", "IntFlag"))
@@ -66,3 +66,12 @@ def outcome(outcomes: list[tuple[Value, int, int]]) -> Value:
         value = chosen(truth.replace("U", letter), value, other, implicit or (RANKS if set(truth) != {"U"} else 0))
         reached |= may
     return value
+
+
+def is_super(node: Node) -> bool:
+    return bool(node[0] == "call" and node[1] == ("name", "super"))
+
+
+def own_object(frame: Frame) -> Value:
+    """Return the object whose method this is; of whatever class it is, also in a method that the class inherits."""
+    return next((value for value in frame.env.values() if value.instance), ANYTHING) if frame.owner else ANYTHING

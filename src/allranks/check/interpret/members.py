@@ -197,6 +197,8 @@ class Members(Classes):
                 return self.function_value(found, None)
             return value
         heaped = self.held(base.instance, name)
+        if heaped is not None and heaped.constant is False and self.method(base.instance, "__getattr__") is not None:
+            return None  # what it was filled with may be switched off afterwards
         return None if heaped is not None and says_less(heaped) else heaped
 
     def _of_stranger(self, frame: Frame, base: Value, name: str, node: Node) -> Value:

@@ -254,13 +254,19 @@ class Data(pl.LightningDataModule):
                 into = f"{event.name.rpartition('.')[2]} into {event.target or 'one folder'}"
                 what = f"downloads {event.target}" if event.name.endswith("open") else f"runs {event.command or into}"
                 found = self.found(event, f"every rank {what}")
-                alone = event.place in program.first_alone and _looks_first(event)
+                alone = (event.place in program.first_alone and _looks_first(event)) or _is_at_home(event, program)
                 yield replace(found, confidence="low") if alone or event.name in _WHOLE else found
 
 
 def _looks_first(event: Event) -> bool:
     """Whether it fetches only what is not there."""
     return event.name in _LOOKING or _is_data_set(event) or bool(event.under & PROCESS)
+
+
+def _is_at_home(event: Event, program: Program) -> bool:
+    """Whether it is fetched into the home of the user in a project of JAX, which has one process on each host."""
+    asked = event.argument("cache_dir") is not None
+    return event.name.endswith("utils.get_file") and not asked and "jax" in program.packages
 
 
 def _is_data_set(event: Event) -> bool:

@@ -25,6 +25,12 @@ _STARTERS = ("lightning", "pytorch_lightning", "catalyst", "ray")
 _OF_OTHERS = re.compile(
     r"(?i)(^|_)rank(_|$)|world_|process_index|distributed|deepspeed|fsdp|ddp|main_process|n_gpu|device_count|should_save|zero_?3|accelerat|nproc"
 )
+# The same of a program that has Accelerate.
+_ASKS = re.compile(
+    r"(?i)^(global_|local_|node_|dist_|get_)?rank$|world_|main_process|process_index|(num|on|split_between)_\w*process"
+    r"|distributed|deepspeed|fsdp|(^|_)ddp(_|$)|unwrap|gather|reduce|wait_for_everyone|nproc|device_count|n_gpu|num_gpu"
+    r"|init_trackers|save_state"
+)
 _LAUNCH, _JOIN, _MEET = "<launch>", "<join>", "<meet>"  # no file's name
 # Methods of such classes that a framework calls, or that the constructor's caller does.
 _HOOK = re.compile(
@@ -89,6 +95,8 @@ class Activity:
         of_jax = any(map(self._is_of_jax, shown))
         if root.path in self.alone and _LAUNCH not in shown and not of_jax and not self._may_start(root.path):
             return False
+        if self._only_accelerates(root):
+            return False
         return not self._only_trains(root) and (not of_jax or bool(shown & {"", _LAUNCH, _JOIN, _MEET}))
 
     def only_looks(self, root: Result) -> bool:
@@ -104,6 +112,17 @@ class Activity:
         if summary is None or self._shown(root) - {root.path, _MEET} or not any(map(summary.uses, WITH_TRAINERS)):
             return False
         return not any(_OF_OTHERS.search(word) for facts in summary.functions.values() for word in facts.words)
+
+    def _only_accelerates(self, root: Result) -> bool:
+        """Whether all that a program has of other processes is Accelerate, which works alone as well, say for its mixed
+        precision: it neither asks who it is, nor meets the others, nor takes the model out again."""
+        summary = self.project.summaries.get(root.path)
+        if summary is None or not summary.uses("accelerate"):
+            return False
+        below = (one for one in deepest_first(root, ()) if one.path != root.path)
+        if any(one.evidence & (_STRONG | {"launch", "rank", "collective"}) for one in below):
+            return False
+        return not any(_ASKS.search(word) for facts in summary.functions.values() for word in facts.words)
 
     def is_alone(self, root: Result) -> bool:
         """Whether one process runs an entry: a tool, an interface for people, or what only shows that it can tell its

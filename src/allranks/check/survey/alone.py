@@ -33,10 +33,12 @@ def is_tool(reference: str) -> bool:
     return bool(_TOOL.search(path.removesuffix(".py")) or _TOOL.search(name))
 
 
-def is_tools_main(reference: str) -> bool:
-    """Whether a function is the program of a file that turns one thing into another."""
+def is_by_hand(reference: str, caller: str) -> bool:
+    """Whether a function is the program of a file that turns one thing into another, or shows what its module can do to
+    whoever runs that."""
     path, _, name = reference.partition("::")
-    return name == "main" and is_tool(f"{path}::")
+    shows = name.strip("_") == "demo" and caller == f"{path}::"
+    return shows or (name == "main" and is_tool(f"{path}::"))
 
 
 def uses_model(path: str) -> bool:

@@ -54,6 +54,7 @@ _COMMANDS = re.compile(rb"\bos\.system\(|\bsubprocess\.\w+\(")
 _JOINED = re.compile(r"\\\r?\n")
 _SET = re.compile(r"(?<![\w$-])(?P<name>\w+)=[\"']?(?P<value>[^\s\"';]*\.py)\b")
 _USED = re.compile(r"[\"']?\$\{?(?P<name>\w+)\}?[\"']?")
+_NUMBER = re.compile(r"^[ \t]*(?:export[ \t]+)?(\w+)=[\"']?(\d+)[\"']?[ \t]*(?:#.*)?$", re.MULTILINE)
 _KNOWN_START = re.compile(r"^(?:\$\{?\w+\}?/)+")
 
 
@@ -159,6 +160,7 @@ def _by_itself(command: str) -> str:
 def _of_script(text: str) -> Iterator[tuple[str, bool]]:
     """Yield the programs that a script names, and whether each is started there as one process."""
     launches = _LAUNCHER.search(text) is not None
+    text = _counted(text)
     values = _values(text)
     for line in text.splitlines():
         for command in _filled(line.partition("#")[0], values):
@@ -174,10 +176,18 @@ def _together(text: str) -> Iterator[str]:
     """Yield the programs that a script or a page names behind a launcher."""
     if _LAUNCHER.search(text) is None:
         return
+    text = _counted(text)
     values = _values(text)
     for line in filter(_LAUNCHER.search, text.splitlines()):
         for command in _filled(line, values):
             yield from (program for program, once in _launched(command) if not once)
+
+
+def _counted(text: str) -> str:
+    """Return a script with the numbers in the place of the variables that are set to one, and nowhere else."""
+    found = dict(_NUMBER.findall(text))
+    sure = {name for name in found if len(re.findall(rf"(?<![\w$-]){name}=", text)) == 1}
+    return _USED.sub(lambda used: found[used["name"]] if used["name"] in sure else used[0], text)
 
 
 def _values(text: str) -> dict[str, list[str]]:

@@ -23,7 +23,7 @@ from allranks.check.sources.source import module_name, place
 from allranks.check.summaries.project import Project, mentioned
 from allranks.check.summaries.summary import FunctionFacts
 from allranks.check.survey.activity import Activity
-from allranks.check.survey.alone import is_tools_main
+from allranks.check.survey.alone import is_by_hand
 from allranks.check.survey.both_arms import BothArms
 from allranks.check.survey.byname import ByName, entries_of
 from allranks.check.survey.facts import Facts
@@ -307,7 +307,8 @@ class Survey:
             under=way.under | called.under,
             guard=self._place(result.path, called.guard) if called.guard else way.guard,
             sure=called.started or (way.sure and not self._apart(way, on)),
-            alone=way.alone or (not self.everywhere and (called.alone or is_tools_main(called.result.reference))),
+            alone=way.alone
+            or (not self.everywhere and (called.alone or is_by_hand(called.result.reference, result.reference))),
             scope=Scope(called.result, called.node, self._scope(way)),
             passed=way.passed + self.meetings.before(result, called.met),
             arms=(*way.arms, called.arms),

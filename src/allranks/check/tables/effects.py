@@ -97,6 +97,7 @@ def _changes() -> Iterator[Effect]:
     yield Effect("os.makedirs", "mkdir", (0, "name"), unless=_THERE)
     yield Effect("pathlib.Path.mkdir", "mkdir", receiver=True, unless=_THERE)
     yield Effect("*.mkdir", "mkdir", receiver=True, unless=_THERE)
+    yield Effect("elements.Path.mkdir", "folder", receiver=True)  # makes it wherever it is not there
     yield Effect("tensorflow.io.gfile.mkdir", "mkdir", (0, "path"))
 
 

@@ -96,7 +96,12 @@ def _only() -> Iterator[RankQuery]:
 
 
 # Settings that say that there are several processes.
-_SEVERAL = "distributed is_distributed use_distributed use_ddp is_ddp ddp distributed_data_parallel"
+_SEVERAL = " ".join(
+    (
+        "distributed is_distributed use_distributed use_ddp is_ddp ddp",
+        "distributed_data_parallel multiprocessing_distributed",
+    )
+)
 _MANY_DEVICES = "gpus num_gpus n_gpus n_gpu ngpus ngpu nprocs nproc num_procs n_procs ngpus_per_node num_gpus_per_node"
 _MPU = "megatron.core.parallel_state"
 _PARALLEL = "data tensor_model pipeline_model context expert_model expert_tensor expert_data model"

@@ -29,7 +29,7 @@ _MEETS = (
 )
 # What may bind it in this file, or where it calls.
 _BOUND = re.compile(
-    r"set_device|device_id\s*=|CUDA_VISIBLE_DEVICES|cuda\.device\(|set_device_index|get_device\(|jax|deepspeed|\bray\.|accelerat",
+    r"set_device|device_id\s*=|CUDA_VISIBLE_DEVICES|cuda\.device\(|set_device_index|get_device\(|jax|deepspeed|\bray\.|accelerat|parallel_apply",
     re.IGNORECASE,
 )
 _MAY_BIND = re.compile(
@@ -38,18 +38,27 @@ _MAY_BIND = re.compile(
 _BINDS = re.compile(
     r"set_device|device_id|CUDA_VISIBLE_DEVICES|cuda\.device\(|deepspeed\.initialize|get_device|jax|ray\.|torch_xla|[\"']cpu[\"']|[\"']gloo[\"']|\bnpu\b"
 )
+# What sends anything, or uses the current GPU.
+_SENDS = re.compile(
+    r"(all_)?reduce|gather|broadcast|scatter|_object|Parallel|FSDP|DDP|fully_shard|prepare\(|\.cuda\(\)|[\"']cuda[\"']"
+)
 
 
 def never_binds(join: ast.Call, file: File) -> bool:
     """A program, or a file that wraps the model, joins NCCL and neither binds a GPU nor calls what may do so."""
     whole = "__main__" in file.text or "DistributedDataParallel" in file.text
-    if not whole or has_stars(join) or _BOUND.search(file.text):
+    if not whole or has_stars(join) or _BOUND.search(file.text) or _only_waits(file):
         return False
     backend = given(join, 0, "backend")
     made = [backend, *values(backend, file)] if backend is not None else []
     return any(map(_is_nccl, made)) and not any(
         isinstance(at, ast.Call) and _MAY_BIND.search(tail_of(at)) for at in file.nodes
     )
+
+
+def _only_waits(file: File) -> bool:
+    """All that a file meets the others in is barriers, which guess the GPU by the rank."""
+    return "barrier(" in file.text and not _SENDS.search(file.text)
 
 
 def _is_nccl(backend: ast.expr | None) -> bool:
