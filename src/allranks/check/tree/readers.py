@@ -75,8 +75,12 @@ def _by_worker(bound: ast.expr, file: File) -> bool:
 
 def _asks_rank(node: ast.AST, file: File) -> bool:
     """Whether something depends on the rank here. ``self.rank = rank`` keeps it for later."""
-    if not isinstance(node, ast.Name | ast.Attribute | ast.Call) or not origins(node, file) & RANK_KINDS:
-        return False
+    may_ask = isinstance(node, ast.Name | ast.Attribute | ast.Call) and _is_used(node, file)
+    return may_ask and not RANK_KINDS.isdisjoint(origins(node, file))
+
+
+def _is_used(node: ast.AST, file: File) -> bool:
+    """Whether something hangs on what an expression says here, more than what it is kept in."""
     if not isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
         return False
     above = next(file.parents(node), None)
