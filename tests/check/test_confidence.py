@@ -360,6 +360,7 @@ def test_a_program_that_evaluates_and_starts_the_others_is_sure() -> None:
     [
         ("open('log.txt', 'a')", "low"),
         ("open('log.txt', mode='a+')", "low"),
+        ("open('log.txt', '+a')", "low"),
         ("open('log.txt', 'w')", "high"),
         ("logging.FileHandler('log.txt')", "low"),
         ("logging.FileHandler('log.txt', mode='w')", "high"),

@@ -59,6 +59,50 @@ PAIRS = {
         """,
         "AR101",
     ),
+    "what a batch is taken apart into": Pair(
+        """
+        def test_step(batch, index):
+            images, metas = batch
+            for image, meta in zip(images, metas):
+                torch.save(image, f'{meta.window_name}_{meta.bounds[0]}.pt')
+        test_step(next(data), 1)
+        """,
+        """
+        def test_step(batch, index):
+            images, metas = batch
+            torch.save(images, f'{index}.pt')
+        test_step(next(data), 1)
+        """,
+        "AR101",
+    ),
+    "a name without its end, of a share": Pair(
+        """
+        for path in paths[rank::4]:
+            open(os.path.basename(path).rsplit('.', 1)[0] + '.json', 'w')
+        """,
+        """
+        for path in paths:
+            open(os.path.basename(path).rsplit('.', 1)[0] + '.json', 'w')
+        """,
+        "AR102",
+    ),
+    "what MPI has dealt out": Pair(
+        """
+        import pandas as pd
+        from mpi4py import MPI
+        times = MPI.COMM_WORLD.scatter(all_times, root=0)
+        for at, time in enumerate(pd.DatetimeIndex(times)):
+            open(f"{time.strftime('%Y-%m-%d')}.nc", 'w')
+        """,
+        """
+        import pandas as pd
+        from mpi4py import MPI
+        times = MPI.COMM_WORLD.bcast(all_times, root=0)
+        for at, time in enumerate(pd.DatetimeIndex(times)):
+            open(f"{time.strftime('%Y-%m-%d')}.nc", 'w')
+        """,
+        "AR102",
+    ),
     "what a batch is asked for under the key of a name": Pair(
         """
         def test_step(batch, index):

@@ -42,7 +42,7 @@ def alike(node: Node, value: Value) -> Value:
 def filled_in(base: Value, name: str, given: Given) -> Value:
     """Return what a method gives that adds nothing: a text is as much its process' own as what is put in."""
     if name == "strftime" and given.values and is_of_day(given.values[0].constant):
-        return Value(base.taint & ~CLOCK)
+        return Value(base.taint & ~CLOCK, flags=base.flags & OWN)
     made = tainted(base, *given.all())
     flags = base.flags.union(*(value.flags & OWN for value in given.all() if name in ("format", "join")))
     return replace(made, flags=flags) if flags else made
@@ -54,6 +54,13 @@ def is_sample(frame: Frame, node: Node) -> bool:
         return any(given[0] == "name" and is_sample(frame, given) for given in node[2])
     name = node[1] if node[0] == "name" else ""
     return name in frame.samples or (is_batch(name) and name in frame.facts.positional)
+
+
+def from_batch(frame: Frame, node: Node, value: Value) -> Value:
+    """Return what is stored: parts of a batch that is taken apart are this process' own, and so are their names."""
+    given = node[3][0] == "name" and is_batch(node[3][1]) and node[3][1] in frame.facts.positional
+    apart = given and any(target[0] == "seq" for target in node[2])
+    return Value(flags=OWN) if apart and value == ANYTHING else value
 
 
 def named_in(frame: Frame, node: Node, value: Value) -> Value:

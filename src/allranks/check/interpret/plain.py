@@ -29,6 +29,7 @@ from allranks.check.interpret.values import (
     DEALT,
     NO_CONSTANT,
     NONE,
+    OWN,
     PROCESS,
     RANK,
     STATE,
@@ -87,7 +88,10 @@ class Plain(Overrides):
         return model
 
     def prepared(self, frame: Frame, name: str, given: Given) -> Value:
-        """Return what Accelerate gives back: models in parts, where the file itself makes its plugin of FSDP."""
+        """Return what Accelerate gives back: models in parts, where the file itself makes its plugin of FSDP; and what
+        MPI deals out: to each process its own."""
+        if name.startswith("mpi4py.") and name.endswith(".scatter"):
+            return Value(flags=OWN)
         imports = self.project.summaries[frame.path].imports
         return prepared(name, given) if any(dotted.endswith(PLUGIN) for dotted, _ in imports) else ANYTHING
 

@@ -13,7 +13,7 @@ from allranks.check.interpret.ending import how_it_ends, stayed
 from allranks.check.interpret.few import leave_world
 from allranks.check.interpret.functions import Runner
 from allranks.check.interpret.making import members
-from allranks.check.interpret.naming import is_sample
+from allranks.check.interpret.naming import from_batch, is_sample
 from allranks.check.interpret.rounds import Rounds, comes_late, count, how_often, set_apart
 from allranks.check.interpret.sides import merged
 from allranks.check.interpret.spread import enter, unpacked
@@ -101,7 +101,7 @@ class Interpreter(Runner):
         return False
 
     def _assign(self, frame: Frame, node: Node) -> bool:
-        value = self.names(frame, node, self.value(frame, node[3]))
+        value = from_batch(frame, node, self.names(frame, node, self.value(frame, node[3])))
         leave_world(frame, node)
         for target in node[2]:
             self.store(frame, target, self.by_name(target, value) if node[3][0] in ("call", "comp") else value)

@@ -14,6 +14,10 @@ from allranks.check.tree.asked_there import Files
 from allranks.check.tree.log_levels import logs_less_elsewhere
 from allranks.findings import Finding
 
+# A function that uses a model that has been trained, and is no hook that a framework calls on all.
+_USES = re.compile(
+    r"^_*((test|infer|inference|predict)(_(?!step|epoch|end|start|begin|batch)\w+)?|save_(inference|prediction)\w*)$"
+)
 # The end of an expression: a path of what people write, and read.
 _TEXT = re.compile(r"\.(ya?ml|json|toml|cfg|ini|conf|txt|md|py|sh)['\"]\)*$")
 
@@ -34,7 +38,8 @@ class UngatedFileWrite(ProgramRule):
     A path that only the launcher makes different for each process is not seen. Say so with `node-local-paths`.
     A log that all ranks append to is not reported where those above 0 get another level, or a filter that asks
     for the rank, in the same function: they open it, and write nothing, or warnings alone. Whatever else all append to
-    is of low confidence, as it is often meant so: of 31 such findings in public code 14 were right.
+    is of low confidence, as it is often meant so: of 31 such findings in public code 14 were right. So is what a
+    function writes that by its name tests a model or predicts with it, mostly in one process.
 
     ## Use instead
     Write on rank 0, or put the rank into the name.
@@ -161,7 +166,7 @@ open("config.json")
             ):
                 what = f"runs {event.command}" if event.command else f"writes the file {event.target or event.name}"
                 found = self.found(event, f"every rank {what}")
-                low = program.finds_done(event) or _fills_up(event) or _appends(event)
+                low = program.finds_done(event) or _fills_up(event) or _appends(event) or _uses_model(event)
                 yield replace(found, confidence="low") if low else found
         for event in program.ungated("publish"):
             if not event.name.endswith("create_repo"):  # a second one finds it there
@@ -182,8 +187,13 @@ def _appends(event: Event) -> bool:
     mode = event.argument(1, "mode", "filemode")
     said = mode.constant if mode is not None else None
     if isinstance(said, str):
-        return said.startswith("a")
+        return "a" in said
     return isinstance(event.entry, Effect) and event.entry.kind == "append"
+
+
+def _uses_model(event: Event) -> bool:
+    """Whether a function, by its name, tests a model or predicts with it: mostly in one process."""
+    return _USES.search(event.symbol.rpartition(".")[2]) is not None
 
 
 def _fills_up(event: Event) -> bool:

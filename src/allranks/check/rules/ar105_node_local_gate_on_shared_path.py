@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from allranks.check.interpret.values import PROCESS
 from allranks.check.program import Event, Program
 from allranks.check.rule import Example, ProgramRule
 from allranks.check.tables.effects import STARTS, Effect
 from allranks.findings import Finding, Note
+
+# Commands that fail for nobody, or whose failure nobody hears of.
+_FORGIVES = re.compile(r"^rm\s+-\w*f|^ln\b.*>\s*/dev/null 2>&1\s*$")
 
 
 class NodeLocalGateOnSharedPath(ProgramRule):
@@ -30,7 +35,8 @@ class NodeLocalGateOnSharedPath(ProgramRule):
     `TMPDIR`, is on one, and names with `tmp`, `cache`, `scratch` or `local` in them are taken for such; declare others
     with `node-local-paths`, and with `shared-paths` what only looks like one. A program without any guard
     on the global rank, which no script or page starts on several nodes, may be meant for one: there, confidence is low;
-    so it is where nothing in the project speaks of several nodes.
+    so it is where nothing in the project speaks of several nodes, of `rm -rf`, which fails for nobody, and of a set of
+    files that each node makes for itself where it finds none.
 
     ## Use instead
     Guard with the global rank. Keep the local rank for what each node needs for itself: downloads and caches.
@@ -170,7 +176,14 @@ def save(state, folder):
                 found = self.found(event, f"{who} works on {what}: the guard is not on the global rank", notes=notes)
                 sure = not event.from_the_top or not told.isdisjoint(_paths(event))
                 meant = (sure and told) or not program.facts.across_nodes.isdisjoint(_paths(event))
-                yield found if meant else replace(found, confidence="low")
+                yield found if meant and not _is_harmless(event) else replace(found, confidence="low")
+
+
+def _is_harmless(event: Event) -> bool:
+    """Whether each node makes a set of files for itself where it finds none, or runs a command that fails for nobody:
+    who finds the folder there leaves it, and that only one can make it is told by AR108."""
+    makes = isinstance(event.entry, Effect) and event.entry.kind == "file" and event.looped
+    return (makes and bool(event.under & PROCESS)) or bool(event.command and _FORGIVES.search(event.target))
 
 
 def _paths(event: Event) -> tuple[str, str]:

@@ -11,6 +11,7 @@ from allranks.check.interpret.given import Given, has_one_device
 from allranks.check.interpret.interest import deals
 from allranks.check.interpret.state import Result
 from allranks.check.interpret.statements import Interpreter
+from allranks.check.program import Step
 from allranks.check.sources.source import is_test
 from allranks.check.summaries.project import Project, closed
 from allranks.check.survey.alone import is_apart, is_tool, only_looks, uses_model
@@ -99,11 +100,15 @@ class Activity:
             return False
         return not self._only_trains(root) and (not of_jax or bool(shown & {"", _LAUNCH, _JOIN, _MEET}))
 
-    def only_looks(self, root: Result) -> bool:
+    def only_looks(self, root: Result, at: Result, chain: Iterable[Step]) -> bool:
         """Whether a program, by its name, evaluates or prepares something, and nothing starts several processes of it:
-        its authors mostly start one."""
+        its authors mostly start one. So it is with one that calls the main function of such a program, on its way
+        (``chain``) to where something is done (``at``)."""
         spared = self.everywhere or self._is_launched(root) or _LAUNCH in self._shown(root)
-        return root.reference.endswith("::") and only_looks(root.path) and not spared
+        mains = [step.place.path for step in chain if step.symbol.endswith(".main")]
+        mains += [at.path] if at.reference.endswith("::main") else []
+        looks = only_looks(root.path) or any(path != root.path and only_looks(path) for path in mains)
+        return root.reference.endswith(("::", "::main")) and looks and not spared
 
     def _only_trains(self, root: Result) -> bool:
         """Whether all that a program has of other processes is the trainer of transformers, which works alone as well,

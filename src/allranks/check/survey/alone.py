@@ -19,12 +19,12 @@ _USES = re.compile(r"(?i)(^|[/_])(inference|infer|predict|demo|sample|generate|v
 # that several processes run all the same.
 _LOOKS = re.compile(
     r"(?i)eval|infer|predict|sampl|generat|demo|visual|viz|plot|retriev|search|stat(s|istics)|embed|translat|decod"
-    r"|preproc|prepar|process_|extract|creat|build|cache|index|download|upload|push|benchmark|debug|render|animat"
+    r"|preproc|prepar|process_|extract|caption|annotat|creat|build|cache|index|download|upload|push|benchmark|debug|render|animat"
 )
 _TRAINS = re.compile(
     r"(?i)train|tun(e|ing)|fit|solve|main|engine|(^|_)run$|runner|dist|ddp|fsdp|multi|parallel|horovod|sft|dpo|ppo"
 )
-_UNCALLED = frozenset({"test", "inference", "infer", "predict", "demo", "visualize", "plot"})
+_UNCALLED = frozenset({"test", "inference", "infer", "predict", "demo", "visualize", "plot", "push_to_hub"})
 
 
 def is_tool(reference: str) -> bool:

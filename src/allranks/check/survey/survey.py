@@ -324,7 +324,7 @@ class Survey:
     def _only_looks(self, way: _Way, seen: Seen) -> bool:
         """Whether something is written, made or fetched by a program that mostly one process runs."""
         reads = isinstance(seen.entry, Effect) and seen.entry.kind in _READS
-        return way.entry is not None and not reads and self.activity.only_looks(way.entry)
+        return way.entry is not None and not reads and self.activity.only_looks(way.entry, way.result, way.chain)
 
     def _scope(self, way: _Way) -> Scope:
         return way.scope or Scope(way.result)

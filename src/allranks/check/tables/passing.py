@@ -16,9 +16,11 @@ PASSING = _each(
     "hash divmod pow",
     "os.path.join os.path.abspath os.path.dirname os.path.basename os.path.expanduser os.path.realpath",
     "os.path.normpath os.fspath pathlib.Path pathlib.PurePath pathlib.Path.joinpath Path",
+    "pandas.DatetimeIndex pandas.to_datetime pandas.Timestamp pandas.Index pandas.Series",
 )
 PASSING_METHODS = _each(
-    "format join joinpath strip rstrip lstrip lower upper replace split with_suffix with_name as_posix resolve",
+    "format join joinpath strip rstrip lstrip lower upper replace split rsplit partition rpartition removesuffix",
+    "removeprefix splitlines with_suffix with_name as_posix resolve",
     "expanduser absolute strftime isoformat item get copy zfill hex",
 )
 # Methods that classes of torch and of others have: whose they are, their name does not say.
