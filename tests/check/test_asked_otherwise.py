@@ -145,3 +145,53 @@ if __name__ == "__main__":
 """
     logs = "import torch.distributed as dist\n\ndef start_logs():\n    return dist.get_rank()\n"
     assert codes({"train.py": text, "logs.py": logs}) == expected
+
+
+ENCODES = """\
+import torch
+import torch.distributed as dist
+{begins}
+
+def encode(data, out):
+    if USE_HOROVOD:
+        torch.save(data, f"{{out}}_{{hvd.rank()}}")
+        hvd.join()
+    else:
+        torch.save(data, out)
+
+if __name__ == "__main__":
+    dist.init_process_group("gloo")
+    encode([], "x")
+"""
+TRIES = """\
+try:
+    import horovod.torch as hvd
+    USE_HOROVOD = True
+except ImportError:
+    USE_HOROVOD = False
+"""
+
+
+@pytest.mark.parametrize(
+    ("begins", "expected"), [(TRIES, []), (TRIES.replace("True", "False"), ["AR101"]), ("USE_HOROVOD = 0", ["AR101"])]
+)
+def test_what_joins_several_processes_could_be_imported(begins: str, expected: list[str]) -> None:
+    assert codes({"train.py": ENCODES.format(begins=begins)}) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"), [("monai.data.DataLoader(monai.data.Dataset(data=files))", []), ("files", ["AR101"])]
+)
+def test_a_batch_on_another_device_has_the_names_of_its_samples(given: str, expected: list[str]) -> None:
+    text = f"""\
+import monai
+import torch
+import torch.distributed as dist
+from names import files
+
+dist.init_process_group("gloo")
+for batch in {given}:
+    image = batch["image"].to("cuda:1")
+    torch.save(image, image.meta["name"].replace(".nii", ".pt"))
+"""
+    assert codes({"train.py": text}) == expected

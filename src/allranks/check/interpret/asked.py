@@ -20,6 +20,7 @@ _HOW = re.compile(
 _ALONE = frozenset(
     ["none", "no", "off", "single", "single_gpu", "single-gpu", "singlegpu", "single_device", "single_process", "null"]
 )
+_COULD_BE = re.compile(r"_?(USE|HAS|HAVE|WITH)_(HOROVOD|HVD|MPI|MPI4PY)$")
 _LISTED = re.compile(r"(^|\.)(training_args|trainer\.args)\.report_to$")
 _OF_MESH = re.compile(r"rank|coordinate")
 _IN_PARTS = re.compile(r"(?i)fsdp|shard|zero|deepspeed")
@@ -56,6 +57,12 @@ def is_no_text(one: Node, symbol: str, right: Value) -> bool | None:
     if symbol not in ("==", "!=") or not isinstance(right.constant, str):
         return None
     return symbol == "!=" if _LISTED.search(render(one)) else None
+
+
+def imported(name: str, value: Value) -> Value:
+    """Return what a name stands for; if it says whether that could be imported with which processes meet, it could."""
+    unknown = not value.taint and not value.reference and not value.instance and value.true() == UNKNOWN
+    return Value(constant=True, flags=MANY) if unknown and _COULD_BE.match(name) else value
 
 
 def by_mesh(asked: Node, other: Node, right: Value) -> Value | None:

@@ -207,7 +207,7 @@ class Caller(Plain):
             return Value(flags=base.flags & PRIVATE)
         if name in ("get", "get_nowait") and "queue" in render(given.node[1]).lower():
             return Value(flags=frozenset({"own"}))  # what this process has put in
-        if name in SELVES and (kin or base.flags & IN_PARTS):
+        if name in SELVES and (kin or base.flags & (IN_PARTS | PRIVATE)):
             own = given.all() if base.instance == "pathlib.Path" else ()  # who is named in the path
             flags = base.flags.union(*(value.flags & PRIVATE for value in own))
             return replace(base, taint=tainted(base, *own).taint, flags=flags) if own else base

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
 from allranks.check.interpret import collected, rounds, spread
-from allranks.check.interpret.asked import by_mesh, is_no_text, says_alone
+from allranks.check.interpret.asked import by_mesh, imported, is_no_text, says_alone
 from allranks.check.interpret.compare import compared
 from allranks.check.interpret.naming import alike, is_local, is_sample, named_in, takes_rank
 from allranks.check.interpret.state import Frame
@@ -122,7 +122,7 @@ class Evaluator:
         return made
 
     def _name(self, frame: Frame, node: Node) -> Value:
-        return self.lookup(frame, node[1])
+        return imported(node[1], self.lookup(frame, node[1]))
 
     def _const(self, _: Frame, node: Node) -> Value:
         constant = node[1]
