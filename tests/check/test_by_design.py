@@ -30,6 +30,8 @@ def check_rollout_files(where):
         files = [name for name in os.listdir(folder) if name]
         found.append({kept})
     return found[0]
+
+print(check_rollout_files("."))
 """
 LEFT = """\
 import torch.distributed as dist

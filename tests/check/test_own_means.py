@@ -485,5 +485,8 @@ def total({what}, parts):
         all_reduce({what})
         return parts
     return all_reduce(parts)
+
+
+total(1, [])
 """
     assert lines(source) == found

@@ -57,6 +57,7 @@ class Runner(Binder):
         self.stored_elsewhere = stored_elsewhere(project, interesting)
         self.results: dict[Any, Result] = {}
         self.contexts: dict[str, int] = {}
+        self.graphless = False  # whether what is called is called in a context without gradients
         self.running: list[str] = []
         self.entered: set[str] = set()
         self.callees: set[str] = set()
@@ -188,7 +189,9 @@ class Runner(Binder):
         if gate == TRUE and (others := self.overriding(function)):
             return self.among(frame, others, given, certain=len(others) == 1)
         facts = self.project.function(function.reference)
+        around, self.graphless = self.graphless, frame.graphless > 0
         result = self.run(function, given, roles_of(frame, facts), storing(frame, facts))
+        self.graphless = around
         if result is None:
             itself = function.receiver if facts is not None and gives_itself(facts) else None
             return itself or self._believed(frame, function.reference, unknown(given))
@@ -290,7 +293,7 @@ class Runner(Binder):
         self.entered.add(reference)
         path = reference.partition("::")[0]
         env = self.parameters(self.module_frame(path), facts, function, given)
-        key = (reference, id(function.scope), tuple(env.items()), roles, callers)
+        key = (reference, id(function.scope), tuple(env.items()), roles, callers, self.graphless)
         found = self.results.get(key)
         if found is not None:
             return found
@@ -310,13 +313,15 @@ class Runner(Binder):
                 name: v if ranks(name) or "::" in v.reference else less(v) for name, v in env.items() if name in plain
             }
             env = plain | {name: v for name, v in told.items() if v != ANYTHING}
-            key = (reference, id(function.scope), tuple(env.items()), roles, callers)
+            key = (reference, id(function.scope), tuple(env.items()), roles, callers, self.graphless)
             if key in self.results:
                 return self.results[key]
         self.contexts[kind] = self.contexts.get(kind, 0) + 1
         frame = Frame(path, facts, Result(reference), env, parent=function.scope, owner=facts.owner)
         frame.mask, frame.may, frame.callers = *roles, callers
-        frame.graphless = sum(render(d[1] if d[0] == "call" else d) in GRAPHLESS for d in facts.decorators)
+        frame.graphless = self.graphless + sum(
+            render(d[1] if d[0] == "call" else d) in GRAPHLESS for d in facts.decorators
+        )
         self.running.append(here)
         try:
             self._finish_or_tell(frame, self._body(frame))

@@ -24,6 +24,7 @@ _NO_DATA = re.compile(r"(^|_)(logs?|trace|artifact|ckpt|checkpoint|weights)", re
 _ITEMS = {"list": 0, "tuple": 0, "filter": 1, "map": 1}
 _NUMBERS = re.compile(r"ShardByJaxProcess|ShardOptions")
 _LISTINGS = ("os.listdir", "glob.glob", "glob")
+_LISTED = "the list of files is"
 _ELSEWHERE = ", and a sampler of another file deals them out"
 _STORES = ("fs", "gfile", "gcs")  # object stores list in order
 
@@ -188,7 +189,7 @@ class Images(Dataset):
                 message = message if distributed(file) else f"{message}{_ELSEWHERE}"
                 yield self.local(file, node, message, fix=_sorted_fix(node, file))
             elif distributed(file) and _names_files(node, file):
-                yield self.local(file, node, f"the list of files is {ast.unparse(node)}, in no fixed order")
+                yield self.local(file, node, f"{_LISTED} {ast.unparse(node)}, in no fixed order")
             elif _feeds_numbered(node, file):
                 message = f"the rows of {ast.unparse(node)}, which has no fixed order, are split by number"
                 yield self.local(file, node, message, fix=_sorted_fix(node, file))
@@ -204,6 +205,8 @@ class Images(Dataset):
             yield self.local(file, node, message, fix=fix)
 
     def stands(self, finding: Finding, program: Program) -> bool:
+        if finding.message.startswith(_LISTED) and program.facts.nobody_calls(finding.symbol):
+            return False
         if not finding.message.endswith(_ELSEWHERE):
             return not program.facts.one_host
         dealing = {event.place.path for event in program.calls(*SAMPLERS) if event.active}

@@ -361,7 +361,7 @@ loader = accelerator.prepare(torch.utils.data.DataLoader(halves([])[0]))
             how = f"by this process' own {tail_of(node)}" if here else _DRAWN
             yield self.local(file, node, f"training and test data are told apart {how}")
         elif tail_of(node) == "shard":
-            if (by := ordered_alone(node, file)) is not None:
+            if (by := ordered_alone(node, file)) is not None and not is_switched_off(by, file):
                 what = name_of(by, file) if name_of(by, file) in LISTS else tail_of(by)
                 how = f"{what} draws {_UNSEEDED}, and line {node.lineno} splits it by number"
                 yield self.local(file, by, how)

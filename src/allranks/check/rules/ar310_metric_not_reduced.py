@@ -24,6 +24,7 @@ from allranks.check.tree.unsynced_logs import unsynced
 from allranks.findings import Finding, Note
 
 _REDUCTIONS = (*IN_PLACE, *RETURNING)
+_LOST = "is reduced, and nobody keeps the result"
 
 
 class MetricNotReduced(LocalRule):
@@ -67,17 +68,8 @@ class MetricNotReduced(LocalRule):
     advice = "all_reduce the sum and the count before dividing; with Lightning, log with sync_dist=True."
     words = (
         *("DistributedSampler", "validation_step", "test_step", "_epoch_end", "best", *_REDUCTIONS),
-        *(
-            "setup_dataloaders",
-            "process_index",
-            "pmap",
-            "loader",
-            "torcheval",
-            "torchmetrics",
-            "mmengine",
-            "detectron2",
-        ),
-        *("validation_data",),
+        *("setup_dataloaders", "process_index", "pmap", "loader", "torcheval", "torchmetrics", "mmengine"),
+        *("detectron2", "validation_data"),
     )
     nodes = (ast.Call, ast.FunctionDef, ast.ClassDef)
     calls = ("step", "log", "log_dict", "compute", "fit", *_REDUCTIONS)
@@ -190,6 +182,9 @@ def mean(loss, scores, count):
     dist.all_reduce(scores.cpu())
     hvd.allreduce(count)
     return loss, scores, count
+
+
+mean(1, [], 2)
 """
             },
             at=(6, 7, 8),
@@ -327,8 +322,7 @@ class Alone(L.LightningModule):
         elif isinstance(node, ast.FunctionDef):
             yield from self._returned(node, file)
         elif isinstance(node, ast.Call) and (lost := thrown_away(node, file)) is not None:
-            lost_one = f"{ast.unparse(lost)} is reduced, and nobody keeps the result"
-            yield self.local(file, node, lost_one, cluster=told.KEPT[0], advice=told.KEPT[1])
+            yield self.local(file, node, f"{ast.unparse(lost)} {_LOST}", cluster=told.KEPT[0], advice=told.KEPT[1])
         elif isinstance(node, ast.Call):
             yield from self._called(node, file)
 
@@ -381,6 +375,8 @@ class Alone(L.LightningModule):
         handed = {note.text.removesuffix(told.IS_GIVEN) for note in finding.notes if note.text.endswith(told.IS_GIVEN)}
         if not handed.isdisjoint(program.facts.meeting_functions):
             return False
+        if finding.message.endswith(_LOST):
+            return not program.facts.nobody_calls(finding.symbol)
         if finding.message.endswith(told.ELSEWHERE):
             called = f".{finding.message.partition(' ')[0]}"
             return any(function.endswith(called) for function in program.facts.own_parts)

@@ -12,10 +12,11 @@ from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.sources.source import File
 from allranks.check.tables.data import WRAPPERS
 from allranks.check.tables.seeds import KEYS
+from allranks.check.tree.asked_there import Files, call_at
 from allranks.check.tree.copied_early import COPIES, copied_early
-from allranks.check.tree.on_meta import TO_SYNC, filled_apart
+from allranks.check.tree.on_meta import SEEDED, TO_SYNC, filled_apart
 from allranks.check.tree.origins import RANK_KINDS, origins, values
-from allranks.check.tree.same_start import CHANCE, same_start
+from allranks.check.tree.same_start import CHANCE, is_sent, same_start
 from allranks.check.tree.syntax import distributed, given, keyword, name_of, rank_guard, tail_of
 from allranks.findings import Finding, Note
 
@@ -48,7 +49,9 @@ class RankDivergentInit(LocalRule, ProgramRule):
     arrays passes while the replicas differ. Rank 0's is saved.
 
     ## Known problems
-    `DistributedDataParallel` broadcasts the parameters of rank 0, so torch code that wraps with it is left alone.
+    `DistributedDataParallel` broadcasts the parameters of rank 0, so torch code that wraps with it is left alone. An
+    FSDP that keeps one model in parts takes each part from one rank: seeds apart harm only replicas (`HYBRID_SHARD`,
+    `NO_SHARD`), so confidence is low there.
 
     ## Use instead
     One seed for all processes for the parameters; `jax.random.fold_in(key, jax.process_index())` only for keys of
@@ -224,6 +227,7 @@ jax.distributed.initialize()
 key = jax.random.PRNGKey(broadcast_one_to_all(int(time.time())))
 params = Model().init(key, None)
 dropout = jax.random.fold_in(key, jax.process_index())
+own = broadcast_one_to_all(jax.random.PRNGKey(int(time.time())))
 """
             }
         ),
@@ -337,9 +341,11 @@ def tune(args):
                 self.local(file, node, what, cluster=_OF_COPY[0], advice=_OF_COPY[1]), severity="warning", notes=(note,)
             )
         if name == _FSDP and (wrong := filled_apart(node, file)) is not None:
-            yield self.local(file, node, wrong, advice=TO_SYNC)
+            found = self.local(file, node, wrong, advice=TO_SYNC)
+            yield replace(found, confidence="low") if wrong == SEEDED else found
         elif name in KEYS:
-            if node.args and origins(node.args[0], file) & CHANCE and distributed(file):
+            apart = node.args and origins(node.args[0], file) & CHANCE and distributed(file)
+            if apart and not is_sent(node, file):
                 yield self.local(file, node, "this key is made of something that differs from process to process")
         elif name == "torch.distributed.all_reduce":
             if _of_gradient(node) and not same_start(file, given(node, 2, "group")):
@@ -352,10 +358,13 @@ def tune(args):
 
     def check(self, program: Program) -> Iterator[Finding]:
         """Look at seeds that come from elsewhere: through parameters, attributes, other files."""
+        files = Files(program.facts.lines)
         for event in program.calls(*KEYS):
             seed = event.argument(0, "seed")
             if event.active and event.everyone and seed is not None and seed.taint & (CLOCK | IDENTITY):
-                yield self.found(event, "this key is made of something that differs from process to process")
+                there = call_at(event.place, files)
+                if there is None or not is_sent(*there):
+                    yield self.found(event, "this key is made of something that differs from process to process")
 
 
 def _wrapped_before(call: ast.Call, file: File) -> bool:

@@ -32,6 +32,7 @@ _AGAIN = (ast.While, ast.For, ast.Try, ast.TryStar)
 # Who calls nothing else fills no file.
 _MAKES_FOLDERS = {"makedirs", "mkdir", "join", "dirname", "print", "info", "exists", "isdir", "Path"}
 # Whoever ends with one of these shows the others a whole file.
+_WRITES = re.compile(r"save|write|dump|log|info|print|join")
 _PUBLISHES = {"rename", "replace", "move", "renames", "touch"}
 
 
@@ -116,6 +117,26 @@ def start(rank, config):
         Example({"train.py": "from time import sleep\n\nif local_rank != 0:\n    sleep(5)\n"}, at=(4,)),
     )
     good = (
+        # Nobody reads it, here or anywhere else.
+        Example(
+            {
+                "evaluate.py": """\
+import os
+import time
+
+
+def evaluate(rank, folder, rounds):
+    for number in rounds:
+        if rank == 0:
+            with open(os.path.join(folder, f"report_{number}.npz"), "wb") as file:
+                file.write(score(number))
+        else:
+            while not os.path.exists(os.path.join(folder, f"report_{number}.npz")):
+                time.sleep(1)
+        save_meta(folder, number)
+"""
+            }
+        ),
         Example({"train.py": "import time\n\ntime.sleep(1)\n"}),
         Example({"train.py": "import time\n\nif rank == 0:\n    while not ready():\n        time.sleep(1)\n"}),
         Example(
@@ -308,8 +329,30 @@ def _waits_for_half_a_file(call: ast.Call, file: File) -> bool:
             writes = parent.body if child in parent.orelse else parent.orelse
             calls = [tail_of(at) for s in writes for at in walk(s) if isinstance(at, ast.Call)]
             fills = bool(set(calls) - _MAKES_FOLDERS)
-            return fills and not _PUBLISHES & set(calls) and not _is_marked(loop, writes)
+            told = _PUBLISHES & set(calls) or _is_marked(loop, writes)
+            return fills and not told and not _is_unread(loop, writes, file)
     return False
+
+
+def _is_unread(loop: ast.While, writes: list[ast.stmt], file: File) -> bool:
+    """The file has a name of its own that nothing else here speaks of, and nothing behind the wait reads its folder."""
+    named = [at.value for at in walk(loop.test) if isinstance(at, ast.Constant) and isinstance(at.value, str)]
+    name, function = max(named, key=len, default=""), function_of(loop, file)
+    if not name or function is None:
+        return False
+    known = sum(ast.unparse(at).count(name) for at in (loop.test, *writes))
+    later = (at for at in own(function) if isinstance(at, ast.Call) and at.lineno > (loop.end_lineno or 0))
+    numbers = {place for at in walk(loop.test) if isinstance(at, ast.JoinedStr) for place in places_in(at)}
+    places = {place for place in places_in(loop.test) - numbers if not place.startswith(("os", "tf"))} - {"self"}
+    reads = (at for at in later if not _WRITES.search(tail_of(at)) and any(map(places.intersection, _given(at))))
+    return file.text.count(name) <= known and not any(reads)
+
+
+def _given(call: ast.Call) -> Iterator[frozenset[str]]:
+    """Yield what a call is given, but for files of another name."""
+    given = (*call.args, *(k.value for k in call.keywords))
+    texts = (any(isinstance(at, ast.Constant) and isinstance(at.value, str) for at in walk(one)) for one in given)
+    yield from (places_in(one) for one, named in zip(given, texts, strict=True) if not named)
 
 
 def _is_marked(loop: ast.While, writes: list[ast.stmt]) -> bool:

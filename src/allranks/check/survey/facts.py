@@ -115,6 +115,13 @@ class Facts:
             return False
         return not self._project.summaries[path].uses("jax")
 
+    def nobody_calls(self, symbol: str) -> bool:
+        """Whether the name of a function stands nowhere in the project but where it is defined."""
+        name = symbol.rpartition(".")[2]
+        word = re.compile(rf"\b{re.escape(name)}\b")
+        spoken = (line for lines in self.lines.values() for line in lines if name in line)
+        return sum(len(word.findall(line)) for line in spoken) == 1
+
     @cached_property
     def meeting_kinds(self) -> frozenset[str]:
         """Names of classes whose objects meet the other processes, or may."""

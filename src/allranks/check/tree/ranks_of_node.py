@@ -8,7 +8,7 @@ import re
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.met_here import is_met_here
-from allranks.check.tree.origins import origins
+from allranks.check.tree.origins import origins, reached
 from allranks.check.tree.syntax import blocks, name_of, tail_of, words_of
 
 _LOCAL = re.compile(r"^(args\.|self\.)?_?(local_rank|LOCAL_RANK|local_process_index)$")
@@ -33,6 +33,7 @@ def is_kept_as_rank(assign: ast.Assign, file: File) -> bool:
             and target.slice.value == "RANK"
             and is_local(_plain(assign.value), file)
             and not is_met_here(assign, file)
+            and not _is_world_of_host(file)
         )
     if not _KEPT.search(tail_of(target)) or origins(assign.value, file) != {"local"}:
         return False
@@ -43,6 +44,25 @@ def is_kept_as_rank(assign: ast.Assign, file: File) -> bool:
         return False
     sizes = [at for at in block if isinstance(at, ast.Assign) and "world_size" in tail_of(at.targets[0]).lower()]
     return any(_asks_world(at.value) for at in sizes)
+
+
+def _is_world_of_host(file: File) -> bool:
+    """Its file, too, tells the processes that the job has as many as this host has devices."""
+    stored = (
+        at for at in file.kinds.get(ast.Assign, ()) if isinstance(at, ast.Assign) and _is_size(at.targets[0], file)
+    )
+    return any(
+        isinstance(part, ast.Call) and tail_of(part) == "device_count"
+        for at in stored
+        for part in (*walk(at.value), *(inner for one in reached(at.value, file) for inner in walk(one)))
+    )
+
+
+def _is_size(target: ast.expr, file: File) -> bool:
+    """``os.environ["WORLD_SIZE"]``"""
+    if not isinstance(target, ast.Subscript) or name_of(target.value, file) != "os.environ":
+        return False
+    return isinstance(target.slice, ast.Constant) and target.slice.value == "WORLD_SIZE"
 
 
 def _asked_of(call: ast.expr, what: str) -> str:

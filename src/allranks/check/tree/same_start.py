@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 
 from allranks.check.sources.nodes import walk
@@ -63,3 +64,9 @@ def _is_of_another_group(seed: ast.Call, group: ast.expr, made: Origins, file: F
     asked = [at for at in parts if isinstance(at, ast.Call) and name_of(at, file) == "torch.distributed.get_rank"]
     of_groups = bool(asked) and all(given(at, 0, "group") is not None for at in asked)
     return made & RANK_KINDS <= ({"group", "global"} if of_groups else {"group"})
+
+
+def is_sent(key: ast.Call, file: File) -> bool:
+    """It stands in a call that gives all processes what the first one has."""
+    above = itertools.takewhile(lambda at: isinstance(at, ast.expr), file.parents(key))
+    return any(isinstance(at, ast.Call) and tail_of(at) == "broadcast_one_to_all" for at in above)

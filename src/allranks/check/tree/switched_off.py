@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 
 from allranks.check.sources.source import File
-from allranks.check.tree.syntax import calls_of, class_of, has_stars, inside
+from allranks.check.tree.origins import values
+from allranks.check.tree.syntax import calls_of, class_of, function_of, inside, own, tail_of
 
 
 def is_switched_off(node: ast.AST, file: File) -> bool:
@@ -31,7 +32,34 @@ def _is_off(function: ast.FunctionDef, name: str, file: File) -> bool:
     calls = calls_of(file).get(function.name, ())
     if not isinstance(default, ast.Constant) or default.value or class_of(function, file) is not None or not calls:
         return False
-    return not any(has_stars(call) or _gives(call, name, place) for call in calls)
+    return not any(_may_give(call, name, file) or _gives(call, name, place) for call in calls)
+
+
+def _may_give(call: ast.Call, name: str, file: File) -> bool:
+    """It passes arguments on of which not all names stand in the file."""
+    if any(isinstance(one, ast.Starred) for one in call.args):
+        return True
+    return not all(k.arg or _leaves_out(k.value, name, file) for k in call.keywords)
+
+
+def _leaves_out(options: ast.expr, name: str, file: File) -> bool:
+    """``options = dict(batch_size=8)``, to which its function adds nothing."""
+    stored = values(options, file) if isinstance(options, ast.Name) else []
+    if len(stored) != 1 or not isinstance(options, ast.Name):
+        return False
+    uses = (at for at in own(function_of(options, file) or file.tree) if isinstance(at, ast.Name))
+    if any(at.id == options.id and not _is_told(at, file) for at in uses):
+        return False
+    made = stored[0]
+    if isinstance(made, ast.Call) and tail_of(made) == "dict" and not made.args:
+        return all(k.arg not in (None, name) for k in made.keywords)
+    return isinstance(made, ast.Dict) and all(isinstance(key, ast.Constant) and key.value != name for key in made.keys)
+
+
+def _is_told(name: ast.Name, file: File) -> bool:
+    """It is stored, or passed on with two stars."""
+    above = next(file.parents(name), None)
+    return isinstance(name.ctx, ast.Store) or (isinstance(above, ast.keyword) and above.arg is None)
 
 
 def _gives(call: ast.Call, name: str, place: int | None) -> bool:
