@@ -61,7 +61,8 @@ PAIRS = {
     ),
     "what a batch is taken apart into": Pair(
         """
-        def test_step(batch, index):
+        from typing import Any
+        def test_step(batch: Any, index: int):
             images, metas = batch
             for image, meta in zip(images, metas):
                 torch.save(image, f'{meta.window_name}_{meta.bounds[0]}.pt')

@@ -60,7 +60,7 @@ def from_batch(frame: Frame, node: Node, value: Value) -> Value:
     """Return what is stored: parts of a batch that is taken apart are this process' own, and so are their names."""
     given = node[3][0] == "name" and is_batch(node[3][1]) and node[3][1] in frame.facts.positional
     apart = given and any(target[0] == "seq" for target in node[2])
-    return Value(flags=OWN) if apart and value == ANYTHING else value
+    return Value(flags=OWN) if apart and value.elements is None and not (value.taint or value.flags) else value
 
 
 def named_in(frame: Frame, node: Node, value: Value) -> Value:
