@@ -365,10 +365,13 @@ def test_a_program_that_evaluates_and_starts_the_others_is_sure() -> None:
         ("logging.FileHandler('log.txt')", "low"),
         ("logging.FileHandler('log.txt', mode='w')", "high"),
         ("logging.basicConfig(filename='log.txt', filemode='w')", "high"),
+        ("shutil.copyfile('last.json', 'all.json')", "high"),
     ],
 )
 def test_what_all_append_to_may_be_meant_so(opens: str, expected: str) -> None:
-    source = f"import logging\nimport torch.distributed as dist\n\ndist.init_process_group('nccl')\n{opens}\n"
+    source = (
+        f"import logging\nimport shutil\nimport torch.distributed as dist\n\ndist.init_process_group('nccl')\n{opens}\n"
+    )
     found = check({"train.py": source.encode()}, Settings(select=("AR102",))).findings
     assert [one.confidence for one in found] == [expected]
 

@@ -21,6 +21,8 @@ _USES = re.compile(
 # The end of an expression: a path of what people write, and read.
 _TEXT = re.compile(r"\.(ya?ml|json|toml|cfg|ini|conf|txt|md|py|sh)['\"]\)*$")
 
+_MODE = re.compile(r"[rwxabt+]{1,3}")  # how a file is opened
+
 
 class UngatedFileWrite(ProgramRule):
     """
@@ -186,7 +188,7 @@ def _appends(event: Event) -> bool:
     """Whether all add lines to one file: often on purpose, with their rank in each line, or each for its own items."""
     mode = event.argument(1, "mode", "filemode")
     said = mode.constant if mode is not None else None
-    if isinstance(said, str):
+    if isinstance(said, str) and _MODE.fullmatch(said):
         return "a" in said
     return isinstance(event.entry, Effect) and event.entry.kind == "append"
 
