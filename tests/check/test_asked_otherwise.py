@@ -97,7 +97,7 @@ def test_in_jax_each_host_has_a_home(where: str, expected: list[str]) -> None:
 def test_what_a_module_shows_when_it_is_run(name: str, expected: list[str]) -> None:
     text = (
         "import shutil\nfrom mpi4py import MPI\n\n\ndef log():\n    return MPI.COMM_WORLD.rank\n\n\n"
-        f"def {name}():\n    log()\n    shutil.rmtree('/work/logs')\n\n\nif __name__ == '__main__':\n    {name}()\n"
+        f"def {name}():\n    log()\n    shutil.rmtree('/data/logs')\n\n\nif __name__ == '__main__':\n    {name}()\n"
     )
     assert codes({"logger.py": text}) == expected
 

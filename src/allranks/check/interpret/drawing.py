@@ -32,7 +32,7 @@ def alike(
     seeds = [e for e in events if e.name in SEEDERS and e.active and e.everyone]
     by_start: dict[str, list[Event]] = {}
     for event in seeds:
-        by_start.setdefault((event.chain[0].place if event.chain else event.place).path, []).append(event)
+        by_start.setdefault(event.start.place.path, []).append(event)
     if not by_start:
         return {}
     own = {result.path for result in results if any(map(_is_own, result.seen))}

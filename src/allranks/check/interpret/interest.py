@@ -188,7 +188,7 @@ def around(project: Project, events: Iterable[Event]) -> dict[Place, tuple[froze
     found = {}
     for event in events:
         if event.name in SAMPLERS | ORDERS:
-            start = event.chain[0].place.path if event.chain else event.place.path
+            start = event.start.place.path
             led = event.name in ORDERS and start != event.place.path
             paths = project.reach(start) | (frozenset() if led else project.users(event.place.path))
             packages, words = mentioned(project, paths)

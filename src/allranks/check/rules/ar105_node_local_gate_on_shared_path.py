@@ -188,7 +188,7 @@ def _is_harmless(event: Event) -> bool:
 
 def _paths(event: Event) -> tuple[str, str]:
     """Return the file of an event, and that of the program."""
-    return event.place.path, event.chain[0].place.path if event.chain else event.place.path
+    return event.place.path, event.start.place.path
 
 
 def _who(event: Event) -> str:

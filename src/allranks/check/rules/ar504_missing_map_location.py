@@ -312,13 +312,13 @@ store.save_weights(net, "last.pt")
         saving = {
             event.place.path for event in program.effects("checkpoint") if event.name == "torch.save" and event.active
         }
-        joined = {_start(event) for event in program.calls(*_JOINS) if event.active}
+        joined = {event.start.place.path for event in program.calls(*_JOINS) if event.active}
         for event in program.effects("load"):
             if event.name != "torch.load" or event.argument(1, "map_location", "mmap", "**") is not None:
                 continue
             way = (event.place.path, event.symbol, *(step.symbol for step in event.chain))
             mine = event.per_process or _OWN_FILE.search(event.target) is not None
-            alone = _start(event) not in joined and any(map(_ALONE.search, (_start(event), *way)))
+            alone = event.start.place.path not in joined and any(map(_ALONE.search, (event.start.place.path, *way)))
             if mine or alone or any(map(BESIDE.search, named(event.target))):
                 continue
             others = len(event.may - {"first"}) > 1
@@ -338,11 +338,6 @@ def _is_published(event: Event, lines: Mapping[str, list[str]]) -> bool:
     stores = re.compile(rf"^\s*{re.escape(event.target)}\s*=(?!=)(.*)") if event.target.isidentifier() else None
     said = [at[1] for line in lines.get(event.place.path, []) if stores is not None and (at := stores.search(line))]
     return bool(said) and all(map(_PUBLISHED.search, said))
-
-
-def _start(event: Event) -> str:
-    """Return the file of the program that leads to it."""
-    return (event.chain[0] if event.chain else event).place.path
 
 
 def _is_of_one_process(call: ast.Call, file: File) -> bool:

@@ -176,7 +176,7 @@ dist.barrier()
         told: set[str] = set()
         for event in sorted(program.events, key=lambda event: event.name not in WRAPPERS):
             what = _needs_others(event)
-            start = event.chain[0].place.path if event.chain else event.place.path
+            start = event.start.place.path
             if what and event.active and event.from_the_top and start not in told:
                 if what == "jax" and "initialize" in program.names:
                     continue
@@ -191,7 +191,7 @@ dist.barrier()
         """Programs that train, of which the user says that they run as several processes."""
         told: set[str] = set()
         for event in program.calls(*LOADERS):
-            start = event.chain[0].place.path if event.chain else event.place.path
+            start = event.start.place.path
             shuffles = event.argument(2, "shuffle")
             trains = shuffles is not None and shuffles.constant is True
             if trains and event.active and event.everyone and event.from_the_top and start not in told:

@@ -42,7 +42,6 @@ def first_alone(events: Iterable[Event], lineage: Callable[[str], tuple[str, ...
 
 def _is_made_before(event: Event, lineage: Callable[[str], tuple[str, ...]]) -> bool:
     """Whether the way to it begins where something is made that a program makes before it fits."""
-    path, name = (event.chain[0].place.path, event.chain[0].symbol) if event.chain else (event.place.path, event.symbol)
-    owner, _, method = name.rpartition(".")
-    kinds = lineage(f"{path}::{owner.rpartition('.')[2]}") if method in _CONSTRUCTORS else ()
+    owner, _, method = event.start.symbol.rpartition(".")
+    kinds = lineage(f"{event.start.place.path}::{owner.rpartition('.')[2]}") if method in _CONSTRUCTORS else ()
     return not _MADE_BEFORE.isdisjoint(kinds)

@@ -65,7 +65,7 @@ def resplit(project: Project, events: Iterable[Event], lines: Mapping[str, list[
 def _is_wrapped(project: Project, event: Event, wraps: set[str], *, led: bool = False) -> bool:
     """Whether its program wraps a model in one of these files, and imports nothing that splits data by itself; ``led``:
     it counts only where that goes over the loaders."""
-    reach = project.reach(event.chain[0].place.path if event.chain else event.place.path)
+    reach = project.reach(event.start.place.path)
     packages = mentioned(project, reach)[0] - (idle(project, reach) if led else frozenset())
     return not wraps.isdisjoint(reach) and packages.isdisjoint(_SPLITTING)
 

@@ -17,8 +17,9 @@ def drawn_apart(program: Program, place: Place) -> bool:
     packages, names = program.around.get(place, (program.packages, program.names))
     if not all(event.everyone for event in at) or not _deals(program, packages, names):
         return False
-    roots, every = set(map(_root, at)), [e for e in program.events if e.active and e.name in SEEDERS | STATES]
-    seeds = [event for event in every if _root(event) in roots]
+    roots = {event.start.place.path for event in at}
+    every = [e for e in program.events if e.active and e.name in SEEDERS | STATES]
+    seeds = [event for event in every if event.start.place.path in roots]
     if not at:  # nobody was seen to come here: each program that might has a seed of its own
         return bool(every) and all(map(_is_own, every))
     if place.path in roots:
@@ -41,10 +42,6 @@ def trains_alone(program: Program) -> bool:
     """Whether Lightning is given one device wherever it is told of them."""
     trainers = [event for event in program.events if event.name == _TRAINER]
     return bool(trainers) and all(map(_is_alone, trainers))
-
-
-def _root(event: Event) -> str:
-    return event.chain[0].place.path if event.chain else event.place.path
 
 
 def _is_own(seeder: Event) -> bool:

@@ -13,8 +13,7 @@ _AWAITS = re.compile(r"^\s*while not [\w.]*(exists|isfile|is_file)\(")
 
 def root(event: Event) -> tuple[str, str]:
     """Return where the way to an effect begins."""
-    start = event.chain[0] if event.chain else None
-    return (start.symbol, start.place.path) if start is not None else (event.symbol, event.place.path)
+    return event.start.symbol, event.start.place.path
 
 
 def when(event: Event) -> list[tuple[str, int, int]]:
