@@ -5,7 +5,7 @@ from __future__ import annotations
 from allranks.check.interpret import collected, gpus
 from allranks.check.interpret.computed import COMPILED, laid_out
 from allranks.check.interpret.ending import leave_with
-from allranks.check.interpret.few import of_few, of_strangers, stays_alone, trainer
+from allranks.check.interpret.few import is_world, of_few, of_strangers, stays_alone, trainer
 from allranks.check.interpret.given import Given
 from allranks.check.interpret.held import of_those_who_have
 from allranks.check.interpret.in_parts import IN_PARTS, forward_of
@@ -371,7 +371,7 @@ class Caller(Plain):
         if entry.op == "DDP forward" and frame.graphless:
             return ANYTHING  # nothing is reduced, and its buffers are sent but once
         of_some = name.rpartition(".")[0].rpartition(".")[2] in GROUPS
-        whole = (group is None and not of_some) or (group is not None and group.reference.endswith("group.WORLD"))
+        whole = (group is None and not of_some) or is_world(group)
         whole = whole or (
             group is not None and group.constant is None and not self._made_elsewhere(frame, entry, given)
         )

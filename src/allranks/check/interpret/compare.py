@@ -59,6 +59,8 @@ def compared(left: Value, symbol: str, right: Value) -> Value:
             return boolean(TRUE if (one in constants) == (symbol == "in") else FALSE, taint)
     if symbol in ("in", "not in") and not right.ranked and right.elements is None:
         return boolean(BY_PROCESS if right.taint & PROCESS else UNKNOWN, right.taint)
+    if taint & RANKS and two == -1 and one is NO_CONSTANT and not set("TF") & set(left.true()):
+        return boolean(UNKNOWN, taint)  # no rank: all have one, or none has
     if taint & RANKS:
         return boolean(UNKNOWN if one in _KINDS or two in _KINDS else BY_RANK, taint)
     # Numbers that come from a listing (the step of the latest checkpoint) are mostly the same everywhere.

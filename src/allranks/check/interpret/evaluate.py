@@ -14,6 +14,7 @@ from allranks.check.interpret.truth import FALSE, TRUE, both, either, negate, ro
 from allranks.check.interpret.values import (
     ANYTHING,
     DEALT,
+    EVEN,
     MANY,
     MOST_ELEMENTS,
     NO_CONSTANT,
@@ -288,7 +289,8 @@ class Evaluator:
             return found
         if "dict" in base.flags:
             return ANYTHING
-        flags = base.flags & (PRIVATE | DEALT) | (DEALT if index.ranked else frozenset())
+        own = (EVEN if rounds.is_even(node[1]) else DEALT) if index.ranked else frozenset()
+        flags = base.flags & (PRIVATE | DEALT) | own
         return replace(tainted(base, index), flags=flags) if flags else tainted(base, index)
 
     def _many(self, frame: Frame, node: Node) -> Value:
@@ -324,7 +326,7 @@ class Evaluator:
         elif len(node[2]) == len(made) == 1 and (ranks := self._ranks(frame, node, iterated)) is not None:
             return ranks
         of = flags | collected.DICT if len(made) > 1 else flags
-        return collected.collection([(ANYTHING, made[-1])], taint, of) or Value(taint, flags=flags)
+        return collected.collection([(ANYTHING, made[-1])], taint, of) or Value(taint, none=FALSE, flags=flags)
 
     def _ranks(self, frame: Frame, node: Node, iterated: Value) -> Value | None:
         """Return what is made of a few constants, if there are ranks: ``(int(os.environ[k]) for k in NAMES)``."""

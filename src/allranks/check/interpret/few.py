@@ -66,6 +66,11 @@ def of_strangers(frame: Frame, entry: Collective, name: str, given: Given) -> bo
     return name.startswith("*.") and given.of_group
 
 
+def is_world(group: Value | None) -> bool:
+    """Whether a group is that of all for certain: what may be another one too says that it is asked for."""
+    return group is not None and group.reference.endswith("group.WORLD") and not group.none
+
+
 def stays_alone(frame: Frame, given: Given) -> bool:
     """Whether what starts processes, one for each device, starts no other, for all that its options say, also those
     that were put together before, or joins a world of one."""

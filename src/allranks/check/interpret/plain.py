@@ -27,6 +27,7 @@ from allranks.check.interpret.values import (
     AGREED,
     ANYTHING,
     DEALT,
+    EVEN,
     NO_CONSTANT,
     NONE,
     OWN,
@@ -183,6 +184,8 @@ class Plain(Overrides):
             return self._attribute_by_name(frame, name, given.values[1].constant, given)
         if name == "isinstance" and (asked := is_wrapped(given.values[0], given.argument(1))) is not None:
             return asked
+        if name == "len" and given.values and given.values[0].flags & EVEN:
+            return ANYTHING
         if name == "dict" and given.keywords and not given.values:
             return entries((Value(constant=key), value) for key, value in given.keywords)
         if (listed := collected.passed_on(name, given.values)) is not None:

@@ -125,3 +125,10 @@ def _is_plain(value: Value) -> bool:
     """Whether it is a number, or a text, that says nothing of ranks."""
     kind = type(value.constant)
     return kind in (int, float, str) and not value.taint and not value.flags
+
+
+def is_even(node: Node) -> bool:
+    """Whether it is cut into pieces of a size that is rounded down (``idx.split(len(idx) // n)``): what is over is in
+    a piece more, which nobody takes."""
+    cut = node[0] == "call" and node[1][0] == "attr" and node[1][2] == "split" and len(node[2]) == 1
+    return bool(cut) and node[2][0][0] == "op" and node[2][0][3] == "//"

@@ -187,6 +187,7 @@ TEXT = frozenset({"text"})  # the flag of a rank as its variable holds it: "0" i
 # What a loop counts: whatever it is called, it is no rank of this process.
 COUNTER = Value(none=FALSE, flags=frozenset({"counted"}))
 DEALT = frozenset({"dealt"})  # the flag of a list that is longer on some ranks than on others
+EVEN = frozenset({"even"})  # the flag of a list that is as long on all ranks
 
 
 @lru_cache(10_000, typed=True)
@@ -315,7 +316,7 @@ def says_less(value: Value) -> bool:
     """Whether so little is known of an attribute that its name says more."""
     plain = is_some_int(value)  # which one, its name may tell
     told = value.taint or value.instance or value.flags & OWN or value.elements is not None
-    return bool(value == ANYTHING or plain or (value.truth == UNKNOWN and not told))
+    return bool(replace(value, none="") == ANYTHING or plain or (value.truth == UNKNOWN and not told))
 
 
 def is_some_int(value: Value) -> bool:

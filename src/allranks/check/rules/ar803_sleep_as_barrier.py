@@ -358,8 +358,8 @@ def _given(call: ast.Call) -> Iterator[frozenset[str]]:
 def _is_marked(loop: ast.While, writes: list[ast.stmt]) -> bool:
     """What is waited for is made last, after something else: it says that this is done, and is not read itself."""
     awaited = {name for name in places_in(loop.test) if name.partition(".")[0] not in ("os", "self")}
-    *before, last = (places_in(statement) for statement in writes)
-    return bool(before and awaited & last) and not any(awaited & places for places in before)
+    *before, last = (frozenset[str](), *(places_in(statement) for statement in writes))
+    return bool(len(before) > 1 and awaited & last) and not any(awaited & places for places in before)
 
 
 def _is_about_another(guard: ast.expr) -> bool:

@@ -16,6 +16,7 @@ from allranks.check.interpret.state import Called, Result, Span, Trace, TraceNod
 from allranks.check.interpret.truth import BY_RANK, EVERY, ROLES, TRUE, UNKNOWN, in_words
 from allranks.check.interpret.values import ALONE, CLOCK, RANKS, STATE
 from allranks.check.survey.ahead import Ahead, Look
+from allranks.check.survey.answering import in_one_piece, says_how_it_lies, serves, tells_what_comes
 from allranks.check.survey.marks import Meeting, are_programs, breaks, ends_job, exits, first_meeting, raises
 from allranks.check.survey.sequence import (
     LONGEST,
@@ -226,11 +227,12 @@ class Comparison:
     def _sides(
         self, result: Result, node: TraceNode, alive: int, after: Trace, ahead: Ahead
     ) -> Iterator[Parting | tuple[Called, int]]:
-        later, asked = _after(after, ahead), node[7]
+        later, asked = _after(after, ahead), node[7] or node[6]
         for side, other in ((node[3], "F"), (node[4], "T")):
             inside = sum(1 << role for role in _roles(alive) if node[1][role] != other)
             if side and inside:
-                known = (*ahead.known, (asked, side is node[3])) if is_setting(asked) else ahead.known
+                told = is_setting(asked) or says_how_it_lies(asked)
+                known = (*ahead.known, (asked, side is node[3])) if told else ahead.known
                 yield from self._walk(result, side, inside, later._replace(known=known))
 
     def _balanced(self, called: Called, alive: int, after: Trace, ahead: Ahead) -> bool:
@@ -254,7 +256,7 @@ class Comparison:
         letters = {truth[role] for role in roles}
         if _is_vague(truth) or ends_job(node) is not None or not (letters & set("DP") or len(letters) > 1):
             return None
-        if ahead.level and not letters & set("DP"):
+        if (ahead.level and not letters & set("DP")) or serves(node):
             return None
         look = _look(node, alive)
         here_alone = look.drop and not node[2] & (ALONE | CLOCK)
@@ -264,11 +266,14 @@ class Comparison:
             later = {role: self.items(further, role, look, (), ahead.loop) for role in roles}
             for asked, held in ahead.known:
                 later = {role: resolved(items, asked, held) for role, items in later.items()}
-            return self._ways(node, later, look, ahead.loop)
+            found = self._ways(node, later, look, ahead.loop)
+            return {who: in_one_piece(items, ahead.known) for who, items in found.items()}
 
         found = ways(look)
         if alike(found.values()) or alike(self._ways(node, dict.fromkeys(roles, _END), look, ahead.loop).values()):
             return None  # they meet alike; or it is not here that they part
+        if "P" not in letters and _both_meet(node, after) and tells_what_comes(set(ways(Look()).values())):
+            return None
         if ahead.endless and alike(map(retried, found.values())):
             return None  # who goes round once more before meeting anybody is late, no more
         if not any(map(meets, found.values())) and not self._goes_round(found, ahead, look):
@@ -323,13 +328,18 @@ class Comparison:
         cause = "exit" if (early or by_process) and leaves else told
         # Who leaves a loop meets in this round whom the others meet: that tells nobody anything.
         described = tuple((in_words(who), ops[:8]) for ops, who in sides.items()) if len(sides) > 1 else ()
-        own = ((*side, *after) if exits(other) else side for side, other in ((then, orelse), (orelse, then)))
-        answered = all(first_meeting(side) is not None for side in own)
-        return Parting(cause, result, span, condition, meeting, described, taint, answered)
+        return Parting(cause, result, span, condition, meeting, described, taint, _both_meet(node, after))
 
 
 def _after(after: Trace, ahead: Ahead) -> Ahead:
     return ahead._replace(after=(*after, *ahead.after), straight=())
+
+
+def _both_meet(node: TraceNode, after: Trace) -> bool:
+    """Whether each side of a branch meets somebody by itself, not in what they share."""
+    then, orelse = node[3], node[4]
+    own = ((*side, *after) if exits(other) else side for side, other in ((then, orelse), (orelse, then)))
+    return all(first_meeting(side) is not None for side in own)
 
 
 def _is_open(node: TraceNode, alive: int) -> bool:

@@ -127,7 +127,7 @@ def _torch_hidden() -> Iterator[Collective]:
 def _jax() -> Iterator[Collective]:
     hosts = "jax.experimental.multihost_utils"
     yield Collective(f"{hosts}.sync_global_devices", "sync_global_devices")
-    yield from _of(hosts, "broadcast_one_to_all process_allgather assert_equal reached_preemption_sync_point")
+    yield from _of(hosts, "broadcast_one_to_all process_allgather assert_equal")
     yield Collective(f"{hosts}.live_devices", "live_devices", "context")
     # Not shutdown: it waits for the others' end, and every process comes to its own.
     yield from _of("jax.distributed", "initialize")
