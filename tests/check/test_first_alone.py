@@ -126,3 +126,18 @@ def test_a_file_is_written_by_who_finds_none(asks: str, expected: str) -> None:
     assert found(one, codes) == [("AR405", "low"), ("AR101", expected), ("AR102", expected)]
     torchrun = {**one, "README.md": "torchrun train.py\n"}
     assert found(torchrun, codes) == [("AR405", "high"), ("AR101", "high"), ("AR102", "high")]
+
+
+@pytest.mark.parametrize(("asks", "expected"), [("if not os.listdir('runs')", "low"), ("if True", "high")])
+def test_a_folder_after_the_clock_is_found_by_who_comes_later(asks: str, expected: str) -> None:
+    """Who makes one without looking makes another."""
+    text = f"""import datetime
+import os
+import lightning as L
+
+{asks}:
+    folder = f"runs/{{datetime.datetime.now()}}"
+    os.makedirs(folder, exist_ok=True)
+L.Trainer(devices=8).fit(None)
+"""
+    assert found({"train.py": text}, ("AR107",)) == [("AR107", expected)]

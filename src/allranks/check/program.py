@@ -30,6 +30,11 @@ WRAPS = PARALLEL - {COMPUTATION, EAGER}
 
 LONG = 36  # characters of a name that is told whole
 _OF_THE_NODE = re.compile(r"/te?mp\b|/shm|/scratch|/local|te?mp_?(dir|path)|cache|node_local|local_dir")
+_LOCAL = re.compile(r"(?<![a-z])local_(?!rank)(\w+_)?(path|dir|folder|root)(?![a-z])")
+# Modules and classes that stand between a program and its stores: who calls them says what they work on.
+_STORES = re.compile(
+    r"(^|/)(io|file_?io|io_utils?|file_?systems?|\w*storage\w*)\.py$|\.(IO([A-Z]\w*)?|\w*(FileSystem|FileIO|FileClient|Storage|Client))\."
+)
 # Names of what a training is resumed from, and of modules that write it.
 _STATE = re.compile(r"(?i)ckpt|checkpoint|weights|params|(^|_)state|snapshot|model\b|model_")
 _SAVERS = re.compile(r"(?i)ckpt|checkpoint")
@@ -149,7 +154,18 @@ class Event:
     def of_the_node(self) -> bool:
         """Whether the path is, as it is declared or else by its name, on a disk of the node."""
         flags = self.path.flags if self.path is not None else frozenset()
-        return "node" in flags or ("shared" not in flags and bool(_OF_THE_NODE.search(self.target.lower())))
+        named = _OF_THE_NODE.search(self.target.lower()) or self.in_local_folder
+        return "node" in flags or ("shared" not in flags and bool(named))
+
+    @property
+    def in_local_folder(self) -> bool:
+        """Whether the path, or what it is made of, is called local: to tell it from what all nodes share."""
+        return _LOCAL.search(f"{self.target} {self.spelled}".lower()) is not None
+
+    @property
+    def of_a_store(self) -> bool:
+        """Whether it stands in what works on any files, of a disk or of a bucket, for whoever calls it."""
+        return bool(_STORES.search(self.place.path) or _STORES.search(f"{self.symbol}."))
 
     @property
     def holds_state(self) -> bool:

@@ -91,6 +91,8 @@ class Caller(Plain):
 
     def _parent_of(self, frame: Frame) -> Value:
         kin = self.lineage(f"{frame.path}::{frame.owner}") if frame.owner else ()
+        if len(kin) == 1 and "Trainer" in frame.owner:  # it is mixed in with the library's
+            return Value(instance=trainer_of(dotted for dotted, _ in self.project.summaries[frame.path].imports))
         return replace(own_object(frame), instance=kin[1]) if len(kin) > 1 else Value()
 
     def _given(self, frame: Frame, node: Node) -> Given:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from allranks.check.interpret.given import Given, has_one_device, has_several
@@ -11,9 +11,12 @@ from allranks.check.interpret.state import Frame
 from allranks.check.interpret.truth import EVERY, FIRST, roles_where
 from allranks.check.interpret.values import NODE, RANKS, Value
 from allranks.check.summaries.render import render
-from allranks.check.summaries.summary import Node, body_of
+from allranks.check.summaries.summary import FunctionFacts, Node, body_of, nodes_in
 from allranks.check.tables.collectives import Collective
+from allranks.check.tables.ranks import RankQuery
 from allranks.check.tables.receivers import ONE_PROCESS
+
+_NO_RANK = ("const", -1)
 
 _RANK_0, _OF_EACH_NODE = roles_where(FIRST["global"], "T"), roles_where(FIRST["local"], "T")
 _SIZE, _ONE = ("const", "WORLD_SIZE"), ("const", "1")
@@ -142,3 +145,15 @@ def _says_one(frame: Frame, node: Node) -> bool:
 
 def _is_environment(node: Node) -> bool:
     return render(node) in ("os.environ", "environ")
+
+
+def is_left_alone(facts: FunctionFacts, given: Given, ranks: Callable[[str], RankQuery | None]) -> bool:
+    """Whether a call leaves out the rank, and the function takes that for -1, and nothing else: no other process."""
+    ours = [name for name, default in facts.defaults if default == _NO_RANK and ranks(name) is not None]
+    if len(ours) != 1 or any(one in (name, "**") for name in ours for one, _ in given.keywords):
+        return False
+    names = facts.positional[1:] if facts.owner else facts.positional
+    told = ours[0] in names[: len(given.values)] or any(node[0] == "star" for node in given.node[2])
+    parts = list(nodes_in(body_of(facts)))
+    asked = any(part[:2] == ("cmp", ("name", ours[0])) and part[3] == (_NO_RANK,) for part in parts)
+    return asked and not told and not any(part[0] == "assign" and ("name", ours[0]) in part[2] for part in parts)

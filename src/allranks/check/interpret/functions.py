@@ -12,6 +12,7 @@ from typing import Any
 
 from allranks.check.interpret.binding import Binder
 from allranks.check.interpret.ending import ended
+from allranks.check.interpret.few import is_left_alone
 from allranks.check.interpret.given import Given
 from allranks.check.interpret.held import guarded, hands_over, lends
 from allranks.check.interpret.interest import stored_elsewhere
@@ -223,6 +224,8 @@ class Runner(Binder):
     def _without_others(self, function: Value, given: Given) -> bool:
         """Whether a function is told as a constant what its rank is: a program that starts no others."""
         facts = self.project.function(function.reference)
+        if facts is not None and is_left_alone(facts, given, self.apis.ranks["name"].named):
+            return True
         if facts is None or not given.values:
             return False
         names = facts.positional[1 if function.receiver is not None and facts.owner else 0 :]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import reduce
 
 from allranks.check.interpret.classes import Classes
@@ -52,6 +53,8 @@ _OF_ANYTHING = frozenset(
         *("type", "label", "text", "output", "id", "index", "idx"),
     ]
 )
+# A variable in which a project's own launcher says the rank: "ACME_GLOBAL_RANK".
+_OWN_VARIABLE = re.compile(r"_((?:GLOBAL|LOCAL|NODE)_RANK)$")
 
 
 class Members(Classes):
@@ -282,8 +285,12 @@ class Members(Classes):
     def environment(self, frame: Frame, name: object) -> Value | None:
         if name in NODE_LOCAL_VARIABLES:
             return Value(flags=frozenset({"node"}))
-        query = self.apis.ranks["environment"].named(name) if isinstance(name, str) else None
+        known = self.apis.ranks["environment"].named
+        query = known(name) if isinstance(name, str) else None
         found = self.answer(frame, query) if query is not None else None
+        if found is None and isinstance(name, str) and (own := _OWN_VARIABLE.search(name)):
+            query = known(own[1].removeprefix("GLOBAL_"))
+            found = self.standing(query) if query is not None else None
         return replace(found, flags=found.flags | TEXT) if found is not None and found.number else found
 
     def by_name(self, target: Node, value: Value) -> Value:

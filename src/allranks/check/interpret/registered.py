@@ -23,6 +23,9 @@ _REGISTERED = re.compile(r"(?i)(^|[._])regist(er|ry)")
 _OTHERWISE = re.compile(r"(?i)atexit|signal|hook|command|cli|parser|export|convert|test|pytree|dispatch|serial|codec")
 _OTHERWISE_CLASSES = re.compile(_OTHERWISE.pattern.replace("hook|", ""))  # a class of hooks is made as others are
 
+# How the decorators of web servers are called: `@app.post("/files")`.
+_ROUTES = frozenset(["get", "post", "put", "patch", "delete", "route", "api_route", "websocket"])
+
 
 def built_by_name(run: Interpreter, names: Names, paths: Collection[str]) -> list[Result]:
     """Return what the makers do of all that is made by name in these files."""
@@ -59,6 +62,13 @@ def is_registered(decorators: tuple[Node, ...], otherwise: re.Pattern[str] = _OT
     """Whether one of the decorators keeps what it is given under a name."""
     names = (render(d[1] if d[0] == "call" else d) for d in decorators)
     return any(_REGISTERED.search(name) and not otherwise.search(name) for name in names)
+
+
+def is_route(decorators: tuple[Node, ...]) -> bool:
+    """Whether one of the decorators lets a web server call a function: in the one process that is asked."""
+    calls = (one for one in decorators if one[0] == "call" and one[1][0] == "attr" and one[1][2] in _ROUTES)
+    addresses = (one[2][0][1] for one in calls if one[2] and one[2][0][0] in ("const", "text"))
+    return any(isinstance(address, tuple) or str(address).startswith("/") for address in addresses)
 
 
 def _makers(run: Interpreter, names: Names, paths: Collection[str]) -> Iterator[Value]:

@@ -303,7 +303,7 @@ if trainer.global_rank == 0:
         makers = {event.symbol for event, does in used.items() if does == "makes"}  # what is saved there is no other
         for event, does in ((e, d) for e, d in used.items() if d != "writes to" or e.symbol not in makers):
             found = self._named(event, program, does)  # Orbax saves arrays of NumPy on the first process alone
-            yield replace(found, confidence="low") if event.op == _MANAGER else found
+            yield replace(found, confidence="low") if event.op == _MANAGER or program.finds_done(event) else found
         told = {event.symbol for event in used}
         for event in program.effects("free"):
             if event.active and event.everyone and event.symbol not in told and _is_taken(event, program):

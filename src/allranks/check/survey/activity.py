@@ -9,6 +9,7 @@ from fnmatch import fnmatch
 from allranks.check.interpret.below import calls, deepest_first
 from allranks.check.interpret.given import Given, has_one_device
 from allranks.check.interpret.interest import deals
+from allranks.check.interpret.registered import is_route
 from allranks.check.interpret.state import Result
 from allranks.check.interpret.statements import Interpreter
 from allranks.check.program import Step
@@ -132,10 +133,13 @@ class Activity:
     def is_alone(self, root: Result) -> bool:
         """Whether one process runs an entry: a tool, an interface for people, or what only shows that it can tell its
         rank."""
+        facts = self.project.function(root.reference)
         apart = is_apart(root.reference) and "" not in self._shown(root)
+        apart = apart or (facts is not None and is_route(facts.decorators))
         shows = any(map(self._shows_people, self._begins(root)))
         spared = self.everywhere or self._is_launched(root) or self._is_hook(root)
-        return (apart or shows or is_tool(root.reference) or self._borrows(root)) and not spared
+        other = is_tool(root.reference) or self._borrows(root) or self._declines(root)
+        return (apart or shows or other) and not spared
 
     def _of_one_device(self, results: Collection[Result]) -> frozenset[str]:
         """Return the programs that nobody imports of which each trainer is given one device: what it calls back there
@@ -171,6 +175,15 @@ class Activity:
         if any(one.evidence & joins or (one.path == root.path and one.several) for one in deepest_first(root, (), own)):
             return False
         return any(one.evidence & joins for one in deepest_first(root, ()))
+
+    def _declines(self, root: Result) -> bool:
+        """Whether a program calls a function that joins processes as one that is alone, and joins none elsewhere, nor
+        starts any."""
+        if not root.reference.endswith("::") or self._shown(root) & {_JOIN, _LAUNCH}:
+            return False
+        alone = (called.result.reference for one in deepest_first(root, ()) for called in one.calls if called.alone)
+        functions = map(self.project.function, alone)
+        return any(facts is not None and "init_process_group" in facts.words for facts in functions)
 
     def _is_launched(self, root: Result) -> bool:
         """Whether it is a program of which a launcher starts several processes."""

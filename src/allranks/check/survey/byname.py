@@ -37,6 +37,8 @@ _OF_ALL = frozenset(
         *(
             "split",
             "read",
+            "write",
+            "flush",
             "close",
             "load",
             "start",
@@ -139,10 +141,10 @@ class ByName:
         roles into those that nobody calls."""
         waiting, seen = list(methods), dict[int, int]()
         for unknown in (None, EVERY):
-            while more := [(m, at) for m in waiting if (at := self._roles(m, unknown)) not in (None, seen.get(id(m)))]:
-                for method, roles in more:
-                    seen[id(method)] = roles or 0
-                    down(method, roles or 0)
+            while more := [one for one in waiting if self._roles(one, unknown) not in (None, seen.get(id(one)))]:
+                for method in more:  # asked anew: those before may have shown who calls it
+                    seen[id(method)] = roles = self._roles(method, unknown) or 0
+                    down(method, roles)
 
     def _roles(self, root: Result, unknown: int | None) -> int | None:
         """Return the roles that may come to a method; ``unknown`` where nothing is known of who does."""

@@ -11,7 +11,7 @@ from allranks.check.interpret.drawing import alike
 from allranks.check.interpret.given import Given
 from allranks.check.interpret.held import is_own
 from allranks.check.interpret.interest import Names, around, interesting, telling
-from allranks.check.interpret.registered import built_by_name, kept_by_name, settings
+from allranks.check.interpret.registered import built_by_name, is_route, kept_by_name, settings
 from allranks.check.interpret.spelled import Scope, Speller
 from allranks.check.interpret.standing import gated, through
 from allranks.check.interpret.state import Arms, Called, Result, Seen, Span
@@ -237,7 +237,7 @@ class Survey:
             if value.reference != reference:
                 result = through(reference, result, facts.span)
             if scope is not None:
-                called = Called(facts.span, result, scope[1], scope[2])
+                called = Called(facts.span, result, scope[1], scope[2], alone=is_route(facts.decorators))
                 scope[0].result.calls.append(called)
                 nested = gated(result, value.gate, value.text, facts.span)
                 self.nested.append((nested, scope[1], scope[0].result.reference))
