@@ -145,3 +145,27 @@ def test_a_key_that_is_broadcast_where_it_is_made(key: str, expected: list[int])
     """All processes have the key of the first one."""
     start = "import time\n\ndef first_seed():\n    return int(time.time())\n"
     assert _lines("AR702", train=SEEDED.replace("{key}", key), start=start) == expected
+
+
+def test_a_function_of_another_file_with_the_same_name_calls_nobody() -> None:
+    """Copied helpers: the one of the program that is a file of its own is not the one of the other."""
+    wrap = "def wrap(model):\n    return DDP(model, device_ids=[dist.get_rank()])\n"
+    head = (
+        "import torch.distributed as dist\nfrom torch.nn.parallel import DistributedDataParallel as DDP\n\n"
+        "def ready():\n    return dist.is_initialized()\n\n"
+    )
+    main = "\nif __name__ == '__main__':\n    print(ready())\n"
+    train = f"{head}{wrap}\ndist.init_process_group('gloo')\nmodel = wrap(make())\n"
+    assert _lines("AR605", train=train, score=f"{head}{wrap}{main}") == [8]
+    users = "import score\n\nscore.wrap(make())\n"
+    assert _lines("AR605", score=f"{head}{wrap}{main}", train=users) == [8]
+
+
+def test_who_sleeps_in_a_class_that_nobody_names_delays_nobody() -> None:
+    data = (
+        "import os\nimport time\n\nclass Coordinates:\n    def __init__(self, path):\n        self.fetch(path)\n\n"
+        "    def fetch(self, path):\n        if int(os.environ['RANK']) == 0:\n            download(path)\n"
+        "        else:\n            while not os.path.exists(path):\n                time.sleep(3)\n"
+    )
+    assert _lines("AR803", data=data, train="import data\n\n# data.Coordinates('a.parquet')\n") == []
+    assert _lines("AR803", data=data, train="import data\n\ndata.Coordinates('a.parquet')\n") == [13]

@@ -44,6 +44,7 @@ _ALONE = re.compile(
     re.IGNORECASE,
 )
 _PUBLISHED = re.compile(r"(?i)pre_?train|(^|_)init_(?!_)|backbone")
+_DATA = re.compile(r"(?i)data(sets?)?$")
 _SHARDS = re.compile(r"shard", re.IGNORECASE)
 # The file gives each process its own GPU.
 _DEVICES = (
@@ -299,12 +300,17 @@ store.save_weights(net, "last.pt")
         yield self.finding(whole, file.symbol(node), _WHAT, fix=fix, confidence="high" if sure else "low")
 
     def stands(self, finding: Finding, program: Program) -> bool:
-        """Whether it is not in a program that is known to be started as one process."""
+        """Whether it is not in a program that is known to be started as one process, or whose processes are pods with a
+        GPU each, as AdaptDL starts them."""
+        if "adaptdl" in program.packages:
+            return False
         here = [event for event in program.effects("load") if event.place == finding.place]
         return not here or any(event.sure or not event.from_the_top for event in here)
 
     def check(self, program: Program) -> Iterator[Finding]:
         """Look at loads in functions that other files call."""
+        if "adaptdl" in program.packages:
+            return
         if not program.packages & _ACCELERATED and not any("cuda" in name for name in program.names):
             return
         restores = {event.symbol for event in program.effects("restore")}
@@ -355,8 +361,9 @@ def _is_saved_from_cpu(event: Event, offloads: frozenset[str]) -> bool:
 
 
 def _feeds(event: Event, restores: set[str]) -> bool:
-    """The function it stands in, or the one that calls it, loads what it reads into something."""
-    return not restores.isdisjoint({event.symbol, *(step.symbol for step in event.chain[-1:])})
+    """The function it stands in, or the one that calls it for anything but data, loads what it reads into something."""
+    callers = event.chain[-1:] if _DATA.search(event.symbol) is None else ()
+    return not restores.isdisjoint({event.symbol, *(step.symbol for step in callers)})
 
 
 def _is_checkpoint(call: ast.Call, file: File) -> bool:

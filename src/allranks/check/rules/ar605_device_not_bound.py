@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from allranks.check.program import Astray, Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
-from allranks.check.sources.source import File
+from allranks.check.sources.source import File, module_name
 from allranks.check.tables.data import WRAPPERS
-from allranks.check.tree.bound_late import JOINS, met_too_early, never_binds, used_above
+from allranks.check.tree.bound_late import JOINS, goes_by_number, met_too_early, never_binds, used_above
 from allranks.check.tree.device_numbers import SET_DEVICE, by_rank_in_job, fixed_map, off_its_own
 from allranks.check.tree.syntax import distributed, name_of, tail_of
 from allranks.findings import Finding, Note
@@ -26,6 +28,11 @@ _BINDERS = frozenset(
 )
 _UNBOUND = "an NCCL process group is made, and no GPU is bound to the process"
 _IN_JOB = "the rank in the job is used as the number of a GPU of this host"
+# How a file says that it is started, and what else it says where there may be other hosts.
+_STARTED, _NODES = (
+    re.compile(r"torchrun\s+--nproc[-_]per[-_]node"),
+    re.compile(r"(?i)nnodes|num_nodes|node_rank|multi-?node"),
+)
 _SECOND_HOST = "It works on one host; on the second there is no GPU of that number: invalid device ordinal."
 _LOCAL_RANK = "Take the rank on the host: int(os.environ['LOCAL_RANK']), or the rank modulo torch.cuda.device_count()."
 _ONE_GPU = "All processes of a host load the whole model onto GPU 0, and run out of memory there."
@@ -55,7 +62,8 @@ class DeviceNotBound(LocalRule, ProgramRule):
     GPU.
 
     ## Known problems
-    A device that is bound in the launch command (`CUDA_VISIBLE_DEVICES` for each process) is not seen.
+    A device that is bound in the launch command (`CUDA_VISIBLE_DEVICES` for each process) is not seen. Confidence is
+    low where the file that joins puts everything on a GPU that it names by its number.
 
     ## Use instead
     `torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))` before `init_process_group`, or `device_id=` in it, where
@@ -278,7 +286,10 @@ def main(rank, world):
         if not isinstance(node, ast.expr):
             return
         if node in file.once("device by rank", file.tree, lambda _: by_rank_in_job(file)):
-            yield self.local(file, node, _IN_JOB, cluster=_SECOND_HOST, advice=_LOCAL_RANK)
+            found = self.local(file, node, _IN_JOB, cluster=_SECOND_HOST, advice=_LOCAL_RANK)
+            # Who starts it on one host, as the file itself says, hardly ever means several.
+            one_host = _STARTED.search(file.text) is not None and _NODES.search(file.text) is None
+            yield replace(found, confidence="low") if one_host else found
         if not isinstance(node, ast.Call):
             return
         if (what := file.once("off its own", file.tree, lambda _: off_its_own(file)).get(node)) is not None:
@@ -286,7 +297,7 @@ def main(rank, world):
         name = name_of(node, file)
         if name in JOINS:
             if name == JOINS[0] and never_binds(node, file):
-                yield self.local(file, node, _UNBOUND)
+                yield _unsure(self.local(file, node, _UNBOUND), file.text)
             elif (early := met_too_early(node, file)) is not None:
                 note = Note("the processes are joined here", file.place(node))
                 message = f"{tail_of(early)} is called before a GPU is bound to the process"
@@ -300,7 +311,9 @@ def main(rank, world):
 
     def stands(self, finding: Finding, program: Program) -> bool:
         if finding.message == _IN_JOB:
-            return not program.facts.one_host
+            path, facts = finding.place.path, program.facts
+            inside = finding.symbol != module_name(path) and any("__main__" in line for line in facts.lines[path])
+            return not facts.one_host and not (inside and facts.nobody_calls(finding.symbol, path))
         return finding.message != _UNBOUND or finding.place not in program.bound
 
     def check(self, program: Program) -> Iterator[Finding]:
@@ -316,7 +329,7 @@ def main(rank, world):
             constant = backend.constant if backend is not None else None
             told = event.argument("device_id") is not None
             if event.active and not told and isinstance(constant, str) and "nccl" in constant.lower():
-                yield self.found(event, _UNBOUND)
+                yield _unsure(self.found(event, _UNBOUND), "\n".join(program.facts.lines[event.place.path]))
 
     def _astray(self, one: Astray) -> Finding:
         way = [Note(f"called in {step.symbol}", step.place) for step in one.chain]
@@ -328,3 +341,8 @@ def main(rank, world):
         notes = [Note("the processes are joined here", one.joined.place), Note("the GPU is bound here", one.bound)]
         message = f"{what} before one is bound to the process"
         return self.finding(one.place, one.symbol, message, notes=[*notes, *way])
+
+
+def _unsure(finding: Finding, text: str) -> Finding:
+    """Lower the confidence where the file goes by the GPU's number: mostly nothing is left that takes the current."""
+    return replace(finding, confidence="low") if goes_by_number(text) else finding

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
+from allranks.check.survey.facts import Facts
 from allranks.check.tree.keys import (
     DRAWS,
     asks_place,
@@ -28,6 +30,13 @@ from allranks.findings import Finding, Note
 _REPLICATES = ("flax.jax_utils.replicate", "jax_utils.replicate", "jax.device_put_replicated")
 _GIVEN = "every device is given the same key"
 _SPLIT = "every process splits the same key"
+_WORKERS = "the workers of every rank's loader draw the same random numbers"
+# What makes data, and what draws at random.
+_DATA = re.compile(r"def __(getitem|iter)__\(")
+_DRAWN = re.compile(
+    r"\b(random|torch|rng|generator)\.(rand\w*|choices?|shuffle|uniform|sample|normal|permutation|beta|gauss|integers)\b"
+    r"|Random(?!Sampler)[A-Z]\w*\(|Jitter|(?i:augment)|multinomial"
+)
 _OF_TORCH = (
     "All ranks draw the same noise, augmentations or samples; nothing fails.",
     "Seed all ranks alike while the model is made, then with seed + rank.",
@@ -295,10 +304,8 @@ keys = jax.random.split(jax.random.PRNGKey(0), jax.local_device_count())
         name, key = name_of(node, file), node.args[0]
         if tail_of(node) == "manual_seed":
             if _seeds_loader(node, file) and not origins(key, file) & RANK_KINDS and not _is_drawn(key, file):
-                what = "the workers of every rank's loader draw the same random numbers"
-                yield self.local(
-                    file, node, what, cluster=_OF_TORCH[0], advice="Add the rank to the seed of the generator."
-                )
+                advice = "Add the rank to the seed of the generator."
+                yield self.local(file, node, _WORKERS, cluster=_OF_TORCH[0], advice=advice)
         elif name.endswith(_REPLICATES):
             if not file.is_test and _stays_alike(node, file) and not origins(key, file) & RANK_KINDS:
                 yield self.local(file, node, f"{_GIVEN} {ast.unparse(key)}")
@@ -323,11 +330,20 @@ keys = jax.random.split(jax.random.PRNGKey(0), jax.local_device_count())
 
     def stands(self, finding: Finding, program: Program) -> bool:
         """A seed that another file makes this process' own is not the same on all; and a step of another file may ask
-        for its device."""
+        for its device. What the workers of a loader draw alike must be drawn somewhere."""
         path, facts = finding.place.path, program.facts
+        if finding.message == _WORKERS and not _draws_data(path, facts):
+            return False
         if finding.message.startswith(_GIVEN) and not any("pmap" in line for line in facts.lines[path]):
             return facts.around_says(path, "pmap") and not facts.around_says(path, "axis_index")
         return not (finding.message.startswith(_SPLIT) and path in facts.own_seeds)
+
+
+def _draws_data(path: str, facts: Facts) -> bool:
+    """Whether this file draws at random, or one of its programs that makes data, as far as any does."""
+    texts = {one: "\n".join(facts.lines[one]) for one in facts.around(path)}
+    made = [text for text in texts.values() if _DATA.search(text)]
+    return not made or any(map(_DRAWN.search, (*made, texts.get(path, ""))))
 
 
 def _stays_alike(copies: ast.Call, file: File) -> bool:

@@ -17,7 +17,7 @@ from allranks.check.tree.copied_early import COPIES, copied_early
 from allranks.check.tree.on_meta import SEEDED, TO_SYNC, filled_apart
 from allranks.check.tree.origins import RANK_KINDS, origins, values
 from allranks.check.tree.same_start import CHANCE, is_sent, same_start
-from allranks.check.tree.syntax import distributed, given, keyword, name_of, rank_guard, tail_of
+from allranks.check.tree.syntax import distributed, keyword, name_of, rank_guard, tail_of
 from allranks.findings import Finding, Note
 
 _CHANGES = ("half", "float", "double", "bfloat16", "apply", "reset_parameters")
@@ -348,7 +348,7 @@ def tune(args):
             if apart and not is_sent(node, file):
                 yield self.local(file, node, "this key is made of something that differs from process to process")
         elif name == "torch.distributed.all_reduce":
-            if _of_gradient(node) and not same_start(file, given(node, 2, "group")):
+            if _of_gradient(node) and not same_start(node, file):
                 message = "gradients are averaged, and nothing makes the parameters equal at the start"
                 yield self.local(file, node, message)
         elif last in _INITIALIZERS and isinstance(node.func, ast.Attribute):

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
@@ -264,6 +265,11 @@ def start(rank, path, size):
         if not (_joins_later(node, file) or _all_meet(guard, file) or _tracker_comes_first(guard, file)):
             asked = ast.unparse(guard)
             yield self.local(file, node, f"a sleep for some ranks only ({asked}) stands where a barrier is meant")
+
+    def stands(self, finding: Finding, program: Program) -> bool:
+        """Whether it is not in a class that nobody names."""
+        kind = finding.symbol.rpartition(".")[0]
+        return not kind.rpartition(".")[2][:1].isupper() or not program.facts.nobody_calls(kind)
 
 
 def _joins_later(call: ast.Call, file: File) -> bool:

@@ -115,11 +115,13 @@ class Facts:
             return False
         return not self._project.summaries[path].uses("jax")
 
-    def nobody_calls(self, symbol: str) -> bool:
-        """Whether the name of a function stands nowhere in the project but where it is defined."""
+    def nobody_calls(self, symbol: str, path: str = "") -> bool:
+        """Whether the name of a function stands nowhere in the project but where it is defined; if it is said in what
+        file, nowhere there or in what imports that."""
         name = symbol.rpartition(".")[2]
         word = re.compile(rf"\b{re.escape(name)}\b")
-        spoken = (line for lines in self.lines.values() for line in lines if name in line)
+        files = {path, *self._project.importers(path)} if path else self.lines.keys()
+        spoken = (line.partition("#")[0] for one in files for line in self.lines[one] if name in line)
         return sum(len(word.findall(line)) for line in spoken) == 1
 
     @cached_property

@@ -12,6 +12,12 @@ BINDERS: frozenset[str] = frozenset(
         *("torch.distributed.device_mesh.init_device_mesh", "torch.distributed.init_device_mesh"),
         *("accelerate.Accelerator", "accelerate.PartialState", "lightning.fabric.Fabric", "lightning.pytorch.Trainer"),
         *("transformers.TrainingArguments", "transformers.Trainer", "transformers.HfArgumentParser"),
+        *("transformers.Seq2SeqTrainingArguments", "transformers.Seq2SeqTrainer"),
+        *(
+            f"trl.{method}{part}"
+            for method in ("SFT", "DPO", "GRPO", "KTO", "Reward")
+            for part in ("Config", "Trainer")
+        ),
         *("deepspeed.initialize", "deepspeed.init_inference", "cupy.cuda.Device", "numba.cuda.select_device"),
         *("mmengine.dist.init_dist", "mmengine.dist.init_pytorch_dist", "composer.utils.dist.initialize_dist"),
         *("composer.utils.get_device", "composer.utils.dist.get_device", "ray.train.torch.get_device"),

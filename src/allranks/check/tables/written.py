@@ -16,8 +16,10 @@ def _checkpoints() -> Iterator[Effect]:
     yield from each("joblib.dump", "checkpoint", 1, "filename")
     yield Effect("flax.training.checkpoints.save_checkpoint", "checkpoint", (0, "ckpt_dir"))
     yield Effect("equinox.tree_serialise_leaves", "checkpoint", (0, "path_or_file"))
-    # transformers, diffusers and peft: a process that is told not to be the main one writes nothing.
-    yield Effect("*.save_pretrained", "checkpoint", (0, "save_directory"), unless=(("is_main_process", ...),))
+    # transformers, diffusers and peft: a process that is told not to be the main one writes nothing; nor does one whose
+    # weights Accelerate or XLA saves. Of a model of NxD, which takes its optimizer along, each writes its own shards.
+    told = (("is_main_process", ...), ("save_function", ...), ("optimizer", ...))
+    yield Effect("*.save_pretrained", "checkpoint", (0, "save_directory"), unless=told)
     yield from each("*.save_weights", "checkpoint", 0, "filepath")
     yield from each("*.save_lora_weights", "checkpoint", 0, "save_directory")
     # detectron2's writes on rank 0, unless it is told otherwise; that of fvcore, wherever it is not told not to.

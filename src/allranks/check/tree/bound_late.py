@@ -43,6 +43,20 @@ _SENDS = re.compile(
     r"(all_)?reduce|gather|broadcast|scatter|_object|Parallel|FSDP|DDP|fully_shard|prepare\(|\.cuda\(\)|[\"']cuda[\"']"
 )
 
+# The process says by its number which GPU it works on.
+_BY_NUMBER = re.compile(r"""device_ids\s*=\s*\[(?!\d)|\bdevice\s*=\s*torch\.device\((?:[^()]*,|\s*f["']cuda:\{)""")
+# What takes the current GPU all the same: a tensor without a number, what is sent as objects, the buffers of apex.
+_CURRENT = re.compile(
+    r"""\.cuda\(\)|\(["']cuda["']\)|device=["']cuda["']|_object(_list)?\(|sync_and_compute|amp\.initialize"""
+    r"""|cuda\.(get_device_name|synchronize|reset_peak)"""
+)
+
+
+def goes_by_number(text: str) -> bool:
+    """The text of a file that joins names the GPU by its number wherever it puts something: DDP's collectives, and the
+    barriers behind them, go through that one."""
+    return _BY_NUMBER.search(text) is not None and _CURRENT.search(text) is None
+
 
 def never_binds(join: ast.Call, file: File) -> bool:
     """A program, or a file that wraps the model, joins NCCL and neither binds a GPU nor calls what may do so."""

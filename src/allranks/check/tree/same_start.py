@@ -8,8 +8,8 @@ import re
 
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
-from allranks.check.tree.origins import RANK_KINDS, Origins, function_called, origins, reached
-from allranks.check.tree.syntax import given, name_of, tail_of
+from allranks.check.tree.origins import RANK_KINDS, Origins, function_called, origins, reached, values
+from allranks.check.tree.syntax import class_of, given, name_of, tail_of
 
 CHANCE = frozenset({"clock", "random", "identity"})
 _SYNCED = re.compile("DistributedDataParallel|DDP|FullyShardedDataParallel|FSDP|fully_shard|broadcast|Accelerator")
@@ -17,18 +17,32 @@ _SYNCED = re.compile("DistributedDataParallel|DDP|FullyShardedDataParallel|FSDP|
 _AXIS = re.compile(
     r"(?i)(?<![a-z])(dp|ddp|data|tp|tensor|mp|model|pp|pipe|pipeline|cp|context|sp|sequence|ep|expert)(?![a-z])"
 )
+_SEVERAL = re.compile(r"^(\w+\.)*(world_size|num_processes|get_world_size\(\)) > 1$")
+# What brings the values of all processes together.
+_MEETS = frozenset({"broadcast_one_to_all", "process_allgather", "psum", "pmean", "all_gather"})
 # They seed other generators than the one that parameters are drawn from.
 _OTHER_SEEDS = ("random.seed", "numpy.random.seed")
 
 
-def same_start(file: File, group: ast.expr | None) -> bool:
+def same_start(average: ast.Call, file: File) -> bool:
     """The model is wrapped or broadcast, comes from elsewhere, or the same seed is set on all processes (of those that
-    average, if that is a ``group``)."""
+    average, if that is a ``group``); or the class where they average refuses to be one of several."""
+    group = given(average, 2, "group")
+    if _refuses_several(average, file):
+        return True
     if "load_state_dict" in file.text or any(_SYNCED.search(word) for n in file.nodes for word in _used(n)):
         return True
     if not any(isinstance(n, ast.Call) and name_of(n, file).startswith("torch.nn.") for n in file.nodes):
         return True
     return any(_seeds_alike(n, file, group) for n in file.nodes if isinstance(n, ast.Call) and "seed" in tail_of(n))
+
+
+def _refuses_several(node: ast.AST, file: File) -> bool:
+    """What makes its objects raises where there are more processes than one."""
+    kind = class_of(node, file)
+    makers = (at for at in kind.body if isinstance(at, ast.FunctionDef) and at.name == "__init__") if kind else ()
+    branches = (at for maker in makers for at in maker.body if isinstance(at, ast.If))
+    return any(_SEVERAL.search(ast.unparse(at.test)) and isinstance(at.body[-1], ast.Raise) for at in branches)
 
 
 def _used(node: ast.AST) -> tuple[str, ...]:
@@ -67,6 +81,11 @@ def _is_of_another_group(seed: ast.Call, group: ast.expr, made: Origins, file: F
 
 
 def is_sent(key: ast.Call, file: File) -> bool:
-    """It stands in a call that gives all processes what the first one has."""
+    """It stands in a call that gives all processes what the first one has, or is made of what a function of this file
+    has brought together."""
     above = itertools.takewhile(lambda at: isinstance(at, ast.expr), file.parents(key))
-    return any(isinstance(at, ast.Call) and tail_of(at) == "broadcast_one_to_all" for at in above)
+    if any(isinstance(at, ast.Call) and tail_of(at) == "broadcast_one_to_all" for at in above):
+        return True
+    stored = [one for at in key.args[:1] for one in (at, *values(at, file)) if isinstance(one, ast.Call)]
+    makers = [function for one in stored if (function := function_called(one, file)) is not None]
+    return any(isinstance(at, ast.Call) and tail_of(at) in _MEETS for maker in makers for at in walk(maker))
