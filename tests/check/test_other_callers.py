@@ -34,6 +34,41 @@ class Data:
     def write(self, path):
         open(path, "w")
 """
+SILENT = """\
+import os
+import state
+import torch.distributed as dist
+
+class Model:
+    def __init__(self):
+        self.silent = False
+        self.join()
+        if not self.silent and not os.path.isdir("runs"):
+            os.makedirs("runs")
+
+    def join(self):
+        dist.init_process_group("nccl")
+        self.silent = state.LOCAL_RANK > 0
+
+Model()
+"""
+HOSTS = """\
+import os
+import jax
+
+jax.distributed.initialize()
+if not os.path.exists("runs"):
+    os.makedirs("runs")
+"""
+ORBAX = """\
+import time
+import deepspeed
+import jax
+import orbax.checkpoint as ocp
+
+jax.distributed.initialize()
+{}(f"runs/{{time.time()}}", {{}})
+"""
 SETTINGS = """\
 import os
 import torch.distributed as dist
@@ -126,12 +161,26 @@ PROGRAMS: dict[str, tuple[dict[str, str], list[str], str, str, list[str]]] = {
         "Data().write('map.json')",
         ["AR102"],
     ),
-    "the rank under a name of the project's own": (
-        {"train.py": JOIN + "if int(os.environ.get('ACME_GLOBAL_RANK', 0)) == 0:\n    open('a.json', 'w')\n"},
+    "what a method sets after the rank of another module": (
+        {"train.py": SILENT, "state.py": "LOCAL_RANK = -1\n"},
         [],
-        "ACME_GLOBAL_RANK",
-        "ACME_GLOBAL_RUN",
-        ["AR102"],
+        "self.silent = state.LOCAL_RANK > 0",
+        "self.loud = state.LOCAL_RANK > 0",
+        ["AR108"],
+    ),
+    "a folder of each host of JAX": (
+        {"train.py": HOSTS},
+        [],
+        "import os",
+        "import os, torch",
+        ["AR108"],
+    ),
+    "a folder that Orbax writes to": (
+        {"train.py": ORBAX.format("ocp.StandardCheckpointer().save")},
+        [],
+        "ocp.StandardCheckpointer().save",
+        "deepspeed.initialize(model=None)[0].save_checkpoint",
+        ["AR107"],
     ),
     "a program that leaves the rank out": (
         {"train.py": JOINS.format(""), "devices.py": SETTINGS, "sampling.py": DEALS},

@@ -128,7 +128,7 @@ class Caller(Plain):
         if "::" in reference:
             before = len(frame.result.calls)
             made = self.run_call(frame, function, given)
-            self.changed_below(frame, function, given)
+            self.changed_below(frame, function, given, frame.result.calls[before:])
             leave_with(frame, frame.result.calls[before:], function.gate)
             meant = self.apis.collectives["call"].named(f"torch.distributed.{reference.rpartition('::')[2]}")
             self._sent(frame, meant, given)

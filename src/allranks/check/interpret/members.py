@@ -53,8 +53,8 @@ _OF_ANYTHING = frozenset(
         *("type", "label", "text", "output", "id", "index", "idx"),
     ]
 )
-# A variable in which a project's own launcher says the rank: "ACME_GLOBAL_RANK".
-_OWN_VARIABLE = re.compile(r"_((?:GLOBAL|LOCAL|NODE)_RANK)$")
+# A variable that holds the rank: `DDP_LOCAL_RANK`.
+_RANK = re.compile(r"(?:^|_)((?:global_|local_|node_)?rank)$")
 
 
 class Members(Classes):
@@ -130,7 +130,13 @@ class Members(Classes):
             dotted = documented(f"{module_name(path).removeprefix('src.')}.{name}")
             if found is None or self.apis.signs.named(dotted) is not None:
                 return Value(reference=dotted)
-        return found if found is not None else ANYTHING
+        return self._set_later(name, found) if found is not None else ANYTHING
+
+    def _set_later(self, name: str, found: Value) -> Value:
+        """Return what a variable of another module holds: one that is -1 until a rank is known is that rank."""
+        named = _RANK.search(name.lower()) if found.constant == -1 else None
+        query = self.apis.ranks["name"].named(named[1]) if named is not None else None
+        return self.standing(query) if query is not None else found
 
     # attributes
 
@@ -285,12 +291,8 @@ class Members(Classes):
     def environment(self, frame: Frame, name: object) -> Value | None:
         if name in NODE_LOCAL_VARIABLES:
             return Value(flags=frozenset({"node"}))
-        known = self.apis.ranks["environment"].named
-        query = known(name) if isinstance(name, str) else None
+        query = self.apis.ranks["environment"].named(name) if isinstance(name, str) else None
         found = self.answer(frame, query) if query is not None else None
-        if found is None and isinstance(name, str) and (own := _OWN_VARIABLE.search(name)):
-            query = known(own[1].removeprefix("GLOBAL_"))
-            found = self.standing(query) if query is not None else None
         return replace(found, flags=found.flags | TEXT) if found is not None and found.number else found
 
     def by_name(self, target: Node, value: Value) -> Value:

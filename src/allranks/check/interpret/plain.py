@@ -21,7 +21,7 @@ from allranks.check.interpret.spread import (
     leaf,
     merged,
 )
-from allranks.check.interpret.state import Frame, Span
+from allranks.check.interpret.state import Called, Frame, Span
 from allranks.check.interpret.truth import BY_RANK, EVERY, UNKNOWN
 from allranks.check.interpret.values import (
     AGREED,
@@ -96,8 +96,10 @@ class Plain(Overrides):
         imports = self.project.summaries[frame.path].imports
         return prepared(name, given) if any(dotted.endswith(PLUGIN) for dotted, _ in imports) else ANYTHING
 
-    def changed_below(self, frame: Frame, function: Value, given: Given) -> None:
-        """A function of the project has sharded models that it was given, or the one whose method it is."""
+    def changed_below(self, frame: Frame, function: Value, given: Given, calls: list[Called]) -> None:
+        """A function of the project has sharded models that it was given, or the one whose method it is, or set what is
+        its own after the rank (``calls``: how it was called)."""
+        self._set_below(frame, function, given, calls)
         facts = self.project.function(function.reference)
         for name in sharded_by(facts) if facts is not None else ():
             at = facts.positional.index(name) - (facts.positional[0] == "self") if facts is not None else 0
@@ -106,6 +108,24 @@ class Plain(Overrides):
             )
             if model is not None and expression is not None and expression[0] in ("name", "attr"):
                 self.store(frame, expression, sharded(model))
+
+    def _set_below(self, frame: Frame, function: Value, given: Given, calls: list[Called]) -> None:
+        """A method that an object calls of itself has set attributes after the rank: what they held before is gone."""
+        kept = function.receiver.instance if function.receiver is not None else ""
+        if "::" not in kept or given.owner is None or given.owner[0] != "name":
+            return
+        waiting, seen = [called.result for called in calls], dict[str, None]()
+        while waiting:
+            result = waiting.pop()
+            facts = self.project.function(result.reference)
+            if result.reference in seen or facts is None or not facts.owner:
+                continue
+            seen[result.reference] = None
+            waiting += [called.result for called in result.calls]
+            for name in facts.stored:
+                key = f"{given.owner[1]}.{name}"
+                if key in frame.env and not frame.env[key].ranked and (now := self.held(kept, name)) is not None:
+                    frame.env[key] = now if now.ranked else frame.env[key]
 
     def fetched(self, frame: Frame, name: str, given: Given) -> Value:
         """Record that an array in parts is brought to this host."""

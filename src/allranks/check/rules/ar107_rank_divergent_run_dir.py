@@ -13,8 +13,7 @@ from allranks.check.survey.folders import makes_folder
 from allranks.check.tables.effects import Kind
 from allranks.findings import Finding, Note
 
-_MANAGER = "CheckpointManager"
-_SAVES = re.compile(rf"checkpoint|^{_MANAGER}$")
+_SAVES = re.compile(r"checkpoint|^CheckpointManager$")
 _TOGETHER = "is told a folder whose name"
 _FOLDERS = re.compile(r"(?i)path|dir|folder|checkpoint_id|root")
 _WORD = re.compile(r"\w+")
@@ -303,7 +302,8 @@ if trainer.global_rank == 0:
         makers = {event.symbol for event, does in used.items() if does == "makes"}  # what is saved there is no other
         for event, does in ((e, d) for e, d in used.items() if d != "writes to" or e.symbol not in makers):
             found = self._named(event, program, does)  # Orbax saves arrays of NumPy on the first process alone
-            yield replace(found, confidence="low") if event.op == _MANAGER or program.finds_done(event) else found
+            unsure = event.name.startswith("orbax.") or program.finds_done(event)
+            yield replace(found, confidence="low") if unsure else found
         told = {event.symbol for event in used}
         for event in program.effects("free"):
             if event.active and event.everyone and event.symbol not in told and _is_taken(event, program):

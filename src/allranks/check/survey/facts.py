@@ -115,6 +115,11 @@ class Facts:
             return False
         return not self._project.summaries[path].uses("jax")
 
+    def is_of_jax(self, path: str) -> bool:
+        """Whether a program computes with JAX, and not with torch: mostly one process on each host."""
+        summary = self._project.summaries.get(path)
+        return summary is not None and summary.uses("jax") and not summary.uses("torch")
+
     def nobody_calls(self, symbol: str, path: str = "") -> bool:
         """Whether the name of a function stands nowhere in the project but where it is defined; if it is said in what
         file, nowhere there or in what imports that."""
