@@ -69,6 +69,41 @@ import orbax.checkpoint as ocp
 jax.distributed.initialize()
 {}(f"runs/{{time.time()}}", {{}})
 """
+REGISTERED = """\
+import os
+import torch.distributed as dist
+from registry import Workspace
+
+dist.init_process_group("nccl")
+
+@Workspace.register("local")
+class Local:
+    def __init__(self):
+        os.remove("old.db")
+"""
+MODULE = """\
+import lightning as L
+import torch.distributed as dist
+
+class Crops(L.LightningModule):
+    def training_step(self, batch, index):
+        print(self.global_rank)
+
+    def write_crops(self):
+        open("a.png", "wb")
+"""
+MODEL = """\
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+class Model:
+    def __init__(self, net):
+        self.net = DistributedDataParallel(net)
+
+    def old_fit(self):
+        dist.barrier()
+        open("best.txt", "w")
+"""
 SETTINGS = """\
 import os
 import torch.distributed as dist
@@ -181,6 +216,37 @@ PROGRAMS: dict[str, tuple[dict[str, str], list[str], str, str, list[str]]] = {
         "ocp.StandardCheckpointer().save",
         "deepspeed.initialize(model=None)[0].save_checkpoint",
         ["AR107"],
+    ),
+    "what is for one device alone": (
+        {
+            "train.py": JOIN
+            + "def graph(trainer):\n    if trainer.n_devices == 1:\n        open('a', 'w')\n\ngraph(0)\n"
+        },
+        [],
+        "n_devices == 1",
+        "n_devices != 1",
+        ["AR102"],
+    ),
+    "what a driver makes of a registry": (
+        {"train.py": REGISTERED, "registry.py": "class Workspace(dict): ...\n\nclass Model(dict): ...\n"},
+        [],
+        "Workspace",
+        "Model",
+        ["AR109"],
+    ),
+    "a method that nobody calls, as a module has many": (
+        {"model.py": MODULE},
+        [],
+        "def write_crops",
+        "def on_train_end",
+        ["AR102"],
+    ),
+    "a method that has been before": (
+        {"model.py": MODEL},
+        [],
+        "def old_fit",
+        "def fit_all",
+        ["AR102"],
     ),
     "a program that leaves the rank out": (
         {"train.py": JOINS.format(""), "devices.py": SETTINGS, "sampling.py": DEALS},

@@ -160,7 +160,7 @@ class Event:
     @property
     def in_local_folder(self) -> bool:
         """Whether the path, or what it is made of, is called local: to tell it from what all nodes share."""
-        return _LOCAL.search(f"{self.target} {self.spelled}".lower()) is not None
+        return _LOCAL.search((self.spelled or self.target).lower()) is not None
 
     @property
     def of_a_store(self) -> bool:

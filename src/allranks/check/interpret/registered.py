@@ -20,7 +20,10 @@ from allranks.check.tables.names import documented
 
 _REGISTERED = re.compile(r"(?i)(^|[._])regist(er|ry)")
 # What is registered to be called by one process, or for something else than to be made.
-_OTHERWISE = re.compile(r"(?i)atexit|signal|hook|command|cli|parser|export|convert|test|pytree|dispatch|serial|codec")
+_OTHERWISE = re.compile(
+    r"(?i)atexit|signal|hook|command|cli|parser|export|convert|test|pytree|dispatch|serial|codec"
+    r"|workspace|executor|launcher"
+)
 _OTHERWISE_CLASSES = re.compile(_OTHERWISE.pattern.replace("hook|", ""))  # a class of hooks is made as others are
 
 # How the decorators of web servers are called: `@app.post("/files")`.

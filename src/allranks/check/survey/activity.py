@@ -90,7 +90,7 @@ class Activity:
             return True
         facts, shown = self.project.function(root.reference), self._shown(root)
         if facts is not None and facts.name:
-            is_part = root.path in self.parts and not self._is_of_jax(root.path)
+            is_part = root.path in self.parts and not self._is_of_jax(root.path) and not self._is_extra(root)
             return "" in shown or is_part or self._is_hook(root) or (_MEET in shown and self._is_of_several(root))
         if self._is_launched(root):
             return True
@@ -202,6 +202,13 @@ class Activity:
         """Whether a framework calls it on every process."""
         owner = self._owner(root)
         return bool(owner and _HOOK.fullmatch(root.reference.rpartition(".")[2]) and self._is_hooked(owner))
+
+    def _is_extra(self, root: Result) -> bool:
+        """Whether it is a method of a class of Lightning's that no hook is, and that shows nothing of others: whoever
+        has a model calls it, before the training or after it."""
+        owner, facts = self._owner(root), self.project.function(root.reference)
+        hidden = facts is not None and facts.name.startswith("_")
+        return bool(owner and self._is_hooked(owner) and not (hidden or self._is_hook(root) or self._shown(root)))
 
     def is_started(self, root: Result) -> bool:
         """Whether an entry joins processes, or starts them, or meets them itself."""

@@ -24,6 +24,7 @@ _LOOKS = re.compile(
 _TRAINS = re.compile(
     r"(?i)train|tun(e|ing)|fit|solve|main|engine|(^|_)run$|runner|dist|ddp|fsdp|multi|parallel|horovod|sft|dpo|ppo"
 )
+_OUTDATED = re.compile(r"^_*(old|legacy|deprecated)_|_(legacy|deprecated)$")
 _UNCALLED = frozenset({"test", "inference", "infer", "predict", "demo", "visualize", "plot", "push_to_hub"})
 
 
@@ -53,5 +54,7 @@ def only_looks(path: str) -> bool:
 
 
 def is_apart(reference: str) -> bool:
-    """Whether a function that nobody here calls is mostly called in one process, though its class is made for more."""
-    return reference.rpartition("::")[2].rpartition(".")[2] in _UNCALLED
+    """Whether a function that nobody here calls is mostly called in one process, though its class is made for more: it
+    uses a model, or is what another of its name has been before."""
+    name = reference.rpartition("::")[2].rpartition(".")[2]
+    return name in _UNCALLED or _OUTDATED.search(name) is not None

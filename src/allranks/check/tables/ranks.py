@@ -102,7 +102,12 @@ _SEVERAL = " ".join(
         "distributed_data_parallel multiprocessing_distributed",
     )
 )
-_MANY_DEVICES = "gpus num_gpus n_gpus n_gpu ngpus ngpu nprocs nproc num_procs n_procs ngpus_per_node num_gpus_per_node"
+_MANY_DEVICES = " ".join(
+    (
+        "gpus num_gpus n_gpus n_gpu ngpus ngpu nprocs nproc num_procs n_procs ngpus_per_node num_gpus_per_node",
+        "n_devices num_devices",
+    )
+)
 _MPU = "megatron.core.parallel_state"
 _PARALLEL = "data tensor_model pipeline_model context expert_model expert_tensor expert_data model"
 
