@@ -169,3 +169,59 @@ def test_what_is_read_as_data_goes_to_no_optimizer() -> None:
     assert found("dataset") == []
     assert found("last") == [(4, "high")]
     assert found("last", "import adaptdl.torch\n") == []
+
+
+WRITES = """\
+import json
+import pickle
+import sys
+import torch
+import torch.distributed as dist
+
+def dump(what, path, mode):
+    if mode == "json":
+        with open(path, "w") as f:
+            json.dump(what, f)
+    else:
+        with open(path, "wb") as f:
+            pickle.dump(what, f)
+
+def {name}(model, step, args):
+    {body}
+
+dist.init_process_group("nccl")
+{name}(torch.nn.Linear(2, 2), 1, sys.argv)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "sure"),
+    [
+        ("save", "torch.save(model.state_dict(), 'last.pt')", "high"),
+        ("save", "torch.save(model.state_dict(), args.expert_path)", "low"),
+        ("save", "dump(model, f'{step}.json', args.mode)", "low"),
+        ("save", "dump(model, f'{step}.pkl', args.mode)", "high"),
+        ("export_onnx", "torch.onnx.export(model, step, args.path)", "low"),
+        ("train", "torch.onnx.export(model, step, args.path)", "high"),
+    ],
+)
+def test_what_is_written_by_one_process_as_its_name_says(name: str, body: str, sure: str) -> None:
+    assert [found[1] for found in _told("AR101", WRITES.format(name=name, body=body))] == [sure]
+
+
+def test_a_private_function_that_nobody_calls_writes_nothing() -> None:
+    """It is told of where somebody does call it."""
+    mine = "import torch\nfrom transformers import Trainer\n\nclass Mine(Trainer):\n"
+    mine += "    def _save_all(self):\n        torch.save(self.state, 'last.pt')\n"
+    for call, sure in (("train()", "low"), ("_save_all()", "high")):
+        main = "import torch.distributed as dist\nfrom mine import Mine\n\ndist.init_process_group('nccl')\n"
+        main += f"Mine(1).{call}\n"
+        files = {"mine.py": mine.encode(), "train.py": main.encode()}
+        assert [f.confidence for f in check(files, Settings(select=("AR101",))).findings] == [sure]
+
+
+def test_a_program_that_talks_with_somebody_is_one_process() -> None:
+    text = SAVED.format(how="")
+    for name, sure in (("train", "high"), ("vis_chatbot", "low")):
+        found = check({f"{name}.py": text.encode()}, Settings(select=("AR101",))).findings
+        assert [f.confidence for f in found] == [sure]

@@ -9,7 +9,7 @@ import argparse
 import torch
 import torch.distributed as dist
 
-def convert(args):
+def save(args):
     if args.mode == "train":
         torch.save({}, "both.pt")
     if args.mode == "convert":
@@ -22,7 +22,7 @@ def main():
         torch.save({}, "joined.pt")
     elif args.mode == "export":
         torch.save({}, "other.pt")
-    convert(args)
+    save(args)
     torch.save({}, "always.pt")
 
 main()

@@ -10,7 +10,7 @@ from allranks.check.interpret.asked import by_mesh, imported, is_no_text, says_a
 from allranks.check.interpret.compare import compared
 from allranks.check.interpret.naming import alike, is_local, is_sample, named_in, takes_rank
 from allranks.check.interpret.state import Frame
-from allranks.check.interpret.truth import FALSE, TRUE, both, either, negate, roles_where
+from allranks.check.interpret.truth import FALSE, TRUE, both, negate, roles_where
 from allranks.check.interpret.values import (
     ANYTHING,
     DEALT,
@@ -195,9 +195,8 @@ class Evaluator:
                 result = Value(flags=_PERHAPS)  # what is given, if something is, has not to be this process' own
             elif truth != FALSE:
                 plain = right.reference or right.instance or (right.number and result == ANYTHING)
-                merged = either(result.true(), right.true())
-                taint = result.taint | right.taint
-                result = replace(right, taint=taint) if plain else replace(boolean(merged, taint), flags=many)
+                merged = result.otherwise(right)
+                result = replace(right, taint=merged.taint) if plain else replace(merged, flags=many)
         if result.ranked:  # that there are several is so for each of them
             left_open = [part for part in left_open if part not in several]
         if not 0 < len(left_open) <= len(others):

@@ -10,6 +10,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 from allranks.check.interpret.truth import BY_RANK, FALSE, FIRST, TRUE, UNKNOWN, both, decides, negate, stronger
+from allranks.check.interpret.truth import either as first_true
 from allranks.check.tables.data import BARE, WRAPPERS
 
 # What a value depends on. PROCESS: what this process alone finds (a file exists); CLOCK; IDENTITY: pid, host, uuid,
@@ -130,6 +131,12 @@ class Value:
         if self.instance == SIZE:
             return TRUE
         return BY_RANK if self.taint & RANKS else UNKNOWN
+
+    def otherwise(self, other: Value) -> Value:
+        """Return what ``self or other`` is: ``size or 1`` is something, and need not be 1."""
+        truth, taint = first_true(self.true(), other.true()), self.taint | other.taint
+        something = truth == TRUE and not isinstance(other.constant, bool)
+        return Value(taint, truth=TRUE, none=FALSE) if something else boolean(truth, taint)
 
     def is_none(self) -> str:
         """Return where it is None."""

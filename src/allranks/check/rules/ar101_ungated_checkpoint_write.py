@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from allranks.check.program import Program
+from allranks.check.program import Event, Program
 from allranks.check.rule import Example, ProgramRule
 from allranks.findings import Finding
+
+# Of a mixture of experts each process has its own. What is pickled goes to no text: the other branch writes that.
+_EXPERT, _TEXT = re.compile(r"(?i)expert"), re.compile(r"\.(jsonl?|txt|csv|tsv|ya?ml|html|md)$")
+# What somebody starts as one process, once: an export, a conversion, a look at the data, an inference, a talk.
+_ONCE = re.compile(r"(?i)^_?(export|onnx|convert|io_?test)|^_?to_(onnx|torchscript)")
+_TALK = re.compile(r"(?i)chat|demo|infer|gradio|web_?ui|interactive|playground")
 
 
 class UngatedCheckpointWrite(ProgramRule):
@@ -26,6 +33,7 @@ class UngatedCheckpointWrite(ProgramRule):
 
     ## Known problems
     A path that only the launcher makes different for each process is not seen. Say so with `node-local-paths`.
+    Confidence is low in what is mostly done once by one process, as its name says (an export, a conversion, a demo).
 
     ## Use instead
     Let all ranks take part in what they must do together (gathering shards), and let rank 0 alone write, to a temporary
@@ -97,6 +105,7 @@ torch.save({}, f"shard-{dist.get_rank()}.pt")
 
     def check(self, program: Program) -> Iterator[Finding]:
         opened = {event.place: event.target for event in program.effects("file")}
+        spelled = {event.place: event.spelled for event in program.effects("file")}
         saved = list(program.ungated("checkpoint"))
         told = {event.opened for event in saved}  # where it is written, not a second time where it is opened
         files = (e for e in program.ungated("file") if e.holds_state and e.opened is None and e.place not in told)
@@ -105,4 +114,14 @@ torch.save({}, f"shard-{dist.get_rank()}.pt")
                 continue  # of a model that is handed over: not what Keras calls so
             name = (event.opened and opened.get(event.opened)) or event.target or event.name
             found = self.found(event, f"every rank writes the checkpoint {name}")
-            yield replace(found, confidence="low") if program.finds_done(event) else found
+            text = event.opened is not None and _TEXT.search(spelled.get(event.opened, "")) is not None
+            low = program.finds_done(event) or _EXPERT.search(name) or text or _is_of_one(event, program)
+            yield replace(found, confidence="low") if low else found
+
+
+def _is_of_one(event: Event, program: Program) -> bool:
+    """Whether it is in what one process does by itself, by its name or that of its program; or in a private function
+    that nobody calls."""
+    name, start = event.symbol.rpartition(".")[2], event.start.place.path.rpartition("/")[2]
+    unused = name.startswith("_") and not event.chain
+    return bool(_ONCE.search(name) or _TALK.search(start)) or (unused and program.facts.nobody_calls(event.symbol))

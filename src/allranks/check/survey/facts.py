@@ -125,7 +125,7 @@ class Facts:
         file, nowhere there or in what imports that."""
         name = symbol.rpartition(".")[2]
         word = re.compile(rf"\b{re.escape(name)}\b")
-        files = {path, *self._project.importers(path)} if path else self.lines.keys()
+        files = {path, *self._project.importers(path)} if path else {one for one in self.lines if not is_test(one)}
         spoken = (line.partition("#")[0] for one in files for line in self.lines[one] if name in line)
         return sum(len(word.findall(line)) for line in spoken) == 1
 
