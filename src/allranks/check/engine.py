@@ -123,11 +123,21 @@ def _python(sources: Mapping[str, bytes]) -> list[str]:
 
 
 def _by_nodes(findings: list[Finding], program: Program) -> list[Finding]:
-    """Lower the confidence of what goes wrong on several nodes alone, where nothing speaks of several."""
+    """Lower the confidence of what goes wrong on several nodes alone, where nothing speaks of several, and in a program
+    that is started on one, as all say who start it."""
     of_nodes = {r.code for r in all_rules() if r.of_nodes}
-    if not any(f.code in of_nodes for f in findings) or (not program.one_node and program.facts.several_nodes):
+    if not any(f.code in of_nodes for f in findings):
         return findings
-    return [replace(f, confidence="low") if f.code in of_nodes else f for f in findings]
+    nowhere = program.one_node or not program.facts.several_nodes
+    told = frozenset[str]() if nowhere or program.assumed else program.facts.one_node
+    return [
+        replace(f, confidence="low") if f.code in of_nodes and (nowhere or not told.isdisjoint(_paths(f))) else f
+        for f in findings
+    ]
+
+
+def _paths(finding: Finding) -> set[str]:
+    return {finding.place.path, *(note.place.path for note in finding.notes if note.place is not None)}
 
 
 def _by_launches(findings: list[Finding], program: Program) -> list[Finding]:

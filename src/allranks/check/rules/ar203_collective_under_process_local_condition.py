@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
-from allranks.check.interpret.values import ALONE, CLOCK
-from allranks.check.program import Divergence, Event, Program
+from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
+from allranks.check.survey.found_alike import is_settled
 from allranks.check.tree.own_logs import logged_by_data
 from allranks.check.tree.own_losses import meets_by_loss
 from allranks.check.tree.own_scores import meets_by_score
@@ -20,7 +20,6 @@ from allranks.check.tree.sent_later import leaves_with_nothing
 from allranks.check.tree.syntax import fails, function_of, leaves, tail_of
 from allranks.findings import Finding, Note
 
-_CHANGES = ("checkpoint", "file", "append", "delete", "mkdir", "folder", "download", "publish")
 _MEETS = re.compile(r"all_?gather|^gather(_object|_for_metrics)?$|all_?reduce|pad_across_processes|process_allgather")
 
 
@@ -41,7 +40,9 @@ class CollectiveUnderProcessLocalCondition(LocalRule, ProgramRule):
 
     ## Known problems
     On a shared file system that is quiet, all processes find the same. Where nothing in the function writes, makes or
-    deletes files before the collective, confidence is low: what is looked for may have been there for long.
+    deletes files before the collective, or all meet between that and the look, confidence is low: what is looked for
+    may have been there for long. So it is where those who found it go on to make other things, and those who did not
+    leave.
     Which checkpoint a job resumes from is taken to be found alike by all (AR503 asks about that).
 
     ## Use instead
@@ -331,20 +332,11 @@ dist.barrier()
             )
 
     def check(self, program: Program) -> Iterator[Finding]:
-        changes = list(program.effects(*_CHANGES))
         for parting in program.divergences():
             if parting.cause == "process":
                 says = f"{parting.named} depends on what this process alone finds: {parting.condition}"
                 found = self.found(parting, says, notes=parting.sides())
-                yield replace(found, confidence="low") if _is_settled(parting, changes) else found
-
-
-def _is_settled(parting: Divergence, changes: Iterable[Event]) -> bool:
-    """Whether processes part by files alone that nobody changes here before all have met: they may have been there for
-    long."""
-    if parting.under & (CLOCK | ALONE):
-        return False
-    return not any(at.symbol == parting.symbol and at.place.line <= parting.place.line for at in changes)
+                yield replace(found, confidence="low") if is_settled(parting, program) else found
 
 
 def _empty(test: ast.expr) -> str:

@@ -14,7 +14,7 @@ from allranks.check.tables.data import SAMPLERS
 from allranks.check.tree.asked_there import Files
 from allranks.check.tree.loaded_here import is_loaded_here
 from allranks.check.tree.origins import function_called, origins, reached, values
-from allranks.check.tree.splits import SPLITTERS, handed, split_at, splits
+from allranks.check.tree.splits import SPLITTERS, goes_through_all, handed, split_at, splits
 from allranks.check.tree.syntax import bases_of, class_of, distributed, function_of, name_of, own, speaks_of, tail_of
 from allranks.findings import Edit, Finding, Fix, Note
 
@@ -217,7 +217,8 @@ class Images(Dataset):
     def _handed_on(self, listing: ast.Call, file: File) -> Iterator[Finding]:
         """Look for a call that is given the list together with the rank."""
         for split in handed(function_of(listing, file) or file.tree, file):
-            if "listing" not in origins(split.source, file) or _is_sorted(split.source, file):
+            unordered = "listing" in origins(split.source, file) and not _is_sorted(split.source, file)
+            if not unordered or goes_through_all(split.node, file):
                 continue
             if any(part is listing for at in reached(split.source, file) for part in walk(at)):
                 note = Note(f"{tail_of(split.node)} is given the rank", file.place(split.node))
@@ -342,7 +343,7 @@ def _names_files(call: ast.Call, file: File) -> bool:
 def _returned(function: ast.AST, file: File) -> tuple[ast.AST, ...]:
     """Return what a function may return, unless it sorts it."""
     results = [n.value for n in own(function) if isinstance(n, ast.Return) and n.value is not None]
-    results = [result for result in results if not _counts(result, function, file)]
+    results = [result for result in results if not _counts(result, function, file) and tail_of(result) != "set"]
     if any(_is_sorted(result, file) for result in results):
         return ()
     found = tuple(value for result in results for value in reached(result, file))

@@ -15,7 +15,7 @@ from allranks.check.survey import several as files
 from allranks.check.survey import steady as steps
 from allranks.check.survey.altered import alters
 from allranks.check.survey.endless import is_drawn_endlessly
-from allranks.check.survey.launches import across_nodes, on_one_host, on_several_nodes
+from allranks.check.survey.launches import across_nodes, on_one_host, on_one_node, on_several_nodes
 from allranks.check.survey.rounds import beginning_again
 from allranks.check.survey.startup import At, Moment, moments
 from allranks.check.survey.trained_by_several import trained_by_several
@@ -72,6 +72,11 @@ class Facts:
     def across_nodes(self) -> frozenset[str]:
         """Programs that a script or a page starts on several nodes."""
         return across_nodes(self._sources)
+
+    @cached_property
+    def one_node(self) -> frozenset[str]:
+        """Programs that whoever starts them says to be on one node."""
+        return on_one_node(self._sources) - self.across_nodes
 
     @cached_property
     def own_gpus(self) -> frozenset[str]:

@@ -27,6 +27,8 @@ _BUT_ONE = re.compile(
     r"--?(?:nproc[-_]per[-_]node|num[-_]processes|np|n|num[-_]gpus|nproc|world[-_]size|num[-_]proc)[=\s]+[\"']?1(?![\d.])"
 )
 _MORE_NODES = re.compile(r"--?(?:nnodes|num[-_]machines|num[-_]nodes|N)[=\s]+(?![\"']?1(?![\d.:]))")
+_ONE_NODE = re.compile(r"--?(?:nnodes|num[-_]machines|num[-_]nodes)[=\s]+[\"']?1(?![\d.:])")
+_NUMBERED = re.compile(r"--?(?:node|machine)[-_]rank[=\s]+(?![\"']?0(?![\d.]))")
 # A job of SLURM, or a step of one, on several nodes.
 _JOB = re.compile(r"#SBATCH\s+(?:-N|--nodes)[=\s]*(?!1(?![\d-]))")
 _STEP = re.compile(r"\bsrun\b[^\n|;&]*?\s(?:-N|--nodes)[=\s]*(?!1(?![\d-]))")
@@ -108,6 +110,20 @@ def across_nodes(sources: Mapping[str, bytes]) -> frozenset[str]:
                 for command in _filled(line if is_page(path) else line.partition("#")[0], values):
                     found.update(*(_meant(name, path, programs) for name in _on_nodes(command, job=job)))
     return frozenset(found)
+
+
+def on_one_node(sources: Mapping[str, bytes]) -> frozenset[str]:
+    """Return the programs that scripts and pages start, and say each time that there is one node (``--nnodes=1``)."""
+    programs = frozenset(path for path in sources if path.endswith(".py"))
+    said: dict[bool, set[str]] = {True: set(), False: set()}
+    for path, raw in sources.items():
+        text = _JOINED.sub(" ", raw.decode("utf-8", "replace")) if is_text(path) else ""
+        values = _values(text) if _ONE_NODE.search(text) or _TOGETHER.search(text) else {}
+        for line in filter(_TOGETHER.search, text.splitlines()):
+            for match in (match for command in _filled(line, values) for match in _TOGETHER.finditer(command)):
+                one = _ONE_NODE.search(match["options"]) and not _NUMBERED.search(match["options"])
+                said[bool(one)] |= _meant(_program(match), path, programs)
+    return frozenset(said[True] - said[False])
 
 
 def _on_nodes(command: str, *, job: bool) -> Iterator[str]:

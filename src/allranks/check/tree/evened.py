@@ -1,4 +1,5 @@
-"""Where what is dealt out to processes is a multiple of their number: it is made so, cut so, or refused otherwise."""
+"""Where what is dealt out to processes is a multiple of their number: it is made so, cut so, or refused otherwise; or
+where it is none of what they go through."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import RANK_KINDS, origins, values
 from allranks.check.tree.splits import Split
-from allranks.check.tree.syntax import inside, leaves, tail_of
+from allranks.check.tree.syntax import function_of, inside, leaves, name_of, tail_of
 
 _MOST = 40
 
@@ -23,7 +24,19 @@ def is_evened(split: Split, file: File) -> bool:
     if any(_is_reckoned(at, step, file) for part in parts for at in _reached(part, file)):
         return True
     tests = (at for kind in (ast.If, ast.Assert) for at in file.kinds.get(kind, ()))
-    return any(_refuses(at, file) for at in tests)
+    return any(_refuses(at, file) for at in tests) or _is_of_shards(split, file)
+
+
+def _is_of_shards(split: Split, file: File) -> bool:
+    """Whether it stands in a function that a stream of WebDataset is given: that deals out shards, and how many samples
+    come of them is another question."""
+    function = function_of(split.node, file)
+    if function is None or "webdataset" not in file.text:
+        return False
+    calls = (at for at in file.kinds.get(ast.Call, ()) if isinstance(at, ast.Call))
+    streams = (at for at in calls if (name_of(at, file) or "").startswith("webdataset."))
+    given = (one for at in streams for one in (*at.args, *(k.value for k in at.keywords)))
+    return any(isinstance(one, ast.Name) and one.id == function.name for one in given)
 
 
 def is_rest_of_all(split: Split, file: File) -> bool:

@@ -47,6 +47,10 @@ _PARTS = re.compile(r"rank|shard|world_size|num_processes|process_index|Distribu
 _DEALS = re.compile(
     r"split_dataset_by|\.shard\(|num_replicas|world_size|process_index|get_rank|accelerat|webdataset|tensorflow|prepare\("
 )
+_RANK_OF, _RANKS_OF = (
+    re.compile(r"^(\w+_)?(rank|shard_(id|index))$"),
+    re.compile(r"^(comm|world|dp|mpi)_size$|^num_(replicas|shards|ranks)$"),
+)
 _LOOKS_AT = ("skip_first_batches", "len", "enumerate", "tqdm", "iter", "print", "ceil", "progress_bar")
 
 
@@ -278,7 +282,13 @@ def _is_own(node: ast.AST, file: File) -> bool:
         return not isinstance(node.slice, ast.Slice) and (
             by_rank(node.slice, file) or tail_of(node.slice).endswith("rank")
         )
-    return _is_own_subset(node, file)
+    return _is_own_subset(node, file) or _is_told_which(node)
+
+
+def _is_told_which(node: ast.AST) -> bool:
+    """``Data(files, comm_rank=comm_rank, comm_size=comm_size)``, whoever gives these numbers."""
+    names = [k.arg or "" for k in node.keywords] if isinstance(node, ast.Call) else []
+    return any(map(_RANK_OF.search, names)) and any(map(_RANKS_OF.search, names))
 
 
 def _is_own_subset(node: ast.AST, file: File) -> bool:

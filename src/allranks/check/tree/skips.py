@@ -126,7 +126,7 @@ class Steps:
         data = any(_is_data(loop.iter) for loop in loops if isinstance(loop, ast.For))
         drawn = bool(loops) and "next" in called_in(function)
         steps = [call for call in calls_in(tried.body) if self._is_step(call)]
-        if not (data or drawn or whole) or not steps:
+        if not (data or drawn or whole) or not steps or _unwraps(function, tried.body):
             return False
         caught_up = any(tail_of(c) in self.stepping or self._is_step(c) for c in calls_in(handler.body))
         return self._trains(function, steps) and not caught_up and not _is_told(handler, function)
@@ -169,6 +169,17 @@ class Steps:
             or _STEP.search(name) is not None
             or (name in self.stepping and _PART.search(name) is not None)
         )
+
+
+def _unwraps(function: ast.AST, tried: list[ast.stmt]) -> bool:
+    """Whether what is tried calls the model inside of the wrapped one: ``inner = getattr(model, "module", model)``."""
+    stored = (at for at in own(function) if isinstance(at, ast.Assign) and isinstance(at.value, ast.Call))
+    inner = {
+        ast.unparse(at.targets[0])
+        for at in stored
+        if ast.unparse(at.value).startswith("getattr(") and "'module'" in ast.unparse(at.value)
+    }
+    return any(ast.unparse(call.func) in inner for call in calls_in(tried))
 
 
 def _is_one_step(function: ast.FunctionDef) -> bool:

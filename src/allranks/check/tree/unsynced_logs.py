@@ -11,6 +11,7 @@ from allranks.check.tree.own_scores import SCORE, reduces
 from allranks.check.tree.skips import AGREES
 from allranks.check.tree.syntax import (
     Function,
+    calls_of,
     class_of,
     function_of,
     has_stars,
@@ -33,14 +34,23 @@ _BY_ITSELF = re.compile(rf"{AGREES.pattern}|^(compute|aggregate)$")
 _GATHERED = re.compile(r"out|loss|result|metric|pred")  # what the steps of an epoch have left
 _PASSES_ON = ("zip", "enumerate", "sum", "float", "list", "dict", "min", "max")
 _DEEPEST = 20
+_LIMITED, _FEW = ("val", "test"), 5
 
 
 def unsynced(call: ast.Call, file: File) -> list[ast.Call]:
     """Return the calls ``self.log`` of a function that keep a loss or score, where held-out data is looked at, to this
     process' part: at the first of them, so that each function tells of its own once."""
     function = function_of(call, file)
+    if file.once("trial", file.tree, lambda _: _is_trial(file)):
+        return []
     found = [] if function is None else file.once("unsynced", function, lambda it: _unsynced(it, file))
     return found if found and found[0] is call else []
+
+
+def _is_trial(file: File) -> bool:
+    """Whether its trainer looks at so few batches that the number says nothing: it tries whether all runs."""
+    limits = (keyword(call, f"limit_{word}_batches") for call in calls_of(file).get("Trainer", ()) for word in _LIMITED)
+    return any(isinstance(one, ast.Constant) and type(one.value) is int and one.value < _FEW for one in limits)
 
 
 def _unsynced(function: Function, file: File) -> list[ast.Call]:
