@@ -225,3 +225,21 @@ def test_a_program_that_talks_with_somebody_is_one_process() -> None:
     for name, sure in (("train", "high"), ("vis_chatbot", "low")):
         found = check({f"{name}.py": text.encode()}, Settings(select=("AR101",))).findings
         assert [f.confidence for f in found] == [sure]
+
+
+def test_a_file_that_is_shown_while_it_is_written_is_that_file() -> None:
+    head = "import tempfile\nimport torch\nimport torch.distributed as dist\nimport sys\n"
+    head += "if sys.argv:\n    from tqdm import tqdm_notebook as bar\nelse:\n    from tqdm import tqdm as bar\n"
+    head += "dist.init_process_group('nccl')\n"
+    for name, found in (("tempfile.NamedTemporaryFile(dir='out')", []), ("open('out.pt', 'wb')", [(12, "high")])):
+        text = f"{head}file = {name}\nwith bar.wrapattr(file, 'write') as f:\n    torch.save(state, f)\n"
+        assert _told("AR101", text) == found
+
+
+def test_a_name_with_the_rank_in_it_where_there_is_a_group() -> None:
+    head = "import torch\nimport torch.distributed as dist\n\nclass Saver:\n    def __init__(self, group=None):\n"
+    head += "        self.group = group\n\n    def save(self, state):\n"
+    tail = "        torch.save(state, name)\n\ndist.init_process_group('nccl')\nSaver().save({})\n"
+    for name, sure in (("f'a_{self.group.rank()}.pt'", "low"), ("'b.pt'", "high")):
+        arms = f"        if self.group is None:\n            name = 'a.pt'\n        else:\n            name = {name}\n"
+        assert [found[1] for found in _told("AR101", f"{head}{arms}{tail}")] == [sure]

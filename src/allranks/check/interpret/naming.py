@@ -43,6 +43,8 @@ def filled_in(base: Value, name: str, given: Given) -> Value:
     """Return what a method gives that adds nothing: a text is as much its process' own as what is put in."""
     if name == "strftime" and given.values and is_of_day(given.values[0].constant):
         return Value(base.taint & ~CLOCK, flags=base.flags & OWN)
+    if name == "wrapattr" and any(value.private for value in given.values):
+        return Value(flags=OWN)
     made = tainted(base, *given.all())
     flags = base.flags.union(*(value.flags & OWN for value in given.all() if name in ("format", "join")))
     return replace(made, flags=flags) if flags else made

@@ -22,6 +22,7 @@ PASSING_METHODS = _each(
     "format join joinpath strip rstrip lstrip lower upper replace split rsplit partition rpartition removesuffix",
     "removeprefix splitlines with_suffix with_name as_posix resolve",
     "expanduser absolute strftime isoformat item get copy zfill hex",
+    "wrapattr",  # of tqdm, what shows how far a file is written: the file
 )
 # Methods that classes of torch and of others have: whose they are, their name does not say.
 OF_MANY = _each(
