@@ -104,6 +104,28 @@ class Model:
         dist.barrier()
         open("best.txt", "w")
 """
+ITEMS = """\
+import jax
+
+jax.distributed.initialize()
+
+class Handler:
+    def save(self, folder, item):
+        def one(item, process_index):
+            (folder / f"{process_index}.json").write_text(item)
+
+        if isinstance(item, list):
+            for it, process_index in item:
+                one(it, process_index)
+        else:
+            process_index = jax.process_index()
+            one(item, process_index)
+
+def main(folder, item):
+    Handler().save(folder, item)
+
+main(None, None)
+"""
 SETTINGS = """\
 import os
 import torch.distributed as dist
@@ -246,6 +268,13 @@ PROGRAMS: dict[str, tuple[dict[str, str], list[str], str, str, list[str]]] = {
         [],
         "def old_fit",
         "def fit_all",
+        ["AR102"],
+    ),
+    "a rank that comes with an item": (
+        {"train.py": ITEMS},
+        [],
+        "else:\n            process_index = jax.process_index()",
+        "else:\n            process_index = 0",
         ["AR102"],
     ),
     "a program that leaves the rank out": (

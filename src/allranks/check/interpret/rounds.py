@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 
 from allranks.check.interpret.state import Frame
@@ -21,9 +22,10 @@ from allranks.check.interpret.values import (
     still_open,
 )
 from allranks.check.summaries.render import render
-from allranks.check.summaries.summary import Node, blocks
+from allranks.check.summaries.summary import Node, blocks, body_of, nodes_in
 from allranks.check.tables.passing import FILLING
 
+_ASKS = re.compile(r"(process_index|get_rank)\(\)")
 _LAST = frozenset({"break", "return"})  # what is set before these, no later round finds
 
 
@@ -60,13 +62,30 @@ def set_apart(frame: Frame, before: dict[str, Value]) -> Iterator[str]:
 
 def count(frame: Frame, target: Node, iterated: Node, ranks: Callable[[str], object]) -> None:
     """Note which variables of a loop are counters: those over a range and the places of an enumeration, and what is
-    called a rank and goes through a list of them."""
+    called a rank and goes through a list of them. What comes with an item is the rank it is called where the function
+    says elsewhere that this process has that."""
     function = iterated[1] if iterated[0] == "call" else ()
     if function == ("name", "enumerate") and target[0] == "seq" and target[1][0][0] == "name" and len(iterated[2]) == 1:
         frame.env[target[1][0][1]] = COUNTER
     for name in _names(target):
+        if target[0] == "seq" and not function and ranks(name) is not None and _is_also_asked(frame, name):
+            continue
         if frame.env.get(name) == ANYTHING and (function == ("name", "range") or ranks(name) is not None):
             frame.env[name] = COUNTER
+
+
+def _is_also_asked(frame: Frame, name: str) -> bool:
+    """Whether the function asks for such a rank too, and calls it the same."""
+    asked = (
+        node for node in nodes_in(body_of(frame.facts)) if node[0] == "assign" and name in map(render, _parts(node))
+    )
+    return any(_ASKS.search(render(node[3])) for node in asked)
+
+
+def _parts(node: Node) -> Iterator[Node]:
+    """Yield what an assignment stores in, taken apart."""
+    for target in node[2]:
+        yield from target[1] if target[0] == "seq" else (target,)
 
 
 def how_often(frame: Frame, iterated: Node, source: Value) -> tuple[str, int]:
