@@ -7,7 +7,6 @@ from allranks.check.interpret.calls import Caller
 from allranks.check.interpret.given import Given
 from allranks.check.interpret.logged import BEHIND, MADE, TRAINER
 from allranks.check.interpret.state import Frame
-from allranks.check.interpret.truth import UNKNOWN
 from allranks.check.interpret.values import ANYTHING, PRIVATE, Value, replace, tainted, uncounted, vague
 from allranks.check.summaries.summary import FunctionFacts
 from allranks.check.tables.receivers import HOOK_PARAMETERS, HOOKS, RECEIVERS
@@ -47,12 +46,7 @@ class Binder(Caller):
         for name in (*names, *facts.keyword_only):
             value, called = env.get(name, ANYTHING), self.apis.ranks["name"].named(name)
             value = value if called else uncounted((value,))[0]
-            if value == ANYTHING or (called and vague(value)):
-                value = self._unknown(module, facts, name)
-            elif value.truth == UNKNOWN and replace(value, truth="", none="") == ANYTHING:  # it may be None
-                kind = self.noted(module, facts, name)
-                value = value if kind == ANYTHING else kind
-            env[name] = value
+            env[name] = self._unknown(module, facts, name) if value == ANYTHING or (called and vague(value)) else value
         return env
 
     def _unknown(self, module: Frame, facts: FunctionFacts, name: str) -> Value:
