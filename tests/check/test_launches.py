@@ -240,3 +240,44 @@ def test_nobody_waits_in_a_program_that_scripts_start_as_one_process(processes: 
     files = {"train.py": text, "run.sh": f"torchrun --nproc_per_node {processes} train.py\n"}
     outcome = check({path: text.encode() for path, text in files.items()}, Settings(select=("AR201",)))
     assert [f.confidence for f in outcome.findings] == [confidence]
+
+
+MODES = """\
+import argparse
+import torch
+import torch.distributed as dist
+
+parser = argparse.ArgumentParser()
+parser.add_argument('--launcher', default='none')
+parser.add_argument('--submission', action='store_true')
+parser.add_argument('--inference_dir')
+args = parser.parse_args()
+if args.launcher != 'none':
+    dist.init_process_group('nccl')
+if CONDITION:
+    torch.save({}, 'last.pt')
+"""
+TRAINS = "torchrun --nproc_per_node=8 main.py --launcher pytorch --stage things\n"
+LOOKS = {
+    "look.sh": "python main.py \\\n --submission \\\n --stage things\n",
+    "demo.sh": "python main.py --inference-dir d\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("condition", "scripts", "confidence"),
+    [
+        ("args.submission", {"train.sh": TRAINS, **LOOKS}, "low"),
+        ("args.inference_dir is not None or args.submission", {"train.sh": TRAINS, **LOOKS}, "low"),
+        ("args.submission and args.stage", {"README.md": TRAINS, **LOOKS}, "low"),
+        ("not args.submission", {"train.sh": TRAINS, **LOOKS}, "high"),
+        ("args.stage", {"train.sh": TRAINS, **LOOKS}, "high"),
+        ("args.stage or args.submission", {"train.sh": TRAINS, **LOOKS}, "high"),
+        ("args.submission", {"train.sh": TRAINS}, "high"),
+        ("args.submission", {"train.sh": TRAINS, "all.sh": TRAINS.strip() + " --submission\n", **LOOKS}, "high"),
+    ],
+)
+def test_a_mode_that_scripts_start_as_one_process(condition: str, scripts: dict[str, str], confidence: str) -> None:
+    files = {"main.py": MODES.replace("CONDITION", condition), **scripts}
+    findings = check({path: text.encode() for path, text in files.items()}, Settings()).findings
+    assert [f.confidence for f in findings if f.code == "AR101"] == [confidence]

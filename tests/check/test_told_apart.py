@@ -123,7 +123,9 @@ def test_what_a_launcher_starts_once_is_alone(page: str, sure: bool) -> None:
     assert bool(_found(files)) is sure
 
 
-@pytest.mark.parametrize("name", ["hf2mcore_7b", "dcp_to_sfpt", "llama2hf", "x_to_hf", "tools/convert_weights"])
+@pytest.mark.parametrize(
+    "name", ["hf2mcore_7b", "dcp_to_sfpt", "llama2hf", "x_to_hf", "transform_param", "tools/convert_weights"]
+)
 def test_a_program_that_turns_one_format_into_another_is_a_tool(name: str) -> None:
     assert _found({f"{name}.py": WRITES.format("'gloo'")}) == []
 

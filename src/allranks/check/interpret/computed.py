@@ -24,7 +24,7 @@ from allranks.check.interpret.state import Frame
 from allranks.check.interpret.values import ANYTHING, Value, replace
 from allranks.check.summaries.render import render
 from allranks.check.summaries.summary import Node
-from allranks.check.tables.arrays import COMPILERS, COMPUTATION, MESHES, PLACING, SHARDED_BY, SHARDINGS, SPECS
+from allranks.check.tables.arrays import COMPILERS, COMPUTATION, MESHES, ON_ONE, PLACING, SHARDED_BY, SHARDINGS, SPECS
 
 # Flags of a function: it is compiled; for all devices of a mesh; for those of this process, with an axis over all; and
 # what it gives lies in parts on all processes, all of it or (``split``) some, as its one element says.
@@ -140,6 +140,8 @@ def laid_out(name: str, given: Given) -> Value | None:
     if name in SPECS:
         named = any(value.constant is not None for value in given.values)
         return Value(instance=name, flags=_spec(given) if named else WHOLE)
+    if name == ON_ONE:
+        return Value(instance=name, flags=HERE)
     if name in MESHES:
         own = any(_OWN.search(render(node)) for node in given.node[2])
         return Value(instance=name, flags=HERE if own else frozenset())

@@ -237,6 +237,31 @@ train([])
 """
             },
         ),
+        Example(
+            {
+                "train.py": """\
+import jax
+from jax.sharding import SingleDeviceSharding
+
+jax.distributed.initialize()
+
+
+def on_cpu(function):
+    own = SingleDeviceSharding(jax.local_devices(backend="cpu")[0])
+    return jax.jit(function, out_shardings=own)
+
+
+def train(schedule, steps):
+    rate = on_cpu(schedule)
+    for step in range(steps):
+        if jax.process_index() == 0:
+            print(step, rate(step))
+
+
+train(lambda step: 1 / (step + 1), 9)
+"""
+            },
+        ),
     )
 
     def check(self, program: Program) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ _FORMATS = (
 # Programs and functions that make one thing of another.
 _TOOL = re.compile(
     r"(?i)(^|[/_.])(convert\w*|conversions?|exports?|exporter|exporting|export_\w+|deploy\w*|merge_\w+|(\w+_)?merger|consolidate\w*|verify_\w+"
-    rf"|quantize\w*|{_FORMATS}2{_FORMATS}|(\w+_)?(to|2)_{_FORMATS})($|[/_.])"
+    rf"|quantize\w*|transform_(params?|ckpt|checkpoint|weights?)|{_FORMATS}2{_FORMATS}|(\w+_)?(to|2)_{_FORMATS})($|[/_.])"
 )
 _USES = re.compile(r"(?i)(^|[/_])(inference|infer|predict|demo|sample|generate|visuali[sz]e)($|[/_.])")
 # Words of a program that looks at what a trained model does, or brings data and models from here to there, and of one

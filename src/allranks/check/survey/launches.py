@@ -58,6 +58,7 @@ _SET = re.compile(r"(?<![\w$-])(?P<name>\w+)=[\"']?(?P<value>[^\s\"';]*\.py)\b")
 _USED = re.compile(r"[\"']?\$\{?(?P<name>\w+)\}?[\"']?")
 _NUMBER = re.compile(r"^[ \t]*(?:export[ \t]+)?(\w+)=[\"']?(\d+)[\"']?[ \t]*(?:#.*)?$", re.MULTILINE)
 _KNOWN_START = re.compile(r"^(?:\$\{?\w+\}?/)+")
+_OPTION = re.compile(r"(?<![\w-])--?([A-Za-z][\w-]*)")
 
 
 class Started(NamedTuple):
@@ -90,6 +91,38 @@ def started(sources: Mapping[str, bytes]) -> Started:
                 for found in (alone,) if once else (several, together):
                     found |= _meant(name, path, programs)
     return Started(frozenset(alone - several - together), frozenset(together))
+
+
+def modes_alone(sources: Mapping[str, bytes]) -> Mapping[str, frozenset[str]]:
+    """Return the options, by program, that scripts give where they start it as one process, and that nobody gives who
+    starts several: ``python train.py --eval`` beside ``torchrun train.py``. Of one that nobody starts so, nothing."""
+    programs = frozenset(path for path in sources if path.endswith(".py"))
+    given: dict[bool, dict[str, set[str]]] = {True: {}, False: {}}
+    for path, raw in sources.items():
+        if is_script(path) or is_page(path):
+            text = _counted(_JOINED.sub(" ", raw.decode("utf-8", "replace")))
+            for name, options, by_itself in _commands(text, plain=is_script(path) and not _LAUNCHER.search(text)):
+                for program in _meant(name, path, programs):
+                    given[by_itself].setdefault(program, set()).update(options)
+    both = given[True].keys() & given[False].keys()
+    return {program: frozenset(given[True][program] - given[False][program]) for program in both}
+
+
+def _commands(text: str, *, plain: bool) -> Iterator[tuple[str, list[str], bool]]:
+    """Yield the programs that a script or a page starts, the options that they are given, and whether each is one
+    process; what is started plainly only if that is asked for."""
+    values = _values(text)
+    for line in text.splitlines():
+        for command in (part for filled in _filled(line, values) for part in re.split(r"[;&|`]", filled)):
+            for match in _TOGETHER.finditer(command):
+                yield _program(match), _options(command[match.end() :]), _is_once(match["options"])
+            by_hand = _PLAIN.search(command.partition("#")[0]) if plain else None
+            if by_hand is not None:
+                yield _program(by_hand), _options(command[by_hand.end() :]), True
+
+
+def _options(text: str) -> list[str]:
+    return [name.replace("-", "_") for name in _OPTION.findall(text)]
 
 
 def on_several_nodes(sources: Mapping[str, bytes]) -> bool:
@@ -164,8 +197,12 @@ def _meets_here(raw: bytes) -> bool:
 def _launched(command: str) -> Iterator[tuple[str, bool]]:
     """Yield the programs behind the launchers of a command, and whether each is started once, on one node."""
     for match in _TOGETHER.finditer(command):
-        options = match["options"]
-        yield _program(match), _BUT_ONE.search(options) is not None and _MORE_NODES.search(options) is None
+        yield _program(match), _is_once(match["options"])
+
+
+def _is_once(options: str) -> bool:
+    """Whether a launcher that is given these options starts one process, on one node."""
+    return _BUT_ONE.search(options) is not None and _MORE_NODES.search(options) is None
 
 
 def _by_itself(command: str) -> str:

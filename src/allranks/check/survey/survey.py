@@ -84,6 +84,7 @@ class Survey:
         entries: tuple[str, ...],
         alone: frozenset[str],
         together: frozenset[str],
+        modes: Mapping[str, frozenset[str]],
     ) -> None:
         self.project = project
         self.apis = apis
@@ -99,7 +100,7 @@ class Survey:
         left_out = {path for path in project.summaries if self.activity.left_out(path)}
         self.starts = frozenset(name for name in starts if name.partition("::")[0] not in left_out)
         self.lines = lines
-        self.together = Together(project, lines)
+        self.together = Together(project, lines, modes)
         self.events: dict[tuple[str, Span, str], Event] = {}
         self.folders: list[Event] = []
         self.visited: set[tuple[int, int, bool, bool, bool, bool]] = set()
@@ -318,7 +319,7 @@ class Survey:
         )
 
     def _apart(self, way: _Way, on: Held) -> bool:
-        """Whether what holds on the way is so only where no processes are joined."""
+        """Whether what holds on the way is so only where no processes are joined, or in a mode of one process."""
         return way.entry is not None and self.together.apart(way.entry, on)
 
     def _only_looks(self, way: _Way, seen: Seen) -> bool:

@@ -20,6 +20,8 @@ _DENIED = re.compile(r"not (\w+(\.\w+)*|\([^()]*\))")
 # What is asked of options is answered alike everywhere; other attributes, and calls, may change.
 _OPTION = re.compile(r"(?i)(arg|args|cfg|config|conf|opt|opts|options|hparams|hps|flags|params|settings)\.\w")
 
+_GIVEN = re.compile(r"\w+\.(?P<name>\w+)( is not None| is True| == True| != (''|\"\"))?")
+
 
 class _Fact(NamedTuple):
     """What is so of an option: it has this value, or not; without a value: it is true, or not."""
@@ -39,17 +41,22 @@ class Together:
     (`tables/evidence`: joining them, wrapping a model, dealing out samples).
 
     A program that trains under torchrun and converts a file otherwise shows several processes for training alone.
-    ``lines``: the lines of a file, by its path.
+    ``lines``: the lines of a file, by its path; ``modes``: options of a program that one process is given alone.
     """
 
-    def __init__(self, project: Project, lines: Mapping[str, list[str]]) -> None:
+    def __init__(self, project: Project, lines: Mapping[str, list[str]], modes: Mapping[str, frozenset[str]]) -> None:
         self._project = project
         self._lines = lines
+        self._modes = modes
         self._known: dict[int, frozenset[Held]] = {}
         self._said: dict[tuple[str, Span, bool], frozenset[_Fact]] = {}
 
     def apart(self, entry: Result, held: Held) -> bool:
-        """Whether no process for which ``held`` is true comes from ``entry`` to a sign of several processes."""
+        """Whether no process for which ``held`` is true comes from ``entry`` to a sign of several processes, or it is
+        so in a mode of the program that scripts start as one process."""
+        options = self._modes.get(entry.path, frozenset()) if held else frozenset()
+        if options and any(side and _is_mode(self._text(path, span), options) for path, span, side in held):
+            return True
         signs = self._signs(entry)
         return bool(held and signs) and all(self._excludes(held, sign) for sign in signs)
 
@@ -80,11 +87,21 @@ class Together:
     def _facts(self, condition: tuple[str, Span, bool]) -> frozenset[_Fact]:
         """Return what is so where a condition is met, or not met, in the words of the source."""
         if condition not in self._said:
-            path, (line, start, last, end), side = condition
-            lines = self._lines.get(path, [])
-            text = lines[line - 1][start:end] if line == last and line <= len(lines) else ""
-            self._said[condition] = frozenset(_facts(text.strip(), side))
+            path, span, side = condition
+            self._said[condition] = frozenset(_facts(self._text(path, span), side))
         return self._said[condition]
+
+    def _text(self, path: str, span: Span) -> str:
+        """Return the words of a condition, '' for one of several lines."""
+        line, start, last, end = span
+        lines = self._lines.get(path, [])
+        return lines[line - 1][start:end].strip() if line == last and line <= len(lines) else ""
+
+
+def _is_mode(text: str, options: frozenset[str]) -> bool:
+    """Whether a condition holds only where one of these options is given."""
+    ways = (re.split(" and ", way) for way in re.split(" or ", text.strip("() ")))
+    return all(any((m := _GIVEN.fullmatch(part.strip())) and m["name"] in options for part in way) for way in ways)
 
 
 def _literal(*facts: _Fact) -> bool:

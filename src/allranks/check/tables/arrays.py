@@ -8,6 +8,7 @@ COMPILERS: frozenset[str] = frozenset(
 )
 SHARDED_BY: frozenset[str] = frozenset(["in_shardings", "out_shardings", "in_axis_resources", "out_axis_resources"])
 SHARDINGS: frozenset[str] = frozenset(["jax.sharding.NamedSharding", "jax.sharding.PositionalSharding"])
+ON_ONE = "jax.sharding.SingleDeviceSharding"
 # What says how an array lies on the devices of a mesh, and functions that run on them.
 SPECS: frozenset[str] = frozenset(["jax.sharding.PartitionSpec", "jax.P"])
 MESHES: frozenset[str] = frozenset(["jax.sharding.Mesh", "jax.make_mesh"])

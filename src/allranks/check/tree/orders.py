@@ -13,6 +13,7 @@ from allranks.check.tree.own_seeds import is_own_generator, is_own_seed, is_seed
 from allranks.check.tree.splits import splits
 from allranks.check.tree.syntax import (
     bases_of,
+    calls_of,
     class_of,
     distributed,
     function_of,
@@ -137,8 +138,18 @@ def shuffled(call: ast.Call, file: File) -> str | None:
         drawn_alone = not is_seeded(call, file) if generator is None else is_own_generator(generator, file)
         return ast.unparse(argument) if drawn_alone else None
     if isinstance(call.func, ast.Attribute) and call.func.attr in ("shuffle", "permutation"):
-        return ast.unparse(argument) if is_own_seed(call.func.value, file) else None
+        alone = is_own_seed(call.func.value, file) and not _is_seeded_above(call, call.func.value, file)
+        return ast.unparse(argument) if alone else None
     return None
+
+
+def _is_seeded_above(call: ast.Call, generator: ast.expr, file: File) -> bool:
+    """Whether the function seeds its generator anew before it draws, with what is not this process' own."""
+    function = function_of(call, file)
+    above = (at for at in calls_of(file).get("seed", ()) if at.lineno < call.lineno and at.args)
+    seeding = (at for at in above if function_of(at, file) is function)
+    given_ones = [at.args[0] for at in seeding if ast.unparse(at.func) == f"{ast.unparse(generator)}.seed"]
+    return function is not None and bool(given_ones) and not is_own_seed(given_ones[-1], file)
 
 
 def draws_alone(call: ast.Call, file: File) -> bool:
