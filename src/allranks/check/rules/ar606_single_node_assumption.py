@@ -16,7 +16,7 @@ from allranks.check.tree.syntax import given, has_stars, inside, name_of, speaks
 from allranks.findings import Finding
 
 # The program starts its own processes, so that they are on this host.
-_ONE_HOST = ("mp.spawn(", "multiprocessing.spawn(", "start_processes(", "init_rpc(", "Process(target")
+_ONE_HOST = ("mp.spawn(", "multiprocessing.spawn(", "start_processes(", "init_rpc(", "Process(target", "mp.Process(")
 _LOCAL = ("localhost", "127.0.0.1")
 _ROWS = re.compile(r"batch|steps?$|sample|epoch|iters?$|(^|_)bs$|(^|_)(lr|loss)$", re.IGNORECASE)
 _NOT_ROWS = re.compile(r"worker|world|node|cpu|thread|per_node", re.IGNORECASE)
@@ -147,6 +147,25 @@ def main(args, model):
     if args.local_rank == -1:
         batch_size *= torch.cuda.device_count()
     return batch_size
+"""
+            }
+        ),
+        Example(
+            {
+                "train.py": """\
+import os
+import multiprocessing as mp
+
+
+def work(rank, devices):
+    os.environ["CUDA_VISIBLE_DEVICES"] = str(devices[rank].split(":")[-1])
+    init_distributed(rank, len(devices))
+
+
+for rank in range(2):
+    mp.Process(
+        target=work, args=(rank, ["cuda:0", "cuda:1"])
+    ).start()
 """
             }
         ),
