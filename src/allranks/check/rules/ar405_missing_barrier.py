@@ -22,8 +22,8 @@ from allranks.check.tree.syntax import tail_of
 from allranks.check.tree.too_early import NO_FOLDER, NOT_WHOLE, harm
 from allranks.findings import Confidence, Finding, Note
 
-_MAKES = ("checkpoint", "file", "append", "mkdir", "folder", "download", "tracker")
-_READS = ("read", "load")
+_FOLDERS, _READS = ("mkdir", "folder"), ("read", "load")
+_MAKES = (*_FOLDERS, "checkpoint", "file", "append", "download", "tracker")
 _USES = (*_READS, "file", "append", "checkpoint", "folder", "mkdir", "listing")
 _FILLED = ("checkpoint", "file", "append", "download", "moved")
 _WHOLE = ("checkpoint", "download", "moved")  # these may be folders, and what is in them is made with them
@@ -338,11 +338,11 @@ def _races(earlier: Event, later: Event, around: list[Event]) -> tuple[Event, No
     if earlier.per_process:
         return _gathers(earlier, later) if then and not later.per_process else None
     if first and later.everyone and other in _USES:
-        made = one in ("mkdir", "folder", "tracker") and other in ("file", "append", "checkpoint")
+        made = one in (*_FOLDERS, "tracker") and other in ("file", "append", "checkpoint")
         if made and within(inner, outer) and not _made_by_all(outer, around):
             note = Note("rank 0 makes the folder here", earlier.place)
             return later, note, f"every rank uses {later.target} while rank 0 may not have made its folder yet"
-        if one in ("mkdir", "folder") and later.name in _LISTS and inner == outer and not _made_by_all(outer, around):
+        if one in _FOLDERS and later.name in _LISTS and inner == outer and not _made_by_all(outer, around):
             note = Note("rank 0 makes the folder here", earlier.place)
             return later, note, f"every rank lists {earlier.target} while rank 0 may not have made it yet"
         if later.per_process:
@@ -387,8 +387,8 @@ def _gathers(earlier: Event, later: Event) -> tuple[Event, Note, str] | None:
 
 
 def _made_by_all(folder: str, around: list[Event]) -> bool:
-    """Whether every rank makes the folder for itself, or one that is in it."""
-    makes = (e.spelled for e in around if e.everyone and _kind(e) in ("mkdir", "folder"))
+    """Whether every rank makes the folder for itself, or one in it, as ``save_pretrained`` does."""
+    makes = (e.spelled for e in around if e.everyone and (_kind(e) in _FOLDERS or e.name.endswith("save_pretrained")))
     return any(made == folder or within(made, folder) for made in makes)
 
 

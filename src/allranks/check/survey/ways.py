@@ -9,6 +9,10 @@ from allranks.check.program import Event
 from allranks.check.tables.effects import Effect
 
 _AWAITS = re.compile(r"^\s*while not [\w.]*(exists|isfile|is_file)\(")
+# A function of the project by which all wait, whatever is known of it.
+_MEETS = re.compile(
+    r"^\s*(?!.*cuda)(\w+\.)*(_?sync|\w*barrier|synchronize(_\w+)?|wait_for_everyone|sync_(hosts|processes|ranks))\("
+)
 
 
 def root(event: Event) -> tuple[str, str]:
@@ -36,7 +40,9 @@ def apart(earlier: Event, later: Event) -> bool:
 
 
 def awaited(earlier: Event, later: Event, lines: Mapping[str, list[str]]) -> bool:
-    """Whether a file that is moved to its place when it is whole is waited for in a loop before it is used."""
-    moved = isinstance(earlier.entry, Effect) and earlier.entry.kind == "moved" and earlier.function == later.function
-    between = lines.get(later.place.path, [])[earlier.place.line : later.place.line - 1] if moved else ()
-    return any(map(_AWAITS.search, between))
+    """Whether a file that is moved to its place when it is whole is waited for in a loop before it is used, or all
+    wait for each other by a function that is called so."""
+    inside = earlier.function == later.function
+    between = lines.get(later.place.path, [])[earlier.place.line : later.place.line - 1] if inside else ()
+    moved = isinstance(earlier.entry, Effect) and earlier.entry.kind == "moved"
+    return any(map(_MEETS.search, between)) or (moved and any(map(_AWAITS.search, between)))
