@@ -341,10 +341,12 @@ def third(args):
         yield replace(found, notes=tuple(Note("so it goes on here", file.place(call)) for call in calls[1:]))
 
     def stands(self, finding: Finding, program: Program) -> bool:
-        """Its file is no part left lying, and no file of its programs makes the group in any case."""
+        """Its file is no part left lying, and no file of its programs makes the group in any case; of the whole
+        project, where none of them makes one."""
         facts, path = program.facts, finding.place.path
-        files = Files(facts.lines).with_makers(path, facts.around(path))
-        makes = [made for file in files if (made := makes_always(file)) is not None]
+        known = Files(facts.lines)
+        files = known.with_makers(path, facts.around(path))
+        makes = _makings(files) or _makings(known.with_makers(path, facts.lines))
         runs = any(map(_does_something, (file.tree for file in files if file.path == path)))
         runs = runs or any(event.sure and event.place.path == path for event in program.events)
         return (runs or not facts.is_left_out(path)) and not (makes and all(makes))
@@ -371,8 +373,13 @@ def third(args):
                 yield self.found(event, f"{called} is called also where no process group was made")
 
 
+def _makings(files: list[File]) -> list[bool]:
+    """Return of each file that makes a group whether it does in any case."""
+    return [made for file in files if (made := makes_always(file)) is not None]
+
+
 def _may_be_alone(files: list[File]) -> bool:
-    makes = [made for file in files if (made := makes_always(file)) is not None]
+    makes = _makings(files)
     return bool(makes) and not any(makes) and not any(word in file.text for file in files for word in _OTHERS)
 
 

@@ -115,6 +115,8 @@ def _is_called_if_several(maker: ast.Call, file: File) -> bool:
     """Whether its function is called in this file alone where a switch says that there are others."""
     function = function_of(maker, file)
     sites = callers(function, file) if function is not None else []
+    if function is not None and not sites and function_of(function, file) is not None:  # it is called where it is made
+        sites = [call for call in calls_of(file).get(function.name, ()) if isinstance(call.func, ast.Name)]
     return bool(sites) and all(any(_says_several(*at, file) for at in inside(site, file)) for site in sites)
 
 
