@@ -234,12 +234,3 @@ def test_a_file_that_is_shown_while_it_is_written_is_that_file() -> None:
     for name, found in (("tempfile.NamedTemporaryFile(dir='out')", []), ("open('out.pt', 'wb')", [(12, "high")])):
         text = f"{head}file = {name}\nwith bar.wrapattr(file, 'write') as f:\n    torch.save(state, f)\n"
         assert _told("AR101", text) == found
-
-
-def test_a_name_with_the_rank_in_it_where_there_is_a_group() -> None:
-    head = "import torch\nimport torch.distributed as dist\n\nclass Saver:\n    def __init__(self, group=None):\n"
-    head += "        self.group = group\n\n    def save(self, state):\n"
-    tail = "        torch.save(state, name)\n\ndist.init_process_group('nccl')\nSaver().save({})\n"
-    for name, sure in (("f'a_{self.group.rank()}.pt'", "low"), ("'b.pt'", "high")):
-        arms = f"        if self.group is None:\n            name = 'a.pt'\n        else:\n            name = {name}\n"
-        assert [found[1] for found in _told("AR101", f"{head}{arms}{tail}")] == [sure]

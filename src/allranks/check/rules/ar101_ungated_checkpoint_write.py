@@ -10,7 +10,6 @@ from allranks.check.program import Event, Program
 from allranks.check.rule import Example, ProgramRule
 from allranks.findings import Finding
 
-_NEAR = 30  # lines
 # Of a mixture of experts each process has its own. What is pickled goes to no text: the other branch writes that.
 _EXPERT, _TEXT = re.compile(r"(?i)expert"), re.compile(r"\.(jsonl?|txt|csv|tsv|ya?ml|html|md)$")
 # What somebody starts as one process, once: an export, a conversion, a look at the data, an inference, a talk.
@@ -117,16 +116,7 @@ torch.save({}, f"shard-{dist.get_rank()}.pt")
             found = self.found(event, f"every rank writes the checkpoint {name}")
             text = event.opened is not None and _TEXT.search(spelled.get(event.opened, "")) is not None
             low = program.finds_done(event) or _EXPERT.search(name) or text or _is_of_one(event, program)
-            low = low or _has_rank_in_group(event, program)
             yield replace(found, confidence="low") if low else found
-
-
-def _has_rank_in_group(event: Event, program: Program) -> bool:
-    """Whether the name holds the rank wherever there is a group: without one there is one process."""
-    last = event.place.line - 1
-    above = "\n".join(program.facts.lines[event.place.path][max(last - _NEAR, 0) : last])
-    arms = rf"\bif [\w.]*group is None:.*?\n\s*else:\n.*?\b{event.target} = [^\n]*\brank"
-    return event.target.isidentifier() and re.search(arms, above, re.DOTALL) is not None
 
 
 def _is_of_one(event: Event, program: Program) -> bool:
