@@ -93,3 +93,44 @@ run = jax.shard_map(step, mesh=mesh, in_specs=(P(), P("d")), out_specs=P(){how})
     assert found(code.replace("{how}", ", check_vma=False")) == [7]
     assert found(code.replace("{how}", "")) == []
     assert found(code.replace("{how}", ", check_vma=False").replace('(P(), P("d"))', '(P("d"), P("d"))')) == []
+
+
+BESIDE = """\
+import torch
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+from nets import Critic, Generator, Pair, wrapped
+
+
+class Trainer:
+    def __init__(self, rank):
+        self.net = Generator().cuda()
+        self.critic = Critic()
+        self.critic = self.critic.to(rank)
+        self.pair = {pair}
+        self.other = wrapped(Critic())
+        self.opt_g = torch.optim.Adam(self.net.parameters())
+        self.opt_c = torch.optim.Adam(self.critic.parameters())
+        self.opt_o = torch.optim.Adam(self.other.parameters())
+        self.net, self.pair = DDP(self.net, device_ids=[rank]), DDP(self.pair, device_ids=[rank])
+
+    def step(self, scaler, batch):
+        fake = self.net(batch)
+        scaler.scale(self.critic(fake).mean() + self.pair(fake) + self.other(fake)).backward()
+        scaler.step(self.opt_c)
+        scaler.step(self.opt_o)
+        self.opt_g.step()
+"""
+
+
+def test_a_model_is_wrapped_in_another_or_by_others() -> None:
+    """Nothing is said of a part of a wrapped model, and of what another function gives back, which may wrap it."""
+    assert found(BESIDE.replace("{pair}", "Pair(self.critic)")) == []
+
+
+def test_one_model_of_an_object_is_not_wrapped() -> None:
+    """Told where its optimizer is made; not where it is never stepped, or the file averages gradients by itself."""
+    apart = BESIDE.replace("{pair}", "Pair()")
+    assert found(apart) == [15]
+    assert found(apart.replace("scaler.step(self.opt_c)", "pass")) == []
+    assert found(apart + "\n\ndef average_gradients(model):\n    ...\n") == []

@@ -11,13 +11,15 @@ from allranks.check.sources.source import File
 from allranks.check.tree.averaging import applied_alone, is_shared_elsewhere
 from allranks.check.tree.bypassed import bypass
 from allranks.check.tree.mapped import MAPS, Mapped, mapped, parts
-from allranks.check.tree.syntax import is_constant, keyword, name_of
+from allranks.check.tree.syntax import Function, is_constant, keyword, name_of
+from allranks.check.tree.unwrapped_beside import left_unwrapped
 from allranks.findings import Finding, Note
 
 _PMAP = "jax.pmap"
 _UNCHECKED = ("check_rep", "check_vma")
 _COPIES = re.compile(r"replicate\(|device_put_replicated|broadcast_to\(|jnp\.stack\(\[")
 _BY_WRAPPER = "Call the wrapped model itself; what else it must do is done in its forward."
+_WRAP_IT = "Wrap it as the others are: model = DistributedDataParallel(model), before it is trained."
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -29,7 +31,8 @@ class GradientsNotAveraged(LocalRule):
     parameters over the devices (`jax.lax.pmean`, `psum`): at most the loss is averaged. And a step of torch that goes
     back from what `model.module(...)` or one of its methods gives, where the file wraps `model` in
     `DistributedDataParallel` and nothing on the way calls the wrapper; likewise from what the model itself gives where
-    both are kept (`self.ddp = DistributedDataParallel(self.net)`) and nobody calls the wrapper.
+    both are kept (`self.ddp = DistributedDataParallel(self.net)`) and nobody calls the wrapper. And the optimizer of
+    a model that is not wrapped, where the function has one of a model that the file wraps.
 
     ## Why is this bad
     Each device computes gradients of its own rows. Only when they are averaged is that one training; to average the
@@ -205,6 +208,31 @@ def main(model, loader):
             },
             at=(11, 23, 31),
         ),
+        Example(
+            {
+                "train.py": """\
+import torch
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+from nets import Critic, Generator
+
+
+def main(loader, rank):
+    net = Generator().cuda()
+    critic = Critic().cuda()
+    opt_g = torch.optim.Adam(net.parameters())
+    opt_c = torch.optim.Adam(critic.parameters())
+    net = DDP(net, device_ids=[rank])
+    for batch in loader:
+        fake = net(batch)
+        critic(fake.detach()).mean().backward()
+        opt_c.step()
+        critic(fake).mean().backward()
+        opt_g.step()
+"""
+            },
+            at=(11,),
+        ),
     )
     good = (
         Example(
@@ -334,6 +362,8 @@ def step(params, rows):
         if isinstance(node, _FUNCTIONS) and (call := bypass(node, file)) is not None:
             message = f"the loss is that of {ast.unparse(call.func)}, not of the wrapper that averages gradients"
             yield self.local(file, call, message, advice=_BY_WRAPPER)
+        if isinstance(node, _FUNCTIONS):
+            yield from self._left(node, file)
         step = _step(node, file)
         applied = applied_alone(step, file) if step is not None else None
         if step is None or applied is None or is_shared_elsewhere(file):
@@ -342,6 +372,13 @@ def step(params, rows):
         note = Note(f"{called} runs on each device, on rows of its own", file.place(node))
         message = f"each device applies the gradients of its own rows: nothing in {called} averages them"
         yield self.finding(file.place(applied), file.symbol(applied), message, notes=[note])
+
+    def _left(self, function: Function, file: File) -> Iterator[Finding]:
+        for optimizer, model, wrap in left_unwrapped(function, file):
+            message = f"each rank trains {model} by itself: it is not wrapped, as the other models are"
+            note = Note("another model is wrapped here", file.place(wrap))
+            place, symbol = file.place(optimizer), file.symbol(optimizer)
+            yield self.finding(place, symbol, message, advice=_WRAP_IT, notes=[note])
 
 
 def _step(node: ast.AST, file: File) -> Mapped | None:

@@ -35,7 +35,7 @@ def is_flat(model: ast.expr, file: File, depth: int = 0) -> bool:
 def models_of(optimizer: ast.expr, file: File, depth: int = 0) -> Iterator[ast.expr]:
     """Yield the models whose parameters an optimizer of this file has."""
     if isinstance(optimizer, ast.Call):
-        if _is_optimizer(optimizer, file):
+        if is_optimizer(optimizer, file):
             yield from _parameters(optimizer, file)
         return
     for one in latest(optimizer, file) or passed(optimizer, file):
@@ -43,7 +43,7 @@ def models_of(optimizer: ast.expr, file: File, depth: int = 0) -> Iterator[ast.e
             yield from models_of(one, file, depth + 1)
 
 
-def _is_optimizer(call: ast.Call, file: File) -> bool:
+def is_optimizer(call: ast.Call, file: File) -> bool:
     return name_of(call, file).startswith("torch.optim.") or bool(_OPTIMIZER.search(tail_of(call)))
 
 
@@ -87,7 +87,7 @@ def _put_in_parts(call: ast.Call, file: File) -> str | None:
 
 
 def _is_of(call: ast.Call, model: str, file: File) -> bool:
-    return _is_optimizer(call, file) and any(ast.unparse(one) == model for one in _parameters(call, file))
+    return is_optimizer(call, file) and any(ast.unparse(one) == model for one in _parameters(call, file))
 
 
 def _arms(node: ast.AST, file: File) -> set[tuple[int, bool]]:
