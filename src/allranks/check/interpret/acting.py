@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 
+from allranks.check.interpret import wrapped
 from allranks.check.interpret.commands import own, words
 from allranks.check.interpret.computed import Computed
 from allranks.check.interpret.free_names import free_name
@@ -49,6 +50,7 @@ from allranks.check.summaries.render import render
 from allranks.check.summaries.summary import Node, body_of
 from allranks.check.tables.collectives import Collective
 from allranks.check.tables.commands import doing
+from allranks.check.tables.data import WRAPPER
 from allranks.check.tables.effects import MOVES, Effect, Kind
 from allranks.check.tables.local import LOCKING, LocalQuery
 from allranks.check.tables.passing import is_of_day
@@ -71,7 +73,16 @@ _FETCHES = frozenset(["urlopen", "iter_content", "iter_bytes", "requests", "http
 
 # Who catches these lives with another process having done it first.
 _FORGIVEN = frozenset(
-    ["OSError", "FileNotFoundError", "FileExistsError", "IOError", "Exception", "None", "EnvironmentError"]
+    [
+        "OSError",
+        "FileNotFoundError",
+        "FileExistsError",
+        "IOError",
+        "Exception",
+        "None",
+        "EnvironmentError",
+        "AttributeError",
+    ]
 )
 
 
@@ -182,6 +193,8 @@ class Acting(Computed):
         if absent and _TRACKER.search(base.instance):
             name = f"{base.instance.rpartition('::')[2].rpartition('.')[2]}.{function[2]}"
             self._record(frame, Effect("*", "absent"), name, given, None, render(function[1]))
+        if self.is_inside(base, function[2]):
+            wrapped.note(frame, render(function[1]), function[2], given.span)
 
     def _spoken(self, frame: Frame, entry: Effect, name: str, given: Given) -> Value:
         """Record what a stranger does by its name: perhaps it does. Who tells it his rank, lets it decide."""
@@ -231,6 +244,8 @@ class Acting(Computed):
         elif ours:
             again = before and not told and is_quiet(self.heap.get(target[2], {}).get(base.instance, ANYTHING))
             self.keep(base.instance, target[2], AGREED if again else value)
+        elif base.instance == WRAPPER:
+            self.keep(WRAPPER, target[2], value)
         elif value.private:
             self.keep_own(frame, target, value)
         elif not value.taint and self.held(settings_of(target), target[2]) is not None:
@@ -373,7 +388,7 @@ def _counts_up(made: Node) -> bool:
 
 def forgives(kind: Node, kinds: Value) -> bool:
     """Whether an exception, one of a tuple of them, or one of ``kinds``, which it stands for, is what a second deletion
-    raises."""
+    raises, or who asks for what is not there."""
     named = [render(one) for one in (kind[1] if kind[0] == "seq" else (kind,))]
     named += [one.reference for one in kinds.elements or ()]
     return any(name.rpartition(".")[2] in _FORGIVEN for name in named)

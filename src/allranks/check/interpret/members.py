@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import reduce
 
+from allranks.check.interpret import wrapped
 from allranks.check.interpret.classes import Classes
 from allranks.check.interpret.held import is_quiet, names_path, of_those_who_have, part_of, settings_of, stored_twice
 from allranks.check.interpret.logged import meets_nobody
@@ -41,6 +42,7 @@ from allranks.check.summaries.render import render
 from allranks.check.summaries.summary import Node
 from allranks.check.tables.apis import WEAK, Apis
 from allranks.check.tables.collectives import Collective
+from allranks.check.tables.data import WRAPPER
 from allranks.check.tables.gates import NODE_LOCAL_VARIABLES
 from allranks.check.tables.names import documented
 from allranks.check.tables.ranks import RUN_STARTS, RankQuery
@@ -141,12 +143,19 @@ class Members(Classes):
     # attributes
 
     def attribute(self, frame: Frame, base: Value, name: str, node: Node) -> Value:
+        if len(node) > 4 and (name == "module" or self.is_inside(base, name)):
+            line, end = node[3], node[4]
+            wrapped.note(frame, render(node[1]), name, (line, max(end - len(name), 0), line, end))
         found = self._attribute(frame, base, name, node)
         if found == ANYTHING and name in RECEIVERS:
             return Value(instance=RECEIVERS[name])
         if found == ANYTHING and name in ("should_save", "should_log") and node and render(node[1]).endswith("args"):
             return self._of_stranger(frame, Value(instance="transformers.TrainingArguments"), name, node)
         return found
+
+    def is_inside(self, base: Value, name: str) -> bool:
+        """Whether a wrapper is asked for what only the model inside has: nobody has given it one of its own."""
+        return wrapped.is_inside(base, name) and self.held(WRAPPER, name) is None
 
     def _attribute(self, frame: Frame, base: Value, name: str, node: Node) -> Value:
         if base.flags & ONE_OF and base.elements:

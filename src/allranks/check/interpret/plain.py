@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from allranks.check.interpret import collected
+from allranks.check.interpret import collected, wrapped
 from allranks.check.interpret.asked import is_wrapped
 from allranks.check.interpret.computed import compiled, parting, placed
 from allranks.check.interpret.given import Given
@@ -202,6 +202,11 @@ class Plain(Overrides):
             return self.attribute(frame, given.values[0], given.values[1].constant, ())
         if name in ("hasattr", "setattr") and len(given.values) > 1 and isinstance(given.values[1].constant, str):
             return self._attribute_by_name(frame, name, given.values[1].constant, given)
+        if (
+            given.values
+            and (asked := wrapped.asked(name, given.values[0], given.argument(1), self.lineage)) is not None
+        ):
+            return asked
         if name == "isinstance" and (asked := is_wrapped(given.values[0], given.argument(1))) is not None:
             return asked
         if name == "len" and given.values and given.values[0].flags & EVEN:
@@ -221,6 +226,8 @@ class Plain(Overrides):
         if how == "setattr" and len(given.values) > 2:
             self.store(frame, ("attr", given.node[2][0], name), given.values[2])
             return NONE
+        if how == "hasattr" and (had := wrapped.has(given.values[0], name)) is not None:
+            return had
         owner = given.values[0].instance
         stored = self.held(owner, name) if "::" in owner else None
         if stored is not None and stored.instance and set(stored.truth) == {"T", "F"}:

@@ -28,6 +28,7 @@ Kind: TypeAlias = Literal[
     "named",
     "free",
     "absent",
+    "inside",
 ]
 # What gives a file another name: where it then lies, it is as a whole.
 MOVES = frozenset(["rename", "replace", "renames", "move"])
@@ -41,7 +42,8 @@ class Effect:
     ``read`` opens a file to read; ``command`` runs a program, and does what that does (`tables.commands`); ``load``
     reads a checkpoint; ``restore`` puts what was read into a model or an optimizer; ``moved``: a file is under this
     name from then on; ``named``: the folder of a run gets a name (`tables.runs`); ``free``: a name is looked
-    for that nothing has yet; ``absent``: a tracker is used that only some ranks have; ``fetched``: a folder is filled
+    for that nothing has yet; ``absent``: a tracker is used that only some ranks have; ``inside``: a wrapper
+    is asked for what the model inside has; ``fetched``: a folder is filled
     by one process at a time.
 
     ``path`` may name several parameters, first match first; empty where the call has none. ``receiver``: the receiver

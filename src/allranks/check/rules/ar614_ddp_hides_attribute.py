@@ -1,0 +1,193 @@
+"""AR614: a method or attribute of a model is asked of the wrapper of DistributedDataParallel."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from allranks.check.program import Event, Program
+from allranks.check.rule import Example, ProgramRule
+from allranks.findings import Finding, Place
+
+_MADE = "DDP construction"
+_ALONE = "Rank 0 stops with an AttributeError as soon as it comes here; the others wait for it in their next step."
+# One side of a condition takes the model out of the wrapper: ``model.module.head if wrapped else model.head``.
+_CHOOSES = re.compile(r"\.module\b.*\belse\b|\belse\b.*\.module\b", re.DOTALL)
+
+
+class DdpHidesAttribute(ProgramRule):
+    """
+    ## What it does
+    Finds a method or an attribute of a model that is asked of the model behind `DistributedDataParallel`:
+    `model = DistributedDataParallel(model)`, and later `model.generate(...)` or `model.config`.
+
+    ## Why is this bad
+    The wrapper is a module of its own. It hands on the call, and nothing else: it has the attributes of every
+    `torch.nn.Module`, a few of its own, and the model as `module`. (FSDP and the engine of DeepSpeed do hand on.)
+
+    ## What happens with N processes
+    An AttributeError, and only with several processes: one alone does not wrap its model. Where rank 0 alone comes
+    there, to save or to draw samples, it dies, and the others wait for it in the next step.
+
+    ## Known problems
+    Which model is wrapped is followed through calls and attributes of objects, from where it is wrapped on: not into
+    methods that a framework calls. What DeepSpeed's engine and FSDP have themselves (`backward`, `clip_grad_norm_`) is
+    left alone, as they are kept in the same variables.
+
+    ## Use instead
+    `model.module.generate(...)`; or keep the model under a name of its own beside the wrapper:
+    `ddp = DistributedDataParallel(model)`. What runs with and without the wrapper takes
+    `getattr(model, "module", model)`.
+
+    ## Fix safety
+    There is no automatic fix.
+    """
+
+    code, name, severity, row = "AR614", "ddp-hides-attribute", "error", "sharding"
+    cluster = (
+        "Each rank stops with an AttributeError as soon as it comes here; one process alone does not wrap its model."
+    )
+    advice = 'Ask the model inside: model.module, or getattr(model, "module", model) where it may be unwrapped.'
+    bad = (
+        Example(
+            {
+                "train.py": """\
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def train(model, loader, rank):
+    for step, batch in enumerate(loader):
+        model(batch).sum().backward()
+        if rank == 0 and step % 1000 == 0:
+            sample = model.generate(batch[:1])
+            torch.save({"config": model.config, "sample": sample}, "last.pt")
+
+
+def main(model, loader):
+    dist.init_process_group("nccl")
+    rank = dist.get_rank()
+    if dist.get_world_size() > 1:
+        model = DDP(model, device_ids=[rank])
+    train(model, loader, rank)
+"""
+            },
+            at=(10, 11),
+        ),
+        Example(
+            {
+                "train.py": """\
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from trainer import Trainer
+
+dist.init_process_group("nccl")
+Trainer(Net()).fit()
+""",
+                "trainer.py": """\
+from torch.nn.parallel import DistributedDataParallel
+
+
+class Trainer:
+    def __init__(self, model):
+        self.model = DistributedDataParallel(model)
+
+    def fit(self):
+        for batch in self.loader:
+            loss = self.model(batch)
+            loss = loss + self.model.penalty()
+            loss.backward()
+""",
+            },
+            at=(11,),
+            where="trainer.py",
+        ),
+    )
+    good = (
+        Example(
+            {
+                "train.py": """\
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def inner(model):
+    return model.module if isinstance(model, DDP) else model
+
+
+def train(model, loader, args):
+    plain = getattr(model, "module", model)
+    for batch in loader:
+        model(batch).sum().backward()
+        plain.generate(batch)
+        inner(model).generate(batch)
+        model.module.generate(batch)
+        model.train()
+        if hasattr(model, "module"):
+            model.module.reset()
+        else:
+            model.reset()
+        if args.distributed:
+            model.module.clip()
+        else:
+            model.clip()
+        weight = model.module.weight if args.distributed else model.weight
+        if hasattr(model, "report"):
+            model.report(weight)
+        try:
+            model.tell()
+        except AttributeError:
+            model.module.tell()
+        model.epoch = 1
+        print(model.epoch)
+
+
+def main(model, loader, args):
+    dist.init_process_group("nccl")
+    print(model.config)
+    model = DDP(model)
+    train(model, loader, args)
+    model = model.module
+    model.generate(loader)
+
+
+main(make(), load(), parse())
+"""
+            }
+        ),
+    )
+
+    def check(self, program: Program) -> Iterator[Finding]:
+        asked = [e for e in program.effects("inside") if e.active and e.may and _MADE in e.earlier]
+        taken = [event for event in asked if event.name.endswith(".module")]
+        wrapping = {event.place.path for event in program.collectives() if event.op == _MADE}
+        for event in asked:
+            if event in taken or event.ordered or _is_chosen(event.place, program) or _is_otherwise(event, taken):
+                continue
+            what = event.name.rpartition(".")[2]
+            cluster = self.cluster if event.everyone or "first" not in event.may else _ALONE
+            message = f"{event.target} is behind DistributedDataParallel, which has no {what}"
+            sure = event.sure or event.start.place.path in wrapping
+            yield self.finding(
+                event.place,
+                event.symbol,
+                message,
+                cluster=cluster,
+                notes=event.way(),
+                confidence="high" if sure else "low",
+            )
+
+
+def _is_chosen(place: Place, program: Program) -> bool:
+    """Whether the lines around choose between the model and its wrapper."""
+    lines = program.facts.lines.get(place.path, [])
+    return bool(_CHOOSES.search("\n".join(lines[max(place.line - 3, 0) : place.end_line + 2])))
+
+
+def _is_otherwise(event: Event, taken: list[Event]) -> bool:
+    """Whether the model is taken out of its wrapper on the other side of a condition around."""
+    around = set(event.arms[-1])
+    others = (set(one.arms[-1]) for one in taken if one.function == event.function)
+    return any((span, not side) in around for other in others for span, side in other)
