@@ -108,3 +108,13 @@ def test_few_files_are_read_by_the_one_who_asks() -> None:
     cache = Memory()
     with read_ahead(FILES, cache) as same:
         assert same is cache
+
+
+@pytest.mark.usefixtures("two_processes")
+def test_a_system_that_does_not_say_which_cores_are_ours_is_read_on_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """macOS has no ``sched_getaffinity``."""
+    monkeypatch.delattr(crew.os, "sched_getaffinity")
+    monkeypatch.setattr(crew.os, "cpu_count", lambda: 2)
+    with read_ahead(MANY, Memory()) as arriving:
+        assert len(multiprocessing.active_children()) == 2
+        assert [summary_of(path, raw, arriving) is None for path, raw in MANY.items()].count(True) == 20

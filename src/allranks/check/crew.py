@@ -19,6 +19,7 @@ from allranks.check.reading import Cache, keys_of, missing, parsed
 
 ENOUGH, WORKERS, AT_ONCE = 500_000, 2, 8  # bytes, processes, files
 DEEPEST = 5_000  # calls within each other; a stack of 8 MiB holds more
+BEHIND = 10  # steps of niceness
 HELD = 4_000_000  # bytes of files whose trees a process keeps until the local rules are asked
 
 _Files: TypeAlias = Sequence[tuple[str, bytes]]
@@ -56,7 +57,7 @@ def read_ahead(sources: Mapping[str, bytes], cache: Cache) -> Iterator[Cache]:
     findings. The processes are forked from a process of one thread, and started anew from any other.
     """
     todo = missing(sources, cache)
-    cores = len(os.sched_getaffinity(0))
+    cores = _cores()
     if sum(len(raw) for _, raw in todo) < ENOUGH or cores < 2:
         yield cache
         return
@@ -125,7 +126,7 @@ class _Arriving:
 
 def _read(files: _Files, connection: Connection) -> None:
     """Send what is made of files: summaries as they are made, then findings, all at once, as nobody takes them in
-    before the program is interpreted."""
+    before the program is interpreted: until then, who interprets goes first."""
     gc.disable()
     held, size = [], 0
     for first in range(0, len(files), AT_ONCE):
@@ -133,9 +134,15 @@ def _read(files: _Files, connection: Connection) -> None:
         connection.send([one.kept_summary() for one in made])
         size += sum(len(one.raw) for one in made)
         held += made if size < HELD else []
+    os.nice(BEHIND)
     found = [one.kept_findings() for one in held]
     found += [parsed(path, raw).kept_findings() for path, raw in files[len(held) :]]
     connection.send(found)
+
+
+def _cores() -> int:
+    """How many cores this process may use; where the system does not say which, all there are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _has_one_thread() -> bool:
