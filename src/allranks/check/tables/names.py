@@ -98,13 +98,15 @@ RENAMED = frozenset(
     name.rpartition(".")[2] for name, meant in ALIASES if name.rpartition(".")[2] != meant.rpartition(".")[2]
 )
 _STARTS = tuple({prefix.partition(".")[0] for prefix, _ in ALIASES})
+_INSTEAD = dict(ALIASES)
 
 
 @cache
 def documented(name: str) -> str:
     """Return the name that the tables use: ``pytorch_lightning.Trainer`` -> ``lightning.pytorch.Trainer``."""
-    if name.startswith(_STARTS):
-        for prefix, instead in ALIASES:
-            if name == prefix or name.startswith(f"{prefix}."):
-                return documented(instead + name[len(prefix) :])
+    prefix = name if name.startswith(_STARTS) else ""
+    while prefix:
+        if (instead := _INSTEAD.get(prefix)) is not None:
+            return documented(instead + name[len(prefix) :])
+        prefix = prefix.rpartition(".")[0]
     return name
