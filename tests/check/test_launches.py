@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from allranks.check.engine import Settings, check
-from allranks.check.survey.launches import started
+from allranks.check.survey.launches import Launches
 
 TRAIN = """\
 import torch
@@ -69,7 +69,7 @@ torch.save({}, 'last.pt')
 )
 def test_what_scripts_say(scripts: dict[str, str], *, alone: bool) -> None:
     sources = {"tools/train.py": b"", **{path: text.encode() for path, text in scripts.items()}}
-    assert started(sources).alone == ({"tools/train.py"} if alone else set())
+    assert Launches(sources).alone == ({"tools/train.py"} if alone else set())
 
 
 @pytest.mark.parametrize(("program", "expected"), [(TRAIN, "low"), (SPAWNS, "high"), (FITS, "high")])
@@ -206,7 +206,7 @@ def test_programs_of_which_a_launcher_starts_several_processes(text: str, togeth
     """They need not say so themselves; of one process, nothing is shown."""
     program = "import torch\n\ntorch.save({}, 'last.pt')\n"
     sources = {"tools/train.py": program.encode(), "README.md": text.encode()}
-    assert started(sources).together == ({"tools/train.py"} if together else set())
+    assert Launches(sources).together == ({"tools/train.py"} if together else set())
     assert [f.code for f in check(sources, Settings(select=("AR101",))).findings] == (["AR101"] if together else [])
 
 

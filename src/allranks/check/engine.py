@@ -18,7 +18,7 @@ from allranks.check.sources.source import Unreadable, decode, split
 from allranks.check.summaries.project import Project
 from allranks.check.summaries.summary import Summary
 from allranks.check.survey.first_alone import first_alone, starts_by_trainer
-from allranks.check.survey.launches import by_launchers, modes_alone, started
+from allranks.check.survey.launches import Launches, by_launchers
 from allranks.check.survey.survey import Survey
 from allranks.check.tables.apis import apis
 from allranks.findings import Confidence, Finding, Place, Row
@@ -160,16 +160,13 @@ def interpreted(sources: Mapping[str, bytes], summaries: Mapping[str, Summary], 
     everywhere = settings.assume == "multi-host"
     project = Project(summaries)
     lines = Lines(sources)
-    alone, together = started(sources)
     survey = Survey(
         project,
         tables,
         lines,
         everywhere=everywhere,
         entries=settings.entries,
-        alone=alone,
-        together=together,
-        modes={} if everywhere else modes_alone(sources),
+        launches=Launches(sources),
     )
     program = replace(survey.program(sources), assumed=everywhere)
     first = not everywhere and starts_by_trainer(program.packages, program.events) and not by_launchers(sources)

@@ -15,7 +15,7 @@ from allranks.check.survey import several as files
 from allranks.check.survey import steady as steps
 from allranks.check.survey.altered import alters
 from allranks.check.survey.endless import is_drawn_endlessly
-from allranks.check.survey.launches import across_nodes, on_one_host, on_one_node, on_several_nodes
+from allranks.check.survey.launches import Launches, on_one_host, on_several_nodes
 from allranks.check.survey.rounds import beginning_again
 from allranks.check.survey.startup import At, Moment, moments
 from allranks.check.survey.trained_by_several import trained_by_several
@@ -40,8 +40,7 @@ _QUIET = frozenset({"no_grad", "inference_mode"})
 
 class Facts:
     """Facts about a project: its Python files as ``project``, the bytes of these and its scripts (``sources``), and its
-    ``lines``. ``jax``: whether any of its files imports JAX; ``alone``: programs that its scripts start as one process
-    each (`launches`)."""
+    ``lines``. ``jax``: whether any of its files imports JAX; ``launches``: how its programs are started."""
 
     def __init__(
         self,
@@ -50,9 +49,9 @@ class Facts:
         lines: Mapping[str, list[str]],
         *,
         jax: bool,
-        alone: frozenset[str],
+        launches: Launches,
     ) -> None:
-        self._alone = alone
+        self._launches = launches
         self._project = project
         self._sources = sources
         self.lines = lines
@@ -71,12 +70,12 @@ class Facts:
     @cached_property
     def across_nodes(self) -> frozenset[str]:
         """Programs that a script or a page starts on several nodes."""
-        return across_nodes(self._sources)
+        return self._launches.across_nodes
 
     @cached_property
     def one_node(self) -> frozenset[str]:
         """Programs that whoever starts them says to be on one node."""
-        return on_one_node(self._sources) - self.across_nodes
+        return self._launches.on_one_node - self.across_nodes
 
     @cached_property
     def own_gpus(self) -> frozenset[str]:
@@ -116,7 +115,7 @@ class Facts:
 
     def starts_alone(self, path: str) -> bool:
         """Whether the scripts start a program of torch as one process, and it starts no others itself."""
-        if path not in self._alone or _STARTS.search("\n".join(self.lines[path])):
+        if path not in self._launches.alone or _STARTS.search("\n".join(self.lines[path])):
             return False
         return not self._project.summaries[path].uses("jax")
 

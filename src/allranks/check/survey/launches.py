@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Collection, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 
-from allranks.check.sources.scripts import is_page, is_script, is_text
+from allranks.check.sources.scripts import is_page, is_text
 from allranks.check.sources.source import is_test
 
 _LAUNCHER = re.compile(
@@ -51,8 +51,13 @@ _LOOPBACK = re.compile(rb"127\.0\.0\.1|localhost")
 _ELSEWHERE = re.compile(rb"(?i)\bnodes?\b|node_|_node|env://|(?:\.get\(|getenv\()\s*[\"']MASTER_ADDR|argparse")
 _SETS_HERE = re.compile(rb"environ\[[\"']MASTER_ADDR[\"']\]\s*=\s*[\"'](?:127\.0\.0\.1|localhost)[\"']")
 _JOINS_HERE = re.compile(rb"init_process_group\((?:[^()]|\([^()]*\))*\btcp://(?:127\.0\.0\.1|localhost)\b")
-# A program that gives commands to a shell starts others as a script does.
-_COMMANDS = re.compile(rb"\bos\.system\(|\bsubprocess\.\w+\(")
+# What a program says that gives commands to a shell: it starts others as a script does.
+_SHELLS, _COMMAND = (b"os.system(", b"subprocess."), re.compile(rb"\b(?:os\.system|subprocess\.\w+)\(")
+# What stands in each command of a launcher.
+_STARTERS = re.compile(
+    rb"torchrun|torch\.distributed\.(?:launch|run)|accelerate|deepspeed|horovodrun|mpirun|mpiexec|composer|colossalai"
+    rb"|(?:spawn|launch)\w*\.py"
+)
 _JOINED = re.compile(r"\\\r?\n")
 _SET = re.compile(r"(?<![\w$-])(?P<name>\w+)=[\"']?(?P<value>[^\s\"';]*\.py)\b")
 _USED = re.compile(r"[\"']?\$\{?(?P<name>\w+)\}?[\"']?")
@@ -61,102 +66,167 @@ _KNOWN_START = re.compile(r"^(?:\$\{?\w+\}?/)+")
 _OPTION = re.compile(r"(?<![\w-])--?([A-Za-z][\w-]*)")
 
 
-class Started(NamedTuple):
-    """The programs of a project by how its scripts and pages start them.
+class Launches:
+    """How the scripts and pages of a project start its programs: each answer is found out once, when it is asked for.
 
-    ``alone``: scripts start them, always as ``python train.py``, or by a launcher once (``--nproc_per_node 1``), and no
-    page starts several; a Python file that gives such a command to a shell is a script too. Of what it starts plainly,
-    a script that names a launcher, or the variables of one, anywhere says nothing: it may be one of several.
-    ``together``: a script or a page starts several processes of them, by a launcher. Of a program that no script starts
-    nothing is known.
+    Of a program that nobody starts nothing is known.
     """
 
-    alone: frozenset[str]
-    together: frozenset[str]
+    def __init__(self, sources: Mapping[str, bytes]) -> None:
+        self._sources = sources
+        self._programs = frozenset(path for path in sources if path.endswith(".py"))
 
+    @property
+    def alone(self) -> frozenset[str]:
+        """The programs that scripts start, always as ``python train.py``, or by a launcher once
+        (``--nproc_per_node 1``), and of which no page starts several; a Python file that gives such a command to a
+        shell is a script too. Of what it starts plainly, a script that names a launcher, or the variables of one,
+        anywhere says nothing: it may be one of several."""
+        return self._started[0]
 
-def started(sources: Mapping[str, bytes]) -> Started:
-    """Return what the scripts and pages of a project say of its programs."""
-    programs = frozenset(path for path in sources if path.endswith(".py"))
-    alone, several, together = set[str](), set[str](), set[str]()
-    for path, raw in sources.items():
-        if is_script(path) or is_page(path):
-            text = _JOINED.sub(" ", raw.decode("utf-8", "replace"))
-            for name, by_itself in (_of_page if is_page(path) else _of_script)(text):
-                (alone if by_itself else several).update(_meant(name, path, programs))
-            for name in _together(text):
-                together |= _meant(name, path, programs)
-        elif path.endswith(".py") and _COMMANDS.search(raw) and not is_test(path):
-            for name, once in _launched(_JOINED.sub(" ", raw.decode("utf-8", "replace"))):
-                for found in (alone,) if once else (several, together):
-                    found |= _meant(name, path, programs)
-    return Started(frozenset(alone - several - together), frozenset(together))
+    @property
+    def together(self) -> frozenset[str]:
+        """The programs of which a script or a page starts several processes, by a launcher."""
+        return self._started[1]
 
-
-def modes_alone(sources: Mapping[str, bytes]) -> Mapping[str, frozenset[str]]:
-    """Return the options, by program, that scripts give where they start it as one process, and that nobody gives who
-    starts several: ``python train.py --eval`` beside ``torchrun train.py``. Of one that nobody starts so, nothing."""
-    programs = frozenset(path for path in sources if path.endswith(".py"))
-    given: dict[bool, dict[str, set[str]]] = {True: {}, False: {}}
-    for path, raw in sources.items():
-        if is_script(path) or is_page(path):
-            text = _counted(_JOINED.sub(" ", raw.decode("utf-8", "replace")))
-            for name, options, by_itself in _commands(text, plain=is_script(path) and not _LAUNCHER.search(text)):
-                for program in _meant(name, path, programs):
+    @cached_property
+    def modes_alone(self) -> Mapping[str, frozenset[str]]:
+        """The options, by program, that scripts give where they start it as one process, and that nobody gives who
+        starts several: ``python train.py --eval`` beside ``torchrun train.py``. Of a program that nobody starts so,
+        nothing."""
+        given: dict[bool, dict[str, set[str]]] = {True: {}, False: {}}
+        for text in self._texts:
+            for name, options, by_itself in text.commands():
+                for program in self._meant(name, text.path):
                     given[by_itself].setdefault(program, set()).update(options)
-    both = given[True].keys() & given[False].keys()
-    return {program: frozenset(given[True][program] - given[False][program]) for program in both}
+        both = given[True].keys() & given[False].keys()
+        return {program: frozenset(given[True][program] - given[False][program]) for program in both}
+
+    @cached_property
+    def across_nodes(self) -> frozenset[str]:
+        """The programs that a script or a page starts on several nodes, or that are called so."""
+        found = {path for path in self._programs if _CALLED.search(posixpath.basename(path))}
+        for text in self._texts:
+            for name in text.on_several_nodes():
+                found |= self._meant(name, text.path)
+        return frozenset(found)
+
+    @cached_property
+    def on_one_node(self) -> frozenset[str]:
+        """The programs that scripts and pages start, and say each time that there is one node (``--nnodes=1``)."""
+        said: dict[bool, set[str]] = {True: set(), False: set()}
+        for text in self._texts:
+            for match in text.launches():
+                one = _ONE_NODE.search(match["options"]) and not _NUMBERED.search(match["options"])
+                said[bool(one)] |= self._meant(_program(match), text.path)
+        return frozenset(said[True] - said[False])
+
+    @cached_property
+    def _started(self) -> tuple[frozenset[str], frozenset[str]]:
+        alone, several, together = set[str](), set[str](), set[str]()
+        for text in self._texts:
+            for name, by_itself in text.named():
+                (alone if by_itself else several).update(self._meant(name, text.path))
+            for name in text.together():
+                together |= self._meant(name, text.path)
+        for path in self._programs:
+            for name, once in _launched(_joined(self._sources[path])) if self._gives_commands(path) else ():
+                for found in (alone,) if once else (several, together):
+                    found |= self._meant(name, path)
+        return frozenset(alone - several - together), frozenset(together)
+
+    def _gives_commands(self, path: str) -> bool:
+        """Whether a program may give a shell the command of a launcher."""
+        raw = self._sources[path]
+        calls = any(word in raw for word in _SHELLS) and _COMMAND.search(raw) is not None
+        return calls and _STARTERS.search(raw) is not None and not is_test(path)
+
+    @cached_property
+    def _texts(self) -> tuple[_Text, ...]:
+        """The scripts and pages that may name a program."""
+        texts = {path: raw for path, raw in self._sources.items() if is_text(path) and (b".py" in raw or b"-m" in raw)}
+        return tuple(_Text(path, _joined(raw)) for path, raw in texts.items())
+
+    def _meant(self, name: str, script: str) -> set[str]:
+        """Return the programs that a path in a script may be: from its own folder, from the root, or from elsewhere."""
+        plain = posixpath.normpath(name)
+        beside = posixpath.normpath(posixpath.join(posixpath.dirname(script), name))
+        for path in (beside, plain):
+            if path in self._programs:
+                return {path}
+        tail = "/" + plain.lstrip("./")
+        return {path for path in self._programs if path.endswith(tail)}
 
 
-def _commands(text: str, *, plain: bool) -> Iterator[tuple[str, list[str], bool]]:
-    """Yield the programs that a script or a page starts, the options that they are given, and whether each is one
-    process; what is started plainly only if that is asked for."""
-    values = _values(text)
-    for line in text.splitlines():
-        for command in (part for filled in _filled(line, values) for part in re.split(r"[;&|`]", filled)):
+class _Text:
+    """A script or a page, continued lines in one."""
+
+    def __init__(self, path: str, text: str) -> None:
+        self.path, self._text, self._page = path, text, is_page(path)
+
+    def named(self) -> Iterator[tuple[str, bool]]:
+        """Yield the programs that are named, and whether each is started there as one process. What a page starts
+        plainly may be its short example: there, what stands in one line with a launcher counts alone."""
+        if self._page:
+            for line in filter(_LAUNCHER.search, (line for line in self._text.splitlines() if ".py" in line)):
+                program = _by_itself(line)
+                yield from [(program, True)] if program else ((found["path"], False) for found in _ANY.finditer(line))
+            return
+        for line in self._counted:
+            command = line.partition("#")[0]
+            if not self._tells and (match := _PLAIN.search(command)) is not None:
+                yield _program(match), True
+            elif program := _by_itself(command):
+                yield program, True
+            elif _SET.search(command) is None:
+                yield from ((found["path"], False) for found in _ANY.finditer(command))
+
+    def together(self) -> Iterator[str]:
+        """Yield the programs behind a launcher that starts several."""
+        for line in filter(_LAUNCHER.search, self._counted) if self._tells else ():
+            yield from (program for program, once in _launched(line) if not once)
+
+    def commands(self) -> Iterator[tuple[str, list[str], bool]]:
+        """Yield the programs that are started, the options that they are given, and whether each is one process; what
+        is started plainly only in a script without launchers."""
+        plain = not self._page and not self._tells
+        for command in (part for line in self._counted for part in re.split(r"[;&|`]", line)):
             for match in _TOGETHER.finditer(command):
                 yield _program(match), _options(command[match.end() :]), _is_once(match["options"])
             by_hand = _PLAIN.search(command.partition("#")[0]) if plain else None
             if by_hand is not None:
                 yield _program(by_hand), _options(command[by_hand.end() :]), True
 
+    def on_several_nodes(self) -> Iterator[str]:
+        """Yield the programs that are started on several nodes."""
+        job = not self._page and _JOB.search(self._text) is not None
+        if job or _STEP.search(self._text) or _MORE_NODES.search(self._text):
+            for line in self._lines:
+                yield from _on_nodes(line if self._page else line.partition("#")[0], job=job)
 
-def _options(text: str) -> list[str]:
-    return [name.replace("-", "_") for name in _OPTION.findall(text)]
+    def launches(self) -> Iterator[re.Match[str]]:
+        """Yield the commands of launchers."""
+        if self._tells:
+            yield from (match for line in self._lines for match in _TOGETHER.finditer(line))
+
+    @cached_property
+    def _tells(self) -> bool:
+        """Whether a launcher is named anywhere."""
+        return _LAUNCHER.search(self._text) is not None
+
+    @cached_property
+    def _counted(self) -> list[str]:
+        """The lines, with the numbers in the place of variables that are set to one."""
+        return _filled(_counted(self._text))
+
+    @cached_property
+    def _lines(self) -> list[str]:
+        return _filled(self._text)
 
 
 def on_several_nodes(sources: Mapping[str, bytes]) -> bool:
     """Return whether anything in a project speaks of several nodes. Where nothing does, the local rank is the rank."""
     return any(map(_NODES.search, sources.values()))
-
-
-def across_nodes(sources: Mapping[str, bytes]) -> frozenset[str]:
-    """Return the programs that a script or a page of a project starts on several nodes, or that are called so."""
-    programs = frozenset(path for path in sources if path.endswith(".py"))
-    found = {path for path in programs if _CALLED.search(posixpath.basename(path))}
-    for path, raw in sources.items():
-        text = _JOINED.sub(" ", raw.decode("utf-8", "replace")) if is_text(path) else ""
-        job = is_script(path) and _JOB.search(text) is not None
-        if job or _STEP.search(text) or _MORE_NODES.search(text):
-            values = _values(text)
-            for line in text.splitlines():
-                for command in _filled(line if is_page(path) else line.partition("#")[0], values):
-                    found.update(*(_meant(name, path, programs) for name in _on_nodes(command, job=job)))
-    return frozenset(found)
-
-
-def on_one_node(sources: Mapping[str, bytes]) -> frozenset[str]:
-    """Return the programs that scripts and pages start, and say each time that there is one node (``--nnodes=1``)."""
-    programs = frozenset(path for path in sources if path.endswith(".py"))
-    said: dict[bool, set[str]] = {True: set(), False: set()}
-    for path, raw in sources.items():
-        text = _JOINED.sub(" ", raw.decode("utf-8", "replace")) if is_text(path) else ""
-        values = _values(text) if _ONE_NODE.search(text) or _TOGETHER.search(text) else {}
-        for line in filter(_TOGETHER.search, text.splitlines()):
-            for match in (match for command in _filled(line, values) for match in _TOGETHER.finditer(command)):
-                one = _ONE_NODE.search(match["options"]) and not _NUMBERED.search(match["options"])
-                said[bool(one)] |= _meant(_program(match), path, programs)
-    return frozenset(said[True] - said[False])
 
 
 def _on_nodes(command: str, *, job: bool) -> Iterator[str]:
@@ -210,32 +280,6 @@ def _by_itself(command: str) -> str:
     return next((program for program, once in _launched(command) if once), "")
 
 
-def _of_script(text: str) -> Iterator[tuple[str, bool]]:
-    """Yield the programs that a script names, and whether each is started there as one process."""
-    launches = _LAUNCHER.search(text) is not None
-    text = _counted(text)
-    values = _values(text)
-    for line in text.splitlines():
-        for command in _filled(line.partition("#")[0], values):
-            if not launches and (match := _PLAIN.search(command)) is not None:
-                yield _program(match), True
-            elif program := _by_itself(command):
-                yield program, True
-            elif _SET.search(command) is None:
-                yield from ((found["path"], False) for found in _ANY.finditer(command))
-
-
-def _together(text: str) -> Iterator[str]:
-    """Yield the programs that a script or a page names behind a launcher."""
-    if _LAUNCHER.search(text) is None:
-        return
-    text = _counted(text)
-    values = _values(text)
-    for line in filter(_LAUNCHER.search, text.splitlines()):
-        for command in _filled(line, values):
-            yield from (program for program, once in _launched(command) if not once)
-
-
 def _counted(text: str) -> str:
     """Return a script with the numbers in the place of the variables that are set to one, and nowhere else."""
     found = dict(_NUMBER.findall(text))
@@ -243,43 +287,31 @@ def _counted(text: str) -> str:
     return _USED.sub(lambda used: found[used["name"]] if used["name"] in sure else used[0], text)
 
 
-def _values(text: str) -> dict[str, list[str]]:
-    """Return the programs that variables of a script stand for."""
+def _filled(text: str) -> list[str]:
+    """Return the lines of a text that may name a program; one that has a variable which is set to programs there, once
+    with each of these."""
     values: dict[str, list[str]] = {}
     for named in _SET.finditer(text):
         values.setdefault(named["name"], []).append(_KNOWN_START.sub("", named["value"]))
-    return values
+    lines = (filled for line in text.splitlines() for filled in _with_programs(line, values))
+    return [line for line in lines if ".py" in line or "-m" in line]
 
 
-def _filled(line: str, values: Mapping[str, list[str]]) -> list[str]:
-    """Return a line as often as a variable in it may stand for a program, each time with another one."""
+def _with_programs(line: str, values: Mapping[str, list[str]]) -> list[str]:
     for match in _USED.finditer(line):
         if programs := values.get(match["name"]):
             return [line[: match.start()] + program + line[match.end() :] for program in programs]
     return [line]
 
 
-def _of_page(text: str) -> Iterator[tuple[str, bool]]:
-    """Yield what stands in one line with a launcher. What a page starts plainly may be its short example."""
-    if ".py" not in text:
-        return
-    for line in filter(_LAUNCHER.search, (line for line in text.splitlines() if ".py" in line)):
-        if program := _by_itself(line):
-            yield program, True
-        else:
-            yield from ((found["path"], False) for found in _ANY.finditer(line))
+def _joined(raw: bytes) -> str:
+    """Return a text with continued lines in one."""
+    return _JOINED.sub(" ", raw.decode("utf-8", "replace"))
+
+
+def _options(text: str) -> list[str]:
+    return [name.replace("-", "_") for name in _OPTION.findall(text)]
 
 
 def _program(match: re.Match[str]) -> str:
     return match["path"] or match["module"].replace(".", "/") + ".py"
-
-
-def _meant(name: str, script: str, programs: Collection[str]) -> set[str]:
-    """Return the programs that a path in a script may be: from its own folder, from the root, or from elsewhere."""
-    plain = posixpath.normpath(name)
-    beside = posixpath.normpath(posixpath.join(posixpath.dirname(script), name))
-    for path in (beside, plain):
-        if path in programs:
-            return {path}
-    tail = "/" + plain.lstrip("./")
-    return {path for path in programs if path.endswith(tail)}

@@ -28,6 +28,7 @@ from allranks.check.survey.both_arms import BothArms
 from allranks.check.survey.byname import ByName, entries_of
 from allranks.check.survey.facts import Facts
 from allranks.check.survey.folders import makes_folder
+from allranks.check.survey.launches import Launches
 from allranks.check.survey.loaders import resplit, unsplit
 from allranks.check.survey.meetings import Meetings
 from allranks.check.survey.parted import Parted, symbol
@@ -82,15 +83,15 @@ class Survey:
         *,
         everywhere: bool,
         entries: tuple[str, ...],
-        alone: frozenset[str],
-        together: frozenset[str],
-        modes: Mapping[str, frozenset[str]],
+        launches: Launches,
     ) -> None:
         self.project = project
         self.apis = apis
         self.everywhere = everywhere
         names = self.names = Names(project)
         self.interpreter = Interpreter(project, apis, interesting(project, names, apis))
+        self.launches = launches
+        alone, together = launches.alone, launches.together
         self.activity = Activity(
             project, self.interpreter, everywhere=everywhere, entries=entries, alone=alone, together=together
         )
@@ -100,7 +101,7 @@ class Survey:
         left_out = {path for path in project.summaries if self.activity.left_out(path)}
         self.starts = frozenset(name for name in starts if name.partition("::")[0] not in left_out)
         self.lines = lines
-        self.together = Together(project, lines, modes)
+        self.together = Together(project, lines, None if everywhere else launches)
         self.events: dict[tuple[str, Span, str], Event] = {}
         self.folders: list[Event] = []
         self.visited: set[tuple[int, int, bool, bool, bool, bool]] = set()
@@ -150,9 +151,7 @@ class Survey:
         bound: set[Place] = set()
         early = tuple(gpus.astray(watched, self.project, self.inside, self._step, bound))
         packages, names = mentioned(self.project)
-        facts = Facts(
-            self.project, sources, self.lines, jax=bool(packages & {"jax", "orbax"}), alone=self.activity.alone
-        )
+        facts = Facts(self.project, sources, self.lines, jax=bool(packages & {"jax", "orbax"}), launches=self.launches)
         said = (packages, names, early, around(self.project, events))
         results = self.interpreter.results.values()
         bodies_of_modules = (frame.result for frame in self.interpreter.modules.values())

@@ -10,6 +10,7 @@ from allranks.check.interpret.below import deepest_first
 from allranks.check.interpret.interest import deals
 from allranks.check.interpret.state import Arms, Result, Span
 from allranks.check.summaries.project import Project
+from allranks.check.survey.launches import Launches
 
 # What holds on a way: a condition, by file and place, and whether it is met.
 Held: TypeAlias = frozenset[tuple[str, Span, bool]]
@@ -41,22 +42,23 @@ class Together:
     (`tables/evidence`: joining them, wrapping a model, dealing out samples).
 
     A program that trains under torchrun and converts a file otherwise shows several processes for training alone.
-    ``lines``: the lines of a file, by its path; ``modes``: options of a program that one process is given alone.
+    ``lines``: the lines of a file, by its path; ``launches``: how the programs are started, if that counts.
     """
 
-    def __init__(self, project: Project, lines: Mapping[str, list[str]], modes: Mapping[str, frozenset[str]]) -> None:
+    def __init__(self, project: Project, lines: Mapping[str, list[str]], launches: Launches | None) -> None:
         self._project = project
         self._lines = lines
-        self._modes = modes
+        self._launches = launches
         self._known: dict[int, frozenset[Held]] = {}
         self._said: dict[tuple[str, Span, bool], frozenset[_Fact]] = {}
 
     def apart(self, entry: Result, held: Held) -> bool:
         """Whether no process for which ``held`` is true comes from ``entry`` to a sign of several processes, or it is
         so in a mode of the program that scripts start as one process."""
-        options = self._modes.get(entry.path, frozenset()) if held else frozenset()
-        if options and any(side and _is_mode(self._text(path, span), options) for path, span, side in held):
-            return True
+        if self._launches is not None and held:
+            options = self._launches.modes_alone.get(entry.path, frozenset())
+            if options and any(side and _is_mode(self._text(path, span), options) for path, span, side in held):
+                return True
         signs = self._signs(entry)
         return bool(held and signs) and all(self._excludes(held, sign) for sign in signs)
 
