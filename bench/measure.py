@@ -143,21 +143,31 @@ def _reap(child: subprocess.Popen[bytes], *, kill: bool) -> tuple[int, float, fl
 def kill_marked(mark: str) -> int:
     """Kill every process that was started with this mark in its environment; return how many there were."""
     killed: set[int] = set()
-    while living := set(_marked(f"{_MARK}={mark}".encode())):
+    patience = 50
+    while True:
+        living, beginning = _marked(f"{_MARK}={mark}".encode())
+        if not living and not (beginning and patience):
+            return len(killed)
         for pid in living - killed:
             _kill(pid)
         killed |= living
-        time.sleep(0.02)  # they are not our children: there is no event for their end
-    return len(killed)
+        patience -= not living
+        time.sleep(0.02)  # they are not our children: there is no event for their end, nor for their beginning
 
 
-def _marked(wanted: bytes) -> Iterable[int]:
+def _marked(wanted: bytes) -> tuple[set[int], bool]:
+    """Return who has this in his environment, and whether somebody is there who has none yet: in the middle of exec."""
+    found, beginning = set(), False
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if wanted in (folder / "environ").read_bytes().split(b"\0"):
-                yield int(folder.name)
+            environ = (folder / "environ").read_bytes()
+            if wanted in environ.split(b"\0"):
+                found.add(int(folder.name))
+            elif not environ and not (folder / "cmdline").read_bytes():
+                beginning |= not (folder / "statm").read_text().startswith("0 ")
         except OSError:  # it is gone, or a zombie
             continue
+    return found, beginning
 
 
 def _kill(pid: int) -> None:
