@@ -292,3 +292,42 @@ WAIT, ARRIVE, NOTHING = "if not is_main: dist.barrier()", "if is_main: dist.barr
 def test_what_a_finally_makes_up_for(before: str, after: str, expected: list[int]) -> None:
     """Of a rank that may be of a part of the model, it is not known who is the first."""
     assert [line for _, line in found(FIRST.format(before=before, after=after))] == expected
+
+
+WITHIN = """
+import contextlib
+import pickle
+import torch
+import torch.distributed as dist
+
+@contextlib.contextmanager
+def recorded(folder):
+    rank, first = dist.get_rank(), dist.get_rank() == 0
+
+    class Recorder:
+        def step(self):
+            {step}
+
+    yield Recorder()
+
+def main():
+    dist.init_process_group("nccl")
+    with recorded("out") as recorder:
+        recorder.step()
+
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        ('torch.save({}, f"{folder}/rank{rank}.pt")', []),
+        ('first and torch.save({}, f"{folder}/all.pt")', []),
+        ('torch.save({}, f"{folder}/all.pt")', ["AR101"]),
+        ("first and dist.barrier()", ["AR201"]),
+    ],
+)
+def test_a_class_in_a_function_sees_what_stands_around_it(step: str, expected: list[str]) -> None:
+    found = check({"train.py": WITHIN.replace("{step}", step).encode()}, Settings(select=("AR101", "AR2"))).findings
+    assert [f.code for f in found] == expected

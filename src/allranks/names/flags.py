@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import pkgutil
 from collections.abc import Mapping
 from functools import cache
-from importlib import resources
 
 
 @cache
 def xla_flags() -> Mapping[str, tuple[str, ...]]:
     """Return flag (without hyphens) -> the versions of jaxlib, of those looked at, that accept it; oldest first."""
-    lines = resources.files(__package__).joinpath("xla_flags.txt").read_text("ascii").splitlines()
+    lines = (pkgutil.get_data(__package__, "xla_flags.txt") or b"").decode("ascii").splitlines()
     words = [line.split() for line in lines if not line.startswith("#")]
     versions = words[0][1:]
     return {name: tuple(v for v, bit in zip(versions, bits, strict=True) if bit == "1") for name, bits in words[1:]}

@@ -65,13 +65,14 @@ class Runner(Binder):
         self.decorated: dict[str, Value] = {}
         self.bodies: dict[str, tuple[Node, ...]] = {}
         self.scopes: dict[str, tuple[Frame, int, int]] = {}
+        self.around: dict[str, Frame] = {}  # what a class sees that is defined in a function
         self.lent: set[str] = set()  # classes whose objects are given functions that they may call
         self.gaps: dict[str, str | Exception] = {}  # functions that were not followed to their end, and why
 
     def again(self) -> None:
         """Forget what functions do, keep what attributes hold: a second run knows what the first one stored."""
         known = (self.results, self.contexts, self.gaps, self.modules, self.decorated, self.scopes, self.lineages)
-        for found in (*known, self.related, self.entered, self.callees):
+        for found in (*known, self.around, self.related, self.entered, self.callees):
             found.clear()
 
     # modules and functions
@@ -319,7 +320,8 @@ class Runner(Binder):
             if key in self.results:
                 return self.results[key]
         self.contexts[kind] = self.contexts.get(kind, 0) + 1
-        frame = Frame(path, facts, Result(reference), env, parent=function.scope, owner=facts.owner)
+        parent = function.scope or self.around.get(of_class)
+        frame = Frame(path, facts, Result(reference), env, parent=parent, owner=facts.owner)
         frame.mask, frame.may, frame.callers = *roles, callers
         frame.graphless = self.graphless + sum(
             render(d[1] if d[0] == "call" else d) in GRAPHLESS for d in facts.decorators

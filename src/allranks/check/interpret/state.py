@@ -184,6 +184,11 @@ class Frame:
         """Whether no other comes here than those who make a world by themselves."""
         return bool(self.few) and not self.may & ~self.few
 
+    @property
+    def of_module(self) -> bool:
+        """Whether this is the body of a file, and of no function."""
+        return self.facts.name == "" and self.result.reference.endswith("::")
+
     def holding(self, name: str) -> Frame:
         """Return the frame whose variable a name is: this one, or one of those around it."""
         scope: Frame | None = self

@@ -347,8 +347,7 @@ class Interpreter(Runner):
         return left or ended
 
     def _def(self, frame: Frame, node: Node) -> bool:
-        reference = f"{frame.path}::{node[3]}"
-        top = frame.facts.name == "" and frame.result.reference.endswith("::")
+        reference, top = f"{frame.path}::{node[3]}", frame.of_module
         if not top:
             self.scopes.setdefault(reference, (frame, frame.mask, frame.may))
         frame.env[node[2]] = self.function_value(reference, None if top else frame)
@@ -357,6 +356,8 @@ class Interpreter(Runner):
     def _class(self, frame: Frame, node: Node) -> bool:
         reference = f"{frame.path}::{node[3]}"
         frame.env[node[2]] = Value(reference=reference)
+        if not frame.of_module:
+            self.around.setdefault(reference, frame)
         inner = Frame(frame.path, frame.facts, frame.result, {}, parent=frame, mask=frame.mask, may=frame.may)
         self.block(inner, self.project.class_body(reference))
         for name, value in members(self.lineage(reference), inner.env).items():

@@ -134,8 +134,8 @@ class Activity:
         """Whether one process runs an entry: a tool, an interface for people, or what only shows that it can tell its
         rank."""
         facts = self.project.function(root.reference)
-        apart = is_apart(root.reference) and "" not in self._shown(root)
-        apart = apart or (facts is not None and is_route(facts.decorators))
+        route = facts is not None and is_route(facts.decorators)
+        apart = route or (is_apart(root.reference) and "" not in self._shown(root))
         shows = any(map(self._shows_people, self._begins(root)))
         spared = self.everywhere or self._is_launched(root) or self._is_hook(root)
         other = is_tool(root.reference) or self._borrows(root) or self._declines(root)
