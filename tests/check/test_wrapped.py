@@ -34,8 +34,8 @@ def main(args):
 """
 
 
-def found(body: str) -> list[str]:
-    text = START + "".join(f"    {line}\n" for line in body.splitlines()) + "\n\nmain(parse())\n"
+def found(body: str, start: str = START) -> list[str]:
+    text = start + "".join(f"    {line}\n" for line in body.splitlines()) + "\n\nmain(parse())\n"
     findings = check({"train.py": text.encode()}, Settings(select=("AR614",))).findings
     return [text.splitlines()[finding.place.line - 1].strip() for finding in findings if finding.confidence == "high"]
 
@@ -77,6 +77,20 @@ def test_who_is_ready_for_either_is_left_alone(body: str) -> None:
     assert found(body) == []
 
 
+def test_another_wrapper_is_asked_for_its_own() -> None:
+    """Where the option that decides between the two says so, also in other words."""
+    either = "if not args.gossip:\n        model = DDP(Net(args))\n    else:\n        model = Average(args)"
+    start = START.replace("model = DDP(Net(args))", either)
+    assert found("if args.gossip and args.slow:\n    model.block()", start) == []
+    assert found("if args.slow:\n    model.block()", start) == ["model.block()"]
+
+
+def test_who_asks_twice_is_told_once() -> None:
+    """He does not come to the second question; on the other side of a condition there is another."""
+    both = "if args.slow:\n    model.block()\n    model.block()\nelse:\n    model.block()"
+    assert len(found(both)) == 2
+
+
 def test_a_method_that_runs_before_the_model_is_wrapped_asks_the_model() -> None:
     """An object's attribute is the model itself until it is wrapped, whoever asks for it."""
     code = """\
@@ -102,6 +116,47 @@ Trainer(make()).fit()
 """
     findings = check({"train.py": code.encode()}, Settings(select=("AR614",))).findings
     assert [finding.place.line for finding in findings] == [15]
+
+
+PREPARED = """\
+from accelerate import Accelerator
+
+
+class Trainer:
+    def __init__(self, model, frozen, loader):
+        self.accelerator = Accelerator()
+        self.model, self.loader = self.accelerator.prepare(model, loader)
+        self.frozen = frozen
+
+    def fit(self):
+        for batch in self.loader:
+            self.accelerator.backward(self.model(batch))
+            {body}
+        if self.accelerator.is_main_process:
+            print("done")
+
+
+Trainer(make(), make(), load()).fit()
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "lines"),
+    [
+        ("self.model.reset()", [13]),
+        ("print(self.model.config.size)", [13]),
+        ("self.accelerator.unwrap_model(self.model).reset()", []),
+        ("getattr(self.model, 'module', self.model).config.reset()", []),
+        ("self.model.module.config.reset()", []),
+        ("self.frozen.reset(self.loader.dataset)", []),
+    ],
+)
+def test_accelerate_wraps_what_it_prepares(body: str, lines: list[int]) -> None:
+    """The model alone, which is then asked for; not where anything of the project speaks of models in parts."""
+    files = {"train.py": PREPARED.replace("{body}", body).encode()}
+    chosen = Settings(select=("AR614",))
+    assert [finding.place.line for finding in check(files, chosen).findings] == lines
+    assert not check({**files, "run.sh": b"accelerate launch --use_fsdp train.py"}, chosen).findings
 
 
 @pytest.mark.needs("torch")

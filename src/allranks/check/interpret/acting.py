@@ -194,7 +194,7 @@ class Acting(Computed):
             name = f"{base.instance.rpartition('::')[2].rpartition('.')[2]}.{function[2]}"
             self._record(frame, Effect("*", "absent"), name, given, None, render(function[1]))
         if self.is_inside(base, function[2]):
-            wrapped.note(frame, render(function[1]), function[2], given.span)
+            wrapped.note(frame, base, render(function[1]), function[2], given.span)
 
     def _spoken(self, frame: Frame, entry: Effect, name: str, given: Given) -> Value:
         """Record what a stranger does by its name: perhaps it does. Who tells it his rank, lets it decide."""

@@ -7,6 +7,7 @@ import re
 
 from allranks.check.interpret.given import Given
 from allranks.check.interpret.values import ANYTHING, ONE_OF, Value, replace
+from allranks.check.interpret.wrapped import PREPARES
 from allranks.check.summaries.render import render
 from allranks.check.summaries.summary import FunctionFacts, body_of, calls_below
 from allranks.check.tables.receivers import RETURNS
@@ -17,7 +18,6 @@ PLUGIN = "FullyShardedDataParallelPlugin"
 SHARDED, PREPARED = "sharded by FSDP", "prepared by Accelerate"
 IN_PARTS = frozenset({SHARDED, PREPARED})
 FORWARD = {SHARDED: RETURNS[FULLY_SHARD], PREPARED: "accelerate.PreparedModel"}
-_PREPARES = ("accelerate.Accelerator.prepare", "accelerate.Accelerator.prepare_model")
 # What is prepared beside models, by its name.
 _OTHERS = re.compile(r"(?i)(optim\w*|sched\w*|(data)?_?loader\w*|dl|lr_\w+)$")
 
@@ -28,7 +28,7 @@ def sharded(model: Value) -> Value:
 
 def prepared(name: str, given: Given) -> Value:
     """Return what ``prepare`` gives back for what it is given."""
-    if name not in _PREPARES or any(argument[0] == "star" for argument in given.node[2]):
+    if name not in PREPARES or any(argument[0] == "star" for argument in given.node[2]):
         return ANYTHING
     names = [render(argument) for argument in given.node[2]]
     models = [ANYTHING if _OTHERS.search(one) else Value(flags=frozenset({PREPARED})) for one in names]

@@ -143,9 +143,10 @@ class Members(Classes):
     # attributes
 
     def attribute(self, frame: Frame, base: Value, name: str, node: Node) -> Value:
-        if len(node) > 4 and (name == "module" or self.is_inside(base, name)):
+        if len(node) > 4 and (self.is_inside(base, name) or (name == "module" and wrapped.is_wrapper(base))):
             line, end = node[3], node[4]
-            wrapped.note(frame, render(node[1]), name, (line, max(end - len(name), 0), line, end))
+            wrapped.note(frame, base, render(node[1]), name, (line, max(end - len(name), 0), line, end))
+        base = wrapped.inside(base)
         found = self._attribute(frame, base, name, node)
         if found == ANYTHING and name in RECEIVERS:
             return Value(instance=RECEIVERS[name])

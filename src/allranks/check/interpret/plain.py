@@ -89,12 +89,17 @@ class Plain(Overrides):
         return model
 
     def prepared(self, frame: Frame, name: str, given: Given) -> Value:
-        """Return what Accelerate gives back: models in parts, where the file itself makes its plugin of FSDP; and what
-        MPI deals out: to each process its own."""
+        """Return what Accelerate gives back: models in parts, where the file itself makes its plugin of FSDP, and in a
+        wrapper, where nothing around puts them in parts and they are trained; and what MPI deals out: to each process
+        its own."""
         if name.startswith("mpi4py.") and name.endswith(".scatter"):
             return Value(flags=OWN)
         imports = self.project.summaries[frame.path].imports
-        return prepared(name, given) if any(dotted.endswith(PLUGIN) for dotted, _ in imports) else ANYTHING
+        if any(dotted.endswith(PLUGIN) for dotted, _ in imports):
+            return prepared(name, given)
+        functions = self.project.summaries[frame.path].functions.values()
+        whole = any("backward" in facts.words for facts in functions) and not self.project.shards(frame.path)
+        return wrapped.prepared(name, given) if whole else ANYTHING
 
     def changed_below(self, frame: Frame, function: Value, given: Given, calls: list[Called]) -> None:
         """A function of the project has sharded models that it was given, or the one whose method it is, or set what is

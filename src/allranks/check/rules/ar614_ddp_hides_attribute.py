@@ -7,9 +7,12 @@ from collections.abc import Iterator
 
 from allranks.check.program import Event, Program
 from allranks.check.rule import Example, ProgramRule
+from allranks.check.survey.conditions import Held, held
 from allranks.findings import Finding, Place
 
 _MADE = "DDP construction"
+_PREPARED = frozenset(("prepare", "prepare_model"))
+_UNWRAP = "Ask the model inside: accelerator.unwrap_model(model)."
 _ALONE = "Rank 0 stops with an AttributeError as soon as it comes here; the others wait for it in their next step."
 # One side of a condition takes the model out of the wrapper: ``model.module.head if wrapped else model.head``.
 _CHOOSES = re.compile(r"\.module\b.*\belse\b|\belse\b.*\.module\b", re.DOTALL)
@@ -19,7 +22,9 @@ class DdpHidesAttribute(ProgramRule):
     """
     ## What it does
     Finds a method or an attribute of a model that is asked of the model behind `DistributedDataParallel`:
-    `model = DistributedDataParallel(model)`, and later `model.generate(...)` or `model.config`.
+    `model = DistributedDataParallel(model)`, and later `model.generate(...)` or `model.config`; also where Accelerate
+    wraps a model that is trained, `model = accelerator.prepare(model)`, in a project that speaks neither of FSDP nor of
+    DeepSpeed.
 
     ## Why is this bad
     The wrapper is a module of its own. It hands on the call, and nothing else: it has the attributes of every
@@ -74,6 +79,25 @@ def main(model, loader):
 """
             },
             at=(10, 11),
+        ),
+        Example(
+            {
+                "train.py": """\
+from accelerate import Accelerator
+
+
+def main(model, optimizer, loader):
+    accelerator = Accelerator()
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    for batch in loader:
+        accelerator.backward(model(**batch).loss)
+        optimizer.step()
+    sample = model.generate(**batch)
+    if accelerator.is_main_process:
+        print(sample)
+"""
+            },
+            at=(10,),
         ),
         Example(
             {
@@ -160,24 +184,51 @@ main(make(), load(), parse())
     )
 
     def check(self, program: Program) -> Iterator[Finding]:
-        asked = [e for e in program.effects("inside") if e.active and e.may and _MADE in e.earlier]
+        asked = [e for e in program.effects("inside") if e.active and e.may and _is_wrapped(e, program)]
         taken = [event for event in asked if event.name.endswith(".module")]
-        wrapping = {event.place.path for event in program.collectives() if event.op == _MADE}
+        wraps = [event for event in program.collectives() if event.op == _MADE]
+        wrapping = {event.place.path for event in wraps}
+        told: list[Event] = []
         for event in asked:
-            if event in taken or event.ordered or _is_chosen(event.place, program) or _is_otherwise(event, taken):
+            ready = event in taken or event.ordered or _is_chosen(event.place, program) or _is_otherwise(event, taken)
+            apart = any(program.facts.conditions.excludes(_held(event), _held(wrap)) for wrap in wraps)
+            if ready or apart or any(_is_before(one, event) for one in told):
                 continue
-            what = event.name.rpartition(".")[2]
-            cluster = self.cluster if event.everyone or "first" not in event.may else _ALONE
-            message = f"{event.target} is behind DistributedDataParallel, which has no {what}"
-            sure = event.sure or event.start.place.path in wrapping
+            told.append(event)
+            what, prepared = event.name.rpartition(".")[2], _prepared(event)
+            wrapper = "what accelerator.prepare() has put around it" if prepared else "DistributedDataParallel"
             yield self.finding(
                 event.place,
                 event.symbol,
-                message,
-                cluster=cluster,
+                f"{event.target} is behind {wrapper}, which has no {what}",
+                cluster=self.cluster if event.everyone or "first" not in event.may else _ALONE,
+                advice=_UNWRAP if prepared else self.advice,
                 notes=event.way(),
-                confidence="high" if sure else "low",
+                confidence="high" if event.sure or event.start.place.path in wrapping else "low",
             )
+
+
+def _held(event: Event) -> Held:
+    """Return the conditions on the way to an event, by the file in which each stands."""
+    paths = (*(step.place.path for step in event.chain), event.place.path)
+    return frozenset().union(*(held(path, arms) for path, arms in zip(paths, event.arms, strict=True)))
+
+
+def _is_before(one: Event, other: Event) -> bool:
+    """Whether who comes to ``other`` has failed before, at the same question in the same function."""
+    alike = (one.function, one.target, one.name) == (other.function, other.target, other.name)
+    return alike and set(one.arms[-1]) <= set(other.arms[-1])
+
+
+def _prepared(event: Event) -> bool:
+    return event.name.startswith("accelerate.")
+
+
+def _is_wrapped(event: Event, program: Program) -> bool:
+    """Whether a model has been wrapped before: by Accelerate, only where nothing has it keep models in parts."""
+    if _prepared(event):
+        return not _PREPARED.isdisjoint(event.earlier) and not program.facts.in_parts
+    return _MADE in event.earlier
 
 
 def _is_chosen(place: Place, program: Program) -> bool:

@@ -14,6 +14,7 @@ from allranks.check.survey import own_parts as parts
 from allranks.check.survey import several as files
 from allranks.check.survey import steady as steps
 from allranks.check.survey.altered import alters
+from allranks.check.survey.conditions import Conditions
 from allranks.check.survey.endless import is_drawn_endlessly
 from allranks.check.survey.launches import Launches, on_one_host, on_several_nodes
 from allranks.check.survey.rounds import beginning_again
@@ -25,6 +26,7 @@ from allranks.findings import Place
 from allranks.names.variables import NAMES
 
 _STARTS = re.compile(r"\b(spawn|start_processes|Process|launch\w*|Trainer|Fabric)\(")
+_PARTS = re.compile(rb"(?i)fsdp|fully_?shard|deepspeed|zero_?stage|zero3")
 # Words of a program whose processes wait for each other round by round.
 _STEPS = frozenset(
     [
@@ -61,6 +63,16 @@ class Facts:
     def one_host(self) -> bool:
         """Whether all processes that are joined were started by one on its own host."""
         return on_one_host(self._sources)
+
+    @cached_property
+    def conditions(self) -> Conditions:
+        """The conditions in its files."""
+        return Conditions(self.lines)
+
+    @cached_property
+    def in_parts(self) -> bool:
+        """Whether anything, also a script, speaks of what keeps a model in parts."""
+        return any(_PARTS.search(raw) for raw in self._sources.values())
 
     @cached_property
     def several_nodes(self) -> bool:

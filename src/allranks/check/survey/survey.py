@@ -26,13 +26,14 @@ from allranks.check.survey.activity import Activity
 from allranks.check.survey.alone import is_by_hand
 from allranks.check.survey.both_arms import BothArms
 from allranks.check.survey.byname import ByName, entries_of
+from allranks.check.survey.conditions import Held, held
 from allranks.check.survey.facts import Facts
 from allranks.check.survey.folders import makes_folder
 from allranks.check.survey.launches import Launches
 from allranks.check.survey.loaders import resplit, unsplit
 from allranks.check.survey.meetings import Meetings
 from allranks.check.survey.parted import Parted, symbol
-from allranks.check.survey.together import ALWAYS, Held, Together, held
+from allranks.check.survey.together import ALWAYS, Together
 from allranks.check.tables.apis import Apis
 from allranks.check.tables.effects import Effect
 from allranks.check.tables.evidence import JOINED
@@ -343,7 +344,6 @@ class Survey:
         early = mask == 1 and (way.under | seen.under) & ASKED and not earlier & JOINED and later & JOINED
         mask = EVERY if early else mask  # nobody is joined yet: each takes itself for rank 0
         path = seen.receiver
-        own = path is not None and is_own(path)
         perhaps = path is not None and "perhaps" in path.flags
         on = way.held | held(result.path, seen.arms)
         event = Event(
@@ -357,7 +357,7 @@ class Survey:
             roles=named(mask),
             active=way.active,
             sure=way.sure and not perhaps and not self._apart(way, on) and not self._only_looks(way, seen),
-            per_process=own,
+            per_process=path is not None and is_own(path),
             ordered=way.ordered or seen.ordered,
             target=seen.target,
             chain=way.chain,
