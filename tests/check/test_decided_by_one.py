@@ -71,3 +71,25 @@ def test_a_counter_of_one_rank_parts_the_others_from_it() -> None:
 
 def test_what_all_change_or_tell_each_other_parts_nobody() -> None:
     assert lines(RIGHT) == []
+
+
+FILLED = """\
+import torch.distributed as dist
+
+def main(rank, folder, score):
+    dist.init_process_group("nccl")
+    if rank == 0:
+        writer = SummaryWriter(folder)
+    scores = {{}}
+    {guard}
+        scores.update(score())
+    for name in scores:
+        writer.add_scalar(name, scores[name])
+"""
+
+
+def test_a_loop_over_what_one_rank_alone_has_filled_has_no_round_elsewhere() -> None:
+    """Who fills it on every rank comes to the writer on every rank."""
+    for guard, lines in (("if rank == 0:", []), ("if folder:", [11])):
+        outcome = check({"train.py": FILLED.format(guard=guard).encode()}, Settings())
+        assert [one.place.line for one in outcome.findings if one.code == "AR703"] == lines

@@ -250,3 +250,30 @@ def test_the_same_order_of_own_rows_does_no_harm(step: str, found: list[int]) ->
     """Who gives the key to a model has all devices drop the same."""
     findings = check({"a.py": ORDERED.format(step=step).encode()}, Settings(select=("AR701",))).findings
     assert [finding.place.line for finding in findings] == found
+
+
+DRAWN = """\
+import jax
+import numpy as np
+
+
+def batch(data, size, key):
+    rows = jax.random.randint(key, [jax.local_device_count() * size], 0, len(data))
+    return np.stack([data[row] for row in rows])
+
+
+def main(folder, steps):
+    jax.distributed.initialize()
+    part = {part}
+    data, key = np.load(f"{{folder}}/train_{{part}}.npy"), jax.random.PRNGKey(0)
+    for step in range(steps):
+        key, key_batch = jax.random.split(key)
+        print(jax.process_index(), batch(data, 8, key_batch))
+"""
+
+
+@pytest.mark.parametrize(("part", "found"), [("jax.process_index()", []), ("0", [6])])
+def test_rows_of_a_file_of_this_process_may_be_drawn_with_the_key_of_all(part: str, found: list[int]) -> None:
+    """Who draws rows of one file for all takes the same ones in each process."""
+    findings = check({"a.py": DRAWN.format(part=part).encode()}, Settings(select=("AR701",))).findings
+    assert [finding.place.line for finding in findings] == found

@@ -127,8 +127,49 @@ def main():
             },
             at=(15, 21),
         ),
+        Example(
+            {
+                "train.py": """\
+import torch.distributed
+import lib.nccl.distributed as dist
+from lib.pipeline import make_groups
+
+def mean(loss, dp_group):
+    if dp_group.rank() == 0:
+        dist.all_reduce(loss, group=dp_group)
+    return loss
+
+def main(loss):
+    torch.distributed.init_process_group("nccl")
+    dp_group, pp_group = make_groups(2)
+    print(mean(loss, dp_group))
+""",
+            },
+            at=(7,),
+        ),
     )
     good = (
+        # The last stage of a pipeline asks those of other pipelines, by a library's copy of torch.distributed.
+        Example(
+            {
+                "train.py": """\
+import torch.distributed
+import lib.nccl.distributed as dist
+from lib.pipeline import make_groups
+
+def mean(loss, dp_group, pp_group):
+    if pp_group.rank() == pp_group.size() - 1:
+        dist.all_reduce(loss, group=dp_group)
+    dist.all_reduce(loss, group=pp_group)
+    return loss
+
+def main(loss):
+    torch.distributed.init_process_group("nccl")
+    dp_group, pp_group = make_groups(2)
+    print(mean(loss, dp_group, pp_group))
+""",
+            },
+        ),
         Example(
             {
                 "train.py": """\

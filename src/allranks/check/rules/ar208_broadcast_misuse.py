@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
+from allranks.check.tree.gathered_before import is_of_gathered
 from allranks.check.tree.given_by_one import none_elsewhere
 from allranks.check.tree.syntax import given, inside, is_constant, keyword, name_of, rank_guard, tail_of
 from allranks.findings import Finding
@@ -105,6 +106,17 @@ class BroadcastMisuse(LocalRule):
         ),
         Example(
             {
+                "best.py": (
+                    "import torch.distributed as dist\n\n\ndef best(scores, rank):\n"
+                    "    every = [None] * dist.get_world_size()\n    dist.all_gather_object(every, scores)\n"
+                    "    path = None\n    if rank == 0:\n        path = save(every)\n"
+                    "    dist.broadcast_object_list([path], src=0)\n    return path\n"
+                )
+            },
+            at=(10,),
+        ),
+        Example(
+            {
                 "layers.py": (
                     "import torch.distributed as dist\n\n\nclass Layer:\n    def sync(self, x, boxes):\n"
                     "        dist.broadcast(x, 0, self.dp_group)\n"
@@ -170,6 +182,18 @@ class BroadcastMisuse(LocalRule):
                 )
             }
         ),
+        # All have made the same of what was gathered.
+        Example(
+            {
+                "train.py": (
+                    "import torch.distributed as dist\n\n\ndef weigh(scores, temperature):\n"
+                    "    every = [None] * dist.get_world_size()\n    dist.all_gather_object(every, scores)\n"
+                    "    merged = {}\n    for one in every:\n        merged.update(one)\n"
+                    "    weights = weights_of(merged, temperature)\n"
+                    "    dist.broadcast_object_list([weights], src=0)\n    return weights\n"
+                )
+            }
+        ),
         # Tensors that somebody holds.
         Example(
             {
@@ -198,7 +222,7 @@ class BroadcastMisuse(LocalRule):
             return
         if position is None or not node.args or not _is_temporary(node.args[position], called, file):
             return
-        if _is_sender(node, called, file):
+        if _is_sender(node, called, file) or _is_known_to_all(node.args[position], file):
             return
         word = called.rpartition(".")[2]
         yield self.local(
@@ -239,6 +263,12 @@ def _is_temporary(argument: ast.expr, called: str, file: File) -> bool:
             and isinstance(argument.left, ast.List)
         )
     return isinstance(argument, ast.Call) and name_of(argument, file) in _MAKERS
+
+
+def _is_known_to_all(filled: ast.expr, file: File) -> bool:
+    """Whoever is to receive what is in a list has made the same, of what was gathered from all."""
+    parts = filled.elts if isinstance(filled, ast.List) else []
+    return bool(parts) and all(isinstance(part, ast.Name) and is_of_gathered(part, file) for part in parts)
 
 
 def _is_sender(call: ast.Call, called: str, file: File) -> bool:

@@ -75,7 +75,8 @@ class MissingSetEpoch(LocalRule):
 
     ## Known problems
     What a program imports counts as its own: a `set_epoch` there that it never calls hides the fault. Who makes one
-    epoch loses nothing.
+    epoch loses nothing. A program that puts its model into `DataParallel`, and in none of whose files anything is shared
+    among processes, is taken for one of one process.
 
     ## Use instead
     `sampler.set_epoch(epoch)` at the start of each epoch.
@@ -316,6 +317,8 @@ def train(test_set, train_set):
 
     def stands(self, finding: Finding, program: Program) -> bool:
         """Whether nothing else of its program calls ``set_epoch``, and something goes over the data again."""
+        if finding.message in (_NEVER, _NOT_HERE) and program.facts.learns_in_threads(finding.place.path):
+            return False
         if finding.message == _NEVER:
             return not sets_epoch(program.around.get(finding.place, (frozenset(), frozenset()))[1])
         if finding.message != _NOT_HERE:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.source import File
-from allranks.check.tree.syntax import function_of, own, tail_of, words_of
+from allranks.check.tree.syntax import calls_of, function_of, inside, own, tail_of, words_of
 from allranks.findings import Edit, Finding, Fix, Place
 
 _ITERATES = re.compile(
@@ -115,6 +115,24 @@ def whole(n):
 """
             }
         ),
+        # Nobody comes to it: who calls it has asked.
+        Example(
+            {
+                "dataset.py": """\
+class Rows:
+    def __iter__(self):
+        if self.several and not self.complete:
+            return self.stream()
+        return iter(self.rows)
+
+    def stream(self):
+        if self.complete:
+            return iter(self.rows)
+        while self.queue:
+            yield self.queue.pop()
+"""
+            }
+        ),
         Example({"dataset.py": "def total(rows):\n    for row in rows:\n        yield row\n    return len(rows)\n"}),
     )
 
@@ -129,7 +147,7 @@ def whole(n):
             at.name for at in file.kinds[ast.FunctionDef] if isinstance(at, ast.FunctionDef) and at in yielding
         }
         for at in returns:
-            if at.value is not None and _is_iterator(at.value, generators):
+            if at.value is not None and _is_iterator(at.value, generators) and not _is_ruled_out(at, node, file):
                 yield self.local(
                     file,
                     at,
@@ -149,6 +167,23 @@ def _is_iterator(value: ast.expr, generators: set[str]) -> bool:
         return True
     tail = tail_of(value) if isinstance(value, ast.Call) else ""
     return tail in generators or tail in _MAKERS or bool(_ITERATES.search(tail))
+
+
+def _is_ruled_out(at: ast.Return, function: ast.FunctionDef, file: File) -> bool:
+    """Whoever calls the generator in this file has asked before, and the answer was another than leads there."""
+    asked = next(
+        (ast.unparse(p.test) for p, child in inside(at, file) if isinstance(p, ast.If) and child in p.body), ""
+    )
+    calls = calls_of(file).get(function.name, ())
+    return bool(asked and calls) and all(f"not {asked}" in _held(call, file) for call in calls)
+
+
+def _held(node: ast.AST, file: File) -> set[str]:
+    """Return what holds where ``node`` stands: the conditions around it in its function, each for itself."""
+    tests = [p.test for p, child in inside(node, file) if isinstance(p, ast.If) and child in p.body]
+    parts = (part for test in tests for part in (test.values if isinstance(test, ast.BoolOp) else [test]))
+    whole = all(not isinstance(test, ast.BoolOp) or isinstance(test.op, ast.And) for test in tests)
+    return {ast.unparse(part) for part in parts} if whole else set()
 
 
 def _result_is_taken(name: str, file: File) -> bool:

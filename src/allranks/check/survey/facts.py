@@ -16,6 +16,7 @@ from allranks.check.survey import steady as steps
 from allranks.check.survey.altered import alters
 from allranks.check.survey.conditions import Conditions
 from allranks.check.survey.endless import is_drawn_endlessly
+from allranks.check.survey.in_threads import learns_in_threads
 from allranks.check.survey.launches import Launches, on_one_host, on_several_nodes
 from allranks.check.survey.rounds import beginning_again
 from allranks.check.survey.startup import At, Moment, moments
@@ -168,6 +169,10 @@ class Facts:
         """Return the files of the programs that a file belongs to: those that import it, and all that these import."""
         users = closed([path], self._importers)
         return frozenset(one for one in closed(users, self._project.imported) if not is_test(one))
+
+    def learns_in_threads(self, path: str) -> bool:
+        """Whether the programs that a file belongs to share out a model among threads, and nothing among processes."""
+        return learns_in_threads("\n".join(self.lines[one]) for one in self.around(path))
 
     def around_says(self, path: str, word: str) -> bool:
         """Whether a file of the programs that a file belongs to speaks of something."""

@@ -38,11 +38,17 @@ class Collective:
 
 
 def _of(
-    owner: str, words: str, *, hidden: bool = False, uniform: bool = True, sharded: bool = False
+    owner: str,
+    words: str,
+    *,
+    hidden: bool = False,
+    uniform: bool = True,
+    sharded: bool = False,
+    group: tuple[str | int, ...] = (),
 ) -> Iterator[Collective]:
     """Yield calls ``owner.word`` that meet as ``word``."""
     for word in words.split():
-        yield Collective(f"{owner}.{word}", word, hidden=hidden, uniform=uniform, sharded=sharded)
+        yield Collective(f"{owner}.{word}", word, hidden=hidden, uniform=uniform, sharded=sharded, group=group)
 
 
 def _torch() -> Iterator[Collective]:
@@ -236,8 +242,11 @@ def _others() -> Iterator[Collective]:
     yield from _of(xla, "optimizer_step", hidden=True)
     yield Collective(f"{xla}.save", "rendezvous", hidden=True)
     dist = "barrier broadcast broadcast_object_list all_reduce all_gather all_gather_object all_gather_dict gather"
-    yield from _of("mmengine.dist", f"{dist} collect_results collect_results_cpu collect_results_gpu sync_random_seed")
-    yield from _of("composer.utils.dist", f"{dist} initialize_dist")
+    of_some = ("group",)
+    yield from _of("mmengine.dist", dist, group=of_some)
+    yield from _of("mmengine.dist", "collect_results collect_results_cpu collect_results_gpu sync_random_seed")
+    yield from _of("composer.utils.dist", dist, group=of_some)
+    yield from _of("composer.utils.dist", "initialize_dist")
     yield from _of("composer.Trainer", "fit eval predict", hidden=True)
     for owner in ("fairseq.distributed_utils", "fairseq.distributed.utils"):
         words = "all_reduce all_gather all_gather_list all_reduce_dict broadcast broadcast_object broadcast_tensors"
@@ -248,10 +257,12 @@ def _others() -> Iterator[Collective]:
     yield from _of("ray.air.session", "report", hidden=True)
     yield from _of("detectron2.utils.comm", "synchronize gather all_gather reduce_dict shared_random_seed")
     yield from _of("torchmetrics.Metric", "compute", hidden=True)
-    yield from _of("paddle.distributed", "all_reduce all_gather broadcast reduce scatter barrier")
-    # A receiver of which nothing is known: these names are used for nothing else.
-    yield from _of("*", "barrier all_reduce allreduce all_gather allgather reduce_scatter broadcast_object_list")
-    yield from _of("*", "all_gather_object gather_object broadcast_object all_gather_into_tensor monitored_barrier")
+    yield from _of("paddle.distributed", "all_reduce all_gather broadcast reduce scatter barrier", group=of_some)
+    # A receiver of which nothing is known, as a library's copy of torch.distributed: these names mean nothing else.
+    words = "barrier all_reduce allreduce all_gather allgather reduce_scatter broadcast_object_list"
+    yield from _of("*", words, group=of_some)
+    words = "all_gather_object gather_object broadcast_object all_gather_into_tensor monitored_barrier"
+    yield from _of("*", words, group=of_some)
     yield from _of("*", "reduce_boolean_decision sync_random_seed shared_random_seed collect_results_cpu")
 
 

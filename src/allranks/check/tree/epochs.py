@@ -7,8 +7,9 @@ import itertools
 import re
 from collections.abc import Iterable
 
+from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
-from allranks.check.tables.data import HELD_OUT
+from allranks.check.tables.data import HELD_OUT, LOADERS
 from allranks.check.tree.origins import passed, values
 from allranks.check.tree.syntax import (
     calls_of,
@@ -20,6 +21,7 @@ from allranks.check.tree.syntax import (
     name_of,
     own,
     speaks_of,
+    tail_of,
     words_of,
 )
 
@@ -31,6 +33,8 @@ _TRAINS = re.compile(r"(^|_)(is_?)?train", re.IGNORECASE)
 _SETS = re.compile(r"_?set_(\w+_)?epoch")
 _SAMPLER, _LOADER, _RUNS = re.compile(r"sampler$"), re.compile(r"(?i)loader|_dl$"), ("run", "fit")
 _EPOCH = re.compile(r"epoch", re.IGNORECASE)
+# Calls of whoever learns from what is in a loader, as they are named.
+_LEARNS = re.compile(r"(?i)backward|step|train|update|fit|learn|loss|optim|engine|^(model|net|self)$")
 
 
 def epoch_loop(file: File) -> ast.AST | None:
@@ -82,7 +86,27 @@ def is_held_out(call: ast.AST, file: File) -> bool:
     """Data that is only looked at: its order does not matter."""
     function = function_of(call, file)
     told = function is not None and HELD_OUT.search(function.name) and not _TRAINS.search(function.name)
-    return bool(told) or (isinstance(call, ast.Call) and is_called(call, HELD_OUT, file))
+    return bool(told) or (isinstance(call, ast.Call) and (is_called(call, HELD_OUT, file) or _is_looked_at(call, file)))
+
+
+def _is_looked_at(sampler: ast.Call, file: File) -> bool:
+    """Its loader is gone over right where it is made, by a loop that calls nothing that learns, and nowhere else."""
+    loader = next((p for p in file.parents(sampler) if isinstance(p, ast.Call)), None)
+    above = next(file.parents(loader), None) if loader is not None and name_of(loader, file) in LOADERS else None
+    named = above.targets[0] if isinstance(above, ast.Assign) and len(above.targets) == 1 else None
+    if not isinstance(named, ast.Name | ast.Attribute) or _TRAINS.search(tail_of(named)):
+        return False
+    uses = [at for at in file.kinds.get(type(named), ()) if at is not named and tail_of(at) == tail_of(named)]
+    loops = [next(file.parents(at), None) for at in uses]
+    here = function_of(sampler, file)
+    return bool(loops) and all(
+        isinstance(loop, ast.For) and at is loop.iter and function_of(loop, file) is here and not _learns(loop)
+        for at, loop in zip(uses, loops, strict=True)
+    )
+
+
+def _learns(loop: ast.For) -> bool:
+    return any(isinstance(at, ast.Call) and _LEARNS.search(tail_of(at)) for at in walk(loop))
 
 
 def is_chosen_sampler(choice: ast.IfExp, file: File) -> bool:

@@ -155,7 +155,14 @@ def draws_own_rows(draw: ast.Call, file: File) -> bool:
     shapes = [at for at in (*draw.args[1:], keyword(draw, "shape")) if isinstance(at, ast.Tuple | ast.List)]
     sizes = [found for shape in shapes for part in shape.elts if (found := scale(part, file)) is not None]
     own_rows = any(found.processes <= 0 < found.own - found.processes for found in sizes)
-    return own_rows and not is_called(draw, _ALIKE, file) and _repeats(draw, file)
+    return own_rows and not (is_called(draw, _ALIKE, file) or _takes_of_own(draw, file)) and _repeats(draw, file)
+
+
+def _takes_of_own(draw: ast.Call, file: File) -> bool:
+    """Say whether what is drawn is there to take rows of what is this process' own: of a file of its own, of a part."""
+    function = function_of(draw, file)
+    taken = (at.value for at in own(function) if isinstance(at, ast.Subscript)) if function is not None else ()
+    return any(isinstance(at, ast.Name) and origins(at, file) & RANK_KINDS for at in taken)
 
 
 def _repeats(node: ast.AST, file: File, depth: int = 0) -> bool:

@@ -10,6 +10,7 @@ from typing import TypeGuard
 
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
+from allranks.check.tree.filled_on_one import is_filled_on_one
 from allranks.check.tree.handovers import goes_on
 from allranks.check.tree.origins import values
 from allranks.check.tree.syntax import asks_rank, function_of, inside, is_constant, leaves, own, rank_guard, tail_of
@@ -209,6 +210,8 @@ def is_for_all(use: ast.AST, guard: ast.If, file: File) -> bool:
     asked = [ast.unparse(p.test) for p, child in inside(guard, file) if isinstance(p, ast.If) and child in p.body]
     for parent, child in inside(use, file):
         if isinstance(parent, ast.Try) and id(parent) not in around:
+            return False
+        if isinstance(parent, ast.For) and child is not parent.iter and is_filled_on_one(parent, file):
             return False
         if isinstance(parent, ast.BoolOp) and any(asks_rank(at) for at in parent.values if at is not child):
             return False
