@@ -141,3 +141,36 @@ import lightning as L
 L.Trainer(devices=8).fit(None)
 """
     assert found({"train.py": text}, ("AR107",)) == [("AR107", expected)]
+
+
+LEAVES = """\
+import sys
+from lightning.pytorch import Trainer
+from lightning.pytorch.utilities import rank_zero_only
+
+def prepare(stage, model):
+    {}
+
+def main(stage, model):
+    prepare(stage, model)
+    trainer = Trainer(devices=2)
+    trainer.fit(model)
+
+main(1, None)
+"""
+
+
+@pytest.mark.parametrize(
+    ("leaves", "sure"),
+    [
+        ("if rank_zero_only.rank == 0 and stage == 1: model.save('init.pt'); sys.exit(0)", ["low"]),
+        ("if rank_zero_only.rank != 0: sys.exit(0)", ["high"]),
+    ],
+)
+def test_who_leaves_before_it_fits_is_alone_if_it_is_the_first(leaves: str, sure: list[str]) -> None:
+    """The others leave where the first has started them, and waits for them."""
+    findings = check({"a.py": LEAVES.format(leaves).encode()}, Settings(select=("AR202",), confidence="low")).findings
+    assert [found.confidence for found in findings] == sure
+    outside = {"run.sh": b"torchrun --nproc_per_node 8 a.py\n", "a.py": LEAVES.format(leaves).encode()}
+    findings = check(outside, Settings(select=("AR202",), confidence="low")).findings
+    assert [found.confidence for found in findings] == ["high"]

@@ -26,8 +26,24 @@ ALIKE = {
             if os.path.exists(path):
                 dist.all_reduce(rows)
         """,
+    "each has made the folder, and rank 0 writes what all have seen missing": """
+        def render(folder, views):
+            os.makedirs(folder, exist_ok=True)
+            for at, view in enumerate(views):
+                if os.path.exists(os.path.join(folder, f"{at}.png")):
+                    continue
+                dist.all_reduce(view)
+                if dist.get_rank() == 0:
+                    open(os.path.join(folder, f"{at}.png"), "w").write(view)
+        """,
 }
 APART = {
+    "those who did not find the folder make it": """
+        def prepare(folder):
+            if not os.path.exists(folder):
+                os.makedirs(folder)
+                dist.barrier()
+        """,
     "those who did not find it make it": """
         def prepare(path, rows):
             if not os.path.exists(path):

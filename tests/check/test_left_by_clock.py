@@ -169,3 +169,39 @@ def test_a_signal_comes_to_each_process_at_a_time_of_its_own() -> None:
 
     assert found("pass", "self.asked") == [19]
     assert found("dist.all_reduce(flag)", "flag.item() > 0") == []
+
+
+COUNTED = """\
+import os
+import torch.distributed as dist
+
+
+class State:
+    def __init__(self, folder):
+        self.step = max(int(name) for name in os.listdir(folder))
+
+
+def is_over(state, every):
+    if {asks}:
+        return True
+    return False
+
+
+def main(folder, batches, every):
+    dist.init_process_group("nccl")
+    state = State(folder)
+    for batch in batches:
+        dist.all_reduce(batch)
+        if is_over(state, every):
+            break
+
+
+main("runs", [], 10)
+"""
+
+
+@pytest.mark.parametrize(("asks", "found"), [("state.step % every == 0", []), ("os.path.exists('stop')", [20])])
+def test_every_so_many_steps_is_the_same_for_all_wherever_they_were_resumed(asks: str, found: list[int]) -> None:
+    """A file may be there for one process, and not yet for another."""
+    findings = check({"a.py": COUNTED.format(asks=asks).encode()}, Settings(select=("AR209", "AR203"))).findings
+    assert [finding.place.line for finding in findings] == found

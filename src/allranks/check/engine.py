@@ -170,6 +170,7 @@ def interpreted(sources: Mapping[str, bytes], summaries: Mapping[str, Summary], 
     )
     program = replace(survey.program(sources), assumed=everywhere)
     first = not everywhere and starts_by_trainer(program.packages, program.events) and not by_launchers(sources)
+    program = replace(program, started_at_fit=first)
     by_node = not everywhere and any(event.first_of_each_node for event in program.effects("mkdir"))
     if (first or by_node) and not program.facts.several_nodes:
         early = first_alone(program.events, survey.interpreter.lineage) if first else frozenset()

@@ -274,13 +274,15 @@ class Program:
     """All that was found out by interpreting the entries. ``packages``: what its files import, by the first part of
     the name; ``names``: of the words in its functions, those that may speak of a start, of training or of devices;
     ``around``: the same, by the place of a sampler or of what orders data, for the program that leads there and the
-    files that import it; ``offloads``: the functions that bring to the CPU what they save; ``drawn``: by the place that
-    seeds all processes of a program alike, what each of them draws from that for itself; ``unsplit``: loaders that give
-    every process all of their data; ``resplit``: those of Lightning's whose sampler has dealt it out already;
-    ``one_node``: it was asked whether anything speaks of several nodes, and nothing does; ``first_alone``: effects that
-    are over on the one node before its other processes are started; ``bound``: where processes are joined that are
-    given a GPU each on their way; ``folders``: what makes a folder, by each way that leads there, also before there are
-    several processes; ``assumed``: the user says that all programs run as several; ``facts``: what its files show."""
+    files that import it; ``offloads``: the functions that bring to the CPU what they save; ``drawn``: by the place
+    that seeds all processes of a program alike, what each of them draws from that for itself; ``unsplit``: loaders
+    that give every process all of their data; ``resplit``: those of Lightning's whose sampler has dealt it out
+    already; ``started_at_fit``: nothing but Lightning's Trainer starts the other processes, as far as anything tells;
+    ``one_node``: it was asked whether anything speaks of several nodes, and nothing does; ``first_alone``: effects
+    that are over on the one node before its other processes are started; ``bound``: where processes are joined that
+    are given a GPU each on their way; ``folders``: what makes a folder, by each way that leads there, also before
+    there are several processes; ``assumed``: the user says that all programs run as several; ``facts``: what its files
+    show."""
 
     facts: Facts
     events: tuple[Event, ...] = ()
@@ -299,6 +301,7 @@ class Program:
     assumed: bool = False
     first_alone: frozenset[Place] = frozenset()
     folders: tuple[Event, ...] = ()
+    started_at_fit: bool = False
 
     @property
     def wraps(self) -> bool:

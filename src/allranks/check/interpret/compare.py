@@ -18,6 +18,7 @@ from allranks.check.interpret.values import (
     Value,
     boolean,
     replace,
+    tainted,
 )
 
 _PLAIN: dict[str, Callable[[Any, Any], bool]] = {
@@ -66,6 +67,12 @@ def compared(left: Value, symbol: str, right: Value) -> Value:
     # Numbers that come from a listing (the step of the latest checkpoint) are mostly the same everywhere.
     own = taint & (CLOCK | ALONE) or (taint & PROCESS and symbol in ("==", "!=") and isinstance(two, str))
     return boolean(BY_PROCESS if own else UNKNOWN, taint)
+
+
+def left_over(left: Value, right: Value) -> Value:
+    """Return what ``left % right`` leaves: of a step that was found in a folder, what all find who go on from there."""
+    made, flags = tainted(replace(left, taint=left.taint & ~PROCESS), right), left.flags | right.flags
+    return replace(made, flags=flags) if flags else made
 
 
 def _of_rank(left: Value, symbol: str, right: Value) -> str:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, TypeVar
 
 from allranks.check.interpret import collected, rounds, spread
 from allranks.check.interpret.asked import by_mesh, imported, is_no_text, says_alone
-from allranks.check.interpret.compare import compared
+from allranks.check.interpret.compare import compared, left_over
 from allranks.check.interpret.naming import alike, is_local, is_sample, named_in, takes_rank
 from allranks.check.interpret.state import Frame
 from allranks.check.interpret.truth import FALSE, TRUE, both, negate, roles_where
@@ -133,8 +133,7 @@ class Evaluator:
             return known(constant)
         if constant.startswith(PRIVATE_PATHS) or takes_rank(constant):
             return Value(constant=constant, flags=OWN)
-        disk = self.disk(constant)
-        return Value(constant=constant, flags=disk) if disk else known(constant)
+        return Value(constant=constant, flags=disk) if (disk := self.disk(constant)) else known(constant)
 
     def _attr(self, frame: Frame, node: Node) -> Value:
         base = node[1]
@@ -150,6 +149,8 @@ class Evaluator:
             parts = node[2][1] if node[2][0] == "seq" else (node[2],)
             filled = [*map(alike, parts, right.elements or (right,))]
             right = replace(tainted(*filled), flags=frozenset().union(*(part.flags for part in filled)))
+        elif node[3] == "%":
+            return left_over(left, right)
         if isinstance(left.constant, str) and isinstance(right.constant, str) and node[3] == "+":
             return Value(constant=left.constant + right.constant, flags=left.flags)
         if node[3] == "+" and (is_local(left, right, node[2]) or is_local(right, left, node[1])):

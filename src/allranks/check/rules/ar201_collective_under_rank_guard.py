@@ -130,6 +130,20 @@ def main():
         Example(
             {
                 "train.py": """\
+from lightning.pytorch import Trainer
+
+def main(options, model):
+    trainer = Trainer(strategy="ddp", **options)
+    trainer.fit(model)
+    if trainer.global_rank == 0:
+        trainer.save_checkpoint("last.ckpt")
+""",
+            },
+            at=(7,),
+        ),
+        Example(
+            {
+                "train.py": """\
 import torch.distributed
 import lib.nccl.distributed as dist
 from lib.pipeline import make_groups
@@ -170,6 +184,21 @@ def main(loss):
 """,
             },
         ),
+        # An option of a Lightning whose Trainer saves without a barrier.
+        Example(
+            {
+                "train.py": """\
+from pytorch_lightning import Trainer
+
+def main(options, model):
+    options["distributed_backend"] = "ddp"
+    trainer = Trainer(**options)
+    trainer.fit(model)
+    if trainer.global_rank == 0:
+        trainer.save_checkpoint("last.ckpt")
+""",
+            },
+        ),
         Example(
             {
                 "train.py": """\
@@ -203,6 +232,8 @@ def share(x):
 
     def check(self, program: Program) -> Iterator[Finding]:
         for parting in program.divergences():
+            if _saves_alone(parting, program):
+                continue
             if parting.cause == "rank" and parting.op not in PARALLEL and not _goes_on_alone(parting):
                 yield self.found(
                     parting,
@@ -218,3 +249,9 @@ def _goes_on_alone(parting: Divergence) -> bool:
     """The others leave the group, and rank 0 works on without them: what it does afterwards needs nobody."""
     first = [ops for who, ops in parting.traces if "rank 0" in who]
     return parting.op == "destroy_process_group" and not any(parting.op in ops for ops in first)
+
+
+def _saves_alone(parting: Divergence, program: Program) -> bool:
+    """Lightning's Trainer saved without any barrier before 1.5."""
+    saves = parting.collective == "lightning.pytorch.Trainer.save_checkpoint"
+    return saves and program.facts.uses_old_lightning(parting.guard.path)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from allranks.check.program import PARALLEL, Program
+from allranks.check.program import PARALLEL, Divergence, Program
 from allranks.check.rule import Example, ProgramRule
 from allranks.findings import Finding
 
@@ -24,7 +25,8 @@ class CollectiveAfterRankReturn(ProgramRule):
     Rank 0 goes on alone and waits in the collective until a timeout; the others train on and meet it in another one.
 
     ## Known problems
-    As for AR201.
+    As for AR201. Where nothing but Lightning's Trainer starts the other processes, it does so as it begins to fit: if
+    rank 0 leaves before, it is alone on its node, and confidence is low.
 
     ## Use instead
     Call what all ranks must call first, then return on the ranks that have nothing to write.
@@ -97,8 +99,15 @@ class Trainer:
     def check(self, program: Program) -> Iterator[Finding]:
         for parting in program.divergences():
             if parting.cause == "return" and parting.op not in (*PARALLEL, "destroy_process_group"):
-                yield self.found(
+                found = self.found(
                     parting,
                     f"{parting.named} is not reached by every rank: some ranks leave at {parting.condition}",
                     notes=parting.sides(),
                 )
+                alone = program.started_at_fit and parting.op == "fit" and _leaves_first(parting)
+                yield replace(found, confidence="low") if alone else found
+
+
+def _leaves_first(parting: Divergence) -> bool:
+    """It is rank 0 that leaves, as far as the sides tell."""
+    return not any("fit" in ops for who, ops in parting.traces if "rank 0" in who)

@@ -75,8 +75,8 @@ class MissingSetEpoch(LocalRule):
 
     ## Known problems
     What a program imports counts as its own: a `set_epoch` there that it never calls hides the fault. Who makes one
-    epoch loses nothing. A program that puts its model into `DataParallel`, and in none of whose files anything is shared
-    among processes, is taken for one of one process.
+    epoch loses nothing. A program that puts its model into `DataParallel`, and in none of whose files anything is
+    shared among processes, is taken for one of one process.
 
     ## Use instead
     `sampler.set_epoch(epoch)` at the start of each epoch.

@@ -37,6 +37,8 @@ _STEPS = frozenset(
         *("allreduce", "allgather", "Allreduce", "FullyShardedDataParallel", "FSDP", "fully_shard"),
     ]
 )
+# An option of Lightning's Trainer that 1.5 has taken away.
+_BEFORE_1_5 = re.compile(r"distributed_backend[\"']?\]?\s*[=:]\s*[\"'](ddp|dp)")
 # Who says so goes through data to look at it.
 _QUIET = frozenset({"no_grad", "inference_mode"})
 
@@ -173,6 +175,10 @@ class Facts:
     def learns_in_threads(self, path: str) -> bool:
         """Whether the programs that a file belongs to share out a model among threads, and nothing among processes."""
         return learns_in_threads("\n".join(self.lines[one]) for one in self.around(path))
+
+    def uses_old_lightning(self, path: str) -> bool:
+        """Whether the programs that a file belongs to are for a Lightning before 1.5."""
+        return any(_BEFORE_1_5.search(line) for one in self.around(path) for line in self.lines[one])
 
     def around_says(self, path: str, word: str) -> bool:
         """Whether a file of the programs that a file belongs to speaks of something."""

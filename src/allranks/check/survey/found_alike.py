@@ -15,8 +15,8 @@ def is_settled(parting: Divergence, program: Program) -> bool:
     """Whether processes part by files alone that nobody changes here before all have met: they may have been there for
     long.
 
-    Nothing is changed for who looks by what was made before a meeting that all come to before they look; by what those
-    make who have found the file, or delete who have not.
+    Nothing is changed for who looks by what was made before a meeting that all come to before they look; by a folder
+    that each makes for itself before it looks; by what those make who have found the file, or delete who have not.
     """
     if parting.under & (CLOCK | ALONE):
         return False
@@ -27,7 +27,10 @@ def is_settled(parting: Divergence, program: Program) -> bool:
 
 
 def _is_over(change: Event, parting: Divergence, met: list[int]) -> bool:
-    return any(change.place.line < line < parting.guard.line for line in met)
+    own = change.everyone and getattr(change.entry, "kind", "") in ("mkdir", "folder")
+    return (own and change.place.line < parting.guard.line) or any(
+        change.place.line < line < parting.guard.line for line in met
+    )
 
 
 def _keeps(change: Event, parting: Divergence) -> bool:
