@@ -8,6 +8,8 @@ from __future__ import annotations
 import pytest
 from pairs import HEAD, Pair, codes
 
+from allranks.check.engine import Settings, check
+
 WRITES = "open('metrics.json', 'w')"
 
 
@@ -286,6 +288,25 @@ PAIRS = {
         """,
         "AR102",
     ),
+    "a hook of what nobody calls": Pair(
+        f"""
+        from accelerate import Accelerator
+        acc = Accelerator()
+        def before(models, weights, folder):
+            {WRITES}
+        acc.register_save_state_pre_hook(before)
+        """,
+        f"""
+        from accelerate import Accelerator
+        acc = Accelerator()
+        def before(models, weights, folder):
+            {WRITES}
+        acc.register_save_state_pre_hook(before)
+        def keep(self):
+            self.acc.save_state('x')
+        """,
+        "AR102",
+    ),
     "an object that rank 0 alone makes, and hands to others": Pair(
         f"""
         class Keeper:
@@ -384,3 +405,28 @@ def test_the_examples_join_other_processes() -> None:
     """Without a guard the write is found: no pair is silent for another reason."""
     assert "init_process_group" in HEAD
     assert codes(WRITES) == ["AR102"]
+
+
+LAUNCHED = """
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+def launch(worker, config, path):
+    for i in range(config.processes):
+        mp.get_context("spawn").Process(target=worker, args=(config.first + i, i, path)).start()
+
+def worker(global_rank, local_rank, path):
+    dist.init_process_group("nccl", rank=global_rank)
+    if {guard}:
+        torch.save({{}}, path)
+
+launch(worker, options().distributed, "all.pt")
+"""
+
+
+@pytest.mark.parametrize(("guard", "expected"), [("global_rank == 0", []), ("path", ["AR101"])])
+def test_a_rank_is_handed_out_from_options_that_are_called_distributed(guard: str, expected: list[str]) -> None:
+    """Such a name says that there are several processes; it may be that of all that is said about them."""
+    found = check({"train.py": LAUNCHED.format(guard=guard).encode()}, Settings(select=("AR101",))).findings
+    assert [f.code for f in found] == expected

@@ -103,6 +103,23 @@ FOUND = {
         """,
         ("AR202", 6),
     ),
+    "a context in which the others wait first, and nobody at its end": (
+        """
+        import torch.distributed as dist
+        class First:
+            def __enter__(self):
+                self.first = dist.get_rank() == 0
+                if not self.first:
+                    dist.barrier()
+                return self.first
+            def __exit__(self, *_):
+                print(self.first)
+        dist.init_process_group('nccl')
+        with First():
+            print('works')
+        """,
+        ("AR201", 7),
+    ),
 }
 
 
@@ -140,6 +157,21 @@ SILENT = {
             print('works')
         if dist.get_rank() == 0:
             dist.barrier()
+        """,
+    "a context in which the others wait first, and which says who is first": """
+        import torch.distributed as dist
+        class First:
+            def __enter__(self):
+                self.first = dist.get_rank() == 0
+                if not self.first:
+                    dist.barrier()
+                return self.first
+            def __exit__(self, *_):
+                if self.first:
+                    dist.barrier()
+        dist.init_process_group('nccl')
+        with First():
+            print('works')
         """,
     "nested functions that all ranks call, and one that writes": """
         import torch.distributed as dist

@@ -164,6 +164,33 @@ def test_a_trainer_goes_over_the_loader_that_its_heir_makes(made: str, given: st
     assert [finding.place.line for finding in findings] == found
 
 
+OF_HEIR = """\
+from torch.utils.data import DataLoader
+from transformers import Trainer
+
+
+class Tuner(Trainer):
+    def __init__(self, accelerator):
+        self.loader = DataLoader(self.train_dataset, shuffle=True)
+        {prepares}
+
+    def get_train_dataloader(self):
+        return self.loader
+"""
+
+
+@pytest.mark.parametrize(
+    ("prepares", "found"),
+    [
+        ("self.model, self.loader = accelerator.prepare(self.model, self.loader)", []),
+        ("self.model = accelerator.prepare(self.model)", [7]),
+    ],
+)
+def test_a_trainer_goes_over_the_loader_that_its_heir_keeps(prepares: str, found: list[int]) -> None:
+    findings = check({"tune.py": OF_HEIR.format(prepares=prepares).encode()}, Settings(select=("AR301",))).findings
+    assert [finding.place.line for finding in findings] == found
+
+
 WORKERS = """\
 import os
 import numpy as np

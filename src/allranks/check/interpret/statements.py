@@ -274,8 +274,8 @@ class Interpreter(Runner):
                     frame.turns += in_turns(new[-1].result.trace)
                     del frame.nodes[nodes:]
             elif "::" in value.instance:
-                value = self._enter(frame, value, span)
                 leaving.append((value, span))
+                value = self._enter(frame, value, span)
             if value.flags & {"lock", "turn"}:
                 frame.turns += 1
                 frame.result.meetings += [WAIT] if "turn" in value.flags else []  # the others come in when it is out

@@ -300,7 +300,7 @@ def barely(value: Value) -> Value:
 
 def uncounted(values: tuple[Value, ...]) -> tuple[Value, ...]:
     """Return what another process, or another object, is made with: there what is counted here may well be its rank."""
-    return tuple(ANYTHING if value.flags == COUNTER.flags else value for value in values)
+    return tuple(ANYTHING if value.flags - MANY == COUNTER.flags else value for value in values)
 
 
 def plainly(value: Value) -> bool:

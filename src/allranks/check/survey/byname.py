@@ -99,6 +99,14 @@ class ByName:
         facts = self.project.function(root.reference)
         return facts is not None and bool(facts.owner)
 
+    def callers(self, method: str) -> int:
+        """Return the roles that may call a method of that name: all where its name stands somewhere and no call of it is
+        known, none where it does not."""
+        if method in self.called:
+            return self.called[method]
+        functions = (facts for summary in self.project.summaries.values() for facts in summary.functions.values())
+        return EVERY if any(method in facts.words for facts in functions) else 0
+
     def note(self, result: Result, mask: int, *, sure: bool) -> None:
         """Keep what a function that these roles reach makes and calls."""
         for name, roles, values in result.loose:

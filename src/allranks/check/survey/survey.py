@@ -182,7 +182,7 @@ class Survey:
         self.by_name.come_to(methods, down)
         self._called_by_name()
         for way, method in self.hooks:
-            self._effects(way._replace(mask=way.mask & self.by_name.called.get(method, EVERY)))
+            self._effects(way._replace(mask=way.mask & self.by_name.callers(method)))
 
     def _called_by_name(self) -> None:
         """Go down into methods of what several processes make and call by a name, to which no other call has led."""

@@ -184,8 +184,8 @@ def _is_over(source: ast.expr, names: Collection[str]) -> bool:
 
 
 def trainers_own(method: ast.FunctionDef, file: File) -> ast.Call | None:
-    """Return the loader that a heir of transformers' trainer makes for its training, if it has no sampler and nothing
-    in the method prepares it or speaks of the parts of processes."""
+    """Return the loader that a heir of transformers' trainer makes for its training, if it has no sampler, and nothing
+    in the method prepares it or speaks of the parts of processes, nor in the class what it keeps."""
     owner = class_of(method, file)
     if method.name != "get_train_dataloader" or owner is None or "transformers" not in file.text:
         return None
@@ -194,6 +194,10 @@ def trainers_own(method: ast.FunctionDef, file: File) -> ast.Call | None:
     if not heir or any(tail_of(at) in _PREPARES for at in calls) or speaks_of(method, _PARTS):
         return None
     given_back = [at.value for at in own(method) if isinstance(at, ast.Return) and at.value is not None]
+    kept = [ast.unparse(one) for one in given_back if isinstance(one, ast.Attribute)]
+    prepared = (at for at in walk(owner) if kept and isinstance(at, ast.Call) and tail_of(at) in _PREPARES)
+    if any(_names(at, one) for at in prepared for one in kept):
+        return None
     made = [at for one in given_back for at in (one, *values(one, file)) if isinstance(at, ast.Call)]
     return next((at for at in made if _is_unsampled(at, file)), None)
 
