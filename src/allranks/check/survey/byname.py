@@ -100,8 +100,8 @@ class ByName:
         return facts is not None and bool(facts.owner)
 
     def callers(self, method: str) -> int:
-        """Return the roles that may call a method of that name: all where its name stands somewhere and no call of it is
-        known, none where it does not."""
+        """Return the roles that may call a method of that name: all where its name stands somewhere and no call of it
+        is known, none where it does not."""
         if method in self.called:
             return self.called[method]
         functions = (facts for summary in self.project.summaries.values() for facts in summary.functions.values())
