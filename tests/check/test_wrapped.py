@@ -159,6 +159,20 @@ def test_accelerate_wraps_what_it_prepares(body: str, lines: list[int]) -> None:
     assert not check({**files, "run.sh": b"accelerate launch --use_fsdp train.py"}, chosen).findings
 
 
+@pytest.mark.parametrize("freeze", ["model.requires_grad_(False)", "freeze([frozen, model])"])
+def test_accelerate_wraps_nothing_that_is_frozen(freeze: str) -> None:
+    """There are no gradients to be averaged; another model that is frozen says nothing of this one."""
+
+    def asked(before: str) -> list[int]:
+        code = PREPARED.replace("{body}", "self.model.reset()")
+        code = code.replace("self.accelerator = Accelerator()", f"{before}\n        self.accelerator = Accelerator()")
+        findings = check({"train.py": code.encode()}, Settings(select=("AR614",))).findings
+        return [finding.place.line for finding in findings]
+
+    assert asked(freeze) == []
+    assert asked("freeze([frozen])") == [14]
+
+
 @pytest.mark.needs("torch")
 def test_the_table_has_all_that_torch_gives_its_wrapper() -> None:
     """What every module has, and what the wrapper itself defines."""

@@ -99,7 +99,7 @@ class Plain(Overrides):
             return prepared(name, given)
         functions = self.project.summaries[frame.path].functions.values()
         whole = any("backward" in facts.words for facts in functions) and not self.project.shards(frame.path)
-        return wrapped.prepared(name, given) if whole else ANYTHING
+        return wrapped.prepared(name, given, frame.facts) if whole else ANYTHING
 
     def changed_below(self, frame: Frame, function: Value, given: Given, calls: list[Called]) -> None:
         """A function of the project has sharded models that it was given, or the one whose method it is, or set what is

@@ -5,12 +5,13 @@ The program wraps it, or Accelerate does where it prepares a model that is train
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from allranks.check.interpret.given import Given
 from allranks.check.interpret.state import Frame, Seen, Span
 from allranks.check.interpret.values import ANYTHING, MANY, ONE_OF, Value, replace
 from allranks.check.summaries.render import render
+from allranks.check.summaries.summary import FunctionFacts, Node, body_of, calls_below
 from allranks.check.tables.data import BARE, OF_OTHERS, OF_WRAPPER, WRAPPER
 from allranks.check.tables.effects import Effect
 
@@ -21,14 +22,31 @@ _MODEL = re.compile(
     r"(?i)(^|[._])(\w*model|\w*net|transformer|\w*encoder|\w*decoder|generator|discriminator|policy|critic|\w*former)$"
 )
 
+_FREEZES = re.compile(r"(?i)freez|requires_grad|no_grad")
 
-def prepared(name: str, given: Given) -> Value:
-    """Return what Accelerate gives back, where nothing puts models in parts: what is called a model, in a wrapper."""
+
+def prepared(name: str, given: Given, facts: FunctionFacts) -> Value:
+    """Return what Accelerate gives back in a function, where nothing puts models in parts: what is called a model, in a
+    wrapper, but for one that the function freezes: of that nothing is to be averaged."""
     if name not in PREPARES or any(argument[0] == "star" for argument in given.node[2]):
         return ANYTHING
     behind = Value(flags=frozenset({BEHIND}))
-    made = [behind if _MODEL.search(render(argument)) else ANYTHING for argument in given.node[2]]
+    calls = [*calls_below(body_of(facts))]
+    models = [_MODEL.search(one) is not None and not _is_frozen(one, calls) for one in map(render, given.node[2])]
+    made = [behind if model else ANYTHING for model in models]
     return made[0] if len(made) == 1 else Value(elements=tuple(made))
+
+
+def _is_frozen(model: str, calls: Iterable[Node]) -> bool:
+    """``model.requires_grad_(False)``, ``freeze([model, other])``"""
+    itself = re.compile(rf"(?<![\w.]){re.escape(model)}(?![\w.])")
+    for call in calls:
+        function = render(call[1])
+        if function == f"{model}.requires_grad_" and call[2] == (("const", False),):
+            return True
+        if _FREEZES.search(function.rpartition(".")[2]) and any(itself.search(render(given)) for given in call[2]):
+            return True
+    return False
 
 
 def is_wrapper(value: Value) -> bool:
