@@ -104,6 +104,29 @@ FOUND = {
         6,
     ),
 }
+FOUND |= {
+    f"the process is shown {told or 'no GPU'}": (
+        f"""
+        import os, torch
+        import torch.distributed as dist
+        class Job:
+            def __init__(self, on_gpu):
+                if on_gpu:
+                    self.device = torch.device("cuda")
+                else:
+                    self.device = torch.device("cpu")
+                    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+                os.environ["CUDA_VISIBLE_DEVICES"] = "{told}"
+                torch.nn.Linear(2, 2).to(self.device)
+            def run(self):
+                dist.init_process_group("nccl")
+                net = torch.nn.parallel.DistributedDataParallel(self.net)
+        Job(True).run()
+        """,
+        14,
+    )
+    for told in ("", "-1", "0,1,2,3")
+}
 SILENT = {
     "a loss that holds no tensor": """
         import torch
@@ -178,6 +201,13 @@ SILENT = {
         import os, torch
         import torch.distributed as dist
         os.environ["CUDA_VISIBLE_DEVICES"] = os.environ["LOCAL_RANK"]
+        dist.init_process_group("nccl")
+        torch.nn.Linear(2, 2).cuda()
+        """,
+    "only one GPU is seen, whichever": """
+        import os, torch
+        import torch.distributed as dist
+        os.environ["CUDA_VISIBLE_DEVICES"] = "0"
         dist.init_process_group("nccl")
         torch.nn.Linear(2, 2).cuda()
         """,

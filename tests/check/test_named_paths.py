@@ -70,3 +70,70 @@ def test_weights_that_somebody_has_published_lie_on_the_cpu(first: str, found: l
     """As far as all that is stored under the name of the path says so."""
     outcome = check({"train.py": STARTED.format(first=first).encode()}, Settings(select=("AR504",)))
     assert [finding.confidence for finding in outcome.findings] == found
+
+
+SHARED = """import os
+import torch
+import torch.distributed as dist
+{imported}
+
+
+def prepare(state):
+    if dist.get_rank() == 0:
+        torch.save(state, os.path.join({folder}, "vocabulary.pt"))
+
+
+def main(state):
+    dist.init_process_group("nccl")
+    prepare(state)
+    use()
+
+
+def use():
+    return torch.load({other} + "/vocabulary.pt")
+
+
+main({{}})
+"""
+
+
+@pytest.mark.parametrize(
+    ("imported", "folder", "other", "found"),
+    [
+        ("from paths import CACHE", "CACHE", "CACHE", [19]),
+        ("import paths", "paths.CACHE", "paths.CACHE", [19]),
+        ("import work.paths", "work.paths.CACHE", "work.paths.CACHE", [19]),
+        ("from .paths import CACHE", "CACHE", "CACHE", [19]),
+        ("from paths import CACHE, RUNS", "CACHE", "RUNS", []),
+        ("import paths", "paths.CACHE", "paths.RUNS", []),
+    ],
+)
+def test_what_is_imported_is_the_same_in_every_function(
+    imported: str, folder: str, other: str, found: list[int]
+) -> None:
+    """A folder of another module, that rank 0 fills in one function and all read in the next (AR405)."""
+    text = SHARED.format(imported=imported, folder=folder, other=other)
+    outcome = check({"train.py": text.encode()}, Settings(select=("AR405",)))
+    assert [finding.place.line for finding in outcome.findings] == found
+
+
+UNBOUND = """from pathlib import Path
+import torch.distributed as dist
+
+
+def clean(old, new):
+    if dist.get_rank() == 0:
+        Path.unlink(old)
+    Path.read_text({})
+
+
+dist.init_process_group("nccl")
+clean("old.txt", "new.txt")
+"""
+
+
+@pytest.mark.parametrize(("read", "found"), [("new", []), ("old", [8])])
+def test_a_method_of_the_class_takes_the_path_as_its_first_argument(read: str, found: list[int]) -> None:
+    """``Path.unlink(path)`` is about the path, and not about ``Path`` (AR405)."""
+    outcome = check({"train.py": UNBOUND.format(read).encode()}, Settings(select=("AR405",)))
+    assert [finding.place.line for finding in outcome.findings] == found

@@ -60,6 +60,7 @@ from allranks.check.tables.spoken import is_blob, told_by
 # What a call does that is told not to do what it does.
 _INSTEAD: Mapping[Kind, Kind] = {"mkdir": "folder", "tracker": "muted"}
 _TRACKER = re.compile(r"(?i)wandb|writer|logger|tensorboard|tracker|recorder|mlflow|comet|neptune|visdom|clearml|aim\.")
+_PATHS = ("Path", "pathlib.Path")
 _CHECKPOINT = re.compile(r"(?i)ckpt|checkpoint")
 # What writes nothing without a path.
 _INTO = ("file", "checkpoint", "append")
@@ -106,6 +107,8 @@ class Acting(Computed):
         if entry.kind in ("command", "print"):
             self._told(frame, entry, name, given)
             return ANYTHING
+        if entry.receiver and given.node[1][:1] == ("attr",) and render(given.node[1][1]) in _PATHS:
+            entry = replace(entry, receiver=False, path=(0,))  # Path.unlink(path)
         path = given.naming(base if entry.receiver else given.argument(*entry.path) if entry.path else None)
         if entry.kind == "publish":
             path = next((value for value in (*given.all(), base) if value is not None and value.private), path)

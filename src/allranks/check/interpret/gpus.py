@@ -22,7 +22,7 @@ from allranks.check.program import Astray, Step
 from allranks.check.summaries.project import Project, mentioned
 from allranks.check.summaries.render import render
 from allranks.check.summaries.summary import Node
-from allranks.check.tables.devices import BINDERS, BINDING_PACKAGES, BINDS, CONTEXTS, JOINS, MEETS
+from allranks.check.tables.devices import BINDERS, BINDING_PACKAGES, BINDS, CONTEXTS, JOINS, MEETS, VISIBLE
 from allranks.findings import Place
 
 # The flags of a device that says "cuda" and no number, and of the CPU.
@@ -67,6 +67,14 @@ def called_method(frame: Frame, name: str, given: Given) -> None:
         return
     if uses:
         mark(frame, "use", f".{name}({given.text(0, 'device')})", given.span)
+
+
+def stored(frame: Frame, target: Node, value: Value, span: Span) -> None:
+    """Mark that a process is shown a GPU of its own by what is stored for it, unless that shows it none, or several."""
+    if target[0] == "sub" and target[2][0] == "const" and target[2][1] in VISIBLE:
+        told = value.constant
+        if not isinstance(told, str) or (told not in ("", "-1") and "," not in told):
+            mark(frame, "bind", target[2][1], span)
 
 
 def _kind(name: str, given: Given) -> str:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from allranks.check.interpret.state import Frame, Result
 from allranks.check.summaries.project import Project
 from allranks.check.summaries.render import render
-from allranks.check.summaries.summary import FunctionFacts, Node
+from allranks.check.summaries.summary import FunctionFacts, Node, Summary
 
 DEEPEST = 12
 _SAME = frozenset(["str", "os.fspath", "Path", "pathlib.Path", "PurePath", "epath.Path", "os.path.abspath"])
@@ -147,7 +147,10 @@ class Speller:
         module = self.modules[path].result if path in self.modules else scope.result
         if module is not scope.result and module.stored.get(name) is not None and not _is_given(facts, name):
             return self.spelled(Scope(module), module.stored[name] or ("name", name), left)
-        ours = _is_given(facts, name) or name not in self.project.summaries[path].functions[""].stored
+        summary = self.project.summaries[path]
+        ours = _is_given(facts, name) or name not in summary.functions[""].stored
+        if ours and not _is_given(facts, name) and (imported := _imported(path, summary, name)):
+            return imported
         return f"<{name}@{scope.name if ours else path.replace('/', ':')}>"
 
 
@@ -183,6 +186,18 @@ def _given(facts: FunctionFacts, call: Node, name: str) -> Node | None:
         found = call[2][at]
         return found
     return None
+
+
+def _imported(path: str, summary: Summary, name: str) -> str:
+    """Return what a file imports under a name, spelled alike in all functions, and in all files but what is named from
+    the file's own package: alike in those that lie beside it."""
+    for dotted, bound in summary.imports:
+        if bound == name and dotted.startswith("."):
+            return f"<{dotted}@{path.rpartition('/')[0].replace('/', ':')}>"
+        if bound == name or (not bound and dotted.partition(".")[0] == name):
+            first, dot, rest = (dotted if bound else name).partition(".")
+            return f"<{first}>{dot}{rest}"
+    return ""
 
 
 def _is_given(facts: FunctionFacts, name: str) -> bool:

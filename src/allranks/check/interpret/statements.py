@@ -37,7 +37,6 @@ from allranks.check.interpret.values import (
 from allranks.check.interpret.whole import where_whole
 from allranks.check.summaries.render import condition, render
 from allranks.check.summaries.summary import Node
-from allranks.check.tables.devices import VISIBLE
 from allranks.check.tables.evidence import WAIT
 from allranks.check.tables.items import counts, may_hold_samples, yields_samples
 from allranks.check.tables.passing import GRAPHLESS
@@ -109,8 +108,7 @@ class Interpreter(Runner):
                 frame.samples |= {target[1]} if node[3][0] == "call" and is_sample(frame, node[3]) else set()
                 stored = frame.result.stored
                 stored[target[1]] = node[3] if stored.get(target[1], node[3]) is node[3] else None
-            if target[0] == "sub" and target[2][0] == "const" and target[2][1] in VISIBLE:
-                gpus.mark(frame, "bind", target[2][1], (node[1], 0, node[1], 0))
+            gpus.stored(frame, target, value, (node[1], 0, node[1], 0))
         return False
 
     def _return(self, frame: Frame, node: Node) -> bool:

@@ -31,6 +31,11 @@ _JOINS = "torch.distributed.init_process_group"
 _SAMPLER = "torch.utils.data.DistributedSampler"
 _BOTH = "the loader is given a sampler and shuffle=True as well"
 _REFUSED = ("The loader raises on all ranks.", "Leave shuffle out: the sampler shuffles.")
+_SINGLE = (
+    "a DistributedSampler gives single indices, and the loader takes what batch_sampler gives for batches of them",
+    "The loader raises on all ranks as soon as there are several.",
+    "Pass it as sampler, or put a BatchSampler around it.",
+)
 _PARTED = (
     "Some parts of the data are read by several ranks, others by none.",
     "Ask the same group for the rank and for the number of ranks.",
@@ -57,17 +62,17 @@ class SamplerMisuse(LocalRule, ProgramRule):
     ## What it does
     Finds a `DistributedSampler` whose `num_replicas` is the number of GPUs of this host, one that is made and given
     to nobody, and a loader that is given one and `shuffle=True` as well, also by the default of the function that
-    makes it. (The local rank as its `rank` is AR306.) Also a rank and a number of ranks that do not belong together,
-    of a sampler, `split_dataset_by_node` or `shard`: the two swapped, or one of a data-parallel group and the other
-    of all processes. And a sampler of the project's own that deals out by rank, in a loader of Lightning's, which
-    splits once more what is no `DistributedSampler`.
+    makes it, or that takes it for a `batch_sampler`. (The local rank as its `rank` is AR306.) Also a rank and a number
+    of ranks that do not belong together, of a sampler, `split_dataset_by_node` or `shard`: the two swapped, or one of a
+    data-parallel group and the other of all processes. And a sampler of the project's own that deals out by rank, in a
+    loader of Lightning's, which splits once more what is no `DistributedSampler`.
 
     ## Why is this bad
     The GPUs of a host are right on one host, and wrong on two. A loader without its sampler reads all.
 
     ## What happens with N processes
     The hosts (or all processes) read the same part of the data: with two hosts each sample is seen twice an epoch and
-    counted as two. A loader with a sampler and `shuffle=True` raises on all ranks.
+    counted as two. A loader with a sampler and `shuffle=True`, or that takes one for a batch sampler, raises on all.
 
     ## Known problems
     A program that is never meant to run on two hosts is reported too.
@@ -98,9 +103,16 @@ def make(data, gpu, batch):
 def other(data, batch, several):
     sampler = DistributedSampler(data) if several else None
     return torch.utils.data.DataLoader(data, batch, shuffle=True, sampler=sampler)
+
+
+def third(data, batch, several):
+    batches = None
+    if several:
+        batches = DistributedSampler(data)
+    return torch.utils.data.DataLoader(data, batch, batch_sampler=batches)
 """
             },
-            at=(6, 12),
+            at=(6, 12, 19),
         ),
         Example(
             {
@@ -189,7 +201,7 @@ def part(rows, mesh, dp_group, rank, world_size):
             {
                 "train.py": """\
 import torch.distributed as dist
-from torch.utils.data import DataLoader, DistributedSampler
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler
 
 
 def make(data, rank):
@@ -199,6 +211,12 @@ def make(data, rank):
 def loader(data, several):
     sampler = DistributedSampler(data) if several else None
     return DataLoader(data, 8, shuffle=sampler is None, sampler=sampler)
+
+
+def batches(data):
+    sampler = DistributedSampler(data)
+    sampler = BatchSampler(sampler, 8, drop_last=True)
+    return DataLoader(data, batch_sampler=sampler)
 
 
 def outside(data):
@@ -237,6 +255,9 @@ def outside(data):
             sampler = keyword(node, "sampler")
             if sampler is not None and is_constant(keyword(node, "shuffle"), True) and _is_sampler(sampler, file):
                 yield self.local(file, node, _BOTH, cluster=_REFUSED[0], advice=_REFUSED[1])
+            batches = keyword(node, "batch_sampler")
+            if batches is not None and _is_sampler(batches, file):
+                yield self.local(file, node, _SINGLE[0], cluster=_SINGLE[1], advice=_SINGLE[2])
             return
         size = given(node, 1, "num_replicas")
         if name_of(node, file) != _SAMPLER:

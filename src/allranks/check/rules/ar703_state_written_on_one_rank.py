@@ -9,14 +9,13 @@ from dataclasses import replace
 from allranks.check.program import PARALLEL, Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.sources.source import File
-from allranks.check.tree.decided_by_one import decided_by_one
-from allranks.check.tree.given_by_one import changed_on_one, gives_something, made_of_one, used_by_all
-from allranks.check.tree.one_rank import Parted, attributes_of_one, begun_on_one, bound_on_one, emptied_on_one
+from allranks.check.tree.given_by_one import gives_something, used_by_all
+from allranks.check.tree.one_rank import Parted
+from allranks.check.tree.parted_by_one import HAS, TOLD, parted_by_one
 from allranks.check.tree.syntax import asks_rank, is_constant, rank_guard
-from allranks.check.tree.told_to_one import scheduled_on_one, told_at, told_to_one
+from allranks.check.tree.told_to_one import told_at
 from allranks.findings import Finding, Note
 
-_TOLD = ", which one rank alone changes"
 # What the loop of a framework asks on every rank: Lightning's Trainer, the control of transformers.
 _ASKED = ("should_stop", "should_training_stop", "should_epoch_stop", "should_evaluate")
 
@@ -26,12 +25,13 @@ class StateWrittenOnOneRank(LocalRule, ProgramRule):
     ## What it does
     Finds what one rank alone has, where every rank goes by it: a variable that is bound behind a guard on the rank and
     nowhere else, and used after it; the first epoch of a loop, which one rank alone reads from a checkpoint; an
-    attribute that is set there alone and that all ranks load by; a counter that all ranks raise and one resets; a list
-    that all bring to a gathering and one empties; what a model is made of by all, where the others have None for it; a
-    state of which one sets a part, and that all load; a variable that one changes, by which all meet; a schedule of the
-    learning rate that one takes a step of; a loop that goes round as often as some ranks alone have set. And an object
-    that one rank alone tells how it goes, or stores something in (`if rank == 0: stopper.step(loss)`), where every rank
-    leaves a loop by what it says, in which they all meet, or makes its loss of it.
+    attribute that is set there alone, and that all ranks load by or take a part of; a counter that all ranks raise and
+    one resets; a list that all bring to a gathering and one empties; what a model is made of by all, where the others
+    have None for it; a state of which one sets a part, and that all load; a variable that one changes, by which all
+    meet; a schedule of the learning rate that one takes a step of, or a count for it that one raises; a loop that goes
+    round as often as some ranks alone have set. And an object that one rank alone tells how it goes, or stores
+    something in (`if rank == 0: stopper.step(loss)`), where every rank leaves a loop by what it says, in which they all
+    meet, or makes its loss of it.
 
     With `--confidence low` also: a variable or attribute that is set behind a guard and later decides on every rank
     whether a collective is called; one of a framework's that ends its loop (`trainer.should_stop`,
@@ -331,30 +331,9 @@ def fit(settings, is_main_process):
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         if not isinstance(node, ast.Assign):
-            yield from self._parted(node, file)
+            yield from (self._of(one, file, message) for one, message in parted_by_one(node, file))
         if isinstance(node, ast.Assign | ast.FunctionDef):
             yield from (replace(finding, confidence="low") for finding in self._told(node, file))
-
-    def _parted(self, scope: ast.AST, file: File) -> Iterator[Finding]:
-        """Yield what one rank alone has in a function, or at the top level and in attributes of the file."""
-        for one in bound_on_one(scope, file):
-            yield self._of(one, file, f"{one.name} is bound on one rank alone, and used on every rank")
-        for one in made_of_one(scope, file):
-            yield self._of(one, file, f"every rank makes a model of {one.name}, which is None on all ranks but one")
-        for one in changed_on_one(scope, file):
-            yield self._of(one, file, f"every rank loads {one.name}, of which one rank alone has set a part")
-        for one in (*begun_on_one(scope, file), *decided_by_one(scope, file)):
-            yield self._of(one, file, f"every rank goes by {one.name}, which is changed on one rank alone")
-        for one in emptied_on_one(scope, file):
-            yield self._of(one, file, f"{one.name} is brought by every rank, and emptied on one rank alone")
-        if isinstance(scope, ast.Module):
-            for one in attributes_of_one(file):
-                yield self._of(one, file, f"every rank goes by {one.name}, which is set on one rank alone")
-            for one in scheduled_on_one(file):
-                yield self._of(one, file, f"one rank alone takes a step of {one.name}, every rank's learning rate")
-            for told in told_to_one(file):
-                does = "leaves the loop" if told.leaves else "makes its loss"
-                yield self._of(told.parted, file, f"every rank {does} by {told.parted.name}{_TOLD}")
 
     def _of(self, one: Parted, file: File, message: str) -> Finding:
         note = Note(f"here, where {ast.unparse(one.guard)}", file.place(one.made))
@@ -380,8 +359,13 @@ def fit(settings, is_main_process):
             )
 
     def stands(self, finding: Finding, program: Program) -> bool:
-        """Whether the class of the object that one rank alone tells says so, and the processes meet in the loop."""
-        if not finding.message.endswith(_TOLD):
+        """Whether the class of the object that one rank alone tells says so, and the processes meet in the loop; and
+        whether all come to the method that uses what one alone has."""
+        if finding.message.endswith(HAS):
+            path, name = finding.place.path, finding.message.removesuffix(HAS).rpartition(".")[2]
+            here = (e for e in program.events if e.place.path == path and e.symbol == finding.symbol)
+            return not program.facts.stores(name, but=path) and any(e.active and e.everyone for e in here)
+        if not finding.message.endswith(TOLD):
             return True
         place, facts = finding.place, program.facts
         if (told := told_at(place, facts.lines[place.path])) is None:
