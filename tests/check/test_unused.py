@@ -139,10 +139,11 @@ key = {key}
     [
         ("jax.random.PRNGKey(first_seed())", [6]),
         ("multihost_utils.broadcast_one_to_all(jax.random.PRNGKey(first_seed()))", []),
+        ("(seed := multihost_utils.broadcast_one_to_all(first_seed()), jax.random.PRNGKey(seed))", []),
     ],
 )
 def test_a_key_that_is_broadcast_where_it_is_made(key: str, expected: list[int]) -> None:
-    """All processes have the key of the first one."""
+    """All processes have the key of the first one, or what it is made of."""
     start = "import time\n\ndef first_seed():\n    return int(time.time())\n"
     assert _lines("AR702", train=SEEDED.replace("{key}", key), start=start) == expected
 

@@ -388,3 +388,22 @@ def test_a_data_set_of_a_part_is_a_part(which: str, found: list[int]) -> None:
     """Whatever package has its class, and whoever loads it."""
     findings = check({"a.py": IN_A_FUNCTION.format(which=which).encode()}, Settings(select=("AR301",))).findings
     assert [finding.place.line for finding in findings] == found
+
+
+ALONE = """\
+import jax
+import tensorflow_datasets as tfds
+
+
+def batches(builder, global_batch):
+    if jax.process_count() > 1:
+        {more}
+    return builder.as_dataset(split="train").batch(global_batch // jax.process_count())
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "found"), [("raise NotImplementedError('one process')", []), ("print('several processes')", [8])]
+)
+def test_who_refuses_to_be_one_of_several_has_all_rows_to_himself(more: str, found: list[int]) -> None:
+    assert lines(ALONE.format(more=more)) == found

@@ -14,7 +14,7 @@ from allranks.findings import Edit, Finding, Fix, Place
 
 _GATHER = "jax.experimental.multihost_utils.process_allgather"
 # What is sharded over processes, by the names that people give it.
-_GLOBAL = re.compile(r"(^|_)(params|train_state|state|opt_state|grads|weights|variables)$")
+_GLOBAL = re.compile(r"^(?!local_)(?:.*_)?(params|train_state|state|opt_state|grads|weights|variables)$")
 # How people call what jax.jit returned.
 _COMPILED = re.compile(r"^(p|jit|pjit|jitted)_|_(jit|pjit|jitted)$")
 _COMPILERS = ("jax.jit", "jax.experimental.pjit.pjit", "jax.pjit", "equinox.filter_jit", "nnx.jit", "flax.nnx.jit")
@@ -124,8 +124,9 @@ import jax
 from jax.experimental.multihost_utils import process_allgather
 
 
-def host(params, counts):
+def host(params, counts, local_state):
     process_allgather(counts)
+    process_allgather(local_state)
     jax.tree.map(lambda x: process_allgather(x), counts)
     return jax.tree.map(lambda x: process_allgather(x, tiled=True), params)
 """

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import MOST, RANK_KINDS, origins, values
-from allranks.check.tree.syntax import name_of, tail_of
+from allranks.check.tree.syntax import is_constant, name_of, tail_of
 
 SOURCES = ("load_dataset", "as_dataset", "TFRecordDataset", "list_files", "from_tensor_slices", "memmap", "open_source")
 # Somebody in the file has thought about who reads what.
@@ -37,7 +37,7 @@ def workers_in(reader: ast.ClassDef, file: File) -> list[ast.AST]:
 
 def divides_alone(file: File) -> bool:
     """Return whether a file divides something, as its batch, by the number of processes, and nothing in it depends on
-    the rank, but guards."""
+    the rank, but guards, nor refuses to be run as several processes."""
     return file.once("divides alone", file.tree, lambda _: _divides_alone(file))
 
 
@@ -46,7 +46,19 @@ def _divides_alone(file: File) -> bool:
         isinstance(at, ast.BinOp) and isinstance(at.op, ast.FloorDiv) and origins(at.right, file) == {"size"}
         for at in file.nodes
     )
-    return divides and not _SPLITS.search(file.text) and not any(_asks_rank(at, file) for at in file.nodes)
+    if not divides or _SPLITS.search(file.text):
+        return False
+    return not any(_asks_rank(at, file) or _refuses(at, file) for at in file.nodes)
+
+
+def _refuses(node: ast.AST, file: File) -> bool:
+    """``if jax.process_count() > 1: raise NotImplementedError``"""
+    if not isinstance(node, ast.If) or not isinstance(node.body[-1], ast.Raise):
+        return False
+    test = node.test
+    if not isinstance(test, ast.Compare) or not isinstance(test.ops[0], ast.Gt):
+        return False
+    return is_constant(test.comparators[0], 1) and origins(test.left, file) == {"size"}
 
 
 def _parts(nodes: Iterable[ast.AST], file: File) -> Iterator[tuple[ast.AST, list[ast.expr]]]:
