@@ -205,3 +205,42 @@ def test_every_so_many_steps_is_the_same_for_all_wherever_they_were_resumed(asks
     """A file may be there for one process, and not yet for another."""
     findings = check({"a.py": COUNTED.format(asks=asks).encode()}, Settings(select=("AR209", "AR203"))).findings
     assert [finding.place.line for finding in findings] == found
+
+
+SENT = """\
+import pickle
+import time
+import torch
+import torch.distributed as dist
+
+
+def told(data):
+    buffer = torch.zeros(100)
+    if dist.get_rank() == 0:
+        for at, one in enumerate(pickle.dumps(data)):
+            buffer[at] = one
+    {sends}
+    if dist.get_rank() != 0:
+        data = pickle.loads(bytes(buffer.tolist()))
+    return data
+
+
+def main(batches, most):
+    dist.init_process_group("nccl")
+    start = time.time()
+    for batch in batches:
+        dist.all_reduce(batch)
+        gone = told(time.time() - start)
+        if gone > most:
+            break
+
+
+main([], 10)
+"""
+
+
+@pytest.mark.parametrize(("sends", "found"), [("dist.broadcast(buffer, 0)", []), ("pass", [22])])
+def test_what_rank_0_has_sent_as_bytes_is_the_same_for_all(sends: str, found: list[int]) -> None:
+    """Who unpacks bytes of his own goes by his own clock."""
+    findings = check({"a.py": SENT.format(sends=sends).encode()}, Settings(select=("AR209",))).findings
+    assert [finding.place.line for finding in findings] == found

@@ -40,7 +40,7 @@ from allranks.check.interpret.values import (
     replace,
     tainted,
 )
-from allranks.check.summaries.summary import Node
+from allranks.check.summaries.summary import Node, nodes_in
 from allranks.check.tables.arrays import (
     APPLYING,
     COMPILERS,
@@ -53,7 +53,7 @@ from allranks.check.tables.arrays import (
     TREE_METHODS,
 )
 from allranks.check.tables.data import OWN_ROWS, SUBSETS
-from allranks.check.tables.passing import BAGS, ITERATING, WRAPPING
+from allranks.check.tables.passing import BAGS, ITERATING, UNPACKS, WRAPPING
 from allranks.check.tables.ranks import RankQuery
 
 _FIELDS = ("dataclasses.field", "attrs.field", "pydantic.Field")
@@ -73,6 +73,8 @@ class Plain(Overrides):
             self._record(frame, None, name, given, None, "")
         if name in FETCHES and in_parts(*given.values):
             return self.fetched(frame, name, given)
+        if name in UNPACKS and _is_of_sent(frame, given):
+            return AGREED
         if name.startswith("os."):
             return self._of_environment(frame, name, given)
         if "." not in name:
@@ -294,3 +296,10 @@ def _overwritten(frame: Frame) -> None:
     for name, value in frame.env.items():
         if isinstance(value.constant, bool):
             frame.env[name] = replace(value, constant=NO_CONSTANT)
+
+
+def _is_of_sent(frame: Frame, given: Given) -> bool:
+    """Whether bytes are those that all have been sent, not a part that the rank says."""
+    names = (node[1] for node in nodes_in(given.node[2][:1]) if node[0] == "name" and len(node) == 2)
+    held = [frame.env[name] for name in names if isinstance(name, str) and name in frame.env]
+    return any("agreed" in value.flags for value in held) and not any(value.ranked for value in held)

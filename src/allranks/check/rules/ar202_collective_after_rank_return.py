@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
 from allranks.check.program import PARALLEL, Divergence, Program
 from allranks.check.rule import Example, ProgramRule
 from allranks.findings import Finding
+
+_NO_XLA = re.compile(r"(?i)(^| and )not [\w.]*(xla|tpu)\w*(\(\))?($| and )")
 
 
 class CollectiveAfterRankReturn(ProgramRule):
@@ -77,8 +80,38 @@ dist.barrier()
             },
             at=(10,),
         ),
+        Example(
+            {
+                "train.py": """\
+import torch_xla.core.xla_model as xm
+import torch.distributed as dist
+
+def save(state):
+    if dist.get_rank() != 0:
+        return
+    xm.save(state, "last.pt")
+""",
+            },
+            at=(7,),
+        ),
     )
     good = (
+        # Who leaves does so where there is no XLA.
+        Example(
+            {
+                "train.py": """\
+import torch_xla.core.xla_model as xm
+from devices import is_xla
+import torch.distributed as dist
+
+def save(state):
+    if dist.get_rank() != 0 and not is_xla():
+        return
+    if is_xla():
+        xm.save(state, "last.pt")
+""",
+            },
+        ),
         Example(
             {
                 "train.py": """\
@@ -98,7 +131,9 @@ class Trainer:
 
     def check(self, program: Program) -> Iterator[Finding]:
         for parting in program.divergences():
-            if parting.cause == "return" and parting.op not in (*PARALLEL, "destroy_process_group"):
+            if parting.cause != "return" or _leaves_without_xla(parting):
+                continue
+            if parting.op not in (*PARALLEL, "destroy_process_group"):
                 found = self.found(
                     parting,
                     f"{parting.named} is not reached by every rank: some ranks leave at {parting.condition}",
@@ -111,3 +146,8 @@ class Trainer:
 def _leaves_first(parting: Divergence) -> bool:
     """It is rank 0 that leaves, as far as the sides tell."""
     return not any("fit" in ops for who, ops in parting.traces if "rank 0" in who)
+
+
+def _leaves_without_xla(parting: Divergence) -> bool:
+    """``if not is_master() and not is_xla(): return``: where a collective of XLA is met, nobody leaves."""
+    return parting.collective.startswith("torch_xla.") and bool(_NO_XLA.search(parting.condition))

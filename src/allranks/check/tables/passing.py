@@ -43,6 +43,8 @@ FILLING = _each("append appendleft add extend insert put")
 ADDING = FILLING | _each("update setdefault")
 # They tell people what they are given, and do nothing with it.
 TELLING = _each("debug info warning warn error critical log set_task_status")
+# They make an object of its bytes: of those that all have been sent, the same everywhere.
+UNPACKS = _each("pickle.loads _pickle.loads dill.loads cloudpickle.loads json.loads")
 # What they are given by keyword is kept under that name, or under that key.
 BAGS = _each(
     "dict update SimpleNamespace Namespace EasyDict edict Munch Box AttrDict DotDict Config ConfigDict replace",
