@@ -51,7 +51,7 @@ JOINING: frozenset[str] = frozenset(
         *("transformers.TrainingArguments", "transformers.Seq2SeqTrainingArguments", "transformers.Trainer"),
         *("trl.SFTConfig", "trl.DPOConfig", "deepspeed.init_distributed", "deepspeed.initialize", "horovod.init"),
         *("composer.utils.dist.initialize_dist", "mmengine.dist.init_dist", "mmengine.dist.init_pytorch_dist"),
-        "bmtrain.init_distributed",
+        *("bmtrain.init_distributed", "flashy.distrib.init"),
     ]
 )
 # The ops of the collectives that do so.
@@ -74,6 +74,7 @@ JOINING_PACKAGES: frozenset[str] = frozenset(
         *("mmengine", "mmcv", "detectron2", "fairseq", "fairseq2", "ignite", "catalyst", "colossalai", "torch_xla"),
         *("fastai", "timm", "torchtnt", "nemo", "smdistributed", "torchtitan", "hydra_plugins", "apex", "mpi4py"),
         *("ray", "trl", "peft", "torchacc", "speechbrain", "espnet2", "levanter", "t5x", "seqio", "clu", "paxml"),
+        "flashy",
     ]
 )
 # What joins the processes and wraps the model by itself.

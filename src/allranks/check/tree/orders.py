@@ -8,7 +8,7 @@ import re
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.dealing import dealt_out_later
-from allranks.check.tree.origins import RANK_KINDS, origins
+from allranks.check.tree.origins import RANK_KINDS, origins, reached
 from allranks.check.tree.own_seeds import is_own_generator, is_own_seed, is_seeded, seeds
 from allranks.check.tree.splits import splits
 from allranks.check.tree.syntax import (
@@ -139,8 +139,13 @@ def shuffled(call: ast.Call, file: File) -> str | None:
         return ast.unparse(argument) if drawn_alone else None
     if isinstance(call.func, ast.Attribute) and call.func.attr in ("shuffle", "permutation"):
         alone = is_own_seed(call.func.value, file) and not _is_seeded_above(call, call.func.value, file)
-        return ast.unparse(argument) if alone else None
+        return ast.unparse(argument) if alone and not _is_part(call.func.value, file) else None
     return None
+
+
+def _is_part(source: ast.expr, file: File) -> bool:
+    """``rows.shard(n, rank).repeat().shuffle(1000)``: what is shuffled is data that was dealt out before."""
+    return any(isinstance(at, ast.Call) and tail_of(at) == "shard" for way in reached(source, file) for at in walk(way))
 
 
 def _is_seeded_above(call: ast.Call, generator: ast.expr, file: File) -> bool:

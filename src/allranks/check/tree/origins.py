@@ -99,7 +99,7 @@ def _of_call(call: ast.Call, file: File, seen: set[int], depth: int) -> Origins:
     last = dotted.rpartition(".")[2] or (call.func.attr if isinstance(call.func, ast.Attribute) else "")
     if dotted in _ENVIRONMENT and call.args:
         return _of_variable(call.args[0])
-    if _AGREED.search(last):
+    if _AGREED.search(last) or (last in ("iterdir", "glob", "rglob") and _is_of_archive(call, file)):
         return NOTHING
     if last == "get_local_rank" and _is_of_mesh(call, file):
         return frozenset({"group"})
@@ -119,6 +119,12 @@ def _of_call(call: ast.Call, file: File, seen: set[int], depth: int) -> Origins:
         parts.append(call.func.value)
     made = _union(parts, file, seen, depth)
     return made - {"listing"} if last in ("sorted", "natsorted", "len") else made
+
+
+def _is_of_archive(call: ast.Call, file: File) -> bool:
+    """``zipfile.Path(archive).iterdir()``: an archive has an order of its own, the same for all that read it."""
+    folder = call.func.value if isinstance(call.func, ast.Attribute) else call
+    return any(name_of(one, file) == "zipfile.Path" for one in (folder, *values(folder, file)))
 
 
 def _is_of_mesh(call: ast.Call, file: File) -> bool:

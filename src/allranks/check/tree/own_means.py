@@ -33,6 +33,8 @@ _EVALUATES = re.compile(r"(?i)(^|_)(val|valid|validate|validation|eval|evaluate|
 _LOADER = re.compile(r"(?i)(loader|dataset|_dl|data|batches|samples|iterator|_set|_ds|queue)$")
 # What is no data to look at: a step, a function, what is not amiss.
 _OTHERWISE = re.compile(r"_(step|fn)$|(^|_)valid_(?!\w*(load|set|data|dl|iter|split|batch|queue|gen|sampl))")
+# What is averaged of models, as the last checkpoints, lies in files that all read.
+_WEIGHTS = re.compile(r"(?i)^(state_?dicts?|checkpoints?|ckpts?)$")
 _MEASURES = re.compile(r"(?i)(loss(es)?|metrics?|criterion|criteria|scorers?|measures?)$")
 _TRAINS = re.compile(r"^(backward|zero_grad|apply_gradients|train_step|manual_backward|train_batch)$")
 _QUIET = ("no_grad", "inference_mode", "eval", "disable_grad")
@@ -118,6 +120,8 @@ def _looks(loop: ast.For, function: Function, *, known: bool) -> bool:
     data = passed_on(loop.iter)
     words = list(words_of(data))
     if any("train" in word.lower() for word in words) or _is_count(data) or _is_named(data):
+        return False
+    if any(_WEIGHTS.search(word) for word in (*words, *words_of(loop.target))):
         return False
     if any(HELD_OUT.search(word) for word in words if not _OTHERWISE.search(word)):
         return True
