@@ -385,3 +385,19 @@ def test_what_is_removed_whether_or_not_it_is_there_is_of_low_confidence(removes
     source = f"import os\nimport shutil\nimport torch.distributed as dist\ndist.init_process_group('nccl')\n{removes}\n"
     findings = check({"train.py": source.encode()}, Settings(select=("AR109",))).findings
     assert [finding.confidence for finding in findings] == [sure]
+
+
+@pytest.mark.parametrize(
+    ("body", "sure"),
+    [
+        ("if args.dump:\n    open('config.toml', 'w')\n    sys.exit(0)\ndist.init_process_group('gloo')", "low"),
+        ("if args.dump:\n    open('config.toml', 'w')\ndist.init_process_group('gloo')", "high"),
+        ("dist.init_process_group('gloo')\nif args.dump:\n    open('config.toml', 'w')\n    sys.exit(0)", "high"),
+        ("dist.init_process_group('gloo')\nopen(path + '.lock', 'w').close()", "low"),
+        ("dist.init_process_group('gloo')\nopen(path + '.txt', 'w').close()", "high"),
+    ],
+)
+def test_a_lock_and_what_a_program_writes_and_ends_are_of_low_confidence(body: str, sure: str) -> None:
+    source = f"import sys\nimport torch.distributed as dist\n{body}\n"
+    findings = check({"train.py": source.encode()}, Settings(select=("AR102",))).findings
+    assert [finding.confidence for finding in findings] == [sure]

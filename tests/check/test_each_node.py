@@ -45,6 +45,7 @@ WORKS = {
         "high",
     ),
     "removes what may be gone": ("if local_rank == 0:\n    os.system('rm -rf waits')", "low"),
+    "removes without a complaint": ("if local_rank == 0:\n    shutil.rmtree('waits', ignore_errors=True)", "low"),
     "removes what is there": ("if local_rank == 0:\n    os.system('rm waits')", "high"),
     "links, and hears nothing": ("if local_rank == 0:\n    os.system('ln -s a b >/dev/null 2>&1')", "low"),
     "links": ("if local_rank == 0:\n    os.system('ln -s a b')", "high"),

@@ -174,3 +174,42 @@ def test_who_leaves_before_it_fits_is_alone_if_it_is_the_first(leaves: str, sure
     outside = {"run.sh": b"torchrun --nproc_per_node 8 a.py\n", "a.py": LEAVES.format(leaves).encode()}
     findings = check(outside, Settings(select=("AR202",), confidence="low")).findings
     assert [found.confidence for found in findings] == ["high"]
+
+
+LOG = """\
+import os
+
+if not os.path.exists("logs"):
+    os.makedirs("logs")
+"""
+SPAWNING = """\
+import torch.distributed as dist
+import torch.multiprocessing as mp
+import log
+
+
+def work(rank, size):
+    dist.init_process_group("gloo", rank=rank, world_size=size)
+
+
+def main(size):
+    mp.spawn(work, args=(size,), nprocs=size)
+
+
+if __name__ == "__main__":
+    main(8)
+"""
+
+
+@pytest.mark.parametrize(
+    ("train", "script", "expected"),
+    [
+        (SPAWNING, "python train.py\n", "low"),
+        (SPAWNING, "torchrun --nproc_per_node 8 train.py\n", "high"),
+        (SPAWNING.replace("mp.spawn(work, args=(size,), nprocs=size)", "work(rank(), size)"), "", "high"),
+    ],
+)
+def test_what_is_imported_again_by_those_that_are_spawned_was_done_by_who_spawns(
+    train: str, script: str, expected: str
+) -> None:
+    assert found({"train.py": train, "log.py": LOG, "run.sh": script}) == [("AR108", expected)]

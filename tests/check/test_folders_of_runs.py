@@ -26,3 +26,26 @@ save(print, os.path.join("runs", time.strftime("%H%M%S")))
 def test_a_folder_of_each_rank_is_told_where_it_is_made(makes: str, lines: list[int]) -> None:
     found = check({"train.py": SAVES.format(makes=makes).encode()}, Settings(select=("AR107",))).findings
     assert [one.place.line for one in found] == lines
+
+
+LISTS = """\
+import glob
+import os
+import torch.distributed as dist
+
+dist.init_process_group("nccl")
+paths = sorted(glob.glob("data/*.tar"))
+{makes}
+"""
+
+
+@pytest.mark.parametrize(
+    ("makes", "lines"),
+    [
+        ("for path in paths:\n    os.makedirs(path[:-4], exist_ok=True)", []),
+        ("os.makedirs(paths[-1] + '1', exist_ok=True)", [7]),
+    ],
+)
+def test_a_folder_for_each_of_what_lies_there_is_the_same_on_all_ranks(makes: str, lines: list[int]) -> None:
+    found = check({"train.py": LISTS.format(makes=makes).encode()}, Settings(select=("AR107",))).findings
+    assert [one.place.line for one in found] == lines

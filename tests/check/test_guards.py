@@ -772,3 +772,106 @@ def test_a_rank_that_is_looked_for_under_the_names_of_several_launchers_is_the_r
     """What a round sets that leaves the loop, no later round finds: before, there was no other launcher."""
     findings = check({"train.py": LAUNCHERS.encode()}, Settings(select=("AR101", "AR201"))).findings
     assert [(one.code, one.place.line) for one in findings] == [("AR201", 22)]
+
+
+DOTTED = """\
+import argparse
+import torch
+import torch.distributed as dist
+
+
+def save(opts: argparse.Namespace):
+    node_rank = getattr(opts, "ddp.rank", 0)
+    if node_rank == 0:
+        torch.save({}, "last.pt")
+
+
+dist.init_process_group("gloo")
+save(get_opts())
+"""
+
+
+def test_options_are_called_what_the_command_line_calls_them() -> None:
+    """A rank is one by its name on what argparse has read, dotted or not."""
+    plain = DOTTED.replace('getattr(opts, "ddp.rank", 0)', "opts.rank")
+    assert _found({"train.py": DOTTED}) == _found({"train.py": plain}) == set()
+    assert _found({"train.py": DOTTED.replace('"ddp.rank"', '"ddp.local_rank"')}) == {"AR105"}
+    assert _found({"train.py": plain.replace("opts.rank", "opts.local_rank")}) == {"AR105"}
+
+
+UNSET = """\
+import torch
+import torch.distributed as dist
+
+
+class Trainer:
+    def __init__(self, rank=-1):
+        self._rank = rank
+
+    def save(self):
+        if self._rank <= 0:
+            torch.save({}, "last.pt")
+
+
+class Other(Trainer):
+    def __init__(self):
+        super().__init__()
+
+
+dist.init_process_group("gloo")
+Other().save()
+"""
+
+
+def test_an_attribute_called_a_rank_that_is_minus_one_is_the_rank() -> None:
+    """Nobody has told it; rank 0 of several has passed the same guard."""
+    assert _found({"train.py": UNSET}) == set()
+    assert _found({"train.py": UNSET.replace("_rank", "_size")}) == {"AR101"}
+
+
+TOLD_ALONE = """\
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+
+def work(rank, world_size, out):
+    dist.init_process_group("gloo", rank=rank, world_size=world_size)
+    with open(out + f"/samples_{rank}.txt", "w") as f:
+        f.write("a")
+
+
+def main(args):
+    if args.gpus == 1:
+        work(rank=0, world_size=1, out=args.out)
+    else:
+        mp.spawn(work, args=(args.gpus, args.out), nprocs=args.gpus)
+
+
+main(get_args())
+"""
+
+
+def test_a_function_that_is_told_that_it_is_alone_is() -> None:
+    """``rank=0, world_size=1``: what each of several calls by its rank is not the same for all."""
+    assert _found({"train.py": TOLD_ALONE}) == set()
+    assert _found({"train.py": TOLD_ALONE.replace("_{rank}", "")}) == {"AR102"}
+
+
+NUMBERED = """\
+import numpy as np
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+total = 0
+for row in rows():
+    step = rank + total
+    np.save(f"out/{step}.npy", row)
+    total += dist.get_world_size()
+"""
+
+
+def test_a_step_that_is_counted_from_the_rank_names_the_rank() -> None:
+    """Another one is no rank."""
+    assert _found({"train.py": NUMBERED}) == set()
+    assert _found({"train.py": NUMBERED.replace("rank + total", "total")}) == {"AR102"}

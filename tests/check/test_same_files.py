@@ -26,7 +26,7 @@ def told(body: str, call: str, **more: str) -> list[tuple[str, str]]:
 
 LOCKED = """
 def fetch(path):
-    with open(path + ".lock", "w") as file:
+    with open(path + ".guard", "w") as file:
         {lock}
         print(path)
 """

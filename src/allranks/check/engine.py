@@ -17,7 +17,7 @@ from allranks.check.sources.scripts import is_page, is_text
 from allranks.check.sources.source import Unreadable, decode, split
 from allranks.check.summaries.project import Project
 from allranks.check.summaries.summary import Summary
-from allranks.check.survey.first_alone import first_alone, starts_by_trainer
+from allranks.check.survey.first_alone import first_alone, on_import, starts_by_trainer
 from allranks.check.survey.launches import Launches, by_launchers
 from allranks.check.survey.survey import Survey
 from allranks.check.tables.apis import apis
@@ -160,13 +160,14 @@ def interpreted(sources: Mapping[str, bytes], summaries: Mapping[str, Summary], 
     everywhere = settings.assume == "multi-host"
     project = Project(summaries)
     lines = Lines(sources)
+    launches = Launches(sources)
     survey = Survey(
         project,
         tables,
         lines,
         everywhere=everywhere,
         entries=settings.entries,
-        launches=Launches(sources),
+        launches=launches,
     )
     program = replace(survey.program(sources), assumed=everywhere)
     first = not everywhere and starts_by_trainer(program.packages, program.events) and not by_launchers(sources)
@@ -175,7 +176,8 @@ def interpreted(sources: Mapping[str, bytes], summaries: Mapping[str, Summary], 
     if (first or by_node) and not program.facts.several_nodes:
         early = first_alone(program.events, survey.interpreter.lineage) if first else frozenset()
         program = replace(program, one_node=True, first_alone=early)
-    return program
+    again = frozenset() if everywhere else on_import(program.events, survey.interpreter.spawned, project, launches)
+    return replace(program, first_alone=program.first_alone | again) if again else program
 
 
 class Lines(Mapping[str, list[str]]):

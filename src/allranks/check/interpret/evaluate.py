@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeVar
 from allranks.check.interpret import collected, rounds, spread
 from allranks.check.interpret.asked import by_mesh, imported, is_no_text, says_alone
 from allranks.check.interpret.compare import compared, left_over
-from allranks.check.interpret.naming import alike, is_local, is_sample, named_in, takes_rank
+from allranks.check.interpret.naming import alike, counted, is_local, is_sample, named_in, takes_rank
 from allranks.check.interpret.state import Frame
 from allranks.check.interpret.truth import FALSE, TRUE, both, negate, roles_where
 from allranks.check.interpret.values import (
@@ -156,7 +156,7 @@ class Evaluator:
         if node[3] == "+" and (is_local(left, right, node[2]) or is_local(right, left, node[1])):
             return rank("global")
         made = tainted(left, right)
-        flags = left.flags | right.flags
+        flags = left.flags | right.flags | counted(left, right, node[3])
         path = "pathlib.Path" in (left.instance, right.instance) and node[3] == "/"
         return replace(made, flags=flags, instance="pathlib.Path" if path else "") if flags or path else made
 

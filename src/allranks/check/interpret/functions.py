@@ -225,14 +225,15 @@ class Runner(Binder):
     def _without_others(self, function: Value, given: Given) -> bool:
         """Whether a function is told as a constant what its rank is: a program that starts no others."""
         facts = self.project.function(function.reference)
-        if facts is not None and is_left_alone(facts, given, self.apis.ranks["name"].named):
-            return True
-        if facts is None or not given.values:
-            return False
-        names = facts.positional[1 if function.receiver is not None and facts.owner else 0 :]
         ranks = self.apis.ranks["name"].named
+        if facts is None or is_left_alone(facts, given, ranks):
+            return facts is not None
+        names = facts.positional[1 if function.receiver is not None and facts.owner else 0 :]
+        values = (*given.values, *(value for name, value in given.keywords if name in names[:1]))
+        if not values:
+            return False
         told = ((ranks(name), value) for name, value in zip(names, given.values, strict=False))
-        spawned = function.reference in self.spawned and plainly(given.values[0])  # as in each that is spawned
+        spawned = function.reference in self.spawned and plainly(values[0])  # as in each that is spawned
         return spawned or any(q is not None and q.kind == "global" and not q.first and plainly(v) for q, v in told)
 
     def _believed(self, frame: Frame, reference: str, value: Value) -> Value:

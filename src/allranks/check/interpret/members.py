@@ -135,7 +135,7 @@ class Members(Classes):
         return self._set_later(name, found) if found is not None else ANYTHING
 
     def _set_later(self, name: str, found: Value) -> Value:
-        """Return what a variable of another module holds: one that is -1 until a rank is known is that rank."""
+        """Return what a variable of another module, or an attribute, holds: -1 until a rank is known is that rank."""
         named = _RANK.search(name.lower()) if found.constant == -1 else None
         query = self.apis.ranks["name"].named(named[1]) if named is not None else None
         return self.standing(query) if query is not None else found
@@ -147,7 +147,7 @@ class Members(Classes):
             line, end = node[3], node[4]
             wrapped.note(frame, base, render(node[1]), name, (line, max(end - len(name), 0), line, end))
         base = wrapped.inside(base)
-        found = self._attribute(frame, base, name, node)
+        found = self._set_later(name, self._attribute(frame, base, name, node))
         if found == ANYTHING and name in RECEIVERS:
             return Value(instance=RECEIVERS[name])
         if found == ANYTHING and name in ("should_save", "should_log") and node and render(node[1]).endswith("args"):
@@ -229,7 +229,8 @@ class Members(Classes):
         heaped = alike or self.held("*", name) or self._of_settings(frame, node, name)
         if heaped is not None and heaped.ranked:
             return heaped
-        query = self.apis.ranks["attribute"].method(kin, name.lower() if name.isupper() else name)
+        last = name.rpartition(".")[2]  # getattr(options, "ddp.rank")
+        query = self.apis.ranks["attribute"].method(kin, last.lower() if last.isupper() else last)
         if query is not None:
             return self.answer(frame, query)
         meeting = self.apis.collectives["attribute"].method(kin, name)

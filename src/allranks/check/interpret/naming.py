@@ -6,7 +6,18 @@ import re
 
 from allranks.check.interpret.given import Given
 from allranks.check.interpret.state import Frame
-from allranks.check.interpret.values import ANYTHING, CLOCK, LOCAL_RANK, NODE, OWN, RANK, Value, replace, tainted
+from allranks.check.interpret.values import (
+    ANYTHING,
+    CLOCK,
+    LOCAL_RANK,
+    NODE,
+    OWN,
+    RANK,
+    SUMMED,
+    Value,
+    replace,
+    tainted,
+)
 from allranks.check.summaries.render import render
 from allranks.check.summaries.summary import Node
 from allranks.check.tables.items import COPIES, is_batch, is_step, key_of_name
@@ -36,7 +47,14 @@ def alike(node: Node, value: Value) -> Value:
     name = node[1] if node[0] == "name" else node[2] if node[0] == "attr" else ""
     if value == ANYTHING and name in COPIES:
         return Value(flags=OWN)
-    return ANYTHING if name and is_step(name) and not value.number and not value.taint & CLOCK else value
+    own = value.number or value.taint & CLOCK or not SUMMED.isdisjoint(value.flags)
+    return ANYTHING if name and is_step(name) and not own else value
+
+
+def counted(one: Value, other: Value, symbol: str) -> frozenset[str]:
+    """Return the flags of a sum: with a rank in it, it is counted from that (``step = rank + total``)."""
+    texts = isinstance(one.constant, str) or isinstance(other.constant, str)
+    return SUMMED if symbol == "+" and one.number != other.number and not texts else frozenset()
 
 
 def filled_in(base: Value, name: str, given: Given) -> Value:

@@ -32,6 +32,7 @@ OF_HOST = frozenset({"gpus of host"})  # the flag of a number that is that of th
 # Flags of what belongs to one process.
 PRIVATE = frozenset({"memory", "temporary", "lock", "own"})
 OWN = frozenset({"own"})  # the flag of a name that this process alone has
+SUMMED = frozenset({"summed"})  # the flag of a sum with a rank in it
 
 
 class Missing(Enum):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,8 +11,10 @@ from allranks.check.interpret.values import PROCESS
 from allranks.check.program import Event, Program
 from allranks.check.rule import Example, ProgramRule
 from allranks.check.tables.effects import Effect
-from allranks.check.tree.asked_there import Files
+from allranks.check.tables.evidence import JOINED
+from allranks.check.tree.asked_there import Files, call_at
 from allranks.check.tree.log_levels import logs_less_elsewhere
+from allranks.check.tree.syntax import inside, tail_of
 from allranks.findings import Finding
 
 # A function that uses a model that has been trained, and is no hook that a framework calls on all.
@@ -23,6 +26,9 @@ _TEXT = re.compile(r"\.(ya?ml|json|toml|cfg|ini|conf|txt|md|py|sh)['\"]\)*$")
 # A path that the launcher gives, or that lies on the node by its name.
 _GIVEN = re.compile(r"^(os\.)?(environ\b|getenv\()")
 _OF_NODE = re.compile(r"^f?['\"]/(tmp|dev/shm)/")
+
+# A lock: that it is there counts, and not what is in it.
+_LOCK = re.compile(r"\.lock['\"]\)*$")
 
 _MODE = re.compile(r"[rwxabt+]{1,3}")  # how a file is opened
 
@@ -46,7 +52,8 @@ class UngatedFileWrite(ProgramRule):
     is of low confidence, as it is often meant so: of 31 such findings in public code 14 were right. So is what a
     function writes that by its name tests a model or predicts with it, mostly in one process; what a layer over file
     systems and buckets does for whoever calls it (a module `io.py`, a class `FileSystem`): of 7 such findings none was
-    right; and a path that is one of the node by its name, or that a variable of the environment holds.
+    right; and a path that is one of the node by its name, or that a variable of the environment holds; a lock file; and
+    what a program writes where it ends behind that, before it has joined anybody: a tool, mostly started by itself.
 
     ## Use instead
     Write on rank 0, or put the rank into the name.
@@ -174,7 +181,8 @@ open("config.json")
                 what = f"runs {event.command}" if event.command else f"writes the file {event.target or event.name}"
                 found = self.found(event, f"every rank {what}")
                 low = program.finds_done(event) or _fills_up(event) or _appends(event) or _uses_model(event)
-                yield replace(found, confidence="low") if low or _is_elsewhere(event) else found
+                low = low or _is_elsewhere(event) or _is_lock(event) or _ends_with_it(event, files)
+                yield replace(found, confidence="low") if low else found
         for event in program.ungated("publish"):
             if not event.name.endswith("create_repo"):  # a second one finds it there
                 found = self.found(event, f"every rank uploads by {event.name.removeprefix('*.')}")
@@ -188,6 +196,20 @@ def _stays_empty(event: Event, files: Files) -> bool:
         return False
     file = files.file(event.place.path)
     return file is not None and logs_less_elsewhere(event.place.line, file)
+
+
+def _is_lock(event: Event) -> bool:
+    return _LOCK.search(event.target) is not None
+
+
+def _ends_with_it(event: Event, files: Files) -> bool:
+    """Whether a branch writes a file and ends the process, which has joined no other one."""
+    if event.earlier & JOINED or event.passed or (found := call_at(event.place, files)) is None:
+        return False
+    ways = ((parent, child) for parent, child in inside(*found) if isinstance(parent, ast.If))
+    ends = (branch.body[-1] for branch, child in ways if child in branch.body)
+    calls = (end.value for end in ends if isinstance(end, ast.Expr) and isinstance(end.value, ast.Call))
+    return any(tail_of(call) in ("exit", "_exit", "quit") for call in calls)
 
 
 def _appends(event: Event) -> bool:

@@ -35,8 +35,8 @@ class NodeLocalGateOnSharedPath(ProgramRule):
     `TMPDIR`, is on one, and names with `tmp`, `cache`, `scratch` or `local` in them are taken for such; declare others
     with `node-local-paths`, and with `shared-paths` what only looks like one. A program without any guard
     on the global rank, which no script or page starts on several nodes, may be meant for one: there, confidence is low;
-    so it is where nothing in the project speaks of several nodes, of `rm -rf`, which fails for nobody, and of a set of
-    files that each node makes for itself where it finds none.
+    so it is where nothing in the project speaks of several nodes, of `rm -rf` and `rmtree(..., ignore_errors=True)`,
+    which fail for nobody, and of a set of files that each node makes for itself where it finds none.
 
     ## Use instead
     Guard with the global rank. Keep the local rank for what each node needs for itself: downloads and caches.
@@ -183,7 +183,11 @@ def _is_harmless(event: Event) -> bool:
     """Whether each node makes a set of files for itself where it finds none, or runs a command that fails for nobody:
     who finds the folder there leaves it, and that only one can make it is told by AR108."""
     makes = isinstance(event.entry, Effect) and event.entry.kind == "file" and event.looped
-    return (makes and bool(event.under & PROCESS)) or bool(event.command and _FORGIVES.search(event.target))
+    forgives = event.argument("ignore_errors") if event.name == "shutil.rmtree" else None
+    heard = not (forgives is not None and forgives.constant is True)
+    return (
+        (makes and bool(event.under & PROCESS)) or not heard or bool(event.command and _FORGIVES.search(event.target))
+    )
 
 
 def _paths(event: Event) -> tuple[str, str]:

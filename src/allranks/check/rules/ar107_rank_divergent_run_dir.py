@@ -386,8 +386,8 @@ def _divergent(taint: int, own: int = CLOCK) -> bool:
 
 
 def _found(event: Event, sources: tuple[Event, ...]) -> bool:
-    """Whether a path is made of what its function lists or draws; what others found, as a step, is mostly alike."""
-    here = any(s.symbol == event.symbol and s.place < event.place for s in sources)
+    """Whether a path is made of what its function lists, but not one for each, or draws; others find mostly alike."""
+    here = not event.looped and any(s.symbol == event.symbol and s.place < event.place for s in sources)
     return here and event.path is not None and _divergent(event.path.taint, PROCESS)
 
 

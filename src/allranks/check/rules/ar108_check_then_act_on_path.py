@@ -30,7 +30,8 @@ class CheckThenActOnPath(ProgramRule):
     ## Known problems
     A directory that some rank made before, at a barrier, is never missing when the others test for it: that is seen
     where both lie on one way from the entry, and the path is spelled alike. What stands
-    before Lightning's Trainer starts the other processes of the only node has low confidence. So has what a program
+    before Lightning's Trainer starts the other processes of the only node has low confidence. So has what a file does
+    when it is imported, where `mp.spawn` starts the processes: the first has imported it before. So has what a program
     of JAX makes behind a test: it runs as one process on each host, mostly with disks of their own (none of 3 such
     findings was right).
 

@@ -1,14 +1,18 @@
 """What the first process of a node does before it starts the others, which then find it done. Pure.
 
 Lightning's Trainer starts the other processes of its node where it begins to fit, unless a launcher has started all of
-them at once. They do the same from the top, but later: what is there by then is not made or fetched by two.
+them at once. They do the same from the top, but later: what is there by then is not made or fetched by two. So it is
+with what a file does when it is imported, in a program that starts its processes by ``mp.spawn``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from allranks.check.program import Event
+from allranks.check.summaries.project import Project
+from allranks.check.survey.launches import Launches
+from allranks.check.survey.parted import symbol
 from allranks.check.tables.evidence import JOINED
 from allranks.findings import Place
 
@@ -38,6 +42,29 @@ def first_alone(events: Iterable[Event], lineage: Callable[[str], tuple[str, ...
         return event.from_the_top or "fit" in event.later or _is_made_before(event, lineage)
 
     return frozenset(event.place for event in events if event.is_effect and is_before(event))
+
+
+def on_import(
+    events: Collection[Event], spawned: Iterable[str], project: Project, launches: Launches
+) -> frozenset[Place]:
+    """Return the places of effects that an import has, where all who join processes were ``spawned`` by the one that
+    has imported the file before."""
+    begins = frozenset(map(symbol, spawned))
+    joining = [e for e in events if e.active and e.op in JOINED]
+    if not begins or not joining or any(begins.isdisjoint(_way(event)) for event in joining):
+        return frozenset()
+    top = [event for event in events if event.is_effect and event.from_the_top]
+    files = {event.start.place.path for event in top}
+    read = {path for path in files if project.importers(path) and not project.is_program(path)}
+    return frozenset(
+        event.place
+        for event in top
+        if event.start.place.path in read and launches.together.isdisjoint(project.users(event.start.place.path))
+    )
+
+
+def _way(event: Event) -> list[str]:
+    return [*(step.symbol for step in event.chain), event.symbol]
 
 
 def _is_made_before(event: Event, lineage: Callable[[str], tuple[str, ...]]) -> bool:

@@ -6,6 +6,7 @@ import posixpath
 import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property
+from typing import NamedTuple
 
 from allranks.check.sources.scripts import is_page, is_text
 from allranks.check.sources.source import is_test
@@ -66,6 +67,14 @@ _KNOWN_START = re.compile(r"^(?:\$\{?\w+\}?/)+")
 _OPTION = re.compile(r"(?<![\w-])--?([A-Za-z][\w-]*)")
 
 
+class Options(NamedTuple):
+    """What options scripts give a program: ``alone``, where they start one process, and nobody who starts several;
+    ``several``, whoever starts several."""
+
+    alone: frozenset[str] = frozenset()
+    several: frozenset[str] = frozenset()
+
+
 class Launches:
     """How the scripts and pages of a project start its programs: each answer is found out once, when it is asked for.
 
@@ -90,17 +99,17 @@ class Launches:
         return self._started[1]
 
     @cached_property
-    def modes_alone(self) -> Mapping[str, frozenset[str]]:
-        """The options, by program, that scripts give where they start it as one process, and that nobody gives who
-        starts several: ``python train.py --eval`` beside ``torchrun train.py``. Of a program that nobody starts so,
-        nothing."""
+    def modes_alone(self) -> Mapping[str, Options]:
+        """The options of each program that scripts start both as one process and as several: ``python train.py --eval``
+        beside ``torchrun train.py``."""
         given: dict[bool, dict[str, set[str]]] = {True: {}, False: {}}
         for text in self._texts:
             for name, options, by_itself in text.commands():
                 for program in self._meant(name, text.path):
                     given[by_itself].setdefault(program, set()).update(options)
         both = given[True].keys() & given[False].keys()
-        return {program: frozenset(given[True][program] - given[False][program]) for program in both}
+        alone = {program: frozenset(given[True][program] - given[False][program]) for program in both}
+        return {program: Options(options, frozenset(given[False][program])) for program, options in alone.items()}
 
     @cached_property
     def across_nodes(self) -> frozenset[str]:

@@ -10,7 +10,7 @@ from allranks.check.interpret.interest import deals
 from allranks.check.interpret.state import Result
 from allranks.check.summaries.project import Project
 from allranks.check.survey.conditions import Conditions, Held, held
-from allranks.check.survey.launches import Launches
+from allranks.check.survey.launches import Launches, Options
 
 ALWAYS: Held = frozenset()
 MOST = 32  # ways to the signs of one program; who has more is joined somehow
@@ -36,9 +36,9 @@ class Together:
         """Whether no process for which ``held`` is true comes from ``entry`` to a sign of several processes, or it is
         so in a mode of the program that scripts start as one process."""
         if self._launches is not None and held:
-            options = self._launches.modes_alone.get(entry.path, frozenset())
+            options = self._launches.modes_alone.get(entry.path, Options())
             met = (self._conditions.text(path, span) for path, span, side in held if side)
-            if options and any(_is_mode(text, options) for text in met):
+            if options.alone and any(_is_mode(text, options) for text in met):
                 return True
         signs = self._signs(entry)
         return bool(held and signs) and all(self._conditions.excludes(held, sign) for sign in signs)
@@ -61,10 +61,13 @@ class Together:
                     yield around | sign
 
 
-def _is_mode(text: str, options: frozenset[str]) -> bool:
-    """Whether a condition holds only where one of these options is given."""
-    ways = (re.split(" and ", way) for way in re.split(" or ", text.strip("() ")))
-    return all(any((m := _GIVEN.fullmatch(part.strip())) and m["name"] in options for part in way) for way in ways)
+def _is_mode(text: str, options: Options) -> bool:
+    """Whether a condition holds only where an option is given that one process is given alone, or, beside such ones,
+    one that nobody gives several."""
+    ways = [[_GIVEN.fullmatch(part.strip("() ")) for part in re.split(" and ", way)] for way in re.split(" or ", text)]
+    names = [{match["name"] for match in way if match is not None} for way in ways]
+    alone = [not options.alone.isdisjoint(way) for way in names]
+    return any(alone) and all(known or way - options.several for known, way in zip(alone, names, strict=True))
 
 
 def _few(ways: frozenset[Held]) -> frozenset[Held]:

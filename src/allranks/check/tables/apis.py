@@ -23,7 +23,17 @@ from allranks.check.tables.seeds import ORDERS, SEEDERS, STATES
 
 Entry: TypeAlias = RankQuery | Collective | Effect | LocalQuery
 # Receivers of these modules are known well enough: `*.name` never means them.
-PLAIN = ("logging.", "re.", "threading.", "subprocess.", "argparse.", "collections.", "queue.", "numpy.", "pandas.")
+PLAIN = (
+    "logging.",
+    "re.",
+    "threading.",
+    "subprocess.",
+    "argparse.ArgumentParser",
+    "collections.",
+    "queue.",
+    "numpy.",
+    "pandas.",
+)
 
 
 class _Patterned(Protocol):

@@ -133,7 +133,7 @@ QUERIES: tuple[RankQuery, ...] = (
     *_each("TPU_WORKER_ID CLOUD_TPU_TASK_ID JAX_PROCESS_ID JAX_PROCESS_INDEX ALLRANKS_RANK", "global", "environment"),
     *_each("LOCAL_RANK SLURM_LOCALID OMPI_COMM_WORLD_LOCAL_RANK MPI_LOCALRANKID", "local", "environment"),
     *_each("MV2_COMM_WORLD_LOCAL_RANK PMI_LOCAL_RANK ALLRANKS_LOCAL_RANK", "local", "environment"),
-    *_each("HOROVOD_RANK JSM_NAMESPACE_RANK PALS_RANKID", "global", "environment"),
+    *_each("HOROVOD_RANK JSM_NAMESPACE_RANK PALS_RANKID PADDLE_TRAINER_ID", "global", "environment"),
     *_each("HOROVOD_LOCAL_RANK JSM_NAMESPACE_LOCAL_RANK PALS_LOCAL_RANKID", "local", "environment"),
     *_each(
         "GROUP_RANK NODE_RANK SLURM_NODEID OMPI_COMM_WORLD_NODE_RANK HOSTNAME SLURMD_NODENAME", "node", "environment"
