@@ -268,7 +268,7 @@ def main(opt):
                 "train.py": """\
 import os
 import time
-from datetime import datetime
+from datetime import date, datetime
 import torch.distributed as dist
 
 dist.init_process_group("nccl")
@@ -278,7 +278,7 @@ os.makedirs(names[0], exist_ok=True)
 if dist.get_rank() == 0:
     os.makedirs(time.strftime("%m%d-%H%M%S"), exist_ok=True)
 os.makedirs(f"{time.time()}-{dist.get_rank()}", exist_ok=True)
-os.makedirs(f"{time.strftime('%m%d')}/{datetime.now().strftime('%Y-%m-%d')}", exist_ok=True)
+os.makedirs(f"{time.strftime('%m%d')}/{datetime.now().strftime('%Y-%m-%d')}/{date.today()}", exist_ok=True)
 """
             }
         ),
