@@ -61,6 +61,7 @@ def test_it_is_told_where_the_wrapper_is_asked(body: str) -> None:
     "body",
     [
         "model.backward(model.step())",
+        "for name, one in model.items():\n    one.reset()",
         "part(model, ['a', 'b'])",
         "inner(model).reset()",
         "type(model).reset = reset\nmodel.reset()",

@@ -105,7 +105,8 @@ OF_WRAPPER: frozenset[str] = frozenset(
         *("static_graph", "to_kwargs", "use_side_stream_for_tensor_copies", "will_sync_module_buffers"),
     ]
 )
-# What engines and wrappers have that are used instead of it, in the same variables: of DeepSpeed, FSDP, Megatron, apex.
+# What engines and wrappers have that are used instead of it, in the same variables: of DeepSpeed, FSDP, Megatron, apex;
+# and what a dictionary of several models has.
 OF_OTHERS: frozenset[str] = frozenset(
     [
         *("backward", "step", "optimizer", "lr_scheduler", "save_checkpoint", "load_checkpoint", "train_batch"),
@@ -124,6 +125,6 @@ OF_OTHERS: frozenset[str] = frozenset(
         *("reshard", "unshard", "set_requires_gradient_sync", "set_is_last_backward", "finish_grad_sync"),
         *("start_grad_sync", "zero_grad_buffer", "all_reduce_grads", "all_reduce_params", "allreduce_params"),
         *("enable_allreduce", "disable_allreduce", "needs_refresh", "unwrap", "unwrapped_model", "original_module"),
-        "synchronize",
+        *("synchronize", "items", "keys", "values"),
     ]
 )
