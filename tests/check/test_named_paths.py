@@ -137,3 +137,27 @@ def test_a_method_of_the_class_takes_the_path_as_its_first_argument(read: str, f
     """``Path.unlink(path)`` is about the path, and not about ``Path`` (AR405)."""
     outcome = check({"train.py": UNBOUND.format(read).encode()}, Settings(select=("AR405",)))
     assert [finding.place.line for finding in outcome.findings] == found
+
+
+FETCHED = """
+import torch.distributed as dist
+
+def fetch(key, to, store):
+    if isinstance(store, Store):
+        store.fetch(key, to)
+    else:
+        store.download_file({given})
+
+dist.init_process_group("nccl")
+fetch("tokens.bin", folder(), store())
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"), [("key, Filename=str(to)", ["AR106"]), ("remote_name=key, destination=str(to)", [])]
+)
+def test_a_method_that_is_called_as_a_known_one_is_another_where_its_path_is_called_otherwise(
+    given: str, expected: list[str]
+) -> None:
+    found = check({"train.py": FETCHED.format(given=given).encode()}, Settings(select=("AR106",))).findings
+    assert [f.code for f in found] == expected

@@ -10,6 +10,7 @@ from allranks.check.interpret.values import PROCESS
 from allranks.check.program import Event, Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.sources.source import File
+from allranks.check.tables.effects import Effect
 from allranks.check.tree.half_filled import lets_others_by
 from allranks.findings import Finding
 
@@ -248,6 +249,8 @@ class Data(pl.LightningDataModule):
         for event in program.ungated("download"):
             if _is_data_set(event) and (event.name, event.target) in ahead:
                 continue  # it finds what rank 0 has brought
+            if isinstance(event.entry, Effect) and _is_of_others(event, event.entry):
+                continue
             if not event.symbol.endswith(".prepare_data") and not any(
                 step.symbol.endswith(".prepare_data") for step in event.chain
             ):
@@ -256,6 +259,11 @@ class Data(pl.LightningDataModule):
                 found = self.found(event, f"every rank {what}")
                 alone = (event.place in program.first_alone and _looks_first(event)) or _is_at_home(event, program)
                 yield replace(found, confidence="low") if alone or event.name in _WHOLE else found
+
+
+def _is_of_others(event: Event, meant: Effect) -> bool:
+    """Whether a method of an unknown object is only called so: where it is to put things has another name there."""
+    return meant.pattern.startswith("*.") and bool(meant.path) and event.argument(*meant.path) is None
 
 
 def _looks_first(event: Event) -> bool:
