@@ -288,6 +288,22 @@ PAIRS = {
         """,
         "AR102",
     ),
+    "what JAX calls when all have written": Pair(
+        f"""
+        from jax.experimental.array_serialization.serialization import GlobalAsyncCheckpointManager
+        def done():
+            {WRITES}
+        GlobalAsyncCheckpointManager().serialize(arrays, specs, on_commit_callback=done)
+        """,
+        f"""
+        from jax.experimental.array_serialization.serialization import GlobalAsyncCheckpointManager
+        def done():
+            {WRITES}
+        GlobalAsyncCheckpointManager().serialize(arrays, specs, on_commit_callback=done)
+        done()
+        """,
+        "AR102",
+    ),
     "a hook of what nobody calls": Pair(
         f"""
         from accelerate import Accelerator

@@ -325,7 +325,7 @@ class Caller(Plain):
     def _callbacks(self, frame: Frame, given: Given, name: str = "") -> None:
         functions = [
             one
-            for handed in given.all()
+            for handed in given.handed()
             for one in options(handed)
             if "::" in one.reference and self.project.function(one.reference) is not None
         ]

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple, cast
 
 from allranks.check.interpret.state import Span
-from allranks.check.interpret.values import ONE_OF, Value
+from allranks.check.interpret.truth import FIRST
+from allranks.check.interpret.values import ONE_OF, Value, replace
 from allranks.check.summaries.render import render
 from allranks.check.summaries.summary import Node
+from allranks.check.tables.gates import CALLED_ON_MAIN
 from allranks.check.tables.passing import NAMING
 
 # Strategies of Lightning that start no other process.
@@ -41,6 +43,13 @@ class Given(NamedTuple):
     def all(self) -> tuple[Value, ...]:
         """Return what is given, by position or by keyword."""
         return (*self.values, *[value for _, value in self.keywords]) if self.keywords else self.values
+
+    def handed(self) -> tuple[Value, ...]:
+        """As `all`; what a library calls on rank 0 alone, by the name of its parameter, is behind that."""
+        if CALLED_ON_MAIN.isdisjoint(name for name, _ in self.keywords):
+            return self.all()
+        gated = [replace(v, gate=FIRST["global"], text=n) if n in CALLED_ON_MAIN else v for n, v in self.keywords]
+        return (*self.values, *gated)
 
     def argument(self, *keys: int | str) -> Value | None:
         for key in keys:

@@ -53,3 +53,5 @@ ON_MAIN_ONLY: Mapping[str, str] = {
     "SFTTrainer._save": "global",
 }
 NAMED_ON_MAIN: frozenset[str] = frozenset(name.rpartition(".")[2] for name in ON_MAIN_ONLY)
+# Parameters of functions that are called on rank 0 alone: JAX's checkpoint manager tells it that all have written.
+CALLED_ON_MAIN = frozenset({"on_commit_callback"})
