@@ -171,13 +171,11 @@ def interpreted(sources: Mapping[str, bytes], summaries: Mapping[str, Summary], 
     )
     program = replace(survey.program(sources), assumed=everywhere)
     first = not everywhere and starts_by_trainer(program.packages, program.events) and not by_launchers(sources)
-    program = replace(program, started_at_fit=first)
     by_node = not everywhere and any(event.first_of_each_node for event in program.effects("mkdir"))
-    if (first or by_node) and not program.facts.several_nodes:
-        early = first_alone(program.events, survey.interpreter.lineage) if first else frozenset()
-        program = replace(program, one_node=True, first_alone=early)
+    one_node = (first or by_node) and not program.facts.several_nodes
+    early = first_alone(program.events, survey.interpreter.lineage) if first and one_node else frozenset()
     again = frozenset() if everywhere else on_import(program.events, survey.interpreter.spawned, project, launches)
-    return replace(program, first_alone=program.first_alone | again) if again else program
+    return replace(program, started_at_fit=first, one_node=one_node, first_alone=early | again)
 
 
 class Lines(Mapping[str, list[str]]):

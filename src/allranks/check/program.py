@@ -187,6 +187,11 @@ class Event:
                     return value
         return None
 
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The functions on the way to it, the entry first."""
+        return (*(step.symbol for step in self.chain), self.symbol)
+
     def way(self) -> tuple[Note, ...]:
         """Return the calls that lead here as notes, the entry first."""
         steps = [Note(f"called in {step.symbol}", step.place) for step in self.chain]

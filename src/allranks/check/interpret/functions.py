@@ -226,14 +226,14 @@ class Runner(Binder):
         """Whether a function is told as a constant what its rank is: a program that starts no others."""
         facts = self.project.function(function.reference)
         ranks = self.apis.ranks["name"].named
-        if facts is None or is_left_alone(facts, given, ranks):
-            return facts is not None
-        names = facts.positional[1 if function.receiver is not None and facts.owner else 0 :]
-        values = (*given.values, *(value for name, value in given.keywords if name in names[:1]))
-        if not values:
+        if facts is None:
             return False
+        if is_left_alone(facts, given, ranks):
+            return True
+        names = facts.positional[1 if function.receiver is not None and facts.owner else 0 :]
+        firsts = given.values[:1] or tuple(value for name, value in given.keywords if name in names[:1])
         told = ((ranks(name), value) for name, value in zip(names, given.values, strict=False))
-        spawned = function.reference in self.spawned and plainly(values[0])  # as in each that is spawned
+        spawned = function.reference in self.spawned and any(map(plainly, firsts))  # as in each that is spawned
         return spawned or any(q is not None and q.kind == "global" and not q.first and plainly(v) for q, v in told)
 
     def _believed(self, frame: Frame, reference: str, value: Value) -> Value:

@@ -6,8 +6,8 @@ from __future__ import annotations
 import re
 
 from allranks.check.interpret.given import Given
-from allranks.check.interpret.values import ANYTHING, ONE_OF, Value, replace
-from allranks.check.interpret.wrapped import PREPARES
+from allranks.check.interpret.values import ONE_OF, Value, replace
+from allranks.check.interpret.wrapped import given_back
 from allranks.check.summaries.render import render
 from allranks.check.summaries.summary import FunctionFacts, body_of, calls_below
 from allranks.check.tables.receivers import RETURNS
@@ -28,11 +28,7 @@ def sharded(model: Value) -> Value:
 
 def prepared(name: str, given: Given) -> Value:
     """Return what ``prepare`` gives back for what it is given."""
-    if name not in PREPARES or any(argument[0] == "star" for argument in given.node[2]):
-        return ANYTHING
-    names = [render(argument) for argument in given.node[2]]
-    models = [ANYTHING if _OTHERS.search(one) else Value(flags=frozenset({PREPARED})) for one in names]
-    return models[0] if len(models) == 1 else Value(elements=tuple(models))
+    return given_back(name, given, PREPARED, lambda one: not _OTHERS.search(one))
 
 
 def sharded_by(facts: FunctionFacts) -> tuple[str, ...]:

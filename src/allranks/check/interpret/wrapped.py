@@ -21,20 +21,23 @@ PREPARES = ("accelerate.Accelerator.prepare", "accelerate.Accelerator.prepare_mo
 _MODEL = re.compile(
     r"(?i)(^|[._])(\w*model|\w*net|transformer|\w*encoder|\w*decoder|generator|discriminator|policy|critic|\w*former)$"
 )
-
 _FREEZES = re.compile(r"(?i)freez|requires_grad|no_grad")
 
 
 def prepared(name: str, given: Given, facts: FunctionFacts) -> Value:
     """Return what Accelerate gives back in a function, where nothing puts models in parts: what is called a model, in a
     wrapper, but for one that the function freezes: of that nothing is to be averaged."""
+    calls = [*calls_below(body_of(facts))] if name in PREPARES else []
+    return given_back(name, given, BEHIND, lambda one: bool(_MODEL.search(one)) and not _is_frozen(one, calls))
+
+
+def given_back(name: str, given: Given, flag: str, is_meant: Callable[[str], bool]) -> Value:
+    """Return what Accelerate gives back for all that it is given to prepare: with a flag what is meant, as written."""
     if name not in PREPARES or any(argument[0] == "star" for argument in given.node[2]):
         return ANYTHING
-    behind = Value(flags=frozenset({BEHIND}))
-    calls = [*calls_below(body_of(facts))]
-    models = [_MODEL.search(one) is not None and not _is_frozen(one, calls) for one in map(render, given.node[2])]
-    made = [behind if model else ANYTHING for model in models]
-    return made[0] if len(made) == 1 else Value(elements=tuple(made))
+    marked = Value(flags=frozenset({flag}))
+    made = tuple(marked if is_meant(one) else ANYTHING for one in map(render, given.node[2]))
+    return made[0] if len(made) == 1 else Value(elements=made)
 
 
 def _is_frozen(model: str, calls: Iterable[Node]) -> bool:

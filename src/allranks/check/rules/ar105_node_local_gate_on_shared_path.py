@@ -183,11 +183,9 @@ def _is_harmless(event: Event) -> bool:
     """Whether each node makes a set of files for itself where it finds none, or runs a command that fails for nobody:
     who finds the folder there leaves it, and that only one can make it is told by AR108."""
     makes = isinstance(event.entry, Effect) and event.entry.kind == "file" and event.looped
-    forgives = event.argument("ignore_errors") if event.name == "shutil.rmtree" else None
-    heard = not (forgives is not None and forgives.constant is True)
-    return (
-        (makes and bool(event.under & PROCESS)) or not heard or bool(event.command and _FORGIVES.search(event.target))
-    )
+    ignores = event.argument("ignore_errors") if event.name == "shutil.rmtree" else None
+    forgives = bool(event.command and _FORGIVES.search(event.target))
+    return forgives or (ignores is not None and ignores.constant is True) or (makes and bool(event.under & PROCESS))
 
 
 def _paths(event: Event) -> tuple[str, str]:

@@ -249,7 +249,7 @@ class Data(pl.LightningDataModule):
         for event in program.ungated("download"):
             if _is_data_set(event) and (event.name, event.target) in ahead:
                 continue  # it finds what rank 0 has brought
-            if isinstance(event.entry, Effect) and _is_of_others(event, event.entry):
+            if _is_of_others(event):
                 continue
             if not event.symbol.endswith(".prepare_data") and not any(
                 step.symbol.endswith(".prepare_data") for step in event.chain
@@ -261,9 +261,12 @@ class Data(pl.LightningDataModule):
                 yield replace(found, confidence="low") if alone or event.name in _WHOLE else found
 
 
-def _is_of_others(event: Event, meant: Effect) -> bool:
+def _is_of_others(event: Event) -> bool:
     """Whether a method of an unknown object is only called so: where it is to put things has another name there."""
-    return meant.pattern.startswith("*.") and bool(meant.path) and event.argument(*meant.path) is None
+    meant = event.entry
+    if not isinstance(meant, Effect) or not meant.pattern.startswith("*.") or not meant.path:
+        return False
+    return event.argument(*meant.path) is None
 
 
 def _looks_first(event: Event) -> bool:

@@ -324,7 +324,7 @@ def train(test_set, train_set):
         if finding.message != _NOT_HERE:
             return True
         made = [event for event in program.calls(*SAMPLERS) if event.place == finding.place]
-        symbols = [at for event in made for at in (event.symbol, *(step.symbol for step in event.chain))]
+        symbols = [at for event in made for at in event.symbols]
         held_out = any(HELD_OUT.search(part) for symbol in symbols for part in symbol.split(".") if "train" not in part)
         told = [event.argument(3, "shuffle") for event in made]
         kept = bool(told) and all(value is not None and value.constant is False for value in told)

@@ -44,13 +44,15 @@ _QUIET = frozenset({"no_grad", "inference_mode"})
 
 
 class Facts:
-    """Facts about a project: its Python files as ``project``, the bytes of these and its scripts (``sources``), and its
-    ``lines``. ``jax``: whether any of its files imports JAX; ``launches``: how its programs are started."""
+    """Facts about a project: its Python files as ``project``, the bytes of these and its scripts (``sources``), its
+    ``lines``, and the ``conditions`` in them. ``jax``: whether any of its files imports JAX;
+    ``launches``: how its programs are started."""
 
     def __init__(
         self,
         project: Project,
         sources: Mapping[str, bytes],
+        conditions: Conditions,
         lines: Mapping[str, list[str]],
         *,
         jax: bool,
@@ -59,6 +61,7 @@ class Facts:
         self._launches = launches
         self._project = project
         self._sources = sources
+        self.conditions = conditions
         self.lines = lines
         self._jax = jax
 
@@ -66,11 +69,6 @@ class Facts:
     def one_host(self) -> bool:
         """Whether all processes that are joined were started by one on its own host."""
         return on_one_host(self._sources)
-
-    @cached_property
-    def conditions(self) -> Conditions:
-        """The conditions in its files."""
-        return Conditions(self.lines)
 
     @cached_property
     def in_parts(self) -> bool:
@@ -82,7 +80,7 @@ class Facts:
         """Whether anything speaks of several nodes."""
         return on_several_nodes(self._sources)
 
-    @cached_property
+    @property
     def across_nodes(self) -> frozenset[str]:
         """Programs that a script or a page starts on several nodes."""
         return self._launches.across_nodes

@@ -51,7 +51,7 @@ def on_import(
     has imported the file before."""
     begins = frozenset(map(symbol, spawned))
     joining = [e for e in events if e.active and e.op in JOINED]
-    if not begins or not joining or any(begins.isdisjoint(_way(event)) for event in joining):
+    if not begins or not joining or any(begins.isdisjoint(event.symbols) for event in joining):
         return frozenset()
     top = [event for event in events if event.is_effect and event.from_the_top]
     files = {event.start.place.path for event in top}
@@ -61,10 +61,6 @@ def on_import(
         for event in top
         if event.start.place.path in read and launches.together.isdisjoint(project.users(event.start.place.path))
     )
-
-
-def _way(event: Event) -> list[str]:
-    return [*(step.symbol for step in event.chain), event.symbol]
 
 
 def _is_made_before(event: Event, lineage: Callable[[str], tuple[str, ...]]) -> bool:

@@ -55,8 +55,7 @@ def _is_same(one: Event, event: Event) -> bool:
     if "…" in wanted or not (made == wanted or inside):
         return False
     at = parting(one, event)
-    ways = [*(step.symbol for step in event.chain), event.symbol]
-    return all(_symbol(owner) in ways[: at + 1] for owner in _OWNER.findall(event.spelled))
+    return all(_symbol(owner) in event.symbols[: at + 1] for owner in _OWNER.findall(event.spelled))
 
 
 def _symbol(owner: str) -> str:

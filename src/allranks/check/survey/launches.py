@@ -108,8 +108,8 @@ class Launches:
                 for program in self._meant(name, text.path):
                     given[by_itself].setdefault(program, set()).update(options)
         both = given[True].keys() & given[False].keys()
-        alone = {program: frozenset(given[True][program] - given[False][program]) for program in both}
-        return {program: Options(options, frozenset(given[False][program])) for program, options in alone.items()}
+        sides = ((program, given[True][program], given[False][program]) for program in both)
+        return {program: Options(frozenset(one - several), frozenset(several)) for program, one, several in sides}
 
     @cached_property
     def across_nodes(self) -> frozenset[str]:

@@ -26,7 +26,7 @@ from allranks.check.survey.activity import Activity
 from allranks.check.survey.alone import is_by_hand
 from allranks.check.survey.both_arms import BothArms
 from allranks.check.survey.byname import ByName, entries_of
-from allranks.check.survey.conditions import Held, held
+from allranks.check.survey.conditions import Conditions, Held, held
 from allranks.check.survey.facts import Facts
 from allranks.check.survey.folders import makes_folder
 from allranks.check.survey.launches import Launches
@@ -91,7 +91,7 @@ class Survey:
         self.everywhere = everywhere
         names = self.names = Names(project)
         self.interpreter = Interpreter(project, apis, interesting(project, names, apis))
-        self.launches = launches
+        self.launches, self.conditions = launches, Conditions(lines)
         alone, together = launches.alone, launches.together
         self.activity = Activity(
             project, self.interpreter, everywhere=everywhere, entries=entries, alone=alone, together=together
@@ -102,7 +102,7 @@ class Survey:
         left_out = {path for path in project.summaries if self.activity.left_out(path)}
         self.starts = frozenset(name for name in starts if name.partition("::")[0] not in left_out)
         self.lines = lines
-        self.together = Together(project, lines, None if everywhere else launches)
+        self.together = Together(project, self.conditions, None if everywhere else launches)
         self.events: dict[tuple[str, Span, str], Event] = {}
         self.folders: list[Event] = []
         self.visited: set[tuple[int, int, bool, bool, bool, bool]] = set()
@@ -152,7 +152,8 @@ class Survey:
         bound: set[Place] = set()
         early = tuple(gpus.astray(watched, self.project, self.inside, self._step, bound))
         packages, names = mentioned(self.project)
-        facts = Facts(self.project, sources, self.lines, jax=bool(packages & {"jax", "orbax"}), launches=self.launches)
+        jax = bool(packages & {"jax", "orbax"})
+        facts = Facts(self.project, sources, self.conditions, self.lines, jax=jax, launches=self.launches)
         said = (packages, names, early, around(self.project, events))
         results = self.interpreter.results.values()
         bodies_of_modules = (frame.result for frame in self.interpreter.modules.values())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from allranks.check.interpret.below import deepest_first
 from allranks.check.interpret.interest import deals
@@ -23,12 +23,12 @@ class Together:
     (`tables/evidence`: joining them, wrapping a model, dealing out samples).
 
     A program that trains under torchrun and converts a file otherwise shows several processes for training alone.
-    ``lines``: the lines of a file, by its path; ``launches``: how the programs are started, if that counts.
+    ``conditions``: those in its files; ``launches``: how the programs are started, if that counts.
     """
 
-    def __init__(self, project: Project, lines: Mapping[str, list[str]], launches: Launches | None) -> None:
+    def __init__(self, project: Project, conditions: Conditions, launches: Launches | None) -> None:
         self._project = project
-        self._conditions = Conditions(lines)
+        self._conditions = conditions
         self._launches = launches
         self._known: dict[int, frozenset[Held]] = {}
 

@@ -84,10 +84,8 @@ def is_sent(key: ast.Call, file: File) -> bool:
     """It stands in a call that gives all processes what the first one has, or is made of what such a call gave, or of
     what a function of this file has brought together."""
     above = itertools.takewhile(lambda at: isinstance(at, ast.expr), file.parents(key))
-    if any(isinstance(at, ast.Call) and tail_of(at) == "broadcast_one_to_all" for at in above):
-        return True
     stored = [one for at in key.args[:1] for one in (at, *values(at, file)) if isinstance(one, ast.Call)]
-    if any(tail_of(one) == "broadcast_one_to_all" for one in stored):
+    if any(isinstance(at, ast.Call) and tail_of(at) == "broadcast_one_to_all" for at in (*above, *stored)):
         return True
     makers = [function for one in stored if (function := function_called(one, file)) is not None]
     return any(isinstance(at, ast.Call) and tail_of(at) in _MEETS for maker in makers for at in walk(maker))
