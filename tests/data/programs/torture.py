@@ -72,14 +72,23 @@ def train(rank: int, size: int, port: int, folder: Path, diary: Diary, kind: str
 
 
 def job(size: int, folder: Path, number: int, kind: str, epochs: int, *, steps: int | None) -> list[Diary]:
-    """Run a job; kill all of it, in the middle of something, when it has taken so many steps; or let it end."""
+    """Run a job; kill all of it, in the middle of something, when it has taken so many steps, or when all are at the
+    end: till then rank 0 stays for those who still ask its store."""
     port = quiet_port()
     diaries = [Diary(folder / f"{number}-{rank}") for rank in range(size)]
-    pids = [
-        fork(lambda rank=rank: train(rank, size, port, folder, diaries[rank], kind, epochs)) for rank in range(size)
-    ]
+
+    def live(rank: int) -> None:
+        train(rank, size, port, folder, diaries[rank], kind, epochs)
+        signal.pause()
+
+    def all_are_there() -> bool:
+        ended = [rank for rank, pid in enumerate(pids) if has_ended(pid)]
+        assert not ended, f"ranks {ended} of job {number} have failed"
+        return all(is_there(diary.lines(), steps) for diary in diaries)
+
+    pids = [fork(lambda rank=rank: live(rank)) for rank in range(size)]
     try:
-        wait_for("a step, or the end", lambda: all(is_there(diary.lines(), steps) for diary in diaries))
+        wait_for("a step, or the end", all_are_there)
         if steps is not None:
             time.sleep(random.uniform(0.0, 0.02))  # any moment will do
     except AssertionError:
@@ -88,6 +97,10 @@ def job(size: int, folder: Path, number: int, kind: str, epochs: int, *, steps: 
     finally:
         kill_all(pids)
     return diaries
+
+
+def has_ended(pid: int) -> bool:
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def is_there(told: list[str], steps: int | None) -> bool:
