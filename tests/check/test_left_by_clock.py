@@ -244,3 +244,79 @@ def test_what_rank_0_has_sent_as_bytes_is_the_same_for_all(sends: str, found: li
     """Who unpacks bytes of his own goes by his own clock."""
     findings = check({"a.py": SENT.format(sends=sends).encode()}, Settings(select=("AR209",))).findings
     assert [finding.place.line for finding in findings] == found
+
+
+ASKED = """\
+import pickle
+import time
+import torch
+import torch.distributed as dist
+
+
+def gathered(data):
+    if not dist.is_initialized():
+        return [data]
+    whole = [None] * dist.get_world_size()
+    dist.all_gather_object(whole, data)
+    return whole
+
+
+def of_first(data):
+    return gathered(data if dist.get_rank() == 0 else None)[0]
+
+
+def times(began, last, limit):
+    now = time.time()
+    if limit < float("inf"):
+        train, log = TELL((now - began, now - last))
+    else:
+        train, log = now - began, now - last
+    return train, log
+
+
+def main(limit):
+    dist.init_process_group("gloo")
+    began = last = time.time()
+    while True:
+        dist.all_reduce(torch.ones(1))
+        train, log = times(began, last, limit)
+        if train > limit:
+            break
+        last = time.time()
+
+
+main(float(input()))
+"""
+
+
+@pytest.mark.parametrize(("tell", "lines"), [("of_first", []), ("tuple", [32])])
+def test_a_clock_that_is_one_for_all_where_it_counts_lets_all_leave(tell: str, lines: list[int]) -> None:
+    """Where there is no limit, each has its own clock, and nobody looks at it."""
+    found = check({"train.py": ASKED.replace("TELL", tell).encode()}, Settings(select=("AR209",))).findings
+    assert [one.place.line for one in found] == lines
+
+
+MEASURED = """\
+import time
+import torch
+import torch.distributed as dist
+
+
+def main(kernels):
+    dist.init_process_group("nccl")
+    for kernel in kernels:
+        start = time.perf_counter()
+        dist.all_reduce(kernel)
+        times = [time.perf_counter() - start]
+        if QUESTION:
+            break
+
+
+main(list(map(torch.ones, range(9))))
+"""
+
+
+@pytest.mark.parametrize(("question", "lines"), [("len(times) == 0", []), ("times[0] > 3", [10])])
+def test_how_many_times_were_taken_is_no_clock(question: str, lines: list[int]) -> None:
+    found = check({"bench.py": MEASURED.replace("QUESTION", question).encode()}, Settings(select=("AR209",))).findings
+    assert [one.place.line for one in found] == lines

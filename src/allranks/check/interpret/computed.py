@@ -60,10 +60,11 @@ class Computed(Members):
 
     def spread(self, name: str, given: Given) -> Value:
         """Return an array that is made of what all processes have: in parts, if its sharding says so, or if it is made
-        of what each of them has for itself and does not say that it is replicated."""
+        of what each of them has for itself, which is not all of it, and does not say that it is replicated."""
         texts = [render(node) for node in (*given.node[2], *(node for _, node in given.node[3]))]
         first: Node = given.node[2][0] if given.node[2] else ("const", None)
         decided = first[0] == "call" and not render(first[1]).endswith("Sharding")  # by what it is given: a number
+        decided = decided or any(f"{text}.shape" in texts for text in texts)  # each has the whole
         told = frozenset().union(*(value.flags for value in given.all()))
         if told & HERE:
             return ANYTHING

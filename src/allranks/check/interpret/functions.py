@@ -22,9 +22,11 @@ from allranks.check.interpret.state import Called, Frame, Result, meets
 from allranks.check.interpret.strangers import unknown
 from allranks.check.interpret.truth import EVERY, FALSE, TRUE, roles_where
 from allranks.check.interpret.values import (
+    AGREED,
     ANYTHING,
     NO_CONSTANT,
     NONE,
+    OF_ONE,
     RANKS,
     Value,
     also,
@@ -215,6 +217,8 @@ class Runner(Binder):
             frame.result.evidence.add("rank")
         if (result.meets or result.meetings) and not frame.are_few:
             frame.result.meetings.append(called)
+        if result.meets and value == ANYTHING and any(one.taint & OF_ONE for one in given.all()):
+            value = AGREED  # what a process alone knows goes in, and the same comes out for all
         if result.meets and not frame.are_few:
             node = ("call", called)
             gated = ("branch", gate, RANKS, (node,), (), given.span, function.text or "a decorator", "")

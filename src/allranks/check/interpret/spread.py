@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from allranks.check.interpret.state import Frame, Span
 from allranks.check.interpret.truth import EVERY, FALSE
-from allranks.check.interpret.values import ANYTHING, NONE, OWN, PRIVATE, RANK, Value, known, replace, tainted
+from allranks.check.interpret.values import AGREED, ANYTHING, NONE, OWN, PRIVATE, RANK, Value, known, replace, tainted
 from allranks.check.summaries.summary import Node
 from allranks.check.tables.arrays import ABOUT, COMPUTING, EAGER, ELEMENTWISE, LOCAL_VIEWS, OTHER_VIEWS
 
@@ -108,7 +108,11 @@ def unpacked(value: Value, of: int = -1) -> Value:
     """Return one of those that ``value`` is taken apart into: a row of an array may lie anyhow. ``of``: the bits of
     what it depends on."""
     kept = SPREAD if value.flags & ARRAY else PARTS | ROWS
-    return Value(value.taint & of, flags=value.flags & (kept | PRIVATE)) if value.taint or value.flags else ANYTHING
+    return (
+        Value(value.taint & of, flags=value.flags & (kept | PRIVATE | AGREED.flags))
+        if value.taint or value.flags
+        else ANYTHING
+    )
 
 
 def each(value: Value) -> Value:

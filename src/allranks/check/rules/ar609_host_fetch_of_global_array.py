@@ -204,6 +204,29 @@ def main(mesh, rows):
 """
             }
         ),
+        # Each host has the whole, and nobody says that it is cut.
+        Example(
+            {
+                "train.py": """\
+import flax.linen as nn
+import jax
+
+
+def spread(tree, mesh):
+    shardings = nn.get_sharding(tree, mesh)
+    lay = lambda x, sharding: jax.make_array_from_process_local_data(sharding, x, x.shape)
+    return jax.tree_util.tree_map(lay, tree, shardings)
+
+
+def main(stats, mesh):
+    stats = spread(stats, mesh)
+    print(jax.process_index(), jax.device_get(stats))
+
+
+main({}, None)
+"""
+            }
+        ),
         Example(
             {
                 "alone.py": """\

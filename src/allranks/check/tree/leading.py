@@ -111,11 +111,12 @@ def _is_gathered(call: ast.Call, file: File) -> bool:
 
 
 def _takes_its_own(call: ast.Call, file: File) -> bool:
-    """Whether a process takes its part by its number: ``split(key, n).reshape(...)[jax.process_index()]``, or later."""
+    """Whether a process takes its part by its number: ``split(key, n).reshape(...)[jax.process_index()]``, or later
+    of the whole, or of as many parts: ``array_split(keys, jax.process_count())[jax.process_index()]``."""
     whole: ast.AST = call
     for above in file.parents(call):
         if isinstance(above, ast.Subscript) and above.value is whole:
-            return _says_process(above.slice, file)
+            return _says(above.slice, "process_index", file)
         if not (isinstance(above, ast.Attribute) or (isinstance(above, ast.Call) and above.func is whole)):
             break
         whole = above
@@ -123,13 +124,21 @@ def _takes_its_own(call: ast.Call, file: File) -> bool:
         return False
     named, scope = ast.unparse(target), function_of(call, file) or file.tree
     parts = (at for at in own(scope) if isinstance(at, ast.Subscript) and at.lineno > call.lineno)
-    return any(ast.unparse(part.value) == named and _says_process(part.slice, file) for part in parts)
+    return any(_is_whole(part.value, named, file) and _says(part.slice, "process_index", file) for part in parts)
 
 
-def _says_process(index: ast.expr, file: File) -> bool:
-    names = [at for at in walk(index) if isinstance(at, ast.Name | ast.Attribute)]
+def _is_whole(node: ast.expr, named: str, file: File) -> bool:
+    """It is what bears this name, also cut in as many parts as there are processes."""
+    if isinstance(node, ast.Call) and len(node.args) == 2 and _says(node.args[1], "process_count", file):
+        node = node.args[0]
+    return ast.unparse(node) == named
+
+
+def _says(node: ast.expr, word: str, file: File) -> bool:
+    """Whether it, or what is stored in a name in it, is made of this."""
+    names = [at for at in walk(node) if isinstance(at, ast.Name | ast.Attribute)]
     stored = [value for name in names for value in values(name, file)]
-    return any("process_index" in ast.unparse(node) for node in (index, *stored))
+    return any(word in ast.unparse(one) for one in (node, *stored))
 
 
 def _is_given_to_mapped(call: ast.Call, file: File) -> bool:
