@@ -27,13 +27,15 @@ class Classes(Evaluator):
 
     def lineage(self, reference: str) -> tuple[str, ...]:
         """Return a class and what it inherits, nearest first: references of the project, dotted names of others."""
-        if reference in self.lineages:
-            return self.lineages[reference]
+        known = self.lineages.get(reference)
+        if known is not None:
+            return known
         facts = self.project.cls(reference)
         if facts is None:
             name = documented(reference)
             trains = is_trainer(name) and name != TRAINER
-            return (reference, TRAINER) if trains else (reference,) if reference else ()
+            self.lineages[reference] = (reference, TRAINER) if trains else (reference,) if reference else ()
+            return self.lineages[reference]
         self.lineages[reference] = (reference,)  # a circle ends here
         found = [reference]
         module = self.module_frame(reference.partition("::")[0])
