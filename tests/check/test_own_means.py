@@ -490,3 +490,49 @@ def total({what}, parts):
 total(1, [])
 """
     assert lines(source) == found
+
+
+ALL_IN_ONE = """\
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler
+
+
+def main(model, rows, held, log):
+    dist.init_process_group("nccl")
+    model, sampler = DDP(model), DistributedSampler(held, shuffle=False)
+    loader = DataLoader(rows, 32, sampler=DistributedSampler(rows))
+    val_loader = DataLoader(held, 32, sampler=sampler)
+    for epoch in range(9):
+        for batch in loader:
+            loss = model(batch).mean()
+            loss.backward()
+            dist.all_reduce(loss)
+        total = torch.zeros(1)
+        with torch.no_grad():
+            for batch in val_loader:
+                lost = model(batch).mean()
+                WITHIN
+                total += lost
+        THEN
+        mean = total / len(val_loader)
+        if dist.get_rank() == 0:
+            log(mean, loss)
+"""
+
+
+@pytest.mark.parametrize(
+    ("within", "then", "expected"),
+    [
+        ("pass", "pass", [24]),
+        ("dist.all_reduce(lost)", "pass", []),
+        ("pass", "dist.all_reduce(total)", []),
+        ("pass", "whole = total.clone(); dist.all_reduce(whole)", []),
+    ],
+)
+def test_a_program_that_trains_and_validates_in_one_function(within: str, then: str, expected: list[int]) -> None:
+    """That the training meets brings nothing of the validation together."""
+    text = ALL_IN_ONE.replace("WITHIN", within).replace("THEN", then)
+    assert lines(text) == expected
+    assert lines(text.replace("sampler=sampler", "sampler=None")) == []

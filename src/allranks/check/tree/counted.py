@@ -116,12 +116,16 @@ def number_of(loop: ast.For, function: Function, file: File) -> ast.AST | None:
     return found or _running(loop, behind, names) or _in_methods(behind, names, file)
 
 
+def made_of_loop(loop: ast.For, function: Function, file: File) -> set[str]:
+    """Return the names of what a loop adds up or collects, and of what is made of that behind it."""
+    return _made_of(set(gathered(loop, file)), _behind(loop, function))
+
+
 def handed_on(loop: ast.For, function: Function, file: File) -> Iterator[ast.Call]:
     """Yield the calls behind a loop of functions of other files of the project, as far as this one tells, that are
     given what the loop has added up or collected."""
-    behind = _behind(loop, function)
-    names = _made_of(set(gathered(loop, file)), behind)
-    for at in behind:
+    names = made_of_loop(loop, function, file)
+    for at in _behind(loop, function):
         if isinstance(at, ast.Call) and any(not names.isdisjoint(places_in(one)) for one in arguments(at)):
             root = file.qualified(at.func) or ""
             if root.partition(".")[0] not in _LIBRARIES and "." in root and function_called(at, file) is None:

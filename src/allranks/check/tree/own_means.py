@@ -10,7 +10,7 @@ from typing import NamedTuple
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tables.data import HELD_OUT
-from allranks.check.tree.counted import counted_by, handed_on, methods_called, number_of
+from allranks.check.tree.counted import counted_by, handed_on, made_of_loop, methods_called, number_of
 from allranks.check.tree.dealt_loaders import dealt_at, is_whole, passed_on
 from allranks.check.tree.namesakes import only_sounds
 from allranks.check.tree.origins import function_called, values
@@ -22,6 +22,7 @@ from allranks.check.tree.syntax import (
     calls_of,
     class_of,
     function_of,
+    nodes_in,
     own,
     places_in,
     rank_guard,
@@ -97,6 +98,8 @@ def own_mean(function: Function, file: File) -> OwnMean | None:
         if mean is not None and not _is_together(function, file):
             handed = tuple(handed_on(loop, function, file))
             return OwnMean(mean, source, sure=source is not None or _deals_for(function, file), handed=handed)
+        if mean is not None and source is not None and not _is_brought(loop, function, file):
+            return OwnMean(mean, source, sure=True)
         counted = counted_by(loop, function, file)
         if counted is not None and not _is_together(function, file):
             return OwnMean(counted[0], source, sure=False, kind=counted[1])
@@ -158,6 +161,27 @@ def _is_together(function: Function, file: File) -> bool:
     if _meets(function, file, 3) or _tells_rank(function):
         return True
     return any(_is_agreed(call, file) for call in _calls(function, file))
+
+
+def _is_brought(loop: ast.For, function: Function, file: File) -> bool:
+    """Whether the loop, or whoever is given what it has added up, may meet the other processes, in a function that
+    trains too, and meets them for that; and of any other function."""
+    if not any(isinstance(at, ast.For) and _trains(at, file) for at in own(function)):
+        return True
+    names = made_of_loop(loop, function, file)
+    inner = set(map(id, nodes_in(loop.body)))
+    for call in (at for at in own(function) if isinstance(at, ast.Call)):
+        if (id(call) in inner or not names.isdisjoint(places_in(call))) and _may_meet(call, file):
+            return True
+    return _tells_rank(function)
+
+
+def _may_meet(call: ast.Call, file: File) -> bool:
+    told = _told(call, file)
+    if _ASKS.search(told) or only_sounds(call):
+        return False
+    called = function_called(call, file)
+    return bool(_LEFT.search(told + "(") or _OTHERS.search(told)) or (called is not None and _meets(called, file, 2))
 
 
 def _meets(function: Function, file: File, depth: int, asked: frozenset[Function] = frozenset()) -> bool:
