@@ -145,7 +145,7 @@ class Plain(Overrides):
         if name != "split_between_processes" and not (name == "shard" and any(v.ranked for v in given.all())):
             return None
         self._record(frame, None, f"*.{name}", given, None, "")
-        return Value(flags=frozenset({"own"}))
+        return Value(flags=frozenset({"own", "part"}))
 
     def of_array(self, frame: Frame, base: Value, name: str, given: Given) -> Value | None:
         """Return what a method gives of an array in parts, a tree of such or a collection; None for others."""

@@ -55,11 +55,12 @@ class Value:
     only where this is true, or an object whose methods do. ``elements`` of a tuple or list. ``bound``: first
     arguments, given by functools.partial; what is in a collection (`collected`). ``told``: the same by keyword.
     ``handle``: the place of the call that opened this file. ``flags``: ``memory``, ``temporary``, ``lock``, ``turn``,
-    ``dict``, ``agreed``; ``own``: a name, or what holds names, that the rank or this process is part of; of a path,
-    whose disk it is on: ``shared`` by all nodes, or each ``node``'s own; ``perhaps``: nobody knows whether it is what
-    is worked on; ``named``: a folder of a run that is called after the clock, or what is in it; ``choice``: a
-    dictionary of classes or functions, ``one of``: what is picked from it, or by a condition; they are its
-    ``elements``, each with a ``gate`` if the rank picks. How an array of JAX lies is told in `spread`.
+    ``dict``, ``agreed``; ``own``: a name, or what holds names, that the rank or this process is part of; ``part``: what
+    this process was dealt of something; of a path, whose disk it is on: ``shared`` by all nodes, or each ``node``'s
+    own; ``perhaps``: nobody knows whether it is what is worked on; ``named``: a folder of a run that is called after
+    the clock, or what is in it; ``choice``: a dictionary of classes or functions, ``one of``: what is picked from it,
+    or by a condition; they are its ``elements``, each with a ``gate`` if the rank picks. How an array of JAX lies is
+    told in `spread`.
     """
 
     taint: int = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from allranks.check.program import PARALLEL, Divergence, Program
 from allranks.check.rule import Example, ProgramRule
@@ -31,7 +32,8 @@ class CollectiveUnderRankGuard(ProgramRule):
     leads to, two conditions or two calls below the guard, is not found: mostly the guard knows what the data are. What
     gathers only a model in parts (`accelerator.get_state_dict`) counts where the project names FSDP or DeepSpeed. Ranks
     that part for good, each into a function of its own, are taken for programs that answer each other, and files that
-    import `torch.distributed.rpc` are left alone.
+    import `torch.distributed.rpc` are left alone. Where each side goes on to the same calls in the same order, and only
+    the loops and conditions around them differ, mostly all meet alike, and confidence is low.
 
     ## Use instead
     Call the collective on every rank, and put the guard around what is done with the result.
@@ -235,12 +237,13 @@ def share(x):
             if _saves_alone(parting, program):
                 continue
             if parting.cause == "rank" and parting.op not in PARALLEL and not _goes_on_alone(parting):
-                yield self.found(
+                found = self.found(
                     parting,
                     f"{parting.named} is not reached by every rank: it depends on {parting.condition}",
                     advice=_GROUPS if parting.op == "new_group" else None,
                     notes=parting.sides(),
                 )
+                yield found if parting.traces else replace(found, confidence="low")
             elif parting.cause == "rounds" and parting.op not in PARALLEL:
                 yield self.found(parting, f"{parting.named} stands in a loop whose bounds some ranks alone have set")
 

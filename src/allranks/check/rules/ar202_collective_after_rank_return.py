@@ -11,6 +11,7 @@ from allranks.check.rule import Example, ProgramRule
 from allranks.findings import Finding
 
 _NO_XLA = re.compile(r"(?i)(^| and )not [\w.]*(xla|tpu)\w*(\(\))?($| and )")
+_COMPARES = re.compile(r"(?!.*\b(and|or)\b).*(==|!=|<|>).*")
 
 
 class CollectiveAfterRankReturn(ProgramRule):
@@ -29,7 +30,9 @@ class CollectiveAfterRankReturn(ProgramRule):
 
     ## Known problems
     As for AR201. Where nothing but Lightning's Trainer starts the other processes, it does so as it begins to fit: if
-    rank 0 leaves before, it is alone on its node, and confidence is low.
+    rank 0 leaves before, it is alone on its node, and confidence is low. It is low too where the rank is but one of the
+    things that decide and it is not known which ranks leave: mostly the same things say that there is nothing to meet
+    for (`if not args.all_ranks and rank != 0: return`, and further down `if args.all_ranks: gather(...)`).
 
     ## Use instead
     Call what all ranks must call first, then return on the ranks that have nothing to write.
@@ -140,12 +143,18 @@ class Trainer:
                     notes=parting.sides(),
                 )
                 alone = program.started_at_fit and parting.op == "fit" and _leaves_first(parting)
-                yield replace(found, confidence="low") if alone else found
+                yield replace(found, confidence="low") if alone or _hangs_on_more(parting) else found
 
 
 def _leaves_first(parting: Divergence) -> bool:
     """It is rank 0 that leaves, as far as the sides tell."""
     return not any("fit" in ops for who, ops in parting.traces if "rank 0" in who)
+
+
+def _hangs_on_more(parting: Divergence) -> bool:
+    """It is not known of the roles who leaves, and the rank is not all that is asked: it is no plain comparison."""
+    known = not any("where it holds" in who for who, _ in parting.traces)
+    return not known and _COMPARES.fullmatch(parting.condition) is None
 
 
 def _leaves_without_xla(parting: Divergence) -> bool:

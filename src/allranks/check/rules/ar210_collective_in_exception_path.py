@@ -63,7 +63,8 @@ class CollectiveInExceptionPath(LocalRule):
     ## Known problems
     An exception that all ranks raise alike (a setting, a version) is safe, and is reported too. Confidence is low for
     all but a handler that meets in something else than its `try`: in a `finally` block mostly all arrive, an
-    interrupt comes to all, and who raises in front of a collective mostly ends the job.
+    interrupt comes to all, and who raises in front of a collective mostly ends the job. So it is where those that do
+    not fail begin what follows with the same call, and the handler leaves.
 
     ## Use instead
     Let the exception end the process, and let the launcher end the others (`allranks.init()` does).
@@ -248,7 +249,8 @@ def main_first(is_main):
                 if _is_met(node, parent, file):
                     return
                 found = self.local(file, node, f"{called} is called in an exception handler")
-                yield found if _is_alone(parent, called, file) else replace(found, confidence="low")
+                alone = _is_alone(parent, called, file) and not _is_awaited(node, parent, file)
+                yield found if alone else replace(found, confidence="low")
                 return
             if isinstance(parent, ast.Try | ast.TryStar) and child in parent.finalbody:
                 found = self.local(file, node, f"{called} is called in a finally block")
@@ -278,6 +280,19 @@ def _is_met(call: ast.Call, handler: ast.ExceptHandler, file: File) -> bool:
     return last is not None and any(
         isinstance(at, ast.Call) and ast.unparse(at) == ast.unparse(call) for at in walk(last)
     )
+
+
+def _is_awaited(call: ast.Call, handler: ast.ExceptHandler, file: File) -> bool:
+    """Whether those who do not fail make the same call as soon as they have tried: the failed one is waited for there,
+    though perhaps not in what comes next."""
+    tried = next(file.parents(handler), None)
+    if not isinstance(tried, ast.Try | ast.TryStar) or not isinstance(handler.body[-1], ast.Return | ast.Continue):
+        return False
+    around = next(file.parents(tried), None)
+    blocks = [block for _, block in ast.iter_fields(around) if isinstance(block, list)] if around is not None else []
+    follows = next((block[at + 1 : at + 2] for block in blocks for at, one in enumerate(block) if one is tried), [])
+    first = (tried.orelse or follows)[:1]
+    return any(isinstance(at, ast.Expr) and ast.unparse(at.value) == ast.unparse(call) for at in first)
 
 
 def _is_alone(handler: ast.ExceptHandler, called: str, file: File) -> bool:

@@ -380,8 +380,8 @@ def train(model, dataset):
             yield self.local(file, node, told.STREAMED_AS_IT_IS if led else told.STREAMED, advice=told.OF_A_STREAM)
 
     def stands(self, finding: Finding, program: Program) -> bool:
-        made = (e.argument(0, "dataset") for e in program.calls(*LOADERS) if e.place == finding.place)
-        if any(program.facts.is_drawn_endlessly(data.instance) for data in made if data is not None and data.instance):
+        made = [d for e in program.calls(*LOADERS) if e.place == finding.place and (d := e.argument(0, "dataset"))]
+        if any("part" in d.flags or (d.instance and program.facts.is_drawn_endlessly(d.instance)) for d in made):
             return False
         led = "lightning" in program.packages and not trains_alone(program)
         if finding.message == told.STREAMED_AS_IT_IS:

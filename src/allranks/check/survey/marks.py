@@ -52,6 +52,21 @@ def are_programs(node: TraceNode) -> bool:
     return bool(one != two)
 
 
+def own_conditions(trace: Trace) -> frozenset[str]:
+    """Return the conditions of a function's own branches: of a condition and its contrary, one."""
+    found = set[str]()
+    for node in trace:
+        if node[0] == "branch":
+            found |= {node[7].removeprefix("not "), *own_conditions((*node[3], *node[4]))}
+        elif node[0] == "loop":
+            found |= own_conditions((*node[3], *node[5]))
+        elif node[0] == "try":
+            found |= own_conditions((*node[1], *node[3], *(one for handler in node[2] for one in handler)))
+        elif node[0] == "around":
+            found |= own_conditions(node[2])
+    return frozenset(found)
+
+
 class Meeting(NamedTuple):
     """Where a function sees a meeting, what it is called in the end, its op, and the calls that lead on to it: what is
     called, and where that sees it."""

@@ -198,4 +198,9 @@ def flat(items: Items) -> Iterator[str]:
 def settles(items: Items, open_still: frozenset[str]) -> bool:
     """Whether what some meet only under a condition, others meet elsewhere: nothing hangs on it as a whole."""
     asked = conditions(items)
-    return bool(asked) and open_still.isdisjoint((*asked, "…")) and not any("(" in one or "…" in one for one in asked)
+    return bool(asked) and open_still.isdisjoint((*asked, "…")) and not doubtful(asked)
+
+
+def doubtful(asked: Iterable[str]) -> bool:
+    """Whether one of these conditions may be answered otherwise when it is asked again, or is too long to be told."""
+    return any("(" in one or "…" in one for one in asked)

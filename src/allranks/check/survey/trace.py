@@ -17,13 +17,23 @@ from allranks.check.interpret.truth import BY_RANK, EVERY, ROLES, TRUE, UNKNOWN,
 from allranks.check.interpret.values import ALONE, CLOCK, RANKS, STATE
 from allranks.check.survey.ahead import Ahead, Look
 from allranks.check.survey.answering import in_one_piece, says_how_it_lies, serves, tells_what_comes
-from allranks.check.survey.marks import Meeting, are_programs, breaks, ends_job, exits, first_meeting, raises
+from allranks.check.survey.marks import (
+    Meeting,
+    are_programs,
+    breaks,
+    ends_job,
+    exits,
+    first_meeting,
+    own_conditions,
+    raises,
+)
 from allranks.check.survey.sequence import (
     LONGEST,
     Items,
     alike,
     atoms,
     conditions,
+    doubtful,
     flat,
     hangs_on,
     holds,
@@ -143,9 +153,14 @@ class Comparison:
         yield from self._walk(result, result.trace, alive, Ahead((), False, alike(ways), open_still))
 
     def even(self, results: Sequence[Result]) -> bool:
-        """Return whether all roles meet alike in functions that are called one after another, though not in each."""
+        """Return whether all roles meet alike in functions that are called one after another, though not in each. What
+        is asked further down (what kind of group a barrier is given) is answered alike in each of them."""
         ways = [tuple(item for r in results for item in self.function(r, role, Look())) for role in range(4)]
-        return alike(ways) and all(settles(way, conditions(settled(way))) or not conditions(way) for way in ways)
+        here = frozenset().union(*(own_conditions(r.trace) for r in results))
+        return alike(ways) and all(
+            settles(way, conditions(settled(way))) or not (doubtful(conditions(way)) or here & conditions(way))
+            for way in ways
+        )
 
     def _walk(self, result: Result, trace: Trace, alive: int, ahead: Ahead) -> Iterator[Parting | tuple[Called, int]]:
         settled, owed = 0, _NO_BRANCH  # up to here, branches make up for each other, this one and those after it
@@ -357,9 +372,9 @@ def _look(node: TraceNode, alive: int) -> Look:
     truth = node[1]
     if breaks(node[3]) or breaks(node[4]) or node[2] & (ALONE | CLOCK):
         return Look(1)
-    if _is_open(node, alive) or truth[0] == truth[2]:
+    if _is_open(node, alive) or truth[2] in (truth[0], "W"):  # the first of another group may go with the first
         return Look(2)
-    return Look(1 if truth[0] == truth[1] else 0)
+    return Look(1 if truth[1] in (truth[0], "W") else 0)
 
 
 def _roles(mask: int) -> list[int]:
