@@ -154,6 +154,29 @@ class Trainer:
         for batch in DataLoader(self.rows, batch_size=8, shuffle=True):
             self.model(batch)
 """
+CUT = """\
+import torch.distributed as dist
+from torch.distributed.checkpoint.state_dict import get_model_state_dict
+from torch.distributed.fsdp import fully_shard
+from parts import load, prepare_fully_shard
+
+def share(model, mesh):
+    {first}
+    if dist.get_rank() == 0:
+        print(get_model_state_dict(model))
+    {then}
+
+dist.init_process_group("nccl")
+share(load(), None)
+"""
+# Of a model: what is done before its state is asked for, what afterwards, and whether all must ask.
+CUTS = [
+    ("pass", "fully_shard(model, mesh=mesh)", False),
+    ("pass", "prepare_fully_shard(model, mesh)", False),
+    ("fully_shard(model)", "pass", True),
+    ("fully_shard(model)", "fully_shard(model)", True),
+    ("pass", "fully_shard(load())", True),
+]
 # Of the rows that a trainer is given: how they are read, what is done with them, and whether all processes have all.
 SHARDS = [
     ("", "rows = rows.shard(dist.get_world_size(), dist.get_rank())", False),
@@ -196,3 +219,8 @@ def test_who_fails_meets_those_who_go_on(leaves: str, follows: str, sure: str) -
 def test_a_trainer_is_given_the_part_of_its_process(how: str, deals: str, whole: bool) -> None:
     sources = {"trainer.py": TRAINER.encode(), "train.py": SHARD.format(how=how, deals=deals).encode()}
     assert bool(check(sources, Settings(select=("AR301",))).findings) == whole
+
+
+@pytest.mark.parametrize(("first", "then", "parts"), CUTS)
+def test_a_model_that_is_cut_up_later_is_whole_till_then(first: str, then: str, parts: bool) -> None:
+    assert bool(found(CUT.format(first=first, then=then), "AR201")) == parts

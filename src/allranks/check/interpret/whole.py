@@ -12,6 +12,7 @@ from allranks.check.summaries.summary import Node, body_of, calls_below
 
 # Copies of a model that nobody wraps: averages of its parameters.
 _COPIED = re.compile(r"deepcopy$|(?i:ema\w*|averaged_?model|average)$")
+_CUTS = re.compile(r"((?i:fully_?shard|(apply|wrap|prepare)_?fsdp)\w*|FSDP|FullyShardedDataParallel)$")
 
 
 def where_whole(node: Node) -> tuple[Node, ...] | None:
@@ -25,7 +26,15 @@ def where_whole(node: Node) -> tuple[Node, ...] | None:
 
 def is_whole(project: Project, frame: Frame, given: Given) -> bool:
     """Whether what meets the other ranks for a model in parts alone, is given one that each rank has as a whole."""
-    return bool(frame.whole) or not project.shards(frame.path) or _is_copy(frame, given)
+    return bool(frame.whole) or not project.shards(frame.path) or _is_copy(frame, given) or _is_cut_later(frame, given)
+
+
+def _is_cut_later(frame: Frame, given: Given) -> bool:
+    """Whether the function lets the model be cut up further down: until then, each rank has all of it."""
+    model = given.expression("model", 0)
+    calls = [call for call in calls_below(body_of(frame.facts)) if model is not None and call[2][:1] == (model,)]
+    cuts = [call[4] for call in calls if _CUTS.search(render(call[1]))]
+    return bool(cuts) and all(span > given.span for span in cuts)
 
 
 def _is_copy(frame: Frame, given: Given) -> bool:
