@@ -298,3 +298,23 @@ def test_who_ends_under_a_condition_of_the_function_that_one_rank_calls_leaves_t
         """
     assert found(ends.format("stop")) == found(ends.format("enough")) == ["AR202:11"]
     assert found(ends.format("stop").replace("if rank == 0", "if epoch == 7")) == []
+
+
+@pytest.mark.parametrize(("trains", "lines"), [("dist.barrier()", []), ("print(rank)", [15])])
+def test_where_training_ends_all_but_one_nobody_else_comes_after_it(trains: str, lines: list[int]) -> None:
+    """And who comes there without it is meant to be alone; not so where what ends them is no training."""
+    source = START + textwrap.dedent(
+        f"""\
+        def train():
+            {trains}
+            if rank != 0:
+                sys.exit()
+        def main(options):
+            if options.train:
+                train()
+            open("scores.json", "w")
+        main(options)
+        """
+    )
+    findings = check({"train.py": source.encode()}, Settings(select=("AR102",))).findings
+    assert [one.place.line for one in findings] == lines

@@ -8,13 +8,16 @@ the launcher learns how it has ended.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from allranks.check.interpret.held import is_guarded
 from allranks.check.interpret.state import NOBODY, Called, Ended, Frame, Trace, TraceNode, meets
 from allranks.check.interpret.truth import FALSE, TRUE, UNKNOWN, both, certain, decides, either, negate, roles_where
-from allranks.check.interpret.values import PROCESS, RANKS
+from allranks.check.interpret.values import PROCESS, RANKS, Value
 from allranks.check.summaries.summary import Node, Summary
 
+# A side of a branch: whether it is left; the roles that are at its end, for certain and perhaps; variables; its trace.
+Side: TypeAlias = tuple[bool, int, int, dict[str, Value], Trace]
 # Functions that end the process, as they are called.
 _EXITS = (("name", "exit"), ("name", "quit"), ("attr", ("name", "sys"), "exit"), ("attr", ("name", "os"), "_exit"))
 _RAISED = ("name", "SystemExit")
@@ -54,6 +57,23 @@ def stayed(truth: str, gone: Trace, *, flipped: bool) -> int:
     if gone[-1:] != (("exit", "raise"),):
         return 0
     return roles_where(negate(truth) if flipped else truth, "TUPWD")
+
+
+def going_on(truth: str, then: Side, orelse: Side) -> tuple[int, int]:
+    """Return the roles that go on past a branch, for certain and perhaps: where an option has them train together, and
+    ends all but rank 0 after it, those who come there without training are one process too, or must not be others."""
+    sides = [side for side in (then, orelse) if not side[0]]
+    if truth == UNKNOWN and len(sides) == 2:
+        met = [side for side in sides if any(map(meets, side[4]))]
+        sides = met if len(met) == 1 and _is_for_first(ended(met[0][4]).truth) else sides
+    mask = may = 0
+    for side in sides:
+        mask, may = mask | side[1], may | side[2]
+    return mask, may
+
+
+def _is_for_first(gone: str) -> bool:
+    return gone[0] == "F" and "F" not in gone[1:]
 
 
 def _ended_at(node: TraceNode) -> Ended:

@@ -9,7 +9,7 @@ from allranks.check.interpret import gpus
 from allranks.check.interpret.acting import forgives
 from allranks.check.interpret.asked import asks_for_others
 from allranks.check.interpret.collected import through
-from allranks.check.interpret.ending import how_it_ends, stayed
+from allranks.check.interpret.ending import Side, going_on, how_it_ends, stayed
 from allranks.check.interpret.few import leave_world
 from allranks.check.interpret.functions import Runner
 from allranks.check.interpret.making import members
@@ -18,7 +18,7 @@ from allranks.check.interpret.rounds import Rounds, comes_late, count, how_often
 from allranks.check.interpret.sides import merged
 from allranks.check.interpret.spread import enter, unpacked
 from allranks.check.interpret.started import joins_as
-from allranks.check.interpret.state import Called, Frame, Trace, in_turns, meets, meets_last, turn
+from allranks.check.interpret.state import Called, Frame, in_turns, meets, meets_last, turn
 from allranks.check.interpret.taken import taken_apart
 from allranks.check.interpret.truth import FALSE, TRUE, UNKNOWN, certain, decides, negate, roles_where
 from allranks.check.interpret.values import (
@@ -148,7 +148,7 @@ class Interpreter(Runner):
         env, nodes, implicit, guard, arms = frame.env, frame.nodes, frame.implicit, frame.guard, frame.arms
         parts = ((RANKS | OF_ONE if set(truth) & set("DWP") else PROCESS) | ASKED) & test.taint
         whole, unsharded = frame.whole, where_whole(node)
-        ends: list[tuple[bool, int, int, dict[str, Value], Trace]] = []
+        ends: list[Side] = []
         for side, statements in ((truth, node[3]), (negate(truth), node[4])):
             frame.env, frame.nodes, frame.implicit = dict(env), [], implicit | parts
             frame.mask = before & roles_where(side, "TUP" if side == truth else certain(truth, ranked=test.ranked))
@@ -158,7 +158,7 @@ class Interpreter(Runner):
             frame.whole = whole + (statements is unsharded)
             ended = self.block(frame, statements)
             ends.append((ended, frame.mask, frame.may, frame.env, tuple(frame.nodes)))
-        (left_then, mask_then, may_then, env_then, then), (left_else, mask_else, may_else, env_else, orelse) = ends
+        (left_then, _, _, env_then, then), (left_else, _, _, env_else, orelse) = ends
         frame.nodes, frame.implicit, frame.guard = nodes, implicit, guard
         frame.arms = (*arms, (node[5], left_else)) if left_then != left_else else arms
         gone = node[3] if left_then else node[4] if left_else else None
@@ -171,8 +171,7 @@ class Interpreter(Runner):
         if not jumped:
             frame.mask, frame.may = before, may
         else:
-            frame.mask = (0 if left_then else mask_then) | (0 if left_else else mask_else)
-            frame.may = (0 if left_then else may_then) | (0 if left_else else may_else)
+            frame.mask, frame.may = going_on(truth, *ends)
             frame.implicit |= parts
             frame.guard = node[5] if test.ranked else guard  # who left early is not here any more
             frame.mask |= before & stayed(truth, then if left_then else orelse if left_else else (), flipped=left_then)

@@ -253,6 +253,12 @@ class Trainer:
         is_chief = rank == 0
         if is_chief and deep:
             print(shown, folder)
+        if not self.several or rank == 0:
+            values = {}
+        if self.several:
+            dist.barrier()
+        else:
+            values["score"] = score
         return score
 
     def build(self, rank):

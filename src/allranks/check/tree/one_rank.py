@@ -220,7 +220,22 @@ def is_for_all(use: ast.AST, guard: ast.If, file: File) -> bool:
                 return False
             if ast.unparse(parent.test) in asked and child not in getattr(parent, "body", ()):
                 return False
+            if any(child in part for part in _parts_where(guard.test, parent)):
+                return False
     return True
+
+
+def _parts_where(guard: ast.expr, branch: ast.AST) -> Iterator[Sequence[ast.AST]]:
+    """Yield the parts of ``branch`` that are reached only where ``guard`` holds on every rank: ``not several`` of
+    ``not several or rank == 0``."""
+    known = guard.values if isinstance(guard, ast.BoolOp) and isinstance(guard.op, ast.Or) else ()
+    if not isinstance(branch, ast.If):
+        return
+    for part in (part for part in known if not asks_rank(part)):
+        if ast.unparse(part) == ast.unparse(branch.test):
+            yield branch.body
+        elif isinstance(part, ast.UnaryOp) and ast.unparse(part.operand) == ast.unparse(branch.test):
+            yield branch.orelse
 
 
 def _others_leave(use: ast.AST, file: File) -> bool:
