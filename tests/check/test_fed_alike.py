@@ -75,6 +75,10 @@ def test_what_nothing_in_the_program_divides_is_read_alike(rows: str, batch: str
         {"cut": ".part(process, jax.process_count())"},
         {"cut": ".shard(jax.process_count(), jax.process_index())"},
         {"batch": "batch = jax.device_put(row, sharding)"},  # the whole batch, the same on all
+        {
+            "batch": "batch = jax.device_put(row, sharding)",
+            "join": f"{JOIN}\n'https://jax.readthedocs.io/#parallelization-pmap'",
+        },
         {"batch": "batch = jax.make_array_from_callback(row.shape, sharding, lambda at: row[at])"},
     ],
 )

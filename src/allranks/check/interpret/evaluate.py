@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeVar
 from allranks.check.interpret import collected, rounds, spread
 from allranks.check.interpret.asked import by_mesh, imported, is_no_text, says_alone
 from allranks.check.interpret.compare import compared, left_over
-from allranks.check.interpret.naming import alike, counted, is_local, is_sample, named_in, takes_rank
+from allranks.check.interpret.naming import alike, counted, cut, is_local, is_sample, named_in, takes_rank
 from allranks.check.interpret.state import Frame
 from allranks.check.interpret.truth import FALSE, TRUE, both, negate, roles_where
 from allranks.check.interpret.values import (
@@ -275,8 +275,7 @@ class Evaluator:
             return Value(elements=base.elements, flags=ONE_OF)
         if (found := spread.item(frame, base, node, index)) is not None:
             return found
-        sliced = node[2][0] == "many"
-        if (found := collected.at(base, index, sliced=sliced)) is not None:
+        if (found := cut(base, node[2]) or collected.at(base, index, sliced=node[2][0] == "many")) is not None:
             return found
         at, elements = index.constant, base.elements if not base.flags & ONE_OF else None
         if elements is not None and isinstance(at, int) and -len(elements) <= at < len(elements):

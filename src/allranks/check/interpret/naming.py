@@ -21,10 +21,12 @@ from allranks.check.interpret.values import (
 from allranks.check.summaries.render import render
 from allranks.check.summaries.summary import Node
 from allranks.check.tables.items import COPIES, is_batch, is_step, key_of_name
-from allranks.check.tables.passing import is_of_day
+from allranks.check.tables.passing import is_cut_to_day, is_of_day
 
 # A name that is filled in with the rank: "log-{rank:03d}.txt", "%(local_rank)s.txt".
 _TEMPLATE = re.compile(r"[{(](\w*_)?rank[})!:]")
+# How the text of a value begins that ``strftime`` has written: in the form that follows.
+_WRITTEN = "time: "
 # How many processes a node has.
 _OF_A_NODE = re.compile(r"gpu|nproc|per_(node|host|machine)|local_(world_)?size|device_count|n_?devices")
 
@@ -61,11 +63,20 @@ def filled_in(base: Value, name: str, given: Given) -> Value:
     """Return what a method gives that adds nothing: a text is as much its process' own as what is put in."""
     if name == "strftime" and given.values and is_of_day(given.values[0].constant):
         return Value(base.taint & ~CLOCK, flags=base.flags & OWN)
+    if name == "strftime" and given.values and isinstance(given.values[0].constant, str):
+        return replace(tainted(base), text=_WRITTEN + given.values[0].constant)
     if name == "wrapattr" and any(value.private for value in given.values):
         return Value(flags=OWN)
     made = tainted(base, *given.all())
     flags = base.flags.union(*(value.flags & OWN for value in given.all() if name in ("format", "join")))
     return replace(made, flags=flags) if flags else made
+
+
+def cut(base: Value, at: Node) -> Value | None:
+    """Return what is left of the time that ``strftime`` has written, where a slice leaves the day of it alone."""
+    written = base.taint & CLOCK and base.text.startswith(_WRITTEN) and at[0] == "many" and len(at) > 2
+    of_day = written and is_cut_to_day(base.text.removeprefix(_WRITTEN), at[2])
+    return Value(base.taint & ~CLOCK) if of_day else None
 
 
 def is_sample(frame: Frame, node: Node) -> bool:

@@ -10,6 +10,7 @@ from allranks.check.interpret.values import CLOCK, IDENTITY, PROCESS, RANKS, Val
 from allranks.check.program import Event, Program
 from allranks.check.rule import Example, ProgramRule
 from allranks.check.survey.folders import makes_folder
+from allranks.check.survey.own_folders import is_of_another_program, is_of_each, is_on_own_disk
 from allranks.check.tables.effects import Kind
 from allranks.findings import Finding, Note
 
@@ -25,9 +26,10 @@ class RankDivergentRunDir(ProgramRule):
     ## What it does
     Finds a directory that every process makes, and a checkpoint that all save together, under a name from the clock, a
     random number or a listing, taken by each process for itself. Where such a name is given to what is called as the
-    folder of a run is (`output_dir`, `run_id`, `TrainingArguments(output_dir=...)`), that is told with low confidence.
-    And a loop in which every process looks for the first name under which nothing is there, for a folder that is made
-    then: by all, or by rank 0 while the others still look.
+    folder of a run is (`output_dir`, `run_id`, `TrainingArguments(output_dir=...)`), that is told with low confidence,
+    as is a folder that a program of JAX makes below its working folder: each host of a TPU pod has its own there. And
+    a loop in which every process looks for the first name under which nothing is there, for a folder that is made then:
+    by all, or by rank 0 while the others still look.
 
     ## Why is this bad
     Processes start a little apart. A name with seconds in it, or the number of runs that are there already, is not the
@@ -49,7 +51,7 @@ class RankDivergentRunDir(ProgramRule):
     """
 
     code, name, severity, row = "AR107", "rank-divergent-run-dir", "warning", "checkpoint save"
-    cluster = "Ranks that start a second apart choose different folders, and the files of one run are spread over them."
+    cluster = "Ranks that start a second apart choose different folders, and the files of a run are spread over them."
     advice = "Choose the name on rank 0 and broadcast it, or let the launcher pass it to all."
     bad = (
         Example(
@@ -303,7 +305,8 @@ if trainer.global_rank == 0:
         for event, does in ((e, d) for e, d in used.items() if d != "writes to" or e.symbol not in makers):
             found = self._named(event, program, does)  # Orbax saves arrays of NumPy on the first process alone
             unsure = event.name.startswith("orbax.") or program.finds_done(event)
-            yield replace(found, confidence="low") if unsure else found
+            own = does == "makes" and is_on_own_disk(event, program.facts)
+            yield replace(found, confidence="low") if unsure or own else found
         told = {event.symbol for event in used}
         for event in program.effects("free"):
             if event.active and event.everyone and event.symbol not in told and _is_taken(event, program):
@@ -312,7 +315,7 @@ if trainer.global_rank == 0:
                 yield self.found(event, f"{says}: who comes after rank 0 takes the next")
         for event in program.effects("named"):
             new = event.active and event.everyone and event.symbol not in told
-            if new and not _is_own(event) and not _agreed(event, program):
+            if new and not is_of_each(event) and not _agreed(event, program):
                 told.add(event.symbol)
                 yield replace(self._named(event, program, "names"), confidence="low")
 
@@ -330,6 +333,7 @@ if trainer.global_rank == 0:
 def _used(program: Program) -> Iterator[tuple[Event, str]]:
     """Yield what all processes do under such a name."""
     sources = tuple(program.sources("clock", "random", "listing"))
+    clocks = tuple(program.sources("clock"))
     for event in program.effects("mkdir", "folder", "checkpoint"):
         if (
             event.active
@@ -337,6 +341,7 @@ def _used(program: Program) -> Iterator[tuple[Event, str]]:
             and event.path is not None
             and "temporary" not in event.path.flags
             and (_divergent(event.path.taint) or (makes_folder(event) and _found(event, sources)))
+            and not is_of_another_program(event, clocks, program.facts)
         ):
             yield event, "makes" if makes_folder(event) else "writes to"
     for event in program.effects("mkdir", "folder"):
@@ -368,11 +373,6 @@ def _is_taken(event: Event, program: Program) -> bool:
 def _folders(event: Event) -> tuple[Value, ...]:
     """Return what may say where a checkpoint goes."""
     return (*event.arguments, *(value for name, value in event.keywords if _FOLDERS.search(name)))
-
-
-def _is_own(event: Event) -> bool:
-    """Whether a name has the rank or the process in it."""
-    return event.path is not None and bool(event.path.taint & (RANKS | IDENTITY) or "temporary" in event.path.flags)
 
 
 def _agreed(event: Event, program: Program) -> bool:

@@ -12,7 +12,7 @@ from allranks.check.interpret.spelled import is_listed, left_open, within
 from allranks.check.program import Event, Program
 from allranks.check.rule import Example, LocalRule, ProgramRule
 from allranks.check.sources.source import File
-from allranks.check.survey.ways import apart, awaited, root, when
+from allranks.check.survey.ways import apart, awaited, loads_between, root, when
 from allranks.check.tables.effects import MOVES, Effect
 from allranks.check.tables.local import LocalQuery
 from allranks.check.tree.filled_early import filled_early
@@ -54,7 +54,8 @@ class MissingBarrier(LocalRule, ProgramRule):
     ## Known problems
     Writer and reader in two functions are seen where the path is the same attribute, setting or constant, or goes
     through the calls as an argument. A meeting in code that is not followed is not seen. Confidence is low where names
-    alone say that rank 0 makes what the others use (`prepare_data()`, then `train()`).
+    alone say that rank 0 makes what the others use (`prepare_data()`, `train()`), and where all load a pretrained model
+    before they use a folder of rank 0's.
 
     ## Use instead
     A barrier between, on all ranks (`dist.barrier()`, `accelerator.wait_for_everyone()`).
@@ -300,12 +301,11 @@ def main(results, cache, work, other):
                 place, note = file.place(one.read), Note("it is made here", file.place(one.made))
                 sure: Confidence = "high" if one.sure else "low"
                 yield self.finding(place, file.symbol(one.read), one.what, notes=[note], confidence=sure)
-        if isinstance(node, ast.Call) and not file.is_test:
-            found = filled_early(node, file, lambda call: _may_meet(call, file))
-            if found is not None:
-                note = Note("rank 0 makes it here", file.place(node))
-                place = file.place(found.read)
-                yield self.finding(place, file.symbol(found.read), found.what, cluster=NO_FOLDER, notes=[note])
+        found = filled_early(node, file, lambda call: _may_meet(call, file)) if isinstance(node, ast.Call) else None
+        if found is not None and not file.is_test:
+            note = Note("rank 0 makes it here", file.place(node))
+            place = file.place(found.read)
+            yield self.finding(place, file.symbol(found.read), found.what, cluster=NO_FOLDER, notes=[note])
 
     def check(self, program: Program) -> Iterator[Finding]:
         said = set()
@@ -320,7 +320,8 @@ def main(results, cache, work, other):
                     place, note, message = found
                     told = self.found(event if place is event else place, message, cluster=harm(message), notes=(note,))
                     begun = {event.place, note.place} <= program.first_alone  # over before there is anybody else
-                    yield replace(told, confidence="low") if begun else told
+                    late = harm(message) is NO_FOLDER and loads_between(note.place, event, program.facts.lines)
+                    yield replace(told, confidence="low") if begun or late else told
 
 
 def _by_entry(program: Program) -> list[Event]:
@@ -339,11 +340,10 @@ def _races(earlier: Event, later: Event, around: list[Event]) -> tuple[Event, No
         return _gathers(earlier, later) if then and not later.per_process else None
     if first and later.everyone and other in _USES:
         made = one in (*_FOLDERS, "tracker") and other in ("file", "append", "checkpoint")
+        note = Note("rank 0 makes the folder here", earlier.place)
         if made and within(inner, outer) and not _made_by_all(outer, around):
-            note = Note("rank 0 makes the folder here", earlier.place)
             return later, note, f"every rank uses {later.target} while rank 0 may not have made its folder yet"
         if one in _FOLDERS and later.name in _LISTS and inner == outer and not _made_by_all(outer, around):
-            note = Note("rank 0 makes the folder here", earlier.place)
             return later, note, f"every rank lists {earlier.target} while rank 0 may not have made it yet"
         if later.per_process:
             return None

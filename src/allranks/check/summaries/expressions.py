@@ -154,6 +154,13 @@ def _many(low: Lowering, node: ast.expr) -> Node:
     return ("many", low.expressions(parts))
 
 
+def _slice(low: Lowering, node: ast.Slice) -> Node:
+    """With its text, where that is all of numbers: ``:-6``."""
+    text = ast.unparse(node)
+    plain = text.replace(":", "").replace("-", "").isdigit()
+    return (*_many(low, node), text) if plain else _many(low, node)
+
+
 EXPRESSIONS: Lowerers = {
     ast.Name: _name,
     ast.Constant: _constant,
@@ -180,7 +187,7 @@ EXPRESSIONS: Lowerers = {
     ast.Await: _await,
     ast.Starred: _star,
     ast.YieldFrom: _yield,
-    ast.Slice: _many,
+    ast.Slice: _slice,
     ast.FormattedValue: _many,
 }
 for _late in ("TemplateStr", "Interpolation"):  # Python 3.14

@@ -137,6 +137,10 @@ class Facts:
         summary = self._project.summaries.get(path)
         return summary is not None and summary.uses("jax") and not summary.uses("torch")
 
+    def imported_by(self, path: str) -> frozenset[str]:
+        """Return the files of which a program is made: what it imports, and what that imports."""
+        return self._project.reach(path)
+
     def nobody_calls(self, symbol: str, path: str = "") -> bool:
         """Whether the name of a function stands nowhere in the project but where it is defined; if it is said in what
         file, nowhere there or in what imports that."""

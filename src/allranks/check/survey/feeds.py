@@ -10,8 +10,8 @@ from allranks.check.summaries.project import Project
 
 # The processes are joined, or a size is divided among them.
 _JOINED = re.compile(r"distributed\.initialize\(|//\s*(jax\.)?(process|host)_count\(\)")
-# What each process is given there is its own part of the batch.
-_FED = re.compile(r"\b(make_array_from_process_local_data|host_local_array_to_global_array|pmap)\b")
+# What each process is given there is its own part of the batch; "#parallelization-pmap" leads to a page of JAX.
+_FED = re.compile(r"(?<![\w#/-])(make_array_from_process_local_data|host_local_array_to_global_array|pmap)\b")
 # Somebody has thought of who reads what, or cuts what all have read.
 _SPLITS = re.compile(
     r"(?<!common_utils)\.shard\([^()]*(\([^()]*\)[^()]*)*,|\.shard\(\s*$|num_shards|shard_(index|id|options|idx|num|count)|"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from allranks.check.program import Event
 from allranks.check.tables.effects import Effect
+from allranks.findings import Place
 
 _AWAITS = re.compile(r"^\s*while not [\w.]*(exists|isfile|is_file)\(")
 # A function of the project by which all wait, whatever is known of it.
@@ -46,3 +47,13 @@ def awaited(earlier: Event, later: Event, lines: Mapping[str, list[str]]) -> boo
     between = lines.get(later.place.path, [])[earlier.place.line : later.place.line - 1] if inside else ()
     moved = isinstance(earlier.entry, Effect) and earlier.entry.kind == "moved"
     return any(map(_MEETS.search, between)) or (moved and any(map(_AWAITS.search, between)))
+
+
+def loads_between(made: Place | None, event: Event, lines: Mapping[str, Sequence[str]]) -> bool:
+    """Whether a pretrained model is loaded between where rank 0 makes a folder, as it does at once, and the way to
+    ``event``: that takes seconds. ``lines``: of each file."""
+    ways = [at for at in (*(step.place for step in event.chain), event.place) if made and at.path == made.path]
+    later = [at.line for at in ways if made and at.line > made.end_line]
+    if made is None or not later:
+        return False
+    return any("from_pretrained(" in line for line in lines[made.path][made.end_line : min(later) - 1])

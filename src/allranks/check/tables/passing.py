@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 
+_PLAIN = re.compile(r"([^%]|%[YymdjbBaAHIMSfp])+")  # what strftime writes alike everywhere
+_OF_A_DAY = (datetime(2021, 12, 31), datetime(2021, 12, 31, 23, 59, 59, 999999))  # its begin and its end
 _OF_TIME = re.compile(r"%[-#_0^]?[HIklMSfspPXcTRr]")  # what strftime fills in that changes within a day
 
 
@@ -66,3 +69,12 @@ def is_of_day(form: object) -> bool:
     """Whether ``strftime`` gives the day with this, and nothing that changes within it: processes that are started
     together have the same."""
     return isinstance(form, str) and "%" in form and _OF_TIME.search(form) is None
+
+
+def is_cut_to_day(form: str, cut: str) -> bool:
+    """Whether a slice (``:-6``) of what ``strftime`` gives holds the day, and nothing that changes within it."""
+    if _PLAIN.fullmatch(form) is None:
+        return False
+    ends = [int(end) if end else None for end in cut.split(":")]
+    first, last = (time.strftime(form)[slice(*ends)] for time in _OF_A_DAY)
+    return first == last
