@@ -536,3 +536,50 @@ def test_a_program_that_trains_and_validates_in_one_function(within: str, then: 
     text = ALL_IN_ONE.replace("WITHIN", within).replace("THEN", then)
     assert lines(text) == expected
     assert lines(text.replace("sampler=sampler", "sampler=None")) == []
+
+
+HALF_BROUGHT = """\
+import time
+import torch
+import torch.distributed as dist
+
+
+@torch.no_grad()
+def evaluate(model, loader):
+    sums, correct, seen, began = torch.zeros(2), 0, 0, time.time()
+    for x, y in loader:
+        logits = model(x)
+        sums += torch.stack([lost(logits, y), torch.tensor(len(y))])
+        correct += (logits.argmax(1) == y).sum().item()
+        seen += len(y)
+        WITHIN
+    dist.all_reduce(sums)
+    THEN
+    print(seen / (time.time() - began))
+    return {"loss": sums[0] / sums[1], "accuracy": correct / seen}
+
+
+def main(model, loader):
+    dist.init_process_group("nccl")
+    scores = evaluate(model, loader)
+    LATER
+    print(scores)
+"""
+
+
+@pytest.mark.parametrize(
+    ("within", "then", "later", "expected"),
+    [
+        ("pass", "pass", "pass", [18]),
+        ("pass", "correct = of_all(dist.all_reduce, correct)", "pass", []),
+        ("pass", "whole = [None]; dist.all_gather_object(whole, [correct, seen]); correct = whole[0]", "pass", []),
+        ("dist.all_reduce(y)", "pass", "pass", []),
+        ("pass", "pass", "dist.all_gather_object([None], scores)", []),
+    ],
+)
+def test_of_two_numbers_the_one_that_is_not_brought_together(
+    within: str, then: str, later: str, expected: list[int]
+) -> None:
+    """Whoever brings together one of what a loop adds up knows that the data is dealt out."""
+    text = HALF_BROUGHT.replace("WITHIN", within).replace("THEN", then).replace("LATER", later)
+    assert lines(text) == expected

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
@@ -116,15 +116,20 @@ def number_of(loop: ast.For, function: Function, file: File) -> ast.AST | None:
     return found or _running(loop, behind, names) or _in_methods(behind, names, file)
 
 
-def made_of_loop(loop: ast.For, function: Function, file: File) -> set[str]:
-    """Return the names of what a loop adds up or collects, and of what is made of that behind it."""
-    return _made_of(set(gathered(loop, file)), _behind(loop, function))
+def made_of(names: Iterable[str], loop: ast.For, function: Function) -> set[str]:
+    """Return names that a loop fills, and those of what is made of them behind it."""
+    return _made_of(set(names), _behind(loop, function))
+
+
+def means_of(names: set[str], loop: ast.For, function: Function) -> Iterator[ast.AST]:
+    """Yield the numbers that are made of these behind a loop."""
+    return (at for at in _behind(loop, function) if _is_mean(at, names))
 
 
 def handed_on(loop: ast.For, function: Function, file: File) -> Iterator[ast.Call]:
     """Yield the calls behind a loop of functions of other files of the project, as far as this one tells, that are
     given what the loop has added up or collected."""
-    names = made_of_loop(loop, function, file)
+    names = made_of(gathered(loop, file), loop, function)
     for at in _behind(loop, function):
         if isinstance(at, ast.Call) and any(not names.isdisjoint(places_in(one)) for one in arguments(at)):
             root = file.qualified(at.func) or ""

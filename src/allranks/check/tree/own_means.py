@@ -10,7 +10,15 @@ from typing import NamedTuple
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tables.data import HELD_OUT
-from allranks.check.tree.counted import counted_by, handed_on, made_of_loop, methods_called, number_of
+from allranks.check.tree.counted import (
+    counted_by,
+    gathered,
+    handed_on,
+    made_of,
+    means_of,
+    methods_called,
+    number_of,
+)
 from allranks.check.tree.dealt_loaders import dealt_at, is_whole, passed_on
 from allranks.check.tree.namesakes import only_sounds
 from allranks.check.tree.origins import function_called, values
@@ -50,6 +58,7 @@ _OTHERS = re.compile(r"(^|[._])(world|comm|comms|dist|mpi|hvd|horovod|accelerato
 _ASKS = re.compile(
     r"(world_size|rank|Sampler|DataParallel|barrier|prepare|unwrap_model|print|autocast|log|process_group|is_initialized|is_available)$"
 )
+_CLOCKS = re.compile(r"(?i)time|clock|elapsed|duration|speed|throughput|_sec(ond)?s?$|latenc|per_second")
 
 
 class OwnMean(NamedTuple):
@@ -99,6 +108,8 @@ def own_mean(function: Function, file: File) -> OwnMean | None:
             handed = tuple(handed_on(loop, function, file))
             return OwnMean(mean, source, sure=source is not None or _deals_for(function, file), handed=handed)
         if mean is not None and source is not None and not _is_brought(loop, function, file):
+            return OwnMean(mean, source, sure=True)
+        if (mean := _left_out(loop, function, file)) is not None:
             return OwnMean(mean, source, sure=True)
         counted = counted_by(loop, function, file)
         if counted is not None and not _is_together(function, file):
@@ -168,12 +179,29 @@ def _is_brought(loop: ast.For, function: Function, file: File) -> bool:
     trains too, and meets them for that; and of any other function."""
     if not any(isinstance(at, ast.For) and _trains(at, file) for at in own(function)):
         return True
-    names = made_of_loop(loop, function, file)
+    names = made_of(gathered(loop, file), loop, function)
     inner = set(map(id, nodes_in(loop.body)))
     for call in (at for at in own(function) if isinstance(at, ast.Call)):
         if (id(call) in inner or not names.isdisjoint(places_in(call))) and _may_meet(call, file):
             return True
     return _tells_rank(function)
+
+
+def _left_out(loop: ast.For, function: Function, file: File) -> ast.AST | None:
+    """Return the number made of what a loop adds up and nobody brings together, where its function does bring something
+    else together that the loop has added up: so the data is dealt out."""
+    calls = [at for at in own(function) if isinstance(at, ast.Call) and _may_meet(at, file)]
+    inner = set(map(id, nodes_in(loop.body)))
+    if not calls or any(id(call) in inner for call in calls):
+        return None
+    given = {place for call in calls for place in places_in(call)}
+    made = {name: made_of({name}, loop, function) for name in dict.fromkeys(gathered(loop, file))}
+    brought = {name for name, more in made.items() if not more.isdisjoint(given)}
+    if not brought or _tells_rank(function) or any(_is_agreed(call, file) for call in _calls(function, file)):
+        return None
+    left = {place for name, more in made.items() if name not in brought for place in more}
+    means = means_of(left - made_of(brought | given, loop, function), loop, function)
+    return next((mean for mean in means if not any(map(_CLOCKS.search, words_of(mean)))), None)
 
 
 def _may_meet(call: ast.Call, file: File) -> bool:
