@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 Form: TypeAlias = Literal["call", "attribute", "context"]
@@ -45,10 +45,13 @@ def _of(
     uniform: bool = True,
     sharded: bool = False,
     group: tuple[str | int, ...] = (),
+    fills: str = "broadcast_object_list",
 ) -> Iterator[Collective]:
-    """Yield calls ``owner.word`` that meet as ``word``."""
+    """Yield calls ``owner.word`` that meet as ``word``; those in ``fills`` change their first argument."""
     for word in words.split():
-        yield Collective(f"{owner}.{word}", word, hidden=hidden, uniform=uniform, sharded=sharded, group=group)
+        filled = (0,) if word in fills.split() else ()
+        kind = Collective(f"{owner}.{word}", word, hidden=hidden, uniform=uniform, sharded=sharded, group=group)
+        yield replace(kind, in_place=filled)
 
 
 def _torch() -> Iterator[Collective]:
@@ -243,9 +246,10 @@ def _others() -> Iterator[Collective]:
     yield Collective(f"{xla}.save", "rendezvous", hidden=True)
     dist = "barrier broadcast broadcast_object_list all_reduce all_gather all_gather_object all_gather_dict gather"
     of_some = ("group",)
-    yield from _of("mmengine.dist", dist, group=of_some)
+    in_place = "broadcast broadcast_object_list all_reduce"
+    yield from _of("mmengine.dist", dist, group=of_some, fills=in_place)
     yield from _of("mmengine.dist", "collect_results collect_results_cpu collect_results_gpu sync_random_seed")
-    yield from _of("composer.utils.dist", dist, group=of_some)
+    yield from _of("composer.utils.dist", dist, group=of_some, fills=in_place)
     yield from _of("composer.utils.dist", "initialize_dist")
     yield from _of("composer.Trainer", "fit eval predict", hidden=True)
     for owner in ("fairseq.distributed_utils", "fairseq.distributed.utils"):
@@ -257,7 +261,8 @@ def _others() -> Iterator[Collective]:
     yield from _of("ray.air.session", "report", hidden=True)
     yield from _of("detectron2.utils.comm", "synchronize gather all_gather reduce_dict shared_random_seed")
     yield from _of("torchmetrics.Metric", "compute", hidden=True)
-    yield from _of("paddle.distributed", "all_reduce all_gather broadcast reduce scatter barrier", group=of_some)
+    words = "all_reduce all_gather broadcast reduce scatter barrier"
+    yield from _of("paddle.distributed", words, group=of_some, fills=f"{in_place} all_gather")
     # A receiver of which nothing is known, as a library's copy of torch.distributed: these names mean nothing else.
     words = "barrier all_reduce allreduce all_gather allgather reduce_scatter broadcast_object_list"
     yield from _of("*", words, group=of_some)
