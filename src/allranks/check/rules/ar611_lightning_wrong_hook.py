@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from allranks.check.program import Program
@@ -16,6 +17,7 @@ from allranks.findings import Finding
 _ON_ALL = ("setup", "__init__")
 _MODULES = ("LightningDataModule", "LightningModule")
 _STEPS = ("training_step", "validation_step", "test_step")
+_ELSEWHERE = ", and other files ask for it"
 
 _ALONE = (
     "Rank 0 looks at its own part alone; a forward pass or a log with sync_dist in it waits for the others.",
@@ -69,6 +71,32 @@ class Data(L.LightningDataModule):
 """
             },
             at=(7,),
+        ),
+        # The model is built of what it has counted.
+        Example(
+            {
+                "data.py": """\
+import lightning as L
+
+
+class Data(L.LightningDataModule):
+    def __init__(self):
+        self.words = 0
+
+    def prepare_data(self):
+        self.words = max(map(int, open("data/words.txt"))) + 1
+""",
+                "model.py": """\
+import lightning as L
+import torch
+
+
+class Model(L.LightningModule):
+    def configure_model(self):
+        self.net = torch.nn.Embedding(self.trainer.datamodule.words, 128)
+""",
+            },
+            at=(9,),
         ),
         Example(
             {
@@ -220,16 +248,22 @@ class Data(L.LightningDataModule):
         if isinstance(node, ast.Assign | ast.AnnAssign) and function in (alone := _on_one(owner, file)):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             for target in (part for whole in targets for part in getattr(whole, "elts", [whole])):
-                if _is_missing(target, owner, alone):
+                if (missing := _is_missing(target, owner, alone)) is not None:
                     by = "" if function.name == "prepare_data" else f"{function.name}, for "
                     told = f"{ast.unparse(target)} is set in {by}prepare_data, which runs on one process of a node"
-                    yield self.local(file, node, told)
+                    yield self.local(file, node, f"{told}{missing}")
         elif function.name in _ON_ALL and isinstance(node, ast.Call) and is_constant(keyword(node, "download"), True):
             yield self.local(file, node, f"{tail_of(node)} downloads in {function.name}, which all processes run")
 
-    def stands(self, finding: Finding, program: Program) -> bool:  # noqa: ARG002 - one answer for all
-        """Whether the project trains by Lightning at all."""
-        return not program.packages.isdisjoint(("lightning", "pytorch_lightning"))
+    def stands(self, finding: Finding, program: Program) -> bool:
+        """Whether the project trains by Lightning at all, and uses what is missing."""
+        if program.packages.isdisjoint(("lightning", "pytorch_lightning")):
+            return False
+        if not finding.message.endswith(_ELSEWHERE):
+            return True
+        used = finding.message.partition(" ")[0].removeprefix("self")
+        others = (lines for path, lines in program.facts.lines.items() if path != finding.place.path)
+        return any(re.search(rf"(?i)data_?module\w*{re.escape(used)}\b", line) for lines in others for line in lines)
 
 
 def _is_lightning(owner: ast.ClassDef, file: File) -> bool:
@@ -266,34 +300,37 @@ def _is_own(called: ast.expr) -> bool:
     return isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name) and called.value.id == "self"
 
 
-def _is_missing(target: ast.expr, owner: ast.ClassDef, alone: list[ast.stmt]) -> bool:
-    """``target`` is an attribute that no other method sets but those on one process (``alone``): it is missing on the
-    others; or others set it to None, or leave it empty, and use it and never ask."""
+def _is_missing(target: ast.expr, owner: ast.ClassDef, alone: list[ast.stmt]) -> str | None:
+    """Say who misses ``target``, an attribute that no other method sets but those on one process (``alone``); or others
+    set it to None, to 0, or leave it empty, and use it and never ask. None if nobody does."""
     if not isinstance(target, ast.Attribute) or not isinstance(target.value, ast.Name) or target.value.id != "self":
-        return False
+        return None
     nodes = [at for s in owner.body if s not in alone for at in walk(s)]
     empty = [at for at in nodes if isinstance(at, ast.Assign | ast.AnnAssign) and _is_empty(at.value)]
     emptied = {id(t) for at in empty for t in (at.targets if isinstance(at, ast.Assign) else [at.target])}
     others = [at for at in nodes if isinstance(at, ast.Attribute) and at.attr == target.attr]
     stores = [at for at in others if isinstance(at.ctx, ast.Store)]
     if not stores:
-        return bool(others) or any(at is target for at in walk(alone[0]))
+        return "" if others or any(at is target for at in walk(alone[0])) else None
     asks = (at for at in nodes if isinstance(at, ast.If | ast.IfExp | ast.Assert | ast.BoolOp))
     asked = any(
         f"self.{target.attr}" in ast.unparse(at.values[0] if isinstance(at, ast.BoolOp) else at.test) for at in asks
     )
     again = any(isinstance(at, ast.Call) and tail_of(at) == "prepare_data" for at in nodes)
     again = again or any(_fills(at, target.attr) for at in nodes)
-    return len(stores) < len(others) and all(id(at) in emptied for at in stores) and not asked and not again
+    if asked or again or any(id(at) not in emptied for at in stores):
+        return None
+    return "" if len(stores) < len(others) else _ELSEWHERE
 
 
 def _is_empty(value: ast.expr | None) -> bool:
-    """None, ``[]``, ``{}``, ``dict()``."""
+    """None, 0, ``[]``, ``{}``, ``dict()``."""
     if isinstance(value, ast.List | ast.Tuple):
         return not value.elts
     if isinstance(value, ast.Call):
         return tail_of(value) in ("dict", "list", "set") and not value.args and not value.keywords
-    return is_constant(value, None) or (isinstance(value, ast.Dict) and not value.keys)
+    nothing = isinstance(value, ast.Constant) and not isinstance(value.value, bool | str) and not value.value
+    return nothing or (isinstance(value, ast.Dict) and not value.keys)
 
 
 def _fills(node: ast.AST, attribute: str) -> bool:
