@@ -6,11 +6,19 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from allranks.check.interpret.values import CLOCK, IDENTITY, PROCESS, RANKS, Value
+from allranks.check.interpret.values import IDENTITY, RANKS, Value
 from allranks.check.program import Event, Program
 from allranks.check.rule import Example, ProgramRule
 from allranks.check.survey.folders import makes_folder
-from allranks.check.survey.own_folders import is_of_another_program, is_of_each, is_on_own_disk
+from allranks.check.survey.own_folders import (
+    divergent,
+    drawn_by_each,
+    found_by_each,
+    is_of_another_program,
+    is_of_each,
+    is_on_own_disk,
+    made_for_one,
+)
 from allranks.check.tables.effects import Kind
 from allranks.findings import Finding, Note
 
@@ -18,7 +26,6 @@ _SAVES = re.compile(r"checkpoint|^CheckpointManager$")
 _TOGETHER = "is told a folder whose name"
 _FOLDERS = re.compile(r"(?i)path|dir|folder|checkpoint_id|root")
 _WORD = re.compile(r"\w+")
-_RUN = re.compile(r"(?i)run|exp|job|log|ckpt|checkpoint")
 
 
 class RankDivergentRunDir(ProgramRule):
@@ -29,7 +36,8 @@ class RankDivergentRunDir(ProgramRule):
     folder of a run is (`output_dir`, `run_id`, `TrainingArguments(output_dir=...)`), that is told with low confidence,
     as is a folder that a program of JAX makes below its working folder: each host of a TPU pod has its own there. And
     a loop in which every process looks for the first name under which nothing is there, for a folder that is made then:
-    by all, or by rank 0 while the others still look.
+    by all, or by rank 0 while the others still look. And what all write into a folder that rank 0 alone makes, where
+    each rank has its name from its own clock.
 
     ## Why is this bad
     Processes start a little apart. A name with seconds in it, or the number of runs that are there already, is not the
@@ -313,6 +321,11 @@ if trainer.global_rank == 0:
                 told.add(event.symbol)
                 says = f"each rank looks for itself for {event.target}, under which nothing is there yet"
                 yield self.found(event, f"{says}: who comes after rank 0 takes the next")
+        for event in program.effects("file", "append", "checkpoint"):
+            if event.symbol not in told and (made := made_for_one(event, program)) is not None:
+                told.add(event.symbol)
+                says = f"each rank writes {event.target}, in a folder that rank 0 alone makes and each names for itself"
+                yield self.found(event, says, notes=[Note("it is made here, on rank 0", made.place)])
         for event in program.effects("named"):
             new = event.active and event.everyone and event.symbol not in told
             if new and not is_of_each(event) and not _agreed(event, program):
@@ -340,16 +353,16 @@ def _used(program: Program) -> Iterator[tuple[Event, str]]:
             and event.everyone
             and event.path is not None
             and "temporary" not in event.path.flags
-            and (_divergent(event.path.taint) or (makes_folder(event) and _found(event, sources)))
+            and (divergent(event.path.taint) or (makes_folder(event) and found_by_each(event, sources)))
             and not is_of_another_program(event, clocks, program.facts)
         ):
             yield event, "makes" if makes_folder(event) else "writes to"
     for event in program.effects("mkdir", "folder"):
-        if event.active and event.everyone and event.path is not None and _drawn(event, program):
+        if event.active and event.everyone and event.path is not None and drawn_by_each(event, program):
             yield event, "makes"
     for event in program.collectives():
         together = event.active and event.may != {"first"}  # whom rank 0 alone calls, no other tells a name
-        if together and _SAVES.search(event.op) and any(_divergent(v.taint) for v in _folders(event)):
+        if together and _SAVES.search(event.op) and any(divergent(v.taint) for v in _folders(event)):
             yield event, _TOGETHER
 
 
@@ -379,22 +392,3 @@ def _agreed(event: Event, program: Program) -> bool:
     """Whether the processes tell each other something before the function that names a folder is done."""
     after = (c for c in program.collectives() if c.symbol == event.symbol and c.place > event.place)
     return any("broadcast" in c.op or "gather" in c.op for c in after)
-
-
-def _divergent(taint: int, own: int = CLOCK) -> bool:
-    return bool(taint & own) and not taint & (RANKS | IDENTITY)
-
-
-def _found(event: Event, sources: tuple[Event, ...]) -> bool:
-    """Whether a path is made of what its function lists, but not one for each, or draws; others find mostly alike."""
-    here = not event.looped and any(s.symbol == event.symbol and s.place < event.place for s in sources)
-    return here and event.path is not None and _divergent(event.path.taint, PROCESS)
-
-
-def _drawn(event: Event, program: Program) -> bool:
-    """Whether a folder, by its name that of a run, is called after what each process draws for itself."""
-    taint = event.path.taint if event.path is not None else 0
-    if not taint & IDENTITY or taint & RANKS or not _RUN.search(event.target):
-        return False
-    drawn = (s for s in program.sources("identity") if "uuid" in s.name and s.symbol == event.symbol)
-    return any(source.place < event.place for source in drawn)
