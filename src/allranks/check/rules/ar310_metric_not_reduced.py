@@ -32,16 +32,16 @@ class MetricNotReduced(LocalRule):
     ## What it does
     Finds a function that goes over held-out data, and makes a mean of what it has added up or collected, where a
     sampler or the rank deals that data out (in its file, or elsewhere in its program), and neither it, what it
-    calls nor who calls it brings the results of the processes together. So with an object that is told predictions
-    and asked for what it has counted; also who gives a part to such a function of another file. A metric of
-    torcheval that is computed and never synced. A score that a function under `pmap` returns unreduced, and of
-    which the host takes the first device's. A metric class of torchmetrics, mmengine or detectron2 that adds up
-    under a name of which its framework does not know (no `add_state`, not `results`, no gather). `model.fit` of
-    Keras under Horovod with validation data of this process' part and no `MetricAverageCallback`. A reduction whose
-    result nobody keeps: `dist.all_reduce(loss / n)`, `hvd.allreduce(loss)` as a statement. Also a
-    `ReduceLROnPlateau` that follows such a score, and Lightning's `self.log` of a loss or score in
-    `validation_step`, `test_step` and the hooks behind them (or what these call) without `sync_dist=True`, in a
-    program whose trainer is given several devices.
+    calls nor who calls it brings the results of the processes together; of two such numbers, also the one that is
+    left out where the other is reduced. So with an object that is told predictions and asked for what it has
+    counted; also who gives a part to such a function of another file. A metric of torcheval that is computed and
+    never synced. A score that a function under `pmap` returns unreduced, and of which the host takes the first
+    device's. A metric class of torchmetrics, mmengine or detectron2 that adds up under a name of which its
+    framework does not know (no `add_state`, not `results`, no gather). `model.fit` of Keras under Horovod with
+    validation data of this process' part and no `MetricAverageCallback`. A reduction whose result nobody keeps:
+    `dist.all_reduce(loss / n)`, `hvd.allreduce(loss)` as a statement. Also a `ReduceLROnPlateau` that follows such
+    a score, and Lightning's `self.log` of a loss or score in `validation_step`, `test_step` and the hooks behind
+    them (or what these call) without `sync_dist=True`, in a program whose trainer is given several devices.
 
     ## Why is this bad
     The score of one process is that of its part. Which checkpoint is the best, and when to stop, depends on which rank

@@ -71,6 +71,4 @@ def made_for_one(event: Event, program: Program) -> Event | None:
 
 def _base(event: Event) -> str:
     """Return the variable that a path begins with: ``out`` of ``os.path.join(out, "logs")``."""
-    return next(
-        (word for word in _WORD.findall(event.target) if word not in ("os", "path", "join", "Path", "pathlib")), ""
-    )
+    return next((word for word in _WORD.findall(event.target) if word not in _JOINING), "")
