@@ -107,12 +107,10 @@ def streamed(value: Value, roles: int) -> Value:
 def unpacked(value: Value, of: int = -1) -> Value:
     """Return one of those that ``value`` is taken apart into: a row of an array may lie anyhow. ``of``: the bits of
     what it depends on."""
+    if not (value.taint or value.flags):
+        return ANYTHING
     kept = SPREAD if value.flags & ARRAY else PARTS | ROWS
-    return (
-        Value(value.taint & of, flags=value.flags & (kept | PRIVATE | AGREED.flags))
-        if value.taint or value.flags
-        else ANYTHING
-    )
+    return Value(value.taint & of, flags=value.flags & (kept | PRIVATE | AGREED.flags))
 
 
 def each(value: Value) -> Value:

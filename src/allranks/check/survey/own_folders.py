@@ -1,4 +1,4 @@
-"""Folders that each process names by its own clock: whose clock it is, and whose disk. Pure."""
+"""Folders that each process names for itself: by what, by whose clock, on whose disk, and who makes them. Pure."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ def is_on_own_disk(event: Event, facts: Facts) -> bool:
 
 
 def divergent(taint: int, own: int = CLOCK) -> bool:
+    """Whether a name is made of what each process finds for itself (``own``), and is not one for each."""
     return bool(taint & own) and not taint & (RANKS | IDENTITY)
 
 

@@ -157,10 +157,12 @@ class Comparison:
         is asked further down (what kind of group a barrier is given) is answered alike in each of them."""
         ways = [tuple(item for r in results for item in self.function(r, role, Look())) for role in range(4)]
         here = frozenset().union(*(own_conditions(r.trace) for r in results))
-        return alike(ways) and all(
-            settles(way, conditions(settled(way))) or not (doubtful(conditions(way)) or here & conditions(way))
-            for way in ways
-        )
+
+        def is_settled(way: Items) -> bool:
+            asked = conditions(way)
+            return settles(way, conditions(settled(way))) or not (doubtful(asked) or here & asked)
+
+        return alike(ways) and all(map(is_settled, ways))
 
     def _walk(self, result: Result, trace: Trace, alive: int, ahead: Ahead) -> Iterator[Parting | tuple[Called, int]]:
         settled, owed = 0, _NO_BRANCH  # up to here, branches make up for each other, this one and those after it

@@ -52,8 +52,9 @@ def awaited(earlier: Event, later: Event, lines: Mapping[str, list[str]]) -> boo
 def loads_between(made: Place | None, event: Event, lines: Mapping[str, Sequence[str]]) -> bool:
     """Whether a pretrained model is loaded between where rank 0 makes a folder, as it does at once, and the way to
     ``event``: that takes seconds. ``lines``: of each file."""
-    ways = [at for at in (*(step.place for step in event.chain), event.place) if made and at.path == made.path]
-    later = [at.line for at in ways if made and at.line > made.end_line]
-    if made is None or not later:
+    if made is None:
         return False
-    return any("from_pretrained(" in line for line in lines[made.path][made.end_line : min(later) - 1])
+    ways = (*(step.place for step in event.chain), event.place)
+    later = [at.line for at in ways if at.path == made.path and at.line > made.end_line]
+    between = lines[made.path][made.end_line : min(later) - 1] if later else ()
+    return any("from_pretrained(" in line for line in between)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 Form: TypeAlias = Literal["call", "attribute", "context"]
@@ -50,8 +50,9 @@ def _of(
     """Yield calls ``owner.word`` that meet as ``word``; those in ``fills`` change their first argument."""
     for word in words.split():
         filled = (0,) if word in fills.split() else ()
-        kind = Collective(f"{owner}.{word}", word, hidden=hidden, uniform=uniform, sharded=sharded, group=group)
-        yield replace(kind, in_place=filled)
+        yield Collective(
+            f"{owner}.{word}", word, group=group, uniform=uniform, in_place=filled, hidden=hidden, sharded=sharded
+        )
 
 
 def _torch() -> Iterator[Collective]:

@@ -58,6 +58,7 @@ _OTHERS = re.compile(r"(^|[._])(world|comm|comms|dist|mpi|hvd|horovod|accelerato
 _ASKS = re.compile(
     r"(world_size|rank|Sampler|DataParallel|barrier|prepare|unwrap_model|print|autocast|log|process_group|is_initialized|is_available)$"
 )
+# How fast a process is, is its own.
 _CLOCKS = re.compile(r"(?i)time|clock|elapsed|duration|speed|throughput|_sec(ond)?s?$|latenc|per_second")
 
 
@@ -104,13 +105,14 @@ def own_mean(function: Function, file: File) -> OwnMean | None:
         if not _looks(loop, function, known=source is not None) or (source is None and is_whole(loop.iter, file)):
             continue
         mean = number_of(loop, function, file)
-        if mean is not None and not _is_together(function, file):
-            handed = tuple(handed_on(loop, function, file))
-            return OwnMean(mean, source, sure=source is not None or _deals_for(function, file), handed=handed)
-        if mean is not None and source is not None and not _is_brought(loop, function, file):
-            return OwnMean(mean, source, sure=True)
-        if (mean := _left_out(loop, function, file)) is not None:
-            return OwnMean(mean, source, sure=True)
+        if mean is not None:
+            if not _is_together(function, file):
+                handed = tuple(handed_on(loop, function, file))
+                return OwnMean(mean, source, sure=source is not None or _deals_for(function, file), handed=handed)
+            if source is not None and not _is_brought(loop, function, file):
+                return OwnMean(mean, source, sure=True)
+            if (left := _left_out(loop, function, file)) is not None:
+                return OwnMean(left, source, sure=True)
         counted = counted_by(loop, function, file)
         if counted is not None and not _is_together(function, file):
             return OwnMean(counted[0], source, sure=False, kind=counted[1])
