@@ -111,6 +111,55 @@ def test_what_a_rank_raises_is_what_pytest_shows(pytester: pytest.Pytester) -> N
     assert "FAILED" in text
 
 
+SKIPPING = """
+    import pytest
+
+    @pytest.mark.world(n=2)
+    @pytest.mark.skipif(True, reason="no gpu")
+    def test_no_rank_starts(world):
+        assert False
+
+    @pytest.fixture
+    def absent():
+        pytest.skip("no data")
+
+    @pytest.mark.world(n=2)
+    def test_fixture_skips_on_all(world, absent):
+        assert False
+
+    @pytest.mark.world(n=2)
+    def test_one_rank_skips(world):
+        if world.rank == 1:
+            pytest.skip("not here")
+        world.barrier()
+
+    @pytest.mark.world(n=3)
+    @pytest.mark.xfail(strict=True, reason="a known bug")
+    def test_one_rank_fails_as_expected(world):
+        assert world.rank != 1
+
+    @pytest.mark.world(n=2)
+    @pytest.mark.xfail(strict=True)
+    def test_all_pass_unexpectedly(world):
+        world.barrier()
+"""
+
+
+def test_skips_and_expected_failures_have_their_reasons(pytester: pytest.Pytester) -> None:
+    """As in a test of one process; a skip on some of the ranks is a failure that says so."""
+    result, _ = run(pytester, SKIPPING, "-ra")
+    result.assert_outcomes(skipped=2, xfailed=1, failed=2)
+    result.stdout.fnmatch_lines(
+        [
+            "rank 1 skipped the test (not here), rank 0 did not. Skip it on every rank, or on none:*",
+            "[[]XPASS(strict)[]]*",
+            "SKIPPED * no gpu",
+            "SKIPPED * no data",
+            "XFAIL *test_one_rank_fails_as_expected - a known bug",
+        ]
+    )
+
+
 def test_a_mark_that_says_nothing_is_refused(pytester: pytest.Pytester) -> None:
     result, text = run(pytester, "import pytest\n@pytest.mark.world()\ndef test_x(world): pass\n")
     assert result.ret != 0

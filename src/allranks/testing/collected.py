@@ -48,7 +48,7 @@ def collect(arguments: list[str], files: list[str]) -> None:
 
 
 def run(arguments: list[str], files: list[str], test: str, folder: str) -> None:
-    """Run one test in this rank; leave its reports in ``folder``/rank-<r>.json. Ends with exit code 1 if it failed."""
+    """Run one test in this rank; write its reports to ``folder``/rank-<r>.json. Exits with 1 unless it passed."""
     if not _sessions:
         collect(arguments, files)
     session = _sessions[0]
@@ -67,7 +67,8 @@ def run(arguments: list[str], files: list[str], test: str, folder: str) -> None:
     part = whole.with_suffix(".part")
     part.write_text(json.dumps(data))
     part.rename(whole)
-    if any(report.failed for report in reports):
+    # A rank that stops before the others' next collective ends the job, so that they do not wait for it in vain.
+    if any(not report.passed for report in reports):
         sys.exit(1)
 
 

@@ -148,7 +148,7 @@ class _Ranks:
         found = dict(_reports_in(folder, item.config))
         first = result.first_failure.rank if result.first_failure else None
         told = reports.combine(found, size=mark.n, first=first, output=text)
-        if result.exit_code and not any(report.failed for report in told):
+        if result.exit_code and all(report.passed for report in told):
             told.append(reports.died(item, _why(result), text, result.seconds))
         return told
 
@@ -169,11 +169,14 @@ class _Ranks:
 
 def _reports_in(folder: Path, config: pytest.Config) -> Iterator[tuple[int, list[pytest.TestReport]]]:
     for file in sorted(folder.glob("rank-*.json")):
-        told = [
+        found = [
             config.hook.pytest_report_from_serializable(config=config, data=data)
             for data in json.loads(file.read_text())
         ]
-        yield int(file.stem.removeprefix("rank-")), told
+        for report in found:
+            if isinstance(report.longrepr, list):  # JSON has no tuples, and pytest wants (path, line, reason) as one
+                report.longrepr = tuple(report.longrepr)
+        yield int(file.stem.removeprefix("rank-")), found
 
 
 def _why(result: JobResult) -> str:

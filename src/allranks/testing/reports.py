@@ -16,25 +16,58 @@ def combine(
 ) -> list[pytest.TestReport]:
     """Return one report a phase: that of the rank that failed first, or else of rank 0.
 
-    ``ranks`` are the reports of those that left any; ``first`` is the rank whose failure ended the job; ``output`` is
-    what the ranks printed, merged.
+    A test that fails on some ranks as it is expected to (``xfail``) has failed as expected. A phase that only some ranks
+    skip is a failure, and nothing but teardown follows it.
+
+    ``ranks`` are the reports of the ranks that left any; ``first`` is the rank whose failure ended the job; ``output``
+    is what the ranks printed, merged.
     """
     combined = []
+    uneven = False
     for phase in PHASES:
         of_phase = {
             rank: report for rank, reports in sorted(ranks.items()) for report in reports if report.when == phase
         }
-        if not of_phase:
+        if not of_phase or (phase == "call" and uneven):
             continue
-        failed = [rank for rank, report in of_phase.items() if report.failed]
-        shown = first if first in failed else failed[0] if failed else min(of_phase)
+        failed = [rank for rank, report in of_phase.items() if report.failed and not _is_unexpected_pass(report)]
+        expected = [rank for rank, report in of_phase.items() if _is_expected_failure(report)]
+        skipped = [rank for rank, report in of_phase.items() if report.skipped and rank not in expected]
+        shown = first if first in failed else [*failed, *expected, *of_phase][0]
         report = of_phase[shown]
-        if failed:
+        uneven = bool(skipped) and len(skipped) < size and first not in failed
+        if uneven:
+            report = _uneven_skip(of_phase[skipped[0]], skipped, size)
+        elif report.failed:
             _name_rank(report, shown)
             report.sections.append(("ranks", _who_failed(of_phase, shown, size)))
+        if report.failed:
             report.sections.append(("output of the ranks", output))
         combined.append(report)
     return combined
+
+
+def _is_expected_failure(report: pytest.TestReport) -> bool:
+    """Return whether the test failed on this rank, and was marked ``xfail``."""
+    return report.skipped and hasattr(report, "wasxfail")
+
+
+def _is_unexpected_pass(report: pytest.TestReport) -> bool:
+    """Return whether a test marked ``xfail(strict=True)`` passed on this rank: pytest reports that as a failure."""
+    return report.failed and isinstance(report.longrepr, str) and report.longrepr.startswith("[XPASS(strict)]")
+
+
+def _uneven_skip(report: pytest.TestReport, skipped: Sequence[int], size: int) -> pytest.TestReport:
+    """Return the failure of a phase that ``skipped`` alone skipped; ``report`` is that of the first of them."""
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    reason = reason.removeprefix("Skipped: ")
+    others = name_ranks([rank for rank in range(size) if rank not in skipped])
+    report.outcome = "failed"
+    report.longrepr = (
+        f"{name_ranks(skipped)} skipped the test ({reason}), {others} did not. Skip it on every rank, or on none: "
+        "decide by what is equal on all ranks, for instance world.any(condition)."
+    )
+    return report
 
 
 def died(item: pytest.Item, why: str, output: str, seconds: float) -> pytest.TestReport:
