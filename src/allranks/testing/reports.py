@@ -16,8 +16,8 @@ def combine(
 ) -> list[pytest.TestReport]:
     """Return one report a phase: that of the rank that failed first, or else of rank 0.
 
-    A test that fails on some ranks as it is expected to (``xfail``) has failed as expected. A phase that only some ranks
-    skip is a failure, and nothing but teardown follows it.
+    A test that fails on some ranks as it is expected to (``xfail``) has failed as expected. A phase that only some
+    ranks skip is a failure, and nothing but teardown follows it.
 
     ``ranks`` are the reports of the ranks that left any; ``first`` is the rank whose failure ended the job; ``output``
     is what the ranks printed, merged.
