@@ -5,7 +5,9 @@ As a program, ``python contract.py jax`` joins real ranks and runs all of them.
 
 from __future__ import annotations
 
+import os
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -178,6 +180,38 @@ def the_store_keeps_its_port(world: World) -> None:
     assert store.list("port/") == {}
 
 
+def a_large_value_travels(world: World) -> None:
+    """Also where the store takes 8 MiB at once, and a longer value costs it the connection."""
+    text = "z" * 9_000_000
+    assert world.broadcast(text if world.is_main else None) == text
+    assert [len(part) for part in world.all_gather("y" * 5_000_000)] == [5_000_000] * world.size
+    won = world.store.claim("large", f"{world.rank}".encode() * 9_000_000)
+    assert len(won) == 9_000_000
+    assert won == world.store.get("large")
+    assert world.agree(won[:1].decode()) == won[:1].decode()
+    if won[:1] == f"{world.rank}".encode():
+        world.store.set("large", b"small now")
+    world.barrier("set again")
+    assert world.store.wait("large", 5) == b"small now"
+    assert not world.store.list("parts/")
+
+
+def a_forked_child_is_refused(world: World) -> None:
+    """It shares the connection of its parent, whose next call would get its answer."""
+    if world.backend in ("single", "simulated"):
+        return
+    with warnings.catch_warnings(action="ignore"):  # of forks beside threads
+        child = os.fork()
+    if child == 0:
+        try:
+            world.all_gather("child", timeout=8)
+        except AllranksError as error:
+            os._exit(0 if f"was forked from process {os.getppid()}, which is rank {world.rank}" in str(error) else 1)
+        os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0
+    assert world.all_gather(f"parent {world.rank}") == tuple(f"parent {rank}" for rank in range(world.size))
+
+
 def nothing_is_left_behind(world: World) -> None:
     for i in range(30):
         world.all_gather(i)
@@ -198,6 +232,8 @@ CONTRACT: tuple[Callable[[World], None], ...] = (
     a_collective_on_one_rank_raises,
     different_calls_raise_on_all,
     a_late_rank_is_named_and_gets_the_same_error,
+    a_large_value_travels,
+    a_forked_child_is_refused,
     nothing_is_left_behind,
 )
 

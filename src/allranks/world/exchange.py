@@ -22,12 +22,13 @@ Some ranks only may meet in the same way (``members``, ``line``): then the first
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from allranks.clock import Clock
-from allranks.errors import KeyTimeout
+from allranks.errors import AllranksError, KeyTimeout
 from allranks.world import gone, outcome, tree
 from allranks.world.codec import Json, Value, dumps, loads, pack
 from allranks.world.store import KeyValueStore
@@ -70,6 +71,7 @@ class Exchanger:
     first_look: float = _FIRST_LOOK
     count: int = 0
     _mine: list[list[str]] = field(default_factory=list)
+    _process: int = field(default_factory=os.getpid)
 
     def exchange(self, ticket: Ticket, value: Value, *, decide: Decide, timeout: float) -> Value:
         """Meet all members and return what ``decide``, called on the first with the values of all, in order, returned.
@@ -77,6 +79,7 @@ class Exchanger:
         Every member must call. Raises, on each of them: Mismatch when the tickets differ, BarrierTimeout, RankDied, or
         what ``decide`` raised (RemoteError but on the first, where it is not one of our errors).
         """
+        self._refuse_child(ticket)
         packed = pack(value, what=f"rank {self.rank}: {ticket}: the value")
         self.count += 1
         self._mine.append([])
@@ -101,6 +104,16 @@ class Exchanger:
             return loads(there)
         self._mine[-1].append(key)
         return None
+
+    def _refuse_child(self, ticket: Ticket) -> None:
+        """Raise AllranksError in a process that was forked from this rank: it shares the rank's connection."""
+        if os.getpid() != self._process and len(self.members) > 1:
+            raise AllranksError(
+                f"rank {self.rank}: {ticket}: process {os.getpid()} was forked from process {self._process}, which is "
+                f"rank {self.rank}, and is no rank itself.",
+                ranks=(self.rank,),
+                remedy="Make this call in the process of the rank, and hand the result to its children.",
+            )
 
     def _forget_earlier(self) -> None:
         for keys in self._mine[:-1]:

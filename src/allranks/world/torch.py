@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
+import itertools
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -26,6 +28,9 @@ _SHORTEST_NAP, _LONGEST_NAP = 20e-6, 0.05
 _LISTEN_NAP = 0.2
 # How long the rank that serves the store waits, at its end, for the others to end, in seconds: as long as JAX's does.
 _LINGER = 300.0
+# torch's Store closes the connection of a rank that sends more than 8 MiB at once; longer values go in parts.
+_LONGEST = 4 << 20
+_IN_PARTS = b"\0parts "
 # Set when all others have ended.
 _EMPTY = "all_out"
 
@@ -53,13 +58,27 @@ class TorchStore:
         self._store.set_timeout(timedelta(seconds=60))
         self._leaving = threading.Event()
         self._size = dist.get_world_size()
-        self._serves = dist.get_rank() == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != str(True)
+        self._rank = dist.get_rank()
+        self._serves = self._rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != str(True)
+        self._numbers = itertools.count()
+        self._parts: dict[str, list[str]] = {}  # the parts of each key that this rank has set in parts
 
     def set(self, key: str, value: bytes) -> None:
-        self._do("set", key, lambda: self._store.set(key, value))
+        before = self._parts.pop(key, ())
+        head = self._head(key, value)
+        self._do("set", key, lambda: self._store.set(key, head))
+        self._delete(before)
 
     def get(self, key: str) -> bytes | None:
-        return self._do("get", key, lambda: bytes(self._store.get(key)) if self._store.check([key]) else None)
+        """Return the value now, or None."""
+        while True:
+            head = self._read(key)
+            if head is None or not head.startswith(_IN_PARTS):
+                return head
+            count, _, name = head.removeprefix(_IN_PARTS).decode().partition(" ")
+            parts = [self._read(f"{name}/{part}") for part in range(int(count))]
+            if None not in parts:  # else the key was set again or deleted meanwhile
+                return b"".join(part for part in parts if part is not None)
 
     def wait(self, key: str, timeout: float) -> bytes:
         start = time.monotonic()
@@ -68,16 +87,23 @@ class TorchStore:
             if waited >= timeout:
                 raise KeyTimeout(f"no key {key!r} after {timeout:g} s")
             time.sleep(min(max(waited / 4, _SHORTEST_NAP), _LONGEST_NAP, timeout - waited))
-        return self._do("wait", key, lambda: bytes(self._store.get(key)))
+        value = self.get(key)
+        return self.wait(key, timeout) if value is None else value
 
     def claim(self, key: str, value: bytes) -> bytes:
-        return self._do("claim", key, lambda: bytes(self._store.compare_set(key, b"", value)))
+        head = self._head(key, value)
+        there = self._do("claim", key, lambda: bytes(self._store.compare_set(key, b"", head)))
+        if there == head:
+            return value
+        self._delete(self._parts.pop(key, ()))
+        return self.wait(key, 0) if there.startswith(_IN_PARTS) else there
 
     def add(self, key: str, amount: int) -> int:
         return self._do("add", key, lambda: int(self._store.add(key, amount)))
 
     def delete(self, key: str) -> None:
         self._do("delete", key, lambda: self._store.delete_key(key))
+        self._delete(self._parts.pop(key, ()))
 
     def list(self, prefix: str) -> dict[str, bytes]:
         keys = self._do("list", prefix, self._store.list_keys)
@@ -108,6 +134,24 @@ class TorchStore:
         stop()
         if not self._serves and self.add("out", 1) == self._size - 1:
             self.set(_EMPTY, b"1")
+
+    def _read(self, key: str) -> bytes | None:
+        return self._do("get", key, lambda: bytes(self._store.get(key)) if self._store.check([key]) else None)
+
+    def _head(self, key: str, value: bytes) -> bytes:
+        """Return what to put at the key: the value, or where its parts are, once they are in the store."""
+        if len(value) <= _LONGEST:
+            return value
+        name = f"parts/{self._rank}-{next(self._numbers)}"
+        parts = self._parts[key] = [f"{name}/{part}" for part in range(-(-len(value) // _LONGEST))]
+        for index, part in enumerate(parts):
+            piece = value[index * _LONGEST : (index + 1) * _LONGEST]
+            self._do("set", key, functools.partial(self._store.set, part, piece))
+        return _IN_PARTS + f"{len(parts)} {name}".encode()
+
+    def _delete(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            self._do("delete", key, functools.partial(self._store.delete_key, key))
 
     def _do(self, what: str, key: str, call: Callable[[], T]) -> T:
         try:
