@@ -11,10 +11,11 @@ import pytest
 
 from allranks.cli import explain as command
 from allranks.launch.console import Console
-from allranks.launch.explain import BOOK, BURST, InPlace, facts_of
-from allranks.launch.known import KINDS, Book, Known
+from allranks.launch.explain import BURST, InPlace, facts_of
 from allranks.launch.merge import WINDOW
 from allranks.launch.page import page
+from allranks.messages.book import BOOK
+from allranks.messages.known import KINDS, Book, Known
 
 PAGE = Path(__file__).parents[2] / "docs" / "explain.md"
 RENDEZVOUS = next(known for known in BOOK.known if known.name == "xla-rendezvous")

@@ -14,7 +14,7 @@ import pytest
 from jobs import PATIENCE, allranks, environment
 
 from allranks import agent
-from allranks.launch.explain import BOOK
+from allranks.messages.book import BOOK
 from allranks.world.base import World
 
 pytest_plugins = ["pytester"]

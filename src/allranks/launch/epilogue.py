@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 
 from allranks.errors import name_ranks
 from allranks.failure import Failure, describe_exit
-from allranks.launch.explain import BOOK, told
+from allranks.launch.explain import told
 from allranks.launch.result import JobResult, RankResult
 from allranks.launch.verdict import LEFT_EARLY
+from allranks.messages.book import BOOK
 from allranks.report import table
 
 MOST_LINES = 20

@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from allranks.errors import name_ranks
-from allranks.launch import known_jax, known_system, known_torch
-from allranks.launch.known import Book, Known
 from allranks.launch.merge import WINDOW
+from allranks.messages.book import BOOK
+from allranks.messages.known import Known
 
-BOOK = Book((*known_jax.KNOWN, *known_torch.KNOWN, *known_system.KNOWN))
 WIDTH = 118
 # What is looked at of a job's output: as many bytes as come at once, and then so many a second. That is all of what
 # people read, and about a hundredth of a core where ranks write as fast as they can.

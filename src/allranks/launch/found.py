@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from allranks.errors import name_ranks
-from allranks.launch.explain import BOOK, facts_of, told
-from allranks.launch.known import KINDS, Known
+from allranks.launch.explain import facts_of, told
 from allranks.launch.lines import clean
+from allranks.messages.book import BOOK
+from allranks.messages.known import KINDS, Known
 
 # torch and torchrun name the rank that speaks; so do `allranks run` and `srun --label`.
 _SPEAKER = re.compile(rb"^(?:\[rank(\d+)\]|\[default(\d+)\]|[\[(](\d+)[\])] |(\d+): )")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from allranks.launch import known_jax, known_system, known_torch
-from allranks.launch.known import KINDS, Known
+from allranks.messages import known_jax, known_system, known_torch
+from allranks.messages.known import KINDS, Known
 
 _HEAD = """\
 # `allranks explain`

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from allranks.launch.known import Known
+from allranks.messages.known import Known
 
 _NCCL = "torch, ProcessGroupNCCL.cpp"
 _STORE = "torch, c10d TCPStore"

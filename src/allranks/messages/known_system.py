@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from allranks.launch.known import Known
+from allranks.messages.known import Known
 
 _KERNEL, _SLURM, _CUDA, _PYTHON = "the kernel", "Slurm", "CUDA", "Python"
 

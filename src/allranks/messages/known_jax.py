@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from allranks.launch.known import Known
+from allranks.messages.known import Known
 
 _RENDEZVOUS = "XLA, xla/service/rendezvous.cc"
 _COORDINATION = "JAX, xla/pjrt/distributed/coordination"
