@@ -115,6 +115,24 @@ if __name__ == "__main__":
                 "lib.py": "import torch.distributed as dist\n\ndef join():\n    dist.init_process_group('nccl')\n",
             }
         ),
+        # allranks.init() joins torch's processes, too.
+        Example(
+            {
+                "train.py": """\
+import allranks
+import torch
+import torch.distributed as dist
+
+def main():
+    world = allranks.init()
+    x = torch.ones(1)
+    dist.all_reduce(x)
+
+if __name__ == "__main__":
+    main()
+"""
+            }
+        ),
         # A library: who calls it joins the processes.
         Example(
             {

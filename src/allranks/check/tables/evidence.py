@@ -60,6 +60,7 @@ JOINED: frozenset[str] = frozenset([JOIN, "init_process_group", "initialize", "i
 JOINING_PACKAGES: frozenset[str] = frozenset(
     [
         *(
+            "allranks",
             "accelerate",
             "lightning",
             "deepspeed",
