@@ -33,26 +33,34 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/allranks check src examples bench --output-format concise
 
-bench: $(STAMP)
-	$(BIN)/python -m pip install -q -c constraints.txt --group bench
-	$(BIN)/python -m bench
+# In an environment of its own: a peer brings a torchvision that does not fit the CPU build of torch.
+bench:
+	$(MAKE) .venvs/bench/.installed VENV=.venvs/bench
+	.venvs/bench/bin/python -m pip install -q -c constraints.txt --group bench
+	.venvs/bench/bin/python -m bench
 
 # docs/rules, drawn from the rules of `allranks check`.
 rules: $(STAMP)
 	$(BIN)/python -m allranks.check.results.pages docs/rules
 
-# The core must work with no framework, with either one, and with both (which is 'make test').
-matrix: matrix-none matrix-jax matrix-torch
+# The core must work with no framework, with either one, and with both (which is 'make test'); and with the newest
+# JAX, which needs a newer Python. Each row has its own interpreter and its own constraints.
+matrix: matrix-none matrix-jax matrix-torch matrix-jax-new
 
+NEW_PYTHON ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/3.13*/bin/python3) python3.13)
+CONSTRAINTS = constraints.txt
 matrix-jax: EXTRA = [jax]
 matrix-torch: EXTRA = [torch]
+matrix-jax-new: EXTRA = [jax]
+matrix-jax-new: CONSTRAINTS = constraints-new.txt
+matrix-jax-new: PYTHON = $(NEW_PYTHON)
 
 matrix-%:
 	$(PYTHON) -m venv .venvs/$*
 	.venvs/$*/bin/python -m pip install -q --upgrade pip
-	.venvs/$*/bin/python -m pip install -q -c constraints.txt pytest hypothesis $(if $(EXTRA),tensorboard) $(filter torch,$*)
-	.venvs/$*/bin/python -m pip install -q -c constraints.txt -e '.$(EXTRA)'
-	.venvs/$*/bin/python -m pytest -q
+	.venvs/$*/bin/python -m pip install -q -c $(CONSTRAINTS) pytest pytest-xdist hypothesis $(if $(EXTRA),tensorboard) $(filter torch,$*)
+	.venvs/$*/bin/python -m pip install -q -c $(CONSTRAINTS) -e '.$(EXTRA)'
+	.venvs/$*/bin/python -m pytest -q -n auto --dist loadfile
 
 clean:
 	rm -rf $(VENV) .venvs build dist .pytest_cache .mypy_cache .ruff_cache

@@ -9,7 +9,11 @@ from pathlib import Path
 import harness
 import pytest
 
+from allranks.checkpoint import audit
+from allranks.storage.local import LocalStorage
+
 PROGRAM = Path(__file__).parent / "programs" / "real_saves.py"
+UNCLOSED = Path(__file__).parent / "programs" / "ends_unclosed.py"
 
 
 def tell(folder: Path, *stories: str, patience: float = 120.0) -> str:
@@ -56,6 +60,22 @@ def test_a_full_or_read_only_disk_of_some_ranks_stops_the_save_on_all(tmp_path: 
 def test_two_jobs_in_one_directory_do_each_other_no_harm(tmp_path: Path) -> None:
     """The second is refused while the first lives, not after it was killed; one that takes over fences the first."""
     tell(tmp_path, "two_jobs", "restarted")
+
+
+@pytest.mark.needs("torch")
+def test_a_save_that_goes_on_at_the_end_of_the_program_is_finished(tmp_path: Path) -> None:
+    """Without close() or wait(): no rank takes another for gone while that one still saves."""
+    job = harness.run(2, [str(UNCLOSED), str(tmp_path)])
+    assert job.codes == [0, 0], job
+    assert audit.steps(LocalStorage(tmp_path)) == (5,)
+
+
+@pytest.mark.needs("torch")
+def test_a_save_that_fails_at_the_end_of_the_program_fails_the_job(tmp_path: Path) -> None:
+    job = harness.run(2, [str(UNCLOSED), str(tmp_path), "broken"])
+    assert job.codes == [1, 1], job
+    assert "SaveFailed" in job.ranks[0].err
+    assert "the disk is gone" in job.ranks[0].err
 
 
 @pytest.mark.parametrize(

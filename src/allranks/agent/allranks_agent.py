@@ -32,6 +32,7 @@ from __future__ import annotations
 import atexit
 import builtins
 import ctypes
+import functools
 import gc
 import io
 import json
@@ -67,6 +68,7 @@ class _Rank:
     failed_with: int = 0
     ending: failures.Failure | None = None
     parting: tuple[int, str] = (0, "")
+    unfinished: list[Callable[[], object]] = []  # noqa: RUF012  one rank a process
     reporting = threading.Lock()
     released = threading.Event()
 
@@ -133,6 +135,15 @@ def _tell_launcher(kind: str, **fields: object) -> None:
             channel.sendto(json.dumps(message).encode(), os.environ["ALLRANKS_CONTROL"])
     except OSError as error:
         print(f"allranks: rank {rank} could not tell its launcher {kind!r}: {error}", file=sys.stderr)
+
+
+def before_end(finish: Callable[[], object]) -> Callable[[], None]:
+    """Have `finish` called when the main thread ends in order, while this rank is still there for the others.
+
+    What it raises is a failure of this rank. Returns what takes it back.
+    """
+    _Rank.unfinished.append(finish)
+    return functools.partial(_Rank.unfinished.remove, finish)
 
 
 def accuse(failure: Mapping[str, object]) -> None:
@@ -243,6 +254,11 @@ def _main_thread_ended() -> None:
         _report(_Rank.ending)
     if _Rank.failed_with:
         _end_now(_Rank.failed_with)
+    try:
+        for finish in list(_Rank.unfinished):
+            finish()
+    except Exception as error:
+        _fail_late(error)
     code, why = _Rank.parting
     tell("left", exit_code=code, why=why)
     return _join_threads()  # type: ignore[no-any-return]

@@ -22,6 +22,7 @@ import atexit
 import errno
 import functools
 import os
+import queue
 import socket
 import stat
 import sys
@@ -116,6 +117,7 @@ def _watch(state: type[Any], tell: Callable[..., None], is_active: Callable[[], 
         initialize(self, coordinator_address, *args, **kwargs)
         if is_active():
             _listen()
+            _DEPARTURE.prepare()
             tell("joined", backend="jax")
 
     @functools.wraps(shutdown)
@@ -152,11 +154,21 @@ def await_coordinator(address: str, seconds: float = COORDINATOR_SECONDS) -> boo
 class _Departure:
     """This rank's way out of the collectives: once, and then until JAX's barrier lets it go."""
 
-    left = False
-    _watcher: threading.Thread | None = None
-
     def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        self.left = False
+        self._watcher: threading.Thread | None = None
+        # What the watcher waits for: the client and the devices to answer for, and the end of this world.
+        self._work: queue.SimpleQueue[tuple[Any, list[int]] | None] = queue.SimpleQueue()
         self._over = threading.Event()
+
+    def prepare(self) -> None:
+        """Start the watcher, when this world begins: Python 3.12 starts no thread while it ends."""
+        if self._watcher is None:
+            self._watcher = threading.Thread(target=self._watch, args=(self._work, self._over), daemon=True)
+            self._watcher.start()
 
     def leave(self) -> None:
         """Finish what was dispatched, then fail whoever waits for us, now and until `over`.
@@ -176,8 +188,9 @@ class _Departure:
         """Take note that this world is gone; there may be another."""
         if self._watcher is not None:
             self._over.set()
+            self._work.put(None)
             self._watcher.join()
-        self.left, self._watcher, self._over = False, None, threading.Event()
+        self._begin()
 
     def _leave(self, world: Any, bridge: Any, pending: list[Any]) -> None:
         if world.num_processes == 1:
@@ -191,12 +204,16 @@ class _Departure:
             _half_close(_gloo_endpoints(world.client))
             mine = [device.id for device in devices]
             _publish_no_address(world.client, mine)
-            self._watcher = threading.Thread(target=self._watch, args=(world.client, mine), daemon=True)
-            self._watcher.start()
+            self._work.put((world.client, mine))
 
-    def _watch(self, client: Any, devices: list[int]) -> None:
+    @staticmethod
+    def _watch(work: queue.SimpleQueue[tuple[Any, list[int]] | None], over: threading.Event) -> None:
         """Refuse cliques that peers begin while we wait in the barrier; the store has no event for a new key."""
-        while not self._over.wait(POLL_SECONDS):
+        found = work.get()
+        if found is None:
+            return
+        client, devices = found
+        while not over.wait(POLL_SECONDS):
             try:
                 _publish_no_address(client, devices)
             except sys.modules["jax"].errors.JaxRuntimeError:

@@ -81,6 +81,7 @@ class Checkpointer:
         self._read_only = read_only
         nonce = "" if read_only else self._enter(policy, take_over)
         self._saver = Saver(self._storage, world, settings, nonce=nonce, keeping=self._keeping)
+        self._undo_end = world.lookout.before_end(self.wait)
         self._notices = Notices(world)
         self._undo_sigterm = (
             sigterm.instead(lambda: self.request("leave", "SIGTERM"), who=_WHO) if takes_sigterm else None
@@ -300,6 +301,7 @@ class Checkpointer:
     def _release(self) -> None:
         self._closed = True
         self._seen = None
+        self._undo_end()
         if self._undo_sigterm is not None:
             self._undo_sigterm()
             self._undo_sigterm = None

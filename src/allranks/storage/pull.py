@@ -40,9 +40,14 @@ def pull(source: BlockSource, sink: Callable[[int, memoryview], None], *, thread
             errors.append(error)
 
     # Daemons: what is half written must not keep a process from ending.
-    others = [threading.Thread(target=work, name="allranks-write", daemon=True) for _ in range(min(threads, total) - 1)]
-    for thread in others:
-        thread.start()
+    others = []
+    for _ in range(min(threads, total) - 1):
+        thread = threading.Thread(target=work, name="allranks-write", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # Python 3.12 and newer start no thread while the program ends: those that run do the work
+            break
+        others.append(thread)
     work()
     for thread in others:
         thread.join()

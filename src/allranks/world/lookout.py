@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
@@ -18,6 +19,12 @@ class Lookout(Protocol):
 
     def on_ring(self, heard: Callable[[], None]) -> None:
         """Have ``heard`` called now, and after every ring: in a thread where it may block, one call at a time."""
+
+    def before_end(self, finish: Callable[[], object]) -> Callable[[], None]:
+        """Have ``finish`` called when the program ends in order, before the others see it end; return what undoes that.
+
+        What it raises fails this rank.
+        """
 
 
 class Alone:
@@ -40,3 +47,7 @@ class Alone:
         with self._lock:
             self._heard.append(heard)
             heard()
+
+    def before_end(self, finish: Callable[[], object]) -> Callable[[], None]:
+        atexit.register(finish)
+        return lambda: atexit.unregister(finish)

@@ -85,6 +85,10 @@ class Sentinel:
         """Have ``heard`` called now and after every ring, in a thread of its own: this one must not miss a failure."""
         self._listeners.append(_Listener(heard))
 
+    def before_end(self, finish: Callable[[], object]) -> Callable[[], None]:
+        undo: Callable[[], None] = agent.load().before_end(finish)
+        return undo
+
     def end_all(self, failure: Failure) -> None:
         """End the job, on all ranks, because of what this rank has found: the failure of any rank. Returns at once."""
         if "ALLRANKS_CONTROL" in os.environ:
@@ -219,8 +223,11 @@ class Sentinel:
 
     def _exit(self, code: int) -> NoReturn:
         flush = threading.Thread(target=sys.stdout.flush, daemon=True)  # the main thread may hold its lock for ever
-        flush.start()
-        flush.join(_SERVE)
+        try:
+            flush.start()
+            flush.join(_SERVE)
+        except RuntimeError:  # Python 3.12 and newer start no thread once the main thread is in its exit handlers
+            sys.stdout.flush()
         os._exit(code)
 
     def _farewell(self) -> None:

@@ -297,6 +297,11 @@ class _Ear:
     def ring(self) -> None:
         self._bell.ring()
 
+    def before_end(self, finish: Callable[[], object]) -> Callable[[], None]:
+        """Do nothing: a simulated rank ends when all that it started has ended."""
+        del finish
+        return lambda: None
+
     def on_ring(self, heard: Callable[[], None]) -> None:
         self._run.spawn(lambda: self._listen(heard))
 
