@@ -225,6 +225,10 @@ class UnknownFormat(AllranksError, ValueError):
         self.path = path
 
 
+class NewerFormat(UnknownFormat):
+    """A checkpoint (``path``) is in a newer version of the format than this allranks reads: it is not damaged."""
+
+
 class Unsafe(AllranksError):
     """A file (``path``) asks for what no reader should give it: to run code, or memory and bytes that are not its."""
 

@@ -18,7 +18,7 @@ from allranks.checkpoint.dtypes import DTYPES
 from allranks.checkpoint.manifest import Manifest, Run, Shard, StoredFile, StoredLeaf
 from allranks.checkpoint.manifest_json import decode, encode
 from allranks.digest import hasher
-from allranks.errors import Damaged, NotJsonable
+from allranks.errors import Damaged, NewerFormat, NotJsonable
 from allranks.extent import Extent
 
 DIGEST = "0123456789abcdef" * 2
@@ -102,10 +102,10 @@ def check(m: Manifest) -> None:
 
 
 def outcome(data: bytes) -> Manifest | None:
-    """What is read, None where it is refused as damaged; no other error may come."""
+    """What is read, None where it is refused as damaged, or as a newer version's; no other error may come."""
     try:
         return decode(data, path="checkpoint-1200/manifest.json")
-    except Damaged:
+    except (Damaged, NewerFormat):
         return None
 
 
@@ -247,7 +247,6 @@ def first(document: dict[str, Any]) -> dict[str, Any]:
 
 
 FAULTS: list[tuple[str, Callable[[dict[str, Any]], object]]] = [
-    ("version 2 of the format; .* install a newer one", lambda d: d.update(version=2)),
     ("its version is True", lambda d: d.update(version=True)),
     ("its format is 'orbax'", lambda d: d.update(format="orbax")),
     ("the manifest has the keys", lambda d: d.update(more=1)),
@@ -268,7 +267,7 @@ FAULTS: list[tuple[str, Callable[[dict[str, Any]], object]]] = [
     ("the length of a chunk of file 0 is 0", lambda d: first(d)["chunks"].insert(0, [0, DIGEST])),
     ("the length of a chunk of file 0 is -1", lambda d: first(d)["chunks"].insert(0, [-1, DIGEST])),
     ("a chunk of file 0 is", lambda d: first(d)["chunks"][0].__setitem__(1, DIGEST.upper())),
-    ("its dtype is 'float33'", lambda d: leaf(d).update(dtype="float33")),
+    ("its dtype is 'Float'", lambda d: leaf(d).update(dtype="Float")),
     ("its kind is 'key<", lambda d: leaf(d).update(kind="key<\n>")),
     ("more than 2\\*\\*63 bytes", lambda d: leaf(d).update(shape=[2**40, 2**40])),
     ("33 dimensions", lambda d: leaf(d).update(shape=[1] * 33)),
@@ -295,6 +294,32 @@ FAULTS: list[tuple[str, Callable[[dict[str, Any]], object]]] = [
     ("version 'v' is 1", lambda d: d["versions"].update(v=1)),
     ("half of a surrogate pair", lambda d: d.update(extra="\ud800")),
 ]
+
+
+NEWER: list[tuple[str, Callable[[dict[str, Any]], object]]] = [
+    ("is in version 2 of the format, and this allranks reads up to 1", lambda d: d.update(version=2)),
+    ("is in version 7 of the format", lambda d: (d.update(version=7, more=1), d.pop("leaves"))),
+    (
+        "leaf 'model/w', and this allranks does not know its dtype 'float3_e1m1'",
+        lambda d: leaf(d).update(dtype="float3_e1m1"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("says", "change"), NEWER)
+def test_what_a_newer_allranks_wrote_is_not_called_damaged(
+    says: str, change: Callable[[dict[str, Any]], object]
+) -> None:
+    with pytest.raises(NewerFormat, match=f"{says}.*Install a newer allranks"):
+        decode(rewritten(change), path="checkpoint-1200/manifest.json")
+
+
+def test_a_newer_version_may_have_a_digest_of_its_own() -> None:
+    body = encode(SAMPLE).split(b"\n", 1)[1].replace(b'"version":1', b'"version":2')
+    with pytest.raises(NewerFormat):
+        decode(b'{"digest":"' + b"0" * 40 + b'",\n' + body, path="m")
+    with pytest.raises(Damaged, match="digest of its content"):  # a flipped bit makes no newer version
+        decode(b'{"digest":"' + b"0" * 32 + b'",\n' + body, path="m")
 
 
 @pytest.mark.parametrize(("says", "change"), FAULTS)

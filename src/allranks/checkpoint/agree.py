@@ -20,6 +20,7 @@ from allranks.errors import (
     Damaged,
     DoesNotFit,
     Fenced,
+    NewerFormat,
     NotThere,
     StepExists,
     StorageError,
@@ -33,7 +34,7 @@ from allranks.world.base import World
 
 _KINDS: dict[str, type[AllranksError]] = {
     kind.__name__: kind
-    for kind in (CannotStore, Damaged, Fenced, NotThere, StepExists, StorageError, UnknownFormat, Unsafe)
+    for kind in (CannotStore, Damaged, Fenced, NewerFormat, NotThere, StepExists, StorageError, UnknownFormat, Unsafe)
 }
 
 

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass, replace
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
+from typing import Any
 
 from allranks.checkpoint import paths
-from allranks.errors import AlreadyThere, Damaged, Fenced, NotThere
+from allranks.errors import AlreadyThere, Damaged, Fenced, NotThere, StorageError
 from allranks.storage.base import Storage
 from allranks.world import deaths, presence
 
@@ -87,7 +89,8 @@ def acquire(storage: Storage, owner: Owner, *, take_over: bool = False) -> Fence
         *older, newest = _numbers(storage)
         if newest == fence.number:
             for number in older[: 1 - KEPT]:
-                storage.delete(paths.fence_path(number))
+                with suppress(StorageError):  # one that stays takes no right from anybody
+                    storage.delete(paths.fence_path(number))
             return fence
         storage.delete(fence.path)  # somebody was faster; our number may have been taken, and made room, before
 
@@ -146,6 +149,12 @@ def _document(fence: Fence) -> bytes:
     return json.dumps({"format": FORMAT, **asdict(fence)}).encode()
 
 
+def _known(kind: type[Fence | Owner], found: dict[str, Any]) -> dict[str, Any]:
+    """Return the entries that this allranks knows: a newer one may write more."""
+    names = {one.name for one in fields(kind)}
+    return {name: value for name, value in found.items() if name in names}
+
+
 def _read(storage: Storage, number: int) -> Fence | None:
     """Return a fence; None for one that has just made room for newer ones."""
     path = paths.fence_path(number)
@@ -153,7 +162,7 @@ def _read(storage: Storage, number: int) -> Fence | None:
         found = json.loads(storage.get(path))
         if found.pop("format") != FORMAT:
             raise ValueError("it is of another format")
-        return Fence(**{**found, "owner": Owner(**found["owner"])})
+        return Fence(**_known(Fence, {**found, "owner": Owner(**_known(Owner, found["owner"]))}))
     except NotThere:
         return None
     except (ValueError, KeyError, TypeError, AttributeError) as error:

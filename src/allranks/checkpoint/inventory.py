@@ -1,27 +1,28 @@
-"""What stands in a run's folder, step by step: whole checkpoints, damaged ones, and saves that never ended."""
+"""What is in a run's folder, step by step: checkpoints, damaged ones, newer ones, and saves that never ended."""
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from allranks.checkpoint import audit, paths
 from allranks.checkpoint.manifest import Manifest
-from allranks.errors import Damaged, NotThere
+from allranks.errors import Damaged, NewerFormat, NotThere
 from allranks.storage.base import Entry, Storage
 
 _AT_ONCE = 8
 
-State = Literal["whole", "damaged", "unfinished"]
+State = Literal["whole", "damaged", "newer", "unfinished"]
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The folder of a step, and the files in it.
+    """The folder of a step, and what is in it; ``link``: the folder is a symbolic link.
 
     ``whole``: with a sound manifest (whether its files are there and as they were is not looked at). ``damaged``: with
-    a manifest that is not sound; ``why`` says so. ``unfinished``: without one, so it is no checkpoint.
+    a manifest that is not sound, ``newer``: with one of a newer allranks; ``why`` says so. ``unfinished``: without a
+    manifest, so it is no checkpoint.
     """
 
     step: int
@@ -30,6 +31,7 @@ class Found:
     manifest: Manifest | None = None
     why: str = ""
     folder_modified: float | None = None
+    link: bool = False
 
     @property
     def bytes(self) -> int:
@@ -47,18 +49,20 @@ class Found:
 def survey(storage: Storage) -> tuple[Found, ...]:
     """Return what there is, in ascending order of the steps. Reads every manifest and no other file."""
     named = ((paths.step_of(entry.name), entry) for entry in storage.list("") if entry.size is None)
-    folders = sorted(
-        ((step, entry.modified) for step, entry in named if step is not None), key=lambda folder: folder[0]
-    )
+    folders = sorted(((step, entry) for step, entry in named if step is not None), key=lambda folder: folder[0])
     with ThreadPoolExecutor(_AT_ONCE) as workers:
         return tuple(workers.map(lambda folder: _look(storage, *folder), folders))
 
 
-def _look(storage: Storage, step: int, modified: float | None) -> Found:
-    files = tuple(entry for entry in storage.list(paths.step_folder(step)) if entry.size is not None)
+def _look(storage: Storage, step: int, folder: Entry) -> Found:
+    found = Found(
+        step, "whole", storage.list(paths.step_folder(step)), folder_modified=folder.modified, link=folder.link
+    )
     try:
-        return Found(step, "whole", files, audit.load(storage, step), folder_modified=modified)
+        return replace(found, manifest=audit.load(storage, step))
     except NotThere:
-        return Found(step, "unfinished", files, folder_modified=modified)
+        return replace(found, state="unfinished")
+    except NewerFormat as error:
+        return replace(found, state="newer", why=str(error))
     except Damaged as error:
-        return Found(step, "damaged", files, why=str(error), folder_modified=modified)
+        return replace(found, state="damaged", why=str(error))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from allranks.checkpoint import audit, paths
-from allranks.checkpoint.removal import remove_replaced, remove_step
+from allranks.checkpoint.removal import obstacles, remove_replaced, remove_step
 from allranks.checkpoint.retention import Policy, Saved, choose
-from allranks.errors import AllranksError, Damaged, StorageError
+from allranks.errors import AllranksError, Damaged, NewerFormat, StorageError
 from allranks.gate.log import log
 from allranks.storage.base import Storage
 
@@ -24,6 +24,7 @@ class Keeping:
         self._check_owner = check_owner
         self._metrics: dict[int, Mapping[str, float]] = {}
         self._given_up: set[int] = set()
+        self._reported: dict[int, str] = {}
         self.steps = set(audit.steps(storage))
 
     def has(self, step: int) -> bool:
@@ -36,7 +37,7 @@ class Keeping:
 
     def resume(self, step: int) -> None:
         """Take note that the run goes on from ``step``."""
-        self._given_up = {one for one in self.steps if one > step}
+        self._given_up = self._removable({one for one in self.steps if one > step})
         if self._given_up:
             told = ", ".join(map(str, sorted(self._given_up)))
             log("allranks: the run goes on from step %d; the next save removes step %s.", step, told, level=30)
@@ -65,10 +66,23 @@ class Keeping:
             log("allranks: after the save of step %d: %s", step, error, level=30)
 
     def _remove(self, steps: Iterable[int]) -> None:
-        for step in sorted(steps):
+        for step in sorted(self._removable(steps)):
             self._check_owner()
-            remove_step(self._storage, step)
+            left = remove_step(self._storage, step)
             self.steps.discard(step)
+            if left:
+                names = ", ".join(left)
+                log("allranks: step %d is removed; not ours, and left in its folder: %s.", step, names, level=30)
+
+    def _removable(self, steps: Iterable[int]) -> set[int]:
+        """Return those of the steps that may be removed. Why another one must stay is reported once."""
+        asked = set(steps)
+        found = obstacles(self._storage, asked) if asked else {}
+        for step, why in found.items():
+            if self._reported.get(step) != why:
+                log("allranks: step %d of %s is not removed: %s.", step, self._storage.url, why, level=30)
+        self._reported |= found
+        return asked - found.keys()
 
     def _metrics_of(self, step: int) -> Mapping[str, float]:
         """Return a step's metrics, an earlier job's too; none where nobody asks or its manifest cannot be read."""
@@ -77,6 +91,6 @@ class Keeping:
         if step not in self._metrics:
             try:
                 self._metrics[step] = audit.load(self._storage, step).metrics
-            except (Damaged, StorageError):
+            except (Damaged, NewerFormat, StorageError):
                 self._metrics[step] = {}
         return self._metrics[step]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import accumulate
 from json.encoder import encode_basestring_ascii as quoted
@@ -17,27 +17,21 @@ from typing import Any, cast
 from allranks.checkpoint.dtypes import DTYPES
 from allranks.checkpoint.json_value import pack, unpack
 from allranks.checkpoint.manifest import Manifest, Run, Shard, StoredFile, StoredLeaf
+from allranks.checkpoint.manifest_document import FORMAT, VERSION, Newer, document_of, expect_keys, is_ours, short
 from allranks.checkpoint.sound import Unsound, check_files, check_leaves
-from allranks.digest import NAMES, hasher
-from allranks.errors import Damaged
+from allranks.digest import hasher
+from allranks.errors import Damaged, NewerFormat
 from allranks.extent import Extent
 
-FORMAT = "allranks.checkpoint"
-VERSION = 1
 LIMIT = 1 << 63
 MOST_DIMENSIONS = 32
 MOST_SHARDS = 10**8
 
-_HEAD = re.compile(rb'\{"digest":"([0-9a-f]+)",\n')
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _NONCE = re.compile(r"[0-9a-f]{32}")
+_DTYPE = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _KIND = re.compile(r"key<[A-Za-z0-9_]{1,64}>")
 # A name with no "/" and no leading dot stays in its folder.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.=+@-]{0,254}")
-_KEYS = {
-    *("digest", "format", "version", "step", "nonce", "created", "world", "integrity"),
-    *("files", "leaves", "values", "extra", "metrics", "versions"),
-}
 _KEYS_OF_LEAF = {"dtype", "shape", "shards"}
 _KEYS_OF_KEYS = _KEYS_OF_LEAF | {"kind"}
 _KEYS_OF_SHARD = {"file", "offset", "shape", "bytes"}
@@ -56,11 +50,17 @@ def encode(manifest: Manifest, *, leaves: str | None = None) -> bytes:
 
 
 def decode(data: bytes, *, path: str) -> Manifest:
-    """Return the manifest that the bytes of the file ``path`` say, if it is whole and sound. Raises Damaged."""
+    """Return the manifest in the bytes of the file ``path``. Raises Damaged unless it is sound, NewerFormat."""
     try:
-        manifest = _manifest(_document(data))
+        manifest = _manifest(document_of(data))
         check_leaves(manifest.leaves)
         check_files(manifest.files, manifest.leaves)
+    except Newer as newer:
+        raise NewerFormat(
+            f"{path} {newer}.",
+            path=path,
+            remedy="Install a newer allranks; the checkpoint is not damaged.",
+        ) from newer
     except Unsound as fault:
         raise Damaged(
             f"{path} is not a sound manifest: {fault}.",
@@ -70,6 +70,20 @@ def decode(data: bytes, *, path: str) -> Manifest:
             remedy="Restore another step; this one cannot be trusted.",
         ) from fault
     return manifest
+
+
+def file_names(data: bytes) -> tuple[str, ...] | None:
+    """Return the names of the files of a manifest; none where it is damaged, None where it is not ours to judge.
+
+    That is a manifest in a newer version of the format, or another program's file. Leaves are not looked at.
+    """
+    try:
+        document = document_of(data)
+        return tuple([file.name for file in _files(document["files"], document["integrity"])])
+    except Newer:
+        return None
+    except Unsound:
+        return () if is_ours(data) else None
 
 
 def leaves_text(leaves: Mapping[str, StoredLeaf]) -> str:
@@ -133,95 +147,24 @@ def _run_text(run: Run, item: int) -> str:
     return f'{text},"count":{run.count},"step":{{"file":{run.file_step},"bytes":{run.begin_step},"offset":{offset}}}}}'
 
 
-def _document(data: bytes) -> dict[str, Any]:
-    """The JSON object of the bytes: its digest is right, and no key stands twice."""
-    head = _HEAD.match(data)
-    if head is None:
-        raise Unsound('its first line is not {"digest":"<hexadecimal digits>",')
-    written = head[1].decode()
-    named = [name for name in NAMES if hasher(name).digits == len(written)]
-    if not named:
-        raise Unsound(f"its digest has {len(written)} digits")
-    found = hasher(named[0])(memoryview(data)[head.end() :])
-    if found != written:
-        raise Unsound(f"the {named[0]} digest of its content is {found}; {written} was saved")
-    try:
-        text = data.decode()
-        document = json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
-    except RecursionError:
-        raise Unsound("it is nested too deeply") from None
-    except Unsound:
-        raise
-    except ValueError as error:
-        raise Unsound(f"it is not JSON ({error})") from None
-    _check_text(text, document)
-    if document.get("format") != FORMAT:
-        raise Unsound(f"its format is {_short(document.get('format'))}, not {FORMAT!r}")
-    version = document.get("version")
-    if type(version) is int and version > VERSION:
-        raise Unsound(
-            f"it has version {version} of the format; this allranks reads up to {VERSION}: install a newer one"
-        )
-    if type(version) is not int or version != VERSION:
-        raise Unsound(f"its version is {_short(version)}, not {VERSION}")
-    _expect_keys(document, _KEYS, "the manifest")
-    if document["integrity"] != named[0]:
-        raise Unsound(f"it names the digest {_short(document['integrity'])}, but its own is {named[0]}")
-    return cast(dict[str, Any], document)
-
-
-def _check_text(text: str, document: Any) -> None:
-    """Refuse halves of surrogate pairs: escapes of what no Unicode text holds."""
-    if _SURROGATE.search(text):
-        try:
-            json.dumps(document, ensure_ascii=False).encode()
-        except UnicodeEncodeError:
-            raise Unsound("it holds half of a surrogate pair") from None
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise Unsound(f"the key {_short(twice)} stands twice in an object")
-    return made
-
-
-def _no_constant(name: str) -> Any:
-    raise Unsound(f"{name} is not JSON")
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
-def _expect_keys(value: Any, keys: Set[str], what: str) -> None:
-    if type(value) is not dict:
-        raise Unsound(f"{what} is {_short(value)}, not an object")
-    if value.keys() != keys:
-        raise Unsound(f"{what} has the keys {_short(sorted(value))}, not {sorted(keys)}")
-
-
 def _integer(value: Any, what: str, *, low: int = 0) -> int:
     if type(value) is not int or not low <= value < LIMIT:
-        raise Unsound(f"{what} is {_short(value)}, not an integer from {low} to 2**63 - 1")
+        raise Unsound(f"{what} is {short(value)}, not an integer from {low} to 2**63 - 1")
     return value
 
 
 def _integers(value: Any, what: str, *, low: int = 0) -> tuple[int, ...]:
     if type(value) is not list:
-        raise Unsound(f"{what} is {_short(value)}, not a list")
+        raise Unsound(f"{what} is {short(value)}, not a list")
     for number in value:
         if type(number) is not int or not low <= number < LIMIT:
-            raise Unsound(f"{what} is {_short(value)}, not integers from {low} to 2**63 - 1")
+            raise Unsound(f"{what} is {short(value)}, not integers from {low} to 2**63 - 1")
     return tuple(value)
 
 
 def _string(value: Any, what: str, pattern: re.Pattern[str]) -> str:
     if type(value) is not str or not pattern.fullmatch(value):
-        raise Unsound(f"{what} is {_short(value)}")
+        raise Unsound(f"{what} is {short(value)}")
     return value
 
 
@@ -251,7 +194,7 @@ def _manifest(document: dict[str, Any]) -> Manifest:
 def _mapping(document: dict[str, Any], key: str) -> Mapping[str, Any]:
     value = document[key]
     if type(value) is not dict:
-        raise Unsound(f"{key} is {_short(value)}, not an object")
+        raise Unsound(f"{key} is {short(value)}, not an object")
     return value
 
 
@@ -264,20 +207,20 @@ def _unpacked(value: Any, what: str) -> Any:
 
 def _scalar(path: str, value: Any) -> Any:
     if type(value) is not str and isinstance(value := _unpacked(value, f"value {path!r}"), list | dict):
-        raise Unsound(f"value {path!r} is {_short(value)}, not a number, string, truth value or null")
+        raise Unsound(f"value {path!r} is {short(value)}, not a number, string, truth value or null")
     return value
 
 
 def _metric(name: str, value: Any) -> float:
     found = _unpacked(value, f"metric {name!r}")
     if type(found) is not float and (type(found) is not int or abs(found) >= LIMIT):
-        raise Unsound(f"metric {name!r} is {_short(value)}, not a number")
+        raise Unsound(f"metric {name!r} is {short(value)}, not a number")
     return float(found)
 
 
 def _version(name: str, value: Any) -> str:
     if type(value) is not str:
-        raise Unsound(f"version {name!r} is {_short(value)}, not a string")
+        raise Unsound(f"version {name!r} is {short(value)}, not a string")
     return value
 
 
@@ -287,7 +230,7 @@ def _time(value: Any) -> str:
             return cast(str, value)
     except (TypeError, ValueError):
         pass
-    raise Unsound(f"created is {_short(value)}, not a time in UTC")
+    raise Unsound(f"created is {short(value)}, not a time in UTC")
 
 
 def _files(items: Any, integrity: str) -> tuple[StoredFile, ...]:
@@ -304,7 +247,7 @@ def _files(items: Any, integrity: str) -> tuple[StoredFile, ...]:
 
 
 def _file(item: Any, what: str, digest: re.Pattern[str]) -> StoredFile:
-    _expect_keys(item, {"name", "bytes", "chunks"}, what)
+    expect_keys(item, {"name", "bytes", "chunks"}, what)
     name = _string(item["name"], f"the name of {what}", _NAME)
     size = _integer(item["bytes"], f"the bytes of {what}")
     chunks = item["chunks"]
@@ -313,7 +256,7 @@ def _file(item: Any, what: str, digest: re.Pattern[str]) -> StoredFile:
     lengths, digests = [], []
     for chunk in chunks:
         if type(chunk) is not list or len(chunk) != 2 or type(chunk[1]) is not str or not digest.fullmatch(chunk[1]):
-            raise Unsound(f"a chunk of {what} is {_short(chunk)}, not [bytes, digest]")
+            raise Unsound(f"a chunk of {what} is {short(chunk)}, not [bytes, digest]")
         lengths.append(_integer(chunk[0], f"the length of a chunk of {what}", low=1))
         digests.append(chunk[1])
     ends = tuple(accumulate(lengths))
@@ -330,8 +273,10 @@ def _leaves(items: Any, files: int) -> dict[str, StoredLeaf]:
     for path, item in items.items():
         try:
             leaves[path] = leaf = _leaf(item, files)
+        except Newer as newer:
+            raise Newer(f"has the leaf {short(path)}, and {newer}") from None
         except Unsound as fault:
-            raise Unsound(f"leaf {_short(path)}: {fault}", leaf=path) from None
+            raise Unsound(f"leaf {short(path)}: {fault}", leaf=path) from None
         left -= sum([run.count for run in leaf.runs])
         if left < 0:
             raise Unsound(f"it has more than {MOST_SHARDS} shards")
@@ -340,10 +285,10 @@ def _leaves(items: Any, files: int) -> dict[str, StoredLeaf]:
 
 def _leaf(item: Any, files: int) -> StoredLeaf:
     kind = item.get("kind", "") if type(item) is dict else ""
-    _expect_keys(item, _KEYS_OF_KEYS if kind else _KEYS_OF_LEAF, "it")
-    dtype = DTYPES.get(item["dtype"]) if type(item["dtype"]) is str else None
+    expect_keys(item, _KEYS_OF_KEYS if kind else _KEYS_OF_LEAF, "it")
+    dtype = DTYPES.get(_string(item["dtype"], "its dtype", _DTYPE))
     if dtype is None:
-        raise Unsound(f"its dtype is {_short(item['dtype'])}, which this allranks does not know")
+        raise Newer(f"this allranks does not know its dtype {item['dtype']!r}")
     shape = _integers(item["shape"], "its shape")
     if len(shape) > MOST_DIMENSIONS:
         raise Unsound(f"it has {len(shape)} dimensions, more than {MOST_DIMENSIONS}")
@@ -357,12 +302,12 @@ def _leaf(item: Any, files: int) -> StoredLeaf:
 
 def _run(item: Any, shape: tuple[int, ...], size: int, files: int) -> Run:
     row = type(item) is dict and "count" in item
-    _expect_keys(item, _KEYS_OF_ROW if row else _KEYS_OF_SHARD, "a shard")
+    expect_keys(item, _KEYS_OF_ROW if row else _KEYS_OF_SHARD, "a shard")
     file, offset = _integer(item["file"], "a shard's file"), _integers(item["offset"], "an offset")
     many, place = _integers(item["shape"], "a shard's shape"), _integers(item["bytes"], "a shard's bytes")
     _check_inside(offset, many, shape)
     if len(place) != 2 or place[1] - place[0] != math.prod(many) * size:
-        raise Unsound(f"a shard of {list(many)}, {size} bytes an element, has the bytes {_short(item['bytes'])}")
+        raise Unsound(f"a shard of {list(many)}, {size} bytes an element, has the bytes {short(item['bytes'])}")
     if file >= files:
         raise Unsound(f"a shard is in file {file}, of {files}")
     first = Shard(file, place[0], Extent(offset, many))
@@ -371,7 +316,7 @@ def _run(item: Any, shape: tuple[int, ...], size: int, files: int) -> Run:
 
 def _row(first: Shard, item: Any, shape: tuple[int, ...], files: int) -> Run:
     step = item["step"]
-    _expect_keys(step, _KEYS_OF_STEP, "a step")
+    expect_keys(step, _KEYS_OF_STEP, "a step")
     count = _integer(item["count"], "a count", low=2)
     if count > MOST_SHARDS:
         raise Unsound(f"a row has {count} shards, more than {MOST_SHARDS}")

@@ -1,17 +1,44 @@
-"""Checkpoints and left-overs are removed: a manifest first, so that what is half removed is no checkpoint."""
+"""Checkpoints and leftovers are removed: a manifest first, so that what is half removed is no checkpoint.
+
+Only what is ours goes: the manifest, the files that it names, and files with our own names. Symbolic links are not
+followed: what is behind one may be somebody else's (``Storage.delete`` refuses).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from allranks.checkpoint import audit, paths
+from allranks.checkpoint import audit, leftovers, manifest_json, paths
+from allranks.errors import NotThere
 from allranks.storage.base import Storage
 
+NEWER = "its manifest is of a newer allranks, or of another program"
+LINK = "its folder is a symbolic link"
 
-def remove_step(storage: Storage, step: int) -> None:
-    """Remove a step and all that lies in its folder."""
+
+def obstacles(storage: Storage, steps: Iterable[int]) -> dict[int, str]:
+    """Return why some of these steps must stay, by step."""
+    links = {entry.name for entry in storage.list("") if entry.link}
+    found = {step: LINK for step in steps if paths.step_folder(step) in links}
+    for step in steps:
+        if step not in found and _named(storage, step) is None:
+            found[step] = NEWER
+    return found
+
+
+def remove_step(storage: Storage, step: int) -> tuple[str, ...]:
+    """Remove a step; return the names in its folder that are not ours, and stay.
+
+    Raises StorageError for a folder that is a symbolic link. A step with a manifest that is not ours stays whole.
+    """
+    named = _named(storage, step)
+    entries = storage.list(paths.step_folder(step))
+    if named is None:
+        return tuple(entry.name for entry in entries)
     storage.delete(paths.manifest_path(step))
-    remove_files(storage, step, [it.name for it in storage.list(paths.step_folder(step)) if it.size is not None])
+    ours, others = leftovers.split(entries, named)
+    remove_files(storage, step, ours)
+    return others
 
 
 def remove_files(storage: Storage, step: int, names: Iterable[str]) -> None:
@@ -27,3 +54,11 @@ def remove_replaced(storage: Storage, step: int) -> None:
     nonce = audit.load(storage, step).nonce
     named = [(entry.name, paths.shard_file_of(entry.name)) for entry in storage.list(paths.step_folder(step))]
     remove_files(storage, step, [name for name, said in named if said and not nonce.startswith(said.nonce)])
+
+
+def _named(storage: Storage, step: int) -> tuple[str, ...] | None:
+    """Return the files that a step's manifest names, none where it is damaged or missing; None where it is not ours."""
+    try:
+        return manifest_json.file_names(storage.get(paths.manifest_path(step)))
+    except NotThere:
+        return ()

@@ -11,24 +11,27 @@ from typing import Any
 
 from allranks.checkpoint import fence, inventory, removal, retention
 from allranks.checkpoint.inventory import Found
-from allranks.checkpoint.leftovers import Leftover, clearance
+from allranks.checkpoint.leftovers import Checkpoint, Leftover, checkpoint, clearance
 from allranks.cli import screen
 from allranks.cli.place import Place, place
 from allranks.errors import AllranksError, Fenced, NotThere
 
 DESCRIPTION = """\
 Remove what saves that never ended have left behind, and, if asked, steps that are not to be kept.
-Files whose names are not those of allranks are left alone, and so are steps with a damaged manifest."""
+Only the manifest, the files that it names and files with names of allranks go. Everything else stays, and so do steps
+with a damaged or newer manifest; no symbolic link is followed."""
 _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """``leftovers`` and the folders of ``steps`` go; ``spared`` leftovers are too young."""
+    """``leftovers`` and ``steps`` go; ``spared`` leftovers are too young. ``kept`` says of steps, and of names in the
+    folders of those that go, why they stay."""
 
     leftovers: tuple[Leftover, ...]
     spared: tuple[Leftover, ...]
-    steps: tuple[Found, ...]
+    steps: tuple[Checkpoint, ...]
+    kept: tuple[tuple[int, str], ...]
 
     @property
     def bytes(self) -> int:
@@ -87,10 +90,20 @@ def _work(found: Sequence[Found], arguments: argparse.Namespace) -> Work:
     except ValueError as error:
         raise AllranksError(str(error)) from None
     saved = [retention.Saved(one.step, one.manifest.metrics) for one in found if one.manifest]
-    steps = retention.choose(saved, policy)
-    kept = [one for one in found if one.step not in steps]
-    cleared = clearance(kept, now=time.time(), older_than=arguments.older_than)
-    return Work(cleared.remove, cleared.spare, tuple(one for one in found if one.step in steps))
+    chosen = retention.choose(saved, policy)
+    stay = {one.step: why for one in found if (why := _obstacle(one))}
+    go = tuple(checkpoint(one) for one in found if one.step in chosen and one.step not in stay)
+    rest = [one for one in found if one.step not in chosen]
+    cleared = clearance(rest, now=time.time(), older_than=arguments.older_than)
+    others = [(one.step, f"not ours: {', '.join(one.others)}") for one in go if one.others]
+    return Work(cleared.remove, cleared.spare, go, tuple(sorted([*stay.items(), *others])))
+
+
+def _obstacle(found: Found) -> str:
+    """Return why nothing in the folder of a step is touched, "" if something may be."""
+    if found.link:
+        return removal.LINK
+    return removal.NEWER if found.state == "newer" else ""
 
 
 def _remove(at: Place, work: Work) -> None:
@@ -108,6 +121,7 @@ def _document(at: Place, work: Work, *, removed: bool) -> dict[str, Any]:
         "steps": [{"step": one.step, "bytes": one.bytes} for one in work.steps],
         "leftovers": [_leftover(one) for one in work.leftovers],
         "spared": [_leftover(one) for one in work.spared],
+        "kept": [{"step": step, "why": why} for step, why in work.kept],
     }
 
 
@@ -129,6 +143,8 @@ def _show(at: Place, work: Work, holder: str, *, dry: bool) -> None:
     for one in work.spared:
         age = screen.duration(one.age)
         print(f"left step {one.step}: {screen.size(one.bytes)} of a save, unchanged for {age} only (--older-than)")
+    for number, why in work.kept:
+        print(f"left step {number}: {why}")
     if not work.leftovers and not work.steps:
         print(f"{at}: nothing to remove.")
     else:

@@ -14,7 +14,7 @@ from allranks.cli.place import Place, place
 from allranks.errors import NotThere
 
 DESCRIPTION = """\
-List the steps of a run: whole ones, damaged ones, and saves that never ended.
+List the steps of a run: whole ones, damaged ones, those of a newer allranks, and saves that never ended.
 Reads manifests only; `allranks ckpt verify` reads the rest."""
 _MOST_FOLDERS = 50
 
@@ -95,7 +95,7 @@ def _shard_files(one: Found) -> int:
 
 
 def _note(one: Found, now: float) -> str:
-    if one.state == "damaged":
+    if one.state in ("damaged", "newer"):
         return f"step {one.step}: {one.why}"
     if one.state == "unfinished":
         age = screen.duration(None if one.changed is None else now - one.changed)

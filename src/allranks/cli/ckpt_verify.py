@@ -11,7 +11,7 @@ from allranks.checkpoint import audit, facts
 from allranks.checkpoint.rehash import Fault, verify
 from allranks.cli import screen
 from allranks.cli.place import Place, add_place, chosen, place
-from allranks.errors import Damaged, NotThere
+from allranks.errors import Damaged, NewerFormat, NotThere
 
 DESCRIPTION = """\
 Read every byte of a checkpoint and compare its digests with those in the manifest.
@@ -21,7 +21,8 @@ _MOST_LEAVES = 8
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was found of one step; ``manifest_fault`` says why nothing else could be looked at."""
+    """What was found of one step; ``manifest_fault`` says why nothing else could be looked at, ``newer`` that this is
+    for a newer allranks to do."""
 
     at: Place
     step: int
@@ -31,6 +32,7 @@ class Verdict:
     seconds: float
     faults: tuple[Fault, ...] = ()
     manifest_fault: str = ""
+    newer: bool = False
 
     @property
     def good(self) -> bool:
@@ -67,8 +69,8 @@ def _verify(at: Place, step: int, threads: int) -> Verdict:
     began = time.monotonic()
     try:
         manifest = audit.load(at.storage, step)
-    except Damaged as error:
-        return Verdict(at, step, 0, 0, 0, 0.0, manifest_fault=str(error))
+    except (Damaged, NewerFormat) as error:
+        return Verdict(at, step, 0, 0, 0, 0.0, manifest_fault=str(error), newer=isinstance(error, NewerFormat))
     total = facts.total_bytes(manifest)
     with screen.waiting(f"step {step}", total) as bar:
         faults = verify(at.storage, manifest, threads=threads, progress=bar.advance)
@@ -99,7 +101,8 @@ def _document(verdict: Verdict) -> dict[str, Any]:
 
 def _show(verdict: Verdict) -> None:
     if verdict.manifest_fault:
-        screen.show(f"{verdict.at}: DAMAGED: {verdict.manifest_fault}", style="bold red")
+        word = "NOT VERIFIED" if verdict.newer else "DAMAGED"
+        screen.show(f"{verdict.at}: {word}: {verdict.manifest_fault}", style="bold red")
         return
     speed = f"{screen.size(int(verdict.bytes / max(verdict.seconds, 1e-9)))}/s"
     about = (

@@ -13,15 +13,16 @@ PAGE = 4096
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What stands in a folder: a file with its size in bytes, or a folder (``size`` None).
+    """What is in a folder: a file with its size in bytes, or a folder (``size`` None).
 
     ``modified`` is when it was last changed, in seconds since 1970 by the clock of the storage; None where that is not
-    known.
+    known. ``link``: it is a symbolic link, and ``size`` and ``modified`` are those of what it leads to.
     """
 
     name: str
     size: int | None
     modified: float | None = field(default=None, compare=False)
+    link: bool = field(default=False, compare=False)
 
 
 class BlockSource(Protocol):
@@ -74,7 +75,11 @@ class Storage(Protocol):
         """Return what stands in a folder ("" for the top), by name; nothing where there is no such folder."""
 
     def delete(self, path: str) -> None:
-        """Remove a file if it is there."""
+        """Remove a file, or a symbolic link itself, if it is there.
+
+        Raises StorageError, and removes nothing, where a folder on the way is a symbolic link: what is behind it may
+        be somebody else's.
+        """
 
     def remove_folder(self, folder: str) -> None:
-        """Remove a folder if it is there and empty; object stores have none."""
+        """Remove a folder if it is there and empty, and no symbolic link; object stores have none."""

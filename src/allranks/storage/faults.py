@@ -57,6 +57,16 @@ def already_there(path: str, place: str, why: str = "") -> AlreadyThere:
     return AlreadyThere(f"{path!r} is in {place} already{why}.", path=path)
 
 
+def link_on_the_way(folder: str, name: str, place: str) -> StorageError:
+    """Return the error for a removal that a symbolic link called ``name`` would lead out of the storage."""
+    return StorageError(
+        f"nothing is removed in {folder!r} of {place}: {name!r} is a symbolic link, and what it leads to may be "
+        "somebody else's.",
+        path=folder,
+        remedy="Remove the link, or what it leads to, by hand.",
+    )
+
+
 def truncated(path: str, place: str, *, until: int, size: int) -> Truncated:
     """Return the error for a file that ends early: bytes up to ``until`` were asked for, ``size`` are there."""
     return Truncated(f"{path!r} in {place} ends at byte {size}, bytes up to {until} were expected.", path=path)

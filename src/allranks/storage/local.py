@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path
 
 from .base import PAGE, BlockSource, Entry
-from .faults import already_there, of_system, parts_of, truncated
+from .faults import already_there, link_on_the_way, of_system, parts_of, truncated
 from .newfile import NewFile
 from .pull import pull
 
@@ -19,6 +20,9 @@ _MOST_BUFFERS = os.sysconf("SC_IOV_MAX")
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 _NOT_DIRECT = (errno.EINVAL, errno.EOPNOTSUPP)  # the file system, or an address that is no page's
 _NO_SUCH_FILE = (FileNotFoundError, NotADirectoryError)
+_NOTHING_THERE = (errno.ENOENT, errno.ELOOP)  # removed since the folder was read; a link that leads nowhere
+_MAY_BE_LINK = (errno.ELOOP, errno.ENOTDIR)
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class LocalStorage:
@@ -123,27 +127,52 @@ class LocalStorage:
         found = []
         with self._told("list", folder), suppress(*_NO_SUCH_FILE), os.scandir(where) as entries:
             for entry in entries:
-                with suppress(FileNotFoundError):  # removed since the folder was read
-                    about = entry.stat()
-                    found.append(Entry(entry.name, None if entry.is_dir() else about.st_size, about.st_mtime))
+                try:
+                    about, link = entry.stat(), entry.is_symlink()
+                except OSError as error:
+                    if error.errno in _NOTHING_THERE:
+                        continue
+                    raise
+                size = None if stat.S_ISDIR(about.st_mode) else about.st_size
+                found.append(Entry(entry.name, size, about.st_mtime, link))
         return tuple(sorted(found, key=lambda entry: entry.name))
 
     def delete(self, path: str) -> None:
-        where = self._at(path)
-        with self._told("delete", path), suppress(*_NO_SUCH_FILE):
-            where.unlink()
-            _sync_folder(where.parent)
+        *folders, name = parts_of(path)
+        with self._told("delete", path), suppress(*_NO_SUCH_FILE), self._inside(folders) as folder:
+            os.unlink(name, dir_fd=folder)
+            _sync(folder)
 
     def remove_folder(self, folder: str) -> None:
-        where = self._at(folder)
-        with self._told("remove", folder), suppress(*_NO_SUCH_FILE):
+        *folders, name = parts_of(folder)
+        with self._told("remove", folder), suppress(*_NO_SUCH_FILE), self._inside(folders) as above:
             try:
-                where.rmdir()
+                os.rmdir(name, dir_fd=above)
             except OSError as error:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                     raise
             else:
-                _sync_folder(where.parent)
+                _sync(above)
+
+    @contextmanager
+    def _inside(self, folders: Sequence[str]) -> Iterator[int]:
+        """Open the folder of these names, one below the other, and give its descriptor. Below the root no link is
+        followed, also one that takes a folder's place at this moment."""
+        opened = os.open(self._root, _FOLDER)
+        try:
+            for name in folders:
+                try:
+                    below = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=opened)
+                except OSError as error:
+                    if error.errno in _MAY_BE_LINK and stat.S_ISLNK(os.lstat(name, dir_fd=opened).st_mode):
+                        where = "/".join(folders)
+                        raise link_on_the_way(where, name, self.url) from error
+                    raise
+                os.close(opened)
+                opened = below
+            yield opened
+        finally:
+            os.close(opened)
 
     def _at(self, path: str) -> Path:
         return self._root.joinpath(*parts_of(path))
@@ -228,14 +257,19 @@ def _write_small(where: Path, data: bytes) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd = os.open(folder, _FOLDER)
     try:
-        os.fsync(fd)
+        _sync(fd)
+    finally:
+        os.close(fd)
+
+
+def _sync(folder: int) -> None:
+    try:
+        os.fsync(folder)
     except OSError as error:
         if error.errno != errno.EINVAL:  # some network file systems have no fsync of folders: names are durable at once
             raise
-    finally:
-        os.close(fd)
 
 
 def _after(buffers: Sequence[memoryview], count: int) -> list[memoryview]:

@@ -1,0 +1,113 @@
+"""A manifest as one JSON object: its digest is right, its format and version are ours. What is in it, others judge."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Set
+from typing import Any, cast
+
+from allranks.checkpoint.sound import Unsound
+from allranks.digest import NAMES, hasher
+
+FORMAT = "allranks.checkpoint"
+VERSION = 1
+
+_HEAD = re.compile(rb'\{"digest":"([0-9a-f]+)",\n')
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_KEYS = {
+    *("digest", "format", "version", "step", "nonce", "created", "world", "integrity"),
+    *("files", "leaves", "values", "extra", "metrics", "versions"),
+}
+
+
+class Newer(Unsound):
+    """The manifest is as a newer allranks wrote it, which this one cannot read."""
+
+
+def is_ours(data: bytes) -> bool:
+    """Return whether the bytes are a manifest of allranks of any version, sound or damaged."""
+    return _HEAD.match(data) is not None or f'"{FORMAT}"'.encode() in data
+
+
+def document_of(data: bytes) -> dict[str, Any]:
+    """Return the JSON object of a manifest's bytes. Raises Unsound, and Newer for a newer version of the format.
+
+    A digest that this allranks does not know may be a newer version's; one that it knows must be right.
+    """
+    head = _HEAD.match(data)
+    if head is None:
+        raise Unsound('its first line is not {"digest":"<hexadecimal digits>",')
+    written = head[1].decode()
+    named = [name for name in NAMES if hasher(name).digits == len(written)]
+    if not named:
+        _check_version(_parsed(data))
+        raise Unsound(f"its digest has {len(written)} digits")
+    found = hasher(named[0])(memoryview(data)[head.end() :])
+    if found != written:
+        raise Unsound(f"the {named[0]} digest of its content is {found}; {written} was saved")
+    document = _parsed(data)
+    if document.get("format") != FORMAT:
+        raise Unsound(f"its format is {short(document.get('format'))}, not {FORMAT!r}")
+    _check_version(document)
+    if type(document.get("version")) is not int or document["version"] != VERSION:
+        raise Unsound(f"its version is {short(document.get('version'))}, not {VERSION}")
+    expect_keys(document, _KEYS, "the manifest")
+    if document["integrity"] != named[0]:
+        raise Unsound(f"it names the digest {short(document['integrity'])}, but its own is {named[0]}")
+    return document
+
+
+def _parsed(data: bytes) -> dict[str, Any]:
+    """Return the JSON object of the bytes, whatever it says."""
+    try:
+        text = data.decode()
+        document = json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
+    except RecursionError:
+        raise Unsound("it is nested too deeply") from None
+    except Unsound:
+        raise
+    except ValueError as error:
+        raise Unsound(f"it is not JSON ({error})") from None
+    _check_text(text, document)
+    return cast(dict[str, Any], document)
+
+
+def _check_version(document: dict[str, Any]) -> None:
+    version = document.get("version")
+    if document.get("format") == FORMAT and type(version) is int and version > VERSION:
+        raise Newer(f"is in version {version} of the format, and this allranks reads up to {VERSION}")
+
+
+def _check_text(text: str, document: Any) -> None:
+    """Refuse halves of surrogate pairs: escapes of what no Unicode text holds."""
+    if _SURROGATE.search(text):
+        try:
+            json.dumps(document, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise Unsound("it holds half of a surrogate pair") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise Unsound(f"the key {short(twice)} stands twice in an object")
+    return made
+
+
+def _no_constant(name: str) -> Any:
+    raise Unsound(f"{name} is not JSON")
+
+
+def short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def expect_keys(value: Any, keys: Set[str], what: str) -> None:
+    if type(value) is not dict:
+        raise Unsound(f"{what} is {short(value)}, not an object")
+    if value.keys() != keys:
+        raise Unsound(f"{what} has the keys {short(sorted(value))}, not {sorted(keys)}")
