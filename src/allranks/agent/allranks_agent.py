@@ -14,7 +14,7 @@ in the forked child (the second ends it; SystemExit(0) must pass through the zyg
     allranks_agent.finish(code)                     # ends the process, by SystemExit(0) if the code is 0
 
 What the launcher hears (one JSON object a datagram, each with rank, pid and time):
-    started; joining, joined (backend); failed (failure);
+    started; joining (backend); joined (backend, size: how many have joined one another); failed (failure);
     left (exit_code, why): the main thread has ended, in order; exit_code and why are 0 and "" or those of `part`;
     leaving (failure or null): the program called jax.distributed.shutdown itself, perhaps while the exception
     `failure` was on its way up. It is no failure yet, but if the job fails from here on, it came first.
@@ -47,8 +47,10 @@ from types import FrameType
 from typing import Any, NoReturn
 
 import allranks_agent_failure as failures  # type: ignore[import-not-found]
+import allranks_agent_hang as hang  # type: ignore[import-not-found]
 import allranks_agent_jax as jax  # type: ignore[import-not-found]
 import allranks_agent_pool as pool  # type: ignore[import-not-found]
+import allranks_agent_stacks as stacks  # type: ignore[import-not-found]
 import allranks_agent_torch as torch  # type: ignore[import-not-found]
 
 PR_SET_PDEATHSIG = 1
@@ -90,6 +92,9 @@ def activate(environ: Mapping[str, str]) -> None:
         os.environ.update(environ)
     os.environ["ALLRANKS_AGENT_PID"] = str(os.getpid())
     _watch(int(environ["ALLRANKS_RANK"]), environ["ALLRANKS_HOST"], _tell_launcher)
+    if hang.is_wanted():
+        _Rank.listeners += (hang.heard,)
+    stacks.register()
     torch.attach(tell, is_active)
     tell("started")
 

@@ -118,7 +118,7 @@ def _watch(state: type[Any], tell: Callable[..., None], is_active: Callable[[], 
         if is_active():
             _listen()
             _DEPARTURE.prepare()
-            tell("joined", backend="jax")
+            tell("joined", backend="jax", size=self.num_processes)
 
     @functools.wraps(shutdown)
     def leaving(self: Any) -> None:

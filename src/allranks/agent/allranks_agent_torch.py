@@ -32,7 +32,7 @@ def attach(tell: Callable[..., None], is_active: Callable[[], bool]) -> None:
             if len(args) < _ARGUMENTS_TO_TIMEOUT and (seconds := os.environ.get("ALLRANKS_RENDEZVOUS_TIMEOUT")):
                 kwargs.setdefault("timeout", timedelta(seconds=float(seconds)))
             result = join(*args, **kwargs)
-            tell("joined", backend="torch")
+            tell("joined", backend="torch", size=c10d.get_world_size())
             return result
 
         for module in (c10d, sys.modules.get("torch.distributed")):

@@ -53,7 +53,7 @@ def parser() -> argparse.ArgumentParser:
         "installed jaxlib knows, and torch's default timeout, before any of them starts",
     )
     p.add_argument("--log-dir", type=Path, metavar="DIR", help="also keep the output of each rank in a file")
-    p.add_argument("--hang-after", type=_seconds, metavar="S", help="report who hangs after S seconds (0: never)")
+    p.add_argument("--hang-after", type=_seconds, metavar="S", help="report who hangs after S seconds (240; 0: never)")
     p.add_argument("--on-hang", choices=("warn", "end"), help="after that report: go on waiting, or end the job (75)")
     p.add_argument(
         "--restarts", type=_count, default=0, metavar="N", help="start again after a failure, at most N times"

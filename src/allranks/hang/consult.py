@@ -42,7 +42,7 @@ def choose(name: str | None) -> list[Knocker]:
         return next(iter(found.values()))
     if not found:
         called = f" called {name}" if name else ""
-        remedy = "Ask on a machine and as the user of a job that called allranks.init() with hang_after other than 0."
+        remedy = "Ask on its machine, as its user. Jobs of `allranks run`, or that call allranks.init(), answer."
         raise AllranksError(f"no job{called} runs here.", remedy=remedy)
     told = "; ".join(f"{job} ({_described(ranks)})" for job, ranks in found.items())
     raise AllranksError(f"{len(found)} jobs run here: {told}.", remedy="Name one: allranks doctor JOB.")

@@ -1,12 +1,13 @@
-"""``allranks.init()``: join the other ranks, and watch over them."""
+"""``allranks.init()``: join the other ranks, and watch over them. One watch a process, whoever begins it."""
 
 from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 
 from allranks.errors import AllranksError
-from allranks.hang.watch import Policy, Settings, Watch
+from allranks.hang.watch import Listener, Policy, Settings, Watch
 from allranks.world import detect
 from allranks.world.base import DEFAULT_TIMEOUT, World
 from allranks.world.sentinel import Sentinel
@@ -17,6 +18,8 @@ _POLICIES: dict[str, Policy] = {"warn": "warn", "end": "end"}
 
 _lock = threading.Lock()
 _made: tuple[Settings | None, Watch | None] | None = None
+# The watch of a program that has not called ``init`` yet.
+_stop_substitute: Callable[[], None] | None = None
 
 
 def init(
@@ -43,11 +46,14 @@ def init(
 
     Raises ContradictingSigns where two signs cannot both be true. A second call returns the same world.
     """
-    global _made
+    global _made, _stop_substitute
     settings = _settings(hang_after, on_hang)
     with _lock:
         world = detect.init(backend, timeout=timeout, fail_fast=fail_fast)
         if _made is None:
+            if _stop_substitute is not None:
+                _stop_substitute()
+                _stop_substitute = None
             _made = settings, _watch(world, settings)
         elif _made[0] != settings:
             raise AllranksError(
@@ -55,6 +61,18 @@ def init(
                 remedy="Call it with the same arguments, or use allranks.current().",
             )
         return world
+
+
+def substitute(world: World, listener: Listener, stop: Callable[[], None]) -> bool:
+    """Watch over a program that has not called ``init``, and return whether that is done; ``init`` calls ``stop``."""
+    global _stop_substitute
+    settings = _settings(DEFAULT_HANG_AFTER, "warn")
+    with _lock:
+        if _made is not None or _stop_substitute is not None or settings is None:
+            return False
+        _stop_substitute = stop
+        Watch(world, listener, settings).start()
+    return True
 
 
 def _settings(hang_after: float, on_hang: str) -> Settings | None:

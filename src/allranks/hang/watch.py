@@ -17,7 +17,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, Protocol
 
 from allranks.errors import AllranksError, StoreError
 from allranks.failure import Failure
@@ -31,7 +31,7 @@ from allranks.hang.stragglers import Straggler, stragglers
 from allranks.world import gone
 from allranks.world.base import World
 from allranks.world.codec import loads
-from allranks.world.sentinel import Sentinel
+from allranks.world.lookout import Lookout
 
 Policy = Literal["warn", "end"]
 # What a job ends with that was ended for a hang: EX_TEMPFAIL of sysexits.h, try again.
@@ -60,11 +60,25 @@ def period(limit: float, size: int) -> float:
     return max(min(_EVERY, limit / 8), size / _MOST_BEATS)
 
 
+class Listener(Lookout, Protocol):
+    """What a watch needs to know of the other ranks beside their words in the store, and how it ends the job."""
+
+    @property
+    def near(self) -> Mapping[int, int]:
+        """The pids of the other ranks of this machine, by rank."""
+
+    def end_all(self, failure: Failure) -> None:
+        """End the job, on all ranks, because of the failure of any rank. Returns at once."""
+
+    def at_end(self, farewell: Callable[[], None]) -> None:
+        """Have ``farewell`` called when the process ends in order, while the store is still there."""
+
+
 class Watch:
     """The watch of this process; ``start`` begins it, and it ends with the world."""
 
-    def __init__(self, world: World, sentinel: Sentinel, settings: Settings) -> None:
-        self._world, self._sentinel, self._settings = world, sentinel, settings
+    def __init__(self, world: World, listener: Listener, settings: Settings) -> None:
+        self._world, self._listener, self._settings = world, listener, settings
         self._every = period(settings.limit, world.size)
         self._look = Look(world.rank)
         self._beat = self._look.beat()
@@ -76,6 +90,7 @@ class Watch:
         self._door: door.Door | None = None
         self._dump: BinaryIO | None = None
         self._job = ""
+        self._wake, self._woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)  # so that ``stop`` waits for no look
         self._threads = [
             threading.Thread(target=self._guard, args=(target,), name=f"{stacks.OURS}-{name}", daemon=True)
             for name, target in (("look", self._keep_looking), ("heartbeat", self._keep_beating))
@@ -86,13 +101,14 @@ class Watch:
         self._job = self._world.store.claim("hang/job", mine.encode()).decode()
         self._open_the_door()
         self._arm()
-        self._sentinel.at_end(self.stop)
+        self._listener.at_end(self.stop)
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
         """End the threads, before Python does: one that comes back from C++ later would abort the process."""
         self._over.set()
+        os.write(self._woken, b"1")
         for thread in self._threads:
             thread.join(_LEAVING)
         faulthandler.cancel_dump_traceback_later()
@@ -116,16 +132,16 @@ class Watch:
             beat = self._beat = self._look.beat()
             stack = stacks.in_words(self._look.frame())
         others = stacks.of_others(self._look.thread) if threads else {}
-        near = {rank: kernel.state(pid) for rank, pid in self._sentinel.near.items()}
+        near = {rank: kernel.state(pid) for rank, pid in self._listener.near.items()}
         return Sight(beat, stack, others, near)
 
     # The thread that looks.
 
     def _keep_looking(self) -> None:
         due = time.monotonic()
-        watched = [] if self._door is None else [self._door]
+        watched: list[Any] = [self._wake, *([] if self._door is None else [self._door])]
         while not self._over.is_set():
-            if select.select(watched, [], [], min(_PACE, self._every))[0] and self._door is not None:
+            if self._door in select.select(watched, [], [], min(_PACE, self._every))[0] and self._door is not None:
                 self._door.open_to_one()
             self._look.pace()
             if time.monotonic() >= due:
@@ -149,9 +165,9 @@ class Watch:
         if asked is None or time.monotonic() - asked < limit or self._beat.still < limit or self._said_so:
             return
         self._said_so = True
-        states = {rank: kernel.state(pid) for rank, pid in self._sentinel.near.items()}
+        states = {rank: kernel.state(pid) for rank, pid in self._listener.near.items()}
         able = [rank for rank, state in states.items() if rank and state not in _MUTE_STATES]
-        if self._world.rank != min(self._world.rank, *able):
+        if able and self._world.rank > min(able):
             return  # one rank of each machine is enough
         text = words.mute_store(self._beat, self._world.hosts, state=states.get(0, ""), seconds=limit)
         say(text)
@@ -160,9 +176,9 @@ class Watch:
 
     def _end_without_a_store(self, what: str) -> None:
         if "ALLRANKS_CONTROL" in os.environ:
-            self._sentinel.end_all(self._failure(0, what, ""))
-        elif 0 in self._sentinel.near:
-            os.kill(self._sentinel.near[0], signal.SIGKILL)  # the sentinels of its machine end the job
+            self._listener.end_all(self._failure(0, what, ""))
+        elif 0 in self._listener.near:
+            os.kill(self._listener.near[0], signal.SIGKILL)  # the sentinels of its machine end the job
         else:
             os._exit(EXIT_CODE)
 
@@ -193,7 +209,7 @@ class Watch:
         """Return what C wrote of ranks of this machine that do not answer."""
         found = {}
         for rank in case.diagnosis.culprits:
-            pid, beat = self._sentinel.near.get(rank), case.seen[rank].beat
+            pid, beat = self._listener.near.get(rank), case.seen[rank].beat
             if pid is None or beat is None or rank in case.sights:
                 continue
             path = door.name(self._job, rank, pid).stacks
@@ -206,11 +222,11 @@ class Watch:
         beat = case.seen[culprits[0]].beat
         where = beat.where.partition(" in ")[0] if beat else ""
         failure = self._failure(culprits[0], f"HANG: {words.headline(case, self._world.hosts)}", where)
-        self._sentinel.end_all(failure)
+        self._listener.end_all(failure)
         if "ALLRANKS_CONTROL" not in os.environ:
             for rank in culprits:
-                if case.diagnosis.verdicts[rank] in ("stopped", "frozen") and rank in self._sentinel.near:
-                    os.kill(self._sentinel.near[rank], signal.SIGKILL)  # it cannot end itself
+                if case.diagnosis.verdicts[rank] in ("stopped", "frozen") and rank in self._listener.near:
+                    os.kill(self._listener.near[rank], signal.SIGKILL)  # it cannot end itself
 
     def _failure(self, rank: int, what: str, where: str) -> Failure:
         return Failure(rank, self._world.hosts[rank], what, time.time(), where=where, exit_code=EXIT_CODE)

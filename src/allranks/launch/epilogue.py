@@ -16,6 +16,7 @@ from allranks.report import table
 MOST_LINES = 20
 _FILE = '  File "'
 _TORCH_RANK = re.compile(r"^\[rank\d+\]: ")  # torch's own hook puts it before every line of a traceback
+_OURS = "allranks: "
 _NUMBER = re.compile(r"\d+")
 
 
@@ -43,7 +44,8 @@ def _failure(first: Failure, result: JobResult) -> Iterator[str]:
 
 def _last_words(tail: Sequence[str], trace: Sequence[str]) -> list[str]:
     """Return the last lines of a rank before its traceback, which is printed in full anyway."""
-    lines, said = list(tail), {line for line in trace if line.startswith((_FILE, *trace[:1]))}
+    lines = [line for line in tail if not line.startswith(_OURS)]  # what we have said stands above already
+    said = {line for line in trace if line.startswith((_FILE, *trace[:1]))}
     beginnings = [number for number, line in enumerate(lines) if _TORCH_RANK.sub("", line) in said]
     if beginnings:  # of a deep one, somewhere in its middle
         lines = lines[: beginnings[0]]

@@ -1,0 +1,67 @@
+"""Begin allranks' hang watch in a program that joins the other ranks and does not import allranks.
+
+The watch is a part of the package allranks, which is imported in a thread, a moment after the program has joined, so
+that its start is not held up. Where the rank's Python does not have the package, it is taken from where this file is.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+import threading
+from typing import Any
+
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+START_SECONDS = 1.0  # the program compiles and reads its first data meanwhile
+_OVER = threading.Event()
+_begun = False
+
+
+def heard(kind: str, **fields: Any) -> None:
+    """Take note of what the agent tells the launcher; begin the watch once this rank has joined all others."""
+    global _begun
+    if kind in ("left", "failed"):
+        _OVER.set()
+    elif kind == "joined" and not _begun and fields["size"] == int(os.environ["ALLRANKS_SIZE"]) > 1:
+        _begun = True
+        _leave_pid()
+        threading.Thread(target=_begin, args=(fields["backend"],), name="allranks-start", daemon=True).start()
+
+
+def is_wanted() -> bool:
+    """Return whether the launcher wants a watch; what is no number of seconds is for the watch to refuse."""
+    return os.environ.get("ALLRANKS_HANG_AFTER", "").strip() not in ("0", "0.0")
+
+
+def _leave_pid() -> None:
+    """Leave this process' id for the others' watches, which may have to judge this rank before its own has begun."""
+    folder = f"{os.environ['ALLRANKS_CONTROL']}.watch/pid"
+    os.makedirs(folder, exist_ok=True)
+    with open(f"{folder}/{os.environ['ALLRANKS_RANK']}", "w") as file:
+        file.write(str(os.getpid()))
+
+
+def _begin(backend: str) -> None:
+    """The thread. A fault in here must not end the program that it watches."""
+    try:
+        if not _OVER.wait(START_SECONDS):
+            watch = _package("allranks.hang.launched")
+            if not _OVER.is_set():
+                watch.begin(backend)
+    except Exception as error:
+        if not _OVER.is_set():
+            rank = os.environ["ALLRANKS_RANK"]
+            print(f"allranks: rank {rank}: there is no hang watch: {type(error).__name__}: {error}", file=sys.stderr)
+
+
+def _package(name: str) -> Any:
+    if importlib.util.find_spec("allranks") is None:
+        place = f"{PACKAGE}/__init__.py"
+        spec = importlib.util.spec_from_file_location("allranks", place, submodule_search_locations=[PACKAGE])
+        assert spec is not None and spec.loader is not None  # noqa: PT018 - a file that is there has both
+        package = importlib.util.module_from_spec(spec)
+        sys.modules["allranks"] = package
+        spec.loader.exec_module(package)
+    return importlib.import_module(name)

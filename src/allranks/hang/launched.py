@@ -1,0 +1,142 @@
+"""The watch of a rank whose program does not call ``allranks.init()``, under ``allranks run``.
+
+It begins when the program has joined the other ranks through its framework, which the agent sees. It uses nothing of
+that framework: its store is a folder beside the launcher's socket. So a program may destroy its process group, make
+another one, or end first, and no rank has to serve the store for the others. The watch ends with the main thread:
+a rank that does not come out of its exit is the launcher's to report. ``allranks.init()`` replaces this watch.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from allranks import agent
+from allranks.errors import StoreError
+from allranks.failure import Failure
+from allranks.hang import start
+from allranks.world import gone
+from allranks.world.base import Identity, World
+from allranks.world.bell import Bell
+from allranks.world.files import FileStore
+from allranks.world.store import KeyValueStore
+
+# Seconds between two looks for a ring.
+_POLL = 0.2
+
+
+class PolledStore(FileStore):
+    """A FileStore in which a thread can listen."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._over = threading.Event()
+
+    def hear(self, key: str) -> bool:
+        """Wait for a key without a deadline. False after ``stop``."""
+        while not self._over.is_set():
+            if self.get(key) is not None:
+                return True
+            self._over.wait(_POLL)
+        return False
+
+    def stop(self) -> None:
+        self._over.set()
+
+
+class LauncherListener:
+    """What a Watch needs to know of the other ranks, where the launcher sees to their ends."""
+
+    def __init__(self, store: PolledStore, rank: int) -> None:
+        self._store, self._rank = store, rank
+        self._bell = Bell(store)
+        self._heard: list[Callable[[], None]] = []
+        self._farewells: list[Callable[[], None]] = []
+        self._thread = threading.Thread(target=self._listen, name="allranks-listener", daemon=True)
+
+    @property
+    def near(self) -> Mapping[int, int]:
+        """The pids of the other ranks, by rank."""
+        pids = {int(key.removeprefix("pid/")): int(pid) for key, pid in self._store.list("pid/").items()}
+        return {rank: pid for rank, pid in pids.items() if rank != self._rank}
+
+    def locate(self, ranks: Sequence[int]) -> Mapping[int, str]:
+        del ranks
+        return {}
+
+    def ring(self) -> None:
+        """Wake what listens on every rank."""
+        self._bell.ring()
+
+    def on_ring(self, heard: Callable[[], None]) -> None:
+        """Have ``heard`` called now, and after every ring."""
+        self._heard.append(heard)
+        if not self._thread.is_alive():
+            self._thread.start()
+
+    def before_end(self, finish: Callable[[], object]) -> Callable[[], None]:
+        """Have ``finish`` called when the program ends in order; return what undoes that."""
+        undo: Callable[[], None] = agent.load().before_end(finish)
+        return undo
+
+    def end_all(self, failure: Failure) -> None:
+        """End the job because of the failure of any rank."""
+        agent.load().accuse(asdict(failure))
+
+    def at_end(self, farewell: Callable[[], None]) -> None:
+        """Have ``farewell`` called when the main thread has ended."""
+        self._farewells.append(farewell)
+
+    def report(self, kind: str, **fields: Any) -> None:
+        """Act on what the agent of this rank has seen."""
+        if kind == "failed":
+            _mark(self._store, int(fields["failure"]["rank"]), f"has failed: {fields['failure']['what']}")
+        elif kind == "left":
+            _mark(self._store, self._rank, f"has left (exit code {fields.get('exit_code', 0)})")
+            self.stop()
+
+    def stop(self) -> None:
+        """End the watch and its threads."""
+        self._store.stop()
+        for farewell in self._farewells:
+            farewell()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _listen(self) -> None:
+        try:
+            while self._call_all() and self._bell.hear():
+                continue
+        except StoreError:
+            return  # the launcher has ended, and so will this rank
+
+    def _call_all(self) -> bool:
+        for heard in self._heard:
+            heard()
+        return True
+
+
+def begin(backend: str) -> None:
+    """Watch over this rank, unless ``allranks.init()`` does, or nobody shall; for the agent, once a process."""
+    rank, size, host = int(os.environ["ALLRANKS_RANK"]), int(os.environ["ALLRANKS_SIZE"]), os.environ["ALLRANKS_HOST"]
+    store = PolledStore(folder())
+    listener = LauncherListener(store, rank)
+    world = World(Identity(rank, size, rank, (host,) * size, backend), store, lookout=listener)
+    if start.substitute(world, listener, listener.stop):
+        agent.load().listen(rank, host, listener.report)
+
+
+def folder() -> Path:
+    """Return the folder of the store; the launcher removes it with its socket."""
+    return Path(f"{os.environ['ALLRANKS_CONTROL']}.watch")
+
+
+def _mark(store: KeyValueStore, rank: int, why: str) -> None:
+    try:
+        gone.mark(store, rank, why)
+    except StoreError:
+        return  # the launcher has ended: nobody reads it

@@ -1,0 +1,52 @@
+"""Trains as a program does that has never heard of allranks: ``unmodified.py FRAMEWORK [what happens to rank 1]``."""
+
+import sys
+import time
+
+framework, fault = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else ""
+STEPS, FAULT_AT = 300, 60
+
+if framework == "jax":
+    import jax
+
+    jax.distributed.initialize()
+    import numpy as np
+    from jax.sharding import NamedSharding, PartitionSpec
+
+    rank = jax.process_index()
+    one_each = NamedSharding(jax.make_mesh((jax.device_count(),), ("d",)), PartitionSpec("d"))
+    ones = jax.make_array_from_callback((jax.device_count(),), one_each, lambda _: np.ones(1))
+    add = jax.jit(lambda x: x.sum())
+
+    def total():
+        return float(add(ones))
+
+else:
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+
+    def total():
+        one = torch.ones(1)
+        dist.all_reduce(one)
+        return one.item()
+
+
+def sleeps():
+    time.sleep(3600)
+
+
+if fault == "joins_late":
+    import allranks
+
+    time.sleep(1.5)  # meanwhile the watch has begun
+    allranks.init(hang_after=2)
+    fault = "sleeps"
+for step in range(STEPS):
+    total()
+    if step == FAULT_AT and rank == 1 and fault:
+        globals()[fault]()
+    time.sleep(0.005)
+print(f"rank {rank} has done {STEPS} steps")

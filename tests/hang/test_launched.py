@@ -1,0 +1,109 @@
+"""Programs that do not know allranks, under ``allranks run``: their hangs are reported all the same."""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from pathlib import Path
+
+import harness
+import pytest
+
+from allranks import agent
+from allranks.errors import KeyTimeout, StoreError
+from allranks.hang.launched import LauncherListener, PolledStore
+from allranks.world.files import FileStore
+
+PROGRAM = Path(__file__).parent / "programs" / "unmodified.py"
+
+
+def run(*words: object, ranks: int = 2, options: tuple[object, ...] = ()) -> harness.Job:
+    command = [sys.executable, "-m", "allranks", "run", "-n", ranks, "--timeout", 60, *options, *words]
+    return harness.run_commands([([str(word) for word in command], harness.clean_environ())])
+
+
+@pytest.mark.parametrize(
+    ("framework", "fault"),
+    [
+        pytest.param("torch", "sleeps", marks=[pytest.mark.needs("torch"), pytest.mark.soak]),
+        pytest.param("jax", "sleeps", marks=pytest.mark.needs("jax")),
+        # The watch of init() takes the place of ours.
+        pytest.param("torch", "joins_late", marks=[pytest.mark.needs("torch"), pytest.mark.soak]),
+    ],
+)
+def test_a_hang_of_an_unmodified_script_is_reported_once(framework: str, fault: str) -> None:
+    """Rank 1 at its line; then the job ends."""
+    job = run(PROGRAM, framework, fault, options=("--hang-after", 2, "--on-hang", "end"))
+    out = job.ranks[0].out
+    assert job.codes == [75], job
+    assert re.search(
+        r"HANG: rank 0 waits for rank 1 \(host \S+\), since \d s: at \S*unmodified\.py:\d+ in sleeps", out
+    ), job
+    assert len(re.findall(r"allranks: HANG: rank 0 waits", out)) == 1, job
+
+
+@pytest.mark.soak
+@pytest.mark.needs("torch")
+def test_hang_after_0_turns_the_watch_off() -> None:
+    """Nothing is said until the time is over."""
+    job = run(PROGRAM, "torch", "sleeps", options=("--hang-after", 0, "--timeout", 8))
+    assert job.codes == [124], job
+    assert "HANG" not in job.ranks[0].out, job
+
+
+@pytest.mark.parametrize(("seconds", "wanted"), [("0", False), ("0.0", False), ("8", True), (None, True)])
+def test_the_watch_is_on_by_default(seconds: str | None, wanted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ALLRANKS_HANG_AFTER", raising=False)
+    if seconds is not None:
+        monkeypatch.setenv("ALLRANKS_HANG_AFTER", seconds)
+    assert agent.load("allranks_agent_hang").is_wanted() is wanted
+
+
+def test_a_store_in_a_folder_keeps_its_contract(tmp_path: Path) -> None:
+    """Values are whole, one of many claims wins, counters count, keys go; without the folder it is an error."""
+    store = FileStore(tmp_path / "store")
+    (tmp_path / "store").mkdir()
+    assert store.get("a/b") is None
+    store.set("a/b", b"1")
+    store.set("a/b", b"2")
+    assert store.get("a/b") == store.wait("a/b", 0) == b"2"
+    with pytest.raises(KeyTimeout):
+        store.wait("a/c", 0.01)
+    found: list[tuple[bytes, int]] = []
+
+    def rush(number: int) -> None:
+        found.append((store.claim("one/winner", str(number).encode()), store.add("count/all", 1)))
+
+    threads = [threading.Thread(target=rush, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({winner for winner, _ in found}) == 1
+    assert sorted(count for _, count in found) == list(range(1, 9))
+    store.set("a/deep/c", b"3")
+    assert store.list("a/") == {"a/b": b"2", "a/deep/c": b"3"}
+    store.delete("a/b")
+    store.delete("a/b")
+    assert store.list("a/") == {"a/deep/c": b"3"}
+    gone = FileStore(tmp_path / "gone")
+    for use in (lambda: gone.set("a", b""), lambda: gone.claim("a/b", b""), lambda: gone.wait("a", 1)):
+        with pytest.raises(StoreError, match="gone"):
+            use()
+
+
+def test_who_listens_is_woken_by_a_ring_and_by_the_end(tmp_path: Path) -> None:
+    store = PolledStore(tmp_path)
+    listener, rung, calls = LauncherListener(store, 0), threading.Event(), []
+
+    def heard() -> None:
+        calls.append(len(calls))
+        if len(calls) == 2:
+            rung.set()
+
+    listener.on_ring(heard)  # at once
+    listener.ring()
+    assert rung.wait(harness.PATIENCE)
+    listener.stop()
+    assert calls == [0, 1]
