@@ -11,13 +11,13 @@ from typing import Any
 from told import tell
 
 import allranks
-from allranks.gate.lockstep import face
+from allranks.gate.lockstep import api
 from allranks.gate.lockstep.schedule import call as call_of
 
 ROUNDS, QUESTIONS, LAYERS = 15, 200, 24
 framework = sys.argv[1]
 world = allranks.init(backend=framework)
-lane = face.sentry_of(world).lane(range(world.size))
+lane = api.sentry_of(world).lane(range(world.size))
 found: dict[str, float] = {}
 
 

@@ -14,7 +14,7 @@ if _typing.TYPE_CHECKING:
     from allranks.data.rows import global_batch as global_batch
     from allranks.data.shard import shard as shard
     from allranks.gate.collective import collective as collective
-    from allranks.gate.lockstep.face import lockstep as lockstep
+    from allranks.gate.lockstep.api import lockstep as lockstep
     from allranks.gate.log import log as log
     from allranks.gate.log import print as print  # noqa: A004
     from allranks.gate.main_rank import main_rank as main_rank
@@ -40,7 +40,7 @@ _PLACES = {
     "global_batch": "data.rows",
     "init": "hang.start",
     "load": "loading.load",
-    "lockstep": "gate.lockstep.face",
+    "lockstep": "gate.lockstep.api",
     "log": "gate.log",
     "main_rank": "gate.main_rank",
     "preflight": "readiness.preflight",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,16 @@ JAX = {
     "first_dtype": ("jit(add): {most}: argument 1 is float32[", "; {odd}: argument 1 is int32["),
     "first_op": ("{most}: jit(add) (", "; {odd}: jit(gather) ("),
     "first_reduce_op": ("{most}: jit(add) (", "; {odd}: jit(largest) ("),
-    "first_constant": ("jit(add) (", "is not one program, though its arguments and collectives are: {most}: program "),
+    "first_constant": ("jit(add)", " is not one program", "{most}: ", "; {odd}: "),
+    "first_array": ("jit(weighted)", " is not one program", "{most}: ", "; {odd}: "),
+    "first_scan": ("jit(train)", " is not one program", "{most}: ", "; {odd}: "),
     "first_extra": ("jit(add) starts from different lines: {most}: ", "; {odd}: "),
     "order": ("call 13 differs: {most}: jit(add) (", "; {odd}: jit(largest) ("),
     "known_shape": ("jit(add): {most}: argument 1 is float32[", "; {odd}: argument 1 is float32["),
     "extra": ("jit(add) starts from different lines: {most}: ", "; {odd}: "),
+    "static": ("jit(<lambda>)", " is not one program", "{most}: ", "; {odd}: "),
+    "pmap_static": (" is not one program", "{most}: ", "; {odd}: "),
+    "setting": ("jit(<lambda>)", " is not one program", "{most}: ", "; {odd}: "),
 }
 TORCH = {
     "shape": ("call 1 differs: {most}: all_reduce sum float32[17] (", "; {odd}: all_reduce sum float32[5] ("),
@@ -33,6 +38,10 @@ TORCH = {
     "op": ("{most}: all_reduce sum float32[17] (", "; {odd}: all_gather float32[17], "),
     "order": ("call 14 differs: {most}: all_reduce sum float32[17] (", "; {odd}: all_reduce max float32[17] ("),
     "extra": ("all_reduce sum float32[17] starts from different lines: {most}: ", "; {odd}: "),
+    "groups": (
+        "{most}: all_reduce sum float32[4] in group 1 (ranks 0-",
+        "; {odd}: all_reduce sum float32[4] in group 2 (",
+    ),
     "functional_op": ("{most}: all_reduce sum float32[8] (", "; {odd}: all_reduce max float32[8] ("),
 }
 # Some go on as ever, into the collective, where others part from them: they are told from there.
@@ -119,6 +128,24 @@ def test_ranks_that_stand_in_their_call_are_told_who_does_not_join_it(framework:
             assert named(each, size) in rank.err, job
 
 
+@pytest.mark.parametrize(
+    ("framework", "cases"),
+    [
+        pytest.param("jax", ("first_order", "order", "static"), marks=[pytest.mark.needs("jax"), pytest.mark.soak]),
+        pytest.param("torch", ("shape", "order", "groups"), marks=pytest.mark.needs("torch")),
+    ],
+)
+def test_a_program_that_wraps_nothing_is_compared_to_its_end(framework: str, cases: Sequence[str]) -> None:
+    """Each of its calls; and the same ranks go on, in step, unharmed."""
+    job = run(framework, ",".join([*cases, "warm"]), "process")
+    assert job.codes == [0, 0], job
+    for result in results(job):
+        for case in cases:
+            assert "Mismatch: rank " in result[case]["error"], case
+            assert " differs: " in result[case]["error"], case
+        assert "numbers" in result["warm"], job
+
+
 @pytest.mark.needs("jax")
 def test_a_program_that_ends_early_is_named() -> None:
     """Wrapped functions, and no block whose end would be seen."""
@@ -143,15 +170,15 @@ def test_a_rank_that_does_not_come_is_named_with_its_line() -> None:
     ("framework", "case", "debug", "numbers"),
     [
         pytest.param("jax", "order", "OFF", [12.0, 8.0], marks=pytest.mark.needs("jax")),
+        # 24 with the one constant, 36 with the other.
+        pytest.param("jax", "static", "OFF", [32.0], marks=[pytest.mark.needs("jax"), pytest.mark.soak]),
         # With DETAIL torch looks for more, and says nothing either.
         pytest.param("torch", "order", "OFF", [3.0, 2.0], marks=[pytest.mark.needs("torch"), pytest.mark.soak]),
         pytest.param("torch", "order", "DETAIL", [3.0, 2.0], marks=pytest.mark.needs("torch")),
     ],
 )
-def test_without_us_swapped_collectives_are_wrong_numbers(
-    framework: str, case: str, debug: str, numbers: list[float]
-) -> None:
-    """The last rank takes the maximum first, and gets the sum; nobody notices, TORCH_DISTRIBUTED_DEBUG either."""
+def test_without_us_what_differs_is_wrong_numbers(framework: str, case: str, debug: str, numbers: list[float]) -> None:
+    """Two collectives swapped, or another constant; nobody notices, TORCH_DISTRIBUTED_DEBUG either."""
     job = run(framework, case, "without", TORCH_DISTRIBUTED_DEBUG=debug)
     assert job.codes == [0, 0], job
     assert [result[case]["numbers"] for result in results(job)] == [numbers] * 2

@@ -9,7 +9,8 @@ process' own devices goes into the cache under the new key and is as fast as eve
 gets that far.
 
 Lockstep looks in the same place, at the first run of every program (``on_programs``), and has a function pass Python
-once more by the same setting (``afresh``).
+once more by the same setting (``afresh``). XLA's text of a compiled program leaves large constants out, and depends on
+trials on a GPU; so what a program was compiled from (StableHLO with its constants) is digested where JAX compiles it.
 
 ``multihost_utils`` ends in such programs. Besides, a zone refuses the coordination service's barriers, the start of the
 backend (which waits for all processes), and the reading of a value that lies on other processes.
@@ -25,15 +26,18 @@ import functools
 import itertools
 import sys
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from types import CodeType
+from types import CodeType, SimpleNamespace
 from typing import Any
 
 import jax
 import numpy as np
+import xxhash
 from jax.experimental import multihost_utils
+from jax.extend.mlir import passmanager
 
 from allranks.world.zone import Zone, current, refuse
 
@@ -48,8 +52,12 @@ _hlo: Any = getattr(_jax.lib, "hlo", None) or getattr(_jax.lib, "_jax", None)
 # pmap is a function in Python that calls a compiled one.
 _PMAP = getattr(getattr(_jax, "pmap", None), "__file__", "")
 _numbers = itertools.count()
+# JAX's settings, global and of this thread, that count among what programs are told apart by.
+settings: Callable[[], Any] = getattr(_jax.config, "trace_context", tuple)
 # The program of the self-test.
 _tried: list[Any] = []
+# In the text for people, constants of more elements are left out.
+_SHOWN_ELEMENTS = 16
 
 
 @contextmanager
@@ -186,6 +194,67 @@ def _fall_back() -> None:
         _ahead_of(ExitStack(), multihost_utils, name, lambda *_, name=name: refuse(f"multihost_utils.{name}"))
 
 
+class Source:
+    """What a program was compiled from: its StableHLO, without source lines.
+
+    ``digest`` covers constants of any size; ``lines()`` is the text for people.
+    """
+
+    def __init__(self, module: Any) -> None:
+        self._module = weakref.ref(module)
+        state = xxhash.xxh3_128()
+        bare = module.operation.clone()
+        with module.context:
+            passmanager.PassManager.parse("builtin.module(strip-debuginfo)").run(bare.operation)
+        bare.operation.write_bytecode(SimpleNamespace(write=state.update))
+        self.digest = state.hexdigest()
+
+    def lines(self) -> tuple[str, ...]:
+        """Return the text, a line for each operation; large constants are left out. Empty where JAX has dropped it."""
+        module = self._module()
+        if module is None:
+            return ()
+        text = module.operation.get_asm(enable_debug_info=False, large_elements_limit=_SHOWN_ELEMENTS)
+        return tuple(line.strip() for line in text.splitlines())
+
+
+# By program (an ``ExecuteReplicated``): those across processes that were compiled after ``_note_sources``.
+_sources: weakref.WeakKeyDictionary[Any, Source] = weakref.WeakKeyDictionary()
+
+
+def source_of(program: Any) -> Source | None:
+    """Return what a compiled program was compiled from; None if that was before ``on_programs``."""
+    return _sources.get(program)
+
+
+@functools.cache
+def _note_sources() -> bool:
+    """Keep the source of what is compiled for several processes from now on; return whether that works."""
+    with suppress(AttributeError, TypeError, ValueError):
+        compilers = _jax.interpreters.pxla.UnloadedMeshExecutable
+        compile_it, is_tried = compilers.from_hlo, True
+
+        @functools.wraps(compile_it)
+        def noting(name: str, module: Any, *args: Any, **kwargs: Any) -> Any:
+            compiled = compile_it(name, module, *args, **kwargs)
+            if is_tried or len({device.process_index for device in kwargs["device_list"]}) > 1:
+                compiled.build_unsafe_call = functools.partial(_noted, compiled.build_unsafe_call, Source(module))
+            return compiled
+
+        compilers.from_hlo = staticmethod(noting)
+        executable: Any = jax.jit(lambda x: x * 2).lower(np.float32(0)).compile()._executable
+        program = executable.unsafe_call
+        is_tried = False
+        return source_of(program) is not None
+    return False
+
+
+def _noted(build: Callable[[], Any], source: Source) -> Any:
+    program = build()
+    _sources[program] = source
+    return program
+
+
 def on_programs(look: Callable[..., None]) -> bool:
     """Have ``look(program, *arguments)`` called ahead of every run that passes Python: the first of each at least.
 
@@ -194,10 +263,26 @@ def on_programs(look: Callable[..., None]) -> bool:
     """
     jax.process_count()
     hooked = _hooked()
-    if hooked is None or not _self_test(*hooked) or not _can_be_read(_tried[0]):
+    if hooked is None or not _self_test(*hooked) or not _can_be_read(_tried[0]) or not _note_sources():
         return False
     _ahead_of(hooked[1], _jax.interpreters.pxla.ExecuteReplicated, "__call__", look)
     return True
+
+
+def pass_python_always() -> None:
+    """Have every run of a program across processes pass Python from now on, not only its first; after ``on_programs``.
+
+    Such a call then costs what JAX's own Python does, 30 microseconds and more.
+    """
+    pjit = _jax.pjit
+    cached: Callable[..., Any] = pjit._get_fastpath_data
+
+    @functools.wraps(cached)
+    def only_local(executable: Any, *args: Any) -> Any:
+        data = cached(executable, *args)
+        return data if data is None or _is_local(executable.unsafe_call) else None
+
+    pjit._get_fastpath_data = only_local
 
 
 def _can_be_read(program: Any) -> bool:
@@ -218,17 +303,34 @@ def _devices_of(program: Any) -> Sequence[Any]:
 
 
 def text_of(program: Any) -> str:
-    """Return XLA's text of a compiled program, without the names and source lines that do not change what it does."""
-    options = _hlo.HloPrintOptions.fingerprint()
+    """Return XLA's text of a compiled program, without the names and source lines that do not change what it does.
+
+    Small constants are in it. ``HloPrintOptions.fingerprint`` would leave out all but zero.
+    """
+    options = _hlo.HloPrintOptions.canonical()
+    for name in ("print_metadata", "print_ids", "print_percent"):
+        setattr(options, name, False)
+    options.canonicalize_computations = True
     return "\n".join(module.to_string(options) for module in program.xla_executable.hlo_modules())
 
 
 def form_of(program: Any, text: str) -> str:
-    """Return what must be alike on all processes beside arguments and collectives: devices, results and, where equal
-    programs have equal texts, the text."""
+    """Return what must be alike on all processes beside arguments and collectives: devices, results, the source and,
+    where equal programs have equal texts, the text."""
+    source = source_of(program)
     exact = program.xla_executable.client.platform in _DETERMINISTIC
     devices = [device.id for device in _devices_of(program)]
-    return f"{devices} {program.out_handler.out_avals} {text if exact else ''}"
+    digest = source.digest if source else ""
+    return f"{devices} {program.out_handler.out_avals} {digest} {text if exact else ''}"
+
+
+def static_arguments(fn: Any) -> tuple[int | str, ...] | None:
+    """Return the positions and names of a jitted function's static arguments; None for what does not say (a pmap)."""
+    info = getattr(fn, "_jit_info", None)
+    try:
+        return (*info.static_argnums, *info.static_argnames)  # type: ignore[union-attr]
+    except (AttributeError, TypeError):
+        return None
 
 
 @contextmanager

@@ -1,6 +1,7 @@
-"""JAX ranks that part in one way or another: ``lockstep_jax.py CASE,CASE,... [without | bare | unknown]``.
+"""JAX ranks that part in one way or another: ``lockstep_jax.py CASE,CASE,... [without | bare | unknown | process]``.
 
-Under lockstep, or without; bare: with wrapped functions and no block; unknown: in a JAX whose inside has moved.
+Under lockstep, or without; bare: with wrapped functions and no block; unknown: in a JAX whose inside has moved;
+process: as a program that does not import allranks is watched, with nothing wrapped.
 Each rank prints RESULT and, by case, what it got: numbers, or the error; when the bad call was, and how long ago.
 Without, a rank that hangs ends after 10 s.
 """
@@ -23,6 +24,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import allranks
+from allranks.gate.lockstep.api import watch_process
 
 cases, how = sys.argv[1].split(","), "".join(sys.argv[2:])
 ours = how != "without"
@@ -40,13 +42,16 @@ split, whole = NamedSharding(mesh, P("d")), NamedSharding(mesh, P())
 start = [0.0]
 
 
+def wrap(fn: Any) -> Any:
+    return allranks.lockstep(fn, timeout=patience) if ours and how != "process" else fn
+
+
 def over(reduce: Callable[..., Any], name: str, scale: float = 1.0, *, check_vma: bool = True) -> Callable[[Any], Any]:
     def body(x: Any) -> Any:
         return reduce(x.sum() * scale, "d")
 
     body.__name__ = name
-    mapped = jax.jit(jax.shard_map(body, mesh=mesh, in_specs=P("d"), out_specs=P(), check_vma=check_vma))
-    return allranks.lockstep(mapped, timeout=patience) if ours else mapped
+    return wrap(jax.jit(jax.shard_map(body, mesh=mesh, in_specs=P("d"), out_specs=P(), check_vma=check_vma)))
 
 
 def rows(per_rank: int = 1, dtype: Any = np.float32) -> Any:
@@ -90,6 +95,50 @@ def first_reduce_op() -> list[float]:
 
 def first_constant() -> list[float]:
     return [number((double if odd else add)(rows()))]
+
+
+def first_array() -> list[float]:
+    """An array that the function closes over: too large for the program's text."""
+    weights = np.linspace(0.0, 1.0, 4096, dtype=np.float32)
+    weights[-1] += odd
+    return [number(over(lambda x, axis: jax.lax.psum((x * weights).sum(), axis), "weighted")(rows()))]
+
+
+def first_scan() -> list[float]:
+    """A learning rate that the body of a scan closes over."""
+    rate = 0.1 if odd else 0.01
+
+    def train(x: Any, axis: str) -> Any:
+        return jax.lax.scan(lambda w, _: (w - rate * jax.lax.psum(x, axis), None), jnp.float32(1), length=3)[0]
+
+    return [number(over(train, "train", check_vma=False)(rows()))]
+
+
+def static() -> list[float]:
+    """A static argument of which all ranks know both values."""
+    scaled = wrap(jax.jit(lambda x, scale: (x * scale).sum(), static_argnums=1, out_shardings=whole))
+    for scale in (2, 3, 2, 3):
+        number(scaled(rows(), scale))
+    start[0] = time.monotonic()
+    return [number(scaled(rows(), 3 if odd else 2))]
+
+
+def pmap_static() -> list[float]:
+    scaled = wrap(jax.pmap(lambda x, scale: jax.lax.psum(x * scale, "i"), "i", static_broadcasted_argnums=1))
+    ones = np.ones((jax.local_device_count(), 3))
+    for scale in (2, 3, 2, 3):
+        scaled(ones, scale)
+    return [float(scaled(ones, 3 if odd else 2)[0, 0])]
+
+
+def setting() -> list[float]:
+    """A setting of JAX's under which all ranks have called before."""
+    product = wrap(jax.jit(lambda x: (x @ x.T).sum(), out_shardings=whole))
+    for precision in ("float32", "bfloat16", "float32", "bfloat16"):
+        with jax.default_matmul_precision(precision):
+            number(product(rows()))
+    with jax.default_matmul_precision("float32" if odd else "bfloat16"):
+        return [number(product(rows()))]
 
 
 def first_extra() -> list[float]:
@@ -166,13 +215,20 @@ def meets_in_loop() -> list[float]:
 
 
 def healthy() -> list[float]:
-    """Batches of two shapes, a rare call, some that are not wrapped, pmap, shard_map without jit, slow ranks."""
+    """Batches of two shapes, a rare call, programs not wrapped, pmap, shard_map alone, callbacks, slow ranks."""
     found = []
-    wrap = allranks.lockstep if ours else lambda fn: fn
     parallel = wrap(jax.pmap(lambda x: jax.lax.psum(x, "i"), axis_name="i"))
     mapped = wrap(jax.shard_map(lambda x: jax.lax.psum(x, "d"), mesh=mesh, in_specs=P("d"), out_specs=P()))
+    told: list[Any] = []
+
+    def tell(x: Any, count: int) -> Any:
+        jax.debug.callback(told.append, x.sum())
+        return x.sum() * count
+
+    telling = wrap(jax.jit(tell, static_argnums=1, out_shardings=whole))
     for i in range(200):
         if i % 60 == 30:
+            found.append(number(telling(rows(), i)))
             found.append(float(parallel(np.ones((jax.local_device_count(), 3)))[0, 0]))
             found.append(float(mapped(rows()).addressable_data(0)[0, 0]))
         found.append(number(add(rows(1 + (i % 10 == 9)))))
@@ -213,5 +269,7 @@ def main() -> None:
             print(f"RESULT {json.dumps(results)}\n", end="", flush=True)  # in one piece
 
 
-with allranks.lockstep(timeout=patience) if ours and how != "bare" else nullcontext():
+if how == "process":
+    watch_process(timeout=patience)
+with allranks.lockstep(timeout=patience) if how in ("", "unknown") else nullcontext():
     main()

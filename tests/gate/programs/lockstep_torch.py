@@ -1,7 +1,8 @@
-"""torch ranks that part in one way or another: ``lockstep_torch.py CASE,CASE,... [without]``.
+"""torch ranks that part in one way or another: ``lockstep_torch.py CASE,CASE,... [without | process]``.
 
-Under lockstep, or without. Each rank prints RESULT and, by case, what it got: numbers, or the error; when the bad call
-was, and how long ago. Without, torch's own timeout is 5 s, and a rank that hangs ends after 10 s.
+Under lockstep, or without; process: as a program that does not import allranks is watched. Each rank
+prints RESULT and, by case, what it got: numbers, or the error; when the bad call was, and how long ago. Without,
+torch's own timeout is 5 s, and a rank that hangs ends after 10 s.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from torch.distributed import _functional_collectives as functional
 from torch.nn.parallel import DistributedDataParallel
 
 import allranks
+from allranks.gate.lockstep.api import watch_process
 
 cases, ours = sys.argv[1].split(","), "without" not in sys.argv
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -71,6 +73,17 @@ def order() -> list[float]:
     warm()
     both = [dist.ReduceOp.SUM, dist.ReduceOp.MAX]
     return [reduce(op) for op in (both[::-1] if odd else both)]
+
+
+def groups() -> list[float]:
+    """Two groups of the same ranks, used in another order."""
+    both = [dist.new_group(list(range(size))) for _ in range(2)]
+    found = []
+    for group in both[::-1] if odd else both:
+        x = torch.full((4,), float(both.index(group)))
+        dist.all_reduce(x, group=group)
+        found.append(float(x[0]))
+    return found
 
 
 def extra() -> list[float]:
@@ -177,6 +190,9 @@ def main() -> None:
             print(f"RESULT {json.dumps(results)}\n", end="", flush=True)  # in one piece
 
 
-with allranks.lockstep(timeout=patience) if ours else nullcontext():
+is_watched = "process" in sys.argv
+if is_watched:
+    watch_process(timeout=patience)
+with allranks.lockstep(timeout=patience) if ours and not is_watched else nullcontext():
     main()
 dist.destroy_process_group()

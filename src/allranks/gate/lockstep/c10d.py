@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from allranks.errors import name_ranks
+
+# What torch writes where the program describes no group.
+_NO_DESCRIPTIONS = ("", "undefined")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +48,7 @@ def in_words(
 ) -> tuple[str, list[str]]:
     """Return ``all_reduce sum float32[17]`` for an operation, and a line for each tensor where there are many.
 
-    ``tensors`` are dtype and shape, dtype and shape, ...; ``among`` the name of a group that is not all ranks.
+    ``tensors`` are dtype and shape, dtype and shape, ...; ``among`` are the words for a group that is not the world.
     """
     shapes = [_tensor(dtype, shape) for dtype, shape in zip(tensors[::2], tensors[1::2], strict=True)]
     many = len(shapes) > 2
@@ -52,10 +57,17 @@ def in_words(
         reduction,
         "" if root is None else f"from or to rank {root}",
         f"{shapes[0]}, ... ({len(shapes)} tensors)" if many else ", ".join(shapes),
-        f"in group {among!r}" if among else "",
+        f"in {among}" if among else "",
     ]
     listed = [f"tensor {number} is {shape}" for number, shape in enumerate(shapes, 1)] if many else []
     return " ".join(filter(None, words)), listed
+
+
+def group_in_words(name: str, description: str, ranks: Iterable[int]) -> str:
+    """Return ``group 2 'tensor parallel' (ranks 0-1)``: torch numbers groups in the order in which they are made."""
+    number = f"group {name}" if name.isdigit() else "a group"
+    words = [number, "" if description in _NO_DESCRIPTIONS else repr(description), f"({name_ranks(sorted(ranks))})"]
+    return " ".join(filter(None, words))
 
 
 def _tensor(dtype: Any, shape: Any) -> str:

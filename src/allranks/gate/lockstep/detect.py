@@ -22,13 +22,15 @@ def wrapped(sentry: Sentry, fn: Callable[..., Any], *, same_lines: bool, timeout
 
 
 @contextmanager
-def watched(sentry: Sentry, *, same_lines: bool, timeout: float | None) -> Iterator[None]:
-    """Watch the collectives of this thread for the length of a block."""
+def watched(sentry: Sentry, *, same_lines: bool, timeout: float | None, unwrapped: bool = False) -> Iterator[None]:
+    """Watch the collectives of this thread for the length of a block; of JAX, with ``unwrapped``, every program."""
     with ExitStack() as stack:
         if _uses_jax():
             import allranks.gate.lockstep.jax as jax_edge
 
-            jax_edge.programs_of(sentry)
+            programs = jax_edge.programs_of(sentry)
+            if unwrapped:
+                programs.follow()
         if "torch.distributed" in sys.modules:
             import allranks.gate.lockstep.torch as torch_edge
 

@@ -1,9 +1,9 @@
 """Lockstep of JAX: a program across processes is compared before its first run, a wrapped function before every run.
 
 Only the first run of a compiled program passes Python, and there it is seen whole (gate/jax.py). Later runs are made by
-C++ alone. So a function is wrapped: ``Stepped`` knows by its arguments, as far as there is a choice, which of its
-programs is going to run, and takes that for the call. Where another one turns up after all, it is new, and compared
-within the call.
+C++ alone. So a function is wrapped: ``Stepped`` knows by what C++ goes by (the forms of arguments, the values of static
+ones, JAX's settings) which of its programs is going to run, and takes that for the call. Where another one turns up
+after all, it is new, and compared within the call.
 
 In a JAX whose inside we do not know, no program is seen. Then a wrapped function is lowered by public means for
 arguments of a new form, and compared as it is before compilation.
@@ -20,7 +20,7 @@ from sys import _getframe
 from threading import get_ident
 from types import CodeType, FrameType, MethodType
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 import jax
 
@@ -33,10 +33,9 @@ from allranks.gate.lockstep.hlo import collectives
 from allranks.gate.lockstep.lane import Lane
 from allranks.gate.lockstep.schedule import Call, call
 from allranks.gate.lockstep.sentry import Sentry
+from allranks.gate.lockstep.variants import Form, Known, Name, Telling, tell_apart
 from allranks.world.progress import progress
 
-# The form of an argument: what a program is compiled for, as far as it can be seen in a value.
-Form = Hashable
 _NOTHING = object()
 # A call from a line, with what is needed to make it; and the code that must live as long as its place is remembered.
 _Site = tuple[Call, Lane, Forecast[Call], "Programs", tuple[CodeType, ...]]
@@ -50,10 +49,12 @@ class Program:
     name: str
     lines: tuple[str, ...]
     key: str
+    source: inside.Source | None = field(default=None, compare=False)
 
     def call(self, where: str = "", line: str = "") -> Call:
         """Return the call of this program from ``where``, which is compared as ``line``."""
-        return self.lane.same(call(self.name, where, lines=self.lines, key=f"{self.key} {line}"))
+        details = self.source.lines if self.source else tuple
+        return self.lane.same(call(self.name, where, lines=self.lines, key=f"{self.key} {line}", details=details))
 
 
 class Programs:
@@ -68,26 +69,51 @@ class Programs:
         self.thread = get_ident()
         sentry.trains_here()
         self._seen: WeakSet[Any] = WeakSet()
+        # Where every run passes Python: programs, and their calls by the lines that start them.
+        self._programs: WeakKeyDictionary[Any, _Variant] | None = None
         self._agreed: set[Call] = set()
         _check_ranks(sentry)
         self.sees = inside.on_programs(self._look)
         if not self.sees:
             _say_what_is_left()
 
+    def follow(self) -> None:
+        """Have every run of a program compared from now on, whether its function is wrapped or not."""
+        if self.sees and self._programs is None:
+            self._programs = WeakKeyDictionary()
+            inside.pass_python_always()
+
     def _look(self, program: Any, *arguments: Any) -> None:
-        """Compare a program with the other processes' before it runs here for the first time."""
-        if (program in self._seen and not self._resolves()) or get_ident() != self.thread:
-            return
-        members = inside.processes_of(program)
-        if len(members) > 1:
-            self._compare(self._read(program, arguments, members))
-        self._seen.add(program)
+        """Compare a program with the other processes' before it runs here, for the first time or where all are."""
+        if self._programs is not None and self.calling is None and get_ident() == self.thread:
+            self._call(self._programs, program, arguments)
+        elif get_ident() == self.thread and (program not in self._seen or self._resolves()):
+            members = inside.processes_of(program)
+            if len(members) > 1:
+                self._compare(self._read(program, arguments, members))
+            self._seen.add(program)
+
+    def _call(self, programs: WeakKeyDictionary[Any, _Variant], program: Any, arguments: Sequence[Any]) -> None:
+        """Make a call of a program that no wrapped function runs."""
+        variant = programs.get(program)
+        if variant is None:
+            members = inside.processes_of(program)
+            if len(members) == 1:
+                return
+            variant = programs[program] = _Variant(self._read(program, arguments, members))
+        frame = lines.users_frame(_getframe(2))
+        site = variant.site(frame, self)
+        made, lane, forecast, *_ = site
+        if forecast.expected is made:
+            forecast.went()
+        else:
+            lane.take(made)
 
     def _read(self, program: Any, arguments: Sequence[Any], members: Sequence[int]) -> Program:
         lane, text = self.sentry.lane(members), inside.text_of(program)
         lane.executing = self._is_executing
         told = [*_numbered("argument", map(_in_words, arguments)), *_numbered("collective", collectives(text))]
-        return Program(lane, program.name, tuple(told), inside.form_of(program, text))
+        return Program(lane, program.name, tuple(told), inside.form_of(program, text), inside.source_of(program))
 
     def _compare(self, program: Program) -> None:
         calling, made = self.calling, program.call(call_site())
@@ -126,6 +152,16 @@ class _Variant:
     program: Program
     sites: dict[lines.Spot, _Site] = field(default_factory=dict)
 
+    def site(self, frame: FrameType, programs: Programs, *, same_lines: bool = True) -> _Site:
+        """Return the call of this program from a frame's line."""
+        spot = lines.spot(frame)
+        site = self.sites.get(spot)
+        if site is None:
+            lane = self.program.lane
+            made = self.program.call(lines.in_words(frame), lines.to_compare(frame) if same_lines else "")
+            site = self.sites[spot] = made, lane, lane.forecast, programs, lines.codes(frame)
+        return site
+
 
 @dataclass(slots=True)
 class _Unknown:
@@ -154,17 +190,20 @@ class Stepped:
         self._fn = fn
         self._same_lines = same_lines
         # The calls of the only variant, while there is one: then the line is all that is looked at.
-        self._sites: dict[lines.Spot, _Site] = {}
-        self._variants: list[tuple[Mapping[str | int, Form], _Variant]] = []
-        # The arguments that tell the variants apart, and the variants by the forms of these.
-        self._telling: Sequence[str | int] = ()
+        self._sites: dict[tuple[Any, ...], _Site] = {}
+        self._variants: dict[Hashable, _Variant] = {}
+        self._known: list[Known] = []
+        # The arguments that tell the variants apart, and the variants by JAX's settings and these arguments.
+        self._telling: Telling = {}
         self._told: dict[Form, _Variant] = {}
+        self._static = inside.static_arguments(fn)
         self._is_local = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         frame = _getframe(1)
         caller = frame.f_back or frame
-        site = self._sites.get((id(frame.f_code), frame.f_lasti, id(caller.f_code), caller.f_lasti))
+        spot = id(frame.f_code), frame.f_lasti, id(caller.f_code), caller.f_lasti
+        site = self._sites.get((spot, inside.settings()))
         if site is None:
             variant = self._variant(args, kwargs)
             if variant is None:
@@ -202,7 +241,7 @@ class Stepped:
     def resolve(self, program: Program) -> None:
         """Take the call that is under way for this program's, which is about to run."""
         assert self.unknown is not None
-        variant = next((known for _, known in self._variants if known.program == program), _Variant(program))
+        variant = self._variants.get(program) or _Variant(program)
         site = self._site(variant, self.unknown.frame)
         made, lane, forecast, *_ = site
         if forecast.expected is made:
@@ -214,21 +253,20 @@ class Stepped:
 
     def _variant(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Variant | None:
         """Return which program runs for such arguments; None if that is not known."""
-        found = self._told.get(tuple(_form(_argument(name, args, kwargs)) for name in self._telling))
+        found = self._told.get((inside.settings(), *self._forms(args, kwargs)))
         if found is None and not self._programs().sees:
             found = _Variant(_lowered(self._programs().sentry, self._fn, args, kwargs))
             self._learn(args, kwargs, found)
         return found
 
+    def _forms(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Form, ...]:
+        given = ((_argument(name, args, kwargs), by_value) for name, by_value in self._telling.items())
+        return tuple(_value(argument) if by_value else _form(argument) for argument, by_value in given)
+
     def _site(self, variant: _Variant, frame: FrameType) -> _Site:
-        spot = lines.spot(frame)
-        site = variant.sites.get(spot)
-        if site is None:
-            lane = variant.program.lane
-            made = variant.program.call(lines.in_words(frame), lines.to_compare(frame) if self._same_lines else "")
-            site = variant.sites[spot] = made, lane, lane.forecast, self._programs(), lines.codes(frame)
+        site = variant.site(frame, self._programs(), same_lines=self._same_lines)
         if self._told and not self._telling:
-            self._sites[spot] = site
+            self._sites[lines.spot(frame), inside.settings()] = site
         return site
 
     def _first(self, frame: FrameType, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -259,16 +297,16 @@ class Stepped:
     def _learn(self, args: Sequence[Any], kwargs: Mapping[str, Any], variant: _Variant) -> None:
         """Remember for what arguments a program runs, and what tells it from the others."""
         self.surprise = None
-        names_and_values: Iterable[tuple[str | int, Any]] = (*enumerate(args), *kwargs.items())
-        self._variants.append(({name: _form(value) for name, value in names_and_values}, variant))
-        forms = [form for form, _ in self._variants]
-        names = dict.fromkeys(name for form in forms for name in form)
-        # A function that is not seen to run another program must be asked about every argument.
-        differ = [name for name in names if len({form.get(name) for form in forms}) > 1]
-        self._telling = differ if self._programs().sees else list(names)
+        given: dict[Name, Any] = dict(enumerate(args))
+        given.update(kwargs)
+        forms = {name: _form(value) for name, value in given.items()}
+        values = {name: _value(value) for name, value in given.items()}
+        self._known.append(Known(inside.settings(), forms, values, variant.program))
+        self._variants.setdefault(variant.program, variant)
+        self._telling = tell_apart(self._known, self._static, sees=self._programs().sees)
         self._told = {}
-        for form, known in self._variants:
-            self._told.setdefault(tuple(form.get(name) for name in self._telling), known)
+        for known in self._known:
+            self._told.setdefault(known.key(self._telling), self._variants[known.program])
         self._sites.clear()
 
 
@@ -284,6 +322,18 @@ def _form(value: Any) -> Form:
         return None
     leaves, tree = jax.tree.flatten(value)
     return tree, *map(_form_of_leaf, leaves)
+
+
+def _value(value: Any) -> Form:
+    """Return a tree's form, with the values of what is no array; None for an argument that is not given."""
+    if value is _NOTHING:
+        return None
+    leaves, tree = jax.tree.flatten(value)
+    return tree, *map(_value_of_leaf, leaves)
+
+
+def _value_of_leaf(leaf: Any) -> Form:
+    return (type(leaf), leaf) if isinstance(leaf, bool | int | float | complex) else _form_of_leaf(leaf)
 
 
 def _form_of_leaf(leaf: Any) -> Form:

@@ -223,7 +223,7 @@ class Lane:
         self._exchanger.exchange(Ticket("lockstep", self.name, ""), words, decide=decide, timeout=timeout)
 
     def _words(self, call: Call | None) -> dict[str, Any]:
-        gone = {"what": "a call of long ago", "where": "", "lines": [], "digest": ""}
+        gone = {"what": "a call of long ago", "where": "", "lines": [], "details": [], "digest": ""}
         return call.words() if call else gone
 
     def _put_question(self) -> None:

@@ -19,6 +19,14 @@ def spot(frame: FrameType) -> Spot:
     return id(frame.f_code), frame.f_lasti, id(caller.f_code), caller.f_lasti
 
 
+def users_frame(frame: FrameType) -> FrameType:
+    """Return the innermost frame from this one outwards that is the user's; this one if there is none."""
+    found: FrameType | None = frame
+    while found is not None and not _is_users(found.f_code.co_filename):
+        found = found.f_back
+    return found or frame
+
+
 def in_words(frame: FrameType) -> str:
     """Return ``model.py:5, from train.py:80``: the frame's line and its caller's, as far as they are the user's."""
     places = [(short_path(one.f_code.co_filename), one.f_lineno) for one in _users(frame)]

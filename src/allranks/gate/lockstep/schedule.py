@@ -7,8 +7,8 @@ another one that has is not going to ask there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from allranks.digest import digest, show
@@ -29,26 +29,36 @@ class Call:
     """A call that all ranks of a group make together.
 
     ``what`` and ``lines`` are its form in words, in one line and in full; ``where`` is the user's line that starts it;
-    ``digest`` is equal on two ranks if and only if they mean the same call.
+    ``digest`` is equal on two ranks if and only if they mean the same call. ``details()`` returns more lines, made only
+    where ranks differ.
     """
 
     what: str
     where: str
     lines: tuple[str, ...]
     digest: str
+    details: Callable[[], Iterable[str]] = tuple
 
     def __str__(self) -> str:
         return self.what + (f" ({self.where})" if self.where else "")
 
     def words(self) -> dict[str, Any]:
         """Return what travels to the other ranks where they differ."""
-        return {**asdict(self), "lines": list(self.lines[:_MOST_LINES])}
+        lines, details = list(self.lines[:_MOST_LINES]), list(self.details())[:_MOST_LINES]
+        return {"what": self.what, "where": self.where, "lines": lines, "details": details, "digest": self.digest}
 
 
-def call(what: str, where: str = "", *, lines: Iterable[str] = (), key: str = "") -> Call:
+def call(
+    what: str,
+    where: str = "",
+    *,
+    lines: Iterable[str] = (),
+    key: str = "",
+    details: Callable[[], Iterable[str]] = tuple,
+) -> Call:
     """Return a call. ``key`` counts as well, unseen: what must be alike on all ranks beside what they are told."""
     listed = tuple(lines)
-    return Call(what, where, listed, show(digest(what, key, *listed)))
+    return Call(what, where, listed, show(digest(what, key, *listed)), details)
 
 
 def leaving(where: str) -> Call:
@@ -107,15 +117,24 @@ def _difference(groups: Sequence[tuple[Sequence[int], Mapping[str, Any]]]) -> tu
     if any(words["what"] != first["what"] for _, words in groups):
         left = any(words["what"].startswith("no more calls") for _, words in groups)
         return _each(groups, lambda words: f"{words['what']}{_at(words)}"), _LEFT if left else _ORDER
-    for index in range(max(len(words["lines"]) for _, words in groups)):
-        if len({_line(words, index) for _, words in groups}) > 1:
-            told = _each(groups, lambda words, at=index: f"{_line(words, at)}{_at(words)}")
-            return f"{first['what']}: {told}", _ORDER
+    if told := _first_line(groups, "lines"):
+        return f"{first['what']}: {told}", _ORDER
     if any(words["where"] != first["where"] for _, words in groups):
         told = _each(groups, lambda words: words["where"] or "no line")
         return f"{first['what']} starts from different lines: {told}", f"{_ORDER} {_LINES}"
+    if told := _first_line(groups, "details"):
+        return f"{first['what']} is not one program: {told}", _CODE
     told = _each(groups, lambda words: f"program {words['digest'][:8]}")
-    return f"{first['what']}{_at(first)} is not one program, though its arguments and collectives are: {told}", _CODE
+    same = "all but its large constants" if first["details"] else "its arguments and collectives"
+    return f"{first['what']}{_at(first)} is not one program, though {same} are alike: {told}", _CODE
+
+
+def _first_line(groups: Sequence[tuple[Sequence[int], Mapping[str, Any]]], key: str) -> str:
+    """Return the first line that differs, as each group of ranks has it; "" where none does."""
+    for index in range(max(len(words[key]) for _, words in groups)):
+        if len({_line(words[key], index) for _, words in groups}) > 1:
+            return _each(groups, lambda words, at=index: f"{_line(words[key], at)}{_at(words)}")
+    return ""
 
 
 def _each(groups: Sequence[tuple[Sequence[int], Mapping[str, Any]]], words: Any) -> str:
@@ -125,8 +144,8 @@ def _each(groups: Sequence[tuple[Sequence[int], Mapping[str, Any]]], words: Any)
     return who_says_what(said.items())
 
 
-def _line(words: Mapping[str, Any], index: int) -> str:
-    return words["lines"][index] if index < len(words["lines"]) else "nothing more"
+def _line(lines: Sequence[str], index: int) -> str:
+    return lines[index] if index < len(lines) else "nothing more"
 
 
 def _at(words: Mapping[str, Any]) -> str:

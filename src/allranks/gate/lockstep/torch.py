@@ -26,7 +26,7 @@ import torch.distributed as dist
 
 from allranks.errors import ContradictingSigns
 from allranks.gate.lockstep import lines
-from allranks.gate.lockstep.c10d import KINDS, in_words
+from allranks.gate.lockstep.c10d import KINDS, group_in_words, in_words
 from allranks.gate.lockstep.forecast import Forecast
 from allranks.gate.lockstep.lane import Lane
 from allranks.gate.lockstep.schedule import Call, call
@@ -84,7 +84,7 @@ class _Watch:
         compared = "" if line is None or not (KINDS[form[0]].one_part and self._same_lines) else lines.to_compare(line)
         name, reduction, root, *tensors = form
         reduced = "" if reduction is None else _c10d.ReduceOp.RedOpType(reduction).name.lower()
-        among = "" if group is dist.group.WORLD else group.group_desc or group.group_name
+        among = "" if group is dist.group.WORLD else group_in_words(group.group_name, group.group_desc, members)
         what, listed = in_words(name, reduced, root, tensors, among=among)
         made = lane.same(call(what, where, lines=listed, key=f"{group.group_name} {compared}"))
         return made, lane, lane.forecast, (group, *(() if line is None else lines.codes(line)))

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from types import TracebackType
 from typing import Any, TypeVar, cast, overload
 
 from allranks.callsite import call_site
+from allranks.errors import AllranksError
 from allranks.gate.lockstep import detect
 from allranks.gate.lockstep.sentry import Sentry
 from allranks.world.base import World
 from allranks.world.detect import current
 
 F = TypeVar("F", bound=Callable[..., Any])
+# Blocks that stay open to the end of the process.
+_processes_blocks = ExitStack()
 
 
 @overload
@@ -64,6 +69,31 @@ def _block(world: World, lines: bool, timeout: float | None) -> Iterator[None]:
         sentry.explain(error)
         raise
     sentry.leave(call_site(), timeout)
+
+
+def watch_process(*, lines: bool = True, timeout: float | None = None, world: World | None = None) -> None:
+    """Open the block for the rest of this process, in this thread: for a program that does not import allranks.
+
+    **Every rank must call**, in the thread that trains, as soon as the framework's processes have joined. Of JAX every
+    run of every program across processes is compared, at 30 microseconds and more for each. The end of the block is not
+    compared: a rank that ends is named where others go on.
+    """
+    world = world or current()
+    if world.size == 1:
+        return
+    sentry = sentry_of(world)
+    _processes_blocks.enter_context(detect.watched(sentry, same_lines=lines, timeout=timeout, unwrapped=True))
+    show = sys.excepthook
+
+    def show_cause(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        try:
+            if isinstance(error, Exception):
+                sentry.explain(error)
+        except AllranksError as cause:
+            kind, error, trace = type(cause), cause, cause.__traceback__
+        show(kind, error, trace)
+
+    sys.excepthook = show_cause
 
 
 @functools.cache
