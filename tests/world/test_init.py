@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import textwrap
 from collections.abc import Mapping
+from pathlib import Path
 
 import harness
 import pytest
@@ -29,13 +30,14 @@ def test_without_a_sign_it_is_a_world_of_one_and_says_so_once() -> None:
     assert job.ranks[0].err.count("no launcher and no initialised framework: a world of one") == 1
 
 
-def test_what_cannot_be_is_refused() -> None:
-    """No world before ``init``, and no second one of another kind."""
+def test_a_library_may_call_it_again() -> None:
+    """It gets the same world, whatever it says of time; another backend is refused."""
     job = python(
         """
         import allranks
         from allranks.errors import AllranksError
-        for call in (allranks.current, lambda: allranks.init("single"), lambda: allranks.init(timeout=3)):
+        for call in (allranks.current, lambda: allranks.init("single"), lambda: allranks.init(timeout=3),
+                     lambda: allranks.init("jax"), lambda: allranks.init("torch")):
             try:
                 print(call().backend)
             except AllranksError as error:
@@ -43,12 +45,52 @@ def test_what_cannot_be_is_refused() -> None:
         """
     )
     assert job.codes == [0], job
-    no_world, backend, another = job.ranks[0].out.splitlines()
+    no_world, *again, another = job.ranks[0].out.splitlines()
     assert no_world == "there is no world yet. Call allranks.init() at the start of the program."
-    assert backend == "single"
-    assert "was called before with" in another
-    assert "backend='single', timeout=300.0" in another
-    assert "backend=None, timeout=3" in another
+    assert again == ["single"] * 3
+    assert "backend='torch'): the world is made already, and its backend is 'single'" in another
+
+
+ONE_RANK_OF_TORCH = """
+import torch, allranks
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+world = allranks.init({})
+DistributedDataParallel(torch.nn.Linear(2, 1))(torch.ones(1, 2)).sum().backward()
+fully_shard(torch.nn.Linear(2, 1))(torch.ones(1, 2)).sum().backward()
+print(world, torch.distributed.get_backend())
+"""
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize(
+    ("asked", "environ"), [("'torch'", {}), ("", harness.torchrun_environ(0, 1, 1))], ids=["asked for", "launched"]
+)
+def test_one_rank_of_torch_has_a_process_group(asked: str, environ: Mapping[str, str]) -> None:
+    """What runs on several ranks runs on one: DDP and FSDP2 need a group."""
+    job = python(ONE_RANK_OF_TORCH.format(asked), environ)
+    assert job.codes == [0], job
+    assert job.ranks[0].out.startswith("World(rank=0, size=1,"), job
+    assert job.ranks[0].out.endswith("backend='torch') gloo\n"), job
+
+
+SPAWNED = """
+import sys, torch.multiprocessing as mp, allranks
+def rank(number):
+    allranks.init()
+if __name__ == "__main__":
+    mp.spawn(rank, nprocs=2)
+"""
+
+
+@pytest.mark.needs("torch")
+def test_children_that_nobody_has_numbered_are_refused(tmp_path: Path) -> None:
+    """mp.spawn(main): without us, each child would train alone as rank 0 of 1."""
+    (tmp_path / "train.py").write_text(SPAWNED)
+    job = harness.run_commands([([sys.executable, str(tmp_path / "train.py")], harness.clean_environ({}))])
+    assert job.codes == [1], job
+    assert "ContradictingSigns: this process was started by multiprocessing" in job.ranks[0].err
+    assert "Start the program with `allranks run -n N` instead of mp.spawn" in job.ranks[0].err
 
 
 @pytest.mark.needs("jax")

@@ -35,7 +35,7 @@ class _Arguments:
 
 
 _lock = threading.Lock()
-_made: tuple[_Arguments, World] | None = None
+_made: World | None = None
 
 
 def init(backend: str | None = None, *, timeout: float = DEFAULT_TIMEOUT, fail_fast: bool = True) -> World:
@@ -48,27 +48,31 @@ def init(backend: str | None = None, *, timeout: float = DEFAULT_TIMEOUT, fail_f
 
     ``backend`` insists on ``jax`` or ``torch`` as carrier, or on ``single``, a world of one. ``timeout`` is in seconds,
     for joining and as the world's default. With ``fail_fast``, whatever ends one rank ends all of them within seconds,
-    with the first failure on stderr. Raises ContradictingSigns where two signs cannot both be true. A second call
-    returns the same world.
+    with the first failure on stderr. Raises ContradictingSigns where two signs cannot both be true.
+
+    Replaces ``init_process_group`` and ``jax.distributed.initialize``: DDP, FSDP2 and collectives work afterwards. So
+    they do in a world of one of torch: with ``backend="torch"``, or where a launcher started one rank. A second call,
+    by a library for instance, returns the same world, whose ``timeout`` and ``fail_fast`` stay; it raises AllranksError
+    where another ``backend`` carries the world.
     """
     global _made
-    arguments = _Arguments(backend, timeout, fail_fast)
     with _lock:
         if _made is None:
-            _made = arguments, _join(read(_signs(backend)), arguments)
-        elif _made[0] != arguments:
+            _made = _join(read(_signs(backend)), _Arguments(backend, timeout, fail_fast))
+        elif backend not in (None, _made.backend) and (_made.size > 1 or backend == "torch"):
             raise AllranksError(
-                f"allranks.init was called before with {_made[0]}, and now with {arguments}.",
-                remedy="Call it with the same arguments, or use allranks.current().",
+                f"rank {_made.rank}: allranks.init(backend={backend!r}): the world is made already, and its backend is "
+                f"{_made.backend!r}.",
+                remedy="Leave backend out, or give it to the first call of allranks.init().",
             )
-        return _made[1]
+        return _made
 
 
 def current() -> World:
     """Return the world that ``init`` made. Raises AllranksError if it was not called yet."""
     if _made is None:
         raise AllranksError("there is no world yet.", remedy="Call allranks.init() at the start of the program.")
-    return _made[1]
+    return _made
 
 
 def believe(backend: str | None = None) -> Decision:
@@ -77,12 +81,15 @@ def believe(backend: str | None = None) -> Decision:
 
 
 def _signs(asked: str | None) -> Signs:
+    processes = sys.modules.get("multiprocessing.process")  # a child has it; nobody else need import it
     return Signs(
         environ=os.environ,
         jax=_framework("jax"),
         torch=_framework("torch"),
         asked=asked,
         cluster=_cluster() if asked != "single" else None,
+        is_child=processes is not None and processes.parent_process() is not None,
+        is_importing=processes is not None and hasattr(processes.current_process(), "_inheriting"),
     )
 
 

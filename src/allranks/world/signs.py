@@ -51,13 +51,19 @@ class Launcher:
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """All that was looked at. ``asked`` is ``init``'s backend argument, ``cluster`` the name of what JAX detects."""
+    """All that was looked at. ``asked`` is ``init``'s backend argument, ``cluster`` the name of what JAX detects.
+
+    ``is_child`` says that multiprocessing started this process (``mp.spawn``, a worker of a loader), ``is_importing``
+    that such a child is still importing its parent's main module.
+    """
 
     environ: Mapping[str, str]
     jax: Framework = Framework()
     torch: Framework = Framework()
     asked: str | None = None
     cluster: str | None = None
+    is_child: bool = False
+    is_importing: bool = False
 
     def framework(self, name: str) -> Framework:
         return self.jax if name == "jax" else self.torch
@@ -98,6 +104,8 @@ def read(signs: Signs) -> Decision:
         return _join_initialised(signs, launcher, met)
     if signs.asked == "single":
         return Decision("single", 0, 1, "", "asked for")
+    if signs.is_child and met is None:
+        _refuse_child(launcher, is_importing=signs.is_importing)
     if launcher is not None:
         _refuse_two_words(launcher, launchers_of(signs.environ)[1:])
     if launcher is not None and launcher.size != 1 and not (met and launcher.size is None):
@@ -106,7 +114,19 @@ def read(signs: Signs) -> Decision:
         _refuse_batch_script(signs.environ)
     if met is not None:
         return Decision(met[0], 0, 1, "", _says_initialised(met))
-    return Decision("single", 0, 1, launcher.name if launcher else "", launcher.says if launcher else "")
+    name, says = (launcher.name, launcher.says) if launcher is not None else ("", "asked for" if signs.asked else "")
+    if signs.asked in FRAMEWORKS and not signs.framework(signs.asked).installed:
+        raise ContradictingSigns(
+            f"allranks.init(backend={signs.asked!r}) was asked for, but {signs.asked} is not installed here.",
+            remedy=f'Install it (pip install "allranks[{signs.asked}]"), or leave backend out.',
+        )
+    is_torch = signs.asked == "torch" or (launcher is not None and _imports_torch_alone(signs))
+    return Decision("torch" if is_torch else "single", 0, 1, name, says)
+
+
+def _imports_torch_alone(signs: Signs) -> bool:
+    """Whether torch would carry a larger world here: then a world of one leaves what needs a process group, too."""
+    return signs.asked is None and signs.torch.imported and not signs.jax.imported
 
 
 def launcher_of(environ: Mapping[str, str], *, cluster: str | None = None) -> Launcher | None:
@@ -167,6 +187,22 @@ def _refuse_two_words(inner: Launcher, others: Iterable[Launcher]) -> None:
                 "which takes itself for all.",
                 remedy=f"Have {inner.name} start all {other.size}, or unset the variables of the one you do not mean.",
             )
+
+
+def _refuse_child(launcher: Launcher | None, *, is_importing: bool) -> None:
+    """A child of a rank is no rank, and several children that nobody has numbered would each take itself for all."""
+    if launcher is not None and launcher.name == "allranks":
+        raise ContradictingSigns(
+            f"{launcher.says}, but this process is a child of that rank, started by multiprocessing.",
+            remedy='Call allranks.init() in the rank itself, below `if __name__ == "__main__":`.',
+        )
+    if launcher is None and not is_importing:
+        raise ContradictingSigns(
+            "this process was started by multiprocessing (mp.spawn, a worker of a loader), but nothing says which of "
+            "several ranks it is: each would take itself for rank 0 of 1.",
+            remedy="Start the program with `allranks run -n N` instead of mp.spawn, call "
+            f"init_process_group(rank=..., world_size=...) before allranks.init(), {_ALONE}.",
+        )
 
 
 def _refuse_batch_script(environ: Mapping[str, str]) -> None:

@@ -181,6 +181,12 @@ def join(decision: Decision, *, timeout: float) -> tuple[int, int]:
     there = initialised()
     if there is not None:
         return there
+    # Where torch chooses, it chooses the same, but get_backend() then says "undefined", on which Lightning builds.
+    backend = None if torch.accelerator.is_available() else "gloo"
+    if decision.size == 1:
+        store_of_one = dist.HashStore()  # type: ignore[attr-defined]  # torch's stubs do not export it
+        dist.init_process_group(backend, store=store_of_one, rank=0, world_size=1)
+        return 0, 1
     assert decision.address is not None
     assert decision.rank is not None
     assert decision.size is not None
@@ -188,8 +194,6 @@ def join(decision: Decision, *, timeout: float) -> tuple[int, int]:
     try:
         met = rendezvous(where, decision.rank, decision.size, timeout=timedelta(seconds=timeout))
         store, rank, size = next(met)
-        # Where torch chooses, it chooses the same, but get_backend() then says "undefined", on which Lightning builds.
-        backend = None if torch.accelerator.is_available() else "gloo"
         store = distributed_c10d.PrefixStore("default_pg", store)
         dist.init_process_group(backend, store=store, rank=rank, world_size=size)
     except dist.DistError as error:
