@@ -17,7 +17,7 @@ from allranks.gate.lockstep.schedule import call as call_of
 ROUNDS, QUESTIONS, LAYERS = 15, 200, 24
 framework = sys.argv[1]
 world = allranks.init(backend=framework)
-lane = api.sentry_of(world).lane(range(world.size))
+sequence = api.monitor_of(world).sequence(range(world.size))
 found: dict[str, float] = {}
 
 
@@ -38,7 +38,7 @@ def questions() -> float:
     took = []
     for i in range(QUESTIONS):
         begin = time.perf_counter()
-        lane.ask(call_of(f"question {i}"))
+        sequence.ask(call_of(f"question {i}"))
         took.append(time.perf_counter() - begin)
     return statistics.median(took)
 
@@ -128,7 +128,7 @@ def of_torch() -> None:
 
 
 (of_jax if framework == "jax" else of_torch)()
-found["questions before, all told"] = float(lane.exchanges)
+found["questions before, all told"] = float(sequence.exchanges)
 world.barrier()
 found["a question that all ranks ask"] = questions()
 tell(**found)

@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 
 from allranks.gate import jax as inside
-from allranks.gate.lockstep.forecast import Forecast
 from allranks.gate.lockstep.jax import Program, Programs, Stepped
+from allranks.gate.lockstep.predictor import Predictor
 from allranks.gate.lockstep.schedule import Call
 from allranks.world.progress import PYTHON, progress
 
 
-class Lane:
-    """A lane of which all ranks agree at once; it keeps what was asked, and what was called."""
+class CallSequence:
+    """A sequence of which all ranks agree at once; it keeps what was asked, and what was called."""
 
     def __init__(self) -> None:
-        self.forecast: Forecast[Call] = Forecast()
+        self.predictor: Predictor[Call] = Predictor()
         self.inside = False
         self.asked: list[str] = []
         self.calls: dict[str, Call] = {}
@@ -33,7 +33,7 @@ class Lane:
         assert (timeout, inside) == (5.0, True)
         self.inside = inside
         self.asked.append(f"{call.what} {call.lines}")
-        self.forecast.learn(call)
+        self.predictor.learn(call)
 
 
 class Compiled(Programs):
@@ -41,25 +41,25 @@ class Compiled(Programs):
 
     def __init__(self) -> None:
         self.calling, self.sees, self.thread = None, True, threading.get_ident()
-        self.sentry: Any = SimpleNamespace(explain=lambda _: None)
-        self.lane: Any = Lane()
+        self.monitor: Any = SimpleNamespace(explain=lambda _: None)
+        self.sequence: Any = CallSequence()
         self.seen: set[str] = set()
 
     def step(self, x: Any, *, scale: float = 1.0) -> Any:
         del scale
         if isinstance(x, str):
             raise ValueError(x)
-        program = Program(self.lane, "jit(step)", (str(x.shape),), "")
+        program = Program(self.sequence, "jit(step)", (str(x.shape),), "")
         if self._resolves():
             assert self.calling is not None
             self.calling.resolve(program)
         elif str(x.shape) not in self.seen:
-            self.lane.asked.append(f"new {program.lines}")
+            self.sequence.asked.append(f"new {program.lines}")
             assert self.calling is not None
             self.calling.surprise = program
         self.seen.add(str(x.shape))
         assert progress.mark[0] in ("collective", "compile")
-        assert self.lane.inside
+        assert self.sequence.inside
         return x
 
 
@@ -83,30 +83,30 @@ def test_a_loop_is_asked_for_twice(step: Stepped, compiled: Compiled) -> None:
     before = progress.mark[:2]
     for _ in range(10):
         assert step(SMALL) is SMALL
-    assert len(compiled.lane.asked) == 2
-    assert compiled.lane.forecast.count == 10
-    assert (progress.mark[:2], compiled.lane.inside, compiled.calling) == (before, False, None)
+    assert len(compiled.sequence.asked) == 2
+    assert compiled.sequence.predictor.count == 10
+    assert (progress.mark[:2], compiled.sequence.inside, compiled.calling) == (before, False, None)
 
 
 def test_a_new_program_is_compared_within_the_call_and_told_apart_from_then_on(
     step: Stepped, compiled: Compiled
 ) -> None:
     """By the argument in which it differs: a call of the one is never taken for the other again."""
-    forecast = compiled.lane.forecast
+    predictor = compiled.sequence.predictor
     for batch in (SMALL, SMALL, SMALL, LARGE):
         step(batch, scale=2.0)
-    assert compiled.lane.asked[-1] == "new ('(8, 4)',)"
+    assert compiled.sequence.asked[-1] == "new ('(8, 4)',)"
     for batch in (SMALL, LARGE, LARGE, SMALL):
         step(batch, scale=2.0)
-        assert forecast.call(forecast.count).lines == (str(batch.shape),)
+        assert predictor.call(predictor.count).lines == (str(batch.shape),)
 
 
 def test_lines_are_different_calls(step: Stepped, compiled: Compiled) -> None:
     for _ in range(3):
         step(SMALL)
         step(SMALL)
-    assert len(compiled.lane.calls) == 2
-    assert all("test_stepped.py:" in call.where for call in compiled.lane.calls.values())
+    assert len(compiled.sequence.calls) == 2
+    assert all("test_stepped.py:" in call.where for call in compiled.sequence.calls.values())
 
 
 @pytest.mark.usefixtures("step")
@@ -115,7 +115,7 @@ def test_lines_do_not_count_if_they_are_not_to(compiled: Compiled) -> None:
     for _ in range(3):
         loose(SMALL)
         loose(SMALL)
-    assert len(compiled.lane.calls) == 1
+    assert len(compiled.sequence.calls) == 1
 
 
 def test_a_call_that_raises_was_not_made(step: Stepped, compiled: Compiled) -> None:
@@ -124,10 +124,10 @@ def test_a_call_that_raises_was_not_made(step: Stepped, compiled: Compiled) -> N
         step(SMALL)
     with pytest.raises(ValueError, match="bad row"):
         step("bad row")
-    assert (compiled.lane.forecast.count, compiled.lane.inside, compiled.calling) == (4, False, None)
-    asked = len(compiled.lane.asked)
+    assert (compiled.sequence.predictor.count, compiled.sequence.inside, compiled.calling) == (4, False, None)
+    asked = len(compiled.sequence.asked)
     step(SMALL)
-    assert len(compiled.lane.asked) == asked + 1
+    assert len(compiled.sequence.asked) == asked + 1
 
 
 def test_it_passes_for_the_function(step: Stepped) -> None:

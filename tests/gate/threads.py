@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from allranks.gate.lockstep.sentry import Sentry
+from allranks.gate.lockstep.monitor import Monitor
 from allranks.world.base import Identity, World
 from allranks.world.store import LocalStore
 
@@ -29,21 +29,23 @@ class _Ears:
         heard()
 
 
-def run(size: int, program: Callable[[Sentry], Any], *, timeout: float = 30.0) -> list[Any]:
-    """Run ``program(sentry)`` on every rank; return results, or the exceptions that were raised, in rank order."""
+def run(size: int, program: Callable[[Monitor], Any], *, timeout: float = 30.0) -> list[Any]:
+    """Run ``program(monitor)`` on every rank; return results, or the exceptions that were raised, in rank order."""
     store, ears = LocalStore(), _Ears()
     hosts = tuple(f"host-{rank}" for rank in range(size))
 
     def live(rank: int) -> Any:
         world = World(Identity(rank, size, 0, hosts, "simulated"), store, timeout=timeout, lookout=ears)
-        sentry = Sentry(world)
+        monitor = Monitor(world)
         try:
-            return program(sentry)
+            return program(monitor)
         except Exception as error:
             return error
         finally:
-            for lane in sentry.lanes.values():  # else the sentry's thread would end this process with the verdict
-                lane.verdict_is_told = True
+            for (
+                sequence
+            ) in monitor.sequences.values():  # else the monitor's thread would end this process with the verdict
+                sequence.verdict_is_told = True
 
     with ThreadPoolExecutor(size) as pool:
         return list(pool.map(live, range(size)))

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast, overload
 from allranks.callsite import call_site
 from allranks.errors import AllranksError
 from allranks.gate.lockstep import detect
-from allranks.gate.lockstep.sentry import Sentry
+from allranks.gate.lockstep.monitor import Monitor
 from allranks.world.base import World
 from allranks.world.detect import current
 
@@ -53,7 +53,7 @@ def lockstep(
         return _block(world, lines, timeout)
     if world.size == 1:
         return fn
-    return cast(F, detect.wrapped(sentry_of(world), fn, same_lines=lines, timeout=timeout))
+    return cast(F, detect.wrapped(monitor_of(world), fn, same_lines=lines, timeout=timeout))
 
 
 @contextmanager
@@ -61,14 +61,14 @@ def _block(world: World, lines: bool, timeout: float | None) -> Iterator[None]:
     if world.size == 1:
         yield
         return
-    sentry = sentry_of(world)
+    monitor = monitor_of(world)
     try:
-        with detect.watched(sentry, same_lines=lines, timeout=timeout):
+        with detect.watched(monitor, same_lines=lines, timeout=timeout):
             yield
     except Exception as error:
-        sentry.explain(error)
+        monitor.explain(error)
         raise
-    sentry.leave(call_site(), timeout)
+    monitor.leave(call_site(), timeout)
 
 
 def watch_process(*, lines: bool = True, timeout: float | None = None, world: World | None = None) -> None:
@@ -81,14 +81,14 @@ def watch_process(*, lines: bool = True, timeout: float | None = None, world: Wo
     world = world or current()
     if world.size == 1:
         return
-    sentry = sentry_of(world)
-    _processes_blocks.enter_context(detect.watched(sentry, same_lines=lines, timeout=timeout, unwrapped=True))
+    monitor = monitor_of(world)
+    _processes_blocks.enter_context(detect.watched(monitor, same_lines=lines, timeout=timeout, unwrapped=True))
     show = sys.excepthook
 
     def show_cause(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         try:
             if isinstance(error, Exception):
-                sentry.explain(error)
+                monitor.explain(error)
         except AllranksError as cause:
             kind, error, trace = type(cause), cause, cause.__traceback__
         show(kind, error, trace)
@@ -97,6 +97,6 @@ def watch_process(*, lines: bool = True, timeout: float | None = None, world: Wo
 
 
 @functools.cache
-def sentry_of(world: World) -> Sentry:
+def monitor_of(world: World) -> Monitor:
     """Return the groups that this rank makes calls with."""
-    return Sentry(world)
+    return Monitor(world)

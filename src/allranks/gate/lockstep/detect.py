@@ -7,34 +7,34 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from allranks.gate.lockstep.sentry import Sentry
+from allranks.gate.lockstep.monitor import Monitor
 
 
-def wrapped(sentry: Sentry, fn: Callable[..., Any], *, same_lines: bool, timeout: float | None) -> Callable[..., Any]:
+def wrapped(monitor: Monitor, fn: Callable[..., Any], *, same_lines: bool, timeout: float | None) -> Callable[..., Any]:
     """Return a function whose calls, or the collectives in them, all ranks make alike."""
     if _uses_jax():
         import allranks.gate.lockstep.jax as jax_edge
 
-        return jax_edge.Stepped(lambda: jax_edge.programs_of(sentry), fn, same_lines=same_lines, timeout=timeout)
+        return jax_edge.Stepped(lambda: jax_edge.programs_of(monitor), fn, same_lines=same_lines, timeout=timeout)
     import allranks.gate.lockstep.torch as torch_edge
 
-    return torch_edge.wrapped(sentry, fn, same_lines=same_lines, timeout=timeout)
+    return torch_edge.wrapped(monitor, fn, same_lines=same_lines, timeout=timeout)
 
 
 @contextmanager
-def watched(sentry: Sentry, *, same_lines: bool, timeout: float | None, unwrapped: bool = False) -> Iterator[None]:
+def watched(monitor: Monitor, *, same_lines: bool, timeout: float | None, unwrapped: bool = False) -> Iterator[None]:
     """Watch the collectives of this thread for the length of a block; of JAX, with ``unwrapped``, every program."""
     with ExitStack() as stack:
         if _uses_jax():
             import allranks.gate.lockstep.jax as jax_edge
 
-            programs = jax_edge.programs_of(sentry)
+            programs = jax_edge.programs_of(monitor)
             if unwrapped:
                 programs.follow()
         if "torch.distributed" in sys.modules:
             import allranks.gate.lockstep.torch as torch_edge
 
-            stack.enter_context(torch_edge.watched(sentry, same_lines=same_lines, timeout=timeout))
+            stack.enter_context(torch_edge.watched(monitor, same_lines=same_lines, timeout=timeout))
         yield
 
 

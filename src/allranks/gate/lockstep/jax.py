@@ -28,24 +28,24 @@ from allranks.callsite import call_site
 from allranks.errors import ContradictingSigns
 from allranks.gate import jax as inside
 from allranks.gate.lockstep import lines
-from allranks.gate.lockstep.forecast import Forecast
 from allranks.gate.lockstep.hlo import collectives
-from allranks.gate.lockstep.lane import Lane
+from allranks.gate.lockstep.monitor import Monitor
+from allranks.gate.lockstep.predictor import Predictor
 from allranks.gate.lockstep.schedule import Call, call
-from allranks.gate.lockstep.sentry import Sentry
+from allranks.gate.lockstep.sequence import CallSequence
 from allranks.gate.lockstep.variants import Form, Known, Name, Telling, tell_apart
 from allranks.world.progress import progress
 
 _NOTHING = object()
 # A call from a line, with what is needed to make it; and the code that must live as long as its place is remembered.
-_Site = tuple[Call, Lane, Forecast[Call], "Programs", tuple[CodeType, ...]]
+_Site = tuple[Call, CallSequence, Predictor[Call], "Programs", tuple[CodeType, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
     """A compiled program as all its ranks must have it: a call without the line that starts it."""
 
-    lane: Lane
+    sequence: CallSequence
     name: str
     lines: tuple[str, ...]
     key: str
@@ -54,7 +54,7 @@ class Program:
     def call(self, where: str = "", line: str = "") -> Call:
         """Return the call of this program from ``where``, which is compared as ``line``."""
         details = self.source.lines if self.source else tuple
-        return self.lane.same(call(self.name, where, lines=self.lines, key=f"{self.key} {line}", details=details))
+        return self.sequence.same(call(self.name, where, lines=self.lines, key=f"{self.key} {line}", details=details))
 
 
 class Programs:
@@ -63,16 +63,16 @@ class Programs:
     ``calling`` is the wrapped function that runs now. ``sees`` says whether programs are seen at all.
     """
 
-    def __init__(self, sentry: Sentry) -> None:
-        self.sentry = sentry
+    def __init__(self, monitor: Monitor) -> None:
+        self.monitor = monitor
         self.calling: Stepped | None = None
         self.thread = get_ident()
-        sentry.trains_here()
+        monitor.trains_here()
         self._seen: WeakSet[Any] = WeakSet()
         # Where every run passes Python: programs, and their calls by the lines that start them.
         self._programs: WeakKeyDictionary[Any, _Variant] | None = None
         self._agreed: set[Call] = set()
-        _check_ranks(sentry)
+        _check_ranks(monitor)
         self.sees = inside.on_programs(self._look)
         if not self.sees:
             _say_what_is_left()
@@ -103,24 +103,24 @@ class Programs:
             variant = programs[program] = _Variant(self._read(program, arguments, members))
         frame = lines.users_frame(_getframe(2))
         site = variant.site(frame, self)
-        made, lane, forecast, *_ = site
-        if forecast.expected is made:
-            forecast.went()
+        made, sequence, predictor, *_ = site
+        if predictor.expected is made:
+            predictor.advance()
         else:
-            lane.take(made)
+            sequence.take(made)
 
     def _read(self, program: Any, arguments: Sequence[Any], members: Sequence[int]) -> Program:
-        lane, text = self.sentry.lane(members), inside.text_of(program)
-        lane.executing = self._is_executing
+        sequence, text = self.monitor.sequence(members), inside.text_of(program)
+        sequence.executing = self._is_executing
         told = [*_numbered("argument", map(_in_words, arguments)), *_numbered("collective", collectives(text))]
-        return Program(lane, program.name, tuple(told), inside.form_of(program, text), inside.source_of(program))
+        return Program(sequence, program.name, tuple(told), inside.form_of(program, text), inside.source_of(program))
 
     def _compare(self, program: Program) -> None:
         calling, made = self.calling, program.call(call_site())
         if calling is not None and self._resolves():
             calling.resolve(program)
         elif made not in self._agreed:
-            program.lane.ask(made, calling.timeout if calling else None)
+            program.sequence.ask(made, calling.timeout if calling else None)
             if calling is not None:
                 calling.surprise = program
         self._agreed.add(made)
@@ -133,16 +133,16 @@ class Programs:
     def explain(self, error: BaseException) -> None:
         """Raise the Mismatch that is the cause of an error in a call, if there is one."""
         if isinstance(error, Exception):
-            self.sentry.explain(error)
+            self.monitor.explain(error)
 
     def _is_executing(self) -> bool:
         return inside.is_in_compiled_code(self.thread, Stepped.__call__.__code__)
 
 
 @functools.cache
-def programs_of(sentry: Sentry) -> Programs:
+def programs_of(monitor: Monitor) -> Programs:
     """Return what this process runs together with others; from now on its programs are seen."""
-    return Programs(sentry)
+    return Programs(monitor)
 
 
 @dataclass(slots=True)
@@ -157,9 +157,9 @@ class _Variant:
         spot = lines.spot(frame)
         site = self.sites.get(spot)
         if site is None:
-            lane = self.program.lane
+            sequence = self.program.sequence
             made = self.program.call(lines.in_words(frame), lines.to_compare(frame) if same_lines else "")
-            site = self.sites[spot] = made, lane, lane.forecast, programs, lines.codes(frame)
+            site = self.sites[spot] = made, sequence, sequence.predictor, programs, lines.codes(frame)
         return site
 
 
@@ -209,24 +209,24 @@ class Stepped:
             if variant is None:
                 return self._first(frame, args, kwargs)
             site = self._site(variant, frame)
-        made, lane, forecast, programs, _ = site
+        made, sequence, predictor, programs, _ = site
         if get_ident() != programs.thread:
             return self._fn(*args, **kwargs)
-        if forecast.expected is made:
-            lane.inside = True  # first, so that the place is never beyond where this rank is
-            forecast.went()
+        if predictor.expected is made:
+            sequence.inside = True  # first, so that the place is never beyond where this rank is
+            predictor.advance()
         else:
-            lane.take(made, self.timeout, inside=True)
+            sequence.take(made, self.timeout, inside=True)
         programs.calling = self
         before = progress.enter("collective", made.what)
         try:
             result = self._fn(*args, **kwargs)
         except BaseException as error:
-            forecast.take_back()
+            predictor.take_back()
             programs.explain(error)
             raise
         finally:
-            lane.inside, programs.calling = False, None
+            sequence.inside, programs.calling = False, None
             progress.leave(before)
         if self.surprise is not None:
             self._learn(args, kwargs, _Variant(self.surprise))
@@ -243,19 +243,19 @@ class Stepped:
         assert self.unknown is not None
         variant = self._variants.get(program) or _Variant(program)
         site = self._site(variant, self.unknown.frame)
-        made, lane, forecast, *_ = site
-        if forecast.expected is made:
-            lane.inside = True
-            forecast.went()
+        made, sequence, predictor, *_ = site
+        if predictor.expected is made:
+            sequence.inside = True
+            predictor.advance()
         else:
-            lane.take(made, self.timeout, inside=True)
+            sequence.take(made, self.timeout, inside=True)
         self.unknown.variant, self.unknown.site = variant, site
 
     def _variant(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Variant | None:
         """Return which program runs for such arguments; None if that is not known."""
         found = self._told.get((inside.settings(), *self._forms(args, kwargs)))
         if found is None and not self._programs().sees:
-            found = _Variant(_lowered(self._programs().sentry, self._fn, args, kwargs))
+            found = _Variant(_lowered(self._programs().monitor, self._fn, args, kwargs))
             self._learn(args, kwargs, found)
         return found
 
@@ -358,16 +358,16 @@ def _numbered(what: str, lines: Iterable[str]) -> Iterable[str]:
     return (f"{what} {number} is {line}" for number, line in enumerate(lines, 1))
 
 
-def _lowered(sentry: Sentry, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Program:
+def _lowered(monitor: Monitor, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Program:
     """Return what a function would run, by public means: for all ranks, and as it is before compilation."""
     lower = getattr(fn, "lower", None) or jax.jit(fn).lower  # what shard_map returns has none
     told = _numbered("argument", map(_in_words, jax.tree.leaves((args, kwargs))))
     name = f"jit({getattr(fn, '__name__', fn)})"
-    return Program(sentry.lane(range(sentry.world.size)), name, tuple(told), lower(*args, **kwargs).as_text())
+    return Program(monitor.sequence(range(monitor.world.size)), name, tuple(told), lower(*args, **kwargs).as_text())
 
 
-def _check_ranks(sentry: Sentry) -> None:
-    mine, world = (jax.process_index(), jax.process_count()), sentry.world
+def _check_ranks(monitor: Monitor) -> None:
+    mine, world = (jax.process_index(), jax.process_count()), monitor.world
     if mine != (world.rank, world.size):
         raise ContradictingSigns(
             f"rank {world.rank} of {world.size} is process {mine[0]} of {mine[1]} in JAX.",

@@ -27,10 +27,10 @@ import torch.distributed as dist
 from allranks.errors import ContradictingSigns
 from allranks.gate.lockstep import lines
 from allranks.gate.lockstep.c10d import KINDS, group_in_words, in_words
-from allranks.gate.lockstep.forecast import Forecast
-from allranks.gate.lockstep.lane import Lane
+from allranks.gate.lockstep.monitor import Monitor
+from allranks.gate.lockstep.predictor import Predictor
 from allranks.gate.lockstep.schedule import Call, call
-from allranks.gate.lockstep.sentry import Sentry
+from allranks.gate.lockstep.sequence import CallSequence
 from allranks.world.progress import progress
 
 # A mode of the dispatcher that no part of torch uses.
@@ -43,15 +43,15 @@ _c10d: Any = dist.distributed_c10d
 # What must be alike on all ranks: operation, reduction, root, then dtype and shape of every tensor. Flat, to be hashed.
 _Form = tuple[Any, ...]
 # A call from a line, with what is needed to make it; and what must live as long as it is remembered.
-_Site = tuple[Call, Lane, Forecast[Call], tuple[Any, ...]]
+_Site = tuple[Call, CallSequence, Predictor[Call], tuple[Any, ...]]
 
 
 class _Watch:
     """The collectives of one thread, and of autograd for it."""
 
-    def __init__(self, sentry: Sentry, same_lines: bool) -> None:
+    def __init__(self, monitor: Monitor, same_lines: bool) -> None:
         self.timeout: float | None = None
-        self._sentry = sentry
+        self._monitor = monitor
         self._same_lines = same_lines
         self._sites: dict[tuple[Any, ...], _Site] = {}
 
@@ -68,43 +68,43 @@ class _Watch:
             if site is None:
                 return None
             self._sites[key] = site
-        made, lane, forecast, _ = site
-        if forecast.expected is made:
-            forecast.went()
+        made, sequence, predictor, _ = site
+        if predictor.expected is made:
+            predictor.advance()
         else:
-            lane.take(made, self.timeout)
+            sequence.take(made, self.timeout)
         return site
 
     def _site(self, form: _Form, group: Any, line: FrameType | None) -> _Site | None:
         members = _c10d._world.pg_group_ranks.get(group, ())
         if len(members) < 2:
             return None
-        lane = self._sentry.lane(sorted(members))
+        sequence = self._monitor.sequence(sorted(members))
         where = "" if line is None else lines.in_words(line)
         compared = "" if line is None or not (KINDS[form[0]].one_part and self._same_lines) else lines.to_compare(line)
         name, reduction, root, *tensors = form
         reduced = "" if reduction is None else _c10d.ReduceOp.RedOpType(reduction).name.lower()
         among = "" if group is dist.group.WORLD else group_in_words(group.group_name, group.group_desc, members)
         what, listed = in_words(name, reduced, root, tensors, among=among)
-        made = lane.same(call(what, where, lines=listed, key=f"{group.group_name} {compared}"))
-        return made, lane, lane.forecast, (group, *(() if line is None else lines.codes(line)))
+        made = sequence.same(call(what, where, lines=listed, key=f"{group.group_name} {compared}"))
+        return made, sequence, sequence.predictor, (group, *(() if line is None else lines.codes(line)))
 
 
 _watch: _Watch | None = None
 
 
 @contextmanager
-def watched(sentry: Sentry, *, same_lines: bool, timeout: float | None) -> Iterator[None]:
+def watched(monitor: Monitor, *, same_lines: bool, timeout: float | None) -> Iterator[None]:
     """Have the collectives of this thread compared, for the length of a block."""
     global _watch
     if not (dist.is_available() and dist.is_initialized()):
         yield
         return
-    _check_ranks(sentry)
-    sentry.trains_here()
+    _check_ranks(monitor)
+    monitor.trains_here()
     mode, before = _installed(), _watch
     was_on = mode.is_on()
-    _watch = _watch_of(sentry, same_lines)
+    _watch = _watch_of(monitor, same_lines)
     _watch.timeout = timeout
     mode.turn(True)
     try:
@@ -114,20 +114,20 @@ def watched(sentry: Sentry, *, same_lines: bool, timeout: float | None) -> Itera
         _watch = before
 
 
-def wrapped(sentry: Sentry, fn: Callable[..., Any], *, same_lines: bool, timeout: float | None) -> Callable[..., Any]:
+def wrapped(monitor: Monitor, fn: Callable[..., Any], *, same_lines: bool, timeout: float | None) -> Callable[..., Any]:
     """Return a function whose collectives are compared."""
 
     @functools.wraps(fn)
     def in_step(*args: Any, **kwargs: Any) -> Any:
-        with watched(sentry, same_lines=same_lines, timeout=timeout):
+        with watched(monitor, same_lines=same_lines, timeout=timeout):
             return fn(*args, **kwargs)
 
     return in_step
 
 
 @functools.cache
-def _watch_of(sentry: Sentry, same_lines: bool) -> _Watch:
-    return _Watch(sentry, same_lines)
+def _watch_of(monitor: Monitor, same_lines: bool) -> _Watch:
+    return _Watch(monitor, same_lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,8 +321,8 @@ def _flat(tensors: Any) -> Iterator[Any]:
             yield from _flat(one)
 
 
-def _check_ranks(sentry: Sentry) -> None:
-    mine, world = (dist.get_rank(), dist.get_world_size()), sentry.world
+def _check_ranks(monitor: Monitor) -> None:
+    mine, world = (dist.get_rank(), dist.get_world_size()), monitor.world
     if mine != (world.rank, world.size):
         raise ContradictingSigns(
             f"rank {world.rank} of {world.size} is rank {mine[0]} of {mine[1]} in torch.distributed.",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allranks.gate.lockstep.forecast import Forecast
+from allranks.gate.lockstep.predictor import Predictor
 
 CALLS = st.sampled_from("abc")
 PROGRAMS = st.lists(CALLS, max_size=60)
@@ -16,33 +16,33 @@ PROGRAMS = st.lists(CALLS, max_size=60)
 
 def questions(calls: str) -> list[int]:
     """Make the calls; return the numbers of those that were not foretold."""
-    forecast: Forecast[str] = Forecast()
+    predictor: Predictor[str] = Predictor()
     asked = []
     for call in calls:
-        if forecast.expected is call:
-            forecast.went()
+        if predictor.expected is call:
+            predictor.advance()
         else:
-            forecast.learn(call)
-            asked.append(forecast.count)
-        assert forecast.call(forecast.count) is call
+            predictor.learn(call)
+            asked.append(predictor.count)
+        assert predictor.call(predictor.count) is call
     return asked
 
 
 @given(before=PROGRAMS, ours=st.one_of(CALLS, st.none()), theirs=st.one_of(CALLS, st.none()))
 def test_of_two_ranks_that_part_at_least_one_asks(before: list[str], ours: str | None, theirs: str | None) -> None:
     """After any common past, two different next calls (None: it leaves, which is never foretold)."""
-    forecast: Forecast[str] = Forecast()
+    predictor: Predictor[str] = Predictor()
     for call in before:
-        if forecast.expected is call:
-            forecast.went()
+        if predictor.expected is call:
+            predictor.advance()
         else:
-            forecast.learn(call)
-    asks = [call is None or forecast.expected is not call for call in (ours, theirs)]
+            predictor.learn(call)
+    asks = [call is None or predictor.expected is not call for call in (ours, theirs)]
     assert ours == theirs or any(asks)
 
 
 @given(PROGRAMS, PROGRAMS)
-def test_the_forecast_is_a_function_of_the_calls(one: list[str], other: list[str]) -> None:
+def test_the_predictor_is_a_function_of_the_calls(one: list[str], other: list[str]) -> None:
     """Two ranks ask at the same calls as long as they make the same ones."""
     same = next((i for i, (a, b) in enumerate(zip_longest(one, other)) if a != b), len(one))
     asked = [[n for n in questions("".join(calls)) if n <= same] for calls in (one, other)]
@@ -84,13 +84,13 @@ def test_a_rare_call_in_a_loop_of_many_is_asked_for_alone() -> None:
 @given(PROGRAMS.filter(bool), CALLS)
 def test_a_call_that_is_taken_back_is_as_if_it_had_not_been(before: list[str], call: str) -> None:
     """Its number is given again, and the next call is asked for, whatever it is."""
-    forecast: Forecast[str] = Forecast()
+    predictor: Predictor[str] = Predictor()
     for made in before:
-        forecast.went() if forecast.expected is made else forecast.learn(made)
-    forecast.take_back()
-    assert (forecast.count, forecast.expected) == (len(before) - 1, None)
-    forecast.learn(call)
-    assert forecast.call(len(before)) is call
-    if forecast.expected is not None:
+        predictor.advance() if predictor.expected is made else predictor.learn(made)
+    predictor.take_back()
+    assert (predictor.count, predictor.expected) == (len(before) - 1, None)
+    predictor.learn(call)
+    assert predictor.call(len(before)) is call
+    if predictor.expected is not None:
         for _ in range(3):
-            forecast.went()
+            predictor.advance()

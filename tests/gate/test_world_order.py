@@ -13,13 +13,13 @@ import pytest
 import threads
 from hypothesis import event, given
 from hypothesis import strategies as st
-from test_lane import make
+from test_sequence import make
 
 from allranks.errors import Mismatch
-from allranks.gate.lockstep import lane as lane_module
-from allranks.gate.lockstep import sentry as sentry_module
-from allranks.gate.lockstep.crossing import Question, asked, calls_instead, meets_instead
-from allranks.gate.lockstep.sentry import Sentry
+from allranks.gate.lockstep import monitor as monitor_module
+from allranks.gate.lockstep import sequence as sequence_module
+from allranks.gate.lockstep.monitor import Monitor
+from allranks.gate.lockstep.world_order import Question, asked, calls_instead, meets_instead
 from allranks.world.ticket import Ticket
 
 MEETING = ""
@@ -168,25 +168,25 @@ def test_ranks_that_wait_for_each_other_in_a_call_and_a_meeting_are_found(seed: 
 
 
 @pytest.fixture
-def hasty(monkeypatch: pytest.MonkeyPatch) -> Callable[[Sentry], None]:
+def hasty(monkeypatch: pytest.MonkeyPatch) -> Callable[[Monitor], None]:
     """Ranks that tell where they are as soon as they wait, and look all the time."""
-    monkeypatch.setattr(lane_module, "_PATIENCE", 0.002)
-    monkeypatch.setattr(sentry_module, "_LOOK", 0.001)
-    monkeypatch.setattr(sentry_module, "_LOOK_AT_MEETING", 0.002)
-    monkeypatch.setattr(sentry_module, "_GRACE", 60.0)  # these ranks end when the test does
+    monkeypatch.setattr(sequence_module, "_PATIENCE", 0.002)
+    monkeypatch.setattr(monitor_module, "_LOOK", 0.001)
+    monkeypatch.setattr(monitor_module, "_LOOK_AT_MEETING", 0.002)
+    monkeypatch.setattr(monitor_module, "_GRACE", 60.0)  # these ranks end when the test does
 
-    def be_hasty(sentry: Sentry) -> None:
-        sentry.world.meetings._exchanger.first_look = 0.002
+    def be_hasty(monitor: Monitor) -> None:
+        monitor.world.meetings._exchanger.first_look = 0.002
 
     return be_hasty
 
 
-def stand(sentry: Sentry) -> None:
+def stand(monitor: Monitor) -> None:
     """Stand in a call that others do not join, until that is told."""
     while True:
-        for lane in list(sentry.lanes.values()):
-            if lane.verdict is not None:
-                raise lane.verdict
+        for sequence in list(monitor.sequences.values()):
+            if sequence.verdict is not None:
+                raise sequence.verdict
         time.sleep(0.002)
 
 
@@ -199,36 +199,36 @@ def told(found: list[Any]) -> set[str]:
 @pytest.mark.parametrize("late", [0, 1])
 @pytest.mark.parametrize("call", ["a", "c"])
 def test_a_call_where_the_others_meet_is_one_error_on_every_rank(
-    call: str, late: int, hasty: Callable[[Sentry], None]
+    call: str, late: int, hasty: Callable[[Monitor], None]
 ) -> None:
     """Whether the call was foretold (a) or is asked for (c), and whoever comes first."""
 
-    def program(sentry: Sentry) -> None:
-        hasty(sentry)
-        make(sentry, "abab" + "ab")
-        time.sleep(0.1 if late == min(sentry.world.rank, 1) else 0.0)
-        if sentry.world.rank:
-            sentry.world.barrier("save")
-        make(sentry, call)
-        stand(sentry)
+    def program(monitor: Monitor) -> None:
+        hasty(monitor)
+        make(monitor, "abab" + "ab")
+        time.sleep(0.1 if late == min(monitor.world.rank, 1) else 0.0)
+        if monitor.world.rank:
+            monitor.world.barrier("save")
+        make(monitor, call)
+        stand(monitor)
 
     found = threads.run(3, program)
     (words,) = told(found)
-    assert words.startswith("ranks 1-2: barrier 'save' (tests/gate/test_crossing.py:")
+    assert words.startswith("ranks 1-2: barrier 'save' (tests/gate/test_world_order.py:")
     assert f"; rank 0: lockstep 'all_reduce {call}' (train.py:{ord(call)}). Every rank" in words
     assert {error.ranks for error in found} == {(0,)}
 
 
-def test_one_that_meets_is_found_through_groups_that_wait_for_each_other(hasty: Callable[[Sentry], None]) -> None:
+def test_one_that_meets_is_found_through_groups_that_wait_for_each_other(hasty: Callable[[Monitor], None]) -> None:
     """A grid of ranks at their first calls: who asks the odd one is waited for by others, who do not ask it."""
     rows, columns = [(0, 1), (2, 3)], [(0, 2), (1, 3)]
 
-    def program(sentry: Sentry) -> None:
-        hasty(sentry)
-        if sentry.world.rank == 0:
-            sentry.world.barrier("save")
+    def program(monitor: Monitor) -> None:
+        hasty(monitor)
+        if monitor.world.rank == 0:
+            monitor.world.barrier("save")
         for number, groups in enumerate((rows, columns, rows)):
-            make(sentry, "rcs"[number], next(group for group in groups if sentry.world.rank in group))
+            make(monitor, "rcs"[number], next(group for group in groups if monitor.world.rank in group))
 
     (words,) = told(threads.run(4, program))
     for each in (
@@ -239,44 +239,44 @@ def test_one_that_meets_is_found_through_groups_that_wait_for_each_other(hasty: 
         assert each in words
 
 
-def test_a_rank_in_a_call_comes_to_the_meeting_that_another_one_is_sent_to(hasty: Callable[[Sentry], None]) -> None:
+def test_a_rank_in_a_call_comes_to_the_meeting_that_another_one_is_sent_to(hasty: Callable[[Monitor], None]) -> None:
     """Rank 0 has gone on as foretold, rank 1 asks for another call, rank 2 meets: all are told of all."""
 
-    def program(sentry: Sentry) -> None:
-        hasty(sentry)
-        make(sentry, "ababab")
-        if sentry.world.rank == 2:
-            sentry.world.barrier("save")
-        make(sentry, "ac"[sentry.world.rank])
-        stand(sentry)
+    def program(monitor: Monitor) -> None:
+        hasty(monitor)
+        make(monitor, "ababab")
+        if monitor.world.rank == 2:
+            monitor.world.barrier("save")
+        make(monitor, "ac"[monitor.world.rank])
+        stand(monitor)
 
     (words,) = told(threads.run(3, program))
     for each in ("rank 0: lockstep 'all_reduce a'", "rank 1: lockstep 'all_reduce c'", "rank 2: barrier 'save'"):
         assert each in words
 
 
-def test_after_the_error_the_ranks_are_in_step_again(hasty: Callable[[Sentry], None]) -> None:
-    def program(sentry: Sentry) -> int:
-        hasty(sentry)
+def test_after_the_error_the_ranks_are_in_step_again(hasty: Callable[[Monitor], None]) -> None:
+    def program(monitor: Monitor) -> int:
+        hasty(monitor)
         for _ in range(3):
             with pytest.raises(Mismatch):
-                sentry.world.barrier("save") if sentry.world.rank else make(sentry, "a")
-            make(sentry, "bc")
-            sentry.world.barrier("save")
-        sentry.leave("train.py:9", None)
-        return sentry.lane((0, 1)).forecast.count
+                monitor.world.barrier("save") if monitor.world.rank else make(monitor, "a")
+            make(monitor, "bc")
+            monitor.world.barrier("save")
+        monitor.leave("train.py:9", None)
+        return monitor.sequence((0, 1)).predictor.count
 
     assert threads.run(2, program) == [6, 6]
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_ranks_in_one_order_are_never_told_so(seed: int, hasty: Callable[[Sentry], None]) -> None:
+def test_ranks_in_one_order_are_never_told_so(seed: int, hasty: Callable[[Monitor], None]) -> None:
     """Calls of groups and of all, meetings, and exchanges behind; each rank sleeps where it likes."""
 
-    def program(sentry: Sentry) -> int:
-        hasty(sentry)
-        loop, own = random.Random(seed), random.Random(sentry.world.rank)
-        behind, over = sentry.world.line("behind"), threading.Event()
+    def program(monitor: Monitor) -> int:
+        hasty(monitor)
+        loop, own = random.Random(seed), random.Random(monitor.world.rank)
+        behind, over = monitor.world.line("behind"), threading.Event()
 
         def meet_behind() -> None:
             for _ in range(10):
@@ -289,12 +289,12 @@ def test_ranks_in_one_order_are_never_told_so(seed: int, hasty: Callable[[Sentry
             if own.random() < 0.3:
                 time.sleep(own.random() * 0.03)
             if kind == MEETING:
-                sentry.world.barrier("save")
-            elif sentry.world.rank in group:
-                make(sentry, loop_letter(kind), group)
-        sentry.leave("train.py:9", None)
+                monitor.world.barrier("save")
+            elif monitor.world.rank in group:
+                make(monitor, loop_letter(kind), group)
+        monitor.leave("train.py:9", None)
         thread.join()
-        return sentry.world.meetings.count
+        return monitor.world.meetings.count
 
     found = threads.run(4, program)
     assert found == [found[0]] * 4, found
@@ -304,17 +304,17 @@ def loop_letter(kind: str) -> str:
     return {"ask": "a", "call": "b"}[kind]
 
 
-def test_what_another_thread_meets_for_holds_nobody_up(hasty: Callable[[Sentry], None]) -> None:
+def test_what_another_thread_meets_for_holds_nobody_up(hasty: Callable[[Monitor], None]) -> None:
     """Rank 1's other thread waits in a meeting, rank 0's training thread asks: rank 1 comes a moment later."""
 
-    def program(sentry: Sentry) -> int:
-        hasty(sentry)
-        rank = sentry.world.rank
+    def program(monitor: Monitor) -> int:
+        hasty(monitor)
+        rank = monitor.world.rank
         asked_for = threading.Event()
-        thread = threading.Thread(target=lambda: (rank == 0 and asked_for.wait(30), sentry.world.barrier("behind")))
+        thread = threading.Thread(target=lambda: (rank == 0 and asked_for.wait(30), monitor.world.barrier("behind")))
         thread.start()
         time.sleep(0.2 * rank)
-        make(sentry, "a")
+        make(monitor, "a")
         asked_for.set()
         thread.join()
         return rank
@@ -323,7 +323,7 @@ def test_what_another_thread_meets_for_holds_nobody_up(hasty: Callable[[Sentry],
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_nobody_waits_for_ever_whoever_parts_where(seed: int, hasty: Callable[[Sentry], None]) -> None:
+def test_nobody_waits_for_ever_whoever_parts_where(seed: int, hasty: Callable[[Monitor], None]) -> None:
     """Loops of calls and meetings (|), in which some ranks leave out, add or swap a step, or end."""
     draw = random.Random(seed)
     size = draw.choice([2, 3, 4])
@@ -333,21 +333,21 @@ def test_nobody_waits_for_ever_whoever_parts_where(seed: int, hasty: Callable[[S
     deviants = set(draw.sample(range(size), draw.randrange(1, size)))
     entered: dict[int, set[int]] = {}
 
-    def program(sentry: Sentry) -> None:
-        hasty(sentry)
-        lane = sentry.lane(range(size))
-        for step in odd if sentry.world.rank in deviants else alike:
+    def program(monitor: Monitor) -> None:
+        hasty(monitor)
+        sequence = monitor.sequence(range(size))
+        for step in odd if monitor.world.rank in deviants else alike:
             if step == "|":
-                sentry.world.barrier("save")
+                monitor.world.barrier("save")
                 continue
-            make(sentry, step)
-            inside = entered.setdefault(lane.forecast.count, set())
-            inside.add(sentry.world.rank)
+            make(monitor, step)
+            inside = entered.setdefault(sequence.predictor.count, set())
+            inside.add(monitor.world.rank)
             while len(inside) < size:  # a collective, which waits for all
-                if lane.verdict is not None:
-                    raise lane.verdict
+                if sequence.verdict is not None:
+                    raise sequence.verdict
                 time.sleep(0.001)
-        sentry.leave("train.py:9", None)
+        monitor.leave("train.py:9", None)
 
     found = threads.run(size, program)
     assert {type(error) for error in found} == {type(None) if odd == alike else Mismatch}, (alike, odd, deviants, found)

@@ -3,8 +3,8 @@
 A rank that asks announces it by coming to an exchange (world/exchange.py): the k-th of this group. The others come to
 it as well, because the call surprises all of them, or they have parted already. A rank that has parted without asking
 stands in its call, and cannot come. Therefore whoever waits puts up a question after a moment, how far it has come, and
-rings. The sentry of a rank that is beyond that place, or in a meeting instead (crossing.py, sentry.py), comes to the
-exchange in its training thread's place. So the ranks that wait learn at once what it does instead. Where it is in a
+rings. The monitor of a rank that is beyond that place, or in a meeting instead (world_order.py, monitor.py), comes to
+the exchange in its training thread's place. So the ranks that wait learn at once what it does instead. Where it is in a
 meeting, all that asked come to that meeting with what they were about to do: its outcome is everybody's.
 
 Keys, below ``lockstep/<group>/``: ``x/...`` the exchanges, ``open/<k>/<i>`` the questions, ``i`` from 0 on: one for all
@@ -21,9 +21,9 @@ from typing import Any
 
 from allranks.digest import digest, show
 from allranks.errors import AllranksError, name_ranks
-from allranks.gate.lockstep.crossing import Question, asked, calls_instead
-from allranks.gate.lockstep.forecast import Forecast
+from allranks.gate.lockstep.predictor import Predictor
 from allranks.gate.lockstep.schedule import Call, compare, mismatch, ticket
+from allranks.gate.lockstep.world_order import Question, asked, calls_instead
 from allranks.world import zone
 from allranks.world.base import World
 from allranks.world.codec import Value, dumps, loads
@@ -49,8 +49,8 @@ def introduction(rank: int) -> str:
     return f"lockstep/group/{rank}/"
 
 
-class Lane:
-    """One rank's side. ``forecast`` and ``inside`` are for the thread that trains; ``ask`` also for the sentry's.
+class CallSequence:
+    """One rank's side. ``predictor`` and ``inside`` are for the thread that trains; ``ask`` also for the monitor's.
 
     ``inside`` says that the rank is within its last call, ``executing()`` that it is in there without anything left to
     ask. ``known`` are the calls by digest, so that equal ones are one object.
@@ -59,7 +59,7 @@ class Lane:
     def __init__(self, world: World, members: Sequence[int]) -> None:
         self.members = members
         self.name = "all ranks" if len(members) == world.size else _name_of(members)
-        self.forecast: Forecast[Call] = Forecast()
+        self.predictor: Predictor[Call] = Predictor()
         self.inside = False
         self.executing: Callable[[], bool] = lambda: False
         self.known: dict[str, Call] = {}
@@ -87,7 +87,7 @@ class Lane:
     @property
     def place(self) -> int:
         """How far this rank has come, in halves of a call (schedule.py)."""
-        return 2 * self.forecast.count - self.inside
+        return 2 * self.predictor.count - self.inside
 
     def same(self, call: Call) -> Call:
         """Return the call that stands for all that are equal to this one."""
@@ -98,7 +98,7 @@ class Lane:
         self.ask(call, timeout)
         # In this order, so that the place is never beyond where this rank is.
         self.inside = inside
-        self.forecast.learn(call)
+        self.predictor.learn(call)
 
     def ask(self, call: Call, timeout: float | None = None, *, elsewhere: Places | None = None) -> None:
         """Return when all ranks of the group are at this place with this call; **every one of them must ask**.
@@ -141,13 +141,13 @@ class Lane:
 
     def last(self) -> Ticket:
         """Return the call that this rank made last."""
-        return ticket(self.forecast.call(self.forecast.count))
+        return ticket(self.predictor.call(self.predictor.count))
 
     def answer(self, number: int, meeting: int) -> int:
         """Come to an exchange in the training thread's place, which is beyond where the others ask, or in ``meeting``.
 
         Returns the meeting to which all have to come because of it, or 0; keeps the verdict, if that is there already.
-        Does nothing if the thread has come by itself meanwhile. For the sentry's threads.
+        Does nothing if the thread has come by itself meanwhile. For the monitor's threads.
         """
         with self._lock:
             if self.verdict is None and self._exchanger.count < number:
@@ -175,7 +175,7 @@ class Lane:
     def calls_instead(self, told: int) -> Ticket | None:
         """Return what this rank has begun that one in a meeting, which told its place, has not; None if nothing."""
         number = told // 2 + 1
-        return ticket(self.forecast.call(number)) if calls_instead(self.place, told) else None
+        return ticket(self.predictor.call(number)) if calls_instead(self.place, told) else None
 
     def judge(self, verdict: AllranksError) -> None:
         """Have the training thread raise this where it asks next, unless there is a verdict."""
@@ -214,7 +214,7 @@ class Lane:
         ranks = [[self.members[position] for position in positions] for positions in groups]
         leads = any(group[0] == self._world.rank for group in ranks)
         mine = call if place // 2 + 1 == number else None
-        words = self._words(mine or self.forecast.call(number)) if leads else None
+        words = self._words(mine or self.predictor.call(number)) if leads else None
 
         def decide(values: Sequence[Value]) -> Value:
             told = [(group, values[positions[0]]) for group, positions in zip(ranks, groups, strict=True)]

@@ -2,7 +2,7 @@
 
 All ranks of a group foretell the next call by one rule from the calls that all of them have made: so all foretell the
 same. A rank that is about to make the call that was foretold goes on without a word. A rank that is not asks the others
-first (lane.py). Of two ranks that part, at most one makes the call that was foretold: the other one asks before it
+first (sequence.py). Of two ranks that part, at most one makes the call that was foretold: the other one asks before it
 enters, and whoever has gone elsewhere is found. So no call is made with a rank that makes another one, however the loop
 branches; a good rule only makes questions rare.
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 _MEMORY, _LIKENESS = 8192, 64
 
 
-class Forecast(Generic[T]):
+class Predictor(Generic[T]):
     """The calls of one group so far, and the next. Calls are compared by identity.
 
     ``count`` is how many calls were made, ``expected`` the one that is foretold, None where none is.
@@ -39,7 +39,7 @@ class Forecast(Generic[T]):
         self._learnt = 0
         self._next: Callable[[], T]
 
-    def went(self) -> None:
+    def advance(self) -> None:
         """The call that was foretold is made."""
         self.count += 1
         self.expected = self._next()
@@ -49,7 +49,7 @@ class Forecast(Generic[T]):
         self._remember()
         self._past.append(call)
         self.count += 1
-        self._foretell(_like_of_now(self._past))
+        self._predict(_like_of_now(self._past))
 
     def take_back(self) -> None:
         """The last call was not made after all; the next one is not foretold, whatever it is."""
@@ -59,7 +59,7 @@ class Forecast(Generic[T]):
         else:
             self._past.pop()
             self.count -= 1
-        self._foretell(None)
+        self._predict(None)
 
     def call(self, number: int) -> T | None:
         """Return the call of this number, 1 for the first; None for one of long ago or one that was not made."""
@@ -67,7 +67,7 @@ class Forecast(Generic[T]):
             return self._round[(number - self._learnt - 1) % len(self._round)]
         return self._past[-1] if number == self._learnt and self._past else None
 
-    def _foretell(self, place: int | None) -> None:
+    def _predict(self, place: int | None) -> None:
         """Foretell what came after a place in the past, to its end, and that again."""
         self._learnt = self.count
         self._round = () if place is None else self._past[place + 1 :]

@@ -16,9 +16,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from allranks.errors import StoreError
-from allranks.gate.lockstep.crossing import Question, meets_instead
-from allranks.gate.lockstep.lane import Lane, introduction
 from allranks.gate.lockstep.schedule import leaving, left_early
+from allranks.gate.lockstep.sequence import CallSequence, introduction
+from allranks.gate.lockstep.world_order import Question, meets_instead
 from allranks.world.base import World
 from allranks.world.codec import dumps, loads
 from allranks.world.ticket import Ticket
@@ -33,17 +33,17 @@ _MOMENT = 0.5
 _LEFT, _ANY_LEFT = "lockstep/left/", "lockstep/any_left"
 
 
-class Sentry:
+class Monitor:
     """The groups of ranks that this rank makes calls with."""
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.lanes: dict[tuple[int, ...], Lane] = {}
+        self.sequences: dict[tuple[int, ...], CallSequence] = {}
         self._everybody = tuple(range(world.size))
         self._meetings = world.meetings
-        self._questions: dict[Lane, tuple[int, Question]] = {}
+        self._questions: dict[CallSequence, tuple[int, Question]] = {}
         # Meetings to which this rank has not come: how far those are that wait there.
-        self._awaited: dict[int, dict[Lane, int]] = {}
+        self._awaited: dict[int, dict[CallSequence, int]] = {}
         self._told_at = self._introduced = 0
         self._answers: list[threading.Thread] = []
         self._gone: dict[int, dict[str, int]] = {}
@@ -52,18 +52,18 @@ class Sentry:
         self._lock = threading.Lock()
         self._judged = threading.Event()
         self._seen: set[object] = set()
-        self.lane(self._everybody)
+        self.sequence(self._everybody)
         self.trains_here()
         self._meetings.uneasy = self._tell_places
         world.lookout.on_ring(self._scan)
         atexit.register(self._abandon)
 
-    def lane(self, members: Sequence[int]) -> Lane:
-        """Return the lane of these ranks, of which this is one."""
+    def sequence(self, members: Sequence[int]) -> CallSequence:
+        """Return the sequence of these ranks, of which this is one."""
         key = tuple(members)
-        lane = self.lanes.get(key)  # in one operation each: a thread that listens may be here, too
-        return lane or self.lanes.setdefault(
-            key, Lane(self.world, self._everybody if len(key) == self.world.size else key)
+        sequence = self.sequences.get(key)  # in one operation each: a thread that listens may be here, too
+        return sequence or self.sequences.setdefault(
+            key, CallSequence(self.world, self._everybody if len(key) == self.world.size else key)
         )
 
     def trains_here(self) -> None:
@@ -73,9 +73,11 @@ class Sentry:
     def leave(self, where: str, timeout: float | None) -> None:
         """Return when all ranks leave, after as many calls in every group; **every rank must leave**."""
         elsewhere = {
-            lane.name: (lane.place, lane.members) for lane in self._all() if len(lane.members) < self.world.size
+            sequence.name: (sequence.place, sequence.members)
+            for sequence in self._all()
+            if len(sequence.members) < self.world.size
         }
-        self.lane(self._everybody).ask(leaving(where), timeout, elsewhere=elsewhere)
+        self.sequence(self._everybody).ask(leaving(where), timeout, elsewhere=elsewhere)
         self._ended = self._places()
 
     def explain(self, error: Exception) -> None:
@@ -83,10 +85,10 @@ class Sentry:
         answers = any(answer.is_alive() for answer in self._answers)
         if self._questions or self._awaited or answers or self._gone:
             self._judged.wait(_MOMENT)
-        for lane in self._all():
-            if lane.verdict is not None and error is not lane.verdict:
-                lane.verdict_is_told = True
-                raise lane.verdict from error
+        for sequence in self._all():
+            if sequence.verdict is not None and error is not sequence.verdict:
+                sequence.verdict_is_told = True
+                raise sequence.verdict from error
 
     def _abandon(self) -> None:
         """Tell the others that this rank makes no more calls, if it has made any since it last left with them."""
@@ -99,7 +101,7 @@ class Sentry:
             self.world.lookout.ring()
 
     def _places(self) -> dict[str, int]:
-        return {lane.name: lane.place for lane in self._all() if lane.place}
+        return {sequence.name: sequence.place for sequence in self._all() if sequence.place}
 
     def _tell_places(self) -> None:
         """Tell those for whom this rank waits in a meeting how far it is, once. Where no call is foretold, nobody can
@@ -107,7 +109,7 @@ class Sentry:
         if self._told_at == self._meetings.count:
             return
         self._told_at = self._meetings.count
-        news = [lane.tell_place() for lane in self._all() if lane.forecast.expected is not None]
+        news = [sequence.tell_place() for sequence in self._all() if sequence.predictor.expected is not None]
         if any(news):
             self.world.lookout.ring()
 
@@ -115,16 +117,16 @@ class Sentry:
         """Look for questions to this rank, and for ranks that have left; in the thread that hears the bell."""
         store, meeting = self.world.store, self._meetings.count + 1
         while members := store.get(f"{introduction(self.world.rank)}{self._introduced}"):
-            self.lane(loads(members))
+            self.sequence(loads(members))
             self._introduced += 1
-        for lane in self._all():
-            number = lane.exchanges + 1
-            if question := lane.question(number):
+        for sequence in self._all():
+            number = sequence.exchanges + 1
+            if question := sequence.question(number):
                 with self._lock:
-                    self._questions[lane] = number, question
-            if (told := lane.told_place(meeting)) is not None:
+                    self._questions[sequence] = number, question
+            if (told := sequence.told_place(meeting)) is not None:
                 with self._lock:
-                    self._awaited.setdefault(meeting, {})[lane] = told
+                    self._awaited.setdefault(meeting, {})[sequence] = told
         if store.get(_ANY_LEFT) is not None:
             for key, text in store.list(_LEFT).items():
                 self._gone[int(key.removeprefix(_LEFT))] = loads(text)
@@ -134,8 +136,8 @@ class Sentry:
 
     def _watch(self) -> None:
         while True:
-            for lane, (number, question) in list(self._questions.items()):
-                self._consider(lane, number, question)
+            for sequence, (number, question) in list(self._questions.items()):
+                self._consider(sequence, number, question)
             for meeting, told in list(self._awaited.items()):
                 self._consider_meeting(meeting, dict(told))
             for rank, places in list(self._gone.items()):
@@ -146,29 +148,29 @@ class Sentry:
                     return
             time.sleep(_LOOK if self._questions or self._gone else _LOOK_AT_MEETING)
 
-    def _consider(self, lane: Lane, number: int, question: Question) -> None:
+    def _consider(self, sequence: CallSequence, number: int, question: Question) -> None:
         current = self._meetings.current  # first: where it was before it came to the exchange, it has come from
-        if lane.exchanges < number:
+        if sequence.exchanges < number:
             meeting = current if meets_instead(question, current) else 0
             beyond = next((one for one in self._all() if one.is_beyond(question.places)), None)
-            if not self._twice((lane, number), bool(meeting or beyond)):
+            if not self._twice((sequence, number), bool(meeting or beyond)):
                 return
-            self._start(self._answer, lane, number, meeting, beyond or lane)
+            self._start(self._answer, sequence, number, meeting, beyond or sequence)
         with self._lock:
-            if self._questions[lane][0] == number:
-                del self._questions[lane]
+            if self._questions[sequence][0] == number:
+                del self._questions[sequence]
 
-    def _answer(self, lane: Lane, number: int, meeting: int, within: Lane) -> None:
+    def _answer(self, sequence: CallSequence, number: int, meeting: int, within: CallSequence) -> None:
         """Answer in a group. If all have to come to a meeting because of it, and the training thread is not in it, but
         in a call ``within`` a group, stand in there."""
-        target = lane.answer(number, meeting)
+        target = sequence.answer(number, meeting)
         if target > meeting:
             self._stand_in(target, within, within.last())
-        self._see_to(lane)
+        self._see_to(sequence)
 
-    def _consider_meeting(self, meeting: int, told: Mapping[Lane, int]) -> None:
+    def _consider_meeting(self, meeting: int, told: Mapping[CallSequence, int]) -> None:
         # In this order: what this rank had begun before it came there, it had begun without coming.
-        begun = [(lane, made) for lane, place in told.items() if (made := lane.calls_instead(place))]
+        begun = [(sequence, made) for sequence, place in told.items() if (made := sequence.calls_instead(place))]
         if self._meetings.count < meeting:
             if not self._twice(meeting, bool(begun)):
                 return
@@ -176,35 +178,37 @@ class Sentry:
         with self._lock:
             self._awaited.pop(meeting, None)
 
-    def _stand_in(self, meeting: int, lane: Lane, made: Ticket) -> None:
+    def _stand_in(self, meeting: int, sequence: CallSequence, made: Ticket) -> None:
         """Come to a meeting in the training thread's place, which is in a call, and have it raise the outcome."""
         error = self._meetings.stand_in(meeting, made, self.world.timeout)
         if error is not None:
-            lane.judge(error)
-            self._see_to(lane)
+            sequence.judge(error)
+            self._see_to(sequence)
 
     def _consider_gone(self, rank: int, places: dict[str, int]) -> None:
-        for lane in self._all():
-            place = places.get(lane.name, 0)
-            if rank in lane.members and self._twice((lane, rank), lane.place > place):
+        for sequence in self._all():
+            place = places.get(sequence.name, 0)
+            if rank in sequence.members and self._twice((sequence, rank), sequence.place > place):
                 number = place // 2 + 1
-                lane.judge(left_early(self.world.rank, gone=rank, number=number, made=lane.forecast.call(number)))
-                self._see_to(lane)
+                sequence.judge(
+                    left_early(self.world.rank, gone=rank, number=number, made=sequence.predictor.call(number))
+                )
+                self._see_to(sequence)
 
     def _start(self, answer: Callable[..., None], *arguments: object) -> None:
         self._answers.append(_thread(answer, *arguments))
 
-    def _see_to(self, lane: Lane) -> None:
+    def _see_to(self, sequence: CallSequence) -> None:
         """End the job, which this rank holds up from within its call, unless somebody else does."""
-        if lane.verdict is None:
+        if sequence.verdict is None:
             return
         self._judged.set()
         time.sleep(_GRACE)
-        if not (lane.verdict_is_told or self._meetings.verdict_is_told):
-            raise lane.verdict
+        if not (sequence.verdict_is_told or self._meetings.verdict_is_told):
+            raise sequence.verdict
 
-    def _all(self) -> list[Lane]:
-        return list(self.lanes.values())
+    def _all(self) -> list[CallSequence]:
+        return list(self.sequences.values())
 
     def _twice(self, what: object, seen: bool) -> bool:
         """Say whether something is seen now, and was seen at the look before."""

@@ -10,39 +10,39 @@ import pytest
 import threads
 
 from allranks.errors import BarrierTimeout, Mismatch
-from allranks.gate.lockstep import sentry as sentry_module
+from allranks.gate.lockstep import monitor as monitor_module
+from allranks.gate.lockstep.monitor import Monitor
 from allranks.gate.lockstep.schedule import Call, call
-from allranks.gate.lockstep.sentry import Sentry
 
 
-def make(sentry: Sentry, words: str, members: tuple[int, ...] | None = None, where: str = "") -> None:
+def make(monitor: Monitor, words: str, members: tuple[int, ...] | None = None, where: str = "") -> None:
     """Make the calls that the letters stand for, as an edge does."""
-    lane = sentry.lane(members or tuple(range(sentry.world.size)))
+    sequence = monitor.sequence(members or tuple(range(monitor.world.size)))
     for word in words:
         line = where or f"train.py:{ord(word)}"
-        made = lane.same(call(f"all_reduce {word}", line, key=line))
-        if lane.forecast.expected is made:
-            lane.forecast.went()
+        made = sequence.same(call(f"all_reduce {word}", line, key=line))
+        if sequence.predictor.expected is made:
+            sequence.predictor.advance()
         else:
-            lane.take(made)
+            sequence.take(made)
 
 
-def exchanges(sentry: Sentry) -> int:
-    return sum(lane.exchanges for lane in sentry.lanes.values())
+def exchanges(monitor: Monitor) -> int:
+    return sum(sequence.exchanges for sequence in monitor.sequences.values())
 
 
 @pytest.fixture(autouse=True)
 def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     """These ranks end when the test does."""
-    monkeypatch.setattr(sentry_module, "_GRACE", 60.0)
+    monkeypatch.setattr(monitor_module, "_GRACE", 60.0)
 
 
 @pytest.mark.parametrize("size", [2, 5])
 def test_ranks_that_agree_meet_a_few_times_and_go_on(size: int) -> None:
-    def program(sentry: Sentry) -> int:
-        make(sentry, "abcd" * 500 + "e" + "abcd" * 100)
-        sentry.leave("train.py:9", None)
-        return exchanges(sentry)
+    def program(monitor: Monitor) -> int:
+        make(monitor, "abcd" * 500 + "e" + "abcd" * 100)
+        monitor.leave("train.py:9", None)
+        return exchanges(monitor)
 
     found = threads.run(size, program)
     assert found[0] < 20
@@ -56,13 +56,13 @@ def test_ranks_that_agree_meet_a_few_times_and_go_on(size: int) -> None:
 def test_ranks_that_part_get_one_error(ours: str, theirs: str, number: int) -> None:
     """Rank 1 goes its own way: at once, in a loop, one call more, another one. Who has gone on stands in its call."""
 
-    def program(sentry: Sentry) -> None:
-        make(sentry, theirs if sentry.world.rank == 1 else ours)
-        lane = sentry.lane(range(3))
-        assert sentry_module.threading.Event().wait(0) is False
-        while lane.verdict is None:  # the call in which it stands
-            sentry_module.time.sleep(0.01)
-        raise lane.verdict
+    def program(monitor: Monitor) -> None:
+        make(monitor, theirs if monitor.world.rank == 1 else ours)
+        sequence = monitor.sequence(range(3))
+        assert monitor_module.threading.Event().wait(0) is False
+        while sequence.verdict is None:  # the call in which it stands
+            monitor_module.time.sleep(0.01)
+        raise sequence.verdict
 
     found = threads.run(3, program)
     for rank, error in enumerate(found):
@@ -74,15 +74,15 @@ def test_ranks_that_part_get_one_error(ours: str, theirs: str, number: int) -> N
 
 
 def test_a_rank_that_leaves_early_is_told_who_goes_on() -> None:
-    def program(sentry: Sentry) -> None:
-        make(sentry, "ab" * 10)
-        if sentry.world.rank == 0:
-            sentry.leave("train.py:9", None)
-        make(sentry, "a")
-        lane = sentry.lane(range(2))
-        while lane.verdict is None:
-            sentry_module.time.sleep(0.01)
-        raise lane.verdict
+    def program(monitor: Monitor) -> None:
+        make(monitor, "ab" * 10)
+        if monitor.world.rank == 0:
+            monitor.leave("train.py:9", None)
+        make(monitor, "a")
+        sequence = monitor.sequence(range(2))
+        while sequence.verdict is None:
+            monitor_module.time.sleep(0.01)
+        raise sequence.verdict
 
     for error in threads.run(2, program):
         assert "call 21 differs: rank 0: no more calls, the region ends (train.py:9); rank 1: all_reduce a" in str(
@@ -94,35 +94,35 @@ def test_a_rank_that_leaves_early_is_told_who_goes_on() -> None:
 def test_groups_of_ranks_are_apart() -> None:
     """Two pipelines with programs of their own; they leave together, after equally many calls in each."""
 
-    def program(sentry: Sentry) -> int:
-        members = (0, 1) if sentry.world.rank < 2 else (2, 3)
-        make(sentry, "ab" * 20 if members[0] else "cde" * 20, members)
-        make(sentry, "f")
-        sentry.leave("train.py:9", None)
-        return exchanges(sentry)
+    def program(monitor: Monitor) -> int:
+        members = (0, 1) if monitor.world.rank < 2 else (2, 3)
+        make(monitor, "ab" * 20 if members[0] else "cde" * 20, members)
+        make(monitor, "f")
+        monitor.leave("train.py:9", None)
+        return exchanges(monitor)
 
     assert all(isinstance(found, int) for found in threads.run(4, program))
 
 
 def test_a_rank_that_leaves_while_its_group_goes_on_is_told() -> None:
-    def program(sentry: Sentry) -> None:
-        make(sentry, "b")
-        make(sentry, "a" * 5, (0, 1) if sentry.world.rank < 2 else (2,))
-        if sentry.world.rank == 1:
-            make(sentry, "a", (0, 1))
-            while sentry.lane((0, 1, 2)).verdict is None:
-                sentry_module.time.sleep(0.01)
-        sentry.leave("train.py:9", None)
+    def program(monitor: Monitor) -> None:
+        make(monitor, "b")
+        make(monitor, "a" * 5, (0, 1) if monitor.world.rank < 2 else (2,))
+        if monitor.world.rank == 1:
+            make(monitor, "a", (0, 1))
+            while monitor.sequence((0, 1, 2)).verdict is None:
+                monitor_module.time.sleep(0.01)
+        monitor.leave("train.py:9", None)
 
     for error in threads.run(3, program):
         assert "call 2 differs: ranks 0, 2: no more calls, the region ends (train.py:9); rank 1" in str(error), error
 
 
 def test_a_rank_that_does_not_come_is_named_with_its_place() -> None:
-    def program(sentry: Sentry) -> None:
-        make(sentry, "ab")
-        if sentry.world.rank == 0:
-            make(sentry, "c")
+    def program(monitor: Monitor) -> None:
+        make(monitor, "ab")
+        if monitor.world.rank == 0:
+            make(monitor, "c")
 
     error = threads.run(2, program, timeout=0.5)[0]
     assert isinstance(error, BarrierTimeout)
@@ -133,23 +133,23 @@ def test_a_rank_that_does_not_come_is_named_with_its_place() -> None:
 def test_in_a_group_the_ranks_keep_their_numbers() -> None:
     """Who is missing, and who is in the minority, is told by rank, not by place in the group."""
 
-    def program(sentry: Sentry, *, comes: bool) -> None:
+    def program(monitor: Monitor, *, comes: bool) -> None:
         group = (1, 2, 4)
-        if sentry.world.rank in group and (comes or sentry.world.rank != 4):
-            make(sentry, "b" if sentry.world.rank == 4 else "a", group)
+        if monitor.world.rank in group and (comes or monitor.world.rank != 4):
+            make(monitor, "b" if monitor.world.rank == 4 else "a", group)
 
-    missing = threads.run(5, lambda sentry: program(sentry, comes=False), timeout=0.5)
+    missing = threads.run(5, lambda monitor: program(monitor, comes=False), timeout=0.5)
     assert [type(one) for one in missing] == [type(None), BarrierTimeout, BarrierTimeout, type(None), type(None)]
     assert missing[1].ranks == (4,)
     assert "rank 4 (host host-4): at data.py:41" in str(missing[2])
-    parted = threads.run(5, lambda sentry: program(sentry, comes=True))
+    parted = threads.run(5, lambda monitor: program(monitor, comes=True))
     assert parted[4].ranks == (4,)
     assert "rank 4: lockstep 'ranks 1-2, 4': call 1 differs: ranks 1-2: all_reduce a" in str(parted[4])
 
 
 def test_lines_that_differ_are_said_to_differ() -> None:
-    def program(sentry: Sentry) -> None:
-        make(sentry, "x", where=f"train.py:{40 + sentry.world.rank}")
+    def program(monitor: Monitor) -> None:
+        make(monitor, "x", where=f"train.py:{40 + monitor.world.rank}")
 
     error = threads.run(2, program)[0]
     assert "all_reduce x starts from different lines: rank 0: train.py:40; rank 1: train.py:41" in str(error)
@@ -160,13 +160,13 @@ def test_lines_that_differ_are_said_to_differ() -> None:
 def test_random_loops_never_alarm_and_never_hang(seed: int) -> None:
     """Ranks that sleep at random, in programs of random branches that are the same on all."""
 
-    def program(sentry: Sentry) -> int:
-        loop, own = random.Random(seed), random.Random(sentry.world.rank)
+    def program(monitor: Monitor) -> int:
+        loop, own = random.Random(seed), random.Random(monitor.world.rank)
         for _ in range(40):
-            make(sentry, "".join(loop.choices("abc", k=loop.randrange(5))))
-            sentry_module.time.sleep(own.random() * 0.01)
-        sentry.leave("train.py:9", None)
-        return sentry.lane(range(3)).forecast.count
+            make(monitor, "".join(loop.choices("abc", k=loop.randrange(5))))
+            monitor_module.time.sleep(own.random() * 0.01)
+        monitor.leave("train.py:9", None)
+        return monitor.sequence(range(3)).predictor.count
 
     found: list[Any] = threads.run(3, program)
     assert found == [found[0]] * 3
@@ -179,13 +179,13 @@ class Collectives:
         self.size = size
         self.entered: dict[int, dict[int, str]] = {}
 
-    def enter(self, sentry: Sentry, number: int, what: str) -> None:
-        lane = sentry.lane(range(self.size))
-        self.entered.setdefault(number, {})[sentry.world.rank] = what
+    def enter(self, monitor: Monitor, number: int, what: str) -> None:
+        sequence = monitor.sequence(range(self.size))
+        self.entered.setdefault(number, {})[monitor.world.rank] = what
         while len(self.entered[number]) < self.size:
-            if lane.verdict is not None:
-                raise lane.verdict
-            sentry_module.time.sleep(0.001)
+            if sequence.verdict is not None:
+                raise sequence.verdict
+            monitor_module.time.sleep(0.001)
 
 
 @pytest.mark.parametrize("seed", range(15))
@@ -201,11 +201,11 @@ def test_nobody_ever_enters_with_somebody_who_enters_something_else(seed: int) -
     programs = [odd if rank in deviants else alike for rank in range(size)]
     together = Collectives(size)
 
-    def program(sentry: Sentry) -> None:
-        for number, letter in enumerate(programs[sentry.world.rank], 1):
-            make(sentry, letter)
-            together.enter(sentry, number, letter)
-        sentry.leave("train.py:9", None)
+    def program(monitor: Monitor) -> None:
+        for number, letter in enumerate(programs[monitor.world.rank], 1):
+            make(monitor, letter)
+            together.enter(monitor, number, letter)
+        monitor.leave("train.py:9", None)
 
     found = threads.run(size, program)
     assert all(len(set(what.values())) == 1 for what in together.entered.values())
@@ -219,17 +219,17 @@ def test_nobody_ever_enters_with_somebody_who_enters_something_else(seed: int) -
 
 
 def test_the_first_difference_of_two_programs_is_a_line() -> None:
-    def program(sentry: Sentry) -> None:
-        second = "all-gather bf16[4]" if sentry.world.rank else "all-reduce f32[4]"
-        sentry.lane(range(2)).take(call("jit(step)", "train.py:8", lines=["argument 1: f32[8]", second]))
+    def program(monitor: Monitor) -> None:
+        second = "all-gather bf16[4]" if monitor.world.rank else "all-reduce f32[4]"
+        monitor.sequence(range(2)).take(call("jit(step)", "train.py:8", lines=["argument 1: f32[8]", second]))
 
     error = threads.run(2, program)[0]
     assert "jit(step): rank 0: all-reduce f32[4] (train.py:8); rank 1: all-gather bf16[4] (train.py:8)" in str(error)
 
 
 def test_programs_that_differ_in_their_constants_only_are_not_one() -> None:
-    def program(sentry: Sentry) -> None:
-        made: Call = call("jit(step)", "train.py:8", key=f"text {sentry.world.rank}")
-        sentry.lane(range(2)).take(made)
+    def program(monitor: Monitor) -> None:
+        made: Call = call("jit(step)", "train.py:8", key=f"text {monitor.world.rank}")
+        monitor.sequence(range(2)).take(made)
 
     assert "is not one program" in str(threads.run(2, program)[0])
