@@ -23,26 +23,34 @@ from allranks.storage.base import BLOCK
 
 @st.composite
 def splits(draw: st.DrawFn, size: int, dims: int) -> Split:
-    """Any grid of cells over ``size`` ranks: every rank holds one, or all hold the only one."""
+    """Any grid of cells over some of ``size`` ranks: each of these holds one, or all hold the only one; some hold more
+    than one, so that cells may have different numbers of holders."""
+    ranks = draw(st.permutations(range(size)))[: draw(st.integers(1, size))]
     cuts = [1] * dims
-    left = size
+    left = len(ranks)
     for dimension in draw(st.permutations(range(dims))):
         cut = draw(st.sampled_from([n for n in range(1, left + 1) if left % n == 0]))
         cuts[dimension], left = cut, left // cut
     cells = math.prod(cuts)
-    ranks = draw(st.permutations(range(size)))
-    holders = tuple(tuple(sorted(ranks[cell::cells])) for cell in range(cells))
-    return Split(tuple(cuts), holders)
+    more = draw(st.lists(st.sampled_from(ranks), min_size=cells, max_size=cells)) if draw(st.booleans()) else None
+    holders = [{*ranks[cell::cells], *(more[cell : cell + 1] if more else ())} for cell in range(cells)]
+    return Split(tuple(cuts), tuple(tuple(sorted(held)) for held in holders))
+
+
+# As the header of a file calls its own entry, and parts of other leaves.
+ODD_NAMES = ["__metadata__", "__metadata__[]", "__metadata__[0:3]", "a", "a[0:1]", "a[0:2]", "a[0:1]~2", "", '"\\', "é"]
 
 
 @st.composite
 def states(draw: st.DrawFn) -> tuple[int, list[Declared]]:
     size = draw(st.integers(1, 6))
     declared = []
+    names = draw(st.lists(st.sampled_from(ODD_NAMES), unique=True, max_size=8))
     for number in range(draw(st.integers(0, 8))):
         shape = tuple(draw(st.lists(st.integers(0, 9), max_size=3)))
         dtype = draw(st.sampled_from(["float32", "bfloat16", "uint8", "complex128"]))
-        declared.append(Declared(f"leaf/{number}", shape, dtype, draw(splits(size, len(shape)))))
+        path = names[number] if number < len(names) else f"leaf/{number}"
+        declared.append(Declared(path, shape, dtype, draw(splits(size, len(shape)))))
     return size, declared
 
 

@@ -55,8 +55,10 @@ def agree(
     error: Exception | None,
     words: Callable[[], Mapping[str, str]],
     claim: Claim | None,
-) -> None:
-    """Raise on every rank unless all save the same. **Every rank must call.**
+) -> bool:
+    """Return True once all ranks save the same; raise on every rank otherwise. **Every rank must call.**
+
+    Returns False on every rank where they differ only in who holds which array: ``placement.settle`` is to be called.
 
     ``entry`` is this rank's ticket, whose digest is of ``words()``: what is said of every leaf, path -> words. Raises
     Mismatch, naming ranks and leaf. ``error`` is why this rank will not save: every other rank then raises an error of
@@ -64,11 +66,12 @@ def agree(
     """
     name = f"save of step {entry.step}"
     ticket = [entry.sequence, entry.step, entry.digest, True, entry.where]
-    said = [refusal(error), ticket, claim.roots(rank=world.rank) if claim else {}]
+    placed = claim.plan.placement if claim else ""
+    said = [refusal(error), ticket, placed, claim.roots(rank=world.rank) if claim else {}]
     odd = world.exchange("checkpoint", name, said, decide=_decide)
     match odd:
-        case None:
-            return
+        case "placement":
+            return False
         case {"refused": refused}:
             if error is None:
                 raise quoted(refused, who=f"rank {world.rank}: {name}", step=entry.step)
@@ -77,15 +80,18 @@ def agree(
         case {"copies": groups}:
             assert claim is not None  # a rank that has none refuses
             refuse(world, name, claim, groups, step=entry.step)
+    return True
 
 
-def _decide(values: Sequence[Any]) -> dict[str, Any] | None:
+def _decide(values: Sequence[Any]) -> dict[str, Any] | str | None:
     """Return None if all is alike, who refuses and why, or which ranks must say more about what."""
-    if refused := first_refusal([refusal for refusal, _, _ in values]):
+    if refused := first_refusal([refusal for refusal, *_ in values]):
         return {"refused": refused}
-    if (parties := compare([Entry(*ticket) for _, ticket, _ in values])) is not None:
+    if (parties := compare([Entry(*ticket) for _, ticket, *_ in values])) is not None:
         return {"trees": parties}
-    odd = odd_groups([roots for _, _, roots in values])
+    if len({placed for _, _, placed, _ in values}) > 1:
+        return "placement"
+    odd = odd_groups([roots for *_, roots in values])
     return {"copies": odd} if odd else None
 
 

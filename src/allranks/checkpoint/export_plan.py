@@ -16,6 +16,7 @@ from allranks.errors import AllranksError
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 # What a dtype may be changed into, and from.
 FLOATS = ("float64", "float32", "float16", "bfloat16")
+_ABOUT = "__metadata__"
 _LENGTH = 8
 
 
@@ -91,8 +92,13 @@ def _tensor(path: str, leaf: StoredLeaf, stripped: str, dtype: str | None) -> Te
     return Tensor(path, (name or path).replace("/", "."), becomes, leaf.shape)
 
 
-def _check_names(tensors: Iterable[Tensor]) -> None:
+def _check_names(tensors: Sequence[Tensor]) -> None:
     seen: dict[str, str] = {}
+    if taken := [tensor.path for tensor in tensors if tensor.name == _ABOUT]:
+        raise AllranksError(
+            f"the leaf {taken[0]!r} would be called {_ABOUT!r}, which in safetensors files is no tensor.",
+            remedy="Export it with a --prefix that is kept, or save it under another name.",
+        )
     for tensor in tensors:
         if (other := seen.setdefault(tensor.name, tensor.path)) != tensor.path:
             raise AllranksError(
@@ -116,7 +122,7 @@ def _file(name: str, group: Sequence[Tensor]) -> OutFile:
     """Lay a file out: tensors with the largest items first, so that each is aligned to its items."""
     order = sorted(group, key=lambda tensor: -DTYPES[tensor.dtype].size)
     ends = list(accumulate(tensor.bytes for tensor in order))
-    entries: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    entries: dict[str, Any] = {_ABOUT: {"format": "pt"}}
     for tensor, end in zip(order, ends, strict=True):
         dtype = DTYPES[tensor.dtype]
         entries[tensor.name] = {

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, count, pairwise
 from typing import NamedTuple
 
 from allranks.arrays.base import Declared
@@ -16,6 +16,7 @@ from allranks.extent import Extent
 from allranks.storage.base import BLOCK
 
 _LENGTH = 8
+_ABOUT = "__metadata__"
 
 
 class Copy(NamedTuple):
@@ -47,7 +48,7 @@ class Image:
 
     def header(self, about: dict[str, str]) -> bytes:
         """Return the header: all bytes before the data. ``about`` goes into the safetensors metadata."""
-        text = f'{{"__metadata__":{json.dumps(about, separators=(",", ":"))}{self._tensors}}}'.encode()
+        text = f'{{"{_ABOUT}":{json.dumps(about, separators=(",", ":"))}{self._tensors}}}'.encode()
         room = self.plan.data_begin - _LENGTH
         assert len(text) <= room, (len(text), room)
         return room.to_bytes(_LENGTH, "little") + text.ljust(room)
@@ -82,16 +83,30 @@ def _blocks(starts: Sequence[int], ends: Sequence[int]) -> tuple[BlockPlan, ...]
 def _tensors(declared: Sequence[Declared], plan: FilePlan) -> str:
     """Return the header's entries, as JSON, each after a comma."""
     entries = []
+    used = {_ABOUT}
     for part in plan.parts:
         one = declared[part.leaf]
         dtype = DTYPES[one.dtype]
         begin = part.begin - plan.data_begin
-        name = json.dumps(one.path + ("" if part.extent.shape == one.shape else _place(part.extent)))
+        name = _name(one, part.extent, used)
+        used.add(name)
         sizes = ",".join(map(str, part.extent.shape + dtype.tail))
+        place = f"{begin},{begin + part.nbytes}"
         entries.append(
-            f',{name}:{{"dtype":"{dtype.stored_as}","shape":[{sizes}],"data_offsets":[{begin},{begin + part.nbytes}]}}'
+            f',{json.dumps(name)}:{{"dtype":"{dtype.stored_as}","shape":[{sizes}],"data_offsets":[{place}]}}'
         )
     return "".join(entries)
+
+
+def _name(one: Declared, extent: Extent, used: Set[str]) -> str:
+    """Return the name of a part of a leaf: its path, with the place unless it is the whole leaf; another if it is used.
+
+    A leaf may be called as a part of another one is, or as the header's own entry.
+    """
+    if extent.shape == one.shape and one.path not in used:
+        return one.path
+    place = one.path + _place(extent)
+    return next(name for name in chain([place], (f"{place}~{number}" for number in count(2))) if name not in used)
 
 
 def _place(extent: Extent) -> str:

@@ -20,7 +20,7 @@ from allranks.checkpoint.manifest import Manifest, StoredFile
 from allranks.checkpoint.prepare import Prepared
 from allranks.checkpoint.stage import BlockPool, Bytes, ShardFile
 from allranks.digest import hasher
-from allranks.errors import CannotStore, NotJsonable, NotThere, StorageError
+from allranks.errors import AllranksError, CannotStore, Damaged, NotJsonable, NotThere, StorageError
 from allranks.storage.base import Storage
 
 _FRAMEWORKS = ("numpy", "jax", "torch")
@@ -101,8 +101,31 @@ class Job:
             metrics=self.content.metrics,
             versions=_versions(),
         )
-        path = paths.manifest_path(self.identity.step)
-        self.storage.put(path, manifest_json.encode(manifest, leaves=self.prepared.leaves), replace=self.replace)
+        data = manifest_json.encode(manifest, leaves=self.prepared.leaves)
+        self._check(manifest, data)
+        self.storage.put(paths.manifest_path(self.identity.step), data, replace=self.replace)
+
+    def _check(self, manifest: Manifest, data: bytes) -> None:
+        """Raise AllranksError unless a reader will read the manifest as it is meant.
+
+        What it says of the leaves is the same at every save of a plan, and takes long to read: it is read back once.
+        """
+        prepared = self.prepared
+        assert prepared.layout is not None
+        path, planned = paths.manifest_path(self.identity.step), prepared.layout.bytes
+        found = tuple(file.bytes for file in manifest.files)
+        try:
+            if planned != found:
+                raise Damaged(f"the files of the ranks have {found} bytes, and {planned} were planned")
+            if prepared.read_back.done:
+                data = manifest_json.without_leaves(data, prepared.leaves, integrity=self.integrity)
+            manifest_json.decode(data, path=path)
+        except Damaged as error:
+            raise AllranksError(
+                f"no reader could read the manifest of step {self.identity.step}, so it is not published: {error}",
+                remedy="Report this: it is a fault of allranks.",
+            ) from error
+        prepared.read_back.done = True
 
     def is_published(self) -> bool:
         """Return whether the manifest that stands there is this save's."""

@@ -45,8 +45,17 @@ def encode(manifest: Manifest, *, leaves: str | None = None) -> bytes:
     ``leaves`` is what ``leaves_text`` returned for its leaves, if that was called: they are the same at every save.
     """
     text = leaves_text(manifest.leaves) if leaves is None else leaves
-    body = ",\n".join(_sections(manifest, text)).encode("ascii") + b"\n}\n"
-    return b'{"digest":"' + hasher(manifest.integrity)(body).encode() + b'",\n' + body
+    return _signed(",\n".join(_sections(manifest, text)).encode("ascii") + b"\n}\n", manifest.integrity)
+
+
+def without_leaves(data: bytes, leaves: str, *, integrity: str) -> bytes:
+    """Return what ``encode`` has returned as the manifest of a checkpoint without leaves: all else is the same."""
+    before, opening, rest = data.partition(b'"leaves":{' + leaves.encode("ascii"))
+    return _signed(before.partition(b"\n")[2] + opening[: len('"leaves":{')] + rest, integrity)
+
+
+def _signed(body: bytes, integrity: str) -> bytes:
+    return b'{"digest":"' + hasher(integrity)(body).encode() + b'",\n' + body
 
 
 def decode(data: bytes, *, path: str) -> Manifest:
@@ -253,16 +262,26 @@ def _file(item: Any, what: str, digest: re.Pattern[str]) -> StoredFile:
     chunks = item["chunks"]
     if type(chunks) is not list:
         raise Unsound(f"the chunks of {what} are not a list")
-    lengths, digests = [], []
-    for chunk in chunks:
-        if type(chunk) is not list or len(chunk) != 2 or type(chunk[1]) is not str or not digest.fullmatch(chunk[1]):
-            raise Unsound(f"a chunk of {what} is {short(chunk)}, not [bytes, digest]")
-        lengths.append(_integer(chunk[0], f"the length of a chunk of {what}", low=1))
-        digests.append(chunk[1])
+    lengths, digests = _chunks(chunks, what, digest)
     ends = tuple(accumulate(lengths))
     if (ends[-1] if ends else 0) != size:
         raise Unsound(f"the chunks of {what} end at {ends[-1] if ends else 0}, the file at {size}")
     return StoredFile(name, size, ends, tuple(digests))
+
+
+def _chunks(chunks: list[Any], what: str, digest: re.Pattern[str]) -> tuple[list[int], list[str]]:
+    """Return lengths and digests of the chunks of a file: there may be a million."""
+    if set(map(type, chunks)) <= {list} and set(map(len, chunks)) <= {2}:
+        lengths, digests = [chunk[0] for chunk in chunks], [chunk[1] for chunk in chunks]
+        typed = set(map(type, lengths)) <= {int} and set(map(type, digests)) <= {str}
+        small = typed and min(lengths, default=1) >= 1 and max(lengths, default=1) < LIMIT
+        if small and all(map(digest.fullmatch, digests)):
+            return lengths, digests
+    for chunk in chunks:
+        if type(chunk) is not list or len(chunk) != 2 or type(chunk[1]) is not str or not digest.fullmatch(chunk[1]):
+            raise Unsound(f"a chunk of {what} is {short(chunk)}, not [bytes, digest]")
+        _integer(chunk[0], f"the length of a chunk of {what}", low=1)
+    raise AssertionError("one of the chunks is not sound")
 
 
 def _leaves(items: Any, files: int) -> dict[str, StoredLeaf]:

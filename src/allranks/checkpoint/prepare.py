@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from allranks.arrays.base import Declared, OpenTree
 from allranks.checkpoint.agree import declared_in_words
@@ -11,6 +11,13 @@ from allranks.checkpoint.image import Image, image
 from allranks.checkpoint.manifest_json import leaves_text
 from allranks.checkpoint.save_plan import FilePlan, Layout, file_plan, layout, total_bytes
 from allranks.gate.ticket import digest_of
+
+
+@dataclass(slots=True)
+class ReadBack:
+    """Whether the manifest's text about the leaves of a plan was read back, and found sound: once is enough."""
+
+    done: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +33,7 @@ class Prepared:
     image: Image | None
     layout: Layout | None
     leaves: str
+    read_back: ReadBack = field(default_factory=ReadBack)
 
 
 class Planner:

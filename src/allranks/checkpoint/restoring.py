@@ -14,6 +14,7 @@ from allranks.checkpoint import agree, audit, garbage, match, paths
 from allranks.checkpoint.manifest import Manifest
 from allranks.checkpoint.read import read
 from allranks.consistency import verify
+from allranks.consistency.placement import open_placed
 from allranks.errors import Damaged, DoesNotFit, NotThere, StorageError, name_ranks
 from allranks.gate.log import log
 from allranks.storage.base import Storage
@@ -96,7 +97,7 @@ def _restore(storage: Storage, world: World, like: T, step: int) -> Restored[T]:
     except Exception as found:
         error = found
     _all_or_none(world, "read", step, error, said="")
-    verify.agree(open_tree(state, rank=world.rank, size=world.size), world, name=f"restore of step {step}")
+    verify.agree(open_placed(state, world), world, name=f"restore of step {step}")
     return Restored(state, manifest)  # type: ignore[arg-type]
 
 

@@ -34,7 +34,7 @@ _SMALLEST_CUT = 1 << 20
 # How many parts are looked at together.
 _BATCH = 1 << 18
 # The bytes of a header beside the tensors, and of one tensor's entry beside its name and numbers, at most.
-_HEADER_BASE, _ENTRY_BASE = 256, 64
+_HEADER_BASE, _ENTRY_BASE = 256, 80
 
 
 class Part(NamedTuple):
@@ -164,7 +164,7 @@ def _batches(declared: Sequence[Declared]) -> Iterator[_Batch]:
         shapes = np.array([declared[number].shape for number in groups[key]], np.int64).reshape(
             len(numbers), -1 if declared[groups[key][0]].shape else 0
         )
-        replicas = np.array(split.holders, np.int64)
+        replicas = _replicas(split)
         at_once = max(1, _BATCH // len(split.holders)) if replicas.shape[1] == 1 else len(numbers)
         for start in range(0, len(numbers), at_once):
             some = slice(start, start + at_once)
@@ -175,6 +175,12 @@ def _batches(declared: Sequence[Declared]) -> Iterator[_Batch]:
                 kept = _kept(_spread(cells, replicas))
             if len(kept.leaf):
                 yield kept
+
+
+def _replicas(split: Split) -> Ints:
+    """Return the ranks that write each cell [cells, replicas]: where cells have more holders than others, the first."""
+    fewest = min(map(len, split.holders))
+    return np.array([holders[:fewest] for holders in split.holders], np.int64)
 
 
 def _numbered(declared: Sequence[Declared]) -> dict[int, int]:

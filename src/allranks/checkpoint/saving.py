@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from allranks.arrays.base import OpenTree
-from allranks.arrays.detect import open_tree
 from allranks.callsite import call_site
 from allranks.checkpoint import agree, gathering
 from allranks.checkpoint.commit_words import SaveId
@@ -26,6 +25,7 @@ from allranks.checkpoint.keeping import Keeping
 from allranks.checkpoint.prepare import Planner, Prepared
 from allranks.checkpoint.stage import BlockPool
 from allranks.consistency.check import claim_of
+from allranks.consistency.placement import open_placed, settle
 from allranks.digest import digest, show
 from allranks.errors import AllranksError, Mismatch
 from allranks.gate.ticket import Entry
@@ -126,28 +126,32 @@ class Saver:
         world = self._world
         error: Exception | None = order.refused
         tree = job = None
-        try:
-            if error is None:
-                tree = open_tree(state, rank=world.rank, size=world.size)
-                check_storable(tree.values, order.extra, rank=world.rank)
-                job = self._job(order, tree, self._planner.prepare(tree))
-        except Exception as refused:  # whatever it is: the others must not wait for this rank
-            error = refused
-        if world.size > 1:
+        agreed = False
+        while not agreed:
             try:
-                self._meet(order, tree, job, error)
+                if error is None:
+                    tree = open_placed(state, world) if tree is None else tree
+                    check_storable(tree.values, order.extra, rank=world.rank)
+                    job = self._job(order, tree, self._planner.prepare(tree))
+            except Exception as refused:  # whatever it is: the others must not wait for this rank
+                error = refused
+            try:
+                agreed = world.size == 1 or self._meet(order, tree, job, error)
             except Mismatch as odd:  # where the others are, while this rank could not even gather
                 raise (error or odd) from odd
-        if error is not None:
-            raise error
+            if error is not None:
+                raise error
+            assert tree is not None
+            if not agreed:
+                tree = settle(tree, world, name=f"save of step {order.step}")
         assert job is not None
         return job
 
-    def _meet(self, order: Order, tree: OpenTree | None, job: Job | None, error: Exception | None) -> None:
+    def _meet(self, order: Order, tree: OpenTree | None, job: Job | None, error: Exception | None) -> bool:
         prepared = job.prepared if job else None
         values = agree.values_in_words({**tree.values, "(extra)": order.extra}) if tree and job else {}
         said = show(digest(prepared.digest if prepared else "", json.dumps(values)))
-        agree.agree(
+        return agree.agree(
             self._world,
             Entry(self._count, order.step, said, True, call_site()),
             error=error,

@@ -31,13 +31,15 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``words`` is what must be said alike of each leaf by all ranks, and ``digest`` a digest of it.
+    """``words`` is what must be said alike of each leaf by all ranks, and ``digest`` a digest of it; ``placement`` is
+    one of who holds which of them.
 
     ``groups`` are those that this rank is in, by a label that follows from their ranks. ``covered`` is of all arrays.
     """
 
     words: Mapping[str, str]
     digest: str
+    placement: str
     groups: Mapping[str, tuple[Entry, ...]]
     covered: tuple[Covered, ...]
 
@@ -49,36 +51,40 @@ def plan(
     everyone = _label(range(size))
     seen: dict[int, _Layout] = {}  # by identity: of equal splits there is one object
     words: dict[str, str] = {}
+    held: list[str] = []
     groups: dict[str, list[Entry]] = {}
     covered: list[Covered] = []
     for number, (one, off) in enumerate(zip(declared, off_host, strict=True)):
         layout = seen.get(id(one.split)) or seen.setdefault(id(one.split), _layout(one.split, everyone, rank=rank))
         what = array_in_words(one.dtype, one.shape, (), kind=one.kind)
         pieces = array_in_words(one.dtype, one.shape, one.split.cuts, kind=one.kind)
-        words[one.path] = f"{pieces}{layout.words}{' on a device' if off else ''}"
+        words[one.path] = f"{pieces}{' on a device' if off else ''}"
+        held.append(layout.held)
         covered.append(Covered(one.path, len(one.split.holders), layout.fewest))
         for at, label in layout.mine.items():
             groups.setdefault(label, []).append(Entry(number, at, one.path, what, _part(one, at)))
     for path in values:
         words[path] = "a value"
         groups.setdefault(everyone, []).append(Entry(VALUE, 0, path, "", ""))
-    return Plan(words, digest_of(words), {label: tuple(entries) for label, entries in groups.items()}, tuple(covered))
+    by_label = {label: tuple(entries) for label, entries in groups.items()}
+    return Plan(words, digest_of(words), show(digest(*held)), by_label, tuple(covered))
 
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """A split as one rank sees it: ``words`` for who holds what, ``mine`` the group of each cell that it holds."""
+    """A split as one rank sees it: ``held`` is a digest of who holds what, "" where all ranks hold all; ``mine`` the
+    group of each cell that this rank holds."""
 
-    words: str
+    held: str
     mine: Mapping[int, str]
     fewest: int
 
 
 def _layout(split: Split, everyone: str, *, rank: int) -> _Layout:
     labels = [_label(ranks) for ranks in split.holders]
-    words = "" if labels == [everyone] else f" held as {show(digest(*labels))[:8]}"
+    held = "" if labels == [everyone] else show(digest(*labels))
     mine = {at: labels[at] for at, ranks in enumerate(split.holders) if rank in ranks}
-    return _Layout(words, mine, min(map(len, split.holders)))
+    return _Layout(held, mine, min(map(len, split.holders)))
 
 
 def _label(ranks: Iterable[int]) -> str:

@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 from allranks.arrays.base import Declared, OpenTree
-from allranks.arrays.detect import open_tree
 from allranks.consistency.digests import fingerprints
 from allranks.consistency.fingerprint import WORD, Lanes, total
+from allranks.consistency.placement import open_placed
 from allranks.consistency.verify import verify
 from allranks.digest import digest
 from allranks.world.base import World
@@ -24,7 +24,7 @@ def tree_digest(state: Any, world: World | None = None) -> str:
     """
     world = world or current()
     verify(state, world=world)
-    tree = open_tree(state, rank=world.rank, size=world.size, comparing=True)
+    tree = open_placed(state, world, comparing=True)
     h, g = total(world.all_gather(_share(tree, world.rank), name="tree_digest"))
     return f"{h:08x}{g:08x}"
 

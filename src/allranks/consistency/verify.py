@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import Any, Literal, NoReturn
 
 from allranks.arrays.base import OpenTree
-from allranks.arrays.detect import open_tree
 from allranks.callsite import call_site
 from allranks.consistency import elements
 from allranks.consistency.check import Found, claim_of, find, odd_groups
 from allranks.consistency.claim import Claim
+from allranks.consistency.placement import open_placed, settle
 from allranks.consistency.repair import repair
 from allranks.consistency.verdict import Verdict, mismatch
 from allranks.errors import AllranksError, name_ranks
@@ -58,9 +58,18 @@ def agree(tree: OpenTree, world: World, *, name: str) -> None:
     if world.size == 1:
         return
     claim = claim_of(tree, world, name="agree")
-    odd = world.exchange("verify", name, claim.roots(rank=world.rank), decide=odd_groups)
-    if odd:
+    odd = world.exchange("verify", name, [claim.plan.placement, claim.roots(rank=world.rank)], decide=_decide_copies)
+    if odd is None:
+        agree(settle(tree, world, name=name), world, name=name)
+    elif odd:
         refuse(world, name, claim, odd)
+
+
+def _decide_copies(said: Sequence[Any]) -> dict[str, list[list[int]]] | None:
+    """Return the odd groups; None where the ranks differ in who holds what."""
+    if len({placement for placement, _ in said}) > 1:
+        return None
+    return odd_groups([roots for _, roots in said])
 
 
 def refuse(world: World, name: str, claim: Claim, odd: Odd, *, step: int | None = None) -> NoReturn:
@@ -91,21 +100,31 @@ class _Verification:
             raise mismatch(verdict, who=f"rank {self._world.rank}: verify {self._name!r} ({where})")
         return replace(verdict, seconds=time.monotonic() - began)
 
-    def _compare(self, state: Any, *, everything: bool = False) -> tuple[OpenTree, Claim, Found]:
+    def _compare(
+        self, state: Any, *, everything: bool = False, placed: OpenTree | None = None
+    ) -> tuple[OpenTree, Claim, Found]:
         """Return what differs, with the tree and what this rank says of it; ``everything``, or the first few."""
         world, tree, claim, error = self._world, None, None, None
         try:
-            tree = open_tree(state, rank=world.rank, size=world.size, comparing=True)
+            tree = placed if placed is not None else open_placed(state, world, comparing=True)
             claim = claim_of(tree, world, name="verify", proof=self._proof)
         except Exception as found:  # whatever it is: the others must not wait for this rank
             error = found
-        said = [str(error)] if claim is None else [None, claim.plan.digest, claim.roots(rank=world.rank)]
+        plan = claim.plan if claim else None
+        said = (
+            [str(error)]
+            if claim is None or plan is None
+            else [None, plan.placement, plan.digest, claim.roots(rank=world.rank)]
+        )
         outcome = world.exchange("verify", self._name, said, decide=_decide)
         if error is not None:
             raise error
         assert tree is not None
         assert claim is not None
         match outcome:
+            case "placement":
+                settled = settle(tree, world, name=f"verify {self._name}")
+                return self._compare(state, everything=everything, placed=settled)
             case {"refused": [ranks, why]}:
                 raise AllranksError(f"rank {world.rank}: verify: {name_ranks(ranks)} cannot: {why}", ranks=ranks)
             case {"trees": groups}:
@@ -124,16 +143,19 @@ class _Verification:
         return state
 
 
-def _decide(said: Sequence[Any]) -> dict[str, Any] | None:
-    """Return None if all is alike; else who cannot say, whose trees differ, or which groups are odd."""
+def _decide(said: Sequence[Any]) -> dict[str, Any] | str | None:
+    """Return None if all is alike; else who cannot say, whose trees differ, or which groups are odd; ``placement``
+    where the ranks have the same leaves, and differ in who holds them."""
     if refused := [rank for rank, one in enumerate(said) if one[0] is not None]:
         return {"refused": [refused, said[refused[0]][0]]}
     trees: dict[str, list[int]] = {}
-    for rank, (_, tree, _) in enumerate(said):
+    for rank, (_, _, tree, _) in enumerate(said):
         trees.setdefault(tree, []).append(rank)
     if len(trees) > 1:
         return {"trees": list(trees.values())}
-    odd = odd_groups([roots for _, _, roots in said])
+    if len({placement for _, placement, _, _ in said}) > 1:
+        return "placement"
+    odd = odd_groups([roots for *_, roots in said])
     return {"odd": odd} if odd else None
 
 

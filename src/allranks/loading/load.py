@@ -17,6 +17,7 @@ from allranks.arrays.leaves.numpy import DTYPES
 from allranks.checkpoint import agree, garbage
 from allranks.consistency import verify
 from allranks.consistency.digests import digests
+from allranks.consistency.placement import open_placed
 from allranks.digest import digest, hasher, show
 from allranks.errors import AllranksError, DoesNotFit, Mismatch, name_ranks
 from allranks.extent import Extent
@@ -221,7 +222,7 @@ class _Load:
             witnessed = plan.source.witnessed()
             state = tree.rebuild(values)
             if world.size > 1 or not in_place:
-                after = open_tree(state, rank=world.rank, size=world.size)
+                after = open_placed(state, world)
             said = _digest_of(wanted) if in_place or after is None else _digest(after, numbers)
         except Exception as found:  # the others must not wait
             error = found

@@ -172,8 +172,14 @@ def _place(leaf: Any, part: Callable[[Any], np.ndarray[Any, Any]]) -> jax.Array:
     with jax.enable_x64(wide) if wide or weak else nullcontext():
         made: Any = jax.device_put(part((slice(None),) * len(leaf.shape))) if loose else None
         if made is None or made.sharding != leaf.sharding:
-            made = jax.make_array_from_callback(leaf.shape, leaf.sharding, part)
+            made = _from_parts(leaf, part)
         return cast(jax.Array, _weak(made) if weak else made)
+
+
+def _from_parts(leaf: Any, part: Callable[[Any], np.ndarray[Any, Any]]) -> Any:
+    if leaf.sharding.addressable_devices:
+        return jax.make_array_from_callback(leaf.shape, leaf.sharding, part, dtype=leaf.dtype)
+    return jax.make_array_from_single_device_arrays(leaf.shape, leaf.sharding, [], dtype=leaf.dtype)
 
 
 def _weak(array: Any) -> Any:

@@ -1,0 +1,128 @@
+"""Which ranks hold the arrays that lie on one process's devices.
+
+To that process such an array looks like one that every rank has for itself; the others see on whose devices it is. So
+one rank alone cannot tell, and all together can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from allranks.arrays.base import Copy, Declared, Held, OpenTree, Split, Target
+from allranks.arrays.detect import open_tree
+from allranks.arrays.grid import shared
+from allranks.errors import Mismatch, name_ranks
+from allranks.world.base import World
+
+# The last trees of a world whose holders had to be found out: at the next step they are known.
+_KEPT = 8
+_known: WeakKeyDictionary[World, list[tuple[Hashable, PlacedTree]]] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedTree:
+    """A tree with the holders of its arrays as all ranks know them."""
+
+    tree: OpenTree
+    declared: tuple[Declared, ...]
+
+    @property
+    def key(self) -> Hashable:
+        return self.tree.key, "placed"
+
+    @property
+    def values(self) -> dict[str, bool | int | float | str | None]:
+        return self.tree.values
+
+    @property
+    def passed(self) -> dict[str, str]:
+        return self.tree.passed
+
+    def held(self, array: int, cell: int) -> Held:
+        return self.tree.held(array, cell)
+
+    def memory(self, array: int) -> Hashable | None:
+        return self.tree.memory(array)
+
+    def copies(self, array: int) -> tuple[Copy, ...]:
+        return self.tree.copies(array)
+
+    def targets(self, array: int) -> tuple[Target, ...]:
+        return self.tree.targets(array)
+
+    def rebuild(self, values: Mapping[str, bool | int | float | str | None]) -> object:
+        return self.tree.rebuild(values)
+
+
+def open_placed(state: object, world: World, **how: bool) -> OpenTree:
+    """Return ``open_tree`` of a state, with what ``settle`` found out of a tree like it."""
+    tree = open_tree(state, rank=world.rank, size=world.size, **how)
+    for key, like in _known.get(world, ()):
+        if key == tree.key:
+            return PlacedTree(tree, like.declared)
+    return tree
+
+
+def settle(tree: OpenTree, world: World, *, name: str) -> OpenTree:
+    """Return the tree with the holders that all ranks together know. **Every rank must call**, where they differ.
+
+    Raises Mismatch on every rank where what they see cannot all be true.
+    """
+    mine = {} if isinstance(tree, PlacedTree) else _partial(tree.declared, world.size)
+    agreed, odd = world.exchange("placement", name, mine, decide=_merge)
+    if isinstance(tree, PlacedTree) or odd is not None:
+        raise _mismatch(odd, who=f"rank {world.rank}: {name}")
+    placed = PlacedTree(tree, tuple(_placed(one, agreed.get(one.path), mine) for one in tree.declared))
+    kept = _known.setdefault(world, [])
+    kept.insert(0, (tree.key, placed))
+    del kept[_KEPT:]
+    return placed
+
+
+def _partial(declared: Sequence[Declared], size: int) -> dict[str, list[int]]:
+    """Return the ranks that hold each array which not all ranks hold, as far as this rank sees."""
+    unions: dict[int, list[int]] = {}
+    found = {}
+    for one in declared:
+        split = one.split
+        ranks = unions.get(id(split))
+        if ranks is None:
+            ranks = unions[id(split)] = sorted({rank for holders in split.holders for rank in holders})
+        if len(ranks) < size:
+            found[one.path] = ranks
+    return found
+
+
+def _merge(said: Sequence[Mapping[str, list[int]]]) -> list[Any]:
+    """Return the holders of each array that not all ranks hold; and the first that the ranks see in two ways."""
+    merged: dict[str, list[int]] = {}
+    for one in said:
+        for path, ranks in one.items():
+            merged.setdefault(path, ranks)
+    for path, ranks in merged.items():
+        silent = [rank for rank, one in enumerate(said) if path not in one]
+        if any(one.get(path, ranks) != ranks for one in said) or (silent and silent != ranks):
+            return [merged, [path, ranks, silent]]
+    return [merged, None]
+
+
+def _placed(one: Declared, ranks: list[int] | None, mine: Mapping[str, Any]) -> Declared:
+    if ranks is None or one.path in mine:
+        return one
+    return replace(one, split=shared(Split(one.split.cuts, (tuple(ranks),) * len(one.split.holders))))
+
+
+def _mismatch(odd: Sequence[Any] | None, *, who: str) -> Mismatch:
+    if odd is None:
+        return Mismatch(f"{who}: the ranks do not agree on which of them hold which parts of the arrays.")
+    path, ranks, silent = odd
+    return Mismatch(
+        f"{who}: leaf {path!r} is on the devices of {name_ranks(ranks)}, as some ranks see it; "
+        f"{name_ranks(silent) if silent else 'others'} have it otherwise.",
+        ranks=silent,
+        leaf=path,
+        remedy="Make the array on every rank with one sharding.",
+    )

@@ -1,0 +1,84 @@
+"""Arrays that lie on the devices of some ranks only, as JAX shows them: an adapter of leaves for simulated ranks.
+
+Who holds an array alone cannot see that: to him it looks like one that every rank has for itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from allranks.arrays.base import Copy, Held, Split, Target
+from allranks.arrays.grid import cell, everywhere, shared
+from allranks.arrays.leaves.base import Filling, Here, Spec
+
+
+@dataclass
+class SubsetArray:
+    """The rows of an array, dealt out to ``ranks`` (``whole``: each of them has all). ``content`` is what all have."""
+
+    content: np.ndarray[Any, Any]
+    ranks: tuple[int, ...]
+    whole: bool = False
+
+    def split(self, here: Here) -> Split:
+        return _split(self.content.ndim, self.ranks, self.whole or not self.content.ndim, here.rank, here.size)
+
+    def parts(self, here: Here) -> dict[int, np.ndarray[Any, Any]]:
+        """Return what this rank holds, by cell."""
+        if here.rank not in self.ranks:
+            return {}
+        split = self.split(here)
+        mine = [number for number, holders in enumerate(split.holders) if here.rank in holders]
+        return {number: self.content[cell(number, self.content.shape, split.cuts).slices] for number in mine}
+
+
+@lru_cache
+def _split(dimensions: int, ranks: tuple[int, ...], whole: bool, rank: int, size: int) -> Split:
+    if ranks == (rank,):
+        return everywhere(dimensions, size)
+    cuts = (1 if whole else len(ranks), *(1,) * (dimensions - 1))[:dimensions]
+    return shared(Split(cuts, (ranks,) if whole else tuple((one,) for one in ranks)))
+
+
+def claims(kind: type) -> bool:
+    return kind is SubsetArray
+
+
+def opener(_node: object, _here: Here) -> None:
+    return None
+
+
+def spec(leaf: SubsetArray, here: Here) -> Spec:
+    return _spec(leaf.content.shape, leaf.content.dtype.name, leaf.split(here))
+
+
+@lru_cache
+def _spec(shape: tuple[int, ...], dtype: str, split: Split) -> Spec:
+    return Spec(shape, dtype, split)
+
+
+def held(leaf: SubsetArray, cell: int, here: Here) -> Held:
+    return Held(_bytes(leaf.parts(here)[cell]), mutable=True)
+
+
+def copies(leaf: SubsetArray, here: Here) -> tuple[Copy, ...]:
+    parts = leaf.parts(here).items()
+    return tuple(Copy(at, "host", "numpy", part, True, lambda part=part: _bytes(part)) for at, part in parts)
+
+
+def memory(_leaf: SubsetArray) -> None:
+    return None
+
+
+def filling(leaf: SubsetArray, here: Here) -> Filling:
+    split = leaf.split(here)
+    targets = tuple(Target(cell(at, leaf.content.shape, split.cuts), part) for at, part in leaf.parts(here).items())
+    return Filling(targets, lambda: leaf)
+
+
+def _bytes(part: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    return np.ascontiguousarray(part).reshape(-1).view(np.uint8)
